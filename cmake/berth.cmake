@@ -1,0 +1,32 @@
+# How each folder of the project is built: one static library, one test program beside it.
+
+add_library(berth_flags INTERFACE)
+target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSION}")
+target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+
+# berth_library(NAME [SOURCES ...] [TESTS ...] [NEEDS ...])
+function(berth_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;TESTS;NEEDS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_NEEDS} PRIVATE berth_flags)
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+  if(BERTH_TESTS AND ARG_TESTS)
+    add_executable(${name}_test ${ARG_TESTS})
+    target_link_libraries(${name}_test PRIVATE ${name} berth_flags GTest::gtest GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE
+      BERTH_TEST_SIM_DIR="${BERTH_OUTPUT_DIR}/lib/sim" BERTH_TEST_BIN_DIR="${BERTH_OUTPUT_DIR}/bin")
+    set_target_properties(${name}_test PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/unit")
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 120)
+  endif()
+endfunction()
+
+# The shipped files need nothing but glibc: everything else is linked in.
+function(berth_ships name)
+  target_link_libraries(${name} PRIVATE berth_flags)
+  if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+endfunction()

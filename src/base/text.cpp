@@ -1,0 +1,140 @@
+// Escaping, measuring and cutting of text for terminals; see text.h.
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <iterator>
+
+namespace berth {
+namespace {
+
+constexpr std::size_t kQuotedColumns = 80;
+constexpr char32_t kInvalid = 0xFFFFFFFF;
+
+struct CodePoint {
+  char32_t value;      // kInvalid if the bytes are not UTF-8
+  std::size_t length;  // bytes; 1 for an invalid one
+};
+
+// Decodes the first code point of a text that is not empty. Overlong forms, surrogates and values
+// beyond Unicode are invalid: they are ways to smuggle a control character past a filter.
+CodePoint decode(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return {kInvalid, 1};
+  char32_t value = first & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {kInvalid, 1};
+    value = (value << 6) | (byte(i) & 0x3FU);
+  }
+  const bool overlong = (length == 3 && value < 0x800) || (length == 4 && value < 0x10000);
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (overlong || surrogate || value > 0x10FFFF) return {kInvalid, 1};
+  return {value, length};
+}
+
+bool is_between(char32_t value, char32_t low, char32_t high) {
+  return value >= low && value <= high;
+}
+
+// Controls, and code points that are invisible or change what is around them.
+bool is_deceptive(char32_t c) {
+  return c < 0x20 || is_between(c, 0x7F, 0x9F) || c == 0xAD || c == 0x61C || c == 0x180E ||
+         is_between(c, 0x200B, 0x200F) || is_between(c, 0x2028, 0x202E) ||
+         is_between(c, 0x2060, 0x206F) || is_between(c, 0xFE00, 0xFE0F) || c == 0xFEFF ||
+         is_between(c, 0xFFF0, 0xFFFB) || is_between(c, 0xE000, 0xF8FF) ||
+         is_between(c, 0xE0000, 0x10FFFF);
+}
+
+bool is_combining(char32_t c) {
+  return is_between(c, 0x300, 0x36F) || is_between(c, 0x1AB0, 0x1AFF) ||
+         is_between(c, 0x1DC0, 0x1DFF) || is_between(c, 0x20D0, 0x20FF) ||
+         is_between(c, 0xFE20, 0xFE2F);
+}
+
+// East Asian wide and emoji, as every terminal of the last decade draws them.
+bool is_wide(char32_t c) {
+  return is_between(c, 0x1100, 0x115F) || is_between(c, 0x2E80, 0x303E) ||
+         is_between(c, 0x3041, 0xA4CF) || is_between(c, 0xAC00, 0xD7A3) ||
+         is_between(c, 0xF900, 0xFAFF) || is_between(c, 0xFE30, 0xFE6F) ||
+         is_between(c, 0xFF00, 0xFF60) || is_between(c, 0xFFE0, 0xFFE6) ||
+         is_between(c, 0x1F300, 0x1FAFF) || is_between(c, 0x20000, 0x3FFFD);
+}
+
+std::size_t width_of(char32_t c) {
+  if (is_combining(c)) return 0;
+  return is_wide(c) ? 2 : 1;
+}
+
+void append_escape(std::string& out, char32_t c, std::string_view bytes) {
+  auto to = std::back_inserter(out);
+  if (c == '\n') {
+    out += "\\n";
+  } else if (c == '\t') {
+    out += "\\t";
+  } else if (c == '\r') {
+    out += "\\r";
+  } else if (c == kInvalid || c < 0x80) {
+    fmt::format_to(to, "\\x{:02x}", static_cast<unsigned char>(bytes.front()));
+  } else if (c > 0xFFFF) {
+    fmt::format_to(to, "\\U{:08x}", static_cast<std::uint32_t>(c));
+  } else {
+    fmt::format_to(to, "\\u{:04x}", static_cast<std::uint32_t>(c));
+  }
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, Charset charset) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const CodePoint c = decode(text);
+    const auto bytes = text.substr(0, c.length);
+    const bool foreign = charset == Charset::ascii && c.value >= 0x80;
+    if (c.value == kInvalid || is_deceptive(c.value) || foreign) {
+      append_escape(out, c.value, bytes);
+    } else {
+      out += bytes;
+    }
+    text.remove_prefix(c.length);
+  }
+  return out;
+}
+
+std::string in_quotes(std::string_view text) {
+  // Cut before escaping: a file of 100 MB may have been given where a name belongs.
+  const auto start = text.substr(0, 4 * kQuotedColumns);
+  return fmt::format("'{}'", fitted(printable(start), kQuotedColumns, Charset::ascii));
+}
+
+std::size_t display_width(std::string_view text) {
+  std::size_t width = 0;
+  while (!text.empty()) {
+    const CodePoint c = decode(text);
+    width += width_of(c.value);
+    text.remove_prefix(c.length);
+  }
+  return width;
+}
+
+std::string fitted(std::string_view text, std::size_t columns, Charset charset) {
+  if (display_width(text) <= columns) return std::string(text);
+  const std::string_view mark = charset == Charset::utf8 ? "\u2026" : "...";
+  const std::size_t mark_width = charset == Charset::utf8 ? 1 : 3;
+  if (columns < mark_width) return std::string(columns, '.');
+  std::size_t width = 0;
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const CodePoint c = decode(text.substr(bytes));
+    if (width + width_of(c.value) > columns - mark_width) break;
+    width += width_of(c.value);
+    bytes += c.length;
+  }
+  return std::string(text.substr(0, bytes)) + std::string(mark);
+}
+
+}  // namespace berth

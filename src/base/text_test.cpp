@@ -1,0 +1,58 @@
+// Hostile text does not reach the terminal, and honest text does.
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+TEST(Printable, leaves_honest_text_alone) {
+  EXPECT_EQ(printable("NVIDIA RTX A6000"), "NVIDIA RTX A6000");
+  EXPECT_EQ(printable("Grüße 東京"), "Grüße 東京");
+}
+
+TEST(Printable, shows_controls_instead_of_sending_them) {
+  EXPECT_EQ(printable("a\x1b[31mb"), "a\\x1b[31mb");
+  EXPECT_EQ(printable("a\nb\rc\td"), "a\\nb\\rc\\td");
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(printable("\x7f"), "\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\u009b");          // C1 "CSI"
+  EXPECT_EQ(printable("\u202Eevil"), "\\u202eevil");    // right-to-left override
+  EXPECT_EQ(printable("a\u200Bb"), "a\\u200bb");        // zero width
+  EXPECT_EQ(printable("\U000E0041"), "\\U000e0041");    // invisible tag
+}
+
+TEST(Printable, shows_bytes_that_are_not_utf8) {
+  EXPECT_EQ(printable("\xff"), "\\xff");
+  EXPECT_EQ(printable("\xc0\x9b"), "\\xc0\\x9b");               // overlong
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");      // surrogate
+  EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82");               // cut short
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+}
+
+TEST(Printable, in_ascii_escapes_the_rest_too) {
+  EXPECT_EQ(printable("Grüße", Charset::ascii), "Gr\\u00fc\\u00dfe");
+}
+
+TEST(DisplayWidth, counts_columns) {
+  EXPECT_EQ(display_width("abc"), 3U);
+  EXPECT_EQ(display_width("東京"), 4U);
+  EXPECT_EQ(display_width("e\u0301"), 1U);
+}
+
+TEST(Fitted, cuts_and_marks) {
+  EXPECT_EQ(fitted("abc", 3), "abc");
+  EXPECT_EQ(fitted("abcdef", 4), "abc…");
+  EXPECT_EQ(fitted("abcdef", 5, Charset::ascii), "ab...");
+  EXPECT_EQ(fitted("東京都", 4), "東…");
+  EXPECT_EQ(fitted("abcdef", 0), "");
+  EXPECT_EQ(fitted("abcdef", 2, Charset::ascii), "..");
+}
+
+TEST(InQuotes, is_short_even_for_a_huge_text) {
+  EXPECT_EQ(in_quotes("x"), "'x'");
+  EXPECT_LE(in_quotes(std::string(1 << 20, 'x')).size(), 90U);
+}
+
+}  // namespace
+}  // namespace berth
