@@ -1,0 +1,54 @@
+// The table of commands; see command.h.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+
+namespace berth {
+namespace {
+
+// How many letters must change to make `a` into `b`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const Command> commands() {
+  static constexpr std::array table{
+      Command{"status", "Show every GPU: its state, memory, load and processes", define_status},
+      Command{"completion", "Print the completion script for a shell", define_completion},
+      Command{"help", "Show help for a command", define_help},
+  };
+  return table;
+}
+
+Error unknown_command(std::string_view name) {
+  std::string hint;
+  for (const Command& command : commands()) {
+    if (name.size() < 64 && distance(name, command.name) <= 2) {
+      hint = fmt::format("did you mean '{}'? ", command.name);
+    }
+  }
+  return {ErrorKind::usage, fmt::format("{} is not a command; {}'berth --help' lists the commands",
+                                        in_quotes(name), hint)};
+}
+
+}  // namespace berth

@@ -1,0 +1,34 @@
+// What a command of berth is: a name, a line of help, and how it declares its flags.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace berth {
+
+// Runs a command whose flags have been parsed; gives the exit code.
+using Action = std::function<Result<int>()>;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  // Declares flags on `command` and returns what to run. `program` is the whole command line, which
+  // lives as long as the action.
+  Action (*define)(CLI::App& command, CLI::App& program);
+};
+
+// Every command, in the order in which help shows them.
+std::span<const Command> commands();
+
+// Says that `name` is no command, and which one was perhaps meant.
+Error unknown_command(std::string_view name);
+
+Action define_status(CLI::App& command, CLI::App& program);
+Action define_help(CLI::App& command, CLI::App& program);
+Action define_completion(CLI::App& command, CLI::App& program);
+
+}  // namespace berth

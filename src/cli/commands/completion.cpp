@@ -1,0 +1,166 @@
+// berth completion bash|zsh|fish
+//
+// The scripts are made from the declared commands and flags, so that they cannot fall behind them.
+// An option whose type name reads "a|b|c" takes one of these words, and completes to them.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command.h"
+
+namespace berth {
+namespace {
+
+struct Word {
+  std::string text;
+  std::string description;
+};
+
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string names = option.get_type_name();
+  if (names.find('|') == std::string::npos) return {};
+  return CLI::detail::split(names, '|');
+}
+
+// Everything that may stand behind `app`: commands, flags, and the words its arguments take.
+std::vector<Word> words_of(const CLI::App& app, const CLI::App& program) {
+  std::vector<Word> words;
+  const CLI::App& named = app.get_name() == "help" ? program : app;
+  for (const CLI::App* sub : named.get_subcommands({})) {
+    words.push_back({sub->get_name(), sub->get_description()});
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& choice : choices_of(*option)) {
+      words.push_back({choice, option->get_description()});
+    }
+    for (const std::string& name : option->get_lnames()) {
+      words.push_back({fmt::format("--{}", name), option->get_description()});
+    }
+  }
+  return words;
+}
+
+std::string joined(const std::vector<Word>& words) {
+  std::string out;
+  for (const Word& word : words) out += (out.empty() ? "" : " ") + word.text;
+  return out;
+}
+
+// In single quotes for a shell.
+std::string shell_quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string bash_script(const CLI::App& program) {
+  std::string names;
+  std::string cases;
+  for (const CLI::App* command : program.get_subcommands({})) {
+    names += (names.empty() ? "" : "|") + command->get_name();
+    cases += fmt::format("    {}) words={} ;;\n", command->get_name(),
+                         shell_quoted(joined(words_of(*command, program))));
+  }
+  return fmt::format(
+      "# Completion for bash: eval \"$(berth completion bash)\"\n"
+      "_berth() {{\n"
+      "  local word command= words\n"
+      "  for word in \"${{COMP_WORDS[@]:1:COMP_CWORD-1}}\"; do\n"
+      "    case $word in {}) command=$word; break ;; esac\n"
+      "  done\n"
+      "  case $command in\n"
+      "{}"
+      "    *) words={} ;;\n"
+      "  esac\n"
+      "  COMPREPLY=($(compgen -W \"$words\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
+      "}}\n"
+      "complete -o default -F _berth berth\n",
+      names, cases, shell_quoted(joined(words_of(program, program))));
+}
+
+// "word:description" for _describe, where a colon in the word would end it.
+std::string zsh_words(const std::vector<Word>& words) {
+  std::string out;
+  for (const Word& word : words) {
+    out += fmt::format("\n      {}", shell_quoted(word.text + ":" + word.description));
+  }
+  return out;
+}
+
+std::string zsh_script(const CLI::App& program) {
+  std::string cases;
+  for (const CLI::App* command : program.get_subcommands({})) {
+    cases += fmt::format("    {}) words_here=({}) ;;\n", command->get_name(),
+                         zsh_words(words_of(*command, program)));
+  }
+  return fmt::format(
+      "#compdef berth\n"
+      "# Completion for zsh: eval \"$(berth completion zsh)\", after compinit\n"
+      "_berth() {{\n"
+      "  local -a words_here\n"
+      "  local command=\n"
+      "  (( CURRENT > 2 )) && command=${{words[2]}}\n"
+      "  case $command in\n"
+      "{}"
+      "    *) words_here=({}) ;;\n"
+      "  esac\n"
+      "  _describe berth words_here || _default\n"
+      "}}\n"
+      "compdef _berth berth\n",
+      cases, zsh_words(words_of(program, program)));
+}
+
+std::string fish_lines(const std::vector<Word>& words, std::string_view condition) {
+  std::string out;
+  for (const Word& word : words) {
+    const bool flag = word.text.starts_with("--");
+    out += fmt::format("complete -c berth -n {} {} {} -d {}\n", shell_quoted(condition),
+                       flag ? "-l" : "-f -a",
+                       shell_quoted(std::string_view(word.text).substr(flag ? 2 : 0)),
+                       shell_quoted(word.description));
+  }
+  return out;
+}
+
+std::string fish_script(const CLI::App& program) {
+  std::string out = "# Completion for fish: berth completion fish | source\n";
+  out += fish_lines(words_of(program, program), "__fish_use_subcommand");
+  for (const CLI::App* command : program.get_subcommands({})) {
+    out += fish_lines(words_of(*command, program),
+                      fmt::format("__fish_seen_subcommand_from {}", command->get_name()));
+  }
+  return out;
+}
+
+}  // namespace
+
+Action define_completion(CLI::App& command, CLI::App& program) {
+  auto shell = std::make_shared<std::string>();
+  command.add_option("SHELL", *shell, "Which shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+      ->type_name("bash|zsh|fish");
+  command.footer(
+      "To have it in every shell:\n"
+      "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"
+      "  zsh    echo 'eval \"$(berth completion zsh)\"' >> ~/.zshrc     (after compinit)\n"
+      "  fish   berth completion fish > ~/.config/fish/completions/berth.fish");
+  return [shell, &program]() -> Result<int> {
+    const std::string script = *shell == "bash"  ? bash_script(program)
+                               : *shell == "zsh" ? zsh_script(program)
+                                                 : fish_script(program);
+    fmt::print("{}", script);
+    return 0;
+  };
+}
+
+}  // namespace berth

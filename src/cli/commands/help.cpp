@@ -1,0 +1,29 @@
+// berth help [COMMAND]
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+
+namespace berth {
+
+Action define_help(CLI::App& command, CLI::App& program) {
+  auto topic = std::make_shared<std::string>();
+  command.add_option("COMMAND", *topic, "The command to explain")->type_name("");
+  return [topic, &program]() -> Result<int> {
+    if (topic->empty()) {
+      // Not program.help(): that would explain the chosen command, which is "help" itself.
+      fmt::print("{}", program.get_formatter()->make_help(&program, program.get_name(),
+                                                          CLI::AppFormatMode::Normal));
+      return 0;
+    }
+    const auto found = program.get_subcommands(
+        [&](const CLI::App* candidate) { return candidate->get_name() == *topic; });
+    if (found.empty()) return tl::make_unexpected(unknown_command(*topic));
+    fmt::print("{}", found.front()->help(program.get_name()));
+    return 0;
+  };
+}
+
+}  // namespace berth

@@ -1,0 +1,129 @@
+// berth status [--json] [--watch [SECONDS]] [--topology]
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/text.h"
+#include "broker/status.h"
+#include "cli/command.h"
+#include "cli/output/status_json.h"
+#include "cli/output/status_text.h"
+#include "devices/driver.h"
+
+namespace berth {
+namespace {
+
+constexpr double kDefaultInterval = 2;
+
+struct Options {
+  bool json = false;
+  bool topology = false;
+  CLI::Option* watch = nullptr;
+  double interval = kDefaultInterval;
+
+  bool watching() const { return watch->count() > 0; }
+};
+
+Result<std::string> render(Probe& probe, const Options& options, const Terminal& terminal) {
+  // One document per line when there are several: what reads a stream of JSON expects that.
+  const JsonForm form = options.watching() ? JsonForm::line : JsonForm::pretty;
+  if (options.topology) {
+    const auto topology = probe.topology();
+    if (!topology) return tl::make_unexpected(topology.error());
+    return options.json ? topology_json(*topology, form) : topology_text(*topology, terminal);
+  }
+  const auto status = observe(probe, driver_is_simulated());
+  if (!status) return tl::make_unexpected(status.error());
+  return options.json ? status_json(*status, form) : status_text(*status, terminal);
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+// Draws over the last picture instead of clearing the screen first, which would flicker. What does
+// not fit is cut at the bottom: a screen that scrolls cannot be drawn over.
+void redraw(std::string_view text, std::size_t height) {
+  std::string out = "\x1b[H";
+  for (std::size_t row = 1; !text.empty() && row < height; ++row) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    out += line;
+    out += "\x1b[K\n";
+  }
+  if (!text.empty()) out += "... more than this screen has rows for\x1b[K";
+  print(out + "\x1b[J");
+}
+
+Result<int> watch(Probe& probe, const Options& options) {
+  const std::chrono::duration<double> interval(options.interval);
+  const bool drawing = !options.json && ::isatty(STDOUT_FILENO) == 1;
+  for (bool first = true;; first = false) {
+    const Terminal terminal = terminal_at(STDOUT_FILENO);  // it may have been resized
+    const auto picture = render(probe, options, terminal);
+    if (!picture) return tl::make_unexpected(picture.error());
+    if (drawing && first) print("\x1b[2J");
+    if (drawing) {
+      redraw(*picture, terminal.height.value_or(24));
+    } else {
+      print((first || options.json ? "" : "\n") + *picture);
+    }
+    if (std::fflush(stdout) != 0) return 0;  // the caller sees and reports it
+    std::this_thread::sleep_for(interval);
+  }
+}
+
+// Empty if `text` is a number of seconds that makes sense; else what is wrong.
+std::string check_interval(std::string& text) {
+  double seconds = 0;
+  const auto* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, seconds);
+  if (problem == std::errc{} && rest == end && seconds >= 0.1 && seconds <= 86400) return "";
+  return fmt::format("{} is not a number of seconds from 0.1 to 86400", in_quotes(text));
+}
+
+// Tells a person at a terminal why nothing happens.
+void say_driver_is_slow() {
+  if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "berth: waiting for the driver to answer\n");
+}
+
+}  // namespace
+
+Action define_status(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  command.add_flag("--json", options->json, "Print JSON, as docs/json.md describes it")
+      ->disable_flag_override();
+  options->watch = command
+                       .add_option("--watch", options->interval,
+                                   "Show it again every SECONDS (default 2), until Ctrl-C")
+                       ->type_name("[SECONDS]")
+                       ->expected(0, 1)
+                       ->check(CLI::Validator(check_interval, ""));
+  command.add_flag("--topology", options->topology, "Show how the cards are connected instead")
+      ->disable_flag_override();
+  command.footer(
+      "States: free; leased and shared, by berth; stranger, used by a process without a lease;\n"
+      "drained, out of service; lost, by the driver; unknown, the driver does not say.\n"
+      "A '-' is a value that the driver does not give.\n"
+      "\nExamples:\n"
+      "  berth status\n"
+      "  berth status --watch 5\n"
+      "  berth status --json | jq '.gpus[] | select(.state == \"free\") | .index'");
+  return [options]() -> Result<int> {
+    auto probe = open_driver(say_driver_is_slow);
+    if (!probe) return tl::make_unexpected(probe.error());
+    if (options->watching()) return watch(**probe, *options);
+    const auto picture = render(**probe, *options, terminal_at(STDOUT_FILENO));
+    if (!picture) return tl::make_unexpected(picture.error());
+    print(*picture);
+    return 0;
+  };
+}
+
+}  // namespace berth

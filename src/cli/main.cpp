@@ -1,0 +1,14 @@
+// The berth program. Everything but this function is in libraries.
+#include <cstdio>
+#include <exception>
+
+#include "cli/program.h"
+
+int main(int argc, char** argv) {
+  try {
+    return berth::run_program(argc, argv);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "berth: internal error: %s; please report it\n", problem.what());
+    return 70;
+  }
+}

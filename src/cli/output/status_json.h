@@ -1,0 +1,17 @@
+// `berth status --json`: an interface with stable keys and units in their names.
+#pragma once
+
+#include <string>
+
+#include "broker/status.h"
+#include "devices/gpu.h"
+
+namespace berth {
+
+enum class JsonForm { pretty, line };
+
+// A document and a newline, in ASCII: whatever was not, is escaped. Absent values are null.
+std::string status_json(const Status& status, JsonForm form);
+std::string topology_json(const Topology& topology, JsonForm form);
+
+}  // namespace berth

@@ -1,0 +1,239 @@
+// The table of `berth status`; see status_text.h.
+#include "cli/output/status_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
+#include "base/users.h"
+
+namespace berth {
+namespace {
+
+constexpr std::size_t kBarWidth = 10;
+constexpr std::size_t kShortestName = 8;
+constexpr std::size_t kIndent = 5;  // of what stands below a GPU
+constexpr std::string_view kGap = "  ";
+constexpr std::string_view kAbsent = "-";
+
+Style style_of(GpuState state) {
+  switch (state) {
+    case GpuState::free: return Style::good;
+    case GpuState::leased:
+    case GpuState::shared: return Style::notice;
+    case GpuState::stranger:
+    case GpuState::lost: return Style::bad;
+    case GpuState::drained:
+    case GpuState::unknown: return Style::warning;
+  }
+  return Style::plain;
+}
+
+// A bar of `width` columns, in eighths of a column where the character set has them.
+std::string bar(double share, std::size_t width, Charset charset) {
+  share = std::clamp(share, 0.0, 1.0);
+  std::string out;
+  if (charset == Charset::ascii) {
+    const auto filled = static_cast<std::size_t>(share * static_cast<double>(width) + 0.5);
+    return std::string(filled, '#') + std::string(width - filled, '.');
+  }
+  constexpr std::array<std::string_view, 9> eighths{"·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+  auto left_over = static_cast<std::size_t>(share * static_cast<double>(width) * 8 + 0.5);
+  for (std::size_t i = 0; i < width; ++i) {
+    const std::size_t here = std::min<std::size_t>(left_over, 8);
+    out += eighths[here];
+    left_over -= here;
+  }
+  return out;
+}
+
+std::string memory_figures(const Gpu& gpu) {
+  if (!gpu.memory_total) return std::string(kAbsent);
+  const bool small = *gpu.memory_total < gib(1);
+  const double unit = static_cast<double>(small ? mib(1).count : gib(1).count);
+  const auto amount = [&](Bytes size) { return static_cast<double>(size.count) / unit; };
+  const std::string used =
+      gpu.memory_used ? fmt::format("{:.{}f}", amount(*gpu.memory_used), small ? 0 : 1)
+                      : std::string(kAbsent);
+  return fmt::format("{}/{:.0f} {}", used, amount(*gpu.memory_total), small ? "MiB" : "GiB");
+}
+
+template <class T>
+std::string figure(const std::optional<T>& value, std::string_view unit) {
+  if (!value) return std::string(kAbsent);
+  return fmt::format("{:.0f}{}", static_cast<double>(*value), unit);
+}
+
+enum class Align { left, right };
+
+struct Column {
+  std::string_view title;
+  Align align;
+  std::size_t width = 0;
+};
+
+struct Row {
+  std::vector<std::string> cells;  // fit for the terminal, without styles
+  const GpuStatus* gpu = nullptr;
+};
+
+// The columns of the table; `name` is the one that gives way, the last ones go when nothing else
+// helps.
+enum ColumnIndex : std::size_t { c_index, c_name, c_state, c_bar, c_memory, c_util, c_temp, c_power };
+
+class GpuTable {
+ public:
+  GpuTable(const Status& status, const Terminal& terminal) : terminal_(terminal) {
+    for (const GpuStatus& gpu : status.gpus) rows_.push_back({cells_of(gpu), &gpu});
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      columns_[c].width = display_width(columns_[c].title);
+      for (const Row& row : rows_) {
+        columns_[c].width = std::max(columns_[c].width, display_width(row.cells[c]));
+      }
+    }
+    fit();
+  }
+
+  std::string header() const {
+    std::vector<std::string> titles;
+    for (const Column& column : columns_) titles.emplace_back(column.title);
+    return terminal_.paint(Style::dim, line(titles, std::nullopt));
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+
+  std::string line(const Row& row) const {
+    return line(row.cells, style_of(row.gpu->judgement.state));
+  }
+
+ private:
+  std::vector<std::string> cells_of(const GpuStatus& status) const {
+    const Gpu& gpu = status.gpu;
+    std::string memory_bar;
+    if (gpu.memory_total && gpu.memory_used && gpu.memory_total->count > 0) {
+      memory_bar = bar(static_cast<double>(gpu.memory_used->count) /
+                           static_cast<double>(gpu.memory_total->count),
+                       kBarWidth, terminal_.charset);
+    }
+    return {to_string(gpu.index),
+            terminal_.show(gpu.name.value_or(std::string(kAbsent))),
+            std::string(to_string(status.judgement.state)),
+            memory_bar,
+            memory_figures(gpu),
+            figure(gpu.utilization_pct, "%"),
+            figure(gpu.temperature_c, terminal_.charset == Charset::utf8 ? "°C" : "C"),
+            figure(gpu.power_w, "W")};
+  }
+
+  std::size_t total() const {
+    std::size_t sum = 0;
+    for (const Column& column : columns_) {
+      if (column.width > 0) sum += column.width + (sum > 0 ? kGap.size() : 0);
+    }
+    return sum;
+  }
+
+  void fit() {
+    if (!terminal_.width) return;
+    const auto narrow = [&](std::size_t c, std::size_t least) {
+      const std::size_t over = total() > *terminal_.width ? total() - *terminal_.width : 0;
+      Column& column = columns_[c];
+      column.width = column.width > over + least ? column.width - over
+                                                 : std::min(column.width, least);
+    };
+    narrow(c_name, 2 * kShortestName);
+    for (const std::size_t c : {c_power, c_temp, c_bar}) {
+      if (total() > *terminal_.width) columns_[c].width = 0;
+    }
+    narrow(c_name, kShortestName);
+  }
+
+  std::string line(const std::vector<std::string>& cells, std::optional<Style> state_style) const {
+    std::string out;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const Column& column = columns_[c];
+      if (column.width == 0) continue;
+      if (!out.empty()) out += kGap;
+      const std::string cell = fitted(cells[c], column.width, terminal_.charset);
+      const std::string padded =
+          column.align == Align::left ? left(cell, column.width) : right(cell, column.width);
+      const bool styled = state_style && (c == c_state || c == c_bar);
+      out += styled ? terminal_.paint(*state_style, padded) : padded;
+    }
+    while (out.ends_with(' ')) out.pop_back();
+    return out + "\n";
+  }
+
+  const Terminal& terminal_;
+  std::array<Column, 8> columns_{{{"GPU", Align::right},
+                                  {"NAME", Align::left},
+                                  {"STATE", Align::left},
+                                  {"", Align::left},
+                                  {"MEMORY", Align::right},
+                                  {"UTIL", Align::right},
+                                  {"TEMP", Align::right},
+                                  {"POWER", Align::right}}};
+  std::vector<Row> rows_;
+};
+
+std::string process_line(const GpuProcess& process, const Terminal& terminal) {
+  const bool stranger = is_stranger(process);
+  const std::string user = process.uid ? user_name(*process.uid) : std::string(kAbsent);
+  const std::string text = fmt::format(
+      "{} {}  {}  {}  {}  {}", stranger ? "!" : " ", right(std::to_string(process.pid), 7),
+      left(terminal.show(user), 10), left(terminal.show(process.name.value_or("-")), 15),
+      right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8),
+      stranger ? "no lease" : "display");
+  const std::size_t room = terminal.width ? std::max(*terminal.width, kIndent) - kIndent : ~0UL;
+  return std::string(kIndent, ' ') +
+         terminal.paint(stranger ? Style::bad : Style::dim, fitted(text, room, terminal.charset)) +
+         "\n";
+}
+
+// A stranger that the process list shows needs no second line in words.
+bool reason_is_news(const GpuStatus& status) {
+  if (status.judgement.reason.empty()) return false;
+  return std::none_of(status.gpu.processes.begin(), status.gpu.processes.end(), is_stranger) ||
+         status.judgement.state != GpuState::stranger;
+}
+
+std::string summary(const Status& status, const Terminal& terminal) {
+  std::map<GpuState, std::size_t> counts;
+  for (const GpuStatus& gpu : status.gpus) ++counts[gpu.judgement.state];
+  std::string states;
+  for (const auto& [state, count] : counts) {
+    states += fmt::format("{}{} {}", states.empty() ? ": " : ", ", count, to_string(state));
+  }
+  const std::size_t count = status.gpus.size();
+  const std::string gpus = fmt::format("{} {}{}", count, count == 1 ? "GPU" : "GPUs", states);
+  const std::string driver = fmt::format("{}driver {}", status.simulated ? "simulated " : "",
+                                         terminal.show(status.driver));
+  return wrapped(fmt::format("{} - {} - {}", terminal.show(status.host), driver, gpus),
+                 terminal.width, 0) +
+         "\n";
+}
+
+}  // namespace
+
+std::string status_text(const Status& status, const Terminal& terminal) {
+  std::string out = summary(status, terminal);
+  if (status.gpus.empty()) return out + "The driver works, and it has no GPU.\n";
+  const GpuTable table(status, terminal);
+  out += '\n';
+  out += table.header();
+  for (const Row& row : table.rows()) {
+    out += table.line(row);
+    for (const GpuProcess& process : row.gpu->gpu.processes) out += process_line(process, terminal);
+    if (!reason_is_news(*row.gpu)) continue;
+    const std::string reason = terminal.show(row.gpu->judgement.reason);
+    out += terminal.paint(style_of(row.gpu->judgement.state),
+                          wrapped(fmt::format("! {}", reason), terminal.width, kIndent)) +
+           "\n";
+  }
+  return out;
+}
+
+}  // namespace berth

@@ -1,0 +1,18 @@
+// `berth status` for people: a table of the GPUs, with the processes below each.
+#pragma once
+
+#include <string>
+
+#include "broker/status.h"
+#include "cli/output/terminal.h"
+#include "devices/gpu.h"
+
+namespace berth {
+
+// Whole lines, fit for `terminal`.
+std::string status_text(const Status& status, const Terminal& terminal);
+
+// How the cards are connected, as a matrix.
+std::string topology_text(const Topology& topology, const Terminal& terminal);
+
+}  // namespace berth

@@ -1,0 +1,38 @@
+// What the place that output goes to can show: its width, its characters, its colours.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace berth {
+
+enum class Style { plain, dim, bold, good, notice, warning, bad };
+
+struct Terminal {
+  std::optional<std::size_t> width;   // columns; nothing if lines may be as long as they like
+  std::optional<std::size_t> height;  // rows, if it is a terminal
+  Charset charset = Charset::ascii;
+  bool colour = false;
+
+  // `text` made fit for this place: see printable().
+  std::string show(std::string_view text) const { return printable(text, charset); }
+  // `text`, which must be fit already, in a style; unchanged where there is no colour.
+  std::string paint(Style style, std::string_view text) const;
+};
+
+// The terminal behind the descriptor `fd`, or a file or pipe: no colour, and no limit of width
+// unless COLUMNS says so. NO_COLOR, TERM=dumb and the locale's character set are obeyed.
+Terminal terminal_at(int fd);
+
+// `text` broken at blanks into lines of at most `width` columns, each behind `indent` blanks.
+std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent);
+
+// `text` filled up with blanks to `width` columns.
+std::string left(std::string_view text, std::size_t width);
+std::string right(std::string_view text, std::size_t width);
+
+}  // namespace berth

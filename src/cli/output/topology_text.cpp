@@ -1,0 +1,64 @@
+// The matrix of `berth status --topology`; see status_text.h. Its words are those of nvidia-smi.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cli/output/status_text.h"
+
+namespace berth {
+namespace {
+
+std::string_view word_for(std::optional<Proximity> proximity) {
+  if (!proximity) return "-";
+  switch (*proximity) {
+    case Proximity::board: return "BOARD";
+    case Proximity::pcie_switch: return "PIX";
+    case Proximity::pcie_switches: return "PXB";
+    case Proximity::host_bridge: return "PHB";
+    case Proximity::numa_node: return "NODE";
+    case Proximity::system: return "SYS";
+  }
+  return "-";
+}
+
+std::string cell_of(const Connection& connection) {
+  if (connection.nvlinks > 0) return fmt::format("NV{}", connection.nvlinks);
+  return std::string(word_for(connection.proximity));
+}
+
+}  // namespace
+
+std::string topology_text(const Topology& topology, const Terminal& terminal) {
+  std::set<GpuIndex> cards;
+  std::map<std::pair<GpuIndex, GpuIndex>, std::string> cells;
+  for (const Connection& connection : topology.connections) {
+    cards.insert(connection.a);
+    cards.insert(connection.b);
+    cells[{connection.a, connection.b}] = cells[{connection.b, connection.a}] =
+        cell_of(connection);
+  }
+  if (cards.empty()) return "There is one card, or none: nothing to connect.\n";
+  constexpr std::size_t width = 6;
+  std::string out = std::string(width, ' ');
+  for (const GpuIndex& card : cards) out += right(fmt::format("GPU{}", to_string(card)), width);
+  out += "\n";
+  for (const GpuIndex& row : cards) {
+    out += left(fmt::format("GPU{}", to_string(row)), width);
+    for (const GpuIndex& column : cards) {
+      const auto cell = cells.find({row, column});
+      const bool linked = cell != cells.end() && cell->second.starts_with("NV");
+      const std::string text = right(cell == cells.end() ? "X" : cell->second, width);
+      out += terminal.paint(linked ? Style::good : Style::plain, text);
+    }
+    out += "\n";
+  }
+  return out +
+         "\nNVn: n NVLinks. Otherwise the nearest thing in common: BOARD the same board, PIX one "
+         "PCIe\nswitch, PXB several PCIe switches, PHB a PCIe host bridge, NODE a NUMA node, SYS "
+         "only the system.\n";
+}
+
+}  // namespace berth

@@ -1,0 +1,96 @@
+// Parsing of the command line and reporting of errors; see program.h.
+#include "cli/program.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+constexpr int kExitUsage = exit_code(ErrorKind::usage);
+constexpr int kExitOutput = 74;  // EX_IOERR
+
+constexpr const char* kAbout =
+    "berth lets people share the GPUs of a server safely.\n"
+    "No root, no daemon, no configuration.";
+
+constexpr const char* kFooter =
+    "Environment:\n"
+    "  BERTH_SIM=4x24GiB           use simulated GPUs (or a file: see docs/simulated-driver.md)\n"
+    "  BERTH_DRIVER_TIMEOUT=20s    how long to wait for a driver that does not answer\n"
+    "  NO_COLOR=1                  no colours\n"
+    "\nExit codes: 0 done, 64 wrong usage, 69 no driver, 74 the output cannot be written.\n"
+    "'berth help COMMAND' tells more about a command.";
+
+int report(const Error& error) {
+  fmt::print(stderr, "berth: {}\n", printable(error.message, terminal_at(STDERR_FILENO).charset));
+  return exit_code(error.kind);
+}
+
+// The parser's complaint in our words: what, where, and what to do.
+Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
+  const auto chosen = program.get_subcommands();
+  const auto extra = program.remaining(true);
+  if (!extra.empty() && chosen.empty() && !extra.front().starts_with('-')) {
+    return unknown_command(extra.front());
+  }
+  const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
+  const std::string what = extra.empty() ? std::string(problem.what())
+                                         : fmt::format("{} is not expected", in_quotes(extra.front()));
+  return {ErrorKind::usage, fmt::format("{}{}{}; see 'berth {}{}--help'", command,
+                                        command.empty() ? "" : ": ", what, command,
+                                        command.empty() ? "" : " ")};
+}
+
+// Output that did not arrive (a full disk) must not look like success.
+int flushed(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "berth: the output cannot be written: {}\n", std::strerror(errno));
+  return code == 0 ? kExitOutput : code;
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  CLI::App program(kAbout, "berth");
+  program.footer(kFooter);
+  program.set_help_flag("-h,--help", "Show this help");
+  program.set_version_flag("--version", "berth " BERTH_VERSION, "Show the version");
+  program.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  std::map<const CLI::App*, Action> actions;
+  for (const Command& command : commands()) {
+    CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
+    actions[sub] = command.define(*sub, program);
+  }
+  program.require_subcommand(0, 1);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", program.help());
+    return flushed(0);
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+    return flushed(0);
+  } catch (const CLI::ParseError& problem) {
+    return report(usage_error(program, problem));
+  }
+  const auto chosen = program.get_subcommands();
+  if (chosen.empty()) {
+    fmt::print(stderr, "{}", program.help());
+    return kExitUsage;
+  }
+  const auto code = actions.at(chosen.front())();
+  return code ? flushed(*code) : report(code.error());
+}
+
+}  // namespace berth

@@ -1,0 +1,201 @@
+// The child with the driver's session, and the parent that asks it; see guarded_probe.h.
+#include "devices/guarded_probe.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "devices/nvml_session.h"
+#include "devices/wire.h"
+
+namespace berth {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kSnapshot = 's';
+constexpr char kTopology = 't';
+constexpr int kSocket = 3;                          // the child's only descriptor beside 0, 1, 2
+constexpr std::uint32_t kLargestAnswer = 64 << 20;  // a sane driver stays far below
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+// Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
+// open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
+void shed_descriptors(int socket) {
+  const int moved = ::fcntl(socket, F_DUPFD, 16);  // out of the way of 0 to 3
+  const int null = ::open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+  ::dup2(moved, kSocket);
+  ::close_range(kSocket + 1, ~0U, 0);
+}
+
+void restore_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU}) {
+    ::signal(number, SIG_DFL);
+  }
+}
+
+[[noreturn]] void serve(int socket, const std::string& library) {
+  ::setsid();  // Ctrl-C is the parent's business
+  shed_descriptors(socket);
+  restore_signals();
+  ::prctl(PR_SET_NAME, "berth-probe");
+  NvmlSession session(library);
+  char question = 0;
+  while (::recv(kSocket, &question, 1, 0) == 1) {
+    const std::string answer =
+        question == kTopology ? wire::pack(session.topology()) : wire::pack(session.snapshot());
+    const auto size = static_cast<std::uint32_t>(answer.size());
+    std::string message(reinterpret_cast<const char*>(&size), sizeof size);
+    message += answer;
+    if (!write_all(kSocket, message)) break;
+  }
+  ::_exit(0);
+}
+
+enum class Wait { ready, timed_out };
+
+Wait wait_readable(int fd, Clock::time_point until) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (left <= 0) return Wait::timed_out;
+    pollfd entry{fd, POLLIN, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) return Wait::ready;
+  }
+}
+
+}  // namespace
+
+GuardedProbe::~GuardedProbe() {
+  stop();
+}
+
+Result<void> GuardedProbe::start() {
+  if (socket_) return {};
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return fail(ErrorKind::no_driver,
+                fmt::format("the driver cannot be asked: {}", std::strerror(errno)));
+  }
+  UniqueFd mine(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) {
+    return fail(ErrorKind::no_driver,
+                fmt::format("the driver cannot be asked, no process can be started: {}; see ulimit "
+                            "-u",
+                            std::strerror(errno)));
+  }
+  if (child == 0) serve(theirs.get(), settings_.library);
+  socket_ = std::move(mine);
+  child_ = child;
+  return {};
+}
+
+// Ends the child, and does not wait for one that cannot end.
+void GuardedProbe::stop() {
+  if (!socket_) return;
+  socket_.reset();
+  ::kill(child_, SIGKILL);
+  ::waitpid(child_, nullptr, WNOHANG);
+  child_ = -1;
+}
+
+Error GuardedProbe::child_died() {
+  int status = 0;
+  const bool reaped = ::waitpid(child_, &status, 0) == child_;
+  socket_.reset();
+  child_ = -1;
+  if (reaped && WIFSIGNALED(status)) {
+    return {ErrorKind::no_driver,
+            fmt::format("the NVIDIA driver's library crashed (signal {}); reinstall the driver, or "
+                        "see the kernel's log (dmesg)",
+                        WTERMSIG(status))};
+  }
+  return {ErrorKind::no_driver,
+          "the process that asks the NVIDIA driver ended unexpectedly; try again"};
+}
+
+Result<std::string> GuardedProbe::ask(char question) {
+  if (auto started = start(); !started) return tl::make_unexpected(started.error());
+  const auto begin = Clock::now();
+  if (!write_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
+  std::string answer;
+  std::size_t wanted = sizeof(std::uint32_t);
+  bool have_size = false;
+  bool told = !settings_.on_slow;
+  while (answer.size() < wanted) {
+    const auto until = begin + (told ? settings_.limit : std::min(settings_.slow_after, settings_.limit));
+    if (wait_readable(socket_.get(), until) == Wait::timed_out) {
+      if (Clock::now() - begin < settings_.limit) {
+        told = true;
+        settings_.on_slow();
+        continue;
+      }
+      stop();
+      return fail(ErrorKind::no_driver,
+                  fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | "
+                              "grep NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
+                              format_duration(settings_.limit)));
+    }
+    std::array<char, 65536> buffer{};
+    const auto got = ::recv(socket_.get(), buffer.data(),
+                            std::min(buffer.size(), wanted - answer.size()), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return tl::make_unexpected(child_died());
+    answer.append(buffer.data(), static_cast<std::size_t>(got));
+    if (!have_size && answer.size() == wanted) {
+      std::uint32_t size = 0;
+      std::memcpy(&size, answer.data(), sizeof size);
+      have_size = true;
+      wanted = std::min(size, kLargestAnswer);
+      answer.clear();
+    }
+  }
+  return answer;
+}
+
+template <class T>
+Result<T> GuardedProbe::ask_for(char question) {
+  auto bytes = ask(question);
+  if (!bytes) return tl::make_unexpected(bytes.error());
+  auto answer = wire::unpack<T>(*bytes);
+  if (answer) return std::move(*answer);
+  stop();
+  return fail(ErrorKind::no_driver,
+              "the NVIDIA driver's library damaged the process that asks it; reinstall the driver");
+}
+
+Result<Snapshot> GuardedProbe::snapshot() {
+  return ask_for<Snapshot>(kSnapshot);
+}
+
+Result<Topology> GuardedProbe::topology() {
+  return ask_for<Topology>(kTopology);
+}
+
+}  // namespace berth

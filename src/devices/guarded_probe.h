@@ -1,0 +1,52 @@
+// A probe that a bad driver cannot take down: the session lives in a child process.
+//
+// A driver can hang in an uninterruptible wait, where not even kill -9 ends it, and a process with
+// such a thread cannot exit either. So the parent never calls the driver: it asks the child, waits a
+// limited time, and otherwise leaves the child behind. A driver that crashes takes only the child
+// with it. The child holds no descriptor of the parent's (no bell, no lock, no pipe that somebody
+// waits for), and ends when the parent does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "devices/probe.h"
+
+namespace berth {
+
+struct GuardSettings {
+  std::string library;                          // see NvmlSession
+  std::chrono::milliseconds limit{20'000};      // some servers take 15 s to start NVML
+  std::chrono::milliseconds slow_after{2'000};  // when a person starts to wonder
+  std::function<void()> on_slow;                // called once per question that takes that long
+};
+
+// The child is started by the first question, and stays for the next ones.
+class GuardedProbe final : public Probe {
+ public:
+  explicit GuardedProbe(GuardSettings settings) : settings_(std::move(settings)) {}
+  GuardedProbe(const GuardedProbe&) = delete;
+  GuardedProbe& operator=(const GuardedProbe&) = delete;
+  ~GuardedProbe() override;
+
+  Result<Snapshot> snapshot() override;
+  Result<Topology> topology() override;
+
+ private:
+  Result<void> start();
+  void stop();
+  Result<std::string> ask(char question);
+  template <class T>
+  Result<T> ask_for(char question);
+  Error child_died();
+
+  GuardSettings settings_;
+  UniqueFd socket_;
+  pid_t child_ = -1;
+};
+
+}  // namespace berth

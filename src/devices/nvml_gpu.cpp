@@ -1,0 +1,155 @@
+// Reading of one device; see nvml_gpu.h.
+#include "devices/nvml_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/text.h"
+#include "devices/process_table.h"
+
+namespace berth::nvml {
+namespace {
+
+constexpr unsigned kTextLength = 96;
+
+// Asks one question after the other and keeps in mind what the answers say of the GPU's health.
+class Reader {
+ public:
+  Reader(const Api& api, Device device, Gpu& gpu) : api_(api), device_(device), gpu_(gpu) {}
+
+  // True if `function` exists and answered. A value that is missing is no fault; a GPU that falls
+  // off the bus may say so at any call.
+  template <class... Parameters, class... Arguments>
+  bool ask(Return (*function)(Device, Parameters...), Arguments... arguments) {
+    if (function == nullptr || gpu_.health == Health::lost) return false;
+    const Return answer = function(device_, arguments...);
+    if (answer == gpu_is_lost || answer == reset_required) note(answer);
+    return answer == success;
+  }
+
+  // For what every healthy GPU can answer: there, "unknown error" is how some drivers say lost.
+  void note(Return answer) {
+    const bool lost = answer == gpu_is_lost || answer == reset_required || answer == unknown;
+    if (gpu_.health == Health::lost) return;
+    gpu_.health = lost ? Health::lost : Health::unreadable;
+    if (answer == reset_required) {
+      gpu_.problem = "the driver says that it must be reset (sudo nvidia-smi --gpu-reset)";
+    } else if (lost) {
+      gpu_.problem = "the driver has lost it; see the kernel's log (dmesg | grep Xid), then reboot";
+    } else if (answer == no_permission) {
+      gpu_.problem = "the driver denies access to it; ask who runs this host";
+    } else {
+      gpu_.problem = fmt::format("the driver does not say whether it is in use ({})",
+                                 describe(api_, answer));
+    }
+  }
+
+ private:
+  const Api& api_;
+  Device device_;
+  Gpu& gpu_;
+};
+
+std::string text_of(const std::array<char, kTextLength>& buffer) {
+  const auto end = std::find(buffer.begin(), buffer.end(), '\0');
+  return {buffer.begin(), end};
+}
+
+void read_identity(const Api& api, Reader& reader, Gpu& gpu) {
+  std::array<char, kTextLength> buffer{};
+  if (reader.ask(api.uuid, buffer.data(), kTextLength)) gpu.uuid = text_of(buffer);
+  buffer.fill('\0');
+  if (reader.ask(api.name, buffer.data(), kTextLength)) gpu.name = text_of(buffer);
+}
+
+void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
+  MemoryV2 v2{};
+  v2.version = kMemoryV2Version;
+  if (reader.ask(api.memory_v2, &v2)) {
+    gpu.memory_total = Bytes{v2.total};
+    gpu.memory_used = Bytes{v2.used};
+    return;
+  }
+  MemoryV1 v1{};
+  if (reader.ask(api.memory_v1, &v1)) {
+    gpu.memory_total = Bytes{v1.total};
+    gpu.memory_used = Bytes{v1.used};
+    gpu.memory_used_counts_reserved = true;
+  }
+}
+
+void read_measurements(const Api& api, Reader& reader, Gpu& gpu) {
+  Utilization utilization{};
+  if (reader.ask(api.utilization, &utilization)) {
+    gpu.utilization_pct = utilization.gpu;
+    gpu.memory_utilization_pct = utilization.memory;
+  }
+  unsigned value = 0;
+  if (reader.ask(api.temperature, 0, &value)) gpu.temperature_c = value;
+  if (reader.ask(api.power_usage, &value)) gpu.power_w = value / 1000.0;
+  int number = 0;
+  if (reader.ask(api.performance_state, &number) && number >= 0 && number < 16) {
+    gpu.performance_state = static_cast<unsigned>(number);
+  }
+  if (reader.ask(api.display_active, &number)) gpu.display_active = number != 0;
+  if (reader.ask(api.compute_mode, &number)) {
+    gpu.compute_mode = number == compute_prohibited          ? berth::ComputeMode::prohibited
+                       : number == compute_exclusive_process ? berth::ComputeMode::exclusive_process
+                                                             : berth::ComputeMode::shared;
+  }
+}
+
+// The driver's own word for a process that /proc does not show us: its program's file name.
+std::optional<std::string> name_from_driver(const Api& api, std::int64_t pid) {
+  std::array<char, 1024> buffer{};
+  if (api.process_name == nullptr) return std::nullopt;
+  if (api.process_name(static_cast<unsigned>(pid), buffer.data(), buffer.size()) != success) {
+    return std::nullopt;
+  }
+  std::string_view name(buffer.data(), ::strnlen(buffer.data(), buffer.size()));
+  name = name.substr(0, name.find(' '));
+  const auto slash = name.rfind('/');
+  if (slash != std::string_view::npos) name.remove_prefix(slash + 1);
+  if (name.empty()) return std::nullopt;
+  return std::string(name);
+}
+
+void identify(const Api& api, GpuProcess& process) {
+  if (auto identity = identify_process(process.pid)) {
+    process.uid = identity->uid;
+    process.name = std::move(identity->name);
+  } else {
+    process.name = name_from_driver(api, process.pid);
+  }
+}
+
+}  // namespace
+
+Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
+  Gpu gpu;
+  gpu.index = index;
+  Reader reader(api, device, gpu);
+  read_identity(api, reader, gpu);
+  read_memory(api, reader, gpu);
+  read_measurements(api, reader, gpu);
+  if (gpu.health == Health::lost) return gpu;
+  if (auto processes = read_processes(api, device, layout)) {
+    gpu.processes = std::move(*processes);
+    for (GpuProcess& process : gpu.processes) identify(api, process);
+  } else {
+    reader.note(processes.error());
+  }
+  return gpu;
+}
+
+Gpu unopened_gpu(const Api& api, Return answer, GpuIndex index) {
+  Gpu gpu;
+  gpu.index = index;
+  Reader(api, nullptr, gpu).note(answer);
+  return gpu;
+}
+
+}  // namespace berth::nvml

@@ -1,0 +1,119 @@
+// Reading and merging of NVML's process lists; see nvml_processes.h.
+#include "devices/nvml_processes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+namespace berth::nvml {
+namespace {
+
+using ListFunction = Return (*)(Device, unsigned*, void*);
+
+constexpr unsigned kFirstGuess = 32;     // entries; saves the call that only asks for the number
+constexpr unsigned kMostEntries = 65536;  // more than this is a broken driver, not a busy GPU
+constexpr int kTries = 8;                // the list may grow between two calls
+
+std::size_t stride_of(std::size_t version, ListLayout layout) {
+  switch (version) {
+    case 0: return sizeof(ProcessInfoV1);
+    case 1: return sizeof(ProcessInfoV2);
+    default: return layout.v3_stride;
+  }
+}
+
+// One list in one version, as raw entries of `stride` bytes.
+tl::expected<std::vector<ProcessInfoV1>, Return> read_version(ListFunction function, Device device,
+                                                              std::size_t stride) {
+  unsigned room = kFirstGuess;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    std::vector<unsigned char> buffer(room * stride);
+    unsigned count = room;
+    const Return answer = function(device, &count, buffer.data());
+    if (answer == insufficient_size && count < kMostEntries) {
+      room = std::max(count, room) * 2;
+      continue;
+    }
+    if (answer != success) return tl::make_unexpected(answer);
+    std::vector<ProcessInfoV1> entries(std::min(count, room));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      // Every version starts with the fields of v1.
+      std::memcpy(&entries[i], buffer.data() + i * stride, sizeof(ProcessInfoV1));
+    }
+    return entries;
+  }
+  return tl::make_unexpected(insufficient_size);
+}
+
+// The newest version that this driver has. A driver lacks a version either as a symbol or by
+// answering function_not_found.
+tl::expected<std::vector<ProcessInfoV1>, Return> read_list(
+    std::span<const ListFunction, 3> versions, Device device, ListLayout layout) {
+  for (std::size_t version = versions.size(); version-- > 0;) {
+    if (versions[version] == nullptr) continue;
+    auto entries = read_version(versions[version], device, stride_of(version, layout));
+    if (!entries && entries.error() == function_not_found) continue;
+    return entries;
+  }
+  return tl::make_unexpected(function_not_found);
+}
+
+void merge(std::vector<GpuProcess>& into, const std::vector<ProcessInfoV1>& entries,
+           ProcessKind kind) {
+  for (const ProcessInfoV1& entry : entries) {
+    std::optional<Bytes> memory;
+    if (entry.used_memory != kMemoryNotAvailable) memory = Bytes{entry.used_memory};
+    const auto known = std::find_if(into.begin(), into.end(), [&](const GpuProcess& process) {
+      return process.pid == std::int64_t{entry.pid};
+    });
+    if (known == into.end()) {
+      into.push_back({entry.pid, kind, memory, std::nullopt, std::nullopt});
+      continue;
+    }
+    // Each list gives the process's whole memory on the GPU: the larger figure, not the sum.
+    known->memory = std::max(known->memory, memory);
+    if (kind == ProcessKind::compute) known->kind = kind;
+  }
+}
+
+bool does_not_exist(Return answer) {
+  return answer == not_supported || answer == function_not_found;
+}
+
+}  // namespace
+
+ListLayout list_layout(std::string_view driver_version) {
+  unsigned major = 0;
+  unsigned minor = 0;
+  const auto* end = driver_version.data() + driver_version.size();
+  const auto [dot, problem] = std::from_chars(driver_version.data(), end, major);
+  if (problem != std::errc{} || dot == end) return {};
+  std::from_chars(dot + 1, end, minor);
+  if (major == 535 && minor >= 43 && minor <= 86) return {sizeof(ProcessDetail)};
+  return {};
+}
+
+tl::expected<std::vector<GpuProcess>, Return> read_processes(const Api& api, Device device,
+                                                             ListLayout layout) {
+  std::vector<GpuProcess> processes;
+  const auto compute = read_list(api.compute_processes, device, layout);
+  if (!compute) return tl::make_unexpected(compute.error());
+  merge(processes, *compute, ProcessKind::compute);
+  const auto mps = read_list(api.mps_processes, device, layout);
+  if (mps) {
+    merge(processes, *mps, ProcessKind::compute);
+  } else if (!does_not_exist(mps.error())) {
+    return tl::make_unexpected(mps.error());
+  }
+  const auto graphics = read_list(api.graphics_processes, device, layout);
+  if (graphics) {
+    merge(processes, *graphics, ProcessKind::graphics);
+  } else if (!does_not_exist(graphics.error())) {
+    return tl::make_unexpected(graphics.error());
+  }
+  std::sort(processes.begin(), processes.end(),
+            [](const GpuProcess& a, const GpuProcess& b) { return a.pid < b.pid; });
+  return processes;
+}
+
+}  // namespace berth::nvml

@@ -1,0 +1,126 @@
+// Opening NVML and walking over its devices; see nvml_session.h.
+#include "devices/nvml_session.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <vector>
+
+#include "base/text.h"
+#include "devices/nvml_gpu.h"
+#include "devices/nvml_topology.h"
+
+namespace berth {
+namespace {
+
+using nvml::Return;
+
+// Why the driver could not be started, and what to do.
+Error start_failure(const nvml::Api& api, Return answer) {
+  const char* problem = api.sim_problem == nullptr ? nullptr : api.sim_problem();
+  if (problem != nullptr) {
+    const bool usage = api.sim_problem_is_usage != nullptr && api.sim_problem_is_usage() != 0;
+    return {usage ? ErrorKind::usage : ErrorKind::no_driver, printable(problem)};
+  }
+  switch (answer) {
+    case nvml::driver_not_loaded:
+      return {ErrorKind::no_driver,
+              "the NVIDIA driver is installed but not loaded; load it (sudo modprobe nvidia), or "
+              "reboot"};
+    case nvml::lib_rm_version_mismatch:
+      return {ErrorKind::no_driver,
+              "the NVIDIA driver in the kernel and its library are of different versions (an upgrade "
+              "is under way; running jobs go on); reboot this host, or reload the nvidia modules"};
+    case nvml::no_permission:
+      return {ErrorKind::no_driver,
+              "no permission to use the NVIDIA driver: /dev/nvidiactl is closed to this user; ask "
+              "who runs this host (often: membership in the group video)"};
+    case nvml::operating_system:
+      return {ErrorKind::no_driver,
+              "the operating system (a container, or a cgroup) keeps this process from the NVIDIA "
+              "driver; start the container with its GPUs (docker run --gpus …)"};
+    case nvml::gpu_is_lost:
+    case nvml::reset_required:
+      return {ErrorKind::no_driver,
+              "the NVIDIA driver has lost a GPU and does not start; see the kernel's log (dmesg | "
+              "grep Xid), then reboot"};
+    default:
+      return {ErrorKind::no_driver,
+              fmt::format("the NVIDIA driver does not start: {} (NVML error {}); see the kernel's "
+                          "log (dmesg | grep NVRM)",
+                          nvml::describe(api, answer), static_cast<int>(answer))};
+  }
+}
+
+bool mig_is_on(const nvml::Api& api, nvml::Device device) {
+  unsigned current = 0;
+  unsigned pending = 0;
+  return api.mig_mode != nullptr && api.mig_max_count != nullptr && api.mig_by_index != nullptr &&
+         api.mig_mode(device, &current, &pending) == nvml::success && current == 1;
+}
+
+// The MIG instances of a card, each a GPU of its own; the card itself cannot be used then.
+void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_index,
+                      nvml::ListLayout layout, std::vector<Gpu>& gpus) {
+  unsigned count = 0;
+  const auto before = gpus.size();
+  const Return counted = api.mig_max_count(card, &count);
+  for (unsigned i = 0; counted == nvml::success && i < count; ++i) {
+    nvml::Device instance = nullptr;
+    const Return answer = api.mig_by_index(card, i, &instance);
+    if (answer == nvml::not_found) continue;  // a hole: instances may be destroyed in any order
+    const GpuIndex index{card_index, i};
+    gpus.push_back(answer == nvml::success ? nvml::read_gpu(api, instance, index, layout)
+                                           : nvml::unopened_gpu(api, answer, index));
+  }
+  if (gpus.size() == before) {
+    gpus.push_back(nvml::read_gpu(api, card, {card_index, std::nullopt}, layout));
+    gpus.back().mig_without_instances = true;
+  }
+}
+
+}  // namespace
+
+Result<void> NvmlSession::open() {
+  if (api_) return {};
+  auto api = nvml::load_api(library_);
+  if (!api) return tl::make_unexpected(api.error());
+  if (const Return answer = api->init(); answer != nvml::success) {
+    return tl::make_unexpected(start_failure(*api, answer));
+  }
+  std::array<char, 81> version{};
+  if (api->driver_version(version.data(), 80) == nvml::success) driver_version_ = version.data();
+  layout_ = nvml::list_layout(driver_version_);
+  api_ = *api;
+  return {};
+}
+
+Result<Snapshot> NvmlSession::snapshot() {
+  if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
+  Snapshot snapshot;
+  snapshot.driver_version = driver_version_;
+  unsigned count = 0;
+  if (const Return answer = api_->device_count(&count); answer != nvml::success) {
+    return tl::make_unexpected(start_failure(*api_, answer));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    nvml::Device device = nullptr;
+    const GpuIndex index{i, std::nullopt};
+    const Return answer = api_->device_by_index(i, &device);
+    if (answer != nvml::success || device == nullptr) {
+      snapshot.gpus.push_back(nvml::unopened_gpu(*api_, answer, index));
+    } else if (mig_is_on(*api_, device)) {
+      append_instances(*api_, device, i, layout_, snapshot.gpus);
+    } else {
+      snapshot.gpus.push_back(nvml::read_gpu(*api_, device, index, layout_));
+    }
+  }
+  return snapshot;
+}
+
+Result<Topology> NvmlSession::topology() {
+  if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
+  return nvml::read_topology(*api_);
+}
+
+}  // namespace berth

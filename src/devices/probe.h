@@ -1,0 +1,27 @@
+// The seam between berth and the drivers: who can say what the GPUs of this host are doing.
+#pragma once
+
+#include "base/result.h"
+#include "devices/gpu.h"
+
+namespace berth {
+
+// Not safe for several threads at once. Calls may take long (a driver that starts), but not for
+// ever: an implementation gives up and says so. A GPU that fails is reported inside the snapshot;
+// an Error (ErrorKind::no_driver, or usage where the user's own setting is wrong) means that no GPU
+// can be seen at all.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual Result<Snapshot> snapshot() = 0;
+  virtual Result<Topology> topology() = 0;
+
+ protected:
+  Probe() = default;
+  Probe(const Probe&) = default;
+  Probe& operator=(const Probe&) = default;
+  Probe(Probe&&) = default;
+  Probe& operator=(Probe&&) = default;
+};
+
+}  // namespace berth

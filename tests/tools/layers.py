@@ -1,0 +1,65 @@
+"""Checks that each folder includes only what lies below it (the order of house and data)."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+# Each folder, with the folders that it may include from. Its own is always allowed.
+MAY_INCLUDE = {
+    "src/base": [],
+    "src/devices": ["src/base"],
+    "src/harbour": ["src/base"],
+    "src/schedule": ["src/base"],
+    "src/broker": ["src/base", "src/devices", "src/harbour", "src/schedule"],
+    "src/cli": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker"],
+    "sim": ["src/base", "src/devices"],
+    "bench": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
+}
+# Of a driver, its simulation may know the binary interface and nothing else.
+ONLY_FILES = {("sim", "src/devices"): {"src/devices/nvml_abi.h", "src/devices/cuda_abi.h"}}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def folder_of(path):
+    """The layer that a file belongs to, or None."""
+    return next((layer for layer in MAY_INCLUDE if path.startswith(layer + "/")), None)
+
+
+def resolve(target, root):
+    """The repository's path of an included file: includes are relative to src/ or to the root."""
+    return next((p for p in (f"src/{target}", target) if (root / p).exists()), None)
+
+
+def violations(root, files):
+    for name in files:
+        layer = folder_of(name)
+        if layer is None:
+            yield f"{name}: stands in no known folder (see MAY_INCLUDE)"
+            continue
+        for target in INCLUDE.findall((root / name).read_text()):
+            path = resolve(target, root)
+            if path is None:
+                yield f'{name}: includes "{target}", which is not in this repository: use <>'
+                continue
+            other = folder_of(path)
+            if other == layer:
+                continue
+            if other not in MAY_INCLUDE[layer]:
+                yield f'{name}: {layer} must not include from {other} ("{target}")'
+            elif path not in ONLY_FILES.get((layer, other), {path}):
+                yield f'{name}: {layer} must not include "{target}"'
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.cpp", "*.h"],
+                            cwd=root, check=True, capture_output=True, text=True).stdout
+    found = list(violations(root, listed.split()))
+    print("\n".join(found) or "layers: clean")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
