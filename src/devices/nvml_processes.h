@@ -1,13 +1,12 @@
 // The processes on a GPU: NVML's three lists (compute, graphics, MPS), any version, merged by PID.
 #pragma once
 
-#include <span>
 #include <string_view>
+#include <tl/expected.hpp>
 #include <vector>
 
 #include "devices/gpu.h"
 #include "devices/nvml_api.h"
-#include "tl/expected.hpp"
 
 namespace berth::nvml {
 

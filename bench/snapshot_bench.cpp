@@ -1,0 +1,45 @@
+// What it costs to look at the GPUs: in a session, through the guard, and as text.
+#include <benchmark/benchmark.h>
+
+#include "broker/status.h"
+#include "cli/output/status_json.h"
+#include "cli/output/status_text.h"
+#include "devices/guarded_probe.h"
+#include "devices/nvml_session.h"
+
+namespace berth {
+namespace {
+
+// BERTH_SIM says which GPUs; bench.py sets it.
+void session_snapshot(benchmark::State& state) {
+  NvmlSession session(BERTH_BENCH_DRIVER);
+  for (auto _ : state) benchmark::DoNotOptimize(session.snapshot().value());
+}
+BENCHMARK(session_snapshot)->Unit(benchmark::kMicrosecond);
+
+void guarded_snapshot(benchmark::State& state) {
+  GuardSettings settings;
+  settings.library = BERTH_BENCH_DRIVER;
+  GuardedProbe probe(std::move(settings));
+  for (auto _ : state) benchmark::DoNotOptimize(probe.snapshot().value());
+}
+BENCHMARK(guarded_snapshot)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+void render_json(benchmark::State& state) {
+  NvmlSession session(BERTH_BENCH_DRIVER);
+  const Status status = observe(session, true).value();
+  for (auto _ : state) benchmark::DoNotOptimize(status_json(status, JsonForm::pretty));
+}
+BENCHMARK(render_json)->Unit(benchmark::kMicrosecond);
+
+void render_table(benchmark::State& state) {
+  NvmlSession session(BERTH_BENCH_DRIVER);
+  const Status status = observe(session, true).value();
+  Terminal terminal;
+  terminal.width = 80;
+  for (auto _ : state) benchmark::DoNotOptimize(status_text(status, terminal));
+}
+BENCHMARK(render_table)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace berth

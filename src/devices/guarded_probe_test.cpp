@@ -1,0 +1,116 @@
+// The probe on a good driver, and on drivers that hang, crash or are not there.
+#include "devices/guarded_probe.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#include <array>
+#include <fstream>
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kSim = BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1";
+
+// A simulated server of its own for each test.
+class GuardedProbeTest : public testing::Test {
+ protected:
+  GuardedProbeTest() {
+    std::string pattern = testing::TempDir() + "berth-probe-XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+    ::setenv("BERTH_SIM_STATE", (folder_ + "/state").c_str(), 1);
+  }
+  ~GuardedProbeTest() override {
+    for (const char* name : {"/state", "/server.json"}) ::unlink((folder_ + name).c_str());
+    ::rmdir(folder_.c_str());
+  }
+  void simulate(const std::string& server) {
+    if (server.starts_with('{')) {
+      std::ofstream(folder_ + "/server.json") << server;
+      ::setenv("BERTH_SIM", (folder_ + "/server.json").c_str(), 1);
+    } else {
+      ::setenv("BERTH_SIM", server.c_str(), 1);
+    }
+  }
+  std::string folder_;
+};
+
+GuardSettings sim_settings() {
+  GuardSettings settings;
+  settings.library = kSim;
+  return settings;
+}
+
+TEST_F(GuardedProbeTest, sees_the_gpus_again_and_again) {
+  simulate("4x24GiB");
+  GuardedProbe probe(sim_settings());
+  for (int i = 0; i < 3; ++i) {
+    const auto snapshot = probe.snapshot();
+    ASSERT_TRUE(snapshot) << snapshot.error().message;
+    ASSERT_EQ(snapshot->gpus.size(), 4U);
+    EXPECT_EQ(snapshot->gpus[3].memory_total, gib(24));
+  }
+  const auto topology = probe.topology();
+  ASSERT_TRUE(topology) << topology.error().message;
+  EXPECT_EQ(topology->connections.size(), 6U);
+}
+
+TEST_F(GuardedProbeTest, gives_up_on_a_driver_that_hangs) {
+  simulate(R"({"gpus":[{"name":"A","memory":"1GiB"}],
+               "faults":[{"call":"nvmlInit","hang":true}]})");
+  GuardSettings settings = sim_settings();
+  settings.limit = 300ms;
+  settings.slow_after = 100ms;
+  int told = 0;
+  settings.on_slow = [&] { ++told; };
+  GuardedProbe probe(std::move(settings));
+  for (int i = 1; i <= 2; ++i) {
+    const auto snapshot = probe.snapshot();
+    ASSERT_FALSE(snapshot);
+    EXPECT_EQ(snapshot.error().kind, ErrorKind::no_driver);
+    EXPECT_NE(snapshot.error().message.find("did not answer within 0.3s"), std::string::npos)
+        << snapshot.error().message;
+    EXPECT_EQ(told, i);
+  }
+}
+
+TEST_F(GuardedProbeTest, survives_a_driver_that_crashes) {
+  GuardSettings settings;
+  settings.library = BERTH_TEST_CRASHING_DRIVER;
+  GuardedProbe probe(std::move(settings));
+  for (int i = 0; i < 2; ++i) {
+    const auto snapshot = probe.snapshot();
+    ASSERT_FALSE(snapshot);
+    EXPECT_EQ(snapshot.error().kind, ErrorKind::no_driver);
+    EXPECT_NE(snapshot.error().message.find("crashed (signal 9)"), std::string::npos)
+        << snapshot.error().message;
+  }
+}
+
+TEST_F(GuardedProbeTest, passes_the_users_own_mistake_on) {
+  simulate("nonsense");
+  const auto snapshot = GuardedProbe(sim_settings()).snapshot();
+  ASSERT_FALSE(snapshot);
+  EXPECT_EQ(snapshot.error().kind, ErrorKind::usage);
+}
+
+// A hung child that kept the parent's pipe open would keep whoever reads that pipe waiting.
+TEST_F(GuardedProbeTest, child_holds_nothing_of_the_parents) {
+  simulate("1x1GiB");
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);  // not close-on-exec: a fork inherits it in any case
+  GuardedProbe probe(sim_settings());
+  ASSERT_TRUE(probe.snapshot());
+  ::close(ends[1]);
+  pollfd entry{ends[0], POLLIN, 0};
+  ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
+  EXPECT_TRUE(entry.revents & POLLHUP);
+  ::close(ends[0]);
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,78 @@
+// Snapshots survive the way from child to parent, and rubbish on that way does no harm.
+#include "devices/wire.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace berth {
+namespace {
+
+Snapshot example() {
+  Gpu full;
+  full.index = {3, 1};
+  full.health = Health::lost;
+  full.problem = "gone";
+  full.uuid = "MIG-1";
+  full.name = std::string("a\0b", 3);
+  full.memory_total = gib(24);
+  full.memory_used = mib(5);
+  full.memory_used_counts_reserved = true;
+  full.utilization_pct = 97;
+  full.power_w = 12.5;
+  full.compute_mode = ComputeMode::prohibited;
+  full.display_active = false;
+  full.processes = {{4711, ProcessKind::graphics, std::nullopt, "Xorg", 1000}};
+  return {"570.86", {Gpu{}, full}};
+}
+
+TEST(Wire, carries_a_snapshot_unchanged) {
+  const auto back = wire::unpack<Snapshot>(wire::pack(Result<Snapshot>(example())));
+  ASSERT_TRUE(back && *back);
+  const Snapshot& got = **back;
+  EXPECT_EQ(got.driver_version, "570.86");
+  ASSERT_EQ(got.gpus.size(), 2U);
+  EXPECT_EQ(got.gpus[0].memory_total, std::nullopt);
+  const Gpu& gpu = got.gpus[1];
+  EXPECT_EQ(to_string(gpu.index), "3:1");
+  EXPECT_EQ(gpu.name, std::string("a\0b", 3));
+  EXPECT_EQ(gpu.memory_used, mib(5));
+  EXPECT_TRUE(gpu.memory_used_counts_reserved);
+  EXPECT_EQ(gpu.utilization_pct, 97U);
+  EXPECT_EQ(gpu.temperature_c, std::nullopt);
+  EXPECT_EQ(gpu.power_w, 12.5);
+  EXPECT_EQ(gpu.compute_mode, ComputeMode::prohibited);
+  EXPECT_EQ(gpu.display_active, false);
+  ASSERT_EQ(gpu.processes.size(), 1U);
+  EXPECT_EQ(gpu.processes[0].uid, 1000U);
+  EXPECT_EQ(gpu.processes[0].memory, std::nullopt);
+}
+
+TEST(Wire, carries_an_error) {
+  const auto back = wire::unpack<Topology>(
+      wire::pack(Result<Topology>(fail(ErrorKind::no_driver, "no driver"))));
+  ASSERT_TRUE(back);
+  ASSERT_FALSE(*back);
+  EXPECT_EQ(back->error().message, "no driver");
+}
+
+TEST(Wire, refuses_what_was_cut_short_or_has_something_behind_it) {
+  const std::string bytes = wire::pack(Result<Snapshot>(example()));
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(wire::unpack<Snapshot>(bytes.substr(0, size))) << size;
+  }
+  EXPECT_FALSE(wire::unpack<Snapshot>(bytes + "x"));
+}
+
+RC_GTEST_PROP(Wire, survives_any_damage, (std::size_t place, char value)) {
+  std::string bytes = wire::pack(Result<Snapshot>(example()));
+  bytes[place % bytes.size()] = value;
+  (void)wire::unpack<Snapshot>(bytes);  // whatever it answers, it answers
+}
+
+RC_GTEST_PROP(Wire, survives_any_bytes, (const std::string& bytes)) {
+  (void)wire::unpack<Snapshot>(bytes);
+  (void)wire::unpack<Topology>("\x01" + bytes);
+}
+
+}  // namespace
+}  // namespace berth

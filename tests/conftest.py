@@ -1,0 +1,121 @@
+"""What every test of the whole program uses: the built binary, and a simulated server of its own.
+
+BERTH_TEST_PRESET names the build to test: release (build/bin) or asan (build/asan/bin).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PRESET = os.environ.get("BERTH_TEST_PRESET", "release")
+BUILD = ROOT / "build" if PRESET == "release" else ROOT / "build" / PRESET
+BERTH = BUILD / "bin" / "berth"
+SIM_JOB = BUILD / "bin" / "berth-sim-job"
+SIM_LIBRARIES = BUILD / "lib" / "sim"
+SERVERS = ROOT / "sim" / "servers"
+
+only_release = pytest.mark.skipif(PRESET != "release", reason="the same for every build")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests of the release build alone are left out elsewhere, so that nothing counts as skipped."""
+    if PRESET != "release":
+        items[:] = [item for item in items if "release_only" not in item.keywords]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "release_only: does not depend on how berth was built")
+
+
+class Server:
+    """A simulated server: an environment in which programs see its GPUs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.env = {
+            "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "BERTH_SIM": "4x24GiB",
+            "BERTH_SIM_STATE": str(folder / "sim.state"),
+        }
+        self.processes = []
+
+    def use(self, description):
+        """Describes the server: "8x80GiB", a path, or a dict that is written to a file."""
+        if isinstance(description, dict):
+            path = self.folder / "server.json"
+            path.write_text(json.dumps(description))
+            description = path
+        self.env["BERTH_SIM"] = str(description)
+        return self
+
+    def run(self, *command, env=None, timeout=60, **options):
+        """Runs a command to its end, with its output captured as text."""
+        whole = {**self.env, **(env or {})}
+        whole = {name: value for name, value in whole.items() if value is not None}
+        return subprocess.run([str(part) for part in command], env=whole, timeout=timeout, text=True,
+                              capture_output=True, stdin=subprocess.DEVNULL, **options)
+
+    def berth(self, *arguments, **options):
+        return self.run(BERTH, *arguments, **options)
+
+    def status(self, **options):
+        """`berth status --json`, parsed; it must succeed and say nothing on stderr."""
+        result = self.berth("status", "--json", **options)
+        assert (result.returncode, result.stderr) == (0, "")
+        return json.loads(result.stdout)
+
+    def start(self, *command, **options):
+        """Starts a command that ends with the test at the latest."""
+        env = {**self.env, **options.pop("env", {})}
+        process = subprocess.Popen([str(part) for part in command], env=env, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, **options)
+        self.processes.append(process)
+        return process
+
+    def start_job(self, *flags, gpu=None, prefix=(), env=None):
+        """Starts a berth-sim-job and waits until it has its memory."""
+        env = dict(env or {})
+        if gpu is not None:
+            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(gpu)}
+        job = self.start(*prefix, SIM_JOB, *flags, env=env)
+        first_line = job.stdout.readline()
+        assert first_line.startswith("berth-sim-job: pid"), first_line
+        return job
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+@pytest.fixture
+def server(tmp_path):
+    tmp_path.chmod(0o755)
+    one = Server(tmp_path)
+    yield one
+    one.stop()
+
+
+def assert_one_line_error(result, code, *words):
+    """Bad input gets one clear line on stderr, the right exit code, and nothing on stdout."""
+    assert result.returncode == code, result
+    assert result.stdout == ""
+    assert result.stderr.startswith("berth: ") and result.stderr.endswith("\n")
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert_fit_for_terminal(result.stderr)
+    for word in words:
+        assert word in result.stderr
+
+
+def assert_fit_for_terminal(text):
+    """Nothing that a terminal would obey: no control character but the newline."""
+    assert all(c == "\n" or c.isprintable() for c in text), repr(text)

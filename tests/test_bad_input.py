@@ -1,0 +1,141 @@
+"""Bad input: one clear line on stderr, the right exit code, no crash, nothing raw on the terminal."""
+
+import json
+import os
+import random
+
+import pytest
+from conftest import SERVERS, assert_fit_for_terminal, assert_one_line_error
+
+GOOD = {"gpus": [{"name": "A", "memory": "8GiB"}]}
+
+
+@pytest.mark.parametrize("arguments", [
+    ["status", "--unknown"], ["status", "extra"], ["status", "--watch", "soon"], ["status", "--watch", "0"],
+    ["status", "--watch", "-1"], ["status", "--watch", "nan"], ["status", "--json=3"], ["--unknown"], ["statsu"],
+    ["completion"], ["completion", "tcsh"], ["help", "nothing"], ["help", "status", "more"],
+    ["\x1b[31mred"], ["status", "\x1b]0;title\x07"], ["status", "--\n"], ["sta\u202etus"], [""],
+], ids=repr)
+def test_wrong_flags(server, arguments):
+    assert_one_line_error(server.berth(*arguments), 64)
+
+
+def test_an_unknown_command_comes_with_a_guess(server):
+    assert "did you mean 'status'?" in server.berth("staus").stderr
+
+
+def test_no_command_shows_the_help(server):
+    result = server.berth()
+    assert result.returncode == 64
+    assert "Commands:" in result.stderr and result.stdout == ""
+
+
+@pytest.mark.parametrize("value", [
+    "nonsense", "x", "4x", "x24GiB", "4x24", "4x-24GiB", "-4x24GiB", "0x24GiB", "10000x24GiB", "4x0GiB",
+    "4x99999TiB", "4x24GiBx", "4 x 24GiB", "99999999999999999999x1GiB", "/nonexistent/file.json", "/dev/null",
+    "/dev/zero", "/", "\x1b[31m", "4x24\u202eGiB", "x" * 100_000,
+], ids=lambda value: repr(value)[:30])
+def test_a_wrong_berth_sim(server, value):
+    assert_one_line_error(server.use(value).berth("status", "--json"), 64, "BERTH_SIM")
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", "{}", '"text"', '{"gpus": []}', '{"gpus": 4}', '{"gpus": [{}]}', "\x00\x01\x02",
+    json.dumps(GOOD)[:-3], json.dumps(GOOD) + "}", "{" * 100_000, "[" * 1_000_000,
+    json.dumps({**GOOD, "surprise": 1}), json.dumps({"gpus": GOOD["gpus"] * 65}),
+], ids=lambda text: repr(text)[:30])
+def test_a_malformed_file(server, tmp_path, text):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert_one_line_error(server.use(path).berth("status"), 64, "BERTH_SIM")
+
+
+@pytest.mark.parametrize("change", [
+    {"memory": "-8GiB"}, {"memory": "0GiB"}, {"memory": "8"}, {"memory": 8}, {"memory": None}, {"memory": "9999TiB"},
+    {"count": 0}, {"count": 10_000}, {"count": -1}, {"count": 1.5}, {"name": 7}, {"name": "a\x1b[31mb"},
+    {"name": "a\nb"}, {"name": "a\u202eb"}, {"name": "x" * 1000}, {"uuid": "not a uuid\n"}, {"pci": "zz"}, {"compute_mode": "fast"},
+    {"reserved_memory": "16GiB"}, {"mig": [{"memory": "9GiB", "name": "too large"}]}, {"mig": "yes"}, {"unknown_key": 1},
+], ids=repr)
+def test_a_card_that_cannot_be(server, change):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", **change}]})
+    assert_one_line_error(server.berth("status"), 64, "BERTH_SIM")
+
+
+@pytest.mark.parametrize("part", [
+    {"strangers": [{"gpu": 9, "memory": "1GiB"}]}, {"strangers": [{"gpu": 0, "memory": "-1GiB"}]}, {"strangers": [{}]},
+    {"strangers": {"gpu": 0}}, {"strangers": [{"gpu": 0, "memory": "1GiB", "pid": -1}]},
+    {"strangers": [{"gpu": 0, "memory": "1GiB", "type": "other"}]}, {"faults": [{}]}, {"faults": [{"hang": True}]},
+    {"faults": [{"gpu": 5, "lost": True}]}, {"faults": [{"call": "nvmlInit", "answer": 1, "hang": True}]},
+    {"faults": [{"call": "nvmlInit", "answer": "no such name"}]}, {"faults": [{"call": "nvmlInit", "delay": "-1s"}]},
+    {"faults": [{"call": "\x1b[0m", "answer": 3}]}, {"nvlink": [{"gpus": [0, 0], "links": 1}]},
+    {"nvlink": [{"gpus": [0, 7], "links": 1}]}, {"nvlink": [{"gpus": [0], "links": 100}]}, {"driver_version": 7},
+], ids=lambda part: json.dumps(part)[:50])
+def test_a_server_that_cannot_be(server, part):
+    assert_one_line_error(server.use({**GOOD, **part}).berth("status"), 64, "BERTH_SIM")
+
+
+def test_a_file_that_may_not_be_read(server, tmp_path):
+    path = tmp_path / "secret.json"
+    path.write_text(json.dumps(GOOD))
+    path.chmod(0)
+    server.use(path)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
+    from conftest import BERTH
+    result = server.run(*as_nobody, BERTH, "status")
+    assert_one_line_error(result, 64, "BERTH_SIM", "ermission")
+
+
+def test_a_fifo_does_not_block(server, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    assert_one_line_error(server.use(tmp_path / "fifo").berth("status", timeout=20), 64, "BERTH_SIM")
+
+
+def test_a_state_file_that_is_something_else(server, tmp_path):
+    (tmp_path / "sim.state").write_text("this is my diary")
+    assert_one_line_error(server.berth("status"), 69, "sim.state")
+    assert (tmp_path / "sim.state").read_text() == "this is my diary"
+
+
+@pytest.mark.parametrize("value", ["soon", "0s", "-1s", "5", "\x1b"], ids=repr)
+def test_a_wrong_time_limit(server, value):
+    assert_one_line_error(server.berth("status", env={"BERTH_DRIVER_TIMEOUT": value}), 64, "BERTH_DRIVER_TIMEOUT")
+
+
+def test_output_that_cannot_be_written_is_not_success(server):
+    with open("/dev/full", "w") as full:
+        import subprocess
+        from conftest import BERTH
+        result = subprocess.run([BERTH, "status"], env=server.env, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 74
+    assert result.stderr == "berth: the output cannot be written: No space left on device\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error_message(server):
+    result = server.run("bash", "-c", "berth status --json --watch 0.1 | head -n 1 >/dev/null; echo ${PIPESTATUS[0]}")
+    assert result.stderr == ""
+    assert result.stdout == "141\n"
+
+
+def test_mutated_files_never_crash_berth(server, tmp_path):
+    seed = int(os.environ.get("BERTH_TEST_SEED", "20261115"))
+    rng = random.Random(seed)
+    path = tmp_path / "mutated.json"
+    good = [file.read_bytes() for file in sorted(SERVERS.glob("*.json"))]
+    for round_number in range(60):
+        data = bytearray(rng.choice(good))
+        for _ in range(rng.randint(1, 6)):
+            place = rng.randrange(len(data))
+            what = rng.randrange(3)
+            if what == 0:
+                data[place] = rng.randrange(256)
+            elif what == 1:
+                del data[place:place + rng.randint(1, 20)]
+            else:
+                data[place:place] = rng.choice([b'"', b"}", b"-", b"9" * 30, b"\x1b[0m", b"null", b"\xff"])
+        path.write_bytes(data)
+        # A mutation may well ask for a hang or a delay: those are bounded by the limit.
+        result = server.use(path).berth("status", env={"BERTH_DRIVER_TIMEOUT": "2s"})
+        assert result.returncode in (0, 64, 69), (seed, round_number, result)
+        assert_fit_for_terminal(result.stderr + result.stdout)
+        assert result.stderr.count("\n") <= 1
+        (tmp_path / "sim.state").unlink(missing_ok=True)

@@ -1,0 +1,115 @@
+"""Help, version, completion in real shells, and what the shipped files need."""
+
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import BERTH, BUILD, ROOT
+
+COMMANDS = ["status", "completion", "help"]
+
+
+def test_version(server):
+    version = re.search(r"project\(berth VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    assert server.berth("--version").stdout == f"berth {version}\n"
+
+
+def test_help_is_the_same_in_each_way_to_ask(server):
+    whole = server.berth("--help")
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert server.berth("help").stdout == whole.stdout
+    assert all(re.search(rf"^  {name} ", whole.stdout, re.MULTILINE) for name in COMMANDS)
+    for name in COMMANDS:
+        assert server.berth("help", name).stdout == server.berth(name, "--help").stdout != whole.stdout
+
+
+def test_help_fits_eighty_columns_or_nearly(server):
+    for arguments in [["--help"], *[["help", name] for name in COMMANDS]]:
+        assert max(map(len, server.berth(*arguments).stdout.splitlines())) <= 92
+
+
+@pytest.mark.release_only
+def test_bash_completion(server):
+    script = ('eval "$(berth completion bash)"; complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+              'COMPREPLY=(); _berth; echo "${COMPREPLY[*]}"; }; '
+              'complete_line berth st; complete_line berth status --w; complete_line berth completion ""; '
+              'complete_line berth help c')
+    lines = server.run("bash", "--norc", "-c", script).stdout.splitlines()
+    assert lines == ["status", "--watch", "--help bash zsh fish", "completion"]
+
+
+@pytest.mark.release_only
+def test_fish_completion(server):
+    script = 'berth completion fish | source; complete -C "berth st"; complete -C "berth status --w"'
+    result = server.run("fish", "--no-config", "-c", script)
+    assert result.stderr == ""
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["status", "--watch"]
+
+
+@pytest.mark.release_only
+def test_zsh_completion(server, tmp_path):
+    """In a real interactive zsh, in tmux: type, press Tab, read the screen."""
+    (tmp_path / ".zshrc").write_text('autoload -U compinit; compinit -u; eval "$(berth completion zsh)"; PS1="ready> "\n')
+    socket = str(tmp_path / "tmux")
+    tmux = ["tmux", "-S", socket, "-f", "/dev/null"]
+    env = {**server.env, "ZDOTDIR": str(tmp_path)}
+    try:
+        subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", "zsh", "-i"], env=env, check=True)
+        wait_for_screen(tmux, env, "ready>")
+        subprocess.run([*tmux, "send-keys", "berth stat", "Tab", "--wa", "Tab"], env=env, check=True)
+        wait_for_screen(tmux, env, "berth status --watch")
+    finally:
+        subprocess.run([*tmux, "kill-server"], env=env, check=False)
+
+
+def wait_for_screen(tmux, env, text):
+    import time
+    deadline = time.monotonic() + 30
+    while True:
+        screen = subprocess.run([*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True).stdout
+        if text in screen:
+            return screen
+        assert time.monotonic() < deadline, screen
+
+
+@pytest.mark.release_only
+@pytest.mark.parametrize("path", ["bin/berth", "bin/berth-sim-job", "lib/sim/libnvidia-ml.so.1",
+                                  "lib/sim/libcuda.so.1"])
+def test_the_shipped_files_need_nothing_but_glibc(path):
+    needed = subprocess.run(["readelf", "-d", BUILD / path], capture_output=True, text=True, check=True).stdout
+    libraries = set(re.findall(r"NEEDED.*\[(.+?)\]", needed))
+    assert libraries <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, libraries
+
+
+@pytest.mark.release_only
+@pytest.mark.parametrize("path, prefix", [("lib/sim/libnvidia-ml.so.1", "nvml"), ("lib/sim/libcuda.so.1", "cu")])
+def test_the_stand_ins_export_the_interface_alone(path, prefix):
+    symbols = subprocess.run(["nm", "-D", "--defined-only", BUILD / path], capture_output=True, text=True,
+                             check=True).stdout
+    names = {line.split()[-1].split("@")[0] for line in symbols.splitlines()}
+    assert len(names) > 20
+    assert {name for name in names if not name.startswith((prefix, "berth_sim_"))} == set()
+
+
+@pytest.mark.release_only
+def test_dev_tells_a_user_without_root_what_to_install(tmp_path):
+    """Neither root nor sudo: the exact command, and nothing else happens."""
+    if os.getuid() != 0:
+        pytest.fail("this test must run as root: it becomes another user")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, text in {"dpkg-query": "exit 1", "sudo": "exit 1"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "dev").write_bytes((ROOT / "dev").read_bytes())
+    (tree / "dev").chmod(0o755)
+    for folder in [tmp_path, tree]:
+        folder.chmod(0o777)
+    result = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", tree / "dev", "build"],
+                            env={"PATH": f"{tools}:/usr/bin:/bin"}, stdin=subprocess.DEVNULL, capture_output=True,
+                            text=True)
+    assert result.returncode == 1
+    assert re.search(r"sudo apt-get update && sudo apt-get install -y --no-install-recommends g\+\+ cmake", result.stderr)

@@ -1,0 +1,96 @@
+"""Drivers that are missing, refuse, differ from their library, hang or crash: one line, exit 69."""
+
+import os
+import time
+
+import pytest
+from conftest import BERTH, BUILD, assert_one_line_error
+
+
+def faulty(answer=None, **fault):
+    effect = {"answer": answer} if answer is not None else {}
+    return {"gpus": [{"name": "A", "memory": "8GiB"}], "faults": [{"call": "nvmlInit", **effect, **fault}]}
+
+
+def test_no_driver(server):
+    result = server.berth("status", env={"BERTH_SIM": None})
+    assert_one_line_error(result, 69, "no NVIDIA driver", "BERTH_SIM=4x24GiB")
+
+
+@pytest.mark.parametrize("code, words", [
+    (9, "not loaded"), (18, "different versions"), (4, "no permission"), (17, "container"), (15, "lost"),
+    (12, "NVML error 12"), (999, "NVML error 999"),
+])
+def test_a_driver_that_refuses(server, code, words):
+    assert_one_line_error(server.use(faulty(code)).berth("status"), 69, words)
+
+
+def test_a_driver_that_hangs_is_given_up_even_through_a_pipe(server):
+    server.use(faulty(hang=True))
+    # The pipe ends only when nobody holds it any more: a child left behind must not.
+    result = server.run("bash", "-c", "berth status | cat; echo ${PIPESTATUS[0]}",
+                        env={"BERTH_DRIVER_TIMEOUT": "1s"}, timeout=20)
+    assert result.stdout == "69\n"
+    assert result.stderr.startswith("berth: the NVIDIA driver did not answer within 1s")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetCount", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses"])
+def test_a_driver_may_hang_at_any_call(server, call):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 2}], "faults": [{"call": call, "hang": True}]})
+    assert_one_line_error(server.berth("status", env={"BERTH_DRIVER_TIMEOUT": "500ms"}), 69, "within 0.5s")
+
+
+def test_a_slow_driver_is_waited_for(server):
+    started = time.monotonic()
+    assert len(server.use(faulty(delay="3s")).status()["gpus"]) == 1
+    assert time.monotonic() - started >= 3
+
+
+def test_no_child_stays_behind(server):
+    """Neither after success nor after a hang is a process of berth's left."""
+    server.status()
+    server.use(faulty(hang=True)).berth("status", env={"BERTH_DRIVER_TIMEOUT": "200ms"})
+    deadline = time.monotonic() + 20
+    mark = f"BERTH_SIM_STATE={server.env['BERTH_SIM_STATE']}".encode()
+
+    def left():
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if mark in file.read():
+                        yield pid
+            except OSError:
+                pass
+    while list(left()):
+        assert time.monotonic() < deadline, list(left())
+
+
+def test_a_library_that_is_not_a_driver(server, tmp_path):
+    (tmp_path / "libnvidia-ml.so.1").write_text("nonsense")
+    result = server.berth("status", env={"BERTH_SIM": None, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert_one_line_error(result, 69, "cannot be loaded")
+
+
+def test_in_another_pid_namespace_a_pid_is_not_mistaken_for_a_local_one(server):
+    """A container sees the host's PIDs: their number says nothing about processes in the container."""
+    if os.getuid() != 0:
+        pytest.fail("this test must run as root: it makes a PID namespace")
+    server.use({"gpus": [{"name": "A", "memory": "8GiB"}],
+                "strangers": [{"gpu": 0, "pid": 1, "name": "/usr/bin/python train.py", "memory": "1GiB"}]})
+    assert server.status()["gpus"][0]["processes"][0]["user"] == "root"
+    inside = server.run("unshare", "--pid", "--fork", "--mount-proc", BERTH, "status", "--json")
+    import json
+    [process] = json.loads(inside.stdout)["gpus"][0]["processes"]
+    assert process == {"pid": 1, "user": None, "name": "python", "memory_mib": 1024, "lease": None}
+
+
+@pytest.mark.release_only
+def test_berth_uses_the_driver_that_lies_beside_it(server, tmp_path):
+    """An installation elsewhere works: only the place relative to the program counts."""
+    import shutil
+    (tmp_path / "bin").mkdir()
+    shutil.copy(BERTH, tmp_path / "bin")
+    shutil.copytree(BUILD / "lib" / "sim", tmp_path / "lib" / "berth" / "sim", symlinks=True)
+    result = server.run(tmp_path / "bin" / "berth", "status", "--json")
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,297 @@
+"""`berth status`: what it says of each kind of GPU, in JSON and as a table."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+
+import pytest
+from conftest import BERTH, SERVERS, assert_fit_for_terminal
+
+GPU_KEYS = ["index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
+            "memory_utilization_pct", "temperature_c", "power_w", "performance_state", "processes",
+            "leases"]
+
+
+def states(status):
+    return {gpu["index"]: gpu["state"] for gpu in status["gpus"]}
+
+
+def test_json_has_the_keys_of_the_design(server):
+    status = server.use("4x24GiB").status()
+    assert list(status) == ["host", "driver", "gpus", "queue"]
+    assert status["host"] == os.uname().nodename
+    assert status["queue"] == []
+    assert [gpu["index"] for gpu in status["gpus"]] == [0, 1, 2, 3]
+    for gpu in status["gpus"]:
+        assert list(gpu) == GPU_KEYS
+        assert gpu["uuid"].startswith("GPU-")
+        assert (gpu["state"], gpu["memory_total_mib"], gpu["memory_used_mib"]) == ("free", 24576, 0)
+        assert (gpu["processes"], gpu["leases"]) == ([], [])
+    assert len({gpu["uuid"] for gpu in status["gpus"]}) == 4
+
+
+def test_a_process_without_a_lease_is_a_stranger_until_it_dies(server):
+    server.use("4x24GiB")
+    job = server.start_job("--mem", "9GiB", "--util", "70", gpu=2)
+    status = server.status()
+    assert states(status) == {0: "free", 1: "free", 2: "stranger", 3: "free"}
+    gpu = status["gpus"][2]
+    assert gpu["memory_used_mib"] == 9216
+    assert gpu["utilization_pct"] == 70
+    [process] = gpu["processes"]
+    assert list(process) == ["pid", "user", "name", "memory_mib", "lease"]
+    assert process == {"pid": job.pid, "user": "root" if os.getuid() == 0 else process["user"],
+                       "name": "berth-sim-job", "memory_mib": 9216, "lease": None}
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    after = server.status()
+    assert states(after) == {0: "free", 1: "free", 2: "free", 3: "free"}
+    assert after["gpus"][2]["memory_used_mib"] == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+def test_users_are_told_apart(server):
+    server.use("2x24GiB")
+    job = server.start_job("--mem", "1GiB", gpu=1,
+                           prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+    [process] = server.status()["gpus"][1]["processes"]
+    assert process["pid"] == job.pid
+    assert process["user"] == "nobody"
+
+
+def test_what_the_driver_does_not_give_is_absent(server):
+    server.use({"gpus": [{"name": "GB10", "memory": "119GiB", "unified_memory": True}],
+                "faults": [{"call": "nvmlDeviceGetUtilizationRates", "answer": 3},
+                           {"call": "nvmlDeviceGetTemperature", "answer": 3},
+                           {"call": "nvmlDeviceGetPowerUsage", "answer": 3},
+                           {"call": "nvmlDeviceGetPerformanceState", "answer": 3}]})
+    [gpu] = server.status()["gpus"]
+    for key in GPU_KEYS[4:11]:
+        assert gpu[key] is None, key
+    assert gpu["state"] == "free"
+    row = next(line for line in server.berth("status").stdout.splitlines() if "GB10" in line)
+    assert row.split()[-4:] == ["-", "-", "-", "-"]
+
+
+def test_a_lost_gpu_hides_nothing_else(server):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 3}],
+                "faults": [{"gpu": 1, "lost": True}]})
+    status = server.status()
+    assert states(status) == {0: "free", 1: "lost", 2: "free"}
+    assert status["gpus"][1]["memory_used_mib"] is None
+    assert "the driver has lost it" in server.berth("status").stdout
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID",
+                                  "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetTemperature",
+                                  "nvmlDeviceGetComputeRunningProcesses",
+                                  "nvmlDeviceGetGraphicsRunningProcesses"])
+def test_a_gpu_may_be_lost_at_any_call(server, call):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 2}],
+                "faults": [{"call": call, "gpu": 0, "answer": 15}]})
+    assert states(server.status()) == {0: "lost", 1: "free"}
+
+
+def test_unknown_is_not_free(server):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 3}],
+                "faults": [{"call": "nvmlDeviceGetComputeRunningProcesses", "gpu": 0, "answer": 3},
+                           {"call": "nvmlDeviceGetHandleByIndex", "gpu": 1, "answer": 4}]})
+    assert states(server.status()) == {0: "unknown", 1: "unknown", 2: "free"}
+    assert "denies access" in server.berth("status").stdout
+
+
+def test_memory_that_no_process_accounts_for_is_a_stranger(server):
+    server.use({"gpus": [{"name": "A", "memory": "24GiB", "reserved_memory": "300MiB", "count": 2}],
+                "strangers": [{"gpu": 1, "name": "zombie", "memory": "5GiB", "hidden": True}]})
+    status = server.status()
+    assert states(status) == {0: "free", 1: "stranger"}
+    assert status["gpus"][1]["processes"] == []
+    assert "5 GiB are in use by a process that the driver does not list" in server.berth("status").stdout
+
+
+def test_all_three_lists_are_merged(server):
+    server.use({"gpus": [{"name": "A", "memory": "24GiB"}],
+                "strangers": [{"gpu": 0, "pid": 5000001, "name": "one", "memory": "1GiB", "type": "compute"},
+                              {"gpu": 0, "pid": 5000002, "name": "two", "memory": "2GiB", "type": "graphics"},
+                              {"gpu": 0, "pid": 5000003, "name": "three", "memory": None, "type": "mps"}]})
+    [gpu] = server.status()["gpus"]
+    assert [(p["pid"], p["name"], p["memory_mib"], p["user"]) for p in gpu["processes"]] == [
+        (5000001, "one", 1024, None), (5000002, "two", 2048, None), (5000003, "three", None, None)]
+
+
+@pytest.mark.parametrize("version", ["418.87.01", "470.82.01", "535.54.03", "535.98", "535.104.05",
+                                     "570.86.15"])
+def test_drivers_of_every_age_say_the_same(server, version):
+    server.use({"driver_version": version,
+                "gpus": [{"name": "A", "memory": "24GiB", "count": 2}],
+                "strangers": [{"gpu": 1, "pid": 5000001 + i, "name": f"job{i}", "memory": "1GiB"}
+                              for i in range(40)][:20]})
+    status = server.status()
+    assert status["driver"] == version
+    assert states(status) == {0: "free", 1: "stranger"}
+    assert [(p["pid"], p["memory_mib"]) for p in status["gpus"][1]["processes"]] == [
+        (5000001 + i, 1024) for i in range(20)]
+
+
+def test_mig_instances_are_gpus(server):
+    status = server.use(SERVERS / "mig.json").status()
+    instances = [gpu for gpu in status["gpus"] if isinstance(gpu["index"], str)]
+    assert instances and all(re.fullmatch(r"\d+:\d+", gpu["index"]) for gpu in instances)
+    for gpu in instances:
+        assert gpu["uuid"].startswith("MIG-")
+        assert gpu["utilization_pct"] is None, "MIG has no utilization: unknown, not idle"
+    cards = {gpu["index"].split(":")[0] for gpu in instances}
+    assert not cards & {str(gpu["index"]) for gpu in status["gpus"]}, "a card with MIG is no GPU itself"
+
+
+def test_a_card_that_drives_the_display_is_free(server):
+    status = server.use(SERVERS / "workstation.json").status()
+    [gpu] = status["gpus"]
+    assert gpu["state"] == "free"
+    assert len(gpu["processes"]) >= 1
+
+
+def test_a_card_that_may_not_compute_is_drained(server):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "compute_mode": "prohibited"},
+                         {"name": "B", "memory": "8GiB", "mig": []}]})
+    assert states(server.status()) == {0: "drained", 1: "drained"}
+
+
+@pytest.mark.parametrize("path", sorted(SERVERS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_ready_server_can_be_shown(server, path):
+    server.use(path)
+    status = server.status()
+    assert status["gpus"]
+    shown = server.berth("status", env={"COLUMNS": "80"})
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert max(len(line) for line in shown.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_the_table_fits(server, columns):
+    server.use(SERVERS / "lab.json")
+    shown = server.berth("status", env={"COLUMNS": str(columns)}).stdout
+    assert max(len(line) for line in shown.splitlines()) <= columns
+    assert "stranger" in shown
+
+
+def test_without_a_terminal_nothing_is_cut_and_nothing_coloured(server):
+    name = "A card with a very long name indeed, longer than any table would like"
+    shown = server.use({"gpus": [{"name": name, "memory": "8GiB"}]}).berth("status").stdout
+    assert name in shown
+    assert_fit_for_terminal(shown)
+
+
+def test_a_locale_without_utf8_gets_ascii(server):
+    server.use({"gpus": [{"name": "Grün", "memory": "8GiB"}]})
+    assert "Grün" in server.berth("status").stdout
+    shown = server.berth("status", env={"LANG": "C"}).stdout
+    assert shown.isascii()
+    assert "Gr\\u00fcn" in shown
+    assert json.loads(server.berth("status", "--json", env={"LANG": "C"}).stdout)["gpus"][0]["name"] == "Grün"
+
+
+def on_terminal(server, *arguments, env=None, columns=80, until=None):
+    """What berth writes to a real terminal; with `until`, it is interrupted once that has appeared."""
+    master, slave = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([BERTH, *arguments], env={**server.env, **(env or {})}, stdin=slave,
+                               stdout=slave, stderr=slave)
+    os.close(slave)
+    output = b""
+    while select.select([master], [], [], 60)[0]:
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        output += chunk
+        if until and output.count(until) >= 2:
+            process.send_signal(signal.SIGINT)
+    os.close(master)
+    process.wait()
+    return output.decode(), process.returncode
+
+
+def test_colour_on_a_terminal_only_and_no_color_obeyed(server):
+    coloured, _ = on_terminal(server, "status")
+    assert "\x1b[32mfree" in coloured
+    plain, _ = on_terminal(server, "status", env={"NO_COLOR": "1"})
+    assert "\x1b" not in plain and "free" in plain
+    dumb, _ = on_terminal(server, "status", env={"TERM": "dumb"})
+    assert "\x1b" not in dumb
+
+
+def test_watch_on_a_terminal_draws_over_itself_and_ends_with_ctrl_c(server):
+    output, code = on_terminal(server, "status", "--watch", "0.1", until=b"POWER")
+    assert code == -signal.SIGINT
+    assert output.count("\x1b[2J") == 1 and output.count("\x1b[H") >= 2
+
+
+def test_watch_as_json_is_one_document_per_line(server):
+    watching = server.start(BERTH, "status", "--json", "--watch", "0.1")
+    documents = [json.loads(watching.stdout.readline()) for _ in range(3)]
+    assert all(len(document["gpus"]) == 4 for document in documents)
+
+
+def test_watch_sees_a_gpu_get_lost(server):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 2}],
+                "faults": [{"gpu": 1, "lost": True, "after": "1s"}]})
+    watching = server.start(BERTH, "status", "--json", "--watch", "0.1")
+    seen = []
+    while "lost" not in seen:
+        seen.append(states(json.loads(watching.stdout.readline()))[1])
+        assert seen[-1] in ("free", "lost")
+    assert seen[0] == "free"
+
+
+def test_topology(server):
+    server.use(SERVERS / "nvlink8.json")
+    matrix = server.berth("status", "--topology").stdout
+    assert re.search(r"GPU0 +X +NV\d+", matrix)
+    connections = json.loads(server.berth("status", "--topology", "--json").stdout)["connections"]
+    assert len(connections) == 28
+    assert all(connection["nvlinks"] > 0 for connection in connections)
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "numa_node": 0, "host_bridge": "x", "pci_switch": "s"},
+                         {"name": "A", "memory": "8GiB", "numa_node": 0, "host_bridge": "x", "pci_switch": "s"},
+                         {"name": "A", "memory": "8GiB", "numa_node": 0, "host_bridge": "y"},
+                         {"name": "A", "memory": "8GiB", "numa_node": 1, "host_bridge": "z"}],
+                "nvlink": [{"gpus": [2, 3], "links": 4}]})
+    paths = {(c["a"], c["b"]): (c["nvlinks"], c["path"]) for c in
+             json.loads(server.berth("status", "--topology", "--json").stdout)["connections"]}
+    assert paths[0, 1] == (0, "pcie_switch")
+    assert paths[0, 2] == (0, "numa_node")
+    assert paths[0, 3] == (0, "system")
+    assert paths[2, 3] == (4, "system")
+
+
+def test_a_process_name_with_escape_sequences_is_shown_not_obeyed(server, tmp_path):
+    hostile = tmp_path / "hostile.py"
+    hostile.write_text("import ctypes, os, sys\n"
+                       "name = b'\\x1b[31m\\nevil\\xff'\n"
+                       "libc = ctypes.CDLL(None)\n"
+                       "cuda = ctypes.CDLL('libcuda.so.1')\n"
+                       "assert cuda.cuInit(0) == 0\n"
+                       "context = ctypes.c_void_p()\n"
+                       "assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0\n"
+                       "libc.prctl(15, name, 0, 0, 0)\n"
+                       "print('ready', flush=True)\n"
+                       "sys.stdin.read() if False else os.read(os.pipe()[0], 1)\n")
+    from conftest import PRESET, SIM_LIBRARIES, ROOT
+    libraries = SIM_LIBRARIES if PRESET == "release" else ROOT / "build" / "lib" / "sim"
+    process = server.start("/usr/bin/python3", hostile, env={"LD_LIBRARY_PATH": str(libraries)})
+    assert process.stdout.readline() == "ready\n"
+    shown = server.berth("status").stdout
+    assert_fit_for_terminal(shown)
+    assert "\\x1b[31m\\nevil\\xff" in shown
+    as_json = server.berth("status", "--json").stdout
+    assert_fit_for_terminal(as_json)
+    assert json.loads(as_json)["gpus"][0]["processes"][0]["name"] == "\x1b[31m\nevil\ufffd"
