@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 
 import pytest
 
@@ -17,9 +18,6 @@ BERTH = BUILD / "bin" / "berth"
 SIM_JOB = BUILD / "bin" / "berth-sim-job"
 SIM_LIBRARIES = BUILD / "lib" / "sim"
 SERVERS = ROOT / "sim" / "servers"
-
-only_release = pytest.mark.skipif(PRESET != "release", reason="the same for every build")
-
 
 def pytest_collection_modifyitems(config, items):
     """Tests of the release build alone are left out elsewhere, so that nothing counts as skipped."""
@@ -98,9 +96,17 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path):
-    tmp_path.chmod(0o755)
-    one = Server(tmp_path)
+def open_folder():
+    """A folder that every user may enter and write to, as /tmp is (pytest's own are closed)."""
+    with tempfile.TemporaryDirectory(prefix="berth-test-") as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o1777)
+        yield folder
+
+
+@pytest.fixture
+def server(open_folder):
+    one = Server(open_folder)
     yield one
     one.stop()
 

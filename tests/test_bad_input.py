@@ -74,8 +74,8 @@ def test_a_server_that_cannot_be(server, part):
     assert_one_line_error(server.use({**GOOD, **part}).berth("status"), 64, "BERTH_SIM")
 
 
-def test_a_file_that_may_not_be_read(server, tmp_path):
-    path = tmp_path / "secret.json"
+def test_a_file_that_may_not_be_read(server):
+    path = server.folder / "secret.json"
     path.write_text(json.dumps(GOOD))
     path.chmod(0)
     server.use(path)
@@ -90,10 +90,11 @@ def test_a_fifo_does_not_block(server, tmp_path):
     assert_one_line_error(server.use(tmp_path / "fifo").berth("status", timeout=20), 64, "BERTH_SIM")
 
 
-def test_a_state_file_that_is_something_else(server, tmp_path):
-    (tmp_path / "sim.state").write_text("this is my diary")
+def test_a_state_file_that_is_something_else(server):
+    state = server.folder / "sim.state"
+    state.write_text("this is my diary")
     assert_one_line_error(server.berth("status"), 69, "sim.state")
-    assert (tmp_path / "sim.state").read_text() == "this is my diary"
+    assert state.read_text() == "this is my diary"
 
 
 @pytest.mark.parametrize("value", ["soon", "0s", "-1s", "5", "\x1b"], ids=repr)
@@ -138,4 +139,4 @@ def test_mutated_files_never_crash_berth(server, tmp_path):
         assert result.returncode in (0, 64, 69), (seed, round_number, result)
         assert_fit_for_terminal(result.stderr + result.stdout)
         assert result.stderr.count("\n") <= 1
-        (tmp_path / "sim.state").unlink(missing_ok=True)
+        (server.folder / "sim.state").unlink(missing_ok=True)

@@ -93,21 +93,20 @@ def test_the_stand_ins_export_the_interface_alone(path, prefix):
 
 
 @pytest.mark.release_only
-def test_dev_tells_a_user_without_root_what_to_install(tmp_path):
+def test_dev_tells_a_user_without_root_what_to_install(open_folder):
     """Neither root nor sudo: the exact command, and nothing else happens."""
     if os.getuid() != 0:
         pytest.fail("this test must run as root: it becomes another user")
-    tools = tmp_path / "bin"
+    tools = open_folder / "bin"
     tools.mkdir()
     for name, text in {"dpkg-query": "exit 1", "sudo": "exit 1"}.items():
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    tree = tmp_path / "tree"
+    tree = open_folder / "tree"
     tree.mkdir()
     (tree / "dev").write_bytes((ROOT / "dev").read_bytes())
     (tree / "dev").chmod(0o755)
-    for folder in [tmp_path, tree]:
-        folder.chmod(0o777)
+    tree.chmod(0o777)
     result = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", tree / "dev", "build"],
                             env={"PATH": f"{tools}:/usr/bin:/bin"}, stdin=subprocess.DEVNULL, capture_output=True,
                             text=True)

@@ -180,7 +180,7 @@ def test_the_table_fits(server, columns):
 
 
 def test_without_a_terminal_nothing_is_cut_and_nothing_coloured(server):
-    name = "A card with a very long name indeed, longer than any table would like"
+    name = "A card with a very long name, longer than any table would like"
     shown = server.use({"gpus": [{"name": name, "memory": "8GiB"}]}).berth("status").stdout
     assert name in shown
     assert_fit_for_terminal(shown)

@@ -86,6 +86,29 @@ void append_escape(std::string& out, char32_t c, std::string_view bytes) {
   }
 }
 
+// What stands where something was cut out.
+struct Mark {
+  std::string_view text;
+  std::size_t width;
+};
+
+Mark mark_of(Charset charset) {
+  return charset == Charset::utf8 ? Mark{"\u2026", 1} : Mark{"...", 3};
+}
+
+// The longest start of `text` that takes up at most `columns`.
+std::string_view start_of(std::string_view text, std::size_t columns) {
+  std::size_t width = 0;
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const CodePoint c = decode(text.substr(bytes));
+    width += width_of(c.value);
+    if (width > columns) break;
+    bytes += c.length;
+  }
+  return text.substr(0, bytes);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, Charset charset) {
@@ -123,18 +146,20 @@ std::size_t display_width(std::string_view text) {
 
 std::string fitted(std::string_view text, std::size_t columns, Charset charset) {
   if (display_width(text) <= columns) return std::string(text);
-  const std::string_view mark = charset == Charset::utf8 ? "\u2026" : "...";
-  const std::size_t mark_width = charset == Charset::utf8 ? 1 : 3;
-  if (columns < mark_width) return std::string(columns, '.');
-  std::size_t width = 0;
-  std::size_t bytes = 0;
-  while (bytes < text.size()) {
-    const CodePoint c = decode(text.substr(bytes));
-    if (width + width_of(c.value) > columns - mark_width) break;
-    width += width_of(c.value);
-    bytes += c.length;
-  }
-  return std::string(text.substr(0, bytes)) + std::string(mark);
+  const Mark mark = mark_of(charset);
+  if (columns < mark.width) return std::string(columns, '.');
+  return std::string(start_of(text, columns - mark.width)).append(mark.text);
+}
+
+std::string fitted_middle(std::string_view text, std::size_t columns, Charset charset) {
+  const std::size_t width = display_width(text);
+  const Mark mark = mark_of(charset);
+  if (width <= columns || columns < mark.width + 2) return fitted(text, columns, charset);
+  const std::size_t tail = (columns - mark.width) / 2;
+  const std::string_view head = start_of(text, columns - mark.width - tail);
+  std::string_view rest = text.substr(head.size());
+  while (display_width(rest) > tail) rest.remove_prefix(decode(rest).length);
+  return std::string(head).append(mark.text).append(rest);
 }
 
 }  // namespace berth

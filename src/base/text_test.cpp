@@ -49,6 +49,16 @@ TEST(Fitted, cuts_and_marks) {
   EXPECT_EQ(fitted("abcdef", 2, Charset::ascii), "..");
 }
 
+TEST(FittedMiddle, keeps_both_ends) {
+  EXPECT_EQ(fitted_middle("abcdef", 6), "abcdef");
+  EXPECT_EQ(fitted_middle("abcdef", 5), "ab…ef");
+  EXPECT_EQ(fitted_middle("abcdef", 4), "ab…f");
+  EXPECT_EQ(fitted_middle("abcdefgh", 7, Charset::ascii), "ab...gh");
+  EXPECT_EQ(fitted_middle("東京都庁", 5), "東…庁");
+  EXPECT_EQ(fitted_middle("abcdef", 2), "a…");
+  EXPECT_EQ(fitted_middle("abcdef", 0), "");
+}
+
 TEST(InQuotes, is_short_even_for_a_huge_text) {
   EXPECT_EQ(in_quotes("x"), "'x'");
   EXPECT_LE(in_quotes(std::string(1 << 20, 'x')).size(), 90U);

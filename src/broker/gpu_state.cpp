@@ -68,7 +68,7 @@ Judgement judge(const Gpu& gpu) {
   if (gpu.health == Health::unreadable) return {GpuState::unknown, gpu.problem};
   if (gpu.mig_without_instances) {
     return {GpuState::drained,
-            "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi …)"};
+            "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi PROFILE)"};
   }
   if (gpu.compute_mode == ComputeMode::prohibited) {
     return {GpuState::drained, "its compute mode is prohibited (sudo nvidia-smi -c 0 allows it)"};

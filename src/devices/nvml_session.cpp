@@ -38,7 +38,7 @@ Error start_failure(const nvml::Api& api, Return answer) {
     case nvml::operating_system:
       return {ErrorKind::no_driver,
               "the operating system (a container, or a cgroup) keeps this process from the NVIDIA "
-              "driver; start the container with its GPUs (docker run --gpus …)"};
+              "driver; start the container with its GPUs (docker run --gpus all)"};
     case nvml::gpu_is_lost:
     case nvml::reset_required:
       return {ErrorKind::no_driver,

@@ -14,7 +14,7 @@ namespace berth {
 namespace {
 
 constexpr std::size_t kBarWidth = 10;
-constexpr std::size_t kShortestName = 8;
+constexpr std::size_t kShortestName = 6;
 constexpr std::size_t kIndent = 5;  // of what stands below a GPU
 constexpr std::string_view kGap = "  ";
 constexpr std::string_view kAbsent = "-";
@@ -136,6 +136,15 @@ class GpuTable {
     return sum;
   }
 
+  // The maker's name says little and the end often much ("MIG 3g.40gb"): the first goes, the middle
+  // is cut.
+  std::string shortened_name(std::string_view name) const {
+    constexpr std::string_view maker = "NVIDIA ";
+    const std::size_t room = columns_[c_name].width;
+    if (display_width(name) > room && name.starts_with(maker)) name.remove_prefix(maker.size());
+    return fitted_middle(name, room, terminal_.charset);
+  }
+
   void fit() {
     if (!terminal_.width) return;
     const auto narrow = [&](std::size_t c, std::size_t least) {
@@ -157,7 +166,8 @@ class GpuTable {
       const Column& column = columns_[c];
       if (column.width == 0) continue;
       if (!out.empty()) out += kGap;
-      const std::string cell = fitted(cells[c], column.width, terminal_.charset);
+      const std::string cell = c == c_name ? shortened_name(cells[c])
+                                           : fitted(cells[c], column.width, terminal_.charset);
       const std::string padded =
           column.align == Align::left ? left(cell, column.width) : right(cell, column.width);
       const bool styled = state_style && (c == c_state || c == c_bar);
