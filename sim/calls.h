@@ -14,7 +14,9 @@ namespace berth::sim {
 
 struct Call {
   std::string_view name;
-  DriverVersion since{};  // {} = always there
+  // {} = always there. So are two calls that are newer, but whose symbol alone makes nvitop use them:
+  // it does not fall back when a symbol that it found answers "function not found".
+  DriverVersion since{};
 };
 
 constexpr std::array kCalls = std::to_array<Call>({
@@ -62,7 +64,7 @@ constexpr std::array kCalls = std::to_array<Call>({
     {"nvmlDeviceGetRunningProcessDetailList", {535, 104}},
     {"nvmlDeviceGetProcessUtilization"},
     {"nvmlDeviceGetTemperature"},
-    {"nvmlDeviceGetTemperatureV", {570}},
+    {"nvmlDeviceGetTemperatureV"},
     {"nvmlDeviceGetTemperatureThreshold"},
     {"nvmlDeviceGetPowerUsage"},
     {"nvmlDeviceGetEnforcedPowerLimit"},
@@ -75,7 +77,7 @@ constexpr std::array kCalls = std::to_array<Call>({
     {"nvmlDeviceGetDisplayMode"},
     {"nvmlDeviceGetDisplayActive"},
     {"nvmlDeviceGetDriverModel"},
-    {"nvmlDeviceGetDriverModel_v2", {580}},
+    {"nvmlDeviceGetDriverModel_v2"},
     {"nvmlDeviceGetEccMode"},
     {"nvmlDeviceGetTotalEccErrors"},
     {"nvmlDeviceGetClockInfo"},

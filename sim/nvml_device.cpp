@@ -118,8 +118,8 @@ BERTH_NVML nvmlDeviceGetMemoryInfo_v2(nvml::Device device, nvml::MemoryV2* memor
 }
 
 BERTH_NVML nvmlDeviceGetBAR1MemoryInfo(nvml::Device device, nvml::MemoryV1* memory) {
-  return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
-    const std::uint64_t total = machine.card(card).memory.count;
+  return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
+    const std::uint64_t total = machine.memory_of(unit).total;
     return give(memory, nvml::MemoryV1{total, total, 0});
   });
 }
