@@ -1,0 +1,163 @@
+// berth-sim-job: a stand-in for a training job, which uses the memory of simulated GPUs for a
+// while.
+#include <CLI/CLI.hpp>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "sim/job_cuda.h"
+#include "sim/job_plan.h"
+
+namespace berth::sim {
+namespace {
+
+constexpr int kFailed = 1;  // as a program that met an error of its own
+
+struct Options {
+  std::vector<Step> curve{{std::chrono::nanoseconds{0}, gib(1)}};
+  unsigned utilization = 90;
+  std::optional<std::chrono::nanoseconds> time;
+  std::size_t gpus = 0;
+  int exit_code = 0;
+  std::string log;
+  bool quiet = false;
+};
+
+int say(const Error& error) {
+  fmt::print(stderr, "berth-sim-job: {}\n", error.message);
+  const bool environment = error.kind == ErrorKind::usage || error.kind == ErrorKind::no_driver;
+  return environment ? exit_code(error.kind) : kFailed;
+}
+
+std::int64_t monotonic_ns() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+void sleep_until(std::int64_t time_ns) {
+  struct timespec end {};
+  end.tv_sec = time_ns / 1'000'000'000;
+  end.tv_nsec = time_ns % 1'000'000'000;
+  while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, nullptr) == EINTR) {
+  }
+}
+
+// One line by one write(2), so that the lines of jobs that share a log do not mix.
+Result<void> write_log(const Options& options, std::string_view event,
+                       const std::vector<JobGpu>& gpus) {
+  if (options.log.empty()) return {};
+  nlohmann::json line{{"event", event}, {"pid", ::getpid()}, {"time_ns", monotonic_ns()}};
+  line["uuids"] = nlohmann::json::array();
+  for (const JobGpu& gpu : gpus) line["uuids"].push_back(gpu.uuid());
+  const char* lease = std::getenv("BERTH_LEASE");
+  line["lease"] = lease == nullptr ? nlohmann::json() : nlohmann::json(printable(lease));
+  const std::string text = line.dump() + "\n";
+  const UniqueFd file(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+    return {};
+  return fail(ErrorKind::usage,
+              fmt::format("cannot write to {}: {}", in_quotes(options.log), std::strerror(errno)));
+}
+
+void announce(const Options& options, const std::vector<JobGpu>& gpus) {
+  if (options.quiet) return;
+  std::string uuids;
+  for (const JobGpu& gpu : gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid();
+  fmt::print("berth-sim-job: pid {} on {}: {} each\n", ::getpid(), uuids,
+             format_size(options.curve.front().memory));
+  std::fflush(stdout);
+}
+
+int run(const Options& options) {
+  auto gpus = find_gpus(options.gpus);
+  if (!gpus) return say(gpus.error());
+  const std::int64_t start = monotonic_ns();
+  for (JobGpu& gpu : *gpus) {
+    if (const auto opened = gpu.open(); !opened) return say(opened.error());
+    gpu.set_utilization(options.utilization);
+  }
+  const auto end = options.time ? std::optional(start + options.time->count()) : std::nullopt;
+  for (const Step& step : options.curve) {
+    const std::int64_t at = start + step.at.count();
+    if (end && at >= *end && step.at.count() != 0) break;
+    sleep_until(at);
+    for (JobGpu& gpu : *gpus) {
+      if (const auto resized = gpu.resize(step.memory); !resized) return say(resized.error());
+    }
+    if (step.at.count() != 0) continue;
+    if (const auto logged = write_log(options, "start", *gpus); !logged) return say(logged.error());
+    announce(options, *gpus);
+  }
+  while (!end) ::pause();
+  sleep_until(*end);
+  if (const auto logged = write_log(options, "end", *gpus); !logged) return say(logged.error());
+  return options.exit_code;
+}
+
+int usage_error(std::string_view what) {
+  fmt::print(stderr, "berth-sim-job: {}; see berth-sim-job --help\n", what);
+  return exit_code(ErrorKind::usage);
+}
+
+}  // namespace
+
+int main_of_job(int argc, char** argv) {
+  Options options;
+  std::string memory;
+  std::string curve;
+  std::string time;
+  CLI::App app("Uses the memory of every visible simulated GPU, as a training job would.",
+               "berth-sim-job");
+  app.set_version_flag("--version", "berth-sim-job " BERTH_VERSION);
+  auto* memory_flag = app.add_option("--mem", memory, "memory on each GPU (default: 1GiB)");
+  app.add_option("--curve", curve, "memory over time, such as 0s:1GiB,2s:4GiB")
+      ->excludes(memory_flag);
+  app.add_option("--util", options.utilization, "utilization in percent (default: 90)")
+      ->check(CLI::Range(0, 100));
+  app.add_option("--time", time, "how long it runs (default: until it is killed)");
+  app.add_option("--gpus", options.gpus, "use only the first N visible GPUs")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--fail", options.exit_code, "the exit code at its end")
+      ->check(CLI::Range(0, 255));
+  app.add_option("--log", options.log, "append one line of JSON at start and at end");
+  app.add_flag("--quiet", options.quiet, "do not announce the start");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(printable(error.what()));
+  }
+  if (!memory.empty()) {
+    const auto size = parse_size(memory);
+    if (!size) return usage_error("--mem: " + size.error().message);
+    options.curve.front().memory = *size;
+  }
+  if (!curve.empty()) {
+    auto steps = parse_curve(curve);
+    if (!steps) return usage_error("--curve: " + steps.error().message);
+    options.curve = std::move(*steps);
+  }
+  if (!time.empty()) {
+    const auto length = parse_duration(time);
+    if (!length) return usage_error("--time: " + length.error().message);
+    options.time = *length;
+  }
+  return run(options);
+}
+
+}  // namespace berth::sim
+
+int main(int argc, char** argv) {
+  try {
+    return berth::sim::main_of_job(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "berth-sim-job: {}\n", berth::printable(error.what()));
+    return 70;
+  }
+}

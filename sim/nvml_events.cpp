@@ -1,0 +1,146 @@
+// The stand-in NVML: event sets. The one event that happens here is the loss of a GPU.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "sim/nvml_session.h"
+
+using namespace berth;
+using namespace berth::sim;
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kSupported = nvml::kEventXid | nvml::kEventGpuUnavailable;
+constexpr std::uint64_t kXidOffTheBus = 79;
+
+struct Registration {
+  std::size_t card;
+  std::uint64_t mask;
+  std::uint64_t told = 0;  // the events of the present loss that were already reported
+};
+
+struct Set {
+  std::mutex mutex;
+  std::vector<Registration> registrations;
+};
+
+// Handles are numbers: one that was freed is recognised, even while another thread waits on it.
+struct Sets {
+  std::mutex mutex;
+  std::uintptr_t last = 0;
+  std::map<nvml::EventSet, std::shared_ptr<Set>> open;
+};
+
+Sets& sets() {
+  static auto& all = *new Sets;
+  return all;
+}
+
+std::shared_ptr<Set> set_of(nvml::EventSet handle) {
+  const std::scoped_lock guard(sets().mutex);
+  const auto found = sets().open.find(handle);
+  return found == sets().open.end() ? nullptr : found->second;
+}
+
+// The next event that has not been reported.
+std::optional<nvml::EventData> take_event(const Machine& machine, Set& set) {
+  const std::scoped_lock guard(set.mutex);
+  for (Registration& entry : set.registrations) {
+    if (!machine.is_lost(entry.card)) {
+      entry.told = 0;
+      continue;
+    }
+    for (const std::uint64_t type : {nvml::kEventXid, nvml::kEventGpuUnavailable}) {
+      if ((entry.mask & ~entry.told & type) == 0) continue;
+      entry.told |= type;
+      return nvml::EventData{handle_of({entry.card, {}}), type,
+                             type == nvml::kEventXid ? kXidOffTheBus : 0, nvml::kNoInstance,
+                             nvml::kNoInstance};
+    }
+  }
+  return {};
+}
+
+// How long nothing can happen: faults come at times that are known.
+std::chrono::nanoseconds quiet_time(const Machine& machine, Set& set,
+                                    std::chrono::nanoseconds most) {
+  const std::scoped_lock guard(set.mutex);
+  const auto now = machine.uptime();
+  for (const Registration& entry : set.registrations) {
+    if (const auto loss = machine.next_loss(entry.card)) most = std::min(most, *loss - now);
+  }
+  return std::max(most, std::chrono::nanoseconds{1});
+}
+
+nvml::Return wait(const Machine& machine, nvml::EventSet handle, unsigned milliseconds,
+                  nvml::EventData& data) {
+  const auto set = set_of(handle);
+  if (!set) return nvml::invalid_argument;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{milliseconds};
+  for (;;) {
+    if (const auto event = take_event(machine, *set)) {
+      data = *event;
+      return nvml::success;
+    }
+    const auto left = end - std::chrono::steady_clock::now();
+    if (left <= 0ns) return nvml::timeout;
+    std::this_thread::sleep_for(quiet_time(machine, *set, left));
+  }
+}
+
+}  // namespace
+
+BERTH_NVML nvmlEventSetCreate(nvml::EventSet* set) {
+  return on_server(BERTH_THIS_CALL, [&](const Machine&) {
+    if (set == nullptr) return nvml::invalid_argument;
+    const std::scoped_lock guard(sets().mutex);
+    const auto handle = reinterpret_cast<nvml::EventSet>(++sets().last);
+    sets().open.emplace(handle, std::make_shared<Set>());
+    return give(set, handle);
+  });
+}
+
+BERTH_NVML nvmlEventSetFree(nvml::EventSet set) {
+  return on_server(BERTH_THIS_CALL, [&](const Machine&) {
+    const std::scoped_lock guard(sets().mutex);
+    return sets().open.erase(set) == 1 ? nvml::success : nvml::invalid_argument;
+  });
+}
+
+BERTH_NVML nvmlDeviceGetSupportedEventTypes(nvml::Device device, std::uint64_t* types) {
+  return on_card(BERTH_THIS_CALL, device,
+                 [&](const Machine&, std::size_t) { return give(types, kSupported); });
+}
+
+BERTH_NVML nvmlDeviceRegisterEvents(nvml::Device device, std::uint64_t types,
+                                    nvml::EventSet handle) {
+  return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t card) {
+    const auto set = set_of(handle);
+    if (!set) return nvml::invalid_argument;
+    if ((types & ~kSupported) != 0) return nvml::not_supported;
+    const std::scoped_lock guard(set->mutex);
+    set->registrations.push_back({card, types});
+    return nvml::success;
+  });
+}
+
+BERTH_NVML nvmlEventSetWait(nvml::EventSet set, void* data, unsigned milliseconds) {
+  return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
+    if (data == nullptr) return nvml::invalid_argument;
+    nvml::EventData event{};
+    const auto answer = wait(machine, set, milliseconds, event);
+    // The structure of this version ends before the instances.
+    if (answer == nvml::success) std::memcpy(data, &event, offsetof(nvml::EventData, gpu_instance));
+    return answer;
+  });
+}
+
+BERTH_NVML nvmlEventSetWait_v2(nvml::EventSet set, nvml::EventData* data, unsigned milliseconds) {
+  return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
+    return data == nullptr ? nvml::invalid_argument : wait(machine, set, milliseconds, *data);
+  });
+}

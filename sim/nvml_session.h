@@ -1,0 +1,83 @@
+// What every call of the stand-in NVML passes through: initialisation, versions, handles, faults.
+//
+// An exported function is one line around what it answers:
+//   BERTH_NVML nvmlDeviceGetIndex(nvml::Device device, unsigned* index) {
+//     return on_unit(BERTH_THIS_CALL, device, [&](const Machine&, const Unit& unit) {...});
+//   }
+#pragma once
+
+#include <cstring>
+#include <string_view>
+
+#include "devices/nvml_abi.h"
+#include "sim/machine.h"
+
+#define BERTH_NVML extern "C" __attribute__((visibility("default"))) berth::nvml::Return
+#define BERTH_THIS_CALL berth::sim::call_named(__func__)
+
+namespace berth::sim {
+
+// Null before nvmlInit and after the last nvmlShutdown.
+const Machine* current_machine();
+nvml::Return open_session(const Call& call);
+nvml::Return close_session();
+
+// Handles are numbers in disguise: they stay the same for as long as the library is loaded, as
+// clients expect, and anything else that is passed in is recognised.
+nvml::Device handle_of(const Unit& unit);
+std::optional<Unit> unit_of(const Machine& machine, nvml::Device device);
+
+// The answer that keeps a call on `card` from being carried out, or success.
+nvml::Return hindrance(const Machine& machine, const Call& call, std::optional<std::size_t> card);
+
+template <class Body>
+nvml::Return on_server(const Call& call, Body&& body) noexcept {
+  try {
+    const Machine* machine = current_machine();
+    if (machine == nullptr) return nvml::uninitialized;
+    if (const auto answer = hindrance(*machine, call, {}); answer != nvml::success) return answer;
+    return body(*machine);
+  } catch (...) {  // an exception must not reach a program in C
+    return nvml::memory;
+  }
+}
+
+// For calls that take a card or a MIG instance.
+template <class Body>
+nvml::Return on_unit(const Call& call, nvml::Device device, Body&& body) noexcept {
+  try {
+    const Machine* machine = current_machine();
+    if (machine == nullptr) return nvml::uninitialized;
+    if (!has_call(machine->server().driver_version, call)) return nvml::function_not_found;
+    const auto unit = unit_of(*machine, device);
+    if (!unit) return nvml::invalid_argument;
+    if (const auto answer = hindrance(*machine, call, unit->card); answer != nvml::success)
+      return answer;
+    return body(*machine, *unit);
+  } catch (...) {
+    return nvml::memory;
+  }
+}
+
+// For calls that only a whole card answers.
+template <class Body>
+nvml::Return on_card(const Call& call, nvml::Device device, Body&& body) noexcept {
+  return on_unit(call, device, [&](const Machine& machine, const Unit& unit) {
+    return unit.instance ? nvml::not_supported : body(machine, unit.card);
+  });
+}
+
+template <class T, class U>
+nvml::Return give(T* out, const U& value) {
+  if (out == nullptr) return nvml::invalid_argument;
+  *out = static_cast<T>(value);
+  return nvml::success;
+}
+
+nvml::Return give_text(char* out, unsigned length, std::string_view text);
+nvml::PciInfo pci_info(const PciAddress& address, std::uint32_t device_id);
+
+// The calls before _v3 have a shorter structure: its start is the same.
+nvml::Return give_pci(nvml::PciInfo* out, const nvml::PciInfo& info, bool complete);
+
+}  // namespace berth::sim

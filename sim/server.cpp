@@ -1,0 +1,176 @@
+// Reading of BERTH_SIM: the short form, the file around the JSON form, derived UUIDs; see server.h.
+#include "sim/server.h"
+
+#include <charconv>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+
+namespace berth::sim {
+namespace {
+
+constexpr std::size_t kLargestFile = std::size_t{1} << 20;
+
+tl::unexpected<Error> refuse(std::string_view what) {
+  return fail(ErrorKind::usage, fmt::format("BERTH_SIM: {}", what));
+}
+
+// The next number in `text`, which must be `digits` long (0: any); it is taken off.
+std::optional<std::uint32_t> take_number(std::string_view& text, int base, std::size_t digits) {
+  std::uint32_t number = 0;
+  const char* start = text.data();
+  const char* end = start + (digits == 0 ? text.size() : std::min(digits, text.size()));
+  const auto [rest, problem] = std::from_chars(start, end, number, base);
+  const auto length = static_cast<std::size_t>(rest - start);
+  if (problem != std::errc{} || (digits != 0 && length != digits)) return {};
+  text.remove_prefix(length);
+  return number;
+}
+
+bool take(std::string_view& text, char expected) {
+  if (!text.starts_with(expected)) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+Result<Server> read_short_form(std::string_view value) {
+  constexpr std::string_view form = "write a number of cards and their memory, such as 4x24GiB";
+  std::string_view rest = value;
+  const auto count = take_number(rest, 10, 0);
+  if (!count || *count < 1 || *count > kMaxCards || !take(rest, 'x')) {
+    return refuse(
+        fmt::format("{} does not have 1 to {} cards; {}", in_quotes(value), kMaxCards, form));
+  }
+  const auto memory = parse_size(rest);
+  if (!memory) {
+    return refuse(fmt::format("{}: {}; {}", in_quotes(value), memory.error().message, form));
+  }
+  if (*memory < mib(1) || *memory > gib(4096)) {
+    return refuse(fmt::format("{}: a card has 1 MiB to 4 TiB; {}", in_quotes(value), form));
+  }
+  Server server;
+  for (std::uint32_t i = 0; i < *count; ++i) {
+    Card card;
+    card.name = fmt::format("Simulated {} GPU", format_size(*memory));
+    card.memory = *memory;
+    card.pci.bus = i + 1;
+    server.cards.push_back(std::move(card));
+  }
+  return server;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  // Non-blocking, because opening a FIFO would otherwise wait for somebody to write to it.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat about {};
+  if (!file || ::fstat(file.get(), &about) != 0) {
+    return refuse(fmt::format("cannot read {}: {}; give a file, or a short form such as 4x24GiB",
+                              in_quotes(path), std::strerror(errno)));
+  }
+  if (!S_ISREG(about.st_mode)) {
+    return refuse(fmt::format("{} is not a regular file; name a JSON file", in_quotes(path)));
+  }
+  // One byte more than allowed is asked for, so that a file that grows meanwhile is noticed.
+  std::string text(kLargestFile + 1, '\0');
+  std::size_t length = 0;
+  while (length < text.size()) {
+    const auto got = ::read(file.get(), text.data() + length, text.size() - length);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      return refuse(fmt::format("cannot read {}: {}", in_quotes(path), std::strerror(errno)));
+    if (got == 0) break;
+    length += static_cast<std::size_t>(got);
+  }
+  if (length > kLargestFile) {
+    return refuse(
+        fmt::format("{} is larger than 1 MiB; a description is smaller", in_quotes(path)));
+  }
+  text.resize(length);
+  return text;
+}
+
+std::string uuid_from(std::string_view prefix, std::string_view identity, std::string_view what) {
+  const std::string text = fmt::format("{}/{}", identity, what);
+  const std::uint64_t high = hash_of(text, 1);
+  const std::uint64_t low = hash_of(text, 2);
+  return fmt::format("{}-{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", prefix, high >> 32,
+                     (high >> 16) & 0xFFFF, high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFF);
+}
+
+}  // namespace
+
+std::optional<DriverVersion> parse_driver_version(std::string_view text) {
+  const auto branch = take_number(text, 10, 0);
+  if (!branch || !take(text, '.')) return {};
+  const auto minor = take_number(text, 10, 0);
+  if (!minor) return {};
+  std::optional<std::uint32_t> patch = 0;
+  if (!text.empty()) patch = take(text, '.') ? take_number(text, 10, 0) : std::nullopt;
+  constexpr std::uint32_t most = 9999;
+  if (!patch || !text.empty() || *branch > most || *minor > most || *patch > most) return {};
+  return DriverVersion{static_cast<int>(*branch), static_cast<int>(*minor),
+                       static_cast<int>(*patch)};
+}
+
+std::optional<PciAddress> parse_pci(std::string_view text) {
+  const std::size_t domain_digits = text.find(':') == 8 ? 8 : 4;
+  const auto domain = take_number(text, 16, domain_digits);
+  if (!domain || !take(text, ':')) return {};
+  const auto bus = take_number(text, 16, 2);
+  if (!bus || !take(text, ':')) return {};
+  const auto device = take_number(text, 16, 2);
+  if (!device || *device > 0x1F || text != ".0") return {};
+  return PciAddress{*domain, *bus, *device};
+}
+
+std::uint64_t hash_of(std::string_view text, std::uint64_t seed) {
+  // FNV-1a, then a finaliser: without it, texts that differ in their last byte share their start.
+  std::uint64_t hash = 0xcbf29ce484222325 ^ (seed * 0x9e3779b97f4a7c15);
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+  return hash ^ (hash >> 31);
+}
+
+void give_uuids(Server& server, std::string_view identity) {
+  for (std::size_t i = 0; i < server.cards.size(); ++i) {
+    Card& card = server.cards[i];
+    if (card.uuid.empty()) card.uuid = uuid_from("GPU", identity, fmt::format("{}", i));
+    for (std::size_t k = 0; k < card.instances.size(); ++k) {
+      auto& instance = card.instances[k];
+      if (!instance) continue;
+      if (server.driver_version < DriverVersion{470}) {
+        // Before 470 an instance had no UUID of its own.
+        instance->uuid = fmt::format("MIG-{}/{}/0", card.uuid, k + 1);
+      } else if (instance->uuid.empty()) {
+        instance->uuid = uuid_from("MIG", identity, fmt::format("{}:{}", i, k));
+      }
+    }
+  }
+}
+
+bool is_short_form(std::string_view value) {
+  const auto digits = value.find_first_not_of("0123456789");
+  return digits != 0 && digits != std::string_view::npos && value[digits] == 'x' &&
+         !value.ends_with(".json") && value.find('/') == std::string_view::npos;
+}
+
+Result<Server> read_server(std::string_view value, std::string_view identity) {
+  if (is_short_form(value)) {
+    auto server = read_short_form(value);
+    if (server) give_uuids(*server, identity);
+    return server;
+  }
+  if (value.find('\0') != std::string_view::npos) return refuse("the path contains a NUL byte");
+  const auto text = read_file(std::string(value));
+  if (!text) return tl::make_unexpected(text.error());
+  return parse_server(*text, value, identity);
+}
+
+}  // namespace berth::sim

@@ -1,0 +1,318 @@
+// The shared file of a simulated server; see state.h.
+#include "sim/state.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <map>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace berth::sim {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31306d6973687462;  // changes with the layout
+constexpr std::size_t kSlots = 1024;
+constexpr std::size_t kUnits = kMaxCards * kUnitsPerCard;
+
+// Lock bytes lie far beyond the data: a lock needs no byte to exist.
+constexpr off_t kLocks = off_t{1} << 40;
+constexpr off_t kGlobalByte = kLocks;
+constexpr off_t kClaimBytes =
+    kLocks + 4096;  // held by the owner of a slot from before it is cleared
+constexpr off_t kLiveBytes = kLocks + 8192;  // held from when the slot's content is the owner's
+
+using Counter = std::atomic<std::uint64_t>;
+static_assert(Counter::is_always_lock_free, "the file is shared by processes");
+
+struct UnitUse {
+  Counter memory;  // contexts included
+  std::atomic<std::uint32_t> contexts;
+  std::atomic<std::uint32_t> utilization;
+};
+
+struct flock lock_of(short type, off_t start, off_t length = 1) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = start;
+  lock.l_len = length;
+  return lock;
+}
+
+bool try_lock(int fd, off_t byte) {
+  struct flock lock = lock_of(F_WRLCK, byte);
+  return ::fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+// The lock that only one process of the host can hold.
+class GlobalLock {
+ public:
+  explicit GlobalLock(int fd) : fd_(fd) {
+    struct flock lock = lock_of(F_WRLCK, kGlobalByte);
+    while (::fcntl(fd_, F_SETLKW, &lock) != 0 && errno == EINTR) {
+    }
+  }
+  ~GlobalLock() {
+    struct flock lock = lock_of(F_UNLCK, kGlobalByte);
+    ::fcntl(fd_, F_SETLK, &lock);
+  }
+  GlobalLock(const GlobalLock&) = delete;
+  GlobalLock& operator=(const GlobalLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+std::uint64_t boot_clock() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// A number that is different after each boot, or 0 where the kernel does not tell.
+std::uint64_t boot_number() {
+  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  std::array<char, 64> text{};
+  const auto length = ::read(fd, text.data(), text.size());
+  ::close(fd);
+  return length > 0 ? hash_of({text.data(), static_cast<std::size_t>(length)}) : 0;
+}
+
+tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
+  return fail(
+      ErrorKind::harbour,
+      fmt::format(
+          "BERTH_SIM: the state file {} {}; remove it, or set BERTH_SIM_STATE to another path",
+          in_quotes(path), why));
+}
+
+}  // namespace
+
+struct StateSlot {
+  Counter generation;              // counts owners: a reader that sees it change reads again
+  std::atomic<std::uint32_t> pid;  // as the owner sees itself
+  std::array<UnitUse, kUnits> units;
+};
+
+struct StateLayout {
+  std::uint64_t magic;
+  Counter boot;   // the boot that `start` belongs to
+  Counter start;  // CLOCK_BOOTTIME when the server started
+  std::atomic<std::uint32_t> slots_ever_used;
+  alignas(4096) std::array<StateSlot, kSlots> slots;
+};
+
+Result<StateFile*> StateFile::adopt(int fd, const std::string& path) {
+  // Whatever is wrong with the file, it is another program's: no lock is lost by closing it.
+  const auto close_and_refuse = [&](std::string_view why) {
+    ::close(fd);
+    return refuse(path, why);
+  };
+  struct stat about {};
+  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
+    return close_and_refuse("is not a regular file");
+  if (about.st_size != static_cast<off_t>(sizeof(StateLayout))) {
+    return close_and_refuse("does not have the size of one");
+  }
+  void* memory = ::mmap(nullptr, sizeof(StateLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED)
+    return close_and_refuse(fmt::format("cannot be mapped ({})", std::strerror(errno)));
+  auto* layout = static_cast<StateLayout*>(memory);
+  if (layout->magic != kMagic) {
+    ::munmap(memory, sizeof(StateLayout));
+    return close_and_refuse("was not made by this version of the simulated driver");
+  }
+  auto* file = new StateFile(fd, layout);
+  file->note_restart();
+  return file;
+}
+
+namespace {
+
+// A complete new file appears under its name at once, so that nobody sees half of one. -1 with
+// EEXIST if somebody else was first.
+int create_file(const std::string& path) {
+  std::string draft = path + ".XXXXXX";
+  const int fd = ::mkostemp(draft.data(), O_CLOEXEC);
+  if (fd < 0) return -1;
+  const std::array<std::uint64_t, 3> header{kMagic, boot_number(), boot_clock()};
+  // Users with different umasks share the file.
+  const bool good =
+      ::fchmod(fd, 0666) == 0 && ::ftruncate(fd, sizeof(StateLayout)) == 0 &&
+      ::write(fd, header.data(), sizeof(header)) == static_cast<ssize_t>(sizeof(header)) &&
+      ::link(draft.c_str(), path.c_str()) == 0;
+  const int reason = errno;
+  ::unlink(draft.c_str());
+  if (good) return fd;
+  ::close(fd);
+  errno = reason;
+  return -1;
+}
+
+int open_file(const std::string& path) {
+  // Without O_CREAT first: in a sticky directory the kernel refuses O_CREAT on another user's file.
+  // Twice, because the file may be created, or removed, in between.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 || errno != ENOENT) return fd;
+    const int created = create_file(path);
+    if (created >= 0 || errno != EEXIST) return created;
+  }
+  return -1;
+}
+
+}  // namespace
+
+Result<StateFile*> StateFile::open(const std::string& path) {
+  static std::mutex mutex;
+  static auto& opened = *new std::map<std::string, StateFile*>;
+  const std::scoped_lock guard(mutex);
+  const auto known = opened.find(path);
+  if (known != opened.end() && known->second->still_named(path)) return known->second;
+  const int fd = open_file(path);
+  if (fd < 0) return refuse(path, fmt::format("cannot be opened ({})", std::strerror(errno)));
+  const auto file = adopt(fd, path);
+  if (file) opened[path] = *file;
+  return file;
+}
+
+bool StateFile::still_named(const std::string& path) const {
+  struct stat named {};
+  struct stat held {};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(fd_, &held) == 0 &&
+         named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+}
+
+void StateFile::note_restart() {
+  const std::uint64_t boot = boot_number();
+  if (layout_->boot == boot) return;
+  const GlobalLock guard(fd_);
+  if (layout_->boot == boot) return;
+  layout_->start = boot_clock();
+  layout_->boot = boot;
+}
+
+std::chrono::nanoseconds StateFile::uptime() const {
+  const std::uint64_t now = boot_clock();
+  const std::uint64_t start = layout_->start;
+  return std::chrono::nanoseconds{now > start ? static_cast<std::int64_t>(now - start) : 0};
+}
+
+// Appends what the slot's owner uses on `card`; the owner's pid, or nothing if the slot has no
+// owner.
+std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
+                                          std::vector<Use>& uses) const {
+  const StateSlot& slot = layout_->slots[index];
+  const std::size_t before = uses.size();
+  for (;;) {
+    uses.resize(before);
+    const std::uint64_t generation = slot.generation;
+    // An OFD query, because it also sees the locks of this very process.
+    struct flock lock = lock_of(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
+    if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
+    // The kernel's word, unless it is for a process that this PID namespace cannot see.
+    const pid_t pid = lock.l_pid > 0 ? lock.l_pid : static_cast<pid_t>(slot.pid.load());
+    for (std::size_t i = 0; i < kUnitsPerCard; ++i) {
+      const UnitUse& use = slot.units[card * kUnitsPerCard + i];
+      if (use.contexts == 0) continue;
+      const Unit unit{card, i == 0 ? std::nullopt : std::optional(i - 1)};
+      uses.push_back({pid, unit, use.memory, use.utilization});
+    }
+    if (slot.generation == generation) return pid;
+  }
+}
+
+std::vector<Use> StateFile::uses_of(std::size_t card) const {
+  std::vector<Use> uses;
+  const std::size_t slots = std::min<std::size_t>(layout_->slots_ever_used, kSlots);
+  for (std::size_t i = 0; i < slots; ++i) read_slot(i, card, uses);
+  return uses;
+}
+
+bool StateFile::claim_slot() {
+  if (slot_ != nullptr) return true;
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    if (!try_lock(fd_, kClaimBytes + static_cast<off_t>(i))) continue;
+    StateSlot& slot = layout_->slots[i];
+    ++slot.generation;
+    for (UnitUse& use : slot.units) {
+      use.contexts = 0;
+      use.memory = 0;
+      use.utilization = 0;
+    }
+    slot.pid = static_cast<std::uint32_t>(::getpid());
+    // Before the live byte: a reader must not stop short of a live slot.
+    std::uint32_t ever = layout_->slots_ever_used;
+    while (ever < i + 1 && !layout_->slots_ever_used.compare_exchange_weak(
+                               ever, static_cast<std::uint32_t>(i + 1))) {
+    }
+    if (!try_lock(fd_, kLiveBytes + static_cast<off_t>(i))) return false;
+    slot_ = &slot;
+    return true;
+  }
+  return false;
+}
+
+StateFile::Outcome StateFile::add(const Unit& unit, std::uint64_t memory, std::uint32_t contexts,
+                                  const Limits& limits) {
+  const std::scoped_lock guard(mutex_);
+  if (!claim_slot()) return Outcome::no_slot;
+  const GlobalLock lock(fd_);
+  std::uint64_t used = 0;
+  bool others = false;
+  std::vector<Use> uses;
+  const std::size_t slots = std::min<std::size_t>(layout_->slots_ever_used, kSlots);
+  for (std::size_t i = 0; i < slots; ++i) {
+    const std::size_t before = uses.size();
+    read_slot(i, unit.card, uses);
+    others = others || (uses.size() > before && &layout_->slots[i] != slot_);
+  }
+  for (const Use& use : uses) used += use.unit == unit ? use.memory : 0;
+  if (limits.alone_on_the_card && others) return Outcome::busy;
+  if (used > limits.memory || memory > limits.memory - used) return Outcome::no_memory;
+  UnitUse& own = slot_->units[unit_number(unit)];
+  own.memory += memory;
+  own.contexts += contexts;
+  return Outcome::done;
+}
+
+StateFile::Outcome StateFile::add_context(const Unit& unit, std::uint64_t memory,
+                                          const Limits& limits) {
+  return add(unit, memory, 1, limits);
+}
+
+StateFile::Outcome StateFile::add_memory(const Unit& unit, std::uint64_t memory,
+                                         const Limits& limits) {
+  return add(unit, memory, 0, limits);
+}
+
+void StateFile::remove_context(const Unit& unit, std::uint64_t memory) {
+  const std::scoped_lock guard(mutex_);
+  if (slot_ == nullptr) return;
+  UnitUse& own = slot_->units[unit_number(unit)];
+  own.memory -= memory;
+  if (--own.contexts == 0) own.utilization = 0;
+}
+
+void StateFile::remove_memory(const Unit& unit, std::uint64_t memory) {
+  const std::scoped_lock guard(mutex_);
+  if (slot_ != nullptr) slot_->units[unit_number(unit)].memory -= memory;
+}
+
+void StateFile::set_utilization(const Unit& unit, unsigned percent) {
+  const std::scoped_lock guard(mutex_);
+  if (slot_ != nullptr) slot_->units[unit_number(unit)].utilization = percent;
+}
+
+}  // namespace berth::sim

@@ -1,0 +1,142 @@
+// What the tests of the simulated driver share: folders, child processes, calls by name.
+#pragma once
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <functional>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace berth::sim {
+
+// A folder of the test's own, removed with what is in it.
+class TestFolder {
+ public:
+  TestFolder() {
+    std::string name = "/tmp/berth-sim-test.XXXXXX";
+    path_ = ::mkdtemp(name.data());
+  }
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  std::string write(const std::string& name, std::string_view text) const {
+    std::ofstream(file(name)) << text;
+    return file(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+// A child process that runs `body`, tells when it comes to the point, and stays there until it is
+// told to go on, or killed. An expectation that fails in it makes its end a failure here.
+class Child {
+ public:
+  using Point = std::function<void()>;
+
+  explicit Child(const std::function<void(const Point&)>& body) {
+    EXPECT_EQ(::pipe(reached_.data()), 0);
+    EXPECT_EQ(::pipe(go_.data()), 0);
+    pid_ = ::fork();
+    if (pid_ != 0) {
+      ::close(reached_[1]);
+      ::close(go_[0]);
+      return;
+    }
+    ::close(reached_[0]);
+    ::close(go_[1]);
+    body([this] {
+      char byte = 0;
+      EXPECT_EQ(::write(reached_[1], &byte, 1), 1);
+      while (::read(go_[0], &byte, 1) < 0 && errno == EINTR) {
+      }
+    });
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  ~Child() {
+    if (pid_ > 0) kill();
+    ::close(reached_[0]);
+    ::close(go_[1]);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  bool wait_for_point() {
+    char byte = 0;
+    return ::read(reached_[0], &byte, 1) == 1;
+  }
+  void go_on() {
+    const char byte = 0;
+    EXPECT_EQ(::write(go_[1], &byte, 1), 1);
+  }
+  int finish() {  // the exit status; -1 if a signal ended it
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    finish();
+  }
+
+ private:
+  std::array<int, 2> reached_{};
+  std::array<int, 2> go_{};
+  pid_t pid_ = -1;
+};
+
+inline void in_child(const std::function<void()>& body) {
+  Child child([&](const Child::Point&) { body(); });
+  EXPECT_EQ(child.finish(), 0);
+}
+
+// A stand-in library as a client has it. The arguments must have the types that the call has.
+class Library {
+ public:
+  explicit Library(const std::string& path)
+      : handle_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) ADD_FAILURE() << ::dlerror();
+  }
+  bool has(const std::string& name) const { return ::dlsym(handle_, name.c_str()) != nullptr; }
+
+  template <class R = int, class... Args>
+  R call(const char* name, Args... args) const {
+    auto* function = reinterpret_cast<R (*)(Args...)>(::dlsym(handle_, name));
+    if (function == nullptr) {
+      ADD_FAILURE() << name << " is missing";
+      return R{};
+    }
+    return function(args...);
+  }
+
+ private:
+  void* handle_;
+};
+
+inline Library nvml_library() {
+  return Library(BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1");
+}
+inline Library cuda_library() {
+  return Library(BERTH_TEST_SIM_DIR "/libcuda.so.1");
+}
+
+// Names the simulated server for this process and its children.
+inline void use_server(const TestFolder& folder, const std::string& sim) {
+  ::setenv("BERTH_SIM", sim.c_str(), 1);
+  ::setenv("BERTH_SIM_STATE", folder.file("state").c_str(), 1);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ::unsetenv("CUDA_DEVICE_ORDER");
+}
+
+}  // namespace berth::sim
