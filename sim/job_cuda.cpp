@@ -78,9 +78,9 @@ tl::unexpected<Error> init_failure(const CudaCalls& cuda, cuda::Result code) {
   }
   if (code == cuda::no_device) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    return job_failure(fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES{})",
-                                   visible == nullptr ? " is not set"
-                                                      : fmt::format("={}", in_quotes(visible))));
+    return job_failure(
+        fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES{})",
+                    visible == nullptr ? " is not set" : fmt::format("={}", in_quotes(visible))));
   }
   return job_failure(fmt::format("CUDA does not start: {}", text_of(cuda, code)));
 }

@@ -1,6 +1,6 @@
 // The fmt library, compiled once. Debian ships it as headers and as a shared library, but not as a
-// static one, and berth must need nothing but glibc. Header-only use makes every file that formats a
-// line three to four times slower to compile.
+// static one, and berth must need nothing but glibc. Header-only use makes every file that formats
+// a line three to four times slower to compile.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

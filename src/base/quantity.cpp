@@ -1,13 +1,12 @@
 // Parsing and formatting of sizes and durations; see quantity.h.
 #include "base/quantity.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
 #include <optional>
 
 #include "base/text.h"
@@ -81,7 +80,8 @@ tl::expected<double, std::string> parse_quantity(std::string_view text,
 
 Result<Bytes> parse_size(std::string_view text) {
   const auto value = parse_quantity(text, kSizeUnits, "8GiB or 512MiB");
-  if (!value) return fail(ErrorKind::usage, fmt::format("size {} {}", in_quotes(text), value.error()));
+  if (!value)
+    return fail(ErrorKind::usage, fmt::format("size {} {}", in_quotes(text), value.error()));
   return Bytes{static_cast<std::uint64_t>(std::llround(*value))};
 }
 

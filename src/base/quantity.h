@@ -32,8 +32,8 @@ constexpr std::uint64_t to_mib(Bytes size) {
   return (size.count >> 20) + ((size.count >> 19) & 1);
 }
 
-// "8GiB", "8G" (the same), "1.5 gib", "8GB" (decimal, as coreutils has it). A number needs its unit.
-// The error says what was wrong with `text`; it is ErrorKind::usage.
+// "8GiB", "8G" (the same), "1.5 gib", "8GB" (decimal, as coreutils has it). A number needs its
+// unit. The error says what was wrong with `text`; it is ErrorKind::usage.
 Result<Bytes> parse_size(std::string_view text);
 
 // "500ms", "90s", "10m", "2h", "1d", "1.5h".

@@ -1,8 +1,8 @@
 // What can go wrong, as a closed set that callers branch on, and the message for the user.
 //
 // A function that can fail returns Result<T>. The message is one line for a person: what, why, and
-// what to do. The kind decides the exit code (and, in the binding, the Python exception): one table,
-// here, so that the two never disagree.
+// what to do. The kind decides the exit code (and, in the binding, the Python exception): one
+// table, here, so that the two never disagree.
 #pragma once
 
 #include <string>
@@ -35,12 +35,18 @@ inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
 // The exit codes of the command line (sysexits.h has the same numbers).
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::usage: return 64;
-    case ErrorKind::no_driver: return 69;
-    case ErrorKind::impossible: return 69;
-    case ErrorKind::harbour: return 74;
-    case ErrorKind::not_granted: return 75;
-    case ErrorKind::not_yours: return 77;
+    case ErrorKind::usage:
+      return 64;
+    case ErrorKind::no_driver:
+      return 69;
+    case ErrorKind::impossible:
+      return 69;
+    case ErrorKind::harbour:
+      return 74;
+    case ErrorKind::not_granted:
+      return 75;
+    case ErrorKind::not_yours:
+      return 77;
   }
   return 70;
 }

@@ -1,9 +1,8 @@
 // Escaping, measuring and cutting of text for terminals; see text.h.
 #include "base/text.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
+#include <fmt/format.h>
 #include <iterator>
 
 namespace berth {

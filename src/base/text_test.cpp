@@ -16,17 +16,17 @@ TEST(Printable, shows_controls_instead_of_sending_them) {
   EXPECT_EQ(printable("a\nb\rc\td"), "a\\nb\\rc\\td");
   EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(printable("\x7f"), "\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b"), "\\u009b");          // C1 "CSI"
-  EXPECT_EQ(printable("\u202Eevil"), "\\u202eevil");    // right-to-left override
-  EXPECT_EQ(printable("a\u200Bb"), "a\\u200bb");        // zero width
-  EXPECT_EQ(printable("\U000E0041"), "\\U000e0041");    // invisible tag
+  EXPECT_EQ(printable("\xc2\x9b"), "\\u009b");        // C1 "CSI"
+  EXPECT_EQ(printable("\u202Eevil"), "\\u202eevil");  // right-to-left override
+  EXPECT_EQ(printable("a\u200Bb"), "a\\u200bb");      // zero width
+  EXPECT_EQ(printable("\U000E0041"), "\\U000e0041");  // invisible tag
 }
 
 TEST(Printable, shows_bytes_that_are_not_utf8) {
   EXPECT_EQ(printable("\xff"), "\\xff");
-  EXPECT_EQ(printable("\xc0\x9b"), "\\xc0\\x9b");               // overlong
-  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");      // surrogate
-  EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82");               // cut short
+  EXPECT_EQ(printable("\xc0\x9b"), "\\xc0\\x9b");           // overlong
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // surrogate
+  EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82");           // cut short
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 

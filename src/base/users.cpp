@@ -1,9 +1,8 @@
 // User names from the host's user directory; see users.h.
 #include "base/users.h"
 
-#include <pwd.h>
-
 #include <map>
+#include <pwd.h>
 
 namespace berth {
 

@@ -1,9 +1,8 @@
 // Names of users.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 
 namespace berth {
 

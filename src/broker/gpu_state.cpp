@@ -1,9 +1,8 @@
 // Judging of GPUs; see gpu_state.h.
 #include "broker/gpu_state.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "base/users.h"
 
@@ -11,15 +10,16 @@ namespace berth {
 namespace {
 
 // What an idle driver keeps for itself. The old memory call counts the driver's reserve as used:
-// 308 MB on small cards, 912 MB on an idle A100. The new one does not, and idle cards show a few MB.
+// 308 MB on small cards, 912 MB on an idle A100. The new one does not, and idle cards show a few
+// MB.
 constexpr Bytes kIdleUse = mib(256);
 constexpr Bytes kIdleUseWithReserve = mib(1536);
 
 std::string describe(const GpuProcess& process) {
-  return fmt::format("{} (pid {}{}) {} without a lease", process.name.value_or("a process"),
-                     process.pid,
-                     process.uid ? fmt::format(", user {}", user_name(*process.uid)) : "",
-                     process.memory ? fmt::format("uses {}", format_size(*process.memory)) : "runs");
+  return fmt::format(
+      "{} (pid {}{}) {} without a lease", process.name.value_or("a process"), process.pid,
+      process.uid ? fmt::format(", user {}", user_name(*process.uid)) : "",
+      process.memory ? fmt::format("uses {}", format_size(*process.memory)) : "runs");
 }
 
 std::string describe_strangers(const Gpu& gpu) {
@@ -36,13 +36,20 @@ std::string describe_strangers(const Gpu& gpu) {
 
 std::string_view to_string(GpuState state) {
   switch (state) {
-    case GpuState::free: return "free";
-    case GpuState::leased: return "leased";
-    case GpuState::shared: return "shared";
-    case GpuState::stranger: return "stranger";
-    case GpuState::drained: return "drained";
-    case GpuState::lost: return "lost";
-    case GpuState::unknown: return "unknown";
+    case GpuState::free:
+      return "free";
+    case GpuState::leased:
+      return "leased";
+    case GpuState::shared:
+      return "shared";
+    case GpuState::stranger:
+      return "stranger";
+    case GpuState::drained:
+      return "drained";
+    case GpuState::lost:
+      return "lost";
+    case GpuState::unknown:
+      return "unknown";
   }
   return "unknown";
 }

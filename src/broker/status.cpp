@@ -1,9 +1,8 @@
 // Puts the status together; see status.h.
 #include "broker/status.h"
 
-#include <unistd.h>
-
 #include <array>
+#include <unistd.h>
 #include <utility>
 
 namespace berth {

@@ -1,10 +1,9 @@
 // The table of commands; see command.h.
 #include "cli/command.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <numeric>
 #include <string_view>
 #include <vector>

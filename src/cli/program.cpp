@@ -1,14 +1,13 @@
 // Parsing of the command line and reporting of errors; see program.h.
 #include "cli/program.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fmt/format.h>
 #include <map>
 #include <string>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "cli/command.h"
@@ -45,11 +44,12 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
     return unknown_command(extra.front());
   }
   const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
-  const std::string what = extra.empty() ? std::string(problem.what())
-                                         : fmt::format("{} is not expected", in_quotes(extra.front()));
-  return {ErrorKind::usage, fmt::format("{}{}{}; see 'berth {}{}--help'", command,
-                                        command.empty() ? "" : ": ", what, command,
-                                        command.empty() ? "" : " ")};
+  const std::string what = extra.empty()
+                               ? std::string(problem.what())
+                               : fmt::format("{} is not expected", in_quotes(extra.front()));
+  return {ErrorKind::usage,
+          fmt::format("{}{}{}; see 'berth {}{}--help'", command, command.empty() ? "" : ": ", what,
+                      command, command.empty() ? "" : " ")};
 }
 
 // Output that did not arrive (a full disk) must not look like success.

@@ -1,14 +1,13 @@
 // The choice of the driver; see driver.h.
 #include "devices/driver.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "devices/guarded_probe.h"
@@ -55,8 +54,7 @@ Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow) {
     if (!time) {
       return fail(ErrorKind::usage, fmt::format("BERTH_DRIVER_TIMEOUT: {}", time.error().message));
     }
-    settings.limit =
-        std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kLongestLimit);
+    settings.limit = std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kLongestLimit);
     if (settings.limit <= settings.limit.zero()) {
       return fail(ErrorKind::usage, "BERTH_DRIVER_TIMEOUT: it must be longer than 0, such as 20s");
     }

@@ -12,9 +12,10 @@ namespace berth {
 // BERTH_SIM is set: the GPUs are not real, and everything that shows them must say so.
 bool driver_is_simulated();
 
-// A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses the
-// simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit. `on_slow` is
-// called when a question takes long. Errors are ErrorKind::usage: a setting that cannot be used.
+// A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses
+// the simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit.
+// `on_slow` is called when a question takes long. Errors are ErrorKind::usage: a setting that
+// cannot be used.
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow = nullptr);
 
 }  // namespace berth

@@ -4,12 +4,11 @@
 // and not free.
 #pragma once
 
-#include <sys/types.h>
-
 #include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/quantity.h"

@@ -1,6 +1,11 @@
 // The child with the driver's session, and the parent that asks it; see guarded_probe.h.
 #include "devices/guarded_probe.h"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -9,12 +14,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdint>
-#include <cstring>
 
 #include "devices/nvml_session.h"
 #include "devices/wire.h"
@@ -149,7 +148,8 @@ Result<std::string> GuardedProbe::ask(char question) {
   bool have_size = false;
   bool told = !settings_.on_slow;
   while (answer.size() < wanted) {
-    const auto until = begin + (told ? settings_.limit : std::min(settings_.slow_after, settings_.limit));
+    const auto until =
+        begin + (told ? settings_.limit : std::min(settings_.slow_after, settings_.limit));
     if (wait_readable(socket_.get(), until) == Wait::timed_out) {
       if (Clock::now() - begin < settings_.limit) {
         told = true;
@@ -157,14 +157,15 @@ Result<std::string> GuardedProbe::ask(char question) {
         continue;
       }
       stop();
-      return fail(ErrorKind::no_driver,
-                  fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | "
-                              "grep NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
-                              format_duration(settings_.limit)));
+      return fail(
+          ErrorKind::no_driver,
+          fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | "
+                      "grep NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
+                      format_duration(settings_.limit)));
     }
     std::array<char, 65536> buffer{};
-    const auto got = ::recv(socket_.get(), buffer.data(),
-                            std::min(buffer.size(), wanted - answer.size()), 0);
+    const auto got =
+        ::recv(socket_.get(), buffer.data(), std::min(buffer.size(), wanted - answer.size()), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return tl::make_unexpected(child_died());
     answer.append(buffer.data(), static_cast<std::size_t>(got));

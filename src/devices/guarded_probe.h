@@ -1,17 +1,16 @@
 // A probe that a bad driver cannot take down: the session lives in a child process.
 //
 // A driver can hang in an uninterruptible wait, where not even kill -9 ends it, and a process with
-// such a thread cannot exit either. So the parent never calls the driver: it asks the child, waits a
-// limited time, and otherwise leaves the child behind. A driver that crashes takes only the child
+// such a thread cannot exit either. So the parent never calls the driver: it asks the child, waits
+// a limited time, and otherwise leaves the child behind. A driver that crashes takes only the child
 // with it. The child holds no descriptor of the parent's (no bell, no lock, no pipe that somebody
 // waits for), and ends when the parent does.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <functional>
 #include <string>
+#include <sys/types.h>
 
 #include "base/unique_fd.h"
 #include "devices/probe.h"

@@ -1,13 +1,12 @@
 // The probe on a good driver, and on drivers that hang, crash or are not there.
 #include "devices/guarded_probe.h"
 
+#include <array>
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
-
-#include <array>
-#include <fstream>
 
 namespace berth {
 namespace {

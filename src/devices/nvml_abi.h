@@ -48,7 +48,11 @@ constexpr std::uint32_t kNoInstance = 0xFFFFFFFF;
 constexpr unsigned kMaxNvLinks = 36;
 constexpr int kPerformanceStateUnknown = 32;
 
-enum ComputeMode : int { compute_default = 0, compute_prohibited = 2, compute_exclusive_process = 3 };
+enum ComputeMode : int {
+  compute_default = 0,
+  compute_prohibited = 2,
+  compute_exclusive_process = 3
+};
 
 // The nearest thing that the paths of two GPUs have in common.
 enum TopologyLevel : int {

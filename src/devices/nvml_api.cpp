@@ -1,12 +1,11 @@
 // The table of NVML's functions; see nvml_api.h.
 #include "devices/nvml_api.h"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
-
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <dlfcn.h>
+#include <fmt/format.h>
 #include <string_view>
 #include <type_traits>
 
@@ -91,9 +90,10 @@ Result<Api> load_api(const std::string& library) {
                               "BERTH_SIM=4x24GiB to try berth on simulated GPUs",
                               library));
     }
-    return fail(ErrorKind::no_driver,
-                fmt::format("the NVIDIA driver's library cannot be loaded ({}); reinstall the driver",
-                            printable(why)));
+    return fail(
+        ErrorKind::no_driver,
+        fmt::format("the NVIDIA driver's library cannot be loaded ({}); reinstall the driver",
+                    printable(why)));
   }
   Api api{};
   auto* bytes = reinterpret_cast<unsigned char*>(&api);
@@ -103,10 +103,11 @@ Result<Api> load_api(const std::string& library) {
     if (present != nullptr) continue;
     void* address = ::dlsym(handle, symbol.name);
     if (address == nullptr && symbol.need == Need::required) {
-      return fail(ErrorKind::no_driver,
-                  fmt::format("the NVIDIA driver is too old, or its library is damaged: {} lacks {}; "
-                              "install a driver of version 418 or later",
-                              library, symbol.name));
+      return fail(
+          ErrorKind::no_driver,
+          fmt::format("the NVIDIA driver is too old, or its library is damaged: {} lacks {}; "
+                      "install a driver of version 418 or later",
+                      library, symbol.name));
     }
     std::memcpy(bytes + symbol.field, &address, sizeof address);
   }

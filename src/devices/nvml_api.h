@@ -1,8 +1,8 @@
 // The functions of libnvidia-ml.so.1, found at run time: berth is never linked against a driver.
 //
 // Required functions exist in every driver that berth supports; without one of them the library is
-// refused. Optional ones are null where the driver is too old for them. Where a function has several
-// versions that behave alike, the newest that exists is taken.
+// refused. Optional ones are null where the driver is too old for them. Where a function has
+// several versions that behave alike, the newest that exists is taken.
 #pragma once
 
 #include <string>

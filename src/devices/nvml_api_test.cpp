@@ -1,10 +1,9 @@
 // Loading of driver libraries: complete, old, broken and missing ones.
 #include "devices/nvml_api.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <fstream>
+#include <gtest/gtest.h>
 
 namespace berth::nvml {
 namespace {

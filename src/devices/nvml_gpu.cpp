@@ -1,10 +1,9 @@
 // Reading of one device; see nvml_gpu.h.
 #include "devices/nvml_gpu.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <string_view>
 
 #include "base/text.h"
@@ -42,8 +41,8 @@ class Reader {
     } else if (answer == no_permission) {
       gpu_.problem = "the driver denies access to it; ask who runs this host";
     } else {
-      gpu_.problem = fmt::format("the driver does not say whether it is in use ({})",
-                                 describe(api_, answer));
+      gpu_.problem =
+          fmt::format("the driver does not say whether it is in use ({})", describe(api_, answer));
     }
   }
 

@@ -11,15 +11,18 @@ namespace {
 
 using ListFunction = Return (*)(Device, unsigned*, void*);
 
-constexpr unsigned kFirstGuess = 32;     // entries; saves the call that only asks for the number
+constexpr unsigned kFirstGuess = 32;      // entries; saves the call that only asks for the number
 constexpr unsigned kMostEntries = 65536;  // more than this is a broken driver, not a busy GPU
-constexpr int kTries = 8;                // the list may grow between two calls
+constexpr int kTries = 8;                 // the list may grow between two calls
 
 std::size_t stride_of(std::size_t version, ListLayout layout) {
   switch (version) {
-    case 0: return sizeof(ProcessInfoV1);
-    case 1: return sizeof(ProcessInfoV2);
-    default: return layout.v3_stride;
+    case 0:
+      return sizeof(ProcessInfoV1);
+    case 1:
+      return sizeof(ProcessInfoV2);
+    default:
+      return layout.v3_stride;
   }
 }
 

@@ -1,9 +1,8 @@
 // The process lists of drivers of every age, merged by PID.
 #include "devices/nvml_processes.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
+#include <gtest/gtest.h>
 
 namespace berth::nvml {
 namespace {

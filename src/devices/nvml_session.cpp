@@ -1,9 +1,8 @@
 // Opening NVML and walking over its devices; see nvml_session.h.
 #include "devices/nvml_session.h"
 
-#include <fmt/format.h>
-
 #include <array>
+#include <fmt/format.h>
 #include <vector>
 
 #include "base/text.h"
@@ -28,9 +27,10 @@ Error start_failure(const nvml::Api& api, Return answer) {
               "the NVIDIA driver is installed but not loaded; load it (sudo modprobe nvidia), or "
               "reboot"};
     case nvml::lib_rm_version_mismatch:
-      return {ErrorKind::no_driver,
-              "the NVIDIA driver in the kernel and its library are of different versions (an upgrade "
-              "is under way; running jobs go on); reboot this host, or reload the nvidia modules"};
+      return {
+          ErrorKind::no_driver,
+          "the NVIDIA driver in the kernel and its library are of different versions (an upgrade "
+          "is under way; running jobs go on); reboot this host, or reload the nvidia modules"};
     case nvml::no_permission:
       return {ErrorKind::no_driver,
               "no permission to use the NVIDIA driver: /dev/nvidiactl is closed to this user; ask "

@@ -1,7 +1,7 @@
 // A session with NVML in this process: opened once, asked as often as one likes.
 //
-// A driver can hang, even where no signal ends it, and it can crash. So berth itself holds a session
-// only in a child process that it can leave behind: see guarded_probe.h.
+// A driver can hang, even where no signal ends it, and it can crash. So berth itself holds a
+// session only in a child process that it can leave behind: see guarded_probe.h.
 #pragma once
 
 #include <optional>

@@ -53,9 +53,8 @@ std::vector<Card> read_cards(const Api& api) {
   // A link whose other end is no card ends at a switch, which connects all cards behind it.
   for (Card& card : cards) {
     for (const auto& [bus_id, links] : card.links) {
-      const bool is_card = std::any_of(cards.begin(), cards.end(), [&id = bus_id](const Card& c) {
-        return c.bus_id == id;
-      });
+      const bool is_card = std::any_of(cards.begin(), cards.end(),
+                                       [&id = bus_id](const Card& c) { return c.bus_id == id; });
       if (!is_card) card.switch_links += links;
     }
   }
@@ -68,13 +67,20 @@ std::optional<Proximity> proximity_of(const Api& api, Device a, Device b) {
     return std::nullopt;
   }
   switch (level) {
-    case topology_internal: return Proximity::board;
-    case topology_single: return Proximity::pcie_switch;
-    case topology_multiple: return Proximity::pcie_switches;
-    case topology_hostbridge: return Proximity::host_bridge;
-    case topology_node: return Proximity::numa_node;
-    case topology_system: return Proximity::system;
-    default: return std::nullopt;
+    case topology_internal:
+      return Proximity::board;
+    case topology_single:
+      return Proximity::pcie_switch;
+    case topology_multiple:
+      return Proximity::pcie_switches;
+    case topology_hostbridge:
+      return Proximity::host_bridge;
+    case topology_node:
+      return Proximity::numa_node;
+    case topology_system:
+      return Proximity::system;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -92,8 +98,8 @@ Topology read_topology(const Api& api) {
       connection.a = {a.index, std::nullopt};
       connection.b = {b.index, std::nullopt};
       connection.proximity = proximity_of(api, a.device, b.device);
-      connection.nvlinks = std::min(a.switch_links, b.switch_links) +
-                           (direct == a.links.end() ? 0 : direct->second);
+      connection.nvlinks =
+          std::min(a.switch_links, b.switch_links) + (direct == a.links.end() ? 0 : direct->second);
       topology.connections.push_back(connection);
     }
   }

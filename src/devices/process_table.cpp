@@ -1,13 +1,12 @@
 // Reads /proc/PID/status; see process_table.h.
 #include "devices/process_table.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <array>
 #include <charconv>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <string_view>
+#include <unistd.h>
 
 #include "base/unique_fd.h"
 

@@ -1,11 +1,10 @@
 // Who a process is, by the kernel's word: its real user and its name, from /proc.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 
 namespace berth {
 
@@ -15,8 +14,8 @@ struct ProcessIdentity {
 };
 
 // Nothing if the process is gone, hidden from us (hidepid), or if our PIDs are not the host's: in a
-// container a driver's PID may be the number of a quite different process, and a wrong name is worse
-// than none. A missing PID is not proof of death.
+// container a driver's PID may be the number of a quite different process, and a wrong name is
+// worse than none. A missing PID is not proof of death.
 std::optional<ProcessIdentity> identify_process(std::int64_t pid);
 
 // Are this process's PIDs the host's?

@@ -48,8 +48,8 @@ TEST(Wire, carries_a_snapshot_unchanged) {
 }
 
 TEST(Wire, carries_an_error) {
-  const auto back = wire::unpack<Topology>(
-      wire::pack(Result<Topology>(fail(ErrorKind::no_driver, "no driver"))));
+  const auto back =
+      wire::unpack<Topology>(wire::pack(Result<Topology>(fail(ErrorKind::no_driver, "no driver"))));
   ASSERT_TRUE(back);
   ASSERT_FALSE(*back);
   EXPECT_EQ(back->error().message, "no driver");

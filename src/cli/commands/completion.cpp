@@ -3,7 +3,6 @@
 // The scripts are made from the declared commands and flags, so that they cannot fall behind them.
 // An option whose type name reads "a|b|c" takes one of these words, and completes to them.
 #include <fmt/format.h>
-
 #include <memory>
 #include <string>
 #include <string_view>

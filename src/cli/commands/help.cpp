@@ -1,6 +1,5 @@
 // berth help [COMMAND]
 #include <fmt/format.h>
-
 #include <memory>
 #include <string>
 

@@ -1,16 +1,16 @@
 // berth status [--json] [--watch [SECONDS]] [--topology]
-#include <fmt/format.h>
-#include <unistd.h>
+#include "broker/status.h"
 
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <fmt/format.h>
 #include <memory>
 #include <string>
 #include <thread>
+#include <unistd.h>
 
 #include "base/text.h"
-#include "broker/status.h"
 #include "cli/command.h"
 #include "cli/output/status_json.h"
 #include "cli/output/status_text.h"

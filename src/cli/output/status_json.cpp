@@ -62,12 +62,18 @@ std::string dump(const Json& json, JsonForm form) {
 
 std::string_view path_of(Proximity proximity) {
   switch (proximity) {
-    case Proximity::board: return "board";
-    case Proximity::pcie_switch: return "pcie_switch";
-    case Proximity::pcie_switches: return "pcie_switches";
-    case Proximity::host_bridge: return "host_bridge";
-    case Proximity::numa_node: return "numa_node";
-    case Proximity::system: return "system";
+    case Proximity::board:
+      return "board";
+    case Proximity::pcie_switch:
+      return "pcie_switch";
+    case Proximity::pcie_switches:
+      return "pcie_switches";
+    case Proximity::host_bridge:
+      return "host_bridge";
+    case Proximity::numa_node:
+      return "numa_node";
+    case Proximity::system:
+      return "system";
   }
   return "system";
 }
@@ -77,11 +83,9 @@ std::string_view path_of(Proximity proximity) {
 std::string status_json(const Status& status, JsonForm form) {
   Json gpus = Json::array();
   for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu));
-  return dump({{"host", status.host},
-               {"driver", status.driver},
-               {"gpus", gpus},
-               {"queue", Json::array()}},
-              form);
+  return dump(
+      {{"host", status.host}, {"driver", status.driver}, {"gpus", gpus}, {"queue", Json::array()}},
+      form);
 }
 
 std::string topology_json(const Topology& topology, JsonForm form) {

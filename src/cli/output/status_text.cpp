@@ -1,10 +1,9 @@
 // The table of `berth status`; see status_text.h.
 #include "cli/output/status_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <map>
 #include <vector>
 
@@ -21,13 +20,17 @@ constexpr std::string_view kAbsent = "-";
 
 Style style_of(GpuState state) {
   switch (state) {
-    case GpuState::free: return Style::good;
+    case GpuState::free:
+      return Style::good;
     case GpuState::leased:
-    case GpuState::shared: return Style::notice;
+    case GpuState::shared:
+      return Style::notice;
     case GpuState::stranger:
-    case GpuState::lost: return Style::bad;
+    case GpuState::lost:
+      return Style::bad;
     case GpuState::drained:
-    case GpuState::unknown: return Style::warning;
+    case GpuState::unknown:
+      return Style::warning;
   }
   return Style::plain;
 }
@@ -55,9 +58,9 @@ std::string memory_figures(const Gpu& gpu) {
   const bool small = *gpu.memory_total < gib(1);
   const double unit = static_cast<double>(small ? mib(1).count : gib(1).count);
   const auto amount = [&](Bytes size) { return static_cast<double>(size.count) / unit; };
-  const std::string used =
-      gpu.memory_used ? fmt::format("{:.{}f}", amount(*gpu.memory_used), small ? 0 : 1)
-                      : std::string(kAbsent);
+  const std::string used = gpu.memory_used
+                               ? fmt::format("{:.{}f}", amount(*gpu.memory_used), small ? 0 : 1)
+                               : std::string(kAbsent);
   return fmt::format("{}/{:.0f} {}", used, amount(*gpu.memory_total), small ? "MiB" : "GiB");
 }
 
@@ -82,7 +85,16 @@ struct Row {
 
 // The columns of the table; `name` is the one that gives way, the last ones go when nothing else
 // helps.
-enum ColumnIndex : std::size_t { c_index, c_name, c_state, c_bar, c_memory, c_util, c_temp, c_power };
+enum ColumnIndex : std::size_t {
+  c_index,
+  c_name,
+  c_state,
+  c_bar,
+  c_memory,
+  c_util,
+  c_temp,
+  c_power
+};
 
 class GpuTable {
  public:
@@ -150,8 +162,8 @@ class GpuTable {
     const auto narrow = [&](std::size_t c, std::size_t least) {
       const std::size_t over = total() > *terminal_.width ? total() - *terminal_.width : 0;
       Column& column = columns_[c];
-      column.width = column.width > over + least ? column.width - over
-                                                 : std::min(column.width, least);
+      column.width =
+          column.width > over + least ? column.width - over : std::min(column.width, least);
     };
     narrow(c_name, 2 * kShortestName);
     for (const std::size_t c : {c_power, c_temp, c_bar}) {

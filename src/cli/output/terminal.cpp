@@ -1,14 +1,13 @@
 // Asking the environment about the terminal, and laying text out on it; see terminal.h.
 #include "cli/output/terminal.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
-#include <cstdlib>
 
 namespace berth {
 namespace {
@@ -45,13 +44,20 @@ std::optional<std::size_t> columns_setting() {
 
 std::string_view code_of(Style style) {
   switch (style) {
-    case Style::plain: return "";
-    case Style::dim: return "2";
-    case Style::bold: return "1";
-    case Style::good: return "32";
-    case Style::notice: return "36";
-    case Style::warning: return "33";
-    case Style::bad: return "1;31";
+    case Style::plain:
+      return "";
+    case Style::dim:
+      return "2";
+    case Style::bold:
+      return "1";
+    case Style::good:
+      return "32";
+    case Style::notice:
+      return "36";
+    case Style::warning:
+      return "33";
+    case Style::bad:
+      return "1;31";
   }
   return "";
 }

@@ -1,7 +1,6 @@
 // The matrix of `berth status --topology`; see status_text.h. Its words are those of nvidia-smi.
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <set>
 #include <utility>
@@ -14,12 +13,18 @@ namespace {
 std::string_view word_for(std::optional<Proximity> proximity) {
   if (!proximity) return "-";
   switch (*proximity) {
-    case Proximity::board: return "BOARD";
-    case Proximity::pcie_switch: return "PIX";
-    case Proximity::pcie_switches: return "PXB";
-    case Proximity::host_bridge: return "PHB";
-    case Proximity::numa_node: return "NODE";
-    case Proximity::system: return "SYS";
+    case Proximity::board:
+      return "BOARD";
+    case Proximity::pcie_switch:
+      return "PIX";
+    case Proximity::pcie_switches:
+      return "PXB";
+    case Proximity::host_bridge:
+      return "PHB";
+    case Proximity::numa_node:
+      return "NODE";
+    case Proximity::system:
+      return "SYS";
   }
   return "-";
 }
@@ -37,8 +42,7 @@ std::string topology_text(const Topology& topology, const Terminal& terminal) {
   for (const Connection& connection : topology.connections) {
     cards.insert(connection.a);
     cards.insert(connection.b);
-    cells[{connection.a, connection.b}] = cells[{connection.b, connection.a}] =
-        cell_of(connection);
+    cells[{connection.a, connection.b}] = cells[{connection.b, connection.a}] = cell_of(connection);
   }
   if (cards.empty()) return "There is one card, or none: nothing to connect.\n";
   constexpr std::size_t width = 6;
