@@ -111,7 +111,7 @@ std::string format_size(Bytes size) {
 
 std::string format_duration(std::chrono::nanoseconds time) {
   using namespace std::chrono;
-  if (time < 10s && time % 1s != 0ns) {
+  if (time < seconds(10) && time % seconds(1) != nanoseconds::zero()) {
     std::string digits = fmt::format("{:.1f}", duration<double>(time).count());
     if (digits.ends_with(".0")) digits.resize(digits.size() - 2);
     return digits + "s";

@@ -38,7 +38,6 @@ constexpr int exit_code(ErrorKind kind) {
     case ErrorKind::usage:
       return 64;
     case ErrorKind::no_driver:
-      return 69;
     case ErrorKind::impossible:
       return 69;
     case ErrorKind::harbour:

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <map>
 #include <vector>
@@ -40,11 +41,11 @@ std::string bar(double share, std::size_t width, Charset charset) {
   share = std::clamp(share, 0.0, 1.0);
   std::string out;
   if (charset == Charset::ascii) {
-    const auto filled = static_cast<std::size_t>(share * static_cast<double>(width) + 0.5);
+    const auto filled = static_cast<std::size_t>(std::lround(share * static_cast<double>(width)));
     return std::string(filled, '#') + std::string(width - filled, '.');
   }
   constexpr std::array<std::string_view, 9> eighths{"·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
-  auto left_over = static_cast<std::size_t>(share * static_cast<double>(width) * 8 + 0.5);
+  auto left_over = static_cast<std::size_t>(std::lround(share * static_cast<double>(width) * 8));
   for (std::size_t i = 0; i < width; ++i) {
     const std::size_t here = std::min<std::size_t>(left_over, 8);
     out += eighths[here];
