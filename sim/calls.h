@@ -14,8 +14,8 @@ namespace berth::sim {
 
 struct Call {
   std::string_view name;
-  // {} = always there. So are two calls that are newer, but whose symbol alone makes nvitop use them:
-  // it does not fall back when a symbol that it found answers "function not found".
+  // {} = always there. So are two calls that are newer, but whose symbol alone makes nvitop use
+  // them: it does not fall back when a symbol that it found answers "function not found".
   DriverVersion since{};
 };
 
