@@ -28,6 +28,7 @@ cuda::Result Contexts::open(const Machine& machine, const Unit& unit, cuda::Devi
     case StateFile::Outcome::no_slot:
       return cuda::unknown;
   }
+  // A handle, never followed. NOLINTNEXTLINE(performance-no-int-to-ptr)
   *out = reinterpret_cast<cuda::Context>(++last_context_);
   contexts_.emplace(*out, device);
   return cuda::success;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/cuda_session.h"
+#include "sim/loader.h"
 
 using namespace berth;
 using namespace berth::sim;
@@ -50,7 +51,8 @@ cuda::Uuid bytes_of(std::string_view uuid) {
     if (value < 0) continue;
     if (digits / 2 == sizeof(out.bytes)) break;
     char& byte = out.bytes[digits++ / 2];
-    byte = static_cast<char>(static_cast<unsigned char>(byte) << 4 | static_cast<unsigned>(value));
+    const auto high = static_cast<unsigned>(static_cast<unsigned char>(byte)) << 4;
+    byte = static_cast<char>(high | static_cast<unsigned>(value));
   }
   return out;
 }
@@ -89,10 +91,14 @@ BERTH_CUDA cuGetErrorString(cuda::Result code, const char** text) {
 }
 
 BERTH_CUDA cuDriverGetVersion(int* version) {
-  // The one call that needs no cuInit; a driver that was not asked to start tells its newest.
+  // The one call that needs no cuInit.
   const Driver* driver = current_driver();
-  return give(version,
-              driver == nullptr ? Server{}.cuda_version : driver->machine.server().cuda_version);
+  const Machine* machine = driver == nullptr ? load_machine().machine : &driver->machine;
+  if (machine == nullptr) return give(version, Server{}.cuda_version);
+  if (const int answer = machine->fault(BERTH_THIS_CALL, {}); answer != 0) {
+    return static_cast<cuda::Result>(answer);
+  }
+  return give(version, machine->server().cuda_version);
 }
 
 BERTH_CUDA cuDeviceGetCount(int* count) {

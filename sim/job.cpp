@@ -154,10 +154,13 @@ int main_of_job(int argc, char** argv) {
 }  // namespace berth::sim
 
 int main(int argc, char** argv) {
+  constexpr int internal_error = 70;
   try {
     return berth::sim::main_of_job(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "berth-sim-job: {}\n", berth::printable(error.what()));
-    return 70;
+    std::fprintf(stderr, "berth-sim-job: %s\n", error.what());
+  } catch (...) {
+    std::fputs("berth-sim-job: an unknown error\n", stderr);
   }
+  return internal_error;
 }

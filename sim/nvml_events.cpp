@@ -98,6 +98,7 @@ BERTH_NVML nvmlEventSetCreate(nvml::EventSet* set) {
   return on_server(BERTH_THIS_CALL, [&](const Machine&) {
     if (set == nullptr) return nvml::invalid_argument;
     const std::scoped_lock guard(sets().mutex);
+    // Never followed. NOLINTNEXTLINE(performance-no-int-to-ptr)
     const auto handle = reinterpret_cast<nvml::EventSet>(++sets().last);
     sets().open.emplace(handle, std::make_shared<Set>());
     return give(set, handle);

@@ -21,7 +21,7 @@ BERTH_NVML nvmlInitWithFlags(unsigned) {
   return open_session(BERTH_THIS_CALL);
 }
 BERTH_NVML nvmlShutdown() {
-  return close_session();
+  return on_server(BERTH_THIS_CALL, [](const Machine&) { return close_session(); });
 }
 
 extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(nvml::Return code) {
@@ -162,8 +162,7 @@ nvml::Return handle_by_index(const Call& call, unsigned index, nvml::Device* dev
 }
 
 nvml::Return handle_by_pci(const Call& call, const char* text, nvml::Device* device) {
-  if (text == nullptr) return nvml::invalid_argument;
-  const auto wanted = parse_pci(text);
+  const auto wanted = text == nullptr ? std::nullopt : parse_pci(text);
   return give_handle(call, device, wanted ? nvml::not_found : nvml::invalid_argument,
                      [&](const Card& card, const Unit& unit) {
                        return wanted && card.pci == *wanted && !unit.instance;
@@ -180,9 +179,7 @@ BERTH_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml::Device* device) {
 }
 
 BERTH_NVML nvmlDeviceGetHandleByUUID(const char* uuid, nvml::Device* device) {
-  if (uuid == nullptr)
-    return current_machine() == nullptr ? nvml::uninitialized : nvml::invalid_argument;
-  const std::string_view text(uuid);
+  const std::string_view text(uuid == nullptr ? "" : uuid);
   return give_handle(
       BERTH_THIS_CALL, device, nvml::not_found, [&](const Card& card, const Unit& unit) {
         return text == (unit.instance ? card.instances[*unit.instance]->uuid : card.uuid);

@@ -9,7 +9,6 @@
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <map>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -176,14 +175,15 @@ int open_file(const std::string& path) {
 
 Result<StateFile*> StateFile::open(const std::string& path) {
   static std::mutex mutex;
-  static auto& opened = *new std::map<std::string, StateFile*>;
+  static auto& opened = *new std::vector<std::pair<std::string, StateFile*>>;
   const std::scoped_lock guard(mutex);
-  const auto known = opened.find(path);
-  if (known != opened.end() && known->second->still_named(path)) return known->second;
+  for (const auto& [known, file] : opened) {
+    if (known == path && file->still_named(path)) return file;
+  }
   const int fd = open_file(path);
   if (fd < 0) return refuse(path, fmt::format("cannot be opened ({})", std::strerror(errno)));
-  const auto file = adopt(fd, path);
-  if (file) opened[path] = *file;
+  auto file = adopt(fd, path);
+  if (file) opened.emplace_back(path, *file);
   return file;
 }
 
