@@ -11,6 +11,9 @@ namespace berth::sim {
 namespace {
 
 constexpr std::size_t kLongestText = 64;  // NVML's own limit for a card's name
+constexpr int kDeepest = 16;              // a description needs four levels
+
+struct TooDeep {};
 
 std::string place_of(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
@@ -23,7 +26,8 @@ std::string place_of(std::string_view text, std::size_t byte) {
 Result<Json> parse_json(std::string_view text) {
   std::vector<std::set<std::string>> open;  // the keys seen in each object around the current place
   std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kDeepest) throw TooDeep{};
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key) {
@@ -43,6 +47,8 @@ Result<Json> parse_json(std::string_view text) {
     return fail(ErrorKind::usage,
                 fmt::format("is not valid JSON {}: {}", place_of(text, error.byte),
                             cut ? "it ends too early" : "a syntax error"));
+  } catch (const TooDeep&) {
+    return fail(ErrorKind::usage, "is nested too deeply");
   } catch (const Json::exception& error) {
     return fail(ErrorKind::usage, fmt::format("is not usable JSON: {}", printable(error.what())));
   }

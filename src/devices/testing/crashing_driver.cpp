@@ -6,10 +6,10 @@
 
 using berth::nvml::Return;
 
-#define CRASH(name)                                                      \
-  extern "C" __attribute__((visibility("default"))) Return name(void*) { \
-    std::raise(SIGKILL);                                                 \
-    return berth::nvml::unknown;                                         \
+#define CRASH(name)                                                 \
+  extern "C" __attribute__((visibility("default"))) Return name() { \
+    std::raise(SIGKILL);                                            \
+    return berth::nvml::unknown;                                    \
   }
 
 CRASH(nvmlInit_v2)
