@@ -8,27 +8,6 @@
 namespace berth::sim {
 namespace {
 
-class Nvml : public Library {
- public:
-  Nvml() : Library(BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1") { EXPECT_EQ(call("nvmlInit_v2"), 0); }
-
-  nvml::Device card(unsigned index) const {
-    nvml::Device device = nullptr;
-    EXPECT_EQ(call("nvmlDeviceGetHandleByIndex_v2", index, &device), 0);
-    return device;
-  }
-  std::string text(const char* name, nvml::Device device) const {
-    std::array<char, 96> buffer{};
-    EXPECT_EQ(call(name, device, buffer.data(), 96U), 0) << name;
-    return buffer.data();
-  }
-  unsigned number(const char* name, nvml::Device device) const {
-    unsigned value = 0;
-    EXPECT_EQ(call(name, device, &value), 0) << name;
-    return value;
-  }
-};
-
 class NvmlTest : public testing::Test {
  protected:
   TestFolder folder;

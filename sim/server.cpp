@@ -74,23 +74,18 @@ Result<std::string> read_file(const std::string& path) {
   if (!S_ISREG(about.st_mode)) {
     return refuse(fmt::format("{} is not a regular file; name a JSON file", in_quotes(path)));
   }
-  // One byte more than allowed is asked for, so that a file that grows meanwhile is noticed.
-  std::string text(kLargestFile + 1, '\0');
-  std::size_t length = 0;
-  while (length < text.size()) {
-    const auto got = ::read(file.get(), text.data() + length, text.size() - length);
+  std::string text;
+  std::array<char, 16384> part{};
+  while (text.size() <= kLargestFile) {  // read, not trusted: the file may grow meanwhile
+    const auto got = ::read(file.get(), part.data(), part.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
+    if (got < 0) {
       return refuse(fmt::format("cannot read {}: {}", in_quotes(path), std::strerror(errno)));
-    if (got == 0) break;
-    length += static_cast<std::size_t>(got);
+    }
+    if (got == 0) return text;
+    text.append(part.data(), static_cast<std::size_t>(got));
   }
-  if (length > kLargestFile) {
-    return refuse(
-        fmt::format("{} is larger than 1 MiB; a description is smaller", in_quotes(path)));
-  }
-  text.resize(length);
-  return text;
+  return refuse(fmt::format("{} is larger than 1 MiB; a description is smaller", in_quotes(path)));
 }
 
 std::string uuid_from(std::string_view prefix, std::string_view identity, std::string_view what) {

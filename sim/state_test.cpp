@@ -132,6 +132,28 @@ TEST(State, RacingProcessesGetExactlyWhatThereIs) {
   EXPECT_EQ(state.uses_of(0).size(), racers - 1);
 }
 
+// Only one of them fits at a time: while it is in, it must never see another.
+TEST(State, TheLimitHoldsUnderContention) {
+  const TestFolder folder;
+  StateFile& state = open_state(folder.file("state"));
+  constexpr StateFile::Limits narrow{10, false};
+  std::vector<std::unique_ptr<Child>> children;
+  for (int i = 0; i < 4; ++i) {
+    children.push_back(std::make_unique<Child>([&](const Child::Point& point) {
+      EXPECT_EQ(state.add_context(kFirst, 0, narrow), Outcome::done);
+      point();
+      for (int round = 0; round < 3000; ++round) {
+        if (state.add_memory(kFirst, 7, narrow) != Outcome::done) continue;
+        ASSERT_EQ(sum_of(state.uses_of(0)), 7U);
+        state.remove_memory(kFirst, 7);
+      }
+    }));
+  }
+  for (auto& child : children) ASSERT_TRUE(child->wait_for_point());
+  for (auto& child : children) child->go_on();
+  for (auto& child : children) EXPECT_EQ(child->finish(), 0);
+}
+
 TEST(State, ThreadsOfOneProcessGetExactlyWhatThereIs) {
   const TestFolder folder;
   in_child([&] {

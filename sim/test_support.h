@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "devices/nvml_abi.h"
+
 namespace berth::sim {
 
 // A folder of the test's own, removed with what is in it.
@@ -122,6 +124,28 @@ class Library {
 
  private:
   void* handle_;
+};
+
+// NVML with a session open.
+class Nvml : public Library {
+ public:
+  Nvml() : Library(BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1") { EXPECT_EQ(call("nvmlInit_v2"), 0); }
+
+  nvml::Device card(unsigned index) const {
+    nvml::Device device = nullptr;
+    EXPECT_EQ(call("nvmlDeviceGetHandleByIndex_v2", index, &device), 0);
+    return device;
+  }
+  std::string text(const char* name, nvml::Device device) const {
+    std::array<char, 96> buffer{};
+    EXPECT_EQ(call(name, device, buffer.data(), 96U), 0) << name;
+    return buffer.data();
+  }
+  unsigned number(const char* name, nvml::Device device) const {
+    unsigned value = 0;
+    EXPECT_EQ(call(name, device, &value), 0) << name;
+    return value;
+  }
 };
 
 inline Library nvml_library() {
