@@ -13,7 +13,7 @@ namespace {
 // BERTH_SIM says which GPUs; bench.py sets it.
 void session_snapshot(benchmark::State& state) {
   NvmlSession session(BERTH_BENCH_DRIVER);
-  for (auto _ : state) benchmark::DoNotOptimize(session.snapshot().value());
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(session.snapshot().value());
 }
 BENCHMARK(session_snapshot)->Unit(benchmark::kMicrosecond);
 
@@ -21,14 +21,15 @@ void guarded_snapshot(benchmark::State& state) {
   GuardSettings settings;
   settings.library = BERTH_BENCH_DRIVER;
   GuardedProbe probe(std::move(settings));
-  for (auto _ : state) benchmark::DoNotOptimize(probe.snapshot().value());
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(probe.snapshot().value());
 }
 BENCHMARK(guarded_snapshot)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 void render_json(benchmark::State& state) {
   NvmlSession session(BERTH_BENCH_DRIVER);
   const Status status = observe(session, true).value();
-  for (auto _ : state) benchmark::DoNotOptimize(status_json(status, JsonForm::pretty));
+  for ([[maybe_unused]] auto _ : state)
+    benchmark::DoNotOptimize(status_json(status, JsonForm::pretty));
 }
 BENCHMARK(render_json)->Unit(benchmark::kMicrosecond);
 
@@ -37,7 +38,7 @@ void render_table(benchmark::State& state) {
   const Status status = observe(session, true).value();
   Terminal terminal;
   terminal.width = 80;
-  for (auto _ : state) benchmark::DoNotOptimize(status_text(status, terminal));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(status_text(status, terminal));
 }
 BENCHMARK(render_table)->Unit(benchmark::kMicrosecond);
 

@@ -102,8 +102,10 @@ Result<std::vector<JobGpu>> find_gpus(std::size_t most) {
   if (most > static_cast<std::size_t>(count)) {
     return job_failure(fmt::format("{} GPUs were asked for, but only {} are visible", most, count));
   }
+  const int wanted = most == 0 ? count : static_cast<int>(most);
   std::vector<JobGpu> gpus;
-  for (int i = 0; i < (most == 0 ? count : static_cast<int>(most)); ++i) gpus.emplace_back(cuda, i);
+  gpus.reserve(static_cast<std::size_t>(wanted));
+  for (int i = 0; i < wanted; ++i) gpus.emplace_back(cuda, i);
   return gpus;
 }
 

@@ -59,7 +59,8 @@ Fields::Fields(const Json& json, std::string where, FirstProblem& problem)
   if (!json_.is_object()) problem_.report(fmt::format("{} must be an object {{...}}", where_));
 }
 
-Fields::~Fields() {
+// If not even a message can be allocated, the program ends here: there is nothing better to do.
+Fields::~Fields() {  // NOLINT(bugprone-exception-escape)
   if (!json_.is_object()) return;
   for (const auto& [key, value] : json_.items()) {
     if (!known_.contains(key)) {

@@ -38,7 +38,7 @@ class Fields {
  public:
   // `where` starts each message: "gpus[2]". Neither `json` nor `problem` is owned.
   Fields(const Json& json, std::string where, FirstProblem& problem);
-  ~Fields();
+  ~Fields();  // NOLINT(bugprone-exception-escape)
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
 

@@ -41,8 +41,8 @@ struct Cache {
 }  // namespace
 
 Load load_machine() noexcept {
-  static auto& cache = *new Cache;
   try {
+    static auto& cache = *new Cache;
     const Source source = Source::from_environment();
     if (source.sim.empty()) return {.absent = true};
     const std::scoped_lock guard(cache.mutex);

@@ -87,7 +87,7 @@ nvml::Return wait(const Machine& machine, nvml::EventSet handle, unsigned millis
       return nvml::success;
     }
     const auto left = end - std::chrono::steady_clock::now();
-    if (left <= 0ns) return nvml::timeout;
+    if (left <= left.zero()) return nvml::timeout;
     std::this_thread::sleep_for(quiet_time(machine, *set, left));
   }
 }

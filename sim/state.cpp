@@ -198,6 +198,8 @@ void StateFile::note_restart() {
   const std::uint64_t boot = boot_number();
   if (layout_->boot == boot) return;
   const GlobalLock guard(fd_);
+  // Another process may have noted it meanwhile.
+  // cppcheck-suppress identicalConditionAfterEarlyExit
   if (layout_->boot == boot) return;
   layout_->start = boot_clock();
   layout_->boot = boot;
