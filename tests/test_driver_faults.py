@@ -1,6 +1,7 @@
 """Drivers that are missing, refuse, differ from their library, hang or crash: one line, exit 69."""
 
 import os
+import re
 import time
 
 import pytest
@@ -10,6 +11,32 @@ from conftest import BERTH, BUILD, assert_one_line_error
 def faulty(answer=None, **fault):
     effect = {"answer": answer} if answer is not None else {}
     return {"gpus": [{"name": "A", "memory": "8GiB"}], "faults": [{"call": "nvmlInit", **effect, **fault}]}
+
+
+def processes_of(server):
+    """The PIDs of all live processes that belong to this test's server."""
+    mark = f"BERTH_SIM_STATE={server.env['BERTH_SIM_STATE']}".encode()
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def hangs(pid):
+    """Is it inside the simulated hang, which blocks every signal?"""
+    with open(f"/proc/{pid}/status") as file:
+        return re.search(r"^SigBlk:\t(\w+)", file.read(), re.MULTILINE).group(1).startswith("fffffffe")
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 def test_no_driver(server):
@@ -51,19 +78,16 @@ def test_no_child_stays_behind(server):
     """Neither after success nor after a hang is a process of berth's left."""
     server.status()
     server.use(faulty(hang=True)).berth("status", env={"BERTH_DRIVER_TIMEOUT": "200ms"})
-    deadline = time.monotonic() + 20
-    mark = f"BERTH_SIM_STATE={server.env['BERTH_SIM_STATE']}".encode()
+    wait_until(lambda: processes_of(server) == [])
 
-    def left():
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as file:
-                    if mark in file.read():
-                        yield pid
-            except OSError:
-                pass
-    while list(left()):
-        assert time.monotonic() < deadline, list(left())
+
+def test_a_killed_berth_leaves_no_hung_child(server):
+    server.use(faulty(hang=True))
+    berth = server.start(BERTH, "status")
+    wait_until(lambda: any(hangs(pid) for pid in processes_of(server)))
+    berth.kill()
+    berth.wait()
+    wait_until(lambda: processes_of(server) == [])
 
 
 def test_a_library_that_is_not_a_driver(server, tmp_path):

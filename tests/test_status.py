@@ -96,6 +96,13 @@ def test_a_gpu_may_be_lost_at_any_call(server, call):
     assert states(server.status()) == {0: "lost", 1: "free"}
 
 
+@pytest.mark.parametrize("code, state", [(999, "lost"), (4, "unknown"), (3, "free")])
+def test_memory_that_cannot_be_read_is_a_fault_unless_it_is_unified(server, code, state):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 2}],
+                "faults": [{"call": "nvmlDeviceGetMemoryInfo", "gpu": 0, "answer": code}]})
+    assert states(server.status()) == {0: state, 1: "free"}
+
+
 def test_unknown_is_not_free(server):
     server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 3}],
                 "faults": [{"call": "nvmlDeviceGetComputeRunningProcesses", "gpu": 0, "answer": 3},

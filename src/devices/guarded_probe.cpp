@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <utility>
 
 #include "devices/nvml_session.h"
 #include "devices/wire.h"
@@ -57,7 +58,10 @@ void restore_signals() {
   }
 }
 
-[[noreturn]] void serve(int socket, const std::string& library) {
+[[noreturn]] void serve(int socket, const std::string& library, pid_t parent) {
+  // A parent that is killed while the driver hangs must not leave us behind.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(0);
   ::setsid();  // Ctrl-C is the parent's business
   shed_descriptors(socket);
   restore_signals();
@@ -75,16 +79,26 @@ void restore_signals() {
   ::_exit(0);
 }
 
-enum class Wait { ready, timed_out };
-
-Wait wait_readable(int fd, Clock::time_point until) {
+// True once `fd` can be read, false if it still cannot when the time is up. What has arrived
+// counts, however late it is looked at: this process may have been stopped meanwhile.
+bool wait_readable(int fd, Clock::time_point until) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (left <= 0) return Wait::timed_out;
     pollfd entry{fd, POLLIN, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
-    if (ready > 0) return Wait::ready;
+    const int ready =
+        ::poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
+    if (ready > 0) return true;
+    if (left <= 0) return false;
   }
+}
+
+// Reaps a killed child, unless it cannot end: then it is left to be reaped by init.
+void reap(pid_t child) {
+  constexpr int kPatienceMs = 200;
+  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  pollfd entry{handle.get(), POLLIN, 0};
+  if (handle) ::poll(&entry, 1, kPatienceMs);
+  ::waitpid(child, nullptr, WNOHANG);
 }
 
 }  // namespace
@@ -102,6 +116,7 @@ Result<void> GuardedProbe::start() {
   }
   UniqueFd mine(ends[0]);
   const UniqueFd theirs(ends[1]);
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {
     return fail(ErrorKind::no_driver,
@@ -109,7 +124,7 @@ Result<void> GuardedProbe::start() {
                             "-u",
                             std::strerror(errno)));
   }
-  if (child == 0) serve(theirs.get(), settings_.library);
+  if (child == 0) serve(theirs.get(), settings_.library, parent);
   socket_ = std::move(mine);
   child_ = child;
   return {};
@@ -120,7 +135,7 @@ void GuardedProbe::stop() {
   if (!socket_) return;
   socket_.reset();
   ::kill(child_, SIGKILL);
-  ::waitpid(child_, nullptr, WNOHANG);
+  reap(child_);
   child_ = -1;
 }
 
@@ -139,45 +154,44 @@ Error GuardedProbe::child_died() {
           "the process that asks the NVIDIA driver ended unexpectedly; try again"};
 }
 
+Error GuardedProbe::timed_out() {
+  stop();
+  return {ErrorKind::no_driver,
+          fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | grep "
+                      "NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
+                      format_duration(settings_.limit))};
+}
+
+// Receives exactly `size` bytes of the answer to a question that was asked at `begin`.
+Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point begin) {
+  std::string bytes(size, '\0');
+  std::size_t have = 0;
+  while (have < size) {
+    const auto slow = begin + std::min(settings_.slow_after, settings_.limit);
+    if (!wait_readable(socket_.get(), slow)) {
+      if (settings_.on_slow && !std::exchange(told_, true)) settings_.on_slow();
+      if (!wait_readable(socket_.get(), begin + settings_.limit)) {
+        return tl::make_unexpected(timed_out());
+      }
+    }
+    const auto got = ::recv(socket_.get(), bytes.data() + have, size - have, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return tl::make_unexpected(child_died());
+    have += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
 Result<std::string> GuardedProbe::ask(char question) {
   if (auto started = start(); !started) return tl::make_unexpected(started.error());
   const auto begin = Clock::now();
+  told_ = false;
   if (!write_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
-  std::string answer;
-  std::size_t wanted = sizeof(std::uint32_t);
-  bool have_size = false;
-  bool told = !settings_.on_slow;
-  while (answer.size() < wanted) {
-    const auto until =
-        begin + (told ? settings_.limit : std::min(settings_.slow_after, settings_.limit));
-    if (wait_readable(socket_.get(), until) == Wait::timed_out) {
-      if (Clock::now() - begin < settings_.limit) {
-        told = true;
-        settings_.on_slow();
-        continue;
-      }
-      stop();
-      return fail(
-          ErrorKind::no_driver,
-          fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | "
-                      "grep NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
-                      format_duration(settings_.limit)));
-    }
-    std::array<char, 65536> buffer{};
-    const auto got =
-        ::recv(socket_.get(), buffer.data(), std::min(buffer.size(), wanted - answer.size()), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return tl::make_unexpected(child_died());
-    answer.append(buffer.data(), static_cast<std::size_t>(got));
-    if (!have_size && answer.size() == wanted) {
-      std::uint32_t size = 0;
-      std::memcpy(&size, answer.data(), sizeof size);
-      have_size = true;
-      wanted = std::min(size, kLargestAnswer);
-      answer.clear();
-    }
-  }
-  return answer;
+  const auto header = receive(sizeof(std::uint32_t), begin);
+  if (!header) return header;
+  std::uint32_t size = 0;
+  std::memcpy(&size, header->data(), sizeof size);
+  return receive(std::min(size, kLargestAnswer), begin);
 }
 
 template <class T>

@@ -4,7 +4,7 @@
 // such a thread cannot exit either. So the parent never calls the driver: it asks the child, waits
 // a limited time, and otherwise leaves the child behind. A driver that crashes takes only the child
 // with it. The child holds no descriptor of the parent's (no bell, no lock, no pipe that somebody
-// waits for), and ends when the parent does.
+// waits for), and ends with the thread that started it.
 #pragma once
 
 #include <chrono>
@@ -36,16 +36,21 @@ class GuardedProbe final : public Probe {
   Result<Topology> topology() override;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   Result<void> start();
   void stop();
   Result<std::string> ask(char question);
+  Result<std::string> receive(std::size_t size, Clock::time_point begin);
   template <class T>
   Result<T> ask_for(char question);
   Error child_died();
+  Error timed_out();
 
   GuardSettings settings_;
   UniqueFd socket_;
   pid_t child_ = -1;
+  bool told_ = false;  // on_slow, of the current question
 };
 
 }  // namespace berth

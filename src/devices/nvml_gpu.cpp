@@ -24,10 +24,12 @@ class Reader {
   template <class... Parameters, class... Arguments>
   bool ask(Return (*function)(Device, Parameters...), Arguments... arguments) {
     if (function == nullptr || gpu_.health == Health::lost) return false;
-    const Return answer = function(device_, arguments...);
-    if (answer == gpu_is_lost || answer == reset_required) note(answer);
-    return answer == success;
+    last_answer_ = function(device_, arguments...);
+    if (last_answer_ == gpu_is_lost || last_answer_ == reset_required) note(last_answer_);
+    return last_answer_ == success;
   }
+
+  Return last_answer() const { return last_answer_; }
 
   // For what every healthy GPU can answer: there, "unknown error" is how some drivers say lost.
   void note(Return answer) {
@@ -50,6 +52,7 @@ class Reader {
   const Api& api_;
   Device device_;
   Gpu& gpu_;
+  Return last_answer_ = success;
 };
 
 std::string text_of(const std::array<char, kTextLength>& buffer) {
@@ -77,6 +80,8 @@ void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
     gpu.memory_total = Bytes{v1.total};
     gpu.memory_used = Bytes{v1.used};
     gpu.memory_used_counts_reserved = true;
+  } else if (reader.last_answer() != not_supported) {
+    reader.note(reader.last_answer());  // unified memory is "not supported"; all else is a fault
   }
 }
 
