@@ -1,11 +1,12 @@
 """Drivers that are missing, refuse, differ from their library, hang or crash: one line, exit 69."""
 
+import json
 import os
 import re
 import time
 
 import pytest
-from conftest import BERTH, BUILD, assert_one_line_error
+from conftest import BERTH, ROOT, assert_one_line_error
 
 
 def faulty(answer=None, **fault):
@@ -104,17 +105,17 @@ def test_in_another_pid_namespace_a_pid_is_not_mistaken_for_a_local_one(server):
                 "strangers": [{"gpu": 0, "pid": 1, "name": "/usr/bin/python train.py", "memory": "1GiB"}]})
     assert server.status()["gpus"][0]["processes"][0]["user"] == "root"
     inside = server.run("unshare", "--pid", "--fork", "--mount-proc", BERTH, "status", "--json")
-    import json
     [process] = json.loads(inside.stdout)["gpus"][0]["processes"]
     assert process == {"pid": 1, "user": None, "name": "python", "memory_mib": 1024, "lease": None}
 
 
 @pytest.mark.release_only
-def test_berth_uses_the_driver_that_lies_beside_it(server, tmp_path):
-    """An installation elsewhere works: only the place relative to the program counts."""
-    import shutil
-    (tmp_path / "bin").mkdir()
-    shutil.copy(BERTH, tmp_path / "bin")
-    shutil.copytree(BUILD / "lib" / "sim", tmp_path / "lib" / "berth" / "sim", symlinks=True)
-    result = server.run(tmp_path / "bin" / "berth", "status", "--json")
+def test_an_installation_works_wherever_it_lies(server):
+    """Only the place relative to the program counts, for berth and for berth-sim-job."""
+    prefix = server.folder / "some where"
+    server.run("cmake", "--install", ROOT / "build" / "release", "--prefix", prefix, check=True)
+    job = server.start(prefix / "bin" / "berth-sim-job", "--mem", "2GiB")
+    assert job.stdout.readline().startswith("berth-sim-job: pid")
+    result = server.run(prefix / "bin" / "berth", "status", "--json")
     assert result.returncode == 0, result.stderr
+    assert sum(gpu["state"] == "stranger" for gpu in json.loads(result.stdout)["gpus"]) == 4

@@ -1,0 +1,70 @@
+"""The tools that judge the tests and the layers: they must be able to say no."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+pytestmark = pytest.mark.release_only
+SUMMARY = ROOT / "tests" / "tools" / "summary.py"
+
+
+def summary(tmp_path, *files, runner_failed="0"):
+    paths = []
+    for i, text in enumerate(files):
+        path = tmp_path / f"{i}.xml"
+        if text is not None:
+            path.write_text(text)
+        paths.append(path)
+    return subprocess.run([sys.executable, SUMMARY, runner_failed, *paths], capture_output=True, text=True)
+
+
+def case(inner="", **attributes):
+    listed = " ".join(f'{name}="{value}"' for name, value in {"classname": "c", "name": "n", **attributes}.items())
+    return f"<testcase {listed}>{inner}</testcase>"
+
+
+def suite(*cases):
+    return f"<testsuite>{''.join(cases)}</testsuite>"
+
+
+def test_a_good_run_passes(tmp_path):
+    result = summary(tmp_path, suite(case(), case()), suite(case(status="run")))
+    assert (result.returncode, result.stdout) == (0, "3 passed, 0 failed\n")
+
+
+@pytest.mark.parametrize("files, failed", [
+    ([suite(case(), case("<failure/>"))], 1), ([suite(case(), case("<error/>"))], 1),
+    ([suite(case(), case(status="fail"))], 1), ([suite(case(), case("<skipped message='why'/>"))], 1),
+    ([suite(case(), case(status="notrun"))], 1), ([suite(case()), suite()], 1), ([suite(case()), None], 1),
+    ([suite(case()), "<testsuite>"], 1),
+], ids=["failure", "error", "ctest's failure", "skipped", "not run", "no test", "no file", "half a file"])
+def test_anything_else_does_not(tmp_path, files, failed):
+    result = summary(tmp_path, *files)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1] == f"1 passed, {failed} failed"
+
+
+def test_a_runner_that_failed_is_a_failure_even_if_every_test_passed(tmp_path):
+    result = summary(tmp_path, suite(case()), runner_failed="1")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (1, "1 passed, 1 failed")
+
+
+def test_only_what_depends_on_others_may_be_skipped(tmp_path):
+    result = summary(tmp_path, suite(case(), case("<skipped message='no network'/>", name="test_nvtop")))
+    assert (result.returncode, result.stdout) == (0, "skipped: c.test_nvtop: no network\n1 passed, 0 failed\n")
+
+
+def test_a_folder_that_includes_what_lies_above_it_is_found(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for name, text in {"tests/tools/layers.py": (ROOT / "tests/tools/layers.py").read_text(),
+                       "src/base/a.h": '#include "devices/b.h"\n', "src/devices/b.h": '#include "base/a.h"\n',
+                       "src/devices/nvml_abi.h": "", "sim/c.cpp": '#include "devices/nvml_abi.h"\n#include "devices/b.h"\n',
+                       "src/broker/d.cpp": '#include "nowhere.h"\n'}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    result = subprocess.run([sys.executable, tmp_path / "tests/tools/layers.py"], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert sorted(line.split(":")[0] for line in result.stdout.splitlines()) == [
+        "sim/c.cpp", "src/base/a.h", "src/broker/d.cpp"]
