@@ -9,8 +9,8 @@ import sys
 MAY_INCLUDE = {
     "src/base": [],
     "src/devices": ["src/base"],
-    "src/harbour": ["src/base"],
     "src/schedule": ["src/base"],
+    "src/harbour": ["src/base", "src/schedule"],
     "src/broker": ["src/base", "src/devices", "src/harbour", "src/schedule"],
     "src/cli": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker"],
     "sim": ["src/base", "src/devices"],

@@ -1,0 +1,195 @@
+// The promises of the decision, on random servers, leases and queues.
+//
+// Invariants of one decision (I1, I2, I4, I8, I9 of the design), and the one that needs time: a
+// server is played forward twice, with and without the tickets behind the first, and the first must
+// start no later with them (I5).
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <map>
+#include <rapidcheck/gtest.h>
+#include <set>
+
+#include "schedule/plan.h"
+
+namespace berth {
+namespace {
+
+using std::chrono::seconds;
+
+const TimePoint kStart{seconds(1'000'000)};
+constexpr std::uint64_t kCardGib = 24;
+
+rc::Gen<std::optional<Bytes>> some_memory() {
+  return rc::gen::map(rc::gen::inRange(0, 16), [](int gib_wanted) {
+    // A third asks for whole GPUs.
+    return gib_wanted < 5 ? std::nullopt
+                          : std::optional(gib(static_cast<std::uint64_t>(gib_wanted - 4)));
+  });
+}
+
+QueuedTicket some_ticket(int number, int gpus) {
+  QueuedTicket ticket;
+  ticket.id = "ticket " + std::to_string(number);
+  ticket.request.count = static_cast<unsigned>(*rc::gen::inRange(1, gpus + 1));
+  ticket.request.memory = *some_memory();
+  ticket.request.policy = *rc::gen::element(Policy::spread, Policy::pack, Policy::random);
+  if (*rc::gen::arbitrary<bool>()) ticket.request.time = seconds(*rc::gen::inRange(1, 30));
+  if (*rc::gen::inRange(0, 4) == 0) ticket.request.name = *rc::gen::element("fast", "slow");
+  return ticket;
+}
+
+PlanInput some_server(int gpus) {
+  PlanInput input;
+  input.now = kStart;
+  input.seed = *rc::gen::arbitrary<std::uint64_t>();
+  for (int i = 0; i < gpus; ++i) {
+    GpuCondition gpu;
+    gpu.uuid = "gpu " + std::to_string(i);
+    gpu.name = *rc::gen::element("fast card", "slow card");
+    gpu.memory = gib(kCardGib);
+    gpu.utilization_pct = gpu.memory_utilization_pct = 0;
+    input.gpus.push_back(gpu);
+  }
+  return input;
+}
+
+// A lease is made as a grant would make it: on GPUs where it fits.
+void add_some_leases(PlanInput& input, std::map<std::string, TimePoint>& really_ends) {
+  const int count = *rc::gen::inRange(0, 8);
+  for (int i = 0; i < count; ++i) {
+    PlanInput alone = input;
+    alone.tickets = {some_ticket(1000 + i, static_cast<int>(input.gpus.size()))};
+    const Outcome outcome = plan(alone).front();
+    if (!outcome.grant) continue;
+    HeldLease lease;
+    lease.id = "lease " + std::to_string(i);
+    lease.uuids = outcome.grant->uuids;
+    lease.memory = alone.tickets[0].request.memory;
+    const TimePoint end = input.now + seconds(*rc::gen::inRange(1, 30));
+    if (*rc::gen::arbitrary<bool>()) lease.ends = end;
+    really_ends[lease.id] = end;
+    input.leases.push_back(lease);
+  }
+}
+
+// What each GPU carries after the decision: the leases and the grants.
+struct Carried {
+  std::vector<std::optional<Bytes>> shares;
+};
+
+std::map<std::string, Carried> carried_after(const PlanInput& input,
+                                             const std::vector<Outcome>& outcomes) {
+  std::map<std::string, Carried> carried;
+  for (const HeldLease& lease : input.leases) {
+    for (const std::string& uuid : lease.uuids) carried[uuid].shares.push_back(lease.memory);
+  }
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (!outcomes[i].grant) continue;
+    for (const std::string& uuid : outcomes[i].grant->uuids) {
+      carried[uuid].shares.push_back(input.tickets[i].request.memory);
+    }
+  }
+  return carried;
+}
+
+bool same_wish(const Request& a, const Request& b) {
+  return a.count == b.count && a.memory == b.memory && a.name == b.name && a.time == b.time;
+}
+
+RC_GTEST_PROP(PlanModel, keeps_the_invariants_of_one_decision, ()) {
+  const int gpus = *rc::gen::inRange(1, 6);
+  PlanInput input = some_server(gpus);
+  std::map<std::string, TimePoint> ends;
+  add_some_leases(input, ends);
+  std::set<std::string> unusable;
+  for (GpuCondition& gpu : input.gpus) {
+    gpu.usable = *rc::gen::inRange(0, 6) != 0;
+    if (!gpu.usable) unusable.insert(gpu.uuid);
+  }
+  const int tickets = *rc::gen::inRange(1, 8);
+  for (int i = 0; i < tickets; ++i) {
+    input.tickets.push_back(some_ticket(i, gpus));
+    input.tickets.back().stopped = *rc::gen::inRange(0, 8) == 0;
+  }
+  const auto outcomes = plan(input);
+  RC_ASSERT(outcomes.size() == input.tickets.size());
+
+  for (const auto& [uuid, carried] : carried_after(input, outcomes)) {
+    std::uint64_t sum = 0;
+    bool whole = false;
+    for (const auto& share : carried.shares) {
+      whole = whole || !share;
+      sum += share ? share->count : 0;
+    }
+    RC_ASSERT(!whole || carried.shares.size() == 1);  // I1
+    RC_ASSERT(sum <= gib(kCardGib).count);            // I2
+  }
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const Outcome& outcome = outcomes[i];
+    RC_ASSERT(
+        outcome.grant.has_value() + outcome.wait.has_value() + outcome.impossible.has_value() == 1);
+    if (outcome.grant) {
+      const auto& uuids = outcome.grant->uuids;
+      const std::set<std::string> distinct(uuids.begin(), uuids.end());
+      RC_ASSERT(distinct.size() == input.tickets[i].request.count);  // I8
+      RC_ASSERT(!input.tickets[i].stopped);
+      for (const std::string& uuid : uuids) RC_ASSERT(!unusable.contains(uuid));  // I9
+    }
+    for (std::size_t j = 0; j < i && outcome.grant; ++j) {  // I4
+      const bool overtaken = outcomes[j].wait && !input.tickets[j].stopped &&
+                             same_wish(input.tickets[i].request, input.tickets[j].request);
+      RC_ASSERT(!overtaken);
+    }
+    if (outcome.wait) RC_ASSERT(!outcome.wait->obstacles.empty() || outcome.wait->passed_over);
+  }
+}
+
+// Plays the server forward until the ticket `watched` starts. Who is granted runs as long as it
+// said, or as long as `really` has it.
+TimePoint start_of(const std::string& watched, PlanInput input,
+                   std::map<std::string, TimePoint> really_ends,
+                   const std::map<std::string, seconds>& run_times) {
+  for (int step = 0; step < 10'000; ++step) {
+    for (const Outcome& outcome : plan(input)) {
+      if (!outcome.grant) continue;
+      if (outcome.ticket == watched) return input.now;
+      const auto ticket = std::find_if(input.tickets.begin(), input.tickets.end(),
+                                       [&](const auto& t) { return t.id == outcome.ticket; });
+      const Request& request = ticket->request;
+      HeldLease lease{ticket->id, outcome.grant->uuids, request.memory, {}, std::nullopt};
+      if (request.time) lease.ends = input.now + *request.time;
+      really_ends[lease.id] = request.time ? *lease.ends : input.now + run_times.at(ticket->id);
+      input.leases.push_back(lease);
+      input.tickets.erase(ticket);
+    }
+    // On to the next moment at which a lease ends.
+    RC_ASSERT(!input.leases.empty());
+    TimePoint next = TimePoint::max();
+    for (const HeldLease& lease : input.leases) next = std::min(next, really_ends.at(lease.id));
+    input.now = next;
+    std::erase_if(input.leases,
+                  [&](const HeldLease& lease) { return really_ends.at(lease.id) <= next; });
+  }
+  RC_FAIL("the ticket never starts");
+  return {};
+}
+
+RC_GTEST_PROP(PlanModel, nobody_behind_the_first_ticket_delays_it, ()) {
+  const int gpus = *rc::gen::inRange(1, 6);
+  PlanInput input = some_server(gpus);
+  std::map<std::string, TimePoint> really_ends;
+  add_some_leases(input, really_ends);
+  input.tickets.push_back(some_ticket(0, gpus));
+  RC_PRE(!plan(input).front().impossible);
+  const TimePoint alone = start_of("ticket 0", input, really_ends, {});
+  std::map<std::string, seconds> run_times;
+  const int behind = *rc::gen::inRange(1, 10);
+  for (int i = 1; i <= behind; ++i) {
+    input.tickets.push_back(some_ticket(i, gpus));
+    run_times[input.tickets.back().id] = seconds(*rc::gen::inRange(1, 40));
+  }
+  RC_ASSERT(start_of("ticket 0", input, really_ends, run_times) <= alone);
+}
+
+}  // namespace
+}  // namespace berth
