@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "sim/job_cuda.h"
@@ -114,18 +115,33 @@ int main_of_job(int argc, char** argv) {
   CLI::App app("Uses the memory of every visible simulated GPU, as a training job would.",
                "berth-sim-job");
   app.set_version_flag("--version", "berth-sim-job " BERTH_VERSION);
-  auto* memory_flag = app.add_option("--mem", memory, "memory on each GPU (default: 1GiB)");
-  app.add_option("--curve", curve, "memory over time, such as 0s:1GiB,2s:4GiB")
-      ->excludes(memory_flag);
-  app.add_option("--util", options.utilization, "utilization in percent (default: 90)")
-      ->check(CLI::Range(0, 100));
-  app.add_option("--time", time, "how long it runs (default: until it is killed)");
-  app.add_option("--gpus", options.gpus, "use only the first N visible GPUs")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--fail", options.exit_code, "the exit code at its end")
-      ->check(CLI::Range(0, 255));
-  app.add_option("--log", options.log, "append one line of JSON at start and at end");
-  app.add_flag("--quiet", options.quiet, "do not announce the start");
+  app.set_help_flag("-h,--help", "Show this help");
+  const auto* memory_flag =
+      app.add_option("--mem", memory, "Memory on each GPU (default 1GiB)")->type_name("SIZE");
+  const auto* curve_flag =
+      app.add_option("--curve", curve, "Memory over time instead, such as 0s:1GiB,2s:4GiB")
+          ->type_name("STEPS");
+  app.add_option("--util", options.utilization, "Utilization to show (default 90)")
+      ->type_name("PCT")
+      ->check(CLI::Range(0, 100).description(""));
+  const auto* time_flag =
+      app.add_option("--time", time, "How long it runs (default: until it is killed)")
+          ->type_name("DURATION");
+  app.add_option("--gpus", options.gpus, "Use only the first N visible GPUs (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64).description(""));
+  app.add_option("--fail", options.exit_code, "The exit code at its end")
+      ->type_name("CODE")
+      ->check(CLI::Range(0, 255).description(""));
+  app.add_option("--log", options.log, "Append a line of JSON at start and at end")
+      ->type_name("FILE");
+  app.add_flag("--quiet", options.quiet, "Do not announce the start");
+  app.footer(
+      "BERTH_SIM=4x24GiB (or a file: see docs/simulated-driver.md) says which GPUs there are,\n"
+      "CUDA_VISIBLE_DEVICES which of them it sees.\n"
+      "\nExit codes: 0 (or --fail) at its end, 1 out of memory or no GPU, 64 wrong usage,\n"
+      "69 the simulated driver cannot be used.\n"
+      "\nExample: BERTH_SIM=4x24GiB berth-sim-job --mem 8GiB --time 1m");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {
@@ -133,17 +149,20 @@ int main_of_job(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return usage_error(printable(error.what()));
   }
-  if (!memory.empty()) {
+  if (memory_flag->count() > 0 && curve_flag->count() > 0) {
+    return usage_error("--mem and --curve exclude each other");
+  }
+  if (memory_flag->count() > 0) {
     const auto size = parse_size(memory);
     if (!size) return usage_error("--mem: " + size.error().message);
     options.curve.front().memory = *size;
   }
-  if (!curve.empty()) {
+  if (curve_flag->count() > 0) {
     auto steps = parse_curve(curve);
     if (!steps) return usage_error("--curve: " + steps.error().message);
     options.curve = std::move(*steps);
   }
-  if (!time.empty()) {
+  if (time_flag->count() > 0) {
     const auto length = parse_duration(time);
     if (!length) return usage_error("--time: " + length.error().message);
     options.time = *length;
@@ -155,6 +174,7 @@ int main_of_job(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   constexpr int internal_error = 70;
+  berth::fill_closed_standard_descriptors();
   try {
     return berth::sim::main_of_job(argc, argv);
   } catch (const std::exception& error) {

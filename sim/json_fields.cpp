@@ -24,6 +24,9 @@ std::string place_of(std::string_view text, std::size_t byte) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) {
+    return fail(ErrorKind::usage, "is not valid JSON: it has a NUL byte");
+  }
   std::vector<std::set<std::string>> open;  // the keys seen in each object around the current place
   std::string twice;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {

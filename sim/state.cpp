@@ -13,12 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/text.h"
 
 namespace berth::sim {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31306d6973687462;  // changes with the layout
+constexpr std::uint64_t kMagic = 0x32306d6973687462;  // changes with the layout
 constexpr std::size_t kSlots = 1024;
 constexpr std::size_t kUnits = kMaxCards * kUnitsPerCard;
 
@@ -28,6 +29,10 @@ constexpr off_t kGlobalByte = kLocks;
 constexpr off_t kClaimBytes =
     kLocks + 4096;  // held by the owner of a slot from before it is cleared
 constexpr off_t kLiveBytes = kLocks + 8192;  // held from when the slot's content is the owner's
+
+// The pid that stands for a process which the reader's PID namespace cannot see: above what Linux
+// gives out, and different for each.
+constexpr pid_t kInvisiblePid = 6'000'001;
 
 using Counter = std::atomic<std::uint64_t>;
 static_assert(Counter::is_always_lock_free, "the file is shared by processes");
@@ -89,18 +94,15 @@ std::uint64_t boot_number() {
 }
 
 tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
-  return fail(
-      ErrorKind::harbour,
-      fmt::format(
-          "BERTH_SIM: the state file {} {}; remove it, or set BERTH_SIM_STATE to another path",
-          in_quotes(path), why));
+  return fail(ErrorKind::harbour,
+              fmt::format("BERTH_SIM: the state file {} {}; set BERTH_SIM_STATE to another path",
+                          in_quotes(path), why));
 }
 
 }  // namespace
 
 struct StateSlot {
-  Counter generation;              // counts owners: a reader that sees it change reads again
-  std::atomic<std::uint32_t> pid;  // as the owner sees itself
+  Counter generation;  // counts owners: a reader that sees it change reads again
   std::array<UnitUse, kUnits> units;
 };
 
@@ -180,6 +182,7 @@ Result<StateFile*> StateFile::open(const std::string& path) {
   for (const auto& [known, file] : opened) {
     if (known == path && file->still_named(path)) return file;
   }
+  const StandardDescriptorGuard standard;  // nobody may print into this file
   const int fd = open_file(path);
   if (fd < 0) return refuse(path, fmt::format("cannot be opened ({})", std::strerror(errno)));
   auto file = adopt(fd, path);
@@ -224,7 +227,7 @@ std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
     struct flock lock = lock_of(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
     if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
     // The kernel's word, unless it is for a process that this PID namespace cannot see.
-    const pid_t pid = lock.l_pid > 0 ? lock.l_pid : static_cast<pid_t>(slot.pid.load());
+    const pid_t pid = lock.l_pid > 0 ? lock.l_pid : kInvisiblePid + static_cast<pid_t>(index);
     for (std::size_t i = 0; i < kUnitsPerCard; ++i) {
       const UnitUse& use = slot.units[card * kUnitsPerCard + i];
       if (use.contexts == 0) continue;
@@ -246,6 +249,9 @@ bool StateFile::claim_slot() {
   if (slot_ != nullptr) return true;
   for (std::size_t i = 0; i < kSlots; ++i) {
     if (!try_lock(fd_, kClaimBytes + static_cast<off_t>(i))) continue;
+    // A page that the disk has no room for would kill whoever writes to it.
+    const auto offset = offsetof(StateLayout, slots) + i * sizeof(StateSlot);
+    if (::posix_fallocate(fd_, static_cast<off_t>(offset), sizeof(StateSlot)) != 0) return false;
     StateSlot& slot = layout_->slots[i];
     ++slot.generation;
     for (UnitUse& use : slot.units) {
@@ -253,7 +259,6 @@ bool StateFile::claim_slot() {
       use.memory = 0;
       use.utilization = 0;
     }
-    slot.pid = static_cast<std::uint32_t>(::getpid());
     // Before the live byte: a reader must not stop short of a live slot.
     std::uint32_t ever = layout_->slots_ever_used;
     while (ever < i + 1 && !layout_->slots_ever_used.compare_exchange_weak(

@@ -111,6 +111,9 @@ std::string format_size(Bytes size) {
 
 std::string format_duration(std::chrono::nanoseconds time) {
   using namespace std::chrono;
+  if (time < seconds(1) && time > nanoseconds::zero()) {
+    return fmt::format("{}ms", std::max(duration_cast<milliseconds>(time).count(), 1L));
+  }
   if (time < seconds(10) && time % seconds(1) != nanoseconds::zero()) {
     std::string digits = fmt::format("{:.1f}", duration<double>(time).count());
     if (digits.ends_with(".0")) digits.resize(digits.size() - 2);

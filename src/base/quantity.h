@@ -42,7 +42,7 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 // "0", "512 MiB", "9.1 GiB": for people, three significant digits.
 std::string format_size(Bytes size);
 
-// "20s", "1.5s", "10m", "2h 5m", "3d 4h": for people, at most two units.
+// "300ms", "20s", "1.5s", "10m", "2h 5m", "3d 4h": for people, at most two units.
 std::string format_duration(std::chrono::nanoseconds time);
 
 }  // namespace berth

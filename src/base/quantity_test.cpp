@@ -54,6 +54,8 @@ TEST(FormatDuration, has_two_units) {
   EXPECT_EQ(format_duration(10min), "10m");
   EXPECT_EQ(format_duration(76h), "3d 4h");
   EXPECT_EQ(format_duration(0s), "0s");
+  EXPECT_EQ(format_duration(10ms), "10ms");
+  EXPECT_EQ(format_duration(10us), "1ms");
 }
 
 TEST(ToMib, rounds_to_the_nearest) {

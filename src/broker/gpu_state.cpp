@@ -14,6 +14,8 @@ namespace {
 // MB.
 constexpr Bytes kIdleUse = mib(256);
 constexpr Bytes kIdleUseWithReserve = mib(1536);
+// What displays may use where the driver does not tell how much each does (as under WSL).
+constexpr Bytes kDisplayUse = gib(2);
 
 std::string describe(const GpuProcess& process) {
   return fmt::format(
@@ -61,12 +63,14 @@ bool is_stranger(const GpuProcess& process) {
 std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
   if (!gpu.memory_used) return std::nullopt;
   std::uint64_t explained = 0;
+  bool unmeasured = false;
   for (const GpuProcess& process : gpu.processes) {
-    if (!process.memory) return std::nullopt;  // it may account for everything
-    explained += process.memory->count;
+    explained += process.memory.value_or(Bytes{}).count;
+    unmeasured = unmeasured || !process.memory;
   }
   const Bytes idle = gpu.memory_used_counts_reserved ? kIdleUseWithReserve : kIdleUse;
-  if (gpu.memory_used->count <= explained + idle.count) return std::nullopt;
+  const std::uint64_t expected = explained + idle.count + (unmeasured ? kDisplayUse.count : 0);
+  if (gpu.memory_used->count <= expected) return std::nullopt;
   return Bytes{gpu.memory_used->count - explained};
 }
 

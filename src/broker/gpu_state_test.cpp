@@ -45,8 +45,10 @@ TEST(Judge, memory_that_nobody_accounts_for_is_a_stranger) {
   gpu.memory_used = gib(9);
   EXPECT_EQ(judge(gpu).state, GpuState::stranger);
   EXPECT_EQ(judge(gpu).reason, "9 GiB are in use by a process that the driver does not list");
-  // A listed process of unknown memory may account for all of it, if it is only a display.
+  // A display of unknown memory accounts for what a display uses, and not for 9 GiB.
   gpu.processes = {process(ProcessKind::graphics, std::nullopt)};
+  EXPECT_EQ(judge(gpu).state, GpuState::stranger);
+  gpu.memory_used = gib(2);
   EXPECT_EQ(judge(gpu).state, GpuState::free);
 }
 

@@ -18,8 +18,8 @@ struct GpuStatus {
 
 struct Status {
   std::string host;
-  std::string driver;      // its version
-  bool simulated = false;  // these are not real GPUs
+  std::optional<std::string> driver;  // its version
+  bool simulated = false;             // these are not real GPUs
   std::vector<GpuStatus> gpus;
 };
 

@@ -2,9 +2,11 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/descriptors.h"
 #include "cli/program.h"
 
 int main(int argc, char** argv) {
+  berth::fill_closed_standard_descriptors();
   try {
     return berth::run_program(argc, argv);
   } catch (const std::exception& problem) {

@@ -31,8 +31,12 @@ constexpr const char* kFooter =
     "\nExit codes: 0 done, 64 wrong usage, 69 no driver, 74 the output cannot be written.\n"
     "'berth help COMMAND' tells more about a command.";
 
+void complain(std::string_view message) {
+  print_error(fmt::format("berth: {}\n", printable(message, terminal_at(STDERR_FILENO).charset)));
+}
+
 int report(const Error& error) {
-  fmt::print(stderr, "berth: {}\n", printable(error.message, terminal_at(STDERR_FILENO).charset));
+  complain(error.message);
   return exit_code(error.kind);
 }
 
@@ -55,7 +59,7 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
 // Output that did not arrive (a full disk) must not look like success.
 int flushed(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  fmt::print(stderr, "berth: the output cannot be written: {}\n", std::strerror(errno));
+  complain(fmt::format("the output cannot be written: {}", std::strerror(errno)));
   return code == 0 ? kExitOutput : code;
 }
 
@@ -76,17 +80,17 @@ int run_program(int argc, const char* const* argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", program.help());
+    print(program.help());
     return flushed(0);
   } catch (const CLI::CallForVersion& version) {
-    fmt::print("{}\n", version.what());
+    print(fmt::format("{}\n", version.what()));
     return flushed(0);
   } catch (const CLI::ParseError& problem) {
     return report(usage_error(program, problem));
   }
   const auto chosen = program.get_subcommands();
   if (chosen.empty()) {
-    fmt::print(stderr, "{}", program.help());
+    print_error(program.help());
     return kExitUsage;
   }
   const auto code = actions.at(chosen.front())();

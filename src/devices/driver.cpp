@@ -60,6 +60,12 @@ Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow) {
     }
   }
   settings.library = driver_is_simulated() ? simulated_library() : kNvml;
+  if (driver_is_simulated() && ::access(settings.library.c_str(), R_OK) != 0) {
+    return fail(ErrorKind::no_driver,
+                fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
+                            "({}); install it beside berth, or unset BERTH_SIM",
+                            in_quotes(settings.library)));
+  }
   return std::make_unique<GuardedProbe>(std::move(settings));
 }
 

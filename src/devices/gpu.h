@@ -70,7 +70,7 @@ struct Gpu {
 
 // Everything of one moment, in the order of the indices.
 struct Snapshot {
-  std::string driver_version;
+  std::optional<std::string> driver_version;
   std::vector<Gpu> gpus;
 };
 
@@ -88,10 +88,11 @@ struct Connection {
   GpuIndex a;
   GpuIndex b;
   std::optional<Proximity> proximity;
-  unsigned nvlinks = 0;  // active NVLinks between the two, directly or through switches
+  std::optional<unsigned> nvlinks;  // active ones between the two, directly or through switches
 };
 
-// Every pair of cards once (a before b). MIG instances have no connections of their own.
+// Every pair of cards once (a before b), also of lost ones: nothing is known of those. MIG
+// instances have no connections of their own.
 struct Topology {
   std::vector<Connection> connections;
 };

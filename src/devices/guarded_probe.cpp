@@ -42,7 +42,7 @@ bool write_all(int fd, std::string_view bytes) {
 // Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
 // open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
 void shed_descriptors(int socket) {
-  const int moved = ::fcntl(socket, F_DUPFD, 16);  // out of the way of 0 to 3
+  const int moved = ::fcntl(socket, F_DUPFD, kSocket + 1);  // out of the way of 0 to 3
   const int null = ::open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
   ::dup2(moved, kSocket);
@@ -144,6 +144,11 @@ Error GuardedProbe::child_died() {
   const bool reaped = ::waitpid(child_, &status, 0) == child_;
   socket_.reset();
   child_ = -1;
+  if (reaped && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+    return {ErrorKind::no_driver,
+            "the process that asks the NVIDIA driver was killed; try again, and see whether this "
+            "host is out of memory (dmesg | grep -i oom)"};
+  }
   if (reaped && WIFSIGNALED(status)) {
     return {ErrorKind::no_driver,
             fmt::format("the NVIDIA driver's library crashed (signal {}); reinstall the driver, or "

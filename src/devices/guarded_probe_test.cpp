@@ -71,7 +71,7 @@ TEST_F(GuardedProbeTest, gives_up_on_a_driver_that_hangs) {
     const auto snapshot = probe.snapshot();
     ASSERT_FALSE(snapshot);
     EXPECT_EQ(snapshot.error().kind, ErrorKind::no_driver);
-    EXPECT_NE(snapshot.error().message.find("did not answer within 0.3s"), std::string::npos)
+    EXPECT_NE(snapshot.error().message.find("did not answer within 300ms"), std::string::npos)
         << snapshot.error().message;
     EXPECT_EQ(told, i);
   }
@@ -85,7 +85,7 @@ TEST_F(GuardedProbeTest, survives_a_driver_that_crashes) {
     const auto snapshot = probe.snapshot();
     ASSERT_FALSE(snapshot);
     EXPECT_EQ(snapshot.error().kind, ErrorKind::no_driver);
-    EXPECT_NE(snapshot.error().message.find("crashed (signal 9)"), std::string::npos)
+    EXPECT_NE(snapshot.error().message.find("crashed (signal 6)"), std::string::npos)
         << snapshot.error().message;
   }
 }

@@ -140,11 +140,13 @@ Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
   read_memory(api, reader, gpu);
   read_measurements(api, reader, gpu);
   if (gpu.health == Health::lost) return gpu;
-  if (auto processes = read_processes(api, device, layout)) {
-    gpu.processes = std::move(*processes);
-    for (GpuProcess& process : gpu.processes) identify(api, process);
-  } else {
-    reader.note(processes.error());
+  ProcessReading reading = read_processes(api, device, layout);
+  gpu.processes = std::move(reading.processes);
+  for (GpuProcess& process : gpu.processes) identify(api, process);
+  if (reading.compute != success) reader.note(reading.compute);
+  // The other lists alone prove no loss: "unknown error" there is just an answer that is missing.
+  if (reading.others != success) {
+    reader.note(reading.others == unknown ? not_supported : reading.others);
   }
   return gpu;
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <span>
+#include <tl/expected.hpp>
 
 namespace berth::nvml {
 namespace {
@@ -97,27 +98,27 @@ ListLayout list_layout(std::string_view driver_version) {
   return {};
 }
 
-tl::expected<std::vector<GpuProcess>, Return> read_processes(const Api& api, Device device,
-                                                             ListLayout layout) {
-  std::vector<GpuProcess> processes;
+ProcessReading read_processes(const Api& api, Device device, ListLayout layout) {
+  ProcessReading reading;
   const auto compute = read_list(api.compute_processes, device, layout);
-  if (!compute) return tl::make_unexpected(compute.error());
-  merge(processes, *compute, ProcessKind::compute);
-  const auto mps = read_list(api.mps_processes, device, layout);
-  if (mps) {
-    merge(processes, *mps, ProcessKind::compute);
-  } else if (!does_not_exist(mps.error())) {
-    return tl::make_unexpected(mps.error());
+  if (compute) {
+    merge(reading.processes, *compute, ProcessKind::compute);
+  } else {
+    reading.compute = compute.error();
   }
-  const auto graphics = read_list(api.graphics_processes, device, layout);
-  if (graphics) {
-    merge(processes, *graphics, ProcessKind::graphics);
-  } else if (!does_not_exist(graphics.error())) {
-    return tl::make_unexpected(graphics.error());
-  }
-  std::sort(processes.begin(), processes.end(),
+  const auto add_optional = [&](const auto& versions, ProcessKind kind) {
+    const auto list = read_list(versions, device, layout);
+    if (list) {
+      merge(reading.processes, *list, kind);
+    } else if (!does_not_exist(list.error())) {
+      reading.others = list.error();
+    }
+  };
+  add_optional(api.mps_processes, ProcessKind::compute);
+  add_optional(api.graphics_processes, ProcessKind::graphics);
+  std::sort(reading.processes.begin(), reading.processes.end(),
             [](const GpuProcess& a, const GpuProcess& b) { return a.pid < b.pid; });
-  return processes;
+  return reading;
 }
 
 }  // namespace berth::nvml

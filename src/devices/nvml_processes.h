@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "devices/gpu.h"
@@ -18,10 +17,14 @@ struct ListLayout {
 // 535.43 to 535.86 silently used 32-byte entries in _v3.
 ListLayout list_layout(std::string_view driver_version);
 
-// The processes of `device`, each PID once, without names and users; or the driver's code if the
-// lists cannot be had complete. Lists that this driver or device does not have count as empty, but
-// at least the list of compute processes must exist.
-tl::expected<std::vector<GpuProcess>, Return> read_processes(const Api& api, Device device,
-                                                             ListLayout layout);
+struct ProcessReading {
+  std::vector<GpuProcess> processes;  // each PID once, by PID, without names and users
+  Return compute = success;           // why the list of compute processes could not be had
+  Return others = success;            // the same for the graphics and MPS lists
+};
+
+// Lists that this driver or device does not have count as empty, but the list of compute processes
+// must exist. What could be read is there even if another list failed.
+ProcessReading read_processes(const Api& api, Device device, ListLayout layout);
 
 }  // namespace berth::nvml

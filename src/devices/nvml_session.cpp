@@ -52,30 +52,61 @@ Error start_failure(const nvml::Api& api, Return answer) {
   }
 }
 
-bool mig_is_on(const nvml::Api& api, nvml::Device device) {
+// Whether the card is cut into MIG instances, or the answer that leaves it unknown.
+tl::expected<bool, Return> mig_is_on(const nvml::Api& api, nvml::Device device) {
+  if (api.mig_mode == nullptr || api.mig_max_count == nullptr || api.mig_by_index == nullptr) {
+    return false;
+  }
   unsigned current = 0;
   unsigned pending = 0;
-  return api.mig_mode != nullptr && api.mig_max_count != nullptr && api.mig_by_index != nullptr &&
-         api.mig_mode(device, &current, &pending) == nvml::success && current == 1;
+  const Return answer = api.mig_mode(device, &current, &pending);
+  if (answer == nvml::not_supported || answer == nvml::function_not_found) return false;
+  if (answer != nvml::success) return tl::make_unexpected(answer);
+  return current == 1;
 }
 
 // The MIG instances of a card, each a GPU of its own; the card itself cannot be used then.
 void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_index,
                       nvml::ListLayout layout, std::vector<Gpu>& gpus) {
+  const GpuIndex whole{card_index, std::nullopt};
   unsigned count = 0;
+  if (const Return answer = api.mig_max_count(card, &count); answer != nvml::success) {
+    gpus.push_back(nvml::unopened_gpu(api, answer, whole));
+    return;
+  }
   const auto before = gpus.size();
-  const Return counted = api.mig_max_count(card, &count);
-  for (unsigned i = 0; counted == nvml::success && i < count; ++i) {
+  for (unsigned i = 0; i < count; ++i) {
     nvml::Device instance = nullptr;
     const Return answer = api.mig_by_index(card, i, &instance);
     if (answer == nvml::not_found) continue;  // a hole: instances may be destroyed in any order
-    const GpuIndex index{card_index, i};
-    gpus.push_back(answer == nvml::success ? nvml::read_gpu(api, instance, index, layout)
-                                           : nvml::unopened_gpu(api, answer, index));
+    if (answer != nvml::success) {            // nobody knows what else is there: one row says so
+      gpus.push_back(nvml::unopened_gpu(api, answer, whole));
+      return;
+    }
+    gpus.push_back(nvml::read_gpu(api, instance, {card_index, i}, layout));
   }
   if (gpus.size() == before) {
-    gpus.push_back(nvml::read_gpu(api, card, {card_index, std::nullopt}, layout));
+    gpus.push_back(nvml::read_gpu(api, card, whole, layout));
     gpus.back().mig_without_instances = true;
+  }
+}
+
+void append_card(const nvml::Api& api, unsigned card_index, nvml::ListLayout layout,
+                 std::vector<Gpu>& gpus) {
+  const GpuIndex index{card_index, std::nullopt};
+  nvml::Device device = nullptr;
+  const Return opened = api.device_by_index(card_index, &device);
+  if (opened != nvml::success || device == nullptr) {
+    gpus.push_back(nvml::unopened_gpu(api, opened, index));
+    return;
+  }
+  const auto mig = mig_is_on(api, device);
+  if (!mig) {
+    gpus.push_back(nvml::unopened_gpu(api, mig.error(), index));
+  } else if (*mig) {
+    append_instances(api, device, card_index, layout, gpus);
+  } else {
+    gpus.push_back(nvml::read_gpu(api, device, index, layout));
   }
 }
 
@@ -90,7 +121,7 @@ Result<void> NvmlSession::open() {
   }
   std::array<char, 81> version{};
   if (api->driver_version(version.data(), 80) == nvml::success) driver_version_ = version.data();
-  layout_ = nvml::list_layout(driver_version_);
+  layout_ = nvml::list_layout(driver_version_.value_or(""));
   api_ = *api;
   return {};
 }
@@ -103,24 +134,17 @@ Result<Snapshot> NvmlSession::snapshot() {
   if (const Return answer = api_->device_count(&count); answer != nvml::success) {
     return tl::make_unexpected(start_failure(*api_, answer));
   }
-  for (unsigned i = 0; i < count; ++i) {
-    nvml::Device device = nullptr;
-    const GpuIndex index{i, std::nullopt};
-    const Return answer = api_->device_by_index(i, &device);
-    if (answer != nvml::success || device == nullptr) {
-      snapshot.gpus.push_back(nvml::unopened_gpu(*api_, answer, index));
-    } else if (mig_is_on(*api_, device)) {
-      append_instances(*api_, device, i, layout_, snapshot.gpus);
-    } else {
-      snapshot.gpus.push_back(nvml::read_gpu(*api_, device, index, layout_));
-    }
-  }
+  for (unsigned i = 0; i < count; ++i) append_card(*api_, i, layout_, snapshot.gpus);
   return snapshot;
 }
 
 Result<Topology> NvmlSession::topology() {
   if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
-  return nvml::read_topology(*api_);
+  unsigned count = 0;
+  if (const Return answer = api_->device_count(&count); answer != nvml::success) {
+    return tl::make_unexpected(start_failure(*api_, answer));
+  }
+  return nvml::read_topology(*api_, count);
 }
 
 }  // namespace berth

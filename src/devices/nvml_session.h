@@ -26,7 +26,7 @@ class NvmlSession final : public Probe {
 
   std::string library_;
   std::optional<nvml::Api> api_;
-  std::string driver_version_;
+  std::optional<std::string> driver_version_;
   nvml::ListLayout layout_;
 };
 

@@ -11,8 +11,9 @@ namespace {
 
 struct Card {
   unsigned index = 0;
-  Device device = nullptr;
+  Device device = nullptr;  // null if it cannot be opened
   std::string bus_id;
+  bool links_known = false;
   std::map<std::string, unsigned> links;  // active NVLinks by the PCI address of the other end
   unsigned switch_links = 0;              // those of them that end at an NVSwitch
 };
@@ -22,33 +23,35 @@ std::string bus_id_of(const PciInfo& pci) {
   return {std::begin(pci.bus_id), end};
 }
 
-void read_links(const Api& api, Card& card) {
-  if (api.nvlink_state == nullptr || api.nvlink_remote_pci == nullptr) return;
+// False if the driver fails instead of saying which links there are.
+bool read_links(const Api& api, Card& card) {
+  if (api.nvlink_state == nullptr || api.nvlink_remote_pci == nullptr) return true;
   for (unsigned link = 0; link < kMaxNvLinks; ++link) {
     int active = 0;
-    // Past the card's last link the driver answers "invalid" or "not supported".
-    if (api.nvlink_state(card.device, link, &active) != success) break;
+    const Return answer = api.nvlink_state(card.device, link, &active);
+    // Past the card's last link the driver answers one of these.
+    if (answer == invalid_argument || answer == not_supported) return true;
+    if (answer != success) return false;
+    if (active != 1) continue;
     PciInfo remote{};
-    if (active == 1 && api.nvlink_remote_pci(card.device, link, &remote) == success) {
-      ++card.links[bus_id_of(remote)];
-    }
+    if (api.nvlink_remote_pci(card.device, link, &remote) != success) return false;
+    ++card.links[bus_id_of(remote)];
   }
+  return true;
 }
 
-std::vector<Card> read_cards(const Api& api) {
-  std::vector<Card> cards;
-  unsigned count = 0;
-  if (api.device_count(&count) != success) return cards;
+std::vector<Card> read_cards(const Api& api, unsigned count) {
+  std::vector<Card> cards(count);
   for (unsigned i = 0; i < count; ++i) {
-    Card card;
+    Card& card = cards[i];
     card.index = i;
-    if (api.device_by_index(i, &card.device) != success || card.device == nullptr) continue;
+    if (api.device_by_index(i, &card.device) != success) card.device = nullptr;
+    if (card.device == nullptr) continue;
     PciInfo pci{};
     if (api.pci_info != nullptr && api.pci_info(card.device, &pci) == success) {
       card.bus_id = bus_id_of(pci);
     }
-    read_links(api, card);
-    cards.push_back(std::move(card));
+    card.links_known = read_links(api, card);
   }
   // A link whose other end is no card ends at a switch, which connects all cards behind it.
   for (Card& card : cards) {
@@ -61,9 +64,16 @@ std::vector<Card> read_cards(const Api& api) {
   return cards;
 }
 
+std::optional<unsigned> links_between(const Card& a, const Card& b) {
+  if (!a.links_known || !b.links_known) return std::nullopt;
+  const auto direct = a.links.find(b.bus_id);
+  return std::min(a.switch_links, b.switch_links) + (direct == a.links.end() ? 0 : direct->second);
+}
+
 std::optional<Proximity> proximity_of(const Api& api, Device a, Device b) {
   int level = 0;
-  if (api.common_ancestor == nullptr || api.common_ancestor(a, b, &level) != success) {
+  if (a == nullptr || b == nullptr || api.common_ancestor == nullptr ||
+      api.common_ancestor(a, b, &level) != success) {
     return std::nullopt;
   }
   switch (level) {
@@ -86,21 +96,17 @@ std::optional<Proximity> proximity_of(const Api& api, Device a, Device b) {
 
 }  // namespace
 
-Topology read_topology(const Api& api) {
+Topology read_topology(const Api& api, unsigned card_count) {
   Topology topology;
-  const std::vector<Card> cards = read_cards(api);
+  const std::vector<Card> cards = read_cards(api, card_count);
   for (std::size_t i = 0; i < cards.size(); ++i) {
     for (std::size_t j = i + 1; j < cards.size(); ++j) {
       const Card& a = cards[i];
       const Card& b = cards[j];
-      const auto direct = a.links.find(b.bus_id);
-      Connection connection;
-      connection.a = {a.index, std::nullopt};
-      connection.b = {b.index, std::nullopt};
-      connection.proximity = proximity_of(api, a.device, b.device);
-      connection.nvlinks =
-          std::min(a.switch_links, b.switch_links) + (direct == a.links.end() ? 0 : direct->second);
-      topology.connections.push_back(connection);
+      topology.connections.push_back({{a.index, std::nullopt},
+                                      {b.index, std::nullopt},
+                                      proximity_of(api, a.device, b.device),
+                                      links_between(a, b)});
     }
   }
   return topology;

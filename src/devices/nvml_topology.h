@@ -6,7 +6,7 @@
 
 namespace berth::nvml {
 
-// Cards that are lost or cannot be opened are left out.
-Topology read_topology(const Api& api);
+// Of cards that are lost or cannot be opened, nothing is known but that they are there.
+Topology read_topology(const Api& api, unsigned card_count);
 
 }  // namespace berth::nvml

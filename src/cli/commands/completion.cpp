@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/output/terminal.h"
 
 namespace berth {
 namespace {
@@ -114,7 +115,8 @@ std::string zsh_script(const CLI::App& program) {
       "  esac\n"
       "  _describe berth words_here || _default\n"
       "}}\n"
-      "compdef _berth berth\n",
+      "# Read from fpath this file is the function itself; read by eval it only defines it.\n"
+      "if [ \"$funcstack[1]\" = _berth ]; then _berth \"$@\"; else compdef _berth berth; fi\n",
       cases, zsh_words(words_of(program, program)));
 }
 
@@ -123,7 +125,7 @@ std::string fish_lines(const std::vector<Word>& words, std::string_view conditio
   for (const Word& word : words) {
     const bool flag = word.text.starts_with("--");
     out += fmt::format("complete -c berth -n {} {} {} -d {}\n", shell_quoted(condition),
-                       flag ? "-l" : "-f -a",
+                       flag ? "-l" : "-a",
                        shell_quoted(std::string_view(word.text).substr(flag ? 2 : 0)),
                        shell_quoted(word.description));
   }
@@ -131,7 +133,9 @@ std::string fish_lines(const std::vector<Word>& words, std::string_view conditio
 }
 
 std::string fish_script(const CLI::App& program) {
-  std::string out = "# Completion for fish: berth completion fish | source\n";
+  std::string out =
+      "# Completion for fish: berth completion fish | source\n"
+      "complete -c berth -f\n";
   out += fish_lines(words_of(program, program), "__fish_use_subcommand");
   for (const CLI::App* command : program.get_subcommands({})) {
     out += fish_lines(words_of(*command, program),
@@ -157,7 +161,7 @@ Action define_completion(CLI::App& command, CLI::App& program) {
     const std::string script = *shell == "bash"  ? bash_script(program)
                                : *shell == "zsh" ? zsh_script(program)
                                                  : fish_script(program);
-    fmt::print("{}", script);
+    print(script);
     return 0;
   };
 }

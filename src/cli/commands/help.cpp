@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/output/terminal.h"
 
 namespace berth {
 
@@ -13,14 +14,14 @@ Action define_help(CLI::App& command, CLI::App& program) {
   return [topic, &program]() -> Result<int> {
     if (topic->empty()) {
       // Not program.help(): that would explain the chosen command, which is "help" itself.
-      fmt::print("{}", program.get_formatter()->make_help(&program, program.get_name(),
-                                                          CLI::AppFormatMode::Normal));
+      print(program.get_formatter()->make_help(&program, program.get_name(),
+                                               CLI::AppFormatMode::Normal));
       return 0;
     }
     const auto found = program.get_subcommands(
         [&](const CLI::App* candidate) { return candidate->get_name() == *topic; });
     if (found.empty()) return tl::make_unexpected(unknown_command(*topic));
-    fmt::print("{}", found.front()->help(program.get_name()));
+    print(found.front()->help(program.get_name()));
     return 0;
   };
 }

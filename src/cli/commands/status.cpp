@@ -43,10 +43,6 @@ Result<std::string> render(Probe& probe, const Options& options, const Terminal&
   return options.json ? status_json(*status, form) : status_text(*status, terminal);
 }
 
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
 // Draws over the last picture instead of clearing the screen first, which would flicker. What does
 // not fit is cut at the bottom: a screen that scrolls cannot be drawn over.
 void redraw(std::string_view text, std::size_t height) {
@@ -57,15 +53,15 @@ void redraw(std::string_view text, std::size_t height) {
     out += line;
     out += "\x1b[K\n";
   }
-  if (!text.empty()) out += "... more than this screen has rows for\x1b[K";
+  if (!text.empty()) out += "...\x1b[K";
   print(out + "\x1b[J");
 }
 
 Result<int> watch(Probe& probe, const Options& options) {
   const std::chrono::duration<double> interval(options.interval);
-  const bool drawing = !options.json && ::isatty(STDOUT_FILENO) == 1;
   for (bool first = true;; first = false) {
     const Terminal terminal = terminal_at(STDOUT_FILENO);  // it may have been resized
+    const bool drawing = !options.json && terminal.drawable;
     const auto picture = render(probe, options, terminal);
     if (!picture) return tl::make_unexpected(picture.error());
     if (drawing && first) print("\x1b[2J");
@@ -90,7 +86,7 @@ std::string check_interval(std::string& text) {
 
 // Tells a person at a terminal why nothing happens.
 void say_driver_is_slow() {
-  if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "berth: waiting for the driver to answer\n");
+  if (::isatty(STDERR_FILENO) == 1) print_error("berth: waiting for the driver to answer\n");
 }
 
 }  // namespace
@@ -109,7 +105,8 @@ Action define_status(CLI::App& command, CLI::App& /*program*/) {
       ->disable_flag_override();
   command.footer(
       "States: free; leased and shared, by berth; stranger, used by a process without a lease;\n"
-      "drained, out of service; lost, by the driver; unknown, the driver does not say.\n"
+      "drained, out of service; lost, the driver cannot reach it; unknown, the driver does not "
+      "say.\n"
       "A '-' is a value that the driver does not give.\n"
       "\nExamples:\n"
       "  berth status\n"

@@ -83,9 +83,11 @@ std::string_view path_of(Proximity proximity) {
 std::string status_json(const Status& status, JsonForm form) {
   Json gpus = Json::array();
   for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu));
-  return dump(
-      {{"host", status.host}, {"driver", status.driver}, {"gpus", gpus}, {"queue", Json::array()}},
-      form);
+  return dump({{"host", status.host},
+               {"driver", or_null(status.driver)},
+               {"gpus", gpus},
+               {"queue", Json::array()}},
+              form);
 }
 
 std::string topology_json(const Topology& topology, JsonForm form) {
@@ -95,7 +97,7 @@ std::string topology_json(const Topology& topology, JsonForm form) {
     if (connection.proximity) path = path_of(*connection.proximity);
     connections.push_back({{"a", index_of(connection.a)},
                            {"b", index_of(connection.b)},
-                           {"nvlinks", connection.nvlinks},
+                           {"nvlinks", or_null(connection.nvlinks)},
                            {"path", path}});
   }
   return dump({{"connections", connections}}, form);

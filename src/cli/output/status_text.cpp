@@ -232,8 +232,9 @@ std::string summary(const Status& status, const Terminal& terminal) {
   }
   const std::size_t count = status.gpus.size();
   const std::string gpus = fmt::format("{} {}{}", count, count == 1 ? "GPU" : "GPUs", states);
-  const std::string driver = fmt::format("{}driver {}", status.simulated ? "simulated " : "",
-                                         terminal.show(status.driver));
+  const std::string driver =
+      fmt::format("{}driver {}", status.simulated ? "simulated " : "",
+                  terminal.show(status.driver.value_or(std::string(kAbsent))));
   return wrapped(fmt::format("{} - {} - {}", terminal.show(status.host), driver, gpus),
                  terminal.width, 0) +
          "\n";

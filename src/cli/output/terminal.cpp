@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <strings.h>
@@ -83,8 +84,17 @@ Terminal terminal_at(int fd) {
   terminal.width = sized && size.ws_col > 0 ? size.ws_col : terminal.width.value_or(80);
   if (sized && size.ws_row > 0) terminal.height = size.ws_row;
   const std::string_view type = setting("TERM");
-  terminal.colour = setting("NO_COLOR").empty() && !type.empty() && type != "dumb";
+  terminal.drawable = !type.empty() && type != "dumb";
+  terminal.colour = terminal.drawable && setting("NO_COLOR").empty();
   return terminal;
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void print_error(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent) {

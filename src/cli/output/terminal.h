@@ -16,6 +16,7 @@ struct Terminal {
   std::optional<std::size_t> width;   // columns; nothing if lines may be as long as they like
   std::optional<std::size_t> height;  // rows, if it is a terminal
   Charset charset = Charset::ascii;
+  bool drawable = false;  // a terminal whose cursor can be moved
   bool colour = false;
 
   // `text` made fit for this place: see printable().
@@ -27,6 +28,11 @@ struct Terminal {
 // The terminal behind the descriptor `fd`, or a file or pipe: no colour, and no limit of width
 // unless COLUMNS says so. NO_COLOR, TERM=dumb and the locale's character set are obeyed.
 Terminal terminal_at(int fd);
+
+// Writes whole texts to stdout or stderr. Neither throws: that stdout failed is seen when it is
+// flushed at the end, and where stderr fails there is nobody left to tell.
+void print(std::string_view text);
+void print_error(std::string_view text);
 
 // `text` broken at blanks into lines of at most `width` columns, each behind `indent` blanks.
 std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent);

@@ -30,7 +30,7 @@ std::string_view word_for(std::optional<Proximity> proximity) {
 }
 
 std::string cell_of(const Connection& connection) {
-  if (connection.nvlinks > 0) return fmt::format("NV{}", connection.nvlinks);
+  if (connection.nvlinks.value_or(0) > 0) return fmt::format("NV{}", *connection.nvlinks);
   return std::string(word_for(connection.proximity));
 }
 

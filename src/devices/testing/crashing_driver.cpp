@@ -1,5 +1,5 @@
 // A stand-in for a driver library that crashes as soon as it is started: for tests only. By
-// SIGKILL, since a sanitizer would catch SIGSEGV and exit in its own way.
+// SIGABRT, since a sanitizer would catch SIGSEGV and exit in its own way.
 #include <csignal>
 
 #include "devices/nvml_abi.h"
@@ -8,7 +8,7 @@ using berth::nvml::Return;
 
 #define CRASH(name)                                                 \
   extern "C" __attribute__((visibility("default"))) Return name() { \
-    std::raise(SIGKILL);                                            \
+    std::raise(SIGABRT);                                            \
     return berth::nvml::unknown;                                    \
   }
 

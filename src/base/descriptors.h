@@ -1,0 +1,48 @@
+// Descriptors 0, 1 and 2, when a program is started without them.
+#pragma once
+
+#include <array>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace berth {
+
+// If a standard descriptor is closed, the next file that is opened takes its number, and what was
+// meant for a terminal goes into that file. Call this first in main(): a closed descriptor is
+// filled so that using it fails, as it should.
+inline void fill_closed_standard_descriptors() {
+  constexpr std::array useless{O_WRONLY, O_RDONLY, O_RDONLY};  // for stdin, stdout, stderr
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free number is what open() returns, and all below are taken.
+    (void)::open("/dev/null", useless[static_cast<std::size_t>(fd)]);
+  }
+}
+
+// For libraries, which must leave the program's descriptors as they are: keeps the free ones among
+// 0, 1 and 2 from being taken for as long as this lives.
+class StandardDescriptorGuard {
+ public:
+  StandardDescriptorGuard() {
+    for (int& fd : held_) {
+      fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (fd > STDERR_FILENO) {
+        ::close(fd);
+        fd = -1;
+      }
+      if (fd < 0) break;
+    }
+  }
+  ~StandardDescriptorGuard() {
+    for (const int fd : held_) {
+      if (fd >= 0) ::close(fd);
+    }
+  }
+  StandardDescriptorGuard(const StandardDescriptorGuard&) = delete;
+  StandardDescriptorGuard& operator=(const StandardDescriptorGuard&) = delete;
+
+ private:
+  std::array<int, 3> held_{-1, -1, -1};
+};
+
+}  // namespace berth
