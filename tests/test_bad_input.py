@@ -3,9 +3,10 @@
 import json
 import os
 import random
+import subprocess
 
 import pytest
-from conftest import SERVERS, assert_fit_for_terminal, assert_one_line_error
+from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
 
 GOOD = {"gpus": [{"name": "A", "memory": "8GiB"}]}
 
@@ -41,7 +42,7 @@ def test_a_wrong_berth_sim(server, value):
 
 @pytest.mark.parametrize("text", [
     "", "{", "[]", "null", "{}", '"text"', '{"gpus": []}', '{"gpus": 4}', '{"gpus": [{}]}', "\x00\x01\x02",
-    json.dumps(GOOD)[:-3], json.dumps(GOOD) + "}", "{" * 100_000, "[" * 1_000_000,
+    json.dumps(GOOD)[:-3], json.dumps(GOOD) + "}", "{" * 100_000, json.dumps(GOOD) + "\0{", "[" * 1_000_000,
     json.dumps({**GOOD, "surprise": 1}), json.dumps({"gpus": GOOD["gpus"] * 65}),
 ], ids=lambda text: repr(text)[:30])
 def test_a_malformed_file(server, tmp_path, text):
@@ -80,7 +81,6 @@ def test_a_file_that_may_not_be_read(server):
     path.chmod(0)
     server.use(path)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
-    from conftest import BERTH
     result = server.run(*as_nobody, BERTH, "status")
     assert_one_line_error(result, 64, "BERTH_SIM", "ermission")
 
@@ -104,11 +104,48 @@ def test_a_wrong_time_limit(server, value):
 
 def test_output_that_cannot_be_written_is_not_success(server):
     with open("/dev/full", "w") as full:
-        import subprocess
-        from conftest import BERTH
-        result = subprocess.run([BERTH, "status"], env=server.env, stdout=full, stderr=subprocess.PIPE, text=True)
+            result = subprocess.run([BERTH, "status"], env=server.env, stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 74
     assert result.stderr == "berth: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["status", "status --json --watch 0.1", "--help", "completion bash"])
+def test_a_closed_stdout_is_not_success_and_harms_nothing(server, arguments, closed):
+    result = server.run("bash", "-c", f"berth {arguments} {closed}")
+    assert result.returncode == 74, result
+    if "2>" not in closed:
+        assert result.stderr == "berth: the output cannot be written: Bad file descriptor\n"
+    assert len(server.status()["gpus"]) == 4
+
+
+def test_a_job_without_a_stdout_does_not_print_into_the_servers_state(server):
+    server.status()
+    for redirection in (">&-", "2>&-", "<&- >&- 2>&-"):
+        server.run("bash", "-c", f"berth-sim-job --mem 1GiB --time 10ms {redirection}")
+        server.run("bash", "-c", f"berth-sim-job --mem 99GiB {redirection}")
+    assert len(server.status()["gpus"]) == 4
+
+
+@pytest.mark.parametrize("flags", [["--mem", ""], ["--time", ""], ["--curve", ""], ["--mem", "1GiB", "--curve", "0s:1GiB"],
+                                   ["--util", "101"], ["--gpus", "0"], ["--fail", "256"], ["--mem", "-1GiB"], ["more"]], ids=repr)
+def test_wrong_flags_of_the_job(server, flags):
+    result = server.run(SIM_JOB, *flags)
+    assert (result.returncode, result.stdout) == (64, "")
+    assert result.stderr.startswith("berth-sim-job: ") and result.stderr.count("\n") == 1
+
+
+def test_few_descriptors_are_enough(server):
+    assert server.run("bash", "-c", "ulimit -n 8; berth status").returncode == 0
+
+
+def test_a_full_disk_is_no_crash(server):
+    if os.getuid() != 0:
+        pytest.fail("this test must run as root: it makes a small file system")
+    script = ("mount -t tmpfs -o size=16k none \"$HOME\" && berth status >/dev/null && "
+              "head -c 1M /dev/zero >\"$HOME/rest\" 2>/dev/null; berth-sim-job --mem 1GiB --time 10ms; echo $?")
+    result = server.run("unshare", "--mount", "bash", "-c", script)
+    assert result.stdout == "1\n", result
 
 
 def test_a_reader_that_leaves_early_is_no_error_message(server):

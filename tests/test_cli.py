@@ -45,6 +45,8 @@ def test_fish_completion(server):
     result = server.run("fish", "--no-config", "-c", script)
     assert result.stderr == ""
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["status", "--watch"]
+    files = server.run("fish", "--no-config", "-c", 'berth completion fish | source; complete -C "berth status "')
+    assert files.stdout == "", "berth status takes no files"
 
 
 @pytest.mark.release_only
@@ -61,6 +63,15 @@ def test_zsh_completion(server, tmp_path):
         wait_for_screen(tmux, env, "berth status --watch")
     finally:
         subprocess.run([*tmux, "kill-server"], env=env, check=False)
+
+
+@pytest.mark.release_only
+def test_zsh_completion_from_fpath(server):
+    (server.folder / "_berth").write_text(server.berth("completion", "zsh").stdout)
+    script = (f"fpath=({server.folder} $fpath); autoload -U compinit; compinit -u -d {server.folder}/dump; "
+              "_describe() { print -l ${(P)2} }; words=(berth st); CURRENT=2; _berth")
+    result = server.run("zsh", "-f", "-c", script)
+    assert "status:Show every GPU" in result.stdout, result
 
 
 def wait_for_screen(tmux, env, text):

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import signal
 import time
 
 import pytest
@@ -89,6 +91,38 @@ def test_a_killed_berth_leaves_no_hung_child(server):
     berth.kill()
     berth.wait()
     wait_until(lambda: processes_of(server) == [])
+
+
+def test_an_answer_in_time_counts_even_if_berth_was_stopped_meanwhile(server):
+    server.use(faulty(delay="1s"))
+    berth = server.start(BERTH, "status", "--json", env={"BERTH_DRIVER_TIMEOUT": "2s"})
+    wait_until(lambda: len(processes_of(server)) == 2)
+    berth.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    wait_until(lambda: time.monotonic() - stopped > 3)
+    berth.send_signal(signal.SIGCONT)
+    assert berth.wait() == 0
+
+
+def test_jobs_in_other_pid_namespaces_stay_apart(server):
+    """Both are PID 1 where they live. A reader that sees neither must still count two."""
+    if os.getuid() != 0:
+        pytest.fail("this test must run as root: it makes PID namespaces")
+    server.use("1x8GiB")
+    for memory in ("512MiB", "256MiB"):
+        server.start_job("--mem", memory, prefix=["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"])
+    here = server.status()["gpus"][0]["processes"]
+    assert sorted(p["memory_mib"] for p in here) == [256, 512]
+    elsewhere = server.run("unshare", "--pid", "--fork", "--mount-proc", BERTH, "status", "--json")
+    seen = json.loads(elsewhere.stdout)["gpus"][0]["processes"]
+    assert sorted(p["memory_mib"] for p in seen) == [256, 512]
+    assert all(p["name"] is None and p["user"] is None for p in seen)
+
+
+def test_a_missing_simulated_driver_is_said_to_be_missing(server):
+    (server.folder / "bin").mkdir()
+    shutil.copy(BERTH, server.folder / "bin")
+    assert_one_line_error(server.run(server.folder / "bin" / "berth", "status"), 69, "BERTH_SIM is set, but")
 
 
 def test_a_library_that_is_not_a_driver(server, tmp_path):

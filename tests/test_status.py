@@ -103,6 +103,37 @@ def test_memory_that_cannot_be_read_is_a_fault_unless_it_is_unified(server, code
     assert states(server.status()) == {0: state, 1: "free"}
 
 
+def test_a_display_of_unknown_memory_does_not_hide_a_stranger(server):
+    server.use({"gpus": [{"name": "A", "memory": "48GiB"}],
+                "strangers": [{"gpu": 0, "memory": None, "type": "graphics"},
+                              {"gpu": 0, "memory": "30GiB", "hidden": True}]})
+    assert states(server.status()) == {0: "stranger"}
+
+
+@pytest.mark.parametrize("code, state", [(15, "lost"), (999, "lost"), (4, "unknown")])
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount",
+                                  "nvmlDeviceGetMigDeviceHandleByIndex"])
+def test_a_mig_card_that_cannot_be_read_is_one_row_and_not_free(server, call, code, state):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB", "mig": [{"memory": "4GiB", "name": "one"}]},
+                         {"name": "B", "memory": "8GiB"}],
+                "faults": [{"call": call, "gpu": 0, "answer": code}]})
+    assert states(server.status()) == {0: state, 1: "free"}
+
+
+def test_a_list_that_fails_does_not_hide_the_processes_of_another(server):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB"}], "strangers": [{"gpu": 0, "memory": "1GiB"}],
+                "faults": [{"call": "nvmlDeviceGetGraphicsRunningProcesses", "answer": 999}]})
+    [gpu] = server.status()["gpus"]
+    assert (gpu["state"], len(gpu["processes"])) == ("unknown", 1)
+
+
+def test_an_absent_driver_version_is_null(server):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB"}],
+                "faults": [{"call": "nvmlSystemGetDriverVersion", "answer": 999}]})
+    assert server.status()["driver"] is None
+    assert "driver - -" in server.berth("status").stdout
+
+
 def test_unknown_is_not_free(server):
     server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 3}],
                 "faults": [{"call": "nvmlDeviceGetComputeRunningProcesses", "gpu": 0, "answer": 3},
@@ -178,12 +209,13 @@ def test_every_ready_server_can_be_shown(server, path):
     assert max(len(line) for line in shown.stdout.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("columns", [36, 40, 60, 80, 120])
 def test_the_table_fits(server, columns):
     server.use(SERVERS / "lab.json")
     shown = server.berth("status", env={"COLUMNS": str(columns)}).stdout
     assert max(len(line) for line in shown.splitlines()) <= columns
     assert "stranger" in shown
+    assert columns < 60 or "no lease" in shown
 
 
 def test_without_a_terminal_nothing_is_cut_and_nothing_coloured(server):
@@ -243,6 +275,11 @@ def test_watch_on_a_terminal_draws_over_itself_and_ends_with_ctrl_c(server):
     assert output.count("\x1b[2J") == 1 and output.count("\x1b[H") >= 2
 
 
+def test_watch_on_a_dumb_terminal_does_not_draw(server):
+    output, _ = on_terminal(server, "status", "--watch", "0.1", env={"TERM": "dumb"}, until=b"POWER")
+    assert "\x1b" not in output
+
+
 def test_watch_as_json_is_one_document_per_line(server):
     watching = server.start(BERTH, "status", "--json", "--watch", "0.1")
     documents = [json.loads(watching.stdout.readline()) for _ in range(3)]
@@ -278,6 +315,18 @@ def test_topology(server):
     assert paths[0, 2] == (0, "numa_node")
     assert paths[0, 3] == (0, "system")
     assert paths[2, 3] == (4, "system")
+
+
+def test_a_topology_that_the_driver_does_not_give_is_not_invented(server):
+    def topology(*faults):
+        server.use({"gpus": [{"name": "A", "memory": "8GiB", "count": 2}], "nvlink": [{"gpus": [0, 1], "links": 2}],
+                    "faults": list(faults)})
+        return server.berth("status", "--topology", "--json")
+    [pair] = json.loads(topology({"call": "nvmlDeviceGetNvLinkState", "gpu": 0, "answer": 999}).stdout)["connections"]
+    assert (pair["nvlinks"], pair["path"]) == (None, "numa_node")
+    [pair] = json.loads(topology({"gpu": 1, "lost": True}).stdout)["connections"]
+    assert pair == {"a": 0, "b": 1, "nvlinks": None, "path": None}
+    assert topology({"call": "nvmlDeviceGetCount", "answer": 999}).returncode == 69
 
 
 def test_a_process_name_with_escape_sequences_is_shown_not_obeyed(server, tmp_path):

@@ -14,8 +14,8 @@ bool driver_is_simulated();
 
 // A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses
 // the simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit.
-// `on_slow` is called when a question takes long. Errors are ErrorKind::usage: a setting that
-// cannot be used.
+// `on_slow` is called when a question takes long. Errors: a setting that cannot be used
+// (ErrorKind::usage), or no simulated driver where it should be (no_driver).
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow = nullptr);
 
 }  // namespace berth

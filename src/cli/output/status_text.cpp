@@ -167,7 +167,7 @@ class GpuTable {
           column.width > over + least ? column.width - over : std::min(column.width, least);
     };
     narrow(c_name, 2 * kShortestName);
-    for (const std::size_t c : {c_power, c_temp, c_bar}) {
+    for (const std::size_t c : {c_power, c_temp, c_bar, c_util}) {
       if (total() > *terminal_.width) columns_[c].width = 0;
     }
     narrow(c_name, kShortestName);
@@ -202,14 +202,24 @@ class GpuTable {
   std::vector<Row> rows_;
 };
 
+// "! 4711  bob  python  9.1 GiB  no lease". On a narrow terminal the name gives way, then the user.
 std::string process_line(const GpuProcess& process, const Terminal& terminal) {
   const bool stranger = is_stranger(process);
-  const std::string user = process.uid ? user_name(*process.uid) : std::string(kAbsent);
-  const std::string text = fmt::format(
-      "{} {}  {}  {}  {}  {}", stranger ? "!" : " ", right(std::to_string(process.pid), 7),
-      left(terminal.show(user), 10), left(terminal.show(process.name.value_or("-")), 15),
-      right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8),
-      stranger ? "no lease" : "display");
+  const std::string pid = right(std::to_string(process.pid), 7);
+  const std::string memory =
+      right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8);
+  const std::string_view note = stranger ? "no lease" : "display";
+  std::string user =
+      left(terminal.show(process.uid ? user_name(*process.uid) : std::string(kAbsent)), 10);
+  std::string name = left(terminal.show(process.name.value_or(std::string(kAbsent))), 15);
+  if (terminal.width) {
+    const std::size_t fixed = kIndent + 2 + pid.size() + memory.size() + note.size() + 8;
+    const std::size_t room = *terminal.width > fixed ? *terminal.width - fixed : 0;
+    user = fitted(user, std::min<std::size_t>(10, room / 2), terminal.charset);
+    name = fitted(name, room - display_width(user), terminal.charset);
+  }
+  const std::string text =
+      fmt::format("{} {}  {}  {}  {}  {}", stranger ? "!" : " ", pid, user, name, memory, note);
   const std::size_t room = terminal.width ? std::max(*terminal.width, kIndent) - kIndent : ~0UL;
   return std::string(kIndent, ' ') +
          terminal.paint(stranger ? Style::bad : Style::dim, fitted(text, room, terminal.charset)) +
