@@ -192,7 +192,7 @@ Result<std::string> GuardedProbe::ask(char question) {
   const auto begin = Clock::now();
   told_ = false;
   if (!write_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
-  const auto header = receive(sizeof(std::uint32_t), begin);
+  auto header = receive(sizeof(std::uint32_t), begin);
   if (!header) return header;
   std::uint32_t size = 0;
   std::memcpy(&size, header->data(), sizeof size);
