@@ -6,6 +6,7 @@ BERTH_TEST_PRESET names the build to test: release (build/bin) or asan (build/as
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -78,12 +79,12 @@ class Server:
         self.processes.append(process)
         return process
 
-    def start_job(self, *flags, gpu=None, prefix=(), env=None):
+    def start_job(self, *flags, gpu=None, prefix=(), env=None, program=SIM_JOB):
         """Starts a berth-sim-job and waits until it has its memory."""
         env = dict(env or {})
         if gpu is not None:
             env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(gpu)}
-        job = self.start(*prefix, SIM_JOB, *flags, env=env)
+        job = self.start(*prefix, program, *flags, env=env)
         first_line = job.stdout.readline()
         assert first_line.startswith("berth-sim-job: pid"), first_line
         return job
@@ -102,6 +103,14 @@ def open_folder():
         folder = pathlib.Path(name)
         folder.chmod(0o1777)
         yield folder
+
+
+@pytest.fixture
+def open_build(open_folder):
+    """A copy of the programs that other users can reach, wherever the repository lies."""
+    for part in ("bin", "lib/sim"):
+        shutil.copytree(BUILD / part, open_folder / "copy" / part, symlinks=True)
+    return open_folder / "copy"
 
 
 @pytest.fixture

@@ -75,13 +75,13 @@ def test_a_server_that_cannot_be(server, part):
     assert_one_line_error(server.use({**GOOD, **part}).berth("status"), 64, "BERTH_SIM")
 
 
-def test_a_file_that_may_not_be_read(server):
+def test_a_file_that_may_not_be_read(server, open_build):
     path = server.folder / "secret.json"
     path.write_text(json.dumps(GOOD))
     path.chmod(0)
     server.use(path)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
-    result = server.run(*as_nobody, BERTH, "status")
+    result = server.run(*as_nobody, open_build / "bin" / "berth", "status")
     assert_one_line_error(result, 64, "BERTH_SIM", "ermission")
 
 

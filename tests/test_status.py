@@ -54,9 +54,9 @@ def test_a_process_without_a_lease_is_a_stranger_until_it_dies(server):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
-def test_users_are_told_apart(server):
+def test_users_are_told_apart(server, open_build):
     server.use("2x24GiB")
-    job = server.start_job("--mem", "1GiB", gpu=1,
+    job = server.start_job("--mem", "1GiB", gpu=1, program=open_build / "bin" / "berth-sim-job",
                            prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
     [process] = server.status()["gpus"][1]["processes"]
     assert process["pid"] == job.pid
