@@ -209,17 +209,23 @@ std::string process_line(const GpuProcess& process, const Terminal& terminal) {
   const std::string memory =
       right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8);
   const std::string_view note = stranger ? "no lease" : "display";
-  std::string user =
-      left(terminal.show(process.uid ? user_name(*process.uid) : std::string(kAbsent)), 10);
-  std::string name = left(terminal.show(process.name.value_or(std::string(kAbsent))), 15);
+  const std::string user =
+      terminal.show(process.uid ? user_name(*process.uid) : std::string(kAbsent));
+  const std::string name = terminal.show(process.name.value_or(std::string(kAbsent)));
+  std::size_t user_room = ~0UL;
+  std::size_t name_room = ~0UL;
   if (terminal.width) {
     const std::size_t fixed = kIndent + 2 + pid.size() + memory.size() + note.size() + 8;
     const std::size_t room = *terminal.width > fixed ? *terminal.width - fixed : 0;
-    user = fitted(user, std::min<std::size_t>(10, room / 2), terminal.charset);
-    name = fitted(name, room - display_width(user), terminal.charset);
+    user_room = std::min<std::size_t>(10, room / 2);
+    name_room = room - user_room;
   }
+  const auto cell = [&](const std::string& content, std::size_t usual, std::size_t room) {
+    return left(fitted(content, room, terminal.charset), std::min(usual, room));
+  };
   const std::string text =
-      fmt::format("{} {}  {}  {}  {}  {}", stranger ? "!" : " ", pid, user, name, memory, note);
+      fmt::format("{} {}  {}  {}  {}  {}", stranger ? "!" : " ", pid, cell(user, 10, user_room),
+                  cell(name, 15, name_room), memory, note);
   const std::size_t room = terminal.width ? std::max(*terminal.width, kIndent) - kIndent : ~0UL;
   return std::string(kIndent, ' ') +
          terminal.paint(stranger ? Style::bad : Style::dim, fitted(text, room, terminal.charset)) +
