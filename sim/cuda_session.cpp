@@ -5,6 +5,7 @@
 #include <mutex>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "sim/loader.h"
 #include "sim/visible_devices.h"
 
@@ -13,11 +14,6 @@ namespace {
 
 std::mutex driver_mutex;
 std::atomic<const Driver*> the_driver{nullptr};
-
-std::optional<std::string_view> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string_view>(value);
-}
 
 }  // namespace
 

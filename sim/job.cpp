@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/descriptors.h"
+#include "base/environment.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "sim/job_cuda.h"
@@ -55,8 +56,8 @@ Result<void> write_log(const Options& options, std::string_view event,
   nlohmann::json line{{"event", event}, {"pid", ::getpid()}, {"time_ns", monotonic_ns()}};
   line["uuids"] = nlohmann::json::array();
   for (const JobGpu& gpu : gpus) line["uuids"].push_back(gpu.uuid());
-  const char* lease = std::getenv("BERTH_LEASE");
-  line["lease"] = lease == nullptr ? nlohmann::json() : nlohmann::json(printable(lease));
+  const auto lease = variable("BERTH_LEASE");
+  line["lease"] = lease ? nlohmann::json(printable(*lease)) : nlohmann::json();
   const std::string text = line.dump() + "\n";
   const UniqueFd file(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()))

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/environment.h"
 #include "base/text.h"
 
 namespace berth::sim {
@@ -77,10 +78,10 @@ tl::unexpected<Error> init_failure(const CudaCalls& cuda, cuda::Result code) {
     return fail(usage ? ErrorKind::usage : ErrorKind::no_driver, problem);
   }
   if (code == cuda::no_device) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const auto visible = variable("CUDA_VISIBLE_DEVICES");
     return job_failure(
         fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES{})",
-                    visible == nullptr ? " is not set" : fmt::format("={}", in_quotes(visible))));
+                    visible ? fmt::format("={}", in_quotes(*visible)) : " is not set"));
   }
   return job_failure(fmt::format("CUDA does not start: {}", text_of(cuda, code)));
 }

@@ -9,13 +9,10 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/environment.h"
+
 namespace berth::sim {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Like a driver call that is stuck in the kernel: only SIGKILL ends it.
 [[noreturn]] void hang() {
@@ -29,7 +26,7 @@ std::string variable(const char* name) {
 
 Source Source::from_environment() {
   namespace fs = std::filesystem;
-  Source source{variable("BERTH_SIM"), variable("BERTH_SIM_STATE")};
+  Source source{std::string(setting("BERTH_SIM")), std::string(setting("BERTH_SIM_STATE"))};
   std::error_code ignored;
   if (source.state.empty()) {
     std::string name = source.sim;

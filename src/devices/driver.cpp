@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "devices/guarded_probe.h"
 
@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* kNvml = "libnvidia-ml.so.1";
 constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24);
-
-std::string_view setting(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // The folder above the one this program is in: <prefix> of <prefix>/bin/berth.
 std::string prefix() {

@@ -4,19 +4,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/environment.h"
+
 namespace berth {
 namespace {
-
-std::string_view setting(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // By the variables alone: a locale that is named but not installed still tells what the terminal
 // shows, and the C library need not be set up.
