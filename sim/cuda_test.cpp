@@ -27,19 +27,7 @@ class Cuda : public Library {
   }
 };
 
-class CudaTest : public testing::Test {
- protected:
-  TestFolder folder;
-  void on(const std::string& sim, const std::function<void()>& body) {
-    in_child([&] {
-      use_server(folder, sim);
-      body();
-    });
-  }
-  void on_json(std::string_view json, const std::function<void()>& body) {
-    on(folder.write("server.json", json), body);
-  }
-};
+class CudaTest : public ServerTest {};
 
 TEST_F(CudaTest, Initialisation) {
   on("2x8GiB", [] {

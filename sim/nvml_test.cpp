@@ -8,20 +8,7 @@
 namespace berth::sim {
 namespace {
 
-class NvmlTest : public testing::Test {
- protected:
-  TestFolder folder;
-  // Runs `body` in a process of its own on the server that `sim` describes.
-  void on(const std::string& sim, const std::function<void()>& body) {
-    in_child([&] {
-      use_server(folder, sim);
-      body();
-    });
-  }
-  void on_json(std::string_view json, const std::function<void()>& body) {
-    on(folder.write("server.json", json), body);
-  }
-};
+class NvmlTest : public ServerTest {};
 
 TEST_F(NvmlTest, SessionsAreCounted) {
   on("2x8GiB", [] {

@@ -163,4 +163,20 @@ inline void use_server(const TestFolder& folder, const std::string& sim) {
   ::unsetenv("CUDA_DEVICE_ORDER");
 }
 
+// A test on a simulated server of its own.
+class ServerTest : public testing::Test {
+ protected:
+  TestFolder folder;
+  // Runs `body` in a process of its own on the server that `sim` describes.
+  void on(const std::string& sim, const std::function<void()>& body) {
+    in_child([&] {
+      use_server(folder, sim);
+      body();
+    });
+  }
+  void on_json(std::string_view json, const std::function<void()>& body) {
+    on(folder.write("server.json", json), body);
+  }
+};
+
 }  // namespace berth::sim

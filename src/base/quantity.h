@@ -17,9 +17,6 @@ struct Bytes {
   auto operator<=>(const Bytes&) const = default;
 };
 
-constexpr Bytes kib(std::uint64_t n) {
-  return {n << 10};
-}
 constexpr Bytes mib(std::uint64_t n) {
   return {n << 20};
 }

@@ -126,25 +126,29 @@ Result<void> NvmlSession::open() {
   return {};
 }
 
-Result<Snapshot> NvmlSession::snapshot() {
+// Also opens the session: every question starts with this one.
+Result<unsigned> NvmlSession::card_count() {
   if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
-  Snapshot snapshot;
-  snapshot.driver_version = driver_version_;
   unsigned count = 0;
   if (const Return answer = api_->device_count(&count); answer != nvml::success) {
     return tl::make_unexpected(start_failure(*api_, answer));
   }
-  for (unsigned i = 0; i < count; ++i) append_card(*api_, i, layout_, snapshot.gpus);
+  return count;
+}
+
+Result<Snapshot> NvmlSession::snapshot() {
+  const auto count = card_count();
+  if (!count) return tl::make_unexpected(count.error());
+  Snapshot snapshot;
+  snapshot.driver_version = driver_version_;
+  for (unsigned i = 0; i < *count; ++i) append_card(*api_, i, layout_, snapshot.gpus);
   return snapshot;
 }
 
 Result<Topology> NvmlSession::topology() {
-  if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
-  unsigned count = 0;
-  if (const Return answer = api_->device_count(&count); answer != nvml::success) {
-    return tl::make_unexpected(start_failure(*api_, answer));
-  }
-  return nvml::read_topology(*api_, count);
+  const auto count = card_count();
+  if (!count) return tl::make_unexpected(count.error());
+  return nvml::read_topology(*api_, *count);
 }
 
 }  // namespace berth

@@ -23,6 +23,7 @@ class NvmlSession final : public Probe {
 
  private:
   Result<void> open();
+  Result<unsigned> card_count();
 
   std::string library_;
   std::optional<nvml::Api> api_;
