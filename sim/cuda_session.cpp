@@ -1,7 +1,6 @@
 // Initialisation of the stand-in CUDA driver; see cuda_session.h.
 #include "sim/cuda_session.h"
 
-#include <cstdlib>
 #include <mutex>
 #include <unistd.h>
 

@@ -29,8 +29,13 @@ struct Options {
   bool quiet = false;
 };
 
+// Does not throw where stderr is closed: the exit code must still be the right one.
+void complain(std::string_view what) {
+  std::fputs(fmt::format("berth-sim-job: {}\n", what).c_str(), stderr);
+}
+
 int say(const Error& error) {
-  fmt::print(stderr, "berth-sim-job: {}\n", error.message);
+  complain(error.message);
   const bool environment = error.kind == ErrorKind::usage || error.kind == ErrorKind::no_driver;
   return environment ? exit_code(error.kind) : kFailed;
 }
@@ -70,8 +75,9 @@ void announce(const Options& options, const std::vector<JobGpu>& gpus) {
   if (options.quiet) return;
   std::string uuids;
   for (const JobGpu& gpu : gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid();
-  fmt::print("berth-sim-job: pid {} on {}: {} each\n", ::getpid(), uuids,
-             format_size(options.curve.front().memory));
+  const std::string line = fmt::format("berth-sim-job: pid {} on {}: {} each\n", ::getpid(), uuids,
+                                       format_size(options.curve.front().memory));
+  std::fputs(line.c_str(), stdout);
   std::fflush(stdout);
 }
 
@@ -102,7 +108,7 @@ int run(const Options& options) {
 }
 
 int usage_error(std::string_view what) {
-  fmt::print(stderr, "berth-sim-job: {}; see berth-sim-job --help\n", what);
+  complain(fmt::format("{}; see berth-sim-job --help", what));
   return exit_code(ErrorKind::usage);
 }
 

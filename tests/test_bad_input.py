@@ -122,8 +122,8 @@ def test_a_closed_stdout_is_not_success_and_harms_nothing(server, arguments, clo
 def test_a_job_without_a_stdout_does_not_print_into_the_servers_state(server):
     server.status()
     for redirection in (">&-", "2>&-", "<&- >&- 2>&-"):
-        server.run("bash", "-c", f"berth-sim-job --mem 1GiB --time 10ms {redirection}")
-        server.run("bash", "-c", f"berth-sim-job --mem 99GiB {redirection}")
+        for flags, code in (("--mem 1GiB --time 10ms", 0), ("--mem 99GiB", 1), ("--unknown", 64)):
+            assert server.run("bash", "-c", f"berth-sim-job {flags} {redirection}").returncode == code
     assert len(server.status()["gpus"]) == 4
 
 
