@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import time
 
 import pytest
 from conftest import BERTH, BUILD, ROOT
@@ -75,7 +76,6 @@ def test_zsh_completion_from_fpath(server):
 
 
 def wait_for_screen(tmux, env, text):
-    import time
     deadline = time.monotonic() + 30
     while True:
         screen = subprocess.run([*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True).stdout
