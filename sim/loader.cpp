@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <vector>
 
+#include "base/simulation.h"
+
 namespace berth::sim {
 namespace {
 

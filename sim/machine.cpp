@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <fmt/format.h>
 #include <thread>
 #include <unistd.h>
 
 #include "base/environment.h"
+#include "base/simulation.h"
 
 namespace berth::sim {
 namespace {
@@ -24,21 +24,7 @@ namespace {
 }  // namespace
 
 Source Source::from_environment() {
-  namespace fs = std::filesystem;
-  Source source{std::string(setting("BERTH_SIM")), std::string(setting("BERTH_SIM_STATE"))};
-  std::error_code ignored;
-  if (source.state.empty()) {
-    std::string name = source.sim;
-    if (!is_short_form(name)) {
-      const auto real = fs::canonical(name, ignored);
-      if (!ignored) name = real.string();
-    }
-    source.state = fmt::format("/tmp/berth-sim-{:016x}.state", hash_of(name));
-  } else {
-    const auto absolute = fs::absolute(source.state, ignored);
-    if (!ignored) source.state = absolute.lexically_normal().string();
-  }
-  return source;
+  return {std::string(setting("BERTH_SIM")), simulated_state_path()};
 }
 
 Result<Machine> Machine::load(const Source& source) {

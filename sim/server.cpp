@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/simulation.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 
@@ -122,17 +123,6 @@ std::optional<PciAddress> parse_pci(std::string_view text) {
   return PciAddress{*domain, *bus, *device};
 }
 
-std::uint64_t hash_of(std::string_view text, std::uint64_t seed) {
-  // FNV-1a, then a finaliser: without it, texts that differ in their last byte share their start.
-  std::uint64_t hash = 0xcbf29ce484222325 ^ (seed * 0x9e3779b97f4a7c15);
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
-  return hash ^ (hash >> 31);
-}
-
 void give_uuids(Server& server, std::string_view identity) {
   for (std::size_t i = 0; i < server.cards.size(); ++i) {
     Card& card = server.cards[i];
@@ -148,12 +138,6 @@ void give_uuids(Server& server, std::string_view identity) {
       }
     }
   }
-}
-
-bool is_short_form(std::string_view value) {
-  const auto digits = value.find_first_not_of("0123456789");
-  return digits != 0 && digits != std::string_view::npos && value[digits] == 'x' &&
-         !value.ends_with(".json") && value.find('/') == std::string_view::npos;
 }
 
 Result<Server> read_server(std::string_view value, std::string_view identity) {

@@ -113,15 +113,9 @@ struct Server {
 // ErrorKind::usage.
 Result<Server> read_server(std::string_view value, std::string_view identity);
 
-// True if `value` has the short form, and names no file.
-bool is_short_form(std::string_view value);
-
 // The JSON form of read_server(), without the file around it (`where` names it in errors).
 Result<Server> parse_server(std::string_view text, std::string_view where,
                             std::string_view identity);
-
-// A number that is the same for the same text everywhere, and for no other text that is met.
-std::uint64_t hash_of(std::string_view text, std::uint64_t seed = 0);
 
 // Fills in what the description left out: addresses in order, then UUIDs.
 void give_uuids(Server& server, std::string_view identity);

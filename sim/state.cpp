@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/descriptors.h"
+#include "base/simulation.h"
 #include "base/text.h"
 
 namespace berth::sim {

@@ -2,9 +2,8 @@
 #include "broker/gpu_state.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 
-#include "base/users.h"
+#include "broker/explain.h"
 
 namespace berth {
 namespace {
@@ -16,23 +15,6 @@ constexpr Bytes kIdleUse = mib(256);
 constexpr Bytes kIdleUseWithReserve = mib(1536);
 // What displays may use where the driver does not tell how much each does (as under WSL).
 constexpr Bytes kDisplayUse = gib(2);
-
-std::string describe(const GpuProcess& process) {
-  return fmt::format(
-      "{} (pid {}{}) {} without a lease", process.name.value_or("a process"), process.pid,
-      process.uid ? fmt::format(", user {}", user_name(*process.uid)) : "",
-      process.memory ? fmt::format("uses {}", format_size(*process.memory)) : "runs");
-}
-
-std::string describe_strangers(const Gpu& gpu) {
-  std::string text;
-  for (const GpuProcess& process : gpu.processes) {
-    if (!is_stranger(process)) continue;
-    if (!text.empty()) text += "; ";
-    text += describe(process);
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -56,10 +38,6 @@ std::string_view to_string(GpuState state) {
   return "unknown";
 }
 
-bool is_stranger(const GpuProcess& process) {
-  return process.kind == ProcessKind::compute;
-}
-
 std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
   if (!gpu.memory_used) return std::nullopt;
   std::uint64_t explained = 0;
@@ -74,9 +52,11 @@ std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
   return Bytes{gpu.memory_used->count - explained};
 }
 
-Judgement judge(const Gpu& gpu) {
+Judgement judge(const PlacedGpu& placed) {
+  const Gpu& gpu = placed.gpu;
   if (gpu.health == Health::lost) return {GpuState::lost, gpu.problem};
   if (gpu.health == Health::unreadable) return {GpuState::unknown, gpu.problem};
+  if (!placed.drained.empty()) return {GpuState::drained, placed.drained};
   if (gpu.mig_without_instances) {
     return {GpuState::drained,
             "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi PROFILE)"};
@@ -84,14 +64,11 @@ Judgement judge(const Gpu& gpu) {
   if (gpu.compute_mode == ComputeMode::prohibited) {
     return {GpuState::drained, "its compute mode is prohibited (sudo nvidia-smi -c 0 allows it)"};
   }
-  if (std::any_of(gpu.processes.begin(), gpu.processes.end(), is_stranger)) {
-    return {GpuState::stranger, describe_strangers(gpu)};
+  const std::string strangers = describe_strangers(placed);
+  if (!placed.leases.empty()) {
+    return {placed.shared ? GpuState::shared : GpuState::leased, strangers};
   }
-  if (const auto memory = unexplained_memory(gpu)) {
-    return {GpuState::stranger,
-            fmt::format("{} are in use by a process that the driver does not list",
-                        format_size(*memory))};
-  }
+  if (!strangers.empty()) return {GpuState::stranger, strangers};
   return {GpuState::free, ""};
 }
 

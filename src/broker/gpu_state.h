@@ -5,17 +5,13 @@
 #include <string>
 #include <string_view>
 
-#include "devices/gpu.h"
+#include "broker/scene.h"
 
 namespace berth {
 
 enum class GpuState { free, leased, shared, stranger, drained, lost, unknown };
 
 std::string_view to_string(GpuState state);
-
-// A process that uses a GPU without a lease on it. Displays do not count: the one card that also
-// drives the screen must stay usable.
-bool is_stranger(const GpuProcess& process);
 
 // Memory in use that no listed process accounts for, if it is more than a driver needs for itself:
 // held by a process that the driver does not list (a zombie, or one hidden from us).
@@ -27,6 +23,6 @@ struct Judgement {
 };
 
 // Unknown is never free.
-Judgement judge(const Gpu& gpu);
+Judgement judge(const PlacedGpu& placed);
 
 }  // namespace berth

@@ -6,6 +6,10 @@
 namespace berth {
 namespace {
 
+Judgement judge(const Gpu& gpu) {
+  return berth::judge(make_scene({"", {gpu}}, {}, {}).gpus.front());
+}
+
 Gpu idle() {
   Gpu gpu;
   gpu.memory_total = gib(24);

@@ -5,24 +5,92 @@
 #include <unistd.h>
 #include <utility>
 
+#include "broker/explain.h"
+
 namespace berth {
+namespace {
+
+std::vector<TicketStatus> queue_status(const Ledger& ledger, const Scene& scene,
+                                       const Topology& topology) {
+  PlanInput input = plan_input(scene, topology, std::chrono::system_clock::now());
+  for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
+    input.tickets.push_back(
+        {ledger.tickets[i].id, ledger.tickets[i].request, static_cast<bool>(ledger.stopped[i])});
+  }
+  const std::vector<Outcome> outcomes = plan(input);
+  std::vector<TicketStatus> queue;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    TicketStatus status;
+    status.record = ledger.tickets[i];
+    status.position = i + 1;
+    const Outcome& outcome = outcomes[i];
+    if (outcome.wait) {
+      status.reason = explain_wait(*outcome.wait, status.record.request, scene);
+      status.starts = outcome.wait->starts;
+    } else if (outcome.impossible) {
+      status.reason = explain_impossible(*outcome.impossible, status.record.request, scene).message;
+    } else {
+      status.reason = "its turn has come";
+    }
+    queue.push_back(std::move(status));
+  }
+  return queue;
+}
+
+}  // namespace
 
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
+Result<Ledger> read_ledger(Harbour& harbour) {
+  Ledger ledger;
+  auto transaction = harbour.begin(LockMode::shared, {});
+  if (!transaction) return tl::make_unexpected(transaction.error());
+  const auto leases = transaction->leases();
+  if (!leases) return tl::make_unexpected(leases.error());
+  for (const Client& lease : *leases) ledger.leases.push_back(lease.record);
+  for (const TicketName& name : transaction->listing().tickets) {
+    auto ticket = transaction->ticket(name);
+    if (!ticket) return tl::make_unexpected(ticket.error());
+    if (!*ticket) continue;
+    ledger.stopped.push_back(Transaction::is_stopped(**ticket));
+    ledger.tickets.push_back(std::move((*ticket)->record));
+    ledger.ticket_names.push_back(name);
+  }
+  auto drains = transaction->drains();
+  if (!drains) return tl::make_unexpected(drains.error());
+  ledger.drains = std::move(*drains);
+  ledger.oddities = transaction->oddities();
+  for (const std::string& name : transaction->listing().others) {
+    ledger.oddities.push_back({name, std::nullopt, "it is not a file of berth's", false});
+  }
+  return ledger;
+}
+
 Result<Status> observe(Probe& probe, bool simulated) {
   auto snapshot = probe.snapshot();
-  if (!snapshot) return tl::make_unexpected(std::move(snapshot.error()));
+  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  Ledger ledger;
+  auto harbour = Harbour::open_existing();
+  if (!harbour) return tl::make_unexpected(harbour.error());
+  if (*harbour) {
+    auto read = read_ledger(**harbour);
+    if (!read) return tl::make_unexpected(read.error());
+    ledger = std::move(*read);
+  }
+  const Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
   Status status;
   status.host = host_name();
   status.driver = std::move(snapshot->driver_version);
   status.simulated = simulated;
-  for (Gpu& gpu : snapshot->gpus) {
-    Judgement judgement = judge(gpu);
-    status.gpus.push_back({std::move(gpu), std::move(judgement)});
+  if (!ledger.tickets.empty()) {
+    status.queue = queue_status(ledger, scene, probe.topology().value_or(Topology{}));
   }
+  for (const PlacedGpu& placed : scene.gpus) status.gpus.push_back({placed, judge(placed)});
+  status.leases = std::move(ledger.leases);
+  status.oddities = std::move(ledger.oddities);
   return status;
 }
 

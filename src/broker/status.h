@@ -1,4 +1,4 @@
-// The state of this host's GPUs, ready to be shown: where devices and, later, the harbour meet.
+// The state of this host's GPUs, leases and queue, ready to be shown.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,22 @@
 
 #include "base/result.h"
 #include "broker/gpu_state.h"
+#include "broker/scene.h"
 #include "devices/probe.h"
+#include "harbour/harbour.h"
 
 namespace berth {
 
 struct GpuStatus {
-  Gpu gpu;
+  PlacedGpu placed;
   Judgement judgement;
+};
+
+struct TicketStatus {
+  Record record;
+  std::size_t position = 0;  // from 1
+  std::string reason;        // why it waits; one line, not yet made fit for a terminal
+  std::optional<TimePoint> starts;
 };
 
 struct Status {
@@ -21,10 +30,26 @@ struct Status {
   std::optional<std::string> driver;  // its version
   bool simulated = false;             // these are not real GPUs
   std::vector<GpuStatus> gpus;
+  std::vector<Record> leases;  // also those that were carved out of another
+  std::vector<TicketStatus> queue;
+  std::vector<Oddity> oddities;  // files in the harbour that do not count
 };
 
-// Asks the driver once. Errors are the probe's.
+// Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
+// Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is
+// free.
 Result<Status> observe(Probe& probe, bool simulated);
+
+// What the harbour holds at one moment, without asking any driver.
+struct Ledger {
+  std::vector<Record> leases;
+  std::vector<Record> tickets;  // in the order of the queue
+  std::vector<TicketName> ticket_names;
+  std::vector<bool> stopped;  // of each ticket
+  std::vector<Drain> drains;
+  std::vector<Oddity> oddities;
+};
+Result<Ledger> read_ledger(Harbour& harbour);
 
 std::string host_name();
 

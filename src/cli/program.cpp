@@ -31,12 +31,8 @@ constexpr const char* kFooter =
     "\nExit codes: 0 done, 64 wrong usage, 69 no driver, 74 the output cannot be written.\n"
     "'berth help COMMAND' tells more about a command.";
 
-void complain(std::string_view message) {
-  print_error(fmt::format("berth: {}\n", printable(message, terminal_at(STDERR_FILENO).charset)));
-}
-
 int report(const Error& error) {
-  complain(error.message);
+  say(error.message);
   return exit_code(error.kind);
 }
 
@@ -59,7 +55,7 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
 // Output that did not arrive (a full disk) must not look like success.
 int flushed(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  complain(fmt::format("the output cannot be written: {}", std::strerror(errno)));
+  say(fmt::format("the output cannot be written: {}", std::strerror(errno)));
   return code == 0 ? kExitOutput : code;
 }
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -82,6 +83,14 @@ void restore_signals() {
 // True once `fd` can be read, false if it still cannot when the time is up. What has arrived
 // counts, however late it is looked at: this process may have been stopped meanwhile.
 bool wait_readable(int fd, Clock::time_point until) {
+  // To be put to sleep and woken again takes longer than a driver that is awake takes to answer.
+  constexpr std::chrono::microseconds kQuick(100);
+  const auto quick = std::min(until, Clock::now() + kQuick);
+  while (Clock::now() < quick) {
+    pollfd entry{fd, POLLIN, 0};
+    if (::poll(&entry, 1, 0) > 0) return true;
+    ::sched_yield();
+  }
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     pollfd entry{fd, POLLIN, 0};
@@ -132,6 +141,7 @@ Result<void> GuardedProbe::start() {
 
 // Ends the child, and does not wait for one that cannot end.
 void GuardedProbe::stop() {
+  prepared_ = false;
   if (!socket_) return;
   socket_.reset();
   ::kill(child_, SIGKILL);
@@ -142,6 +152,7 @@ void GuardedProbe::stop() {
 Error GuardedProbe::child_died() {
   int status = 0;
   const bool reaped = ::waitpid(child_, &status, 0) == child_;
+  prepared_ = false;
   socket_.reset();
   child_ = -1;
   if (reaped && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
@@ -187,16 +198,29 @@ Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point be
   return bytes;
 }
 
-Result<std::string> GuardedProbe::ask(char question) {
-  if (auto started = start(); !started) return tl::make_unexpected(started.error());
+Result<std::string> GuardedProbe::answer() {
   const auto begin = Clock::now();
   told_ = false;
-  if (!write_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
   auto header = receive(sizeof(std::uint32_t), begin);
   if (!header) return header;
   std::uint32_t size = 0;
   std::memcpy(&size, header->data(), sizeof size);
   return receive(std::min(size, kLargestAnswer), begin);
+}
+
+Result<std::string> GuardedProbe::ask(char question) {
+  if (auto started = start(); !started) return tl::make_unexpected(started.error());
+  if (std::exchange(prepared_, false)) {
+    auto prepared = answer();
+    if (question == kSnapshot || !prepared) return prepared;
+  }
+  if (!write_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
+  return answer();
+}
+
+void GuardedProbe::prepare() {
+  if (prepared_ || !start()) return;  // what is wrong, the question itself will tell
+  prepared_ = write_all(socket_.get(), {&kSnapshot, 1});
 }
 
 template <class T>

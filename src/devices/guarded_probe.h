@@ -34,6 +34,8 @@ class GuardedProbe final : public Probe {
 
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
+  void prepare() override;
+  void rest() override { stop(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -41,6 +43,7 @@ class GuardedProbe final : public Probe {
   Result<void> start();
   void stop();
   Result<std::string> ask(char question);
+  Result<std::string> answer();
   Result<std::string> receive(std::size_t size, Clock::time_point begin);
   template <class T>
   Result<T> ask_for(char question);
@@ -50,7 +53,8 @@ class GuardedProbe final : public Probe {
   GuardSettings settings_;
   UniqueFd socket_;
   pid_t child_ = -1;
-  bool told_ = false;  // on_slow, of the current question
+  bool told_ = false;      // on_slow, of the current question
+  bool prepared_ = false;  // a snapshot was asked for, and its answer not yet read
 };
 
 }  // namespace berth

@@ -16,6 +16,11 @@ class Probe {
   virtual Result<Snapshot> snapshot() = 0;
   virtual Result<Topology> topology() = 0;
 
+  // A snapshot will be wanted soon: the driver may begin. That snapshot may be as old as this call.
+  virtual void prepare() {}
+  // Nothing will be wanted for long: what a session costs can be given back.
+  virtual void rest() {}
+
  protected:
   Probe() = default;
   Probe(const Probe&) = default;

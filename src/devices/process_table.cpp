@@ -8,13 +8,11 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "base/pid_namespace.h"
 #include "base/unique_fd.h"
 
 namespace berth {
 namespace {
-
-// The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO).
-constexpr std::string_view kHostPidNamespace = "pid:[4026531836]";
 
 // What follows `key` on its line, without the leading blank.
 std::optional<std::string_view> field(std::string_view status, std::string_view key) {
@@ -39,13 +37,6 @@ std::string unescaped(std::string_view name) {
 }
 
 }  // namespace
-
-bool in_host_pid_namespace() {
-  std::array<char, 64> target{};
-  const auto length = ::readlink("/proc/self/ns/pid", target.data(), target.size());
-  return length > 0 &&
-         std::string_view(target.data(), static_cast<std::size_t>(length)) == kHostPidNamespace;
-}
 
 std::optional<ProcessIdentity> identify_process(std::int64_t pid) {
   static const bool host_pids = in_host_pid_namespace();

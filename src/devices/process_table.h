@@ -18,7 +18,4 @@ struct ProcessIdentity {
 // worse than none. A missing PID is not proof of death.
 std::optional<ProcessIdentity> identify_process(std::int64_t pid);
 
-// Are this process's PIDs the host's?
-bool in_host_pid_namespace();
-
 }  // namespace berth

@@ -64,9 +64,11 @@ class Reservation {
   std::optional<TimePoint> starts_;
 };
 
-class Planner {
+}  // namespace
+
+class Planner::State {
  public:
-  explicit Planner(const PlanInput& input) : input_(input) {
+  explicit State(const PlanInput& input) : input_(input) {
     for (const GpuCondition& gpu : input.gpus) places_.push_back({&gpu, {}});
     for (const HeldLease& lease : input.leases) {
       std::optional<Bytes> memory;
@@ -78,6 +80,16 @@ class Planner {
         }
       }
     }
+  }
+
+  bool exhausted() const {
+    Request least;  // what fits if anything does
+    least.memory = Bytes{1};
+    least.max_processes = ~0U;
+    return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
+      if (!place.gpu->memory) return !place.holdings.empty() || !place.gpu->usable;
+      return schedule::hindrance(place, least).has_value();
+    });
   }
 
   Outcome decide(const QueuedTicket& ticket) {
@@ -166,7 +178,18 @@ class Planner {
   std::optional<Reservation> reservation_;
 };
 
-}  // namespace
+Planner::Planner(const PlanInput& input) : state_(std::make_unique<State>(input)) {}
+Planner::Planner(Planner&&) noexcept = default;
+Planner& Planner::operator=(Planner&&) noexcept = default;
+Planner::~Planner() = default;
+
+Outcome Planner::decide(const QueuedTicket& ticket) {
+  return state_->decide(ticket);
+}
+
+bool Planner::exhausted() const {
+  return state_->exhausted();
+}
 
 std::vector<Outcome> plan(const PlanInput& input) {
   Planner planner(input);

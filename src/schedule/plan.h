@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -111,6 +112,26 @@ struct Outcome {
 
 // One outcome for each ticket, in the order of the queue.
 std::vector<Outcome> plan(const PlanInput& input);
+
+// The same decision, ticket by ticket, for who would rather not read the whole queue.
+class Planner {
+ public:
+  // `input` must outlive this; its tickets are not looked at.
+  explicit Planner(const PlanInput& input);
+  Planner(Planner&&) noexcept;
+  Planner& operator=(Planner&&) noexcept;
+  ~Planner();
+
+  // The outcome for the next ticket of the queue. The ticket must outlive this.
+  Outcome decide(const QueuedTicket& ticket);
+
+  // No GPU is left that any later ticket could have, whatever it asks for.
+  bool exhausted() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
 
 // Beside others, a lease must leave this much for contexts, which grow where nobody declared them.
 constexpr Bytes kContextMargin = mib(256);

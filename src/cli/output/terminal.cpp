@@ -93,6 +93,10 @@ void print_error(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+void say(std::string_view text) {
+  print_error(fmt::format("berth: {}\n", terminal_at(STDERR_FILENO).show(text)));
+}
+
 std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent) {
   const std::size_t room = width ? std::max<std::size_t>(*width, indent + 20) - indent : ~0UL;
   std::string out = blanks(indent);

@@ -1,0 +1,290 @@
+// Waiting and claiming; see acquire.h.
+#include "broker/acquire.h"
+
+#include <algorithm>
+#include <poll.h>
+#include <random>
+#include <set>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/pid_namespace.h"
+#include "broker/decision.h"
+#include "broker/explain.h"
+#include "broker/nested.h"
+#include "broker/selection.h"
+#include "harbour/bell.h"
+
+namespace berth {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kAskDriverAgain(2);     // for what only the driver can tell
+constexpr seconds kUnclaimed(1);          // a granted ticket that does not claim is stopped
+constexpr seconds kSecondWatcher(5);      // then the first ticket sees to it that there is a second
+constexpr seconds kAuditAtLeast(30);      // the safety net
+constexpr seconds kAuditSpread(30);
+
+class Acquiring {
+ public:
+  Acquiring(Probe& probe, Harbour harbour, Ask ask, const Hooks& hooks, bool obey_environment)
+      : probe_(probe),
+        harbour_(std::move(harbour)),
+        ask_(std::move(ask)),
+        hooks_(hooks),
+        obey_environment_(obey_environment) {
+    if (ask_.timeout) deadline_ = begin_ + *ask_.timeout;
+    patience_.limit = std::chrono::hours(24 * 365);
+    patience_.give_up = [this] { return interrupted() || late(); };
+    patience_.on_slow = [this](const std::string& holder) {
+      notice("the harbour is locked by " + holder + "; waiting for it");
+    };
+  }
+
+  Acquiring(const Acquiring&) = delete;
+  Acquiring& operator=(const Acquiring&) = delete;
+  ~Acquiring() { leave(); }
+
+  Result<std::optional<Lease>> run() {
+    if (auto entered = enter(); !entered) return tl::make_unexpected(entered.error());
+    for (;;) {
+      auto snapshot = probe_.snapshot();
+      if (!snapshot) return tl::make_unexpected(snapshot.error());
+      // Once: indices may change later, UUIDs do not.
+      if (!std::exchange(restricted_, true)) {
+        auto chosen = restrict_choice(me_.record.request, ask_, snapshot->gpus, obey_environment_);
+        if (!chosen) return tl::make_unexpected(chosen.error());
+      }
+      Topology topology;
+      if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
+      auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
+      if (interrupted()) return std::nullopt;
+      if (!decision) return tl::make_unexpected(decision.error());
+      if (decision->cancelled) {
+        return fail(ErrorKind::not_granted, "this ticket was taken out of the queue (berth cancel)");
+      }
+      if (decision->impossible) {
+        return tl::make_unexpected(
+            explain_impossible(*decision->impossible, me_.record.request, decision->scene));
+      }
+      if (decision->granted) {
+        return Lease(std::move(harbour_), std::move(me_.record), std::move(me_.bell),
+                     std::move(snapshot->gpus));
+      }
+      const WaitNews news = tell(*decision);
+      if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
+      if (!decision->front) probe_.rest();
+      wait(*decision);
+      if (interrupted()) return std::nullopt;
+      if (late()) return tl::make_unexpected(not_granted(news));
+    }
+  }
+
+ private:
+  Result<void> enter() {
+    auto bell = harbour_.make_bell();
+    if (!bell) return tl::make_unexpected(bell.error());
+    me_.bell = std::move(bell->fd);
+    me_.may_wait = !ask_.no_wait && !(ask_.timeout && ask_.timeout->count() == 0);
+    me_.record = make_record(ask_, std::move(bell->id));
+    return {};
+  }
+
+  WaitNews tell(const Decision& decision) {
+    WaitNews news{decision.position, decision.length,
+                  explain_wait(decision.wait, me_.record.request, decision.scene),
+                  decision.wait.starts};
+    if (me_.may_wait && news != last_news_ && hooks_.on_wait) hooks_.on_wait(news);
+    last_news_ = news;
+    return news;
+  }
+
+  void notice(const std::string& text) const {
+    if (hooks_.on_notice) hooks_.on_notice(text);
+  }
+
+  Error not_granted(const WaitNews& news) const {
+    if (ask_.no_wait || !deadline_) {
+      return {ErrorKind::not_granted, "not granted now, and --no-wait was given: " + news.reason};
+    }
+    return {ErrorKind::not_granted, "not granted within " + format_duration(*ask_.timeout) + ": " +
+                                        news.reason + "; a longer --timeout waits longer"};
+  }
+
+  bool late() const { return deadline_ && Clock::now() >= *deadline_; }
+
+  bool interrupted() const {
+    if (hooks_.interrupt < 0) return false;
+    pollfd entry{hooks_.interrupt, POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }
+
+  // Sleeps until something has changed that may let us through. Whatever woke us, the next decision
+  // finds out what it was.
+  void wait(Decision& decision) {
+    std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
+    if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+    for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
+    const std::vector<UniqueFd> strangers = watch_strangers(decision);
+    for (const UniqueFd& stranger : strangers) watched.push_back({stranger.get(), POLLIN, 0});
+    auto second_watcher = Clock::now() + kSecondWatcher;
+    for (;;) {
+      auto until = Clock::now() + audit_after();
+      if (deadline_) until = std::min(until, *deadline_);
+      if (decision.unclaimed) until = std::min(until, Clock::now() + kUnclaimed);
+      if (ask_driver_) until = std::min(until, Clock::now() + *ask_driver_);
+      if (decision.behind) until = std::min(until, second_watcher);
+      if (sleep(watched, until)) return;
+      if (decision.behind && Clock::now() >= second_watcher) {
+        ring(decision.behind.get());  // it becomes the second who notices every death
+        decision.behind.reset();
+        if (!decision.unclaimed && !ask_driver_ && !late()) continue;
+      }
+      if (decision.front || late() || decision.unclaimed || ask_driver_) return;
+      if (!all_is_well(decision)) return;
+    }
+  }
+
+  // True if something happened before `until`.
+  static bool sleep(std::vector<pollfd>& watched, Clock::time_point until) {
+    for (;;) {
+      const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
+      const int timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+      const int ready = ::poll(watched.data(), watched.size(), timeout);
+      if (ready > 0) return true;
+      if (ready == 0 && left <= timeout) return false;
+    }
+  }
+
+  // What the slow audit of a waiter far back asks: cheap, since there may be a thousand.
+  bool all_is_well(const Decision& decision) const {
+    if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
+    return !decision.predecessor || harbour_.has_ticket(*decision.predecessor);
+  }
+
+  // Strangers are watched by the first ticket that they block. Who cannot be watched (in a
+  // container, or a process that is gone while the driver still shows its memory) is asked for.
+  std::vector<UniqueFd> watch_strangers(const Decision& decision) {
+    ask_driver_.reset();
+    std::vector<UniqueFd> handles;
+    if (!decision.front) return handles;
+    const bool see_pids = in_host_pid_namespace();
+    for (const Obstacle& obstacle : decision.wait.obstacles) {
+      if (obstacle.hindrance == Hindrance::busy || obstacle.hindrance == Hindrance::unusable) {
+        ask_driver_ = kAskDriverAgain;
+      }
+      if (obstacle.hindrance != Hindrance::strangers && obstacle.hindrance != Hindrance::memory) {
+        continue;
+      }
+      for (const PlacedGpu& placed : decision.scene.gpus) {
+        if (placed.gpu.uuid != obstacle.uuid) continue;
+        if (placed.unexplained) ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
+        for (const PlacedProcess& one : placed.processes) {
+          if (!one.stranger()) continue;
+          UniqueFd handle(see_pids ? static_cast<int>(::syscall(SYS_pidfd_open, one.process.pid, 0))
+                                   : -1);
+          if (handle) {
+            handles.push_back(std::move(handle));
+          } else {
+            // It ended between the snapshot and now: look again at once, but only once for it.
+            const bool news = see_pids && gone_.insert(one.process.pid).second;
+            ask_driver_ = news ? milliseconds(0) : ask_driver_.value_or(kAskDriverAgain);
+          }
+        }
+      }
+    }
+    return handles;
+  }
+
+  static Clock::duration audit_after() {
+    static std::minstd_rand random(static_cast<unsigned>(::getpid()));
+    return kAuditAtLeast + milliseconds(random() % milliseconds(kAuditSpread).count());
+  }
+
+  // Out of the queue. The one behind watches our bell, and notices.
+  void leave() {
+    if (!me_.bell) return;
+    harbour_.remove(me_.record.id, me_.ticket);
+    me_.bell.reset();
+  }
+
+  Probe& probe_;
+  Harbour harbour_;
+  Ask ask_;
+  const Hooks& hooks_;
+  Applicant me_;
+  Patience patience_;
+  Clock::time_point begin_ = Clock::now();
+  std::optional<Clock::time_point> deadline_;
+  bool obey_environment_;
+  bool restricted_ = false;
+  WaitNews last_news_;
+  std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
+  std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
+};
+
+}  // namespace
+
+Record make_record(const Ask& ask, std::string id) {
+  Record record;
+  record.id = std::move(id);
+  record.uid = ::geteuid();
+  record.pid = ask.pid == 0 ? ::getpid() : ask.pid;
+  record.pid_namespace = pid_namespace();
+  record.holder = ask.holder;
+  record.command = ask.command;
+  record.label = ask.label;
+  record.since = std::chrono::system_clock::now();
+  record.request = ask.request;
+  return record;
+}
+
+Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector<Gpu>& gpus,
+                             bool obey_environment) {
+  const auto value = obey_environment ? variable("CUDA_VISIBLE_DEVICES") : std::nullopt;
+  auto visible = visible_gpus(gpus, value);
+  if (!visible) return tl::make_unexpected(visible.error());
+  request.uuids = std::move(*visible);
+  if (ask.gpus.empty()) return {};
+  auto named = select_gpus(gpus, ask.gpus);
+  if (!named) return tl::make_unexpected(named.error());
+  if (request.uuids) {
+    std::erase_if(*named, [&](const std::string& uuid) {
+      return std::find(request.uuids->begin(), request.uuids->end(), uuid) == request.uuids->end();
+    });
+  }
+  if (named->empty()) {
+    return fail(ErrorKind::impossible,
+                "--gpu names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the two");
+  }
+  request.uuids = std::move(*named);
+  return {};
+}
+
+Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks) {
+  probe.prepare();  // the driver works while we open the harbour and make our bell
+  auto harbour = Harbour::open();
+  if (!harbour) return tl::make_unexpected(harbour.error());
+  const auto notice = [&hooks](const std::string& text) {
+    if (hooks.on_notice) hooks.on_notice(text);
+  };
+  if (const auto other = private_harbour(harbour->location(), harbour->directory())) notice(*other);
+  auto outer = enclosing_lease(*harbour);
+  if (!outer) return tl::make_unexpected(outer.error());
+  if (*outer) {
+    auto lease = acquire_within(probe, std::move(*harbour), **outer, ask);
+    if (!lease) return tl::make_unexpected(lease.error());
+    return std::move(*lease);
+  }
+  const bool ended = !setting("BERTH_LEASE").empty();
+  if (ended) notice("the lease that BERTH_LEASE names has ended; this is a new request");
+  return Acquiring(probe, std::move(*harbour), std::move(ask), hooks, !ended).run();
+}
+
+}  // namespace berth

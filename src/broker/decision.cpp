@@ -1,0 +1,230 @@
+// The decision; see decision.h.
+#include "broker/decision.h"
+
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "harbour/bell.h"
+
+namespace berth {
+namespace {
+
+// How far into the queue a decision looks: who stands further back is not granted before the queue
+// has moved. A decision stays short however long the queue is.
+constexpr std::size_t kWindow = 64;
+constexpr std::size_t kFront = 2;
+
+// A ticket that the scheduler has looked at.
+struct Seen {
+  TicketName name;
+  Client client;
+  QueuedTicket queued;
+};
+
+class Deciding {
+ public:
+  Deciding(Harbour& harbour, Applicant& applicant, Transaction transaction)
+      : harbour_(harbour), me_(applicant), transaction_(std::move(transaction)) {}
+
+  Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
+    // Rings so far are covered by what is read from here on.
+    quiet(me_.bell.get());
+    decision_.cancelled = me_.ticket && harbour_.is_ended(me_.record.id);
+    if (decision_.cancelled) return std::move(decision_);
+    if (auto restored = restore(); !restored) return tl::make_unexpected(restored.error());
+    auto leases = transaction_.leases();
+    if (!leases) return tl::make_unexpected(leases.error());
+    auto drains = transaction_.drains();
+    if (!drains) return tl::make_unexpected(drains.error());
+    std::vector<Record> records;
+    for (const Client& lease : *leases) records.push_back(lease.record);
+    decision_.scene = make_scene(snapshot, std::move(records), *drains);
+    const TimePoint now = std::chrono::system_clock::now();
+    const PlanInput input = plan_input(decision_.scene, topology, now);
+    Planner planner(input);
+    if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
+    if (outcome_.impossible) {
+      decision_.impossible = outcome_.impossible;
+    } else if (outcome_.grant) {
+      if (auto done = claim(now); !done) return tl::make_unexpected(done.error());
+    } else if (auto waits = prepare_wait(std::move(*leases)); !waits) {
+      return tl::make_unexpected(waits.error());
+    }
+    transaction_.tidy();
+    return std::move(decision_);
+  }
+
+ private:
+  const std::vector<TicketName>& queue() const { return transaction_.listing().tickets; }
+
+  // Somebody may have deleted our files, or the whole directory: put them back where they were.
+  Result<void> restore() {
+    if (harbour_.has_bell(me_.record.id, me_.bell.get())) {
+      if (!me_.ticket || std::binary_search(queue().begin(), queue().end(), *me_.ticket)) return {};
+    } else {
+      auto bell = make_bell(transaction_.directory(), me_.record.id);
+      if (!bell) return tl::make_unexpected(bell.error());
+      if (!*bell) return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
+      me_.bell = std::move(**bell);
+    }
+    if (me_.ticket) {
+      transaction_.remove_ticket(*me_.ticket);
+      if (auto written = transaction_.write_ticket(me_.record, me_.ticket->order); !written) {
+        return written;
+      }
+    }
+    return transaction_.list();
+  }
+
+  // Looks at the queue from its head, and rings who is granted. Stops when nothing is left to give.
+  Result<void> walk(Planner& planner) {
+    bool reached = false;
+    bool cut = false;
+    for (const TicketName& name : queue()) {
+      if (me_.ticket == name) {
+        decide_mine(planner);
+        reached = true;
+        continue;
+      }
+      const bool enough = reached || seen_.size() >= kFront;
+      cut = seen_.size() >= kWindow || (enough && planner.exhausted());
+      if (cut) break;
+      auto client = transaction_.ticket(name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (!*client) continue;
+      QueuedTicket queued{name.id, (*client)->record.request, Transaction::is_stopped(**client)};
+      // A ticket of a later version may ask for what we do not understand: it decides for itself.
+      if ((*client)->record.version > kProtocolVersion) queued.stopped = true;
+      seen_.push_back({name, std::move(**client), std::move(queued)});
+      const Outcome outcome = planner.decide(seen_.back().queued);
+      if (!outcome.grant) continue;
+      ring(seen_.back().client.bell.get());
+      decision_.unclaimed = decision_.unclaimed || !reached;
+    }
+    if (reached) return {};
+    decide_mine(planner);
+    if (cut && outcome_.grant) {  // not before those whom nobody has looked at
+      outcome_.grant.reset();
+      outcome_.wait = Wait{};
+    }
+    return {};
+  }
+
+  void decide_mine(Planner& planner) {
+    mine_ = {me_.record.id, me_.record.request, false};
+    outcome_ = planner.decide(mine_);
+  }
+
+  Result<void> claim(TimePoint now) {
+    if (me_.ticket) {
+      if (auto rung = ring_behind(); !rung) return rung;
+    }
+    me_.record.uuids = outcome_.grant->uuids;
+    me_.record.granted = now;
+    if (auto written = transaction_.write_lease(me_.record); !written) {
+      me_.record.uuids.clear();
+      return written;
+    }
+    if (me_.ticket) transaction_.remove_ticket(*me_.ticket);
+    me_.ticket.reset();
+    decision_.granted = true;
+    return {};
+  }
+
+  // The next ticket that can hear it: it watches us, and may now be first.
+  Result<void> ring_behind() {
+    auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
+    for (; name != queue().end(); ++name) {
+      auto client = client_of(*name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client == nullptr) continue;
+      ring((*client)->bell.get());
+      if (!Transaction::is_stopped(**client)) break;
+    }
+    return {};
+  }
+
+  // The live client of a ticket, read once.
+  Result<Client*> client_of(const TicketName& name) {
+    for (Seen& seen : seen_) {
+      if (seen.name == name) return &seen.client;
+    }
+    auto client = transaction_.ticket(name);
+    if (!client) return tl::make_unexpected(client.error());
+    if (!*client) return nullptr;
+    seen_.push_back({name, std::move(**client), {}});
+    return &seen_.back().client;
+  }
+
+  Result<void> prepare_wait(std::vector<Client> leases) {
+    decision_.wait = std::move(*outcome_.wait);
+    if (!me_.ticket && me_.may_wait) {
+      auto order = transaction_.next_order();
+      if (!order) return tl::make_unexpected(order.error());
+      if (auto written = transaction_.write_ticket(me_.record, *order); !written) return written;
+      me_.ticket = TicketName{*order, me_.record.id};
+      decision_.position = queue().size() + 1;
+      decision_.length = queue().size() + 1;
+    } else {
+      decision_.length = queue().size();
+      if (me_.ticket) {
+        const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
+        decision_.position = static_cast<std::size_t>(mine - queue().begin()) + 1;
+      }
+    }
+    if (!me_.ticket) return {};
+    if (auto found = find_neighbours(); !found) return found;
+    if (!decision_.front) return {};
+    for (Client& lease : leases) {
+      if (lease.record.within.empty()) decision_.bells.push_back(std::move(lease.bell));
+    }
+    return {};
+  }
+
+  // The nearest live tickets before and behind.
+  Result<void> find_neighbours() {
+    std::size_t awake_before = 0;
+    const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
+    for (auto name = mine; name != queue().begin() && awake_before < kFront;) {
+      --name;
+      auto client = client_of(*name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client == nullptr) continue;
+      if (!Transaction::is_stopped(**client)) ++awake_before;
+      if (decision_.predecessor) continue;
+      decision_.predecessor = *name;
+      decision_.bells.push_back(std::move((*client)->bell));
+    }
+    decision_.front = awake_before < kFront;
+    if (awake_before > 0) return {};
+    auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
+    for (; name != queue().end(); ++name) {
+      auto client = client_of(*name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client == nullptr) continue;
+      decision_.behind = std::move((*client)->bell);
+      break;
+    }
+    return {};
+  }
+
+  Harbour& harbour_;
+  Applicant& me_;
+  Transaction transaction_;
+  Decision decision_;
+  std::list<Seen> seen_;  // a list: the scheduler keeps references to what it was shown
+  QueuedTicket mine_;
+  Outcome outcome_;
+};
+
+}  // namespace
+
+Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+                        const Topology& topology, const Patience& patience) {
+  auto transaction = harbour.begin(LockMode::exclusive, patience);
+  if (!transaction) return tl::make_unexpected(transaction.error());
+  return Deciding(harbour, applicant, std::move(*transaction)).run(snapshot, topology);
+}
+
+}  // namespace berth

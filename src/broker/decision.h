@@ -1,0 +1,51 @@
+// One decision, by whoever arrives, was rung, or noticed a death: read the harbour, ask the
+// scheduler, claim what is mine, ring whoever is next.
+//
+// No wake-up is lost, because who is granted rings the one behind it before it commits: who was rung
+// waits for the lock, and decides for itself even if the ringer died half-way.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "broker/scene.h"
+#include "harbour/harbour.h"
+#include "schedule/plan.h"
+
+namespace berth {
+
+// A client on its way: its record, its bell, and its ticket once it has one.
+struct Applicant {
+  Record record;
+  UniqueFd bell;
+  std::optional<TicketName> ticket;
+  bool may_wait = true;  // else it leaves no ticket where it is not granted
+};
+
+struct Decision {
+  bool granted = false;    // then the applicant's record is the lease, and it is written
+  bool cancelled = false;  // by 'berth cancel'
+  std::optional<Impossible> impossible;
+
+  // Else why it waits, and for whom.
+  Wait wait;
+  Scene scene;
+  std::size_t position = 0;  // in the queue, from 1
+  std::size_t length = 0;    // of the queue, the applicant included
+
+  // And what must wake it.
+  std::optional<TicketName> predecessor;
+  std::vector<UniqueFd> bells;  // of the predecessor; at the front of the queue, of all leases too
+  bool front = false;           // among the first two, who notice every death
+  bool unclaimed = false;       // an earlier ticket was granted and has yet to claim
+  UniqueFd behind;              // the bell of the next ticket, if this one is first
+};
+
+// Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was
+// deleted by somebody, it is written again with its old place.
+Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+                        const Topology& topology, const Patience& patience);
+
+}  // namespace berth

@@ -1,0 +1,14 @@
+// Who keeps a lease alive: the processes that have its bell open.
+#pragma once
+
+#include <string>
+
+#include "harbour/record.h"
+
+namespace berth {
+
+// "python (pid 4711), sh (pid 4712)", as far as we may look: our own processes; root sees all. Empty
+// if there is none to be seen. Reads the whole of /proc.
+std::string bell_holders(const Record& record);
+
+}  // namespace berth

@@ -1,0 +1,55 @@
+// A lease that this process holds: kept alive by its bell, given back by release() or by the end of
+// every process that has the bell.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "devices/gpu.h"
+#include "harbour/harbour.h"
+
+namespace berth {
+
+class Lease {
+ public:
+  // `record` is written in `harbour`, and `bell` is its bell. `gpus` is every GPU of the host.
+  Lease(Harbour harbour, Record record, UniqueFd bell, std::vector<Gpu> gpus)
+      : harbour_(std::move(harbour)),
+        record_(std::move(record)),
+        bell_(std::move(bell)),
+        gpus_(std::move(gpus)) {}
+  Lease(Lease&&) = default;
+  Lease& operator=(Lease&&) = default;
+  // Does not release: the job may hold the bell still, and whoever dies releases anyway.
+  ~Lease() = default;
+
+  const std::string& id() const { return record_.id; }
+  const Record& record() const { return record_; }
+  const std::vector<Gpu>& host_gpus() const { return gpus_; }
+  Harbour& harbour() { return harbour_; }
+
+  // To be inherited by the job, which keeps the lease alive with it.
+  int bell() const { return bell_.get(); }
+
+  // Gives the lease back, unless other processes hold the bell: then it stays until they are gone,
+  // and this is false. Works on a full disk.
+  bool release();
+
+  // Tells when its files may have been deleted by somebody: readable then. -1 if the kernel has no
+  // watch left; restore() can be called at any time instead.
+  int deletion_watch();
+
+  // Puts the lease back if its files were deleted; true if it had to.
+  Result<bool> restore();
+
+ private:
+  Harbour harbour_;
+  Record record_;
+  UniqueFd bell_;
+  std::vector<Gpu> gpus_;
+  UniqueFd watch_;
+};
+
+}  // namespace berth

@@ -1,0 +1,103 @@
+// Leases inside leases; see nested.h.
+#include "broker/nested.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/users.h"
+#include "broker/selection.h"
+#include "schedule/match.h"
+
+namespace berth {
+namespace {
+
+// The GPUs of the outer lease that would do, in its order.
+std::vector<std::string> candidates(const Snapshot& snapshot, const Record& outer,
+                                    const Request& request) {
+  std::vector<std::string> found;
+  for (const std::string& uuid : outer.uuids) {
+    for (const Gpu& gpu : snapshot.gpus) {
+      if (gpu.uuid != uuid) continue;
+      GpuCondition condition;
+      condition.uuid = uuid;
+      condition.name = gpu.name.value_or("");
+      condition.memory = gpu.memory_total;
+      if (schedule::matches(condition, request) && schedule::large_enough(condition, request)) {
+        found.push_back(uuid);
+      }
+    }
+  }
+  return found;
+}
+
+// How many leases inside `outer` use the GPU.
+long uses(const std::string& uuid, const std::string& outer, const std::vector<Client>& leases) {
+  return std::count_if(leases.begin(), leases.end(), [&](const Client& lease) {
+    const auto& uuids = lease.record.uuids;
+    return lease.record.within == outer &&
+           std::find(uuids.begin(), uuids.end(), uuid) != uuids.end();
+  });
+}
+
+}  // namespace
+
+Result<std::optional<Record>> enclosing_lease(Harbour& harbour) {
+  const std::string id(setting("BERTH_LEASE"));
+  if (!is_id(id)) return std::nullopt;
+  auto transaction = harbour.begin(LockMode::shared, {});
+  if (!transaction) return tl::make_unexpected(transaction.error());
+  auto lease = transaction->lease(id);
+  if (!lease) return tl::make_unexpected(lease.error());
+  if (!*lease) return std::nullopt;
+  Record record = std::move((*lease)->record);
+  if (record.uid != ::geteuid() && ::geteuid() != 0) {
+    return fail(ErrorKind::not_yours,
+                fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE",
+                            id, user_name(record.uid)));
+  }
+  return record;
+}
+
+Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask) {
+  auto snapshot = probe.snapshot();
+  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  auto bell = harbour.make_bell();
+  if (!bell) return tl::make_unexpected(bell.error());
+  Record record = make_record(ask, bell->id);
+  record.within = outer.id;
+  const auto give_up = [&](Error error) {
+    harbour.remove(record.id, std::nullopt);
+    return tl::make_unexpected(std::move(error));
+  };
+  if (auto chosen = restrict_choice(record.request, ask, snapshot->gpus); !chosen) {
+    return give_up(chosen.error());
+  }
+  auto transaction = harbour.begin(LockMode::exclusive, {});
+  if (!transaction) return give_up(transaction.error());
+  const auto leases = transaction->leases();
+  if (!leases) return give_up(leases.error());
+  auto found = candidates(*snapshot, outer, record.request);
+  const std::size_t count = record.request.count;
+  if (found.size() < count) {
+    return give_up({ErrorKind::impossible,
+                    fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
+                                "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
+                                outer.id, outer.uuids.size(),
+                                outer.uuids.size() == 1 ? "GPU" : "GPUs", found.size(), count,
+                                count == 1 ? "is" : "are")});
+  }
+  std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
+    return uses(a, outer.id, *leases) < uses(b, outer.id, *leases);
+  });
+  found.resize(count);
+  record.uuids = std::move(found);
+  record.granted = std::chrono::system_clock::now();
+  if (auto written = transaction->write_lease(record); !written) return give_up(written.error());
+  return Lease(std::move(harbour), std::move(record), std::move(bell->fd),
+               std::move(snapshot->gpus));
+}
+
+}  // namespace berth

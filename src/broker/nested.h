@@ -1,0 +1,20 @@
+// A request inside a lease: its GPUs come from that lease, never from the queue.
+#pragma once
+
+#include <optional>
+
+#include "broker/acquire.h"
+
+namespace berth {
+
+// The lease that BERTH_LEASE names, if it lives. One that has ended is nothing; another user's is
+// ErrorKind::not_yours.
+Result<std::optional<Record>> enclosing_lease(Harbour& harbour);
+
+// Carves a lease out of `outer`, without waiting: whoever put several programs into one lease wants
+// them to run, and a pipe between two that waited for each other would never end. Each gets the
+// GPUs of `outer` that the fewest others inside it use. ErrorKind::impossible if `outer` has too
+// few.
+Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask);
+
+}  // namespace berth

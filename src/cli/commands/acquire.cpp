@@ -1,0 +1,121 @@
+// berth acquire [REQUEST] [--for PID] [--print FORM]
+#include "broker/acquire.h"
+
+#include <cstdio>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unistd.h>
+
+#include "broker/job_environment.h"
+#include "cli/binding.h"
+#include "cli/command.h"
+#include "cli/keeper.h"
+#include "cli/output/terminal.h"
+#include "cli/output/wait_display.h"
+#include "cli/request_options.h"
+#include "cli/signals.h"
+#include "devices/driver.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::shared_ptr<RequestOptions> request;
+  std::string form = "shell";
+  std::string ids = "index";
+  pid_t owner = 0;
+};
+
+std::string json_of(const Lease& lease) {
+  nlohmann::ordered_json json{
+      {"lease", lease.id()},
+      {"gpus", lease.record().uuids},
+      {"indices", gpu_indices(lease.host_gpus(), lease.record().uuids)}};
+  return fmt::format("{}\n", json.dump(-1, ' ', true));
+}
+
+// Every value is made of letters, digits, commas, colons and dashes: nothing to quote for a shell.
+std::string exports_of(const Lease& lease, IdForm form) {
+  std::string text;
+  for (const auto& [name, value] :
+       job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id())) {
+    text += fmt::format("export {}={}\n", name, value);
+  }
+  return text;
+}
+
+std::string output_of(const Lease& lease, const Options& options) {
+  const IdForm form = options.ids == "uuid" ? IdForm::uuid : IdForm::index;
+  if (options.form == "json") return json_of(lease);
+  if (options.form == "docker") {
+    return fmt::format("{}\n", docker_devices(lease.record().uuids));
+  }
+  if (options.form == "ids") {
+    const auto environment =
+        job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
+    for (const auto& [name, value] : environment) {
+      if (name == "CUDA_VISIBLE_DEVICES") return fmt::format("{}\n", value);
+    }
+  }
+  return exports_of(lease, form);
+}
+
+Result<int> run(const Options& options) {
+  auto owner = lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner));
+  if (!owner) return tl::make_unexpected(owner.error());
+  (void)allow_many_descriptors();
+  auto probe = open_driver([] { say("waiting for the driver to answer"); });
+  if (!probe) return tl::make_unexpected(probe.error());
+  (*probe)->prepare();
+  Ask ask = make_ask(*options.request);
+  ask.command = owner->name;
+  ask.pid = owner->pid;
+  ask.holder = HolderKind::shell;
+  SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  WaitDisplay display;
+  auto lease = acquire(**probe, std::move(ask), display.hooks(leaving.fd()));
+  display.finish();
+  if (!lease) return tl::make_unexpected(lease.error());
+  if (!*lease) return 128 + static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
+  (*probe)->rest();
+  auto keeper = Keeper::start(**lease, *owner);
+  if (!keeper) {
+    (*lease)->release();
+    return tl::make_unexpected(keeper.error());
+  }
+  print(output_of(**lease, options));
+  // Nobody reads it: then the lease goes back, and the end of the program says why.
+  if (std::fflush(stdout) == 0) keeper->delivered();
+  return 0;
+}
+
+}  // namespace
+
+Action define_acquire(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  options->request = add_request_options(command);
+  command.add_option("--print", options->form, "What to print: shell (default: lines for eval), ids,\n"
+                                               "json, or docker (for docker run --gpus)")
+      ->type_name("shell|ids|json|docker")
+      ->check(CLI::IsMember({"shell", "ids", "json", "docker"}));
+  command.add_option("--ids", options->ids, "GPUs as index (default) or uuid")
+      ->type_name("index|uuid")
+      ->check(CLI::IsMember({"index", "uuid"}));
+  command
+      .add_option("--for", options->owner,
+                  "The process that the lease is for (default: the shell that calls)")
+      ->type_name("PID")
+      ->check(CLI::PositiveNumber);
+  command.footer(
+      "The lease is the calling shell's or script's, and ends when that ends or gives it back\n"
+      "(berth release). What else runs in that shell uses the same GPUs.\n"
+      "\nExamples:\n"
+      "  eval \"$(berth acquire -n 1)\"; python train.py; berth release --all\n"
+      "  read GPU < <(berth acquire --print ids)\n"
+      "  docker run --gpus \"$(berth acquire --print docker)\" IMAGE");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

@@ -1,0 +1,139 @@
+// berth run [REQUEST] -- CMD…
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "broker/acquire.h"
+#include "broker/holders.h"
+#include "broker/job_environment.h"
+#include "cli/command.h"
+#include "cli/job.h"
+#include "cli/output/terminal.h"
+#include "cli/output/wait_display.h"
+#include "cli/request_options.h"
+#include "devices/driver.h"
+#include "devices/placeholder.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::shared_ptr<RequestOptions> request;
+  std::string ids = "index";
+  std::string replace;
+  bool placeholder = false;
+  const CLI::App* command = nullptr;
+};
+
+Result<std::vector<std::string>> command_line(const Options& options) {
+  std::vector<std::string> words = options.command->remaining();
+  if (!words.empty() && words.front() == "--") words.erase(words.begin());
+  else if (!words.empty() && words.front().starts_with('-')) {
+    return fail(ErrorKind::usage, fmt::format("run: {} is not expected; see 'berth run --help'",
+                                              in_quotes(words.front())));
+  }
+  if (words.empty()) {
+    return fail(ErrorKind::usage,
+                "run: no command; say what to run, such as: berth run -- python train.py");
+  }
+  return words;
+}
+
+// When the job's main process has ended but others of it still hold the lease.
+void say_lease_stays(const Lease& lease) {
+  const auto holders = bell_holders(lease.record());
+  say(fmt::format("the lease {} stays until {} ended", lease.id(),
+                  holders.empty() ? "the processes that the job left behind have"
+                                  : fmt::format("{} {}", holders,
+                                                holders.find(',') == std::string::npos ? "has" : "have")));
+}
+
+Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& signals) {
+  const IdForm form = options.ids == "uuid" ? IdForm::uuid : IdForm::index;
+  job.environment = job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
+  if (!options.replace.empty()) {
+    job.command = with_gpus(job.command, options.replace,
+                            gpu_indices(lease.host_gpus(), lease.record().uuids));
+  }
+  std::optional<Placeholders> placeholders;
+  if (options.placeholder) {
+    auto started = Placeholders::start(lease.record().uuids);
+    if (started) {
+      placeholders = std::move(*started);
+    } else {
+      say(fmt::format("no placeholder: {}", started.error().message));
+    }
+  }
+  const auto started = start_job(job, lease, signals);
+  if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
+    lease.release();
+    say(problem->message);
+    return problem->code;
+  }
+  const int code = supervise(std::get<pid_t>(started), lease, signals, say);
+  placeholders.reset();
+  if (!lease.release()) say_lease_stays(lease);
+  return code;
+}
+
+Result<int> run(const Options& options) {
+  Job job;
+  auto words = command_line(options);
+  if (!words) return tl::make_unexpected(words.error());
+  job.command = std::move(*words);
+  if (const auto problem = check_program(job.command.front())) {
+    say(problem->message);
+    return problem->code;
+  }
+  job.descriptors = allow_many_descriptors();
+  auto probe = open_driver([] { say("waiting for the driver to answer"); });
+  if (!probe) return tl::make_unexpected(probe.error());
+  (*probe)->prepare();
+  Ask ask = make_ask(*options.request);
+  ask.command = command_text(job.command);
+  SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  WaitDisplay display;
+  auto lease = acquire(**probe, std::move(ask), display.hooks(leaving.fd()));
+  display.finish();
+  if (!lease) return tl::make_unexpected(lease.error());
+  if (!*lease) return 128 + static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
+  (*probe)->rest();
+  SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
+  return run_on(std::move(**lease), options, std::move(job), signals);
+}
+
+}  // namespace
+
+Action define_run(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  options->command = &command;
+  options->request = add_request_options(command);
+  command.add_option("--ids", options->ids, "How the job sees its GPUs: index (default) or uuid")
+      ->type_name("index|uuid")
+      ->check(CLI::IsMember({"index", "uuid"}));
+  command.add_option("-I", options->replace, "Replace TEXT in CMD by the indices of the GPUs")
+      ->type_name("TEXT");
+  command
+      .add_flag("--placeholder", options->placeholder,
+                "Take a little memory on the GPUs until the job uses them, for\n"
+                "neighbours who only look at nvidia-smi")
+      ->disable_flag_override();
+  command.prefix_command();
+  command.usage("Usage: berth run [OPTIONS] -- CMD...");
+  command.footer(
+      "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs are\n"
+      "CMD's until its last process has ended, however it ends.\n"
+      "\nExamples:\n"
+      "  berth run -- python train.py\n"
+      "  berth run -n 2 --name A6000 --time 4h -- torchrun train.py\n"
+      "  berth run --mem 8GiB -- python evaluate.py      share a GPU\n"
+      "  berth run -I @ -- ./simulate --device @\n"
+      "\nExit codes: CMD's own (128+N for signal N); 64 wrong usage; 69 no driver, or a request that\n"
+      "can never be met; 74 the harbour cannot be used; 75 not granted in time; 126, 127 CMD cannot\n"
+      "be run, or was not found.");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

@@ -1,0 +1,177 @@
+// Starting and watching of a job; see job.h.
+#include "cli/job.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <string_view>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/environment.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace berth {
+namespace {
+
+constexpr int kNotFound = 127;
+constexpr int kNotRunnable = 126;
+constexpr int kAuditMs = 60'000;
+// Above what scripts number by hand (exec 9>lock), and bash's own 255.
+constexpr int kBellDescriptor = 300;
+
+NoSuchProgram complaint(const std::string& name, int reason) {
+  if (reason == ENOENT || reason == ENOTDIR) {
+    return {kNotFound, fmt::format("{} was not found; is it installed, and in the PATH?",
+                                   in_quotes(name))};
+  }
+  return {kNotRunnable, fmt::format("{} cannot be run: {}", in_quotes(name),
+                                    std::strerror(reason))};
+}
+
+// 0 if the file can be run, else errno.
+int why_not_runnable(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) return errno;
+  if (!S_ISREG(about.st_mode)) return EACCES;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  list.reserve(texts.size() + 1);
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+std::vector<std::string> job_variables(const Job& job) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool replaced = std::any_of(job.environment.begin(), job.environment.end(),
+                                      [&](const auto& pair) { return pair.first == name; });
+    if (!replaced) variables.emplace_back(text);
+  }
+  for (const auto& [name, value] : job.environment) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  }
+  return variables;
+}
+
+// What the kernel sends from the terminal goes to the whole group, job included; only what somebody
+// sent to berth must be passed on.
+bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
+  return info.ssi_code <= 0 && static_cast<pid_t>(info.ssi_pid) != job;
+}
+
+// A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
+// shell gets its terminal back; `fg` continues both. Only for stops that come from a terminal that is
+// ours: a job that somebody stopped by kill -STOP may be continued by kill -CONT, and berth must
+// notice its end.
+void follow_into_stop(pid_t job, int status) {
+  if (WSTOPSIG(status) == SIGSTOP || ::tcgetpgrp(STDERR_FILENO) != ::getpgrp()) return;
+  // After a Ctrl-Z that stopped both, `fg` may have continued berth a moment before the job.
+  constexpr useconds_t kMomentUs = 20'000;
+  ::usleep(kMomentUs);
+  if (::waitpid(job, &status, WNOHANG | WCONTINUED) > 0 && WIFCONTINUED(status)) return;
+  ::raise(SIGSTOP);
+}
+
+}  // namespace
+
+std::optional<NoSuchProgram> check_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    const int reason = why_not_runnable(name);
+    return reason == 0 ? std::nullopt : std::optional(complaint(name, reason));
+  }
+  std::string_view path = variable("PATH").value_or("/bin:/usr/bin");
+  int reason = ENOENT;
+  while (!name.empty()) {
+    const std::string_view folder = path.substr(0, path.find(':'));
+    const int problem = why_not_runnable(
+        folder.empty() ? name : fmt::format("{}/{}", folder, name));
+    if (problem == 0) return std::nullopt;
+    if (problem == EACCES) reason = EACCES;
+    if (folder.size() == path.size()) break;
+    path.remove_prefix(folder.size() + 1);
+  }
+  return complaint(name, reason);
+}
+
+std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
+                                             const SignalQueue& signals) {
+  UniqueFd bell(::fcntl(lease.bell(), F_DUPFD_CLOEXEC, kBellDescriptor));
+  if (!bell) bell = UniqueFd(::fcntl(lease.bell(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  std::vector<std::string> arguments = job.command;
+  std::vector<std::string> variables = job_variables(job);
+  std::vector<char*> argv = pointers(arguments);
+  std::vector<char*> envp = pointers(variables);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  // To its own number: that keeps it open in the job (glibc clears the close-on-exec flag).
+  if (bell) ::posix_spawn_file_actions_adddup2(&actions, bell.get(), bell.get());
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  ::posix_spawnattr_setsigmask(&attributes, &signals.mask_before());
+  rlimit ours{};
+  ::getrlimit(RLIMIT_NOFILE, &ours);
+  ::setrlimit(RLIMIT_NOFILE, &job.descriptors);
+  pid_t pid = -1;
+  int problem = !bell ? EMFILE
+                      : ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
+  if (problem == ENOEXEC) {  // a script without #!, which execvp() gives to the shell
+    std::string shell = "/bin/sh";
+    std::vector<char*> with_shell{shell.data()};
+    with_shell.insert(with_shell.end(), argv.begin(), argv.end());
+    problem = ::posix_spawn(&pid, shell.c_str(), &actions, &attributes, with_shell.data(),
+                            envp.data());
+  }
+  ::setrlimit(RLIMIT_NOFILE, &ours);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (problem != 0) return complaint(job.command.front(), problem);
+  return pid;
+}
+
+int supervise(pid_t job, Lease& lease, SignalQueue& signals,
+              const std::function<void(const std::string&)>& on_notice) {
+  for (;;) {
+    int status = 0;
+    // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
+    for (pid_t changed = 1; changed > 0;) {
+      changed = ::waitpid(job, &status, WNOHANG | WUNTRACED);
+      if (changed <= 0) break;
+      if (WIFEXITED(status)) return WEXITSTATUS(status);
+      if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+      if (WIFSTOPPED(status)) follow_into_stop(job, status);
+    }
+    std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {lease.deletion_watch(), POLLIN, 0}}};
+    const int ready = ::poll(watched.data(), watched.size(), kAuditMs);
+    while (const auto info = signals.next()) {
+      const auto number = static_cast<int>(info->ssi_signo);
+      if (number != SIGCHLD && to_berth_alone(*info, job)) ::kill(job, number);
+    }
+    if (ready > 0 && watched[1].revents == 0) continue;
+    const auto restored = lease.restore();
+    if (!restored) {
+      on_notice(fmt::format("the lease {} was deleted and cannot be put back: {}", lease.id(),
+                            restored.error().message));
+    } else if (*restored) {
+      on_notice(fmt::format("somebody deleted the lease {} from {}; it was put back", lease.id(),
+                            lease.harbour().location().path));
+    }
+  }
+}
+
+}  // namespace berth

@@ -1,0 +1,42 @@
+// The job of `berth run`: started on its GPUs, with the terminal, the signals and the lease.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "broker/lease.h"
+#include "cli/signals.h"
+
+namespace berth {
+
+struct Job {
+  std::vector<std::string> command;
+  std::vector<std::pair<std::string, std::string>> environment;  // added to this process's own
+  rlimit descriptors{};  // the limit of open files that it starts with
+};
+
+// Is there such a program? Checked before anybody waits hours for a typing error. Nothing if so;
+// else the exit code (126 or 127) and the complaint.
+struct NoSuchProgram {
+  int code;
+  std::string message;
+};
+std::optional<NoSuchProgram> check_program(const std::string& name);
+
+// Starts the job in this process's group, so that the terminal's signals (Ctrl-C, Ctrl-Z) reach it
+// as if berth were not there. It inherits the bell.
+std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
+                                             const SignalQueue& signals);
+
+// Waits for the job's end, passes on what is sent to berth alone, puts the lease back if somebody
+// deletes it (`on_notice` tells). The exit code: the job's, or 128+N for a signal.
+int supervise(pid_t job, Lease& lease, SignalQueue& signals,
+              const std::function<void(const std::string&)>& on_notice);
+
+}  // namespace berth

@@ -1,0 +1,103 @@
+// The keeper's life; see keeper.h.
+#include "cli/keeper.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "cli/signals.h"
+#include "harbour/bell.h"
+
+namespace berth {
+namespace {
+
+constexpr int kAuditMs = 60'000;
+
+// Nothing of the shell's: a pipe that the keeper held open would never end for its reader.
+void detach() {
+  ::setsid();
+  (void)!::chdir("/");
+  const int null = ::open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+  ::prctl(PR_SET_NAME, "berth-keeper");
+}
+
+void close_all_but(std::initializer_list<int> kept) {
+  std::vector<int> sorted(kept);
+  std::sort(sorted.begin(), sorted.end());
+  unsigned from = STDERR_FILENO + 1;
+  for (const int fd : sorted) {
+    if (fd < static_cast<int>(from)) continue;
+    if (static_cast<unsigned>(fd) > from) ::close_range(from, static_cast<unsigned>(fd) - 1, 0);
+    from = static_cast<unsigned>(fd) + 1;
+  }
+  ::close_range(from, ~0U, 0);
+}
+
+bool was_delivered(int pipe) {
+  char byte = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(pipe, &byte, 1);
+  } while (got < 0 && errno == EINTR);
+  return got == 1;
+}
+
+// Holds the lease until its owner ends, or somebody who may ends it.
+void keep(Lease& lease, int owner) {
+  SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
+  for (;;) {
+    std::array<pollfd, 4> watched{{{owner, POLLIN, 0},
+                                   {lease.bell(), POLLIN, 0},
+                                   {lease.deletion_watch(), POLLIN, 0},
+                                   {signals.fd(), POLLIN, 0}}};
+    ::poll(watched.data(), watched.size(), kAuditMs);
+    if (watched[0].revents != 0) return;
+    while (const auto info = signals.next()) {
+      if (info->ssi_signo == SIGTERM) return;
+    }
+    quiet(lease.bell());
+    if (lease.harbour().is_ended(lease.id())) return;
+    (void)lease.restore();  // tried again at the next audit
+  }
+}
+
+}  // namespace
+
+Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return fail(ErrorKind::harbour, fmt::format("no pipe to the keeper: {}", std::strerror(errno)));
+  }
+  UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) {
+    return fail(ErrorKind::harbour, fmt::format("the keeper cannot be started: {}; see ulimit -u",
+                                                std::strerror(errno)));
+  }
+  if (child > 0) return Keeper(std::move(writing));
+  writing.reset();
+  detach();
+  close_all_but({lease.bell(), owner.handle.get(), reading.get(), lease.harbour().directory()});
+  if (was_delivered(reading.get())) keep(lease, owner.handle.get());
+  lease.release();
+  ::_exit(0);
+}
+
+void Keeper::delivered() {
+  const char byte = '!';
+  (void)!::write(pipe_.get(), &byte, 1);
+  pipe_.reset();
+}
+
+}  // namespace berth

@@ -1,0 +1,25 @@
+// The keeper: the process that holds the lease of a shell, and ends with that shell.
+#pragma once
+
+#include "broker/lease.h"
+#include "cli/binding.h"
+
+namespace berth {
+
+// A keeper that waits to be told that the lease was delivered.
+class Keeper {
+ public:
+  // Starts it: a process of its own session without a terminal, which holds nothing but the bell.
+  // The lease ends when the owner does, or when it is given back by `berth release`.
+  static Result<Keeper> start(Lease& lease, const Owner& owner);
+
+  // The shell has what it needs. If this is never called (berth was killed, nobody reads its
+  // output), the keeper gives the lease back at once: nothing is granted and not delivered.
+  void delivered();
+
+ private:
+  explicit Keeper(UniqueFd pipe) : pipe_(std::move(pipe)) {}
+  UniqueFd pipe_;
+};
+
+}  // namespace berth

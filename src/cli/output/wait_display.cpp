@@ -1,0 +1,51 @@
+// The line of who waits; see wait_display.h.
+#include "cli/output/wait_display.h"
+
+#include <chrono>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/output/terminal.h"
+
+namespace berth {
+
+std::string wait_text(const WaitNews& news, TimePoint now) {
+  std::string text = fmt::format("position {} of {}: {}", news.position, news.length, news.reason);
+  if (news.starts && *news.starts > now) {
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*news.starts - now);
+    text += fmt::format("; expected in about {}", format_duration(left));
+  }
+  return text;
+}
+
+void WaitDisplay::show(const WaitNews& news) {
+  const Terminal terminal = terminal_at(STDERR_FILENO);
+  const std::string text =
+      terminal.show(fmt::format("waiting, {}", wait_text(news, std::chrono::system_clock::now())));
+  if (!terminal.drawable) {
+    if (text != last_) print_error(fmt::format("berth: {}\n", text));
+    last_ = text;
+    return;
+  }
+  const std::size_t room = terminal.width.value_or(80);
+  print_error(fmt::format("\r{}\x1b[K", fitted(fmt::format("berth: {}", text), room > 1 ? room - 1 : 1,
+                                               terminal.charset)));
+  line_ = true;
+}
+
+void WaitDisplay::notice(const std::string& text) {
+  finish();
+  say(text);
+}
+
+void WaitDisplay::finish() {
+  if (line_) print_error("\r\x1b[K");
+  line_ = false;
+}
+
+Hooks WaitDisplay::hooks(int interrupt) {
+  return {[this](const WaitNews& news) { show(news); },
+          [this](const std::string& text) { notice(text); }, interrupt};
+}
+
+}  // namespace berth

@@ -1,0 +1,26 @@
+// Signals through a descriptor; see signals.h.
+#include "cli/signals.h"
+
+#include <unistd.h>
+
+namespace berth {
+
+SignalQueue::SignalQueue(std::initializer_list<int> numbers) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int number : numbers) ::sigaddset(&set, number);
+  ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+  fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+SignalQueue::~SignalQueue() {
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<signalfd_siginfo> SignalQueue::next() {
+  signalfd_siginfo info{};
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return info;
+}
+
+}  // namespace berth

@@ -1,0 +1,112 @@
+// Bells; see bell.h.
+#include "harbour/bell.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "harbour/file_error.h"
+
+namespace berth {
+namespace {
+
+constexpr mode_t kBellMode = 0622;
+
+bool has_unread(int end) {
+  int bytes = 0;
+  return ::ioctl(end, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+}  // namespace
+
+std::string bell_name(const std::string& id) {
+  return fmt::format("bell-{}", id);
+}
+
+Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) {
+  const std::string name = bell_name(id);
+  if (::mkfifoat(directory, name.c_str(), kBellMode & 0600) != 0) {
+    if (errno == EEXIST) return std::nullopt;
+    return file_error("make a bell in", directory);
+  }
+  UniqueFd bell(::openat(directory, name.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+  // By chmod, since a umask of 077 must not make it deaf to others.
+  if (!bell || ::fchmod(bell.get(), kBellMode) != 0) {
+    const int reason = errno;
+    ::unlinkat(directory, name.c_str(), 0);
+    errno = reason;
+    return file_error("open a bell in", directory);
+  }
+  return bell;
+}
+
+void quiet(int bell) {
+  std::array<char, 512> rings{};
+  while (::read(bell, rings.data(), rings.size()) > 0) {
+  }
+}
+
+Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner) {
+  const auto planted = [](std::string problem) {
+    return PeerBell{PeerBell::State::planted, {}, std::move(problem)};
+  };
+  const std::string name = bell_name(id);
+  struct stat about {};
+  // Looked at before it is opened: opening a device that somebody planted could do anything.
+  if (::fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return PeerBell{};
+    return file_error("look at a bell in", directory);
+  }
+  if (!S_ISFIFO(about.st_mode)) return planted("its bell is not a FIFO");
+  if (about.st_uid != owner) {
+    return planted(fmt::format("its bell belongs to uid {}", about.st_uid));
+  }
+  UniqueFd end(
+      ::openat(directory, name.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
+  if (!end) {
+    if (errno == ENXIO || errno == ENOENT) return PeerBell{};
+    if (errno == EACCES || errno == ELOOP) return planted("its bell cannot be rung");
+    return file_error("open a bell in", directory);
+  }
+  struct stat opened {};
+  if (::fstat(end.get(), &opened) != 0 || opened.st_ino != about.st_ino) {
+    return planted("its bell was replaced while it was looked at");
+  }
+  return PeerBell{PeerBell::State::alive, std::move(end), ""};
+}
+
+void ring(int end) {
+  if (has_unread(end)) return;
+  // The reader may die just now, and a write to a FIFO without a reader raises SIGPIPE.
+  sigset_t pipe;
+  sigset_t before;
+  sigset_t pending;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::sigpending(&pending);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  const char byte = '!';
+  if (::write(end, &byte, 1) < 0 && errno == EPIPE && ::sigismember(&pending, SIGPIPE) == 0) {
+    const timespec now{};
+    ::sigtimedwait(&pipe, nullptr, &now);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+std::optional<std::chrono::nanoseconds> unheard_for(int end) {
+  if (!has_unread(end)) return std::nullopt;
+  struct stat about {};
+  timespec now{};
+  if (::fstat(end, &about) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return std::nullopt;
+  // The kernel notes when a FIFO was last written to, and ring() writes only to one that is empty.
+  return std::chrono::seconds(now.tv_sec - about.st_mtim.tv_sec) +
+         std::chrono::nanoseconds(now.tv_nsec - about.st_mtim.tv_nsec);
+}
+
+}  // namespace berth

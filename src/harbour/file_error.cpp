@@ -1,0 +1,57 @@
+// errno in words; see file_error.h.
+#include "harbour/file_error.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <string>
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace berth {
+namespace {
+
+const char* remedy(int reason) {
+  switch (reason) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space there, or set BERTH_DIR to another folder (the same for all users)";
+    case EROFS:
+      return "set BERTH_DIR to a folder that can be written to (the same for all users)";
+    case EACCES:
+    case EPERM:
+      return "see 'berth doctor'; its mode should be 1777 (sudo berth setup)";
+    case EMFILE:
+      return "raise the limit of open files (ulimit -n)";
+    case ENFILE:
+      return "this host has no open file left (sysctl fs.file-max)";
+    case ENOENT:
+      return "it was deleted; try again";
+    default:
+      return "see 'berth doctor'";
+  }
+}
+
+}  // namespace
+
+tl::unexpected<Error> file_error(std::string_view what, std::string_view path) {
+  const int reason = errno;
+  return fail(ErrorKind::harbour, fmt::format("cannot {} {}: {}; {}", what, in_quotes(path),
+                                              std::strerror(reason), remedy(reason)));
+}
+
+tl::unexpected<Error> file_error(std::string_view what, int directory) {
+  const int reason = errno;
+  std::array<char, 4096> path{};
+  const auto length = ::readlink(fmt::format("/proc/self/fd/{}", directory).c_str(), path.data(),
+                                 path.size());
+  const std::string_view name = length > 0
+                                    ? std::string_view(path.data(), static_cast<std::size_t>(length))
+                                    : std::string_view("the harbour");
+  errno = reason;
+  return file_error(what, name);
+}
+
+}  // namespace berth

@@ -1,0 +1,15 @@
+// Errors of the file system, in words: the one place that turns errno into an Error of the harbour.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+
+namespace berth {
+
+// "cannot make a bell in /tmp/berth: No space left on device; free some space". `directory` is
+// named by what the kernel calls it.
+tl::unexpected<Error> file_error(std::string_view what, int directory);
+tl::unexpected<Error> file_error(std::string_view what, std::string_view path);
+
+}  // namespace berth

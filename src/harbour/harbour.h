@@ -1,0 +1,59 @@
+// The harbour: where the tickets and leases of this host live, in one directory for all its users.
+//
+// Per client there are two files that only their owner can write: a record and a bell. A record
+// counts only if it is a regular file with one name whose owner is the uid it names, and its bell is
+// a FIFO of the same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "harbour/location.h"
+#include "harbour/lock.h"
+#include "harbour/transaction.h"
+
+namespace berth {
+
+class Harbour {
+ public:
+  // Makes the directory where nobody else has. Errors are ErrorKind::harbour.
+  static Result<Harbour> open(HarbourLocation where = harbour_location());
+
+  // The same, but makes nothing: nothing if there is no directory.
+  static Result<std::optional<Harbour>> open_existing(HarbourLocation where = harbour_location());
+
+  const HarbourLocation& location() const { return where_; }
+  int directory() const { return directory_.get(); }
+
+  // The directory's lock, and a listing of what is there. If the directory was replaced meanwhile,
+  // the new one is locked (and made, if there is none).
+  Result<Transaction> begin(LockMode mode, const Patience& patience);
+
+  // Makes a bell with a new id, without the lock: nobody looks at a bell without a record.
+  struct OwnBell {
+    std::string id;
+    UniqueFd fd;
+  };
+  Result<OwnBell> make_bell();
+
+  // Removes the files of a client of ours that has ended. Needs no lock and no space.
+  void remove(const std::string& id, const std::optional<TicketName>& ticket);
+
+  // Does the client's bell (and so its place here) still exist? If not, somebody deleted it.
+  bool has_bell(const std::string& id, int bell) const;
+  bool has_ticket(const TicketName& name) const;
+  // Was this client told to end, by its own user or root?
+  bool is_ended(const std::string& id) const;
+
+ private:
+  Harbour(HarbourLocation where, UniqueFd directory)
+      : where_(std::move(where)), directory_(std::move(directory)) {}
+  bool still_named() const;
+
+  HarbourLocation where_;
+  UniqueFd directory_;
+};
+
+}  // namespace berth

@@ -1,0 +1,35 @@
+// Where the harbour is, and whether a directory can be one.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace berth {
+
+// The same for all users of a host, without anybody setting it up.
+constexpr const char* kDefaultHarbour = "/tmp/berth";
+
+struct HarbourLocation {
+  std::string path;
+  bool chosen = false;  // by BERTH_DIR
+};
+
+// BERTH_DIR; else the place that belongs to the simulated server, if there is one; else the default.
+HarbourLocation harbour_location();
+
+// Opens the directory, and makes it where nobody else has. The error (ErrorKind::harbour) says why
+// it cannot be a harbour: not a directory, on a network file system, or one where anybody could
+// delete what is somebody else's.
+Result<UniqueFd> open_harbour_directory(const HarbourLocation& where);
+
+// In words, if this process probably sees another harbour than the rest of the host: in a service
+// with a /tmp of its own, or in a container.
+std::optional<std::string> private_harbour(const HarbourLocation& where, int directory);
+
+// The name of a network file system, if the open directory is on one.
+std::optional<std::string> network_file_system(int directory);
+
+}  // namespace berth

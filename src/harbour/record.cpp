@@ -1,0 +1,234 @@
+// Records as JSON; see record.h.
+#include "harbour/record.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/random.h>
+
+namespace berth {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kIdLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // no l, o, 0, 1
+constexpr std::size_t kIdLength = 8;
+constexpr std::size_t kLongestCommand = 4096;
+constexpr std::size_t kLongestLabel = 256;
+constexpr std::uint64_t kLargestNumber = 1ULL << 53;  // what every JSON reader keeps exactly
+
+std::uint64_t to_ms(TimePoint time) {
+  const auto since = std::chrono::floor<std::chrono::milliseconds>(time.time_since_epoch()).count();
+  return since > 0 ? static_cast<std::uint64_t>(since) : 0;
+}
+
+TimePoint from_ms(std::uint64_t ms) {
+  constexpr std::uint64_t kLatest = 4'000'000'000'000;  // the year 2096; with a run time added, still no overflow
+  return TimePoint(std::chrono::milliseconds(std::min(ms, kLatest)));
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json bytes_or_null(const std::optional<Bytes>& size) {
+  return size ? Json(size->count) : Json(nullptr);
+}
+
+constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
+    {{Policy::spread, "spread"}, {Policy::pack, "pack"}, {Policy::random, "random"}}};
+
+// Reads fields, and remembers the first thing that was wrong.
+class Fields {
+ public:
+  Fields(const Json& object, std::string& problem) : object_(object), problem_(problem) {}
+
+  std::optional<std::uint64_t> number(const char* key, std::uint64_t largest = kLargestNumber) {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_number_unsigned() && value->get<std::uint64_t>() <= largest) {
+      return value->get<std::uint64_t>();
+    }
+    return wrong(key);
+  }
+
+  std::uint64_t required_number(const char* key, std::uint64_t largest = kLargestNumber) {
+    const auto value = number(key, largest);
+    if (!value) wrong(key);
+    return value.value_or(0);
+  }
+
+  std::optional<std::string> text(const char* key, std::size_t longest) {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_string() && value->get_ref<const std::string&>().size() <= longest) {
+      return value->get<std::string>();
+    }
+    wrong(key);
+    return std::nullopt;
+  }
+
+  std::optional<std::vector<std::string>> texts(const char* key) {
+    constexpr std::size_t kMost = 4096;
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    std::vector<std::string> found;
+    bool good = value->is_array() && value->size() <= kMost;
+    for (std::size_t i = 0; good && i < value->size(); ++i) {
+      good = (*value)[i].is_string();
+      if (good) found.push_back((*value)[i].get<std::string>());
+    }
+    if (good) return found;
+    wrong(key);
+    return std::nullopt;
+  }
+
+ private:
+  // Absent and null are the same.
+  const Json* find(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  std::nullopt_t wrong(const char* key) {
+    if (problem_.empty()) problem_ = fmt::format("its '{}' makes no sense", key);
+    return std::nullopt;
+  }
+
+  const Json& object_;
+  std::string& problem_;
+};
+
+Json request_json(const Request& request) {
+  const auto policy = std::find_if(kPolicies.begin(), kPolicies.end(),
+                                   [&](const auto& row) { return row.first == request.policy; });
+  Json json{{"count", request.count}, {"policy", policy->second}};
+  // What was not asked for is left out: most requests are a count and nothing else.
+  const auto add = [&json](const char* key, const Json& value) {
+    if (!value.is_null()) json[key] = value;
+  };
+  add("memory_bytes", bytes_or_null(request.memory));
+  if (request.time) {
+    add("time_ms", std::chrono::ceil<std::chrono::milliseconds>(*request.time).count());
+  }
+  add("gpus", or_null(request.uuids));
+  add("name", or_null(request.name));
+  add("min_memory_bytes", bytes_or_null(request.min_memory));
+  add("max_utilization_pct", or_null(request.max_utilization_pct));
+  add("max_memory_utilization_pct", or_null(request.max_memory_utilization_pct));
+  if (request.max_processes > 0) add("max_processes", request.max_processes);
+  return json;
+}
+
+std::optional<Bytes> bytes(std::optional<std::uint64_t> count) {
+  return count ? std::optional(Bytes{*count}) : std::nullopt;
+}
+
+std::optional<unsigned> percent(std::optional<std::uint64_t> number) {
+  return number ? std::optional(static_cast<unsigned>(*number)) : std::nullopt;
+}
+
+Request read_request(const Json& json, std::string& problem) {
+  constexpr std::uint64_t kLargestCount = 1 << 20;
+  Request request;
+  if (!json.is_object()) {
+    problem = "it has no request";
+    return request;
+  }
+  Fields fields(json, problem);
+  request.count = static_cast<unsigned>(fields.required_number("count", kLargestCount));
+  if (request.count == 0) problem = "it asks for no GPU";
+  const auto policy = fields.text("policy", 16).value_or("spread");
+  for (const auto& [value, name] : kPolicies) {
+    if (policy == name) request.policy = value;
+  }
+  request.memory = bytes(fields.number("memory_bytes"));
+  if (const auto time = fields.number("time_ms", 1ULL << 41)) {
+    request.time = std::chrono::milliseconds(*time);
+  }
+  request.uuids = fields.texts("gpus");
+  request.name = fields.text("name", kLongestCommand);
+  request.min_memory = bytes(fields.number("min_memory_bytes"));
+  request.max_utilization_pct = percent(fields.number("max_utilization_pct", 100));
+  request.max_memory_utilization_pct = percent(fields.number("max_memory_utilization_pct", 100));
+  request.max_processes =
+      static_cast<unsigned>(fields.number("max_processes", kLargestCount).value_or(0));
+  return request;
+}
+
+}  // namespace
+
+std::optional<TimePoint> Record::ends() const {
+  if (!request.time) return std::nullopt;
+  return granted + *request.time;
+}
+
+std::string write_record(const Record& record) {
+  Json json{{"version", record.version},
+            {"id", record.id},
+            {"state", record.uuids.empty() ? "waiting" : "holding"},
+            {"uid", record.uid},
+            {"pid", record.pid},
+            {"pid_namespace", record.pid_namespace},
+            {"holder", record.holder == HolderKind::job ? "job" : "shell"},
+            {"command", record.command.substr(0, kLongestCommand)},
+            {"label", record.label},
+            {"since_ms", to_ms(record.since)},
+            {"request", request_json(record.request)}};
+  if (!record.within.empty()) json["within"] = record.within;
+  if (!record.uuids.empty()) {
+    json["gpus"] = record.uuids;
+    json["granted_ms"] = to_ms(record.granted);
+  }
+  // "replace": a command that is not UTF-8 becomes U+FFFD instead of an exception.
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+Result<Record> read_record(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return fail(ErrorKind::harbour, "it is not a JSON object");
+  std::string problem;
+  Fields fields(json, problem);
+  Record record;
+  record.version = static_cast<int>(fields.required_number("version", 1 << 20));
+  record.id = fields.text("id", 64).value_or("");
+  record.uid = static_cast<uid_t>(fields.required_number("uid", UINT32_MAX));
+  const std::string state = fields.text("state", 16).value_or("");
+  record.uuids = fields.texts("gpus").value_or(std::vector<std::string>{});
+  if (record.version > kProtocolVersion) {
+    record.everything = record.uuids.empty() || !problem.empty();
+    return record;
+  }
+  record.pid = static_cast<pid_t>(fields.required_number("pid", INT32_MAX));
+  record.pid_namespace = fields.number("pid_namespace").value_or(0);
+  record.holder = fields.text("holder", 16) == "shell" ? HolderKind::shell : HolderKind::job;
+  record.command = fields.text("command", kLongestCommand * 3).value_or("");
+  record.label = fields.text("label", kLongestLabel * 3).value_or("");
+  record.since = from_ms(fields.required_number("since_ms"));
+  record.granted = from_ms(fields.number("granted_ms").value_or(0));
+  record.within = fields.text("within", kIdLength).value_or("");
+  const auto request = json.find("request");
+  record.request = read_request(request == json.end() ? Json() : *request, problem);
+  if (record.version == 0) problem = "its 'version' makes no sense";
+  if ((state == "holding") == record.uuids.empty()) problem = "its 'state' and 'gpus' disagree";
+  if (!problem.empty()) return fail(ErrorKind::harbour, problem);
+  return record;
+}
+
+std::string make_id() {
+  std::array<unsigned char, kIdLength> bytes{};
+  // Never short or interrupted for so few bytes, once the kernel's pool is filled at boot.
+  (void)!::getrandom(bytes.data(), bytes.size(), 0);
+  std::string id;
+  for (const unsigned char byte : bytes) id += kIdLetters[byte % kIdLetters.size()];
+  return id;
+}
+
+bool is_id(std::string_view text) {
+  return text.size() == kIdLength && text.find_first_not_of(kIdLetters) == std::string_view::npos;
+}
+
+}  // namespace berth

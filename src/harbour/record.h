@@ -1,0 +1,60 @@
+// What a client of the harbour writes about itself: one record, as a ticket and then as a lease.
+//
+// docs/harbour-protocol.md describes the JSON. A record proves nothing by itself: who its owner is
+// and whether he lives, the kernel says (see harbour.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+#include "schedule/plan.h"
+#include "schedule/request.h"
+
+namespace berth {
+
+// The version of the protocol that this program speaks.
+constexpr int kProtocolVersion = 1;
+
+// A longer record is not one of ours.
+constexpr std::size_t kLargestRecord = 64 << 10;
+
+// Who ends a lease: a job does by ending; a shell's lease can also be given back while it lives.
+enum class HolderKind : std::uint8_t { job, shell };
+
+struct Record {
+  int version = kProtocolVersion;
+  std::string id;
+  uid_t uid = 0;
+  pid_t pid = 0;  // of the process that waits, or for which the lease was made
+  std::uint64_t pid_namespace = 0;
+  HolderKind holder = HolderKind::job;
+  std::string command;
+  std::string label;
+  TimePoint since;  // when it asked
+  Request request;
+  std::string within;  // the lease that this one was carved out of, or nothing
+
+  // Of a lease:
+  std::vector<std::string> uuids;
+  TimePoint granted;
+  bool everything = false;  // of a version that we cannot read: it may hold any GPU
+
+  // When it said that it will have ended.
+  std::optional<TimePoint> ends() const;
+};
+
+// The record as JSON text: a lease if it names GPUs, else a ticket.
+std::string write_record(const Record& record);
+
+// The error says what is wrong, for doctor. A record of a later version is read as far as every
+// version can be: whose it is and which GPUs it holds. If not even that is clear, it holds all.
+Result<Record> read_record(std::string_view text);
+
+// Random, short, and unlike any other in this harbour: 8 letters and digits.
+std::string make_id();
+bool is_id(std::string_view text);
+
+}  // namespace berth

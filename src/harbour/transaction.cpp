@@ -1,0 +1,384 @@
+// Reading and writing of the harbour's files; see transaction.h and docs/harbour-protocol.md.
+#include "harbour/transaction.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <ctime>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <set>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/pid_namespace.h"
+#include "harbour/bell.h"
+#include "harbour/file_error.h"
+
+namespace berth {
+namespace {
+
+constexpr std::string_view kLease = "lease-";
+constexpr std::string_view kTicket = "ticket-";
+constexpr std::string_view kBell = "bell-";
+constexpr std::string_view kDrain = "drain-";
+constexpr std::string_view kEnd = "end-";
+constexpr std::size_t kOrderDigits = 15;
+constexpr std::uint64_t kLargestOrder = 999'999'999'999'999;
+constexpr mode_t kFileMode = 0644;
+// A bell is made before its record is written. Only one that stays alone is a leftover.
+constexpr time_t kLoneBellSeconds = 60;
+// Who was rung and has not woken for so long is stopped.
+constexpr std::chrono::seconds kUnheard(1);
+
+std::string drain_name(const std::string& uuid) {
+  return fmt::format("{}{}", kDrain, uuid);
+}
+
+// A UUID is part of a file's name, so it must not lead elsewhere.
+bool is_uuid(std::string_view text) {
+  constexpr std::string_view letters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-";
+  return !text.empty() && text.size() <= 128 &&
+         text.find_first_not_of(letters) == std::string_view::npos;
+}
+
+std::optional<TicketName> parse_ticket(std::string_view rest) {
+  TicketName name;
+  if (rest.size() < kOrderDigits + 2 || rest[kOrderDigits] != '-') return std::nullopt;
+  const char* end = rest.data() + kOrderDigits;
+  const auto [stop, problem] = std::from_chars(rest.data(), end, name.order);
+  if (problem != std::errc{} || stop != end) return std::nullopt;
+  name.id = rest.substr(kOrderDigits + 1);
+  return is_id(name.id) ? std::optional(name) : std::nullopt;
+}
+
+bool sort_in(std::string_view name, Listing& listing) {
+  const auto id_behind = [&name](std::string_view prefix) {
+    return name.starts_with(prefix) && is_id(name.substr(prefix.size()));
+  };
+  if (id_behind(kLease)) {
+    listing.leases.emplace_back(name.substr(kLease.size()));
+  } else if (id_behind(kBell)) {
+    listing.bells.emplace_back(name.substr(kBell.size()));
+  } else if (id_behind(kEnd)) {
+    listing.ended.emplace_back(name.substr(kEnd.size()));
+  } else if (name.starts_with(kDrain) && is_uuid(name.substr(kDrain.size()))) {
+    listing.drains.emplace_back(name.substr(kDrain.size()));
+  } else if (name.starts_with(kTicket)) {
+    const auto ticket = parse_ticket(name.substr(kTicket.size()));
+    if (!ticket) return false;
+    listing.tickets.push_back(*ticket);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string lease_name(const std::string& id) {
+  return fmt::format("{}{}", kLease, id);
+}
+
+std::string end_name(const std::string& id) {
+  return fmt::format("{}{}", kEnd, id);
+}
+
+std::string ticket_name(const TicketName& name) {
+  return fmt::format("{}{:0{}}-{}", kTicket, name.order, kOrderDigits, name.id);
+}
+
+Transaction::Transaction(UniqueFd lock) : lock_(std::move(lock)) {}
+
+Transaction::~Transaction() {
+  // Not by closing alone: a child that another thread has just forked has a copy of the descriptor,
+  // and would keep the lock.
+  if (lock_) ::flock(lock_.get(), LOCK_UN);
+}
+
+Result<void> Transaction::list() {
+  listing_ = {};
+  const int fd = ::fcntl(lock_.get(), F_DUPFD_CLOEXEC, 0);
+  DIR* names = fd < 0 ? nullptr : ::fdopendir(fd);
+  if (names == nullptr) {
+    auto error = file_error("list", lock_.get());
+    if (fd >= 0) ::close(fd);
+    return error;
+  }
+  ::rewinddir(names);
+  errno = 0;
+  while (const dirent* entry = ::readdir(names)) {  // NOLINT(concurrency-mt-unsafe): ours alone
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (!sort_in(name, listing_)) listing_.others.emplace_back(name);
+    errno = 0;
+  }
+  const int reason = errno;
+  ::closedir(names);
+  errno = reason;
+  if (reason != 0) return file_error("list", lock_.get());
+  std::sort(listing_.tickets.begin(), listing_.tickets.end());
+  return {};
+}
+
+void Transaction::ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
+                         bool leftover) {
+  oddities_.push_back({file, owner, std::move(problem), leftover});
+}
+
+// The text of a regular file with one name, and its owner by the kernel's word.
+Result<std::optional<std::string>> Transaction::read(const std::string& file, uid_t& owner) {
+  struct stat about {};
+  // Looked at before it is opened: opening a device that somebody planted could do anything.
+  if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::nullopt;
+    return file_error("look at a file in", lock_.get());
+  }
+  owner = about.st_uid;
+  const auto planted = [&](const char* problem) {
+    ignore(file, owner, problem);
+    return std::nullopt;
+  };
+  if (!S_ISREG(about.st_mode)) return planted("it is not a regular file");
+  if (about.st_nlink != 1) return planted("it has several names (hard links)");
+  if (about.st_size > static_cast<off_t>(kLargestRecord)) return planted("it is far too large");
+  const UniqueFd fd(::openat(lock_.get(), file.c_str(),
+                             O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (!fd) {
+    if (errno == ENOENT) return std::nullopt;
+    if (errno == EACCES || errno == ELOOP || errno == ENXIO) return planted("it cannot be read");
+    return file_error("read a file in", lock_.get());
+  }
+  struct stat opened {};
+  if (::fstat(fd.get(), &opened) != 0 || opened.st_ino != about.st_ino) {
+    return planted("it was replaced while it was looked at");
+  }
+  std::string text(static_cast<std::size_t>(about.st_size), '\0');
+  const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
+  if (length < 0) return file_error("read a file in", lock_.get());
+  text.resize(static_cast<std::size_t>(length));
+  return text;
+}
+
+Result<std::optional<Client>> Transaction::client(const std::string& file, const std::string& id) {
+  uid_t owner = 0;
+  auto text = read(file, owner);
+  if (!text) return tl::make_unexpected(text.error());
+  if (!*text) return std::nullopt;
+  // The bell first: what a dead client left may well be half a record.
+  auto bell = open_bell(lock_.get(), id, owner);
+  if (!bell) return tl::make_unexpected(bell.error());
+  if (bell->state != PeerBell::State::alive) {
+    const bool dead = bell->state == PeerBell::State::dead;
+    ignore(file, owner, dead ? "its process is gone" : bell->problem, dead);
+    return std::nullopt;
+  }
+  auto record = read_record(**text);
+  if (!record) {
+    ignore(file, owner, record.error().message);
+    return std::nullopt;
+  }
+  if (record->uid != owner || record->id != id) {
+    ignore(file, owner, "it names another owner or id than it has");
+    return std::nullopt;
+  }
+  return Client{std::move(*record), std::move(bell->end)};
+}
+
+Result<std::optional<Client>> Transaction::lease(const std::string& id) {
+  auto found = client(lease_name(id), id);
+  if (!found || !*found) return found;
+  Record& record = (*found)->record;
+  if (record.uuids.empty() && !record.everything) {
+    ignore(lease_name(id), record.uid, "it holds no GPU");
+    return std::nullopt;
+  }
+  return found;
+}
+
+Result<std::optional<Client>> Transaction::ticket(const TicketName& name) {
+  // A client that was killed between its lease and the removal of its ticket is dead anyway; one
+  // that lives and has both holds.
+  const auto& leases = listing_.leases;
+  if (std::find(leases.begin(), leases.end(), name.id) != leases.end()) {
+    ignore(ticket_name(name), std::nullopt, "it has become a lease", true);
+    return std::nullopt;
+  }
+  return client(ticket_name(name), name.id);
+}
+
+Result<std::vector<Client>> Transaction::leases() {
+  std::vector<Client> found;
+  for (const std::string& id : listing_.leases) {
+    auto one = lease(id);
+    if (!one) return tl::make_unexpected(one.error());
+    if (*one) found.push_back(std::move(**one));
+  }
+  return found;
+}
+
+Result<std::vector<Drain>> Transaction::drains() {
+  std::vector<Drain> found;
+  if (listing_.drains.empty()) return found;
+  struct stat directory {};
+  if (::fstat(lock_.get(), &directory) != 0) return file_error("look at", lock_.get());
+  for (const std::string& uuid : listing_.drains) {
+    const std::string file = drain_name(uuid);
+    uid_t owner = 0;
+    const auto text = read(file, owner);
+    if (!text) return tl::make_unexpected(text.error());
+    if (!*text) continue;
+    if (owner != 0 && owner != directory.st_uid) {
+      ignore(file, owner, "only root or the owner of the harbour may drain a GPU");
+      continue;
+    }
+    auto drain = read_drain(**text);
+    if (!drain || drain->uuid != uuid) {
+      ignore(file, owner, drain ? "it names another GPU" : drain.error().message);
+      continue;
+    }
+    drain->uid = owner;
+    found.push_back(std::move(*drain));
+  }
+  return found;
+}
+
+Result<std::uint64_t> Transaction::next_order() {
+  // From the back, since a file that somebody planted with a huge number must not count.
+  for (auto name = listing_.tickets.rbegin(); name != listing_.tickets.rend(); ++name) {
+    const auto last = ticket(*name);
+    if (!last) return tl::make_unexpected(last.error());
+    if (*last) return std::min(name->order + 1, kLargestOrder);
+  }
+  return 1;
+}
+
+Result<void> Transaction::write(const std::string& file, const std::string& text) {
+  const UniqueFd fd(::openat(lock_.get(), file.c_str(),
+                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
+  if (!fd) return file_error("write a record in", lock_.get());
+  struct stat about {};
+  // By chmod, since with a umask of 077 others could not read it.
+  const bool readable = ::fstat(fd.get(), &about) == 0 &&
+                        ((about.st_mode & 07777) == kFileMode || ::fchmod(fd.get(), kFileMode) == 0);
+  if (readable && write_all(fd.get(), text)) return {};
+  auto error = file_error("write a record in", lock_.get());
+  ::unlinkat(lock_.get(), file.c_str(), 0);
+  return error;
+}
+
+Result<void> Transaction::write_lease(const Record& record) {
+  return write(lease_name(record.id), write_record(record));
+}
+
+Result<void> Transaction::write_ticket(const Record& record, std::uint64_t order) {
+  return write(ticket_name({order, record.id}), write_record(record));
+}
+
+Result<void> Transaction::write_drain(const Drain& drain) {
+  if (auto removed = remove_drain(drain.uuid); !removed) {
+    return tl::make_unexpected(removed.error());
+  }
+  return write(drain_name(drain.uuid), berth::write_drain(drain));
+}
+
+void Transaction::remove_ticket(const TicketName& name) {
+  ::unlinkat(lock_.get(), ticket_name(name).c_str(), 0);
+}
+
+Result<void> Transaction::end(const std::string& file, const std::string& id) {
+  if (::renameat(lock_.get(), file.c_str(), lock_.get(), end_name(id).c_str()) == 0) return {};
+  return file_error("end a ticket or lease in", lock_.get());
+}
+
+Result<void> Transaction::end_ticket(const TicketName& name) {
+  return end(ticket_name(name), name.id);
+}
+
+Result<void> Transaction::end_lease(const std::string& id) {
+  return end(lease_name(id), id);
+}
+
+Result<void> Transaction::ring_front() {
+  for (const TicketName& name : listing_.tickets) {
+    const auto client = ticket(name);
+    if (!client) return tl::make_unexpected(client.error());
+    if (!*client) continue;
+    ring((*client)->bell.get());
+    if (!is_stopped(**client)) break;
+  }
+  return {};
+}
+
+bool Transaction::is_stopped(const Client& client) {
+  if (client.record.pid_namespace == pid_namespace()) {
+    const UniqueFd fd(::open(fmt::format("/proc/{}/stat", client.record.pid).c_str(),
+                             O_RDONLY | O_CLOEXEC));
+    std::array<char, 512> buffer{};
+    const auto length = fd ? ::read(fd.get(), buffer.data(), buffer.size()) : 0;
+    const std::string_view stat(buffer.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+    const auto bracket = stat.rfind(") ");
+    if (bracket != std::string_view::npos && bracket + 2 < stat.size()) {
+      const char state = stat[bracket + 2];
+      return state == 'T' || state == 't';
+    }
+  }
+  const auto unheard = client.bell ? unheard_for(client.bell.get()) : std::nullopt;
+  return unheard && *unheard >= kUnheard;
+}
+
+Result<bool> Transaction::remove_drain(const std::string& uuid) {
+  if (::unlinkat(lock_.get(), drain_name(uuid).c_str(), 0) == 0) return true;
+  if (errno == ENOENT) return false;
+  return file_error("remove a drain in", lock_.get());
+}
+
+void Transaction::tidy() {
+  const uid_t me = ::geteuid();
+  std::set<std::string> known(listing_.leases.begin(), listing_.leases.end());
+  for (const TicketName& name : listing_.tickets) known.insert(name.id);
+  for (const Oddity& oddity : oddities_) {
+    if (!oddity.leftover || (me != 0 && oddity.owner != me)) continue;
+    // Its bell has the same id, which ends the name; the bell goes first, so that a kill between
+    // the two leaves what still counts as dead.
+    const std::string id = oddity.file.substr(oddity.file.rfind('-') + 1);
+    const bool became_lease = !oddity.owner;
+    if (!became_lease) ::unlinkat(lock_.get(), bell_name(id).c_str(), 0);
+    ::unlinkat(lock_.get(), oddity.file.c_str(), 0);
+  }
+  for (const std::string& id : listing_.ended) {
+    struct stat about {};
+    const std::string file = end_name(id);
+    if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (me != 0 && about.st_uid != me) continue;
+    const auto bell = open_bell(lock_.get(), id, about.st_uid);
+    if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
+  }
+  for (const std::string& id : listing_.bells) {
+    if (known.contains(id)) continue;
+    struct stat about {};
+    const std::string file = bell_name(id);
+    if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (about.st_mtime + kLoneBellSeconds > ::time(nullptr)) continue;
+    if (me != 0 && about.st_uid != me) continue;
+    const auto bell = open_bell(lock_.get(), id, about.st_uid);
+    if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
+  }
+}
+
+}  // namespace berth
