@@ -1,8 +1,9 @@
-// Descriptors 0, 1 and 2, when a program is started without them.
+// Descriptors: 0, 1 and 2 when a program is started without them, and how many there may be.
 #pragma once
 
 #include <array>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace berth {
@@ -44,5 +45,16 @@ class StandardDescriptorGuard {
  private:
   std::array<int, 3> held_{-1, -1, -1};
 };
+
+// Raises the limit of open files as far as it goes (who is first in the queue holds one per lease),
+// and gives what it was before: a child should start with that.
+inline rlimit allow_many_descriptors() {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit most = before;
+  most.rlim_cur = before.rlim_max;
+  if (most.rlim_cur != before.rlim_cur) ::setrlimit(RLIMIT_NOFILE, &most);
+  return before;
+}
 
 }  // namespace berth

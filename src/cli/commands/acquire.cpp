@@ -8,6 +8,7 @@
 #include <string>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "broker/job_environment.h"
 #include "cli/binding.h"
 #include "cli/command.h"
@@ -32,7 +33,7 @@ std::string json_of(const Lease& lease) {
   nlohmann::ordered_json json{
       {"lease", lease.id()},
       {"gpus", lease.record().uuids},
-      {"indices", gpu_indices(lease.host_gpus(), lease.record().uuids)}};
+      {"indices", index_list(lease.host_gpus(), lease.record().uuids)}};
   return fmt::format("{}\n", json.dump(-1, ' ', true));
 }
 

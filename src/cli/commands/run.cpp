@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "broker/acquire.h"
+#include "base/descriptors.h"
 #include "broker/holders.h"
 #include "broker/job_environment.h"
 #include "cli/command.h"
@@ -14,7 +15,7 @@
 #include "cli/output/wait_display.h"
 #include "cli/request_options.h"
 #include "devices/driver.h"
-#include "devices/placeholder.h"
+
 
 namespace berth {
 namespace {
@@ -24,21 +25,16 @@ struct Options {
   std::string ids = "index";
   std::string replace;
   bool placeholder = false;
-  const CLI::App* command = nullptr;
+  std::vector<std::string> words;
 };
 
-Result<std::vector<std::string>> command_line(const Options& options) {
-  std::vector<std::string> words = options.command->remaining();
-  if (!words.empty() && words.front() == "--") words.erase(words.begin());
-  else if (!words.empty() && words.front().starts_with('-')) {
-    return fail(ErrorKind::usage, fmt::format("run: {} is not expected; see 'berth run --help'",
-                                              in_quotes(words.front())));
-  }
-  if (words.empty()) {
-    return fail(ErrorKind::usage,
-                "run: no command; say what to run, such as: berth run -- python train.py");
-  }
-  return words;
+// For people: the words with blanks between them. On a host that hides processes from other users
+// (hidepid), only the program's name: `ps` would not show them more.
+std::string command_text(const std::vector<std::string>& words) {
+  if (::access("/proc/1/cmdline", R_OK) != 0) return words.front();
+  std::string text;
+  for (const std::string& word : words) text.append(text.empty() ? "" : " ").append(word);
+  return text;
 }
 
 // When the job's main process has ended but others of it still hold the lease.
@@ -55,16 +51,7 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
   job.environment = job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
   if (!options.replace.empty()) {
     job.command = with_gpus(job.command, options.replace,
-                            gpu_indices(lease.host_gpus(), lease.record().uuids));
-  }
-  std::optional<Placeholders> placeholders;
-  if (options.placeholder) {
-    auto started = Placeholders::start(lease.record().uuids);
-    if (started) {
-      placeholders = std::move(*started);
-    } else {
-      say(fmt::format("no placeholder: {}", started.error().message));
-    }
+                            index_list(lease.host_gpus(), lease.record().uuids));
   }
   const auto started = start_job(job, lease, signals);
   if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
@@ -73,16 +60,17 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
     return problem->code;
   }
   const int code = supervise(std::get<pid_t>(started), lease, signals, say);
-  placeholders.reset();
   if (!lease.release()) say_lease_stays(lease);
   return code;
 }
 
 Result<int> run(const Options& options) {
   Job job;
-  auto words = command_line(options);
-  if (!words) return tl::make_unexpected(words.error());
-  job.command = std::move(*words);
+  job.command = options.words;
+  if (job.command.empty()) {
+    return fail(ErrorKind::usage,
+                "run: no command; say what to run, such as: berth run -- python train.py");
+  }
   if (const auto problem = check_program(job.command.front())) {
     say(problem->message);
     return problem->code;
@@ -108,7 +96,6 @@ Result<int> run(const Options& options) {
 
 Action define_run(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  options->command = &command;
   options->request = add_request_options(command);
   command.add_option("--ids", options->ids, "How the job sees its GPUs: index (default) or uuid")
       ->type_name("index|uuid")
@@ -120,8 +107,7 @@ Action define_run(CLI::App& command, CLI::App& /*program*/) {
                 "Take a little memory on the GPUs until the job uses them, for\n"
                 "neighbours who only look at nvidia-smi")
       ->disable_flag_override();
-  command.prefix_command();
-  command.usage("Usage: berth run [OPTIONS] -- CMD...");
+  command.add_option("CMD", options->words, "What to run, behind --")->type_name("...");
   command.footer(
       "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs are\n"
       "CMD's until its last process has ended, however it ends.\n"

@@ -1,7 +1,10 @@
 // The JSON of `berth status`; see status_json.h. docs/json.md describes it.
 #include "cli/output/status_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <ctime>
+#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
 #include "base/users.h"
@@ -20,29 +23,78 @@ Json mib_or_null(const std::optional<Bytes>& size) {
   return size ? Json(to_mib(*size)) : Json(nullptr);
 }
 
+// "2026-11-15T23:11:51Z".
+std::string iso_time(TimePoint time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(
+                         std::chrono::time_point_cast<std::chrono::system_clock::duration>(time))));
+}
+
 // A card has a number. A MIG instance has "card:instance", which is no number.
 Json index_of(const GpuIndex& index) {
   return index.instance ? Json(to_string(index)) : Json(index.card);
 }
 
-Json process_json(const GpuProcess& process) {
+Json process_json(const PlacedProcess& placed) {
+  const GpuProcess& process = placed.process;
   return {{"pid", process.pid},
           {"user", process.uid ? Json(user_name(*process.uid)) : Json(nullptr)},
           {"name", or_null(process.name)},
           {"memory_mib", mib_or_null(process.memory)},
-          {"lease", nullptr}};
+          {"lease", placed.lease.empty() ? Json(nullptr) : Json(placed.lease)}};
 }
 
-Json gpu_json(const GpuStatus& status) {
-  const Gpu& gpu = status.gpu;
+Json lease_json(const Record& lease) {
+  return {{"id", lease.id},
+          {"user", user_name(lease.uid)},
+          {"pid", lease.pid},
+          {"command", lease.command},
+          {"label", lease.label},
+          {"since", iso_time(lease.granted)},
+          {"exclusive", !lease.request.memory},
+          {"memory_mib", mib_or_null(lease.request.memory)}};
+}
+
+Json ticket_json(const TicketStatus& ticket) {
+  const Record& record = ticket.record;
+  return {{"ticket", record.id},
+          {"position", ticket.position},
+          {"user", user_name(record.uid)},
+          {"pid", record.pid},
+          {"command", record.command},
+          {"label", record.label},
+          {"since", iso_time(record.since)},
+          {"count", record.request.count},
+          {"memory_mib", mib_or_null(record.request.memory)},
+          {"reason", ticket.reason},
+          {"starts", ticket.starts ? Json(iso_time(*ticket.starts)) : Json(nullptr)}};
+}
+
+Json queue_array(const Status& status) {
+  Json queue = Json::array();
+  for (const TicketStatus& ticket : status.queue) queue.push_back(ticket_json(ticket));
+  return queue;
+}
+
+Json gpu_json(const GpuStatus& one, const Status& status) {
+  const Gpu& gpu = one.placed.gpu;
   Json processes = Json::array();
-  for (const GpuProcess& process : gpu.processes) processes.push_back(process_json(process));
+  for (const PlacedProcess& process : one.placed.processes) {
+    processes.push_back(process_json(process));
+  }
+  Json leases = Json::array();
+  for (const Record& lease : status.leases) {
+    const auto& here = one.placed.leases;
+    if (std::find(here.begin(), here.end(), lease.id) != here.end()) {
+      leases.push_back(lease_json(lease));
+    }
+  }
   Json power = nullptr;
   if (gpu.power_w) power = std::round(*gpu.power_w * 10) / 10;
   return {{"index", index_of(gpu.index)},
           {"uuid", or_null(gpu.uuid)},
           {"name", or_null(gpu.name)},
-          {"state", to_string(status.judgement.state)},
+          {"state", to_string(one.judgement.state)},
           {"memory_total_mib", mib_or_null(gpu.memory_total)},
           {"memory_used_mib", mib_or_null(gpu.memory_used)},
           {"utilization_pct", or_null(gpu.utilization_pct)},
@@ -50,8 +102,9 @@ Json gpu_json(const GpuStatus& status) {
           {"temperature_c", or_null(gpu.temperature_c)},
           {"power_w", power},
           {"performance_state", or_null(gpu.performance_state)},
+          {"reason", one.judgement.reason},
           {"processes", processes},
-          {"leases", Json::array()}};
+          {"leases", leases}};
 }
 
 // "replace": a name that is not UTF-8 becomes U+FFFD instead of an exception.
@@ -82,12 +135,16 @@ std::string_view path_of(Proximity proximity) {
 
 std::string status_json(const Status& status, JsonForm form) {
   Json gpus = Json::array();
-  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu));
+  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status));
   return dump({{"host", status.host},
                {"driver", or_null(status.driver)},
                {"gpus", gpus},
-               {"queue", Json::array()}},
+               {"queue", queue_array(status)}},
               form);
+}
+
+std::string queue_json(const Status& status, JsonForm form) {
+  return dump({{"host", status.host}, {"queue", queue_array(status)}}, form);
 }
 
 std::string topology_json(const Topology& topology, JsonForm form) {

@@ -12,6 +12,7 @@ enum class JsonForm { pretty, line };
 
 // A document and a newline, in ASCII: whatever was not, is escaped. Absent values are null.
 std::string status_json(const Status& status, JsonForm form);
+std::string queue_json(const Status& status, JsonForm form);
 std::string topology_json(const Topology& topology, JsonForm form);
 
 }  // namespace berth

@@ -124,7 +124,7 @@ class GpuTable {
 
  private:
   std::vector<std::string> cells_of(const GpuStatus& status) const {
-    const Gpu& gpu = status.gpu;
+    const Gpu& gpu = status.placed.gpu;
     std::string memory_bar;
     if (gpu.memory_total && gpu.memory_used && gpu.memory_total->count > 0) {
       memory_bar = bar(static_cast<double>(gpu.memory_used->count) /
@@ -203,12 +203,13 @@ class GpuTable {
 };
 
 // "! 4711  bob  python  9.1 GiB  no lease". On a narrow terminal the name gives way, then the user.
-std::string process_line(const GpuProcess& process, const Terminal& terminal) {
-  const bool stranger = is_stranger(process);
+std::string process_line(const PlacedProcess& placed, const Terminal& terminal) {
+  const GpuProcess& process = placed.process;
+  const bool stranger = placed.stranger();
   const std::string pid = right(std::to_string(process.pid), 7);
   const std::string memory =
       right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8);
-  const std::string_view note = stranger ? "no lease" : "display";
+  const std::string note = !placed.lease.empty() ? placed.lease : stranger ? "no lease" : "display";
   const std::string user =
       terminal.show(process.uid ? user_name(*process.uid) : std::string(kAbsent));
   const std::string name = terminal.show(process.name.value_or(std::string(kAbsent)));
@@ -232,11 +233,60 @@ std::string process_line(const GpuProcess& process, const Terminal& terminal) {
          "\n";
 }
 
+std::string ago(TimePoint since, TimePoint now) {
+  const auto past = std::chrono::floor<std::chrono::seconds>(now - since);
+  return format_duration(std::max(past, std::chrono::seconds(0)));
+}
+
+// What it asked for, as it would be written: "2 GPUs, 8 GiB each, for 4h".
+std::string asked_for(const Request& request) {
+  std::string text = fmt::format("{} {}", request.count, request.count == 1 ? "GPU" : "GPUs");
+  if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
+  if (request.time) text += fmt::format(", for {}", format_duration(*request.time));
+  return text;
+}
+
+std::string cut_to(const std::string& text, std::size_t indent, const Terminal& terminal) {
+  const std::size_t room = terminal.width ? std::max(*terminal.width, indent) - indent : ~0UL;
+  return std::string(indent, ' ') + fitted(text, room, terminal.charset);
+}
+
+// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py".
+std::string lease_line(const Record& lease, const Terminal& terminal, TimePoint now) {
+  const std::string what = lease.label.empty() ? lease.command : lease.label;
+  const std::string text = fmt::format(
+      "lease {}  {}  {}  for {}  pid {}  {}", lease.id, terminal.show(user_name(lease.uid)),
+      lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
+      ago(lease.granted, now), lease.pid, terminal.show(what));
+  return terminal.paint(Style::notice, cut_to(text, kIndent, terminal)) + "\n";
+}
+
+// Who waits, and on the next line why.
+std::string ticket_lines(const TicketStatus& ticket, const Terminal& terminal, TimePoint now) {
+  const Record& record = ticket.record;
+  const std::string what = record.label.empty() ? record.command : record.label;
+  std::string out =
+      cut_to(fmt::format("{}. {}  {}  {}  for {}  pid {}  {}", ticket.position, record.id,
+                         terminal.show(user_name(record.uid)), asked_for(record.request),
+                         ago(record.since, now), record.pid, terminal.show(what)),
+             2, terminal) +
+      "\n";
+  std::string why = terminal.show(ticket.reason);
+  if (ticket.starts && *ticket.starts > now) {
+    why += fmt::format("; expected in about {}", ago(now, *ticket.starts));
+  }
+  return out + terminal.paint(Style::dim, wrapped(why, terminal.width, kIndent)) + "\n";
+}
+
 // A stranger that the process list shows needs no second line in words.
 bool reason_is_news(const GpuStatus& status) {
   if (status.judgement.reason.empty()) return false;
-  return std::none_of(status.gpu.processes.begin(), status.gpu.processes.end(), is_stranger) ||
-         status.judgement.state != GpuState::stranger;
+  const auto& processes = status.placed.processes;
+  const bool shown = std::any_of(processes.begin(), processes.end(),
+                                 [](const PlacedProcess& one) { return one.stranger(); });
+  const GpuState state = status.judgement.state;
+  return !shown || state == GpuState::drained || state == GpuState::lost ||
+         state == GpuState::unknown;
 }
 
 std::string summary(const Status& status, const Terminal& terminal) {
@@ -258,7 +308,15 @@ std::string summary(const Status& status, const Terminal& terminal) {
 
 }  // namespace
 
+std::string queue_text(const Status& status, const Terminal& terminal) {
+  const TimePoint now = std::chrono::system_clock::now();
+  std::string out;
+  for (const TicketStatus& ticket : status.queue) out += ticket_lines(ticket, terminal, now);
+  return out;
+}
+
 std::string status_text(const Status& status, const Terminal& terminal) {
+  const TimePoint now = std::chrono::system_clock::now();
   std::string out = summary(status, terminal);
   if (status.gpus.empty()) return out + "The driver works, and it has no GPU.\n";
   const GpuTable table(status, terminal);
@@ -266,12 +324,24 @@ std::string status_text(const Status& status, const Terminal& terminal) {
   out += table.header();
   for (const Row& row : table.rows()) {
     out += table.line(row);
-    for (const GpuProcess& process : row.gpu->gpu.processes) out += process_line(process, terminal);
+    for (const Record& lease : status.leases) {
+      const auto& here = row.gpu->placed.leases;
+      if (std::find(here.begin(), here.end(), lease.id) != here.end()) {
+        out += lease_line(lease, terminal, now);
+      }
+    }
+    for (const PlacedProcess& process : row.gpu->placed.processes) {
+      out += process_line(process, terminal);
+    }
     if (!reason_is_news(*row.gpu)) continue;
     const std::string reason = terminal.show(row.gpu->judgement.reason);
     out += terminal.paint(style_of(row.gpu->judgement.state),
                           wrapped(fmt::format("! {}", reason), terminal.width, kIndent)) +
            "\n";
+  }
+  if (!status.queue.empty()) {
+    out += fmt::format("\nQueue: {} waiting\n{}", status.queue.size(),
+                       queue_text(status, terminal));
   }
   return out;
 }

@@ -12,6 +12,9 @@ namespace berth {
 // Whole lines, fit for `terminal`.
 std::string status_text(const Status& status, const Terminal& terminal);
 
+// The queue alone: who waits, and why.
+std::string queue_text(const Status& status, const Terminal& terminal);
+
 // How the cards are connected, as a matrix.
 std::string topology_text(const Topology& topology, const Terminal& terminal);
 

@@ -1,0 +1,31 @@
+// Which GPUs people mean when they name some: with --gpu, and with a CUDA_VISIBLE_DEVICES that was
+// set before berth was called. Pure: the GPUs are those of a snapshot.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "devices/gpu.h"
+
+namespace berth {
+
+// The entries of "0,2", "1:0" or "GPU-1a2b,MIG-3c4d", as views into `list`. Each looks like an
+// index or a UUID; whether there is such a GPU, only the driver knows. ErrorKind::usage if not.
+Result<std::vector<std::string_view>> parse_selection(std::string_view list);
+
+// The UUIDs of the GPUs that `list` names, in its order. A UUID may be written in any case, and its
+// start is enough if no other GPU's starts so.
+// ErrorKind::usage: the list is malformed, ambiguous, or names a GPU twice.
+// ErrorKind::impossible: this host has no such GPU, or cannot use it.
+Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list);
+
+// The UUIDs that CUDA_VISIBLE_DEVICES, with the value that the caller of berth gave it, leaves to
+// choose from; std::nullopt if it is not set. A lost GPU is never among them.
+// ErrorKind::impossible: it leaves none.
+Result<std::optional<std::vector<std::string>>> visible_gpus(const std::vector<Gpu>& gpus,
+                                                             std::optional<std::string_view> value);
+
+}  // namespace berth

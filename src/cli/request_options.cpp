@@ -1,0 +1,194 @@
+// Declaring and reading of the flags of a request; see request_options.h.
+#include "cli/request_options.h"
+
+#include <charconv>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "broker/selection.h"
+
+namespace berth {
+namespace {
+
+constexpr unsigned kMaxNumber = 4096;  // of GPUs, of processes
+constexpr std::size_t kMaxText = 256;  // bytes; everybody who looks at the queue reads them
+
+// Parsers: text to value, or what is wrong with it, to be read after the flag's name.
+
+template <unsigned low, unsigned high>
+Result<unsigned> parse_number(std::string_view text) {
+  unsigned number = 0;
+  const auto* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, number);
+  if (problem == std::errc{} && rest == end && number >= low && number <= high) return number;
+  return fail(ErrorKind::usage,
+              fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
+}
+
+Result<Bytes> parse_memory(std::string_view text) {
+  if (text == "auto") {  // thrown here: its line names the flag itself
+    throw CLI::ValidationError("--mem auto is not there yet: name a size, such as --mem 8GiB");
+  }
+  auto size = parse_size(text);
+  if (size && *size == Bytes{}) {
+    return fail(ErrorKind::usage, fmt::format("{} reserves nothing; name a size, such as 8GiB, or "
+                                              "leave --mem out for whole GPUs",
+                                              in_quotes(text)));
+  }
+  return size;
+}
+
+Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
+  auto time = parse_duration(text);
+  if (time && *time == std::chrono::nanoseconds::zero()) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is no time at all; write 90s, 10m or 2h", in_quotes(text)));
+  }
+  return time;
+}
+
+// Nothing is the same in every unit.
+Result<std::chrono::nanoseconds> parse_timeout(std::string_view text) {
+  return text == "0" ? std::chrono::nanoseconds::zero() : parse_duration(text);
+}
+
+Result<Policy> parse_policy(std::string_view text) {
+  if (text == "spread") return Policy::spread;
+  if (text == "pack") return Policy::pack;
+  if (text == "random") return Policy::random;
+  return fail(ErrorKind::usage,
+              fmt::format("{} is none of spread, pack and random", in_quotes(text)));
+}
+
+// Requests are kept as JSON, so its writer is the judge.
+bool is_utf8(std::string_view text) {
+  try {
+    return !nlohmann::json(text).dump().empty();
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+Result<std::string> parse_text(std::string_view text) {
+  if (text.size() > kMaxText) {
+    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
+                                              text.size(), kMaxText));
+  }
+  if (!is_utf8(text)) {
+    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
+  }
+  return std::string(text);
+}
+
+// An empty name would be part of every GPU's: most likely a variable that was not set.
+Result<std::string> parse_name(std::string_view text) {
+  if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a part of the GPU's name");
+  return parse_text(text);
+}
+
+Result<std::string> parse_gpus(std::string_view text) {
+  const auto entries = parse_selection(text);
+  if (!entries) return tl::make_unexpected(entries.error());
+  return std::string(text);
+}
+
+// Declares options that may be given once, and hold on to what they fill in.
+class Declarer {
+ public:
+  Declarer(CLI::App& command, std::shared_ptr<RequestOptions> options)
+      : command_(command), options_(std::move(options)) {}
+
+  // A type name that reads "a|b|c" completes to these words, and so stands for nothing else.
+  template <class Target, class Value>
+  CLI::Option* add(const std::string& names, const char* type, const char* help, Target& target,
+                   Result<Value> (*parse)(std::string_view)) const {
+    const std::string name = names.substr(names.find("--"));
+    const auto take = [name, parse, &target, keep = options_](const CLI::results_t& texts) {
+      if (texts.size() > 1) {
+        throw CLI::ValidationError(name, "it is given more than once; give it once");
+      }
+      auto value = parse(texts.front());
+      if (!value) throw CLI::ValidationError(name, value.error().message);
+      target = *std::move(value);
+      return true;
+    };
+    return command_.add_option(names, take, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)  // `take` refuses them in our words
+        ->type_name(type)
+        ->group("Request");
+  }
+
+ private:
+  CLI::App& command_;
+  std::shared_ptr<RequestOptions> options_;
+};
+
+// Names that stand for GPUs are all wanted, unless a number says how many of them.
+void settle_count(RequestOptions& options, bool count_given) {
+  if (options.gpus.empty()) return;
+  const auto named = static_cast<unsigned>(parse_selection(options.gpus)->size());
+  if (!count_given) options.request.count = named;
+  if (options.request.count > named) {
+    throw CLI::ValidationError(
+        fmt::format("--count asks for {} GPUs and --gpu names {}; name more, or ask for fewer",
+                    options.request.count, named));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<RequestOptions> add_request_options(CLI::App& command) {
+  auto options = std::make_shared<RequestOptions>();
+  Request& request = options->request;
+  const Declarer declare(command, options);
+  const CLI::Option* count =
+      declare.add("-n,--count", "N", "How many GPUs, granted together (default 1)", request.count,
+                  parse_number<1, kMaxNumber>);
+  declare.add("--gpu", "LIST", "All of these GPUs (0,2, or UUIDs); with -n N, N of them",
+              options->gpus, parse_gpus);
+  declare.add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
+              parse_name);
+  declare.add("--mem", "SIZE", "Share GPUs: reserve SIZE on each, such as 8GiB", request.memory,
+              parse_memory);
+  declare.add("--min-mem", "SIZE", "Only GPUs with this much memory in all", request.min_memory,
+              parse_size);
+  declare.add("--max-util", "PCT", "Only GPUs of at most PCT percent utilization",
+              request.max_utilization_pct, parse_number<0, 100>);
+  declare.add("--max-mem-util", "PCT", "Only GPUs of at most PCT percent memory utilization",
+              request.max_memory_utilization_pct, parse_number<0, 100>);
+  declare.add("--max-processes", "K", "Accept K strangers' processes on a GPU (default 0)",
+              request.max_processes, parse_number<0, kMaxNumber>);
+  declare.add("--policy", "spread|pack|random", "The emptiest GPU (default), the fullest, or any",
+              request.policy, parse_policy);
+  declare.add("--time", "DURATION", "How long it runs, such as 2h: short jobs fill gaps",
+              request.time, parse_run_time);
+  declare.add("--label", "TEXT", "Words that people see beside the job", options->label,
+              parse_text);
+  command.add_flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free")
+      ->disable_flag_override()
+      ->group("Request");
+  declare.add("--timeout", "DURATION", "Give up if not granted in time, such as 10m",
+              options->timeout, parse_timeout);
+  command.callback([options, count] {
+    if (options->no_wait && options->timeout) {
+      throw CLI::ValidationError("--no-wait and --timeout contradict each other; give one of them");
+    }
+    settle_count(*options, count->count() > 0);
+  });
+  return options;
+}
+
+Ask make_ask(const RequestOptions& options) {
+  Ask ask;
+  ask.request = options.request;
+  ask.gpus = options.gpus;
+  ask.label = options.label;
+  ask.no_wait = options.no_wait;
+  ask.timeout = options.timeout;
+  return ask;
+}
+
+}  // namespace berth

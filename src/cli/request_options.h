@@ -1,0 +1,31 @@
+// The flags by which a request is written; the same for every command that takes one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "broker/acquire.h"
+#include "schedule/request.h"
+
+namespace berth {
+
+struct RequestOptions {
+  Request request;    // without `uuids`: what --gpu means, only the driver knows (select_gpus)
+  std::string gpus;   // --gpu as written, well-formed; empty if it was not given
+  std::string label;  // UTF-8; may hold control characters, so printable() before it is shown
+  bool no_wait = false;
+  std::optional<std::chrono::nanoseconds> timeout;  // zero means what no_wait means
+};
+
+// Declares the flags on `command`, and takes its callback, in which those that contradict each
+// other are refused. What is returned is filled in by parsing and complete once that is done; a
+// wrong value throws CLI::ParseError there, as all of CLI11 does.
+std::shared_ptr<RequestOptions> add_request_options(CLI::App& command);
+
+// What to ask for, once the flags are parsed; who asks is still to be filled in.
+Ask make_ask(const RequestOptions& options);
+
+}  // namespace berth

@@ -1,0 +1,186 @@
+// The flags of a request: what they mean, and that wrong ones are refused in one clear line.
+#include "cli/request_options.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <vector>
+
+namespace berth {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::minutes;
+using std::chrono::nanoseconds;
+using Arguments = std::vector<std::string>;
+
+// Parsed as a command of a program, as it is used.
+RequestOptions parsed(Arguments arguments) {
+  CLI::App program;
+  const auto options = add_request_options(*program.add_subcommand("run"));
+  arguments.insert(arguments.begin(), "run");
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  program.parse(arguments);
+  return *options;
+}
+
+std::string complaint(const Arguments& arguments) {
+  try {
+    parsed(arguments);
+  } catch (const CLI::ParseError& problem) {
+    return problem.what();
+  }
+  return "";
+}
+
+TEST(RequestOptions, the_default_is_one_whole_idle_gpu) {
+  const RequestOptions options = parsed({});
+  EXPECT_EQ(options.request.count, 1U);
+  EXPECT_FALSE(options.request.memory || options.request.time || options.request.uuids ||
+               options.request.name || options.request.min_memory ||
+               options.request.max_utilization_pct || options.request.max_memory_utilization_pct);
+  EXPECT_EQ(options.request.policy, Policy::spread);
+  EXPECT_EQ(options.request.max_processes, 0U);
+  EXPECT_EQ(options.gpus + options.label, "");
+  EXPECT_FALSE(options.no_wait || options.timeout);
+}
+
+TEST(RequestOptions, every_flag_reaches_its_field) {
+  const RequestOptions options = parsed({"-n",
+                                         "2",
+                                         "--name",
+                                         "RTX 3090",
+                                         "--mem",
+                                         "8GiB",
+                                         "--min-mem",
+                                         "20G",
+                                         "--max-util",
+                                         "5",
+                                         "--max-mem-util",
+                                         "100",
+                                         "--max-processes",
+                                         "3",
+                                         "--policy",
+                                         "pack",
+                                         "--time",
+                                         "2h",
+                                         "--label",
+                                         "mine",
+                                         "--timeout",
+                                         "10m"});
+  EXPECT_EQ(options.request.count, 2U);
+  EXPECT_EQ(options.request.name, "RTX 3090");
+  EXPECT_EQ(options.request.memory, gib(8));
+  EXPECT_EQ(options.request.min_memory, gib(20));
+  EXPECT_EQ(options.request.max_utilization_pct, 5U);
+  EXPECT_EQ(options.request.max_memory_utilization_pct, 100U);
+  EXPECT_EQ(options.request.max_processes, 3U);
+  EXPECT_EQ(options.request.policy, Policy::pack);
+  EXPECT_EQ(options.request.time, hours(2));
+  EXPECT_EQ(options.label, "mine");
+  EXPECT_EQ(options.timeout, minutes(10));
+  EXPECT_EQ(parsed({"--policy", "random"}).request.policy, Policy::random);
+  EXPECT_EQ(parsed({"--policy", "spread"}).request.policy, Policy::spread);
+  EXPECT_TRUE(parsed({"--no-wait"}).no_wait);
+  EXPECT_EQ(parsed({"--count=4096"}).request.count, 4096U);
+}
+
+// As in gpuselect, whose devices=[0, 1] selects both.
+TEST(RequestOptions, all_named_gpus_are_wanted_unless_a_count_says_how_many) {
+  EXPECT_EQ(parsed({"--gpu", "2"}).request.count, 1U);
+  const RequestOptions both = parsed({"--gpu", "0,GPU-1a2b"});
+  EXPECT_EQ(both.request.count, 2U);
+  EXPECT_EQ(both.gpus, "0,GPU-1a2b");
+  EXPECT_EQ(parsed({"--gpu", "0,2", "-n", "1"}).request.count, 1U);
+  EXPECT_EQ(parsed({"-n", "2", "--gpu", "0,1,2"}).request.count, 2U);
+  EXPECT_EQ(complaint({"--gpu", "0,2", "-n", "3"}),
+            "--count asks for 3 GPUs and --gpu names 2; name more, or ask for fewer");
+}
+
+TEST(RequestOptions, a_malformed_list_is_refused_before_any_driver_is_asked) {
+  EXPECT_EQ(complaint({"--gpu", "x"}),
+            "--gpu: 'x' is neither an index (2, or 2:1 for a MIG instance) nor the start of a UUID "
+            "(GPU-1a2b); 'berth status' lists the GPUs");
+  EXPECT_NE(complaint({"--gpu", ""}), "");
+  EXPECT_NE(complaint({"--gpu", "0,"}), "");
+}
+
+TEST(RequestOptions, numbers_have_limits) {
+  EXPECT_EQ(complaint({"-n", "0"}), "--count: '0' is not a whole number from 1 to 4096");
+  EXPECT_NE(complaint({"--max-util", "101"}), "");
+  EXPECT_NE(complaint({"--max-mem-util", "101"}), "");
+  EXPECT_EQ(parsed({"--max-util", "0"}).request.max_utilization_pct, 0U);
+  for (const char* text :
+       {"4097", "-1", "+1", "1.5", "x", "", "1x", " 1", "0x2", "99999999999999"}) {
+    EXPECT_NE(complaint({std::string("--count=") + text}), "") << text;
+    EXPECT_NE(complaint({std::string("--max-processes=") + text}), "") << text;
+  }
+}
+
+TEST(RequestOptions, sizes_and_durations_have_units_and_are_something) {
+  EXPECT_EQ(complaint({"--mem", "auto"}),
+            "--mem auto is not there yet: name a size, such as --mem 8GiB");
+  EXPECT_NE(complaint({"--mem", "0GiB"}).find("reserves nothing"), std::string::npos);
+  EXPECT_EQ(complaint({"--mem", "8"}), "--mem: size '8' has no unit; write 8GiB or 512MiB");
+  EXPECT_NE(complaint({"--min-mem", "8"}), "");
+  EXPECT_NE(complaint({"--time", "0s"}).find("no time at all"), std::string::npos);
+  EXPECT_NE(complaint({"--time", "2"}), "");
+  EXPECT_NE(complaint({"--timeout", "2"}), "");
+  EXPECT_NE(complaint({"--timeout=-2s"}), "");
+  EXPECT_EQ(parsed({"--timeout", "0"}).timeout, nanoseconds::zero());
+  EXPECT_EQ(parsed({"--timeout", "0s"}).timeout, nanoseconds::zero());
+}
+
+TEST(RequestOptions, a_policy_is_one_of_three) {
+  EXPECT_EQ(complaint({"--policy", "fair"}), "--policy: 'fair' is none of spread, pack and random");
+  EXPECT_NE(complaint({"--policy", ""}), "");
+}
+
+TEST(RequestOptions, a_label_is_kept_as_it_is) {
+  for (const char* text :
+       {"", "{}", "[a,b]", "%%", "a=b", "x\ny", "\x1b[2J", "\"\\", "Größe \u202e"}) {
+    EXPECT_EQ(parsed({"--label", text}).label, text);
+  }
+  EXPECT_EQ(parsed({"--label=-x"}).label, "-x");
+  EXPECT_EQ(parsed({"--label", std::string(256, 'x')}).label, std::string(256, 'x'));
+  EXPECT_NE(complaint({"--label", std::string(257, 'x')}).find("has 257 bytes; 256 is the most"),
+            std::string::npos);
+}
+
+TEST(RequestOptions, text_is_utf8) {
+  for (const char* text : {"\xff", "a\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+    EXPECT_NE(complaint({"--label", text}).find("is not UTF-8"), std::string::npos);
+    EXPECT_NE(complaint({"--name", text}).find("is not UTF-8"), std::string::npos);
+  }
+  EXPECT_EQ(complaint({"--name", ""}), "--name: '' is empty; write a part of the GPU's name");
+}
+
+TEST(RequestOptions, an_option_is_given_once) {
+  EXPECT_EQ(complaint({"-n", "1", "--count", "2"}),
+            "--count: it is given more than once; give it once");
+  for (const char* name : {"--gpu", "--label", "--mem", "--policy", "--time"}) {
+    EXPECT_NE(complaint({name, "1", name, "1"}).find("more than once"), std::string::npos) << name;
+  }
+}
+
+TEST(RequestOptions, no_wait_and_a_timeout_contradict_each_other) {
+  EXPECT_EQ(complaint({"--no-wait", "--timeout", "1m"}),
+            "--no-wait and --timeout contradict each other; give one of them");
+  EXPECT_NE(complaint({"--timeout", "0", "--no-wait"}), "");
+}
+
+TEST(RequestOptions, what_follows_a_value_is_not_taken_for_more_of_it) {
+  EXPECT_NE(complaint({"--gpu", "0", "1"}), "");
+}
+
+// A '|' in a type name is a choice of words for the shells' completion.
+TEST(RequestOptions, only_the_policy_completes_to_words) {
+  CLI::App command;
+  add_request_options(command);
+  for (const CLI::Option* option : command.get_options()) {
+    const bool choice = option->get_type_name().find('|') != std::string::npos;
+    EXPECT_EQ(choice, option->get_name() == "--policy") << option->get_name();
+  }
+}
+
+}  // namespace
+}  // namespace berth
