@@ -146,6 +146,10 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
 
 int supervise(pid_t job, Lease& lease, SignalQueue& signals,
               const std::function<void(const std::string&)>& on_notice) {
+  // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
+  // short job does not pay it.
+  constexpr int kShortJobMs = 1000;
+  bool short_job = true;
   for (;;) {
     int status = 0;
     // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
@@ -156,8 +160,11 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals,
       if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
       if (WIFSTOPPED(status)) follow_into_stop(job, status);
     }
-    std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {lease.deletion_watch(), POLLIN, 0}}};
-    const int ready = ::poll(watched.data(), watched.size(), kAuditMs);
+    const int deletion = short_job ? -1 : lease.deletion_watch();
+    std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}}};
+    const int ready =
+        ::poll(watched.data(), watched.size(), short_job ? kShortJobMs : kAuditMs);
+    if (ready == 0) short_job = false;
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
       if (number != SIGCHLD && to_berth_alone(*info, job)) ::kill(job, number);

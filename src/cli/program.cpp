@@ -52,6 +52,17 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
                       command, command.empty() ? "" : " ")};
 }
 
+// To declare the flags of every command costs more than `berth run` costs otherwise: only the named
+// one declares its own, unless all are asked for.
+bool is_needed(const Command& command, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "help" || word == "completion" || word == command.name) return true;
+    if (!word.starts_with('-')) return false;
+  }
+  return true;
+}
+
 // Output that did not arrive (a full disk) must not look like success.
 int flushed(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -70,7 +81,7 @@ int run_program(int argc, const char* const* argv) {
   std::map<const CLI::App*, Action> actions;
   for (const Command& command : commands()) {
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
-    actions[sub] = command.define(*sub, program);
+    if (is_needed(command, argc, argv)) actions[sub] = command.define(*sub, program);
   }
   program.require_subcommand(0, 1);
   try {

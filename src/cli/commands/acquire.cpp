@@ -16,7 +16,6 @@
 #include "cli/output/terminal.h"
 #include "cli/output/wait_display.h"
 #include "cli/request_options.h"
-#include "cli/signals.h"
 #include "devices/driver.h"
 
 namespace berth {
@@ -74,19 +73,17 @@ Result<int> run(const Options& options) {
   ask.command = owner->name;
   ask.pid = owner->pid;
   ask.holder = HolderKind::shell;
-  SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
-  WaitDisplay display;
-  auto lease = acquire(**probe, std::move(ask), display.hooks(leaving.fd()));
-  display.finish();
-  if (!lease) return tl::make_unexpected(lease.error());
-  if (!*lease) return 128 + static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
+  auto waited = wait_for(**probe, std::move(ask));
+  if (!waited) return tl::make_unexpected(waited.error());
+  if (const int* signal = std::get_if<int>(&*waited)) return 128 + *signal;
   (*probe)->rest();
-  auto keeper = Keeper::start(**lease, *owner);
+  Lease& lease = std::get<Lease>(*waited);
+  auto keeper = Keeper::start(lease, *owner);
   if (!keeper) {
-    (*lease)->release();
+    lease.release();
     return tl::make_unexpected(keeper.error());
   }
-  print(output_of(**lease, options));
+  print(output_of(lease, options));
   // Nobody reads it: then the lease goes back, and the end of the program says why.
   if (std::fflush(stdout) == 0) keeper->delivered();
   return 0;

@@ -81,15 +81,12 @@ Result<int> run(const Options& options) {
   (*probe)->prepare();
   Ask ask = make_ask(*options.request);
   ask.command = command_text(job.command);
-  SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
-  WaitDisplay display;
-  auto lease = acquire(**probe, std::move(ask), display.hooks(leaving.fd()));
-  display.finish();
+  auto lease = wait_for(**probe, std::move(ask));
   if (!lease) return tl::make_unexpected(lease.error());
-  if (!*lease) return 128 + static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
+  if (const int* signal = std::get_if<int>(&*lease)) return 128 + *signal;
   (*probe)->rest();
   SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
-  return run_on(std::move(**lease), options, std::move(job), signals);
+  return run_on(std::move(std::get<Lease>(*lease)), options, std::move(job), signals);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/output/terminal.h"
+#include "cli/signals.h"
 
 namespace berth {
 
@@ -46,6 +47,16 @@ void WaitDisplay::finish() {
 Hooks WaitDisplay::hooks(int interrupt) {
   return {[this](const WaitNews& news) { show(news); },
           [this](const std::string& text) { notice(text); }, interrupt};
+}
+
+Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask) {
+  SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  WaitDisplay display;
+  auto lease = acquire(probe, std::move(ask), display.hooks(leaving.fd()));
+  display.finish();
+  if (!lease) return tl::make_unexpected(lease.error());
+  if (*lease) return std::move(**lease);
+  return static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
 }
 
 }  // namespace berth

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <variant>
 
 #include "broker/acquire.h"
 
@@ -23,6 +24,9 @@ class WaitDisplay {
   bool line_ = false;  // the live line stands there
   std::string last_;
 };
+
+// Waits for a lease and shows how it goes: the lease, or the signal by which the user left.
+Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask);
 
 // "position 2 of 3: GPU 0 leased by bob (train.py); expected in about 10m".
 std::string wait_text(const WaitNews& news, TimePoint now);
