@@ -1,0 +1,120 @@
+// Records: what is written is read again, and nonsense is refused with a reason.
+#include "harbour/record.h"
+
+#include <gtest/gtest.h>
+#include <set>
+
+namespace berth {
+namespace {
+
+Record full() {
+  Record record;
+  record.id = "k3f9a2mx";
+  record.uid = 1000;
+  record.pid = 4711;
+  record.pid_namespace = 4026531836;
+  record.holder = HolderKind::shell;
+  record.command = "python train.py \x1b[31m";
+  record.label = "größe";
+  record.since = TimePoint(std::chrono::milliseconds(1'763'248'000'123));
+  record.within = "abcdefgh";
+  record.uuids = {"GPU-1", "GPU-2"};
+  record.granted = TimePoint(std::chrono::milliseconds(1'763'248'000'456));
+  Request& request = record.request;
+  request.count = 2;
+  request.memory = gib(8);
+  request.policy = Policy::pack;
+  request.time = std::chrono::hours(4);
+  request.uuids = {"GPU-1", "GPU-2", "GPU-3"};
+  request.name = "A6000";
+  request.min_memory = gib(24);
+  request.max_utilization_pct = 10;
+  request.max_memory_utilization_pct = 20;
+  request.max_processes = 3;
+  return record;
+}
+
+TEST(Record, what_is_written_is_read_again) {
+  const Record record = full();
+  const auto read = read_record(write_record(record));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(write_record(*read), write_record(record));
+  EXPECT_EQ(read->command, record.command);
+  EXPECT_EQ(read->request.uuids, record.request.uuids);
+  EXPECT_EQ(read->request.time, record.request.time);
+  EXPECT_EQ(read->ends(), record.granted + std::chrono::hours(4));
+}
+
+TEST(Record, a_ticket_names_no_gpus) {
+  Record record = full();
+  record.uuids.clear();
+  const auto read = read_record(write_record(record));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(read->uuids.empty());
+}
+
+TEST(Record, a_command_that_is_no_text_does_not_stop_anybody) {
+  Record record = full();
+  record.command = std::string("\xff\xfe bad \0 bytes", 14);
+  record.command += std::string(100'000, 'x');
+  const std::string text = write_record(record);
+  EXPECT_LT(text.size(), kLargestRecord);
+  EXPECT_TRUE(read_record(text));
+}
+
+TEST(Record, nonsense_is_refused) {
+  const std::string good = write_record(full());
+  for (const char* text : {"", "null", "[]", "42", "{", "{}", "\"lease\"",
+                           R"({"version":1,"id":"k3f9a2mx","uid":-1})"}) {
+    EXPECT_FALSE(read_record(text)) << text;
+  }
+  const auto broken = [&good](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  EXPECT_FALSE(read_record(broken("\"version\":1", "\"version\":0")));
+  EXPECT_FALSE(read_record(broken("\"version\":1", "\"version\":\"1\"")));
+  EXPECT_FALSE(read_record(broken("\"uid\":1000", "\"uid\":1e3")));
+  EXPECT_FALSE(read_record(broken("\"uid\":1000", "\"uid\":99999999999")));
+  EXPECT_FALSE(read_record(broken("\"count\":2", "\"count\":0")));
+  EXPECT_FALSE(read_record(broken("\"count\":2", "\"count\":-2")));
+  EXPECT_FALSE(read_record(broken("\"holding\"", "\"waiting\"")));
+  EXPECT_FALSE(read_record(broken("[\"GPU-1\",\"GPU-2\"]", "[1,2]")));
+  EXPECT_FALSE(read_record(broken("\"since_ms\":1763248000123", "\"since_ms\":[]")));
+}
+
+TEST(Record, times_far_off_do_not_overflow) {
+  std::string text = write_record(full());
+  const std::string granted = "\"granted_ms\":1763248000456";
+  text.replace(text.find(granted), granted.size(), "\"granted_ms\":9007199254740992");
+  const auto read = read_record(text);
+  ASSERT_TRUE(read);
+  EXPECT_GT(*read->ends(), read->granted);
+}
+
+TEST(Record, a_later_version_holds_what_it_names) {
+  const auto lease = read_record(
+      R"({"version":7,"id":"k3f9a2mx","uid":5,"state":"holding","gpus":["GPU-1"],"new":{}})");
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->uuids, std::vector<std::string>{"GPU-1"});
+  EXPECT_FALSE(lease->everything);
+  EXPECT_EQ(lease->uid, 5U);
+  const auto strange = read_record(R"({"version":7,"id":"k3f9a2mx","uid":5,"gpus":{"all":true}})");
+  ASSERT_TRUE(strange);
+  EXPECT_TRUE(strange->everything);
+}
+
+TEST(Record, ids_are_random_and_fit_into_a_file_name) {
+  std::set<std::string> ids;
+  for (int i = 0; i < 1000; ++i) ids.insert(make_id());
+  EXPECT_EQ(ids.size(), 1000U);
+  for (const std::string& id : ids) EXPECT_TRUE(is_id(id)) << id;
+  for (const char* text : {"", "k3f9a2m", "k3f9a2mxx", "../etc/x", "k3f9a2m/", "K3F9A2MX"}) {
+    EXPECT_FALSE(is_id(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace berth

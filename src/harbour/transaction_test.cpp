@@ -1,0 +1,256 @@
+// The harbour's files: who counts, who does not, and that whatever a client dies of frees its place.
+#include "harbour/transaction.h"
+
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "harbour/bell.h"
+#include "harbour/harbour.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+class HarbourTest : public testing::Test {
+ protected:
+  HarbourTest() {
+    std::string name = "/tmp/berth-harbour-test.XXXXXX";
+    path_ = ::mkdtemp(name.data());
+    fs::permissions(path_, static_cast<fs::perms>(01777));
+    auto harbour = Harbour::open({path_.string(), true});
+    if (harbour) harbour_.emplace(std::move(*harbour));
+  }
+  ~HarbourTest() override { fs::remove_all(path_); }
+
+  Transaction begin(LockMode mode = LockMode::exclusive) {
+    auto transaction = harbour_->begin(mode, {});
+    EXPECT_TRUE(transaction) << transaction.error().message;
+    return std::move(*transaction);
+  }
+
+  // A live client, whose bell the caller holds.
+  std::pair<Record, UniqueFd> client(std::vector<std::string> uuids = {}) {
+    auto bell = harbour_->make_bell();
+    Record record;
+    record.id = bell->id;
+    record.uid = ::geteuid();
+    record.pid = ::getpid();
+    record.since = std::chrono::system_clock::now();
+    record.uuids = std::move(uuids);
+    return {record, std::move(bell->fd)};
+  }
+
+  std::vector<std::string> problems(Transaction& transaction) {
+    EXPECT_TRUE(transaction.list());
+    EXPECT_TRUE(transaction.leases());
+    std::vector<std::string> found;
+    for (const Oddity& oddity : transaction.oddities()) found.push_back(oddity.problem);
+    return found;
+  }
+
+  fs::path path_;
+  std::optional<Harbour> harbour_;
+};
+
+TEST_F(HarbourTest, a_lease_lives_as_long_as_its_bell) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_EQ(begin().leases()->size(), 1U);
+  bell.reset();
+  EXPECT_EQ(begin().leases()->size(), 0U);
+}
+
+TEST_F(HarbourTest, a_child_that_inherits_the_bell_keeps_the_lease) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  bell.reset();
+  auto leases = begin().leases();
+  ASSERT_EQ(leases->size(), 1U);
+  ::kill(child, SIGKILL);
+  pollfd end{leases->front().bell.get(), 0, 0};
+  EXPECT_EQ(::poll(&end, 1, 10'000), 1);  // the death is noticed
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(begin().leases()->size(), 0U);
+}
+
+TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  auto leases = begin().leases();
+  const int end = leases->front().bell.get();
+  EXPECT_FALSE(unheard_for(end));
+  for (int i = 0; i < 100'000; ++i) ring(end);
+  EXPECT_TRUE(unheard_for(end));
+  pollfd own{bell.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&own, 1, 0), 1);
+  quiet(bell.get());
+  EXPECT_EQ(::poll(&own, 1, 0), 0);
+  bell.reset();
+  ring(end);  // nobody reads any more: no SIGPIPE
+}
+
+TEST_F(HarbourTest, tickets_are_read_in_their_order) {
+  auto [first, first_bell] = client();
+  auto [second, second_bell] = client();
+  {
+    Transaction transaction = begin();
+    EXPECT_EQ(*transaction.next_order(), 1U);
+    ASSERT_TRUE(transaction.write_ticket(first, 1));
+  }
+  {
+    Transaction transaction = begin();
+    EXPECT_EQ(*transaction.next_order(), 2U);
+    ASSERT_TRUE(transaction.write_ticket(second, 2));
+  }
+  const Transaction transaction = begin();
+  ASSERT_EQ(transaction.listing().tickets.size(), 2U);
+  EXPECT_EQ(transaction.listing().tickets[0].id, first.id);
+  EXPECT_EQ(transaction.listing().tickets[1].id, second.id);
+}
+
+TEST_F(HarbourTest, a_planted_ticket_of_the_largest_number_does_not_end_the_queue) {
+  std::ofstream(path_ / "ticket-999999999999999-aaaaaaaa") << "{}";
+  EXPECT_EQ(*begin().next_order(), 1U);
+}
+
+TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
+  auto [record, bell] = client({"GPU-1"});
+  const std::string text = write_record(record);
+  const auto name = [](const char* id) { return lease_name(id); };
+  fs::create_symlink("/etc/passwd", path_ / name("aaaaaaaa"));
+  fs::create_directory(path_ / name("bbbbbbbb"));
+  ASSERT_EQ(::mkfifo((path_ / name("cccccccc")).c_str(), 0666), 0);
+  std::ofstream(path_ / name("dddddddd")) << std::string(200'000, 'x');
+  std::ofstream(path_ / name("eeeeeeee")) << text;  // no bell
+  std::ofstream(path_ / "outside") << text;
+  fs::create_hard_link(path_ / "outside", path_ / name("ffffffff"));
+  Transaction transaction = begin();
+  const auto found = problems(transaction);
+  EXPECT_EQ(found.size(), 6U);
+  EXPECT_EQ(transaction.leases()->size(), 0U);
+  EXPECT_EQ(transaction.listing().others, std::vector<std::string>{"outside"});
+}
+
+TEST_F(HarbourTest, a_record_must_be_its_owners_and_its_bell_a_fifo) {
+  auto [record, bell] = client({"GPU-1"});
+  record.uid += 1;
+  ASSERT_TRUE(begin().write_lease(record));
+  auto [other, other_bell] = client({"GPU-2"});
+  ASSERT_TRUE(begin().write_lease(other));
+  fs::remove(path_ / bell_name(other.id));
+  std::ofstream(path_ / bell_name(other.id)) << "not a FIFO";
+  EXPECT_EQ(begin().leases()->size(), 0U);
+}
+
+TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  Transaction transaction = begin();
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{3, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto leases = transaction.leases();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_FALSE(leases);
+  EXPECT_EQ(leases.error().kind, ErrorKind::harbour);
+}
+
+TEST_F(HarbourTest, a_lease_is_ended_from_outside_at_once) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  EXPECT_FALSE(harbour_->is_ended(record.id));
+  ASSERT_TRUE(begin().end_lease(record.id));
+  EXPECT_TRUE(harbour_->is_ended(record.id));
+  EXPECT_EQ(begin().leases()->size(), 0U);
+  harbour_->remove(record.id, std::nullopt);
+  EXPECT_TRUE(fs::is_empty(path_));
+}
+
+TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
+  auto [dead, dead_bell] = client({"GPU-1"});
+  auto [alive, alive_bell] = client({"GPU-2"});
+  auto [waiting, waiting_bell] = client();
+  auto [young, young_bell] = client();  // has made its bell, and not yet its record
+  ASSERT_TRUE(begin().write_lease(dead));
+  ASSERT_TRUE(begin().write_lease(alive));
+  ASSERT_TRUE(begin().write_ticket(waiting, 1));
+  dead_bell.reset();
+  young_bell.reset();
+  Transaction transaction = begin();
+  ASSERT_TRUE(transaction.leases());
+  transaction.tidy();
+  EXPECT_FALSE(fs::exists(path_ / lease_name(dead.id)));
+  EXPECT_FALSE(fs::exists(path_ / bell_name(dead.id)));
+  EXPECT_TRUE(fs::exists(path_ / lease_name(alive.id)));
+  EXPECT_TRUE(fs::exists(path_ / bell_name(waiting.id)));
+  EXPECT_TRUE(fs::exists(path_ / bell_name(young.id)));
+}
+
+TEST_F(HarbourTest, a_umask_keeps_nobody_out) {
+  const mode_t before = ::umask(077);
+  auto [record, bell] = client({"GPU-1"});
+  const auto written = begin().write_lease(record);
+  ::umask(before);
+  ASSERT_TRUE(written);
+  struct stat about {};
+  ASSERT_EQ(::stat((path_ / lease_name(record.id)).c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777U, 0644U);
+  ASSERT_EQ(::stat((path_ / bell_name(record.id)).c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777U, 0622U);
+}
+
+TEST_F(HarbourTest, a_directory_that_was_replaced_is_found_again) {
+  fs::rename(path_, path_.string() + ".old");
+  fs::create_directory(path_);
+  fs::permissions(path_, static_cast<fs::perms>(01777));
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  EXPECT_FALSE(fs::exists(path_.string() + ".old/" + lease_name(record.id)));
+  fs::remove_all(path_.string() + ".old");
+}
+
+TEST_F(HarbourTest, a_directory_where_others_could_delete_is_refused) {
+  fs::permissions(path_, static_cast<fs::perms>(0777));
+  const auto harbour = Harbour::open({path_.string(), true});
+  ASSERT_FALSE(harbour);
+  EXPECT_NE(harbour.error().message.find("chmod 1777"), std::string::npos);
+}
+
+TEST_F(HarbourTest, the_default_is_not_led_elsewhere) {
+  const fs::path link = path_.string() + ".link";
+  fs::create_symlink(path_, link);
+  EXPECT_FALSE(Harbour::open({link.string(), false}));
+  EXPECT_TRUE(Harbour::open({link.string(), true}));  // whoever chose it may
+  fs::remove(link);
+}
+
+TEST_F(HarbourTest, a_lock_that_is_kept_names_its_holder) {
+  const Transaction held = begin();
+  Patience patience;
+  int asked = 0;
+  patience.give_up = [&asked] { return ++asked > 1; };
+  const auto transaction = harbour_->begin(LockMode::shared, patience);
+  ASSERT_FALSE(transaction);
+  EXPECT_NE(transaction.error().message.find(std::to_string(::getpid())), std::string::npos)
+      << transaction.error().message;
+}
+
+TEST(Location, a_relative_path_is_refused) {
+  EXPECT_FALSE(Harbour::open({"harbour", true}));
+}
+
+}  // namespace
+}  // namespace berth
