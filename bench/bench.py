@@ -10,13 +10,18 @@ import argparse
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+
+import queue_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
+BENCH = ROOT / "build" / "bench"
 
 
 def time_commands(commands, runs, env):
@@ -31,40 +36,119 @@ def time_commands(commands, runs, env):
 def compare(name, subject, yardstick, limit, rounds, runs, env):
     """One line of the table: `subject` against `yardstick`, both commands."""
     pairs = [time_commands([subject, yardstick], runs, env) for _ in range(rounds)]
-    ratios = [a / b for a, b in pairs]
-    return {
-        "name": name,
-        "subject": subject.replace(f"{BIN}/", ""),
-        "yardstick": yardstick.replace(env["FLOCK_FILE"], "FILE"),
-        "subject_ms": 1000 * statistics.median(a for a, _ in pairs),
-        "yardstick_ms": 1000 * statistics.median(b for _, b in pairs),
-        "ratio": statistics.median(ratios),
-        "ratio_low": min(ratios),
-        "ratio_high": max(ratios),
-        "limit": limit,
-    }
+    return figure(name, subject.replace(f"{BIN}/", ""), yardstick.replace(env["FLOCK_FILE"], "FILE"),
+                  [1000 * a for a, _ in pairs], [1000 * b for _, b in pairs], limit)
 
 
 def micro_benchmarks(env):
     """The library's own figures, in microseconds, from Google Benchmark: for orientation, no ratios."""
-    output = subprocess.run([ROOT / "build" / "release" / "bench" / "berth_bench", "--benchmark_format=json",
+    output = subprocess.run([BENCH / "berth_bench", "--benchmark_format=json",
                              "--benchmark_repetitions=5", "--benchmark_report_aggregates_only=true"],
                             env=env, check=True, capture_output=True, text=True).stdout
     return {entry["run_name"]: {"median_us": entry["real_time"]}
             for entry in json.loads(output)["benchmarks"] if entry["aggregate_name"] == "median"}
 
 
-def show(results, micro):
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def against_redis(rounds, env):
+    """acquire + release in one process against BRPOP + LPUSH on a Redis of its own, by turns."""
+    port = free_port()
+    redis = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+                              "--appendonly", "no"], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        output = subprocess.run([BENCH / "lease_bench", "pairs", str(rounds), str(port)], env=env, check=True,
+                                capture_output=True, text=True).stdout
+    finally:
+        redis.terminate()
+        redis.wait()
+    pairs = json.loads(output)
+    return figure("acquire + release", "in one process", "BRPOP + LPUSH, local Redis",
+                  [pair["berth_us"] / 1000 for pair in pairs], [pair["redis_us"] / 1000 for pair in pairs], 0.5)
+
+
+def figure(name, subject, yardstick, subject_ms, yardstick_ms, limit):
+    """One line of the table, from times taken by turns."""
+    ratios = [a / b for a, b in zip(subject_ms, yardstick_ms)]
+    return {"name": name, "subject": subject, "yardstick": yardstick,
+            "subject_ms": statistics.median(subject_ms), "yardstick_ms": statistics.median(yardstick_ms),
+            "ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios),
+            "limit": limit}
+
+
+def queue_figures(options, env, folder):
+    """Hand-over with 1, 10, 100 and 1,000 waiters, wake-ups, and what idle waiters cost."""
+    berth, job = BIN / "berth", BENCH / "handover_job"
+    measured = options.handovers
+    results, facts = [], []
+    medians = {}
+    wakes = {}
+    for waiting in (1, 10, 100, options.waiters):
+        gaps = []
+        for _ in range(options.queue_rounds):
+            some, wakes[waiting] = queue_bench.handover(berth, job, env, folder, waiting, measured)
+            gaps += some
+        medians[waiting] = statistics.median(gaps)
+        facts.append((f"hand-over, {waiting} waiting", f"median {medians[waiting] / 1000:.2f} ms, "
+                      f"p99 {queue_bench.percentile(gaps, 0.99) / 1000:.2f} ms, "
+                      f"{wakes[waiting]:.2f} waiters woken per release"))
+    results.append(figure(f"hand-over, {options.waiters} waiting", f"{options.waiters} waiting", "10 waiting",
+                          [medians[options.waiters] / 1000], [medians[10] / 1000], 3.0))
+    results.append(bound("waiters woken per release", wakes[options.waiters], 2.0))
+    cpu, memory = queue_bench.idle(berth, job, env, folder, options.waiters)
+    results.append(bound(f"CPU s of {options.waiters} waiters in 10 s", cpu, 0.1))
+    results.append(bound("MiB resident of one waiter", memory, 6.0))
+    return results, facts
+
+
+def bound(name, value, most):
+    """A figure that is no ratio of times, with its limit."""
+    return {"name": name, "value": value, "ratio": value, "limit": most}
+
+
+def load_figures(options, env):
+    """Many jobs by many workers: grants per second, and whether they become slower."""
+    output = subprocess.run([BENCH / "lease_bench", "load", "64", str(options.jobs), BIN / "berth", "run", "--",
+                             "/bin/true"], env=env, check=True, capture_output=True, text=True,
+                            ).stdout
+    done = json.loads(output)
+    part = len(done) // 10
+    first, last = done[part] - done[0], done[-1] - done[-1 - part]
+    facts = [(f"{options.jobs} jobs, 8 GPUs, 64 workers", f"{1000 * len(done) / done[-1]:.0f} grants per second")]
+    return [figure("time per grant, last tenth", "the last tenth", "the first tenth", [last / part],
+                   [first / part], 1.5)], facts
+
+
+def show(results, facts, micro):
     heading = ("figure", "berth", "yardstick", "ratio", "spread", "limit")
-    rows = [(r["name"], f"{r['subject_ms']:.2f} ms", f"{r['yardstick_ms']:.2f} ms", f"{r['ratio']:.2f}",
-             f"{r['ratio_low']:.2f}-{r['ratio_high']:.2f}",
-             f"{r['limit']:.2f} {'ok' if r['ratio'] <= r['limit'] else 'EXCEEDED'}") for r in results]
+    rows = []
+    for r in results:
+        verdict = f"{r['limit']:.2f} {'ok' if r['ratio'] <= r['limit'] else 'EXCEEDED'}"
+        if "value" in r:
+            rows.append((r["name"], f"{r['value']:.3f}", "", "", "", verdict))
+        else:
+            rows.append((r["name"], f"{r['subject_ms']:.2f} ms", f"{r['yardstick_ms']:.2f} ms",
+                         f"{r['ratio']:.2f}", f"{r['ratio_low']:.2f}-{r['ratio_high']:.2f}", verdict))
     widths = [max(len(row[i]) for row in [heading, *rows]) for i in range(len(heading))]
     for row in [heading, *rows]:
         print("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
                         for i, (cell, width) in enumerate(zip(row, widths))).rstrip())
+    print()
     for r in results:
-        print(f"\n{r['name']}: {r['subject']}  against  {r['yardstick']}")
+        if "subject" in r:
+            print(f"{r['name']}: {r['subject']}  against  {r['yardstick']}")
+    print()
+    for name, text in facts:
+        print(f"{name}: {text}")
     print("\nInside one process, median:")
     for name, entry in micro.items():
         print(f"  {name:<40} {entry['median_us']:>9.1f} us")
@@ -74,17 +158,33 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="how often each comparison is repeated (default 7)")
     parser.add_argument("--runs", type=int, default=200, help="runs of each command in a round (default 200)")
+    parser.add_argument("--waiters", type=int, default=1000, help="the longest queue (default 1000)")
+    parser.add_argument("--handovers", type=int, default=50, help="measured for each length (default 50)")
+    parser.add_argument("--queue-rounds", type=int, default=2, help="how often each length is measured (default 2)")
+    parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        harbour = folder / "harbour"
+        harbour.mkdir()
+        harbour.chmod(0o1777)
+        flock = f"flock {folder}/lock true"
         env = {**os.environ, "BERTH_SIM": "8x80GiB", "BERTH_SIM_STATE": f"{folder}/sim.state",
-               "FLOCK_FILE": f"{folder}/lock"}
-        results = [compare("status", f"{BIN}/berth status --json", f"flock {env['FLOCK_FILE']} true", 2.0,
-                           options.rounds, options.runs, env)]
+               "BERTH_DIR": str(harbour), "FLOCK_FILE": f"{folder}/lock"}
+        results = [
+            compare("status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
+            compare("run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env),
+            against_redis(options.rounds, env)]
+        one = {**env, "BERTH_SIM": "1x24GiB", "BERTH_SIM_STATE": f"{folder}/one.state"}
+        queue, facts = queue_figures(options, one, folder)
+        load, more = load_figures(options, env)
+        results += queue + load
+        facts += more
         micro = micro_benchmarks(env)
-    show(results, micro)
+    show(results, facts, micro)
     path = ROOT / "build" / "bench.json"
-    path.write_text(json.dumps({"ratios": results, "micro": micro}, indent=2) + "\n")
+    path.write_text(json.dumps({"ratios": results, "facts": facts, "micro": micro}, indent=2) + "\n")
     print(f"\nWritten to {path.relative_to(ROOT)}")
     return 1 if options.check and any(r["ratio"] > r["limit"] for r in results) else 0
 

@@ -30,7 +30,7 @@ class Deciding {
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
     quiet(me_.bell.get());
-    decision_.cancelled = me_.ticket && harbour_.is_ended(me_.record.id);
+    decision_.cancelled = me_.ticket && harbour_.was_ended(me_.record.id);
     if (decision_.cancelled) return std::move(decision_);
     if (auto restored = restore(); !restored) return tl::make_unexpected(restored.error());
     auto leases = transaction_.leases();
@@ -58,21 +58,21 @@ class Deciding {
  private:
   const std::vector<TicketName>& queue() const { return transaction_.listing().tickets; }
 
-  // Somebody may have deleted our files, or the whole directory: put them back where they were.
+  // Somebody may have deleted our files, or the whole directory: put them back where they were. A
+  // lease without its bell would count for nothing.
   Result<void> restore() {
-    if (harbour_.has_bell(me_.record.id, me_.bell.get())) {
-      if (!me_.ticket || std::binary_search(queue().begin(), queue().end(), *me_.ticket)) return {};
-    } else {
+    const bool has_bell = harbour_.has_bell(me_.record.id, me_.bell.get());
+    if (!has_bell) {
       auto bell = make_bell(transaction_.directory(), me_.record.id);
       if (!bell) return tl::make_unexpected(bell.error());
       if (!*bell) return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
       me_.bell = std::move(**bell);
     }
-    if (me_.ticket) {
-      transaction_.remove_ticket(*me_.ticket);
-      if (auto written = transaction_.write_ticket(me_.record, me_.ticket->order); !written) {
-        return written;
-      }
+    if (!me_.ticket) return {};
+    if (has_bell && std::binary_search(queue().begin(), queue().end(), *me_.ticket)) return {};
+    transaction_.remove_ticket(*me_.ticket);
+    if (auto written = transaction_.write_ticket(me_.record, me_.ticket->order); !written) {
+      return written;
     }
     return transaction_.list();
   }

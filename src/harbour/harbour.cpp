@@ -85,7 +85,6 @@ Result<Harbour::OwnBell> Harbour::make_bell() {
 
 void Harbour::remove(const std::string& id, const std::optional<TicketName>& ticket) {
   ::unlinkat(directory_.get(), bell_name(id).c_str(), 0);
-  ::unlinkat(directory_.get(), end_name(id).c_str(), 0);
   if (ticket) {
     ::unlinkat(directory_.get(), ticket_name(*ticket).c_str(), 0);
   } else {
@@ -100,10 +99,13 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
   return ::fstat(bell, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 && same_file(mine, named);
 }
 
-bool Harbour::is_ended(const std::string& id) const {
+bool Harbour::was_ended(const std::string& id) {
   struct stat about {};
-  return ::fstatat(directory_.get(), end_name(id).c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-         (about.st_uid == ::geteuid() || about.st_uid == 0);
+  const std::string name = end_name(id);
+  const bool ended = ::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+                     (about.st_uid == ::geteuid() || about.st_uid == 0);
+  if (ended) ::unlinkat(directory_.get(), name.c_str(), 0);
+  return ended;
 }
 
 bool Harbour::has_ticket(const TicketName& name) const {

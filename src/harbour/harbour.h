@@ -44,8 +44,9 @@ class Harbour {
   // Does the client's bell (and so its place here) still exist? If not, somebody deleted it.
   bool has_bell(const std::string& id, int bell) const;
   bool has_ticket(const TicketName& name) const;
-  // Was this client told to end, by its own user or root?
-  bool is_ended(const std::string& id) const;
+  // Was this client of ours told to end, by its own user or root? The order is taken away with the
+  // answer: whoever asks must obey.
+  bool was_ended(const std::string& id);
 
  private:
   Harbour(HarbourLocation where, UniqueFd directory)

@@ -369,6 +369,8 @@ void Transaction::tidy() {
     const auto bell = open_bell(lock_.get(), id, about.st_uid);
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
   }
+  // One bell more than records is our own, whose record is being written.
+  if (listing_.bells.size() <= known.size() + 1) return;
   for (const std::string& id : listing_.bells) {
     if (known.contains(id)) continue;
     struct stat about {};

@@ -1,0 +1,135 @@
+// What leasing costs, against Redis, and under load. Prints JSON for bench.py.
+//
+//   lease_bench pairs ROUNDS PORT               acquire + release against BRPOP + LPUSH, in one process
+//   lease_bench load WORKERS JOBS COMMAND...    so many runs of COMMAND by so many workers
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <hiredis/hiredis.h>
+#include <memory>
+#include <new>
+#include <spawn.h>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "broker/acquire.h"
+#include "devices/driver.h"
+
+extern char** environ;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+[[noreturn]] void die(const std::string& why) {
+  std::fprintf(stderr, "lease_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+template <class Work>
+double median_time(int times, Work work) {
+  std::vector<double> taken;
+  for (int i = 0; i < times; ++i) {
+    const auto begin = Clock::now();
+    work();
+    taken.push_back(Microseconds(Clock::now() - begin).count());
+  }
+  return median(std::move(taken));
+}
+
+int pairs(int rounds, int port) {
+  constexpr int kTimes = 500;
+  auto probe = berth::open_driver();
+  if (!probe) die(probe.error().message);
+  const std::unique_ptr<redisContext, void (*)(redisContext*)> redis(redisConnect("127.0.0.1", port),
+                                                                     redisFree);
+  if (!redis || redis->err != 0) die("no Redis");
+  const auto command = [&redis](const char* text) {
+    void* reply = redisCommand(redis.get(), text);
+    if (reply == nullptr) die("Redis does not answer");
+    freeReplyObject(reply);
+  };
+  const auto lease_once = [&probe] {
+    auto lease = berth::acquire(**probe, {}, {});
+    if (!lease || !*lease) die(lease ? "not granted" : lease.error().message);
+    if (!(*lease)->release()) die("not released");
+  };
+  command("LPUSH gpus 0");
+  lease_once();
+  std::printf("[");
+  for (int i = 0; i < rounds; ++i) {
+    const double ours = median_time(kTimes, lease_once);
+    const double theirs = median_time(kTimes, [&command] {
+      command("BRPOP gpus 0");
+      command("LPUSH gpus 0");
+    });
+    std::printf("%s{\"berth_us\": %.2f, \"redis_us\": %.2f}", i == 0 ? "" : ", ", ours, theirs);
+  }
+  std::printf("]\n");
+  return 0;
+}
+
+// What all workers share.
+struct Board {
+  std::atomic<int>* next;
+  double* done_ms;
+};
+
+void work(const Board& board, int jobs, char** command, Clock::time_point begin) {
+  for (;;) {
+    const int job = board.next->fetch_add(1);
+    if (job >= jobs) return;
+    pid_t pid = 0;
+    int status = 0;
+    if (::posix_spawnp(&pid, command[0], nullptr, nullptr, command, environ) != 0 ||
+        ::waitpid(pid, &status, 0) != pid || status != 0) {
+      die("a job failed");
+    }
+    board.done_ms[job] = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  }
+}
+
+int load(int workers, int jobs, char** command) {
+  const std::size_t size = sizeof(double) * static_cast<std::size_t>(jobs + 1);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) die("no memory");
+  const Board board{new (memory) std::atomic<int>(0), static_cast<double*>(memory) + 1};
+  const auto begin = Clock::now();
+  for (int i = 0; i < workers; ++i) {
+    if (::fork() == 0) {
+      work(board, jobs, command, begin);
+      ::_exit(0);
+    }
+  }
+  int status = 0;
+  bool good = true;
+  while (::wait(&status) > 0) good = good && status == 0;
+  if (!good) die("a worker failed");
+  std::sort(board.done_ms, board.done_ms + jobs);
+  std::printf("[");
+  for (int i = 0; i < jobs; ++i) std::printf("%s%.2f", i == 0 ? "" : ", ", board.done_ms[i]);
+  std::printf("]\n");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  if (mode == "pairs" && argc == 4) return pairs(std::atoi(argv[2]), std::atoi(argv[3]));
+  if (mode == "load" && argc > 4) return load(std::atoi(argv[2]), std::atoi(argv[3]), argv + 4);
+  die("see the head of bench/lease_bench.cpp");
+}
