@@ -5,13 +5,13 @@
 #include <poll.h>
 #include <random>
 #include <set>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/pid_namespace.h"
+#include "base/process.h"
 #include "broker/decision.h"
 #include "broker/explain.h"
 #include "broker/nested.h"
@@ -187,8 +187,8 @@ class Acquiring {
         if (placed.unexplained) ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
         for (const PlacedProcess& one : placed.processes) {
           if (!one.stranger()) continue;
-          UniqueFd handle(see_pids ? static_cast<int>(::syscall(SYS_pidfd_open, one.process.pid, 0))
-                                   : -1);
+          UniqueFd handle;
+          if (see_pids) handle = open_process(static_cast<pid_t>(one.process.pid));
           if (handle) {
             handles.push_back(std::move(handle));
           } else {

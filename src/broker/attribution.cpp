@@ -2,45 +2,21 @@
 #include "broker/attribution.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <optional>
+#include <fstream>
+#include <iterator>
 #include <string_view>
-#include <unistd.h>
 
 #include "base/pid_namespace.h"
-#include "base/unique_fd.h"
+#include "base/process.h"
 
 namespace berth {
 namespace {
 
-std::string read_proc(std::int64_t pid, const char* file) {
-  const UniqueFd fd(::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (ssize_t length = 1; fd && length > 0;) {
-    length = ::read(fd.get(), buffer.data(), buffer.size());
-    if (length > 0) text.append(buffer.data(), static_cast<std::size_t>(length));
-  }
-  return text;
-}
-
-// The fourth field of /proc/PID/stat. The second is a name in brackets that may contain anything.
-std::optional<std::int64_t> parent_of(std::int64_t pid) {
-  const std::string stat = read_proc(pid, "stat");
-  const auto bracket = stat.rfind(") ");
-  if (bracket == std::string::npos || bracket + 4 >= stat.size()) return std::nullopt;
-  std::int64_t parent = 0;
-  const char* start = stat.data() + bracket + 4;
-  const auto [end, problem] = std::from_chars(start, stat.data() + stat.size(), parent);
-  return problem == std::errc{} ? std::optional(parent) : std::nullopt;
-}
-
 std::string lease_in_environment(std::int64_t pid) {
   constexpr std::string_view name = "BERTH_LEASE=";
-  const std::string environment = read_proc(pid, "environ");
+  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  const std::string environment(std::istreambuf_iterator<char>(file), {});
   std::string_view rest = environment;
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find('\0'));
@@ -66,12 +42,13 @@ std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vecto
   if (here.size() == 1 && process.uid == here.front()->uid) return here.front()->id;
   if (!in_host_pid_namespace()) return "";  // the driver's PIDs mean nothing here
   constexpr int kDeepest = 64;
-  std::optional<std::int64_t> ancestor = process.pid;
-  for (int i = 0; i < kDeepest && ancestor && *ancestor > 1; ++i) {
+  auto ancestor = static_cast<pid_t>(process.pid);
+  for (int i = 0; i < kDeepest && ancestor > 1; ++i) {
     for (const Record* lease : here) {
-      if (lease->pid == *ancestor && lease->pid_namespace == pid_namespace()) return lease->id;
+      if (lease->pid == ancestor && lease->pid_namespace == pid_namespace()) return lease->id;
     }
-    ancestor = parent_of(*ancestor);
+    const auto stat = read_process_stat(ancestor);
+    ancestor = stat ? stat->parent : 0;
   }
   const std::string named = lease_in_environment(process.pid);
   for (const Record* lease : here) {

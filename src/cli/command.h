@@ -28,6 +28,7 @@ std::span<const Command> commands();
 Error unknown_command(std::string_view name);
 
 Action define_run(CLI::App& command, CLI::App& program);
+Action define_acquire(CLI::App& command, CLI::App& program);
 Action define_status(CLI::App& command, CLI::App& program);
 Action define_help(CLI::App& command, CLI::App& program);
 Action define_completion(CLI::App& command, CLI::App& program);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <string>
-#include <string_view>
 #include <unistd.h>
 
 #include "base/environment.h"
@@ -15,7 +13,6 @@
 namespace berth {
 namespace {
 
-constexpr const char* kNvml = "libnvidia-ml.so.1";
 constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24);
 
 // The folder above the one this program is in: <prefix> of <prefix>/bin/berth.
@@ -27,34 +24,42 @@ std::string prefix() {
   return std::string(exe);
 }
 
-// The stand-in lies in lib/sim of a build tree, and in lib/berth/sim of an installation.
-std::string simulated_library() {
-  const std::string base = prefix();
-  std::string installed = fmt::format("{}/lib/berth/sim/{}", base, kNvml);
-  if (::access(installed.c_str(), F_OK) == 0) return installed;
-  return fmt::format("{}/lib/sim/{}", base, kNvml);
-}
-
 }  // namespace
 
 bool driver_is_simulated() {
   return !setting("BERTH_SIM").empty();
 }
 
+std::string driver_library(std::string_view file) {
+  if (!driver_is_simulated()) return std::string(file);
+  // The stand-in lies in lib/sim of a build tree, and in lib/berth/sim of an installation.
+  const std::string base = prefix();
+  std::string installed = fmt::format("{}/lib/berth/sim/{}", base, file);
+  if (::access(installed.c_str(), F_OK) == 0) return installed;
+  return fmt::format("{}/lib/sim/{}", base, file);
+}
+
+Result<std::chrono::milliseconds> driver_time_limit() {
+  const auto text = setting("BERTH_DRIVER_TIMEOUT");
+  if (text.empty()) return GuardSettings{}.limit;
+  const auto time = parse_duration(text);
+  if (!time) {
+    return fail(ErrorKind::usage, fmt::format("BERTH_DRIVER_TIMEOUT: {}", time.error().message));
+  }
+  const auto limit = std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kLongestLimit);
+  if (limit <= limit.zero()) {
+    return fail(ErrorKind::usage, "BERTH_DRIVER_TIMEOUT: it must be longer than 0, such as 20s");
+  }
+  return limit;
+}
+
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow) {
   GuardSettings settings;
   settings.on_slow = std::move(on_slow);
-  if (const auto limit = setting("BERTH_DRIVER_TIMEOUT"); !limit.empty()) {
-    const auto time = parse_duration(limit);
-    if (!time) {
-      return fail(ErrorKind::usage, fmt::format("BERTH_DRIVER_TIMEOUT: {}", time.error().message));
-    }
-    settings.limit = std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kLongestLimit);
-    if (settings.limit <= settings.limit.zero()) {
-      return fail(ErrorKind::usage, "BERTH_DRIVER_TIMEOUT: it must be longer than 0, such as 20s");
-    }
-  }
-  settings.library = driver_is_simulated() ? simulated_library() : kNvml;
+  const auto limit = driver_time_limit();
+  if (!limit) return tl::make_unexpected(limit.error());
+  settings.limit = *limit;
+  settings.library = driver_library("libnvidia-ml.so.1");
   if (driver_is_simulated() && ::access(settings.library.c_str(), R_OK) != 0) {
     return fail(ErrorKind::no_driver,
                 fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "

@@ -1,8 +1,11 @@
 // Which driver berth talks to, decided by the environment: the real one, or the simulated one.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "devices/probe.h"
@@ -11,6 +14,14 @@ namespace berth {
 
 // BERTH_SIM is set: the GPUs are not real, and everything that shows them must say so.
 bool driver_is_simulated();
+
+// What to give to dlopen() for a library of the driver such as libcuda.so.1: its name, or the path
+// of the stand-in beside this program, which may not be there.
+std::string driver_library(std::string_view file);
+
+// How long a driver may take to answer: BERTH_DRIVER_TIMEOUT, or a usual time. The error is
+// ErrorKind::usage.
+Result<std::chrono::milliseconds> driver_time_limit();
 
 // A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses
 // the simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit.

@@ -2,21 +2,17 @@
 #include "devices/guarded_probe.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <utility>
 
+#include "base/process.h"
+#include "devices/helper_process.h"
 #include "devices/nvml_session.h"
 #include "devices/wire.h"
 
@@ -27,125 +23,47 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kSnapshot = 's';
 constexpr char kTopology = 't';
-constexpr int kSocket = 3;                          // the child's only descriptor beside 0, 1, 2
 constexpr std::uint32_t kLargestAnswer = 64 << 20;  // a sane driver stays far below
 
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto written = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
-// Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
-// open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
-void shed_descriptors(int socket) {
-  const int moved = ::fcntl(socket, F_DUPFD, kSocket + 1);  // out of the way of 0 to 3
-  const int null = ::open("/dev/null", O_RDWR);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-  ::dup2(moved, kSocket);
-  ::close_range(kSocket + 1, ~0U, 0);
-}
-
-void restore_signals() {
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU}) {
-    ::signal(number, SIG_DFL);
-  }
-}
-
-[[noreturn]] void serve(int socket, const std::string& library, pid_t parent) {
-  // A parent that is killed while the driver hangs must not leave us behind.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(0);
-  ::setsid();  // Ctrl-C is the parent's business
-  shed_descriptors(socket);
-  restore_signals();
-  ::prctl(PR_SET_NAME, "berth-probe");
+// What the child does: it answers questions until the parent's end is gone.
+void serve(int socket, const std::string& library) {
   NvmlSession session(library);
   char question = 0;
-  while (::recv(kSocket, &question, 1, 0) == 1) {
+  // Who asks once often asks again at once: wait_readable() stays awake for a moment.
+  while (wait_readable(socket, Clock::time_point::max()) &&
+         ::recv(socket, &question, 1, 0) == 1) {
     const std::string answer =
         question == kTopology ? wire::pack(session.topology()) : wire::pack(session.snapshot());
     const auto size = static_cast<std::uint32_t>(answer.size());
     std::string message(reinterpret_cast<const char*>(&size), sizeof size);
     message += answer;
-    if (!write_all(kSocket, message)) break;
+    if (!send_all(socket, message)) break;
   }
-  ::_exit(0);
-}
-
-// True once `fd` can be read, false if it still cannot when the time is up. What has arrived
-// counts, however late it is looked at: this process may have been stopped meanwhile.
-bool wait_readable(int fd, Clock::time_point until) {
-  // To be put to sleep and woken again takes longer than a driver that is awake takes to answer.
-  constexpr std::chrono::microseconds kQuick(100);
-  const auto quick = std::min(until, Clock::now() + kQuick);
-  while (Clock::now() < quick) {
-    pollfd entry{fd, POLLIN, 0};
-    if (::poll(&entry, 1, 0) > 0) return true;
-    ::sched_yield();
-  }
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd entry{fd, POLLIN, 0};
-    const int ready =
-        ::poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
-    if (ready > 0) return true;
-    if (left <= 0) return false;
-  }
-}
-
-// Reaps a killed child, unless it cannot end: then it is left to be reaped by init.
-void reap(pid_t child) {
-  constexpr int kPatienceMs = 200;
-  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-  pollfd entry{handle.get(), POLLIN, 0};
-  if (handle) ::poll(&entry, 1, kPatienceMs);
-  ::waitpid(child, nullptr, WNOHANG);
 }
 
 }  // namespace
 
 GuardedProbe::~GuardedProbe() {
   stop();
+  end_helper(ending_);
 }
 
 Result<void> GuardedProbe::start() {
   if (socket_) return {};
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return fail(ErrorKind::no_driver,
-                fmt::format("the driver cannot be asked: {}", std::strerror(errno)));
-  }
-  UniqueFd mine(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) {
-    return fail(ErrorKind::no_driver,
-                fmt::format("the driver cannot be asked, no process can be started: {}; see ulimit "
-                            "-u",
-                            std::strerror(errno)));
-  }
-  if (child == 0) serve(theirs.get(), settings_.library, parent);
-  socket_ = std::move(mine);
-  child_ = child;
+  auto helper = start_helper("berth-probe", [&](int socket) { serve(socket, settings_.library); });
+  if (!helper) return tl::make_unexpected(helper.error());
+  socket_ = std::move(helper->socket);
+  child_ = helper->pid;
   return {};
 }
 
-// Ends the child, and does not wait for one that cannot end.
+// Ends the child, and does not wait for that: a process with 8 GPUs open takes a while to go.
 void GuardedProbe::stop() {
   prepared_ = false;
   if (!socket_) return;
   socket_.reset();
-  ::kill(child_, SIGKILL);
-  reap(child_);
+  end_helper(std::exchange(ending_, open_process(child_)));
+  send_signal(ending_, SIGKILL);
   child_ = -1;
 }
 
@@ -214,13 +132,13 @@ Result<std::string> GuardedProbe::ask(char question) {
     auto prepared = answer();
     if (question == kSnapshot || !prepared) return prepared;
   }
-  if (!write_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
+  if (!send_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
   return answer();
 }
 
 void GuardedProbe::prepare() {
   if (prepared_ || !start()) return;  // what is wrong, the question itself will tell
-  prepared_ = write_all(socket_.get(), {&kSnapshot, 1});
+  prepared_ = send_all(socket_.get(), {&kSnapshot, 1});
 }
 
 template <class T>

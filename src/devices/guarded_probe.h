@@ -53,6 +53,7 @@ class GuardedProbe final : public Probe {
   GuardSettings settings_;
   UniqueFd socket_;
   pid_t child_ = -1;
+  UniqueFd ending_;  // the last child that was told to end, and is yet to be collected
   bool told_ = false;      // on_slow, of the current question
   bool prepared_ = false;  // a snapshot was asked for, and its answer not yet read
 };

@@ -2,7 +2,6 @@
 #include "harbour/transaction.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <ctime>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "base/pid_namespace.h"
+#include "base/process.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
 
@@ -327,16 +327,7 @@ Result<void> Transaction::ring_front() {
 
 bool Transaction::is_stopped(const Client& client) {
   if (client.record.pid_namespace == pid_namespace()) {
-    const UniqueFd fd(::open(fmt::format("/proc/{}/stat", client.record.pid).c_str(),
-                             O_RDONLY | O_CLOEXEC));
-    std::array<char, 512> buffer{};
-    const auto length = fd ? ::read(fd.get(), buffer.data(), buffer.size()) : 0;
-    const std::string_view stat(buffer.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-    const auto bracket = stat.rfind(") ");
-    if (bracket != std::string_view::npos && bracket + 2 < stat.size()) {
-      const char state = stat[bracket + 2];
-      return state == 'T' || state == 't';
-    }
+    if (const auto process = read_process_stat(client.record.pid)) return process->stopped;
   }
   const auto unheard = client.bell ? unheard_for(client.bell.get()) : std::nullopt;
   return unheard && *unheard >= kUnheard;

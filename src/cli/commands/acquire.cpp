@@ -28,11 +28,21 @@ struct Options {
   pid_t owner = 0;
 };
 
+// A card's index is a number, a MIG instance's a string, as in `berth status --json`.
 std::string json_of(const Lease& lease) {
-  nlohmann::ordered_json json{
-      {"lease", lease.id()},
-      {"gpus", lease.record().uuids},
-      {"indices", index_list(lease.host_gpus(), lease.record().uuids)}};
+  nlohmann::ordered_json indices = nlohmann::ordered_json::array();
+  for (const std::string& uuid : lease.record().uuids) {
+    for (const Gpu& gpu : lease.host_gpus()) {
+      if (gpu.uuid != uuid) continue;
+      if (gpu.index.instance) {
+        indices.push_back(to_string(gpu.index));
+      } else {
+        indices.push_back(gpu.index.card);
+      }
+    }
+  }
+  const nlohmann::ordered_json json{
+      {"lease", lease.id()}, {"gpus", lease.record().uuids}, {"indices", indices}};
   return fmt::format("{}\n", json.dump(-1, ' ', true));
 }
 

@@ -15,6 +15,7 @@
 #include "cli/output/wait_display.h"
 #include "cli/request_options.h"
 #include "devices/driver.h"
+#include "devices/placeholder.h"
 
 
 namespace berth {
@@ -53,6 +54,15 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
     job.command = with_gpus(job.command, options.replace,
                             index_list(lease.host_gpus(), lease.record().uuids));
   }
+  std::optional<Placeholders> placeholders;
+  if (options.placeholder) {
+    auto held = Placeholders::start(lease.record().uuids);
+    if (held) {
+      placeholders = std::move(*held);
+    } else {
+      say(held.error().message);  // the job runs without it
+    }
+  }
   const auto started = start_job(job, lease, signals);
   if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
     lease.release();
@@ -60,6 +70,7 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
     return problem->code;
   }
   const int code = supervise(std::get<pid_t>(started), lease, signals, say);
+  placeholders.reset();
   if (!lease.release()) say_lease_stays(lease);
   return code;
 }

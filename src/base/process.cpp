@@ -1,0 +1,71 @@
+// Reads /proc/PID/stat and asks pidfds; see process.h.
+#include "base/process.h"
+
+#include <array>
+#include <charconv>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <string_view>
+#include <sys/syscall.h>
+
+namespace berth {
+namespace {
+
+// PF_FORKNOEXEC of the kernel's flags: set by fork, cleared by exec. ps(1) shows it in its column F
+// ("forked but didn't exec"), so it does not change.
+constexpr unsigned kForkedWithoutExec = 0x40;
+
+// The number at the start of the `skip`-th field (from 0) of `text`.
+template <class T>
+std::optional<T> number_at(std::string_view text, int skip) {
+  for (; skip > 0; --skip) {
+    const auto blank = text.find(' ');
+    if (blank == std::string_view::npos) return std::nullopt;
+    text.remove_prefix(blank + 1);
+  }
+  T value{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{}) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<ProcessStat> read_process_stat(pid_t pid) {
+  const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  std::array<char, 1024> buffer{};
+  const auto length = ::read(file.get(), buffer.data(), buffer.size());
+  if (length <= 0) return std::nullopt;
+  const std::string_view line(buffer.data(), static_cast<std::size_t>(length));
+  // "PID (name) state parent group session terminal foreground flags ...": a name may hold blanks
+  // and brackets, and no later field does.
+  const auto open = line.find('(');
+  const auto close = line.rfind(") ");
+  if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
+  const auto rest = line.substr(close + 2);
+  const auto parent = number_at<pid_t>(rest, 1);
+  const auto flags = number_at<unsigned>(rest, 6);
+  if (!parent || !flags) return std::nullopt;
+  const bool stopped = rest.starts_with('T') || rest.starts_with('t');
+  return ProcessStat{std::string(line.substr(open + 1, close - open - 1)), *parent, stopped,
+                     (*flags & kForkedWithoutExec) == 0};
+}
+
+UniqueFd open_process(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+bool has_ended(const UniqueFd& handle) {
+  pollfd entry{handle.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+int send_signal(const UniqueFd& handle, int number) {
+  return static_cast<int>(
+      ::syscall(SYS_pidfd_send_signal, handle.get(), number, static_cast<siginfo_t*>(nullptr), 0U));
+}
+
+}  // namespace berth

@@ -1,0 +1,32 @@
+// What the kernel tells of a process: its line in /proc, and a handle that outlives its number.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <sys/types.h>
+
+#include "base/unique_fd.h"
+
+namespace berth {
+
+struct ProcessStat {
+  std::string name;      // as the process, or its program, chose it: printable() before it is shown
+  pid_t parent = 0;      // 0 if it lies outside this PID namespace
+  bool stopped = false;  // by a signal (Ctrl-Z) or a debugger
+  bool ran_exec = true;  // false: a mere fork, still the program that its parent was
+};
+
+// Nothing if the process is gone, or hidden from us (hidepid).
+std::optional<ProcessStat> read_process_stat(pid_t pid);
+
+// A pidfd: it means this process for ever, also when its number belongs to another one. Empty, with
+// errno set, if there is no such process (ESRCH), or no descriptor is left.
+UniqueFd open_process(pid_t pid);
+
+// The process has ended, whether or not somebody has waited for it.
+bool has_ended(const UniqueFd& handle);
+
+// As kill(2), without the danger to hit another process: 0, or -1 with errno set.
+int send_signal(const UniqueFd& handle, int number);
+
+}  // namespace berth

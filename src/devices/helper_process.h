@@ -1,0 +1,40 @@
+// A child process for work that must not be done in berth itself: calls into a driver.
+//
+// A driver can hang in an uninterruptible wait, where not even kill -9 ends it, and a process with
+// such a thread cannot exit either. It can crash. So whatever calls a driver runs in a child, made
+// by fork without exec, that its parent can leave behind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string_view>
+#include <sys/types.h>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace berth {
+
+struct HelperProcess {
+  pid_t pid = -1;
+  UniqueFd socket;  // the parent's end; closed, it tells a helper that listens to leave
+};
+
+// Starts a child that does `work` with its end of the socket, and then exits. `name` (at most 15
+// bytes) is what ps shows. The child holds no descriptor of the parent's (no bell, no lock, no pipe
+// that somebody waits for), has no terminal and no signal handlers, and is killed when the calling
+// thread ends. The error is ErrorKind::no_driver.
+Result<HelperProcess> start_helper(const char* name, const std::function<void(int socket)>& work);
+
+// Kills a child and collects it. One that cannot end is not waited for, and left to init.
+// `handle` is from open_process().
+void end_helper(const UniqueFd& handle);
+
+// Sends everything; false if the other end is gone.
+bool send_all(int socket, std::string_view bytes);
+
+// True once `fd` can be read, or its other end is gone; false if neither when the time is up. What
+// has arrived counts, however late it is looked at: this process may have been stopped meanwhile.
+bool wait_readable(int fd, std::chrono::steady_clock::time_point until);
+
+}  // namespace berth

@@ -1,0 +1,171 @@
+// The helpers of the placeholder, and the parent that starts them; see placeholder.h.
+#include "devices/placeholder.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include "base/pid_namespace.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "devices/cuda_memory.h"
+#include "devices/driver.h"
+#include "devices/helper_process.h"
+#include "devices/nvml_session.h"
+#include "devices/wire.h"
+
+namespace berth {
+namespace {
+
+constexpr const char* kName = "berth-hold";
+constexpr Bytes kMemory = mib(16);  // beside the context, which is several times as large
+
+using Pids = std::vector<std::int64_t>;
+
+Result<Gpu> look_at(NvmlSession& session, const std::string& uuid) {
+  auto snapshot = session.snapshot();
+  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  for (Gpu& gpu : snapshot->gpus) {
+    if (gpu.uuid == uuid) return Result<Gpu>(std::move(gpu));
+  }
+  return fail(ErrorKind::no_driver, "the driver does not show it; see berth status");
+}
+
+// Takes the memory, and says who is on the GPU then, this process included.
+Result<Pids> take_place(NvmlSession& session, const std::string& uuid, const std::string& cuda) {
+  auto gpu = look_at(session, uuid);
+  if (!gpu) return tl::make_unexpected(gpu.error());
+  if (gpu->compute_mode == ComputeMode::exclusive_process) {
+    return fail(ErrorKind::impossible,
+                "the GPU is in exclusive-process mode, so the job could not use it beside a "
+                "placeholder; go without one, as nobody else can use it beside the job either");
+  }
+  if (auto held = hold_gpu_memory(cuda, uuid, kMemory); !held) {
+    return tl::make_unexpected(held.error());
+  }
+  gpu = look_at(session, uuid);
+  if (!gpu) return tl::make_unexpected(gpu.error());
+  Pids pids;
+  for (const GpuProcess& process : gpu->processes) pids.push_back(process.pid);
+  return pids;
+}
+
+bool descends_from(pid_t process, pid_t ancestor) {
+  while (process > 1 && process != ancestor) {
+    const auto stat = read_process_stat(process);
+    if (!stat) return false;
+    process = stat->parent;
+  }
+  return process == ancestor;
+}
+
+// Whether a process of the job is on the GPU. In a container the driver's PIDs are the host's, and
+// mean nothing in /proc: there, whoever came after us is taken for the job. `parent` is a number of
+// our own namespace, and the two cases never mix.
+bool job_is_on(const Gpu& gpu, const Pids& before, pid_t parent) {
+  const bool host_pids = in_host_pid_namespace();
+  return std::any_of(gpu.processes.begin(), gpu.processes.end(), [&](const GpuProcess& process) {
+    if (!host_pids) return std::find(before.begin(), before.end(), process.pid) == before.end();
+    // The name tells the helpers apart: this one, and those of a berth that the job itself runs.
+    return process.name != kName && descends_from(static_cast<pid_t>(process.pid), parent);
+  });
+}
+
+// What a helper does. Its end is what gives the memory back.
+void hold_place(int socket, const std::string& uuid, const PlaceholderSettings& settings,
+                pid_t parent) {
+  NvmlSession session(settings.nvml);
+  const auto before = take_place(session, uuid, settings.cuda);
+  if (!send_all(socket, wire::pack(before)) || !before) return;
+  ::shutdown(socket, SHUT_WR);  // the end of the report; the parent's end still says when to leave
+  while (!wait_readable(socket, std::chrono::steady_clock::now() + settings.look_every)) {
+    const auto gpu = look_at(session, uuid);
+    if (gpu && job_is_on(*gpu, *before, parent)) return;
+  }
+}
+
+}  // namespace
+
+Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) {
+  const auto limit = driver_time_limit();
+  if (!limit) return tl::make_unexpected(limit.error());
+  PlaceholderSettings settings;
+  settings.nvml = driver_library("libnvidia-ml.so.1");
+  settings.cuda = driver_library("libcuda.so.1");
+  settings.limit = *limit;
+  return start(uuids, settings);
+}
+
+Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
+                                         const PlaceholderSettings& settings) {
+  const auto until = Clock::now() + settings.limit;
+  const pid_t parent = ::getpid();
+  Placeholders all;  // wherever this returns early, those that were started end
+  const auto refuse = [](const std::string& uuid, const Error& error) {
+    return fail(error.kind,
+                fmt::format("no placeholder on {}: {}", printable(uuid), error.message));
+  };
+  for (const std::string& uuid : uuids) {
+    auto started =
+        start_helper(kName, [&](int socket) { hold_place(socket, uuid, settings, parent); });
+    if (!started) return refuse(uuid, started.error());
+    UniqueFd handle = open_process(started->pid);
+    if (!handle) return refuse(uuid, {ErrorKind::no_driver, std::strerror(errno)});
+    all.helpers_.push_back({uuid, started->pid, std::move(handle), std::move(started->socket)});
+  }
+  for (const Helper& helper : all.helpers_) {
+    const auto ready = wait_for(helper, until);
+    if (!ready) return refuse(helper.uuid, ready.error());
+  }
+  return all;
+}
+
+// Reads the helper's report.
+Result<void> Placeholders::wait_for(const Helper& helper, Clock::time_point until) {
+  std::string report;
+  std::array<char, 1024> buffer{};
+  for (;;) {
+    if (!wait_readable(helper.socket.get(), until)) {
+      return fail(ErrorKind::no_driver,
+                  "the NVIDIA driver did not answer in time; it may hang (see dmesg | grep NVRM), "
+                  "or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer");
+    }
+    const auto got = ::recv(helper.socket.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    report.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  const auto result = wire::unpack<Pids>(report);
+  if (!result) {
+    return fail(ErrorKind::no_driver,
+                "its process ended unexpectedly: CUDA's library may have crashed (see dmesg); try "
+                "again, or go without the placeholder");
+  }
+  if (!*result) return tl::make_unexpected(result->error());
+  return {};
+}
+
+std::vector<pid_t> Placeholders::pids() {
+  std::vector<pid_t> pids;
+  std::erase_if(helpers_, [&](const Helper& helper) {
+    if (has_ended(helper.handle)) {
+      end_helper(helper.handle);
+      return true;
+    }
+    pids.push_back(helper.pid);
+    return false;
+  });
+  return pids;
+}
+
+void Placeholders::stop() {
+  for (Helper& helper : helpers_) helper.socket.reset();  // all at once: a context ends slowly
+  for (const Helper& helper : helpers_) end_helper(helper.handle);
+  helpers_.clear();
+}
+
+}  // namespace berth
