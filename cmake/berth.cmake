@@ -28,6 +28,9 @@ function(berth_ships name)
   if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     # Not with sanitizers: their operator new must stay visible to the C++ library.
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
+    # Parts of the C++ library that are thrown away again refer to the mathematical one. From the
+    # archive it goes with them; as a shared library every start would load it.
+    target_link_libraries(${name} PRIVATE -l:libstdc++.a -l:libm.a)
   endif()
-  target_link_options(${name} PRIVATE -Wl,--gc-sections)
+  target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,--as-needed)
 endfunction()

@@ -2,7 +2,6 @@
 #include "cli/output/status_json.h"
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
@@ -90,7 +89,7 @@ Json gpu_json(const GpuStatus& one, const Status& status) {
     }
   }
   Json power = nullptr;
-  if (gpu.power_w) power = std::round(*gpu.power_w * 10) / 10;
+  if (gpu.power_w) power = static_cast<double>(static_cast<long>(*gpu.power_w * 10 + 0.5)) / 10;
   return {{"index", index_of(gpu.index)},
           {"uuid", or_null(gpu.uuid)},
           {"name", or_null(gpu.name)},

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <fmt/format.h>
 #include <map>
 #include <vector>
@@ -36,16 +35,21 @@ Style style_of(GpuState state) {
   return Style::plain;
 }
 
+// Not std::lround(): berth would need the mathematical library for it, and start more slowly.
+std::size_t rounded(double positive) {
+  return static_cast<std::size_t>(positive + 0.5);
+}
+
 // A bar of `width` columns, in eighths of a column where the character set has them.
 std::string bar(double share, std::size_t width, Charset charset) {
   share = std::clamp(share, 0.0, 1.0);
   std::string out;
   if (charset == Charset::ascii) {
-    const auto filled = static_cast<std::size_t>(std::lround(share * static_cast<double>(width)));
+    const auto filled = rounded(share * static_cast<double>(width));
     return std::string(filled, '#') + std::string(width - filled, '.');
   }
   constexpr std::array<std::string_view, 9> eighths{"·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
-  auto left_over = static_cast<std::size_t>(std::lround(share * static_cast<double>(width) * 8));
+  auto left_over = rounded(share * static_cast<double>(width) * 8);
   for (std::size_t i = 0; i < width; ++i) {
     const std::size_t here = std::min<std::size_t>(left_over, 8);
     out += eighths[here];
