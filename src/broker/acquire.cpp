@@ -55,6 +55,7 @@ class Acquiring {
     if (auto entered = enter(); !entered) return tl::make_unexpected(entered.error());
     for (;;) {
       auto snapshot = probe_.snapshot();
+      if (interrupted()) return std::nullopt;
       if (!snapshot) return tl::make_unexpected(snapshot.error());
       // Once: indices may change later, UUIDs do not.
       if (!std::exchange(restricted_, true)) {

@@ -102,9 +102,10 @@ Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point be
   std::size_t have = 0;
   while (have < size) {
     const auto slow = begin + std::min(settings_.slow_after, settings_.limit);
-    if (!wait_readable(socket_.get(), slow)) {
-      if (settings_.on_slow && !std::exchange(told_, true)) settings_.on_slow();
-      if (!wait_readable(socket_.get(), begin + settings_.limit)) {
+    if (!wait_readable(socket_.get(), slow, interrupt_)) {
+      const bool soon = Clock::now() < slow;  // then it was interrupted
+      if (!soon && settings_.on_slow && !std::exchange(told_, true)) settings_.on_slow();
+      if (soon || !wait_readable(socket_.get(), begin + settings_.limit, interrupt_)) {
         return tl::make_unexpected(timed_out());
       }
     }

@@ -35,6 +35,7 @@ class GuardedProbe final : public Probe {
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
   void prepare() override;
+  void interrupt_by(int descriptor) override { interrupt_ = descriptor; }
   void rest() override { stop(); }
 
  private:
@@ -54,6 +55,7 @@ class GuardedProbe final : public Probe {
   UniqueFd socket_;
   pid_t child_ = -1;
   UniqueFd ending_;  // the last child that was told to end, and is yet to be collected
+  int interrupt_ = -1;
   bool told_ = false;      // on_slow, of the current question
   bool prepared_ = false;  // a snapshot was asked for, and its answer not yet read
 };

@@ -98,24 +98,22 @@ bool send_all(int socket, std::string_view bytes) {
   return true;
 }
 
-bool wait_readable(int fd, std::chrono::steady_clock::time_point until) {
+bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt) {
   using Clock = std::chrono::steady_clock;
   // To be put to sleep and woken again takes longer than a driver that is awake takes to answer. Who
   // yields does not keep the other side from running, even on one processor.
   constexpr std::chrono::microseconds kQuick(100);
   const auto quick = std::min(until, Clock::now() + kQuick);
-  while (Clock::now() < quick) {
-    pollfd entry{fd, POLLIN, 0};
-    if (::poll(&entry, 1, 0) > 0) return true;
-    ::sched_yield();
-  }
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd entry{fd, POLLIN, 0};
-    const int ready =
-        ::poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
-    if (ready > 0) return true;
+    const auto now = Clock::now();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    const bool asleep = now >= quick;
+    std::array<pollfd, 2> watched{{{fd, POLLIN, 0}, {interrupt, POLLIN, 0}}};
+    const int timeout = asleep ? static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)) : 0;
+    const int ready = ::poll(watched.data(), watched.size(), timeout);
+    if (ready > 0) return watched[0].revents != 0;
     if (left <= 0) return false;
+    if (!asleep) ::sched_yield();
   }
 }
 

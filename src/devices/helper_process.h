@@ -35,6 +35,7 @@ bool send_all(int socket, std::string_view bytes);
 
 // True once `fd` can be read, or its other end is gone; false if neither when the time is up. What
 // has arrived counts, however late it is looked at: this process may have been stopped meanwhile.
-bool wait_readable(int fd, std::chrono::steady_clock::time_point until);
+// `interrupt`, if there is one, ends it early with false when it can be read.
+bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt = -1);
 
 }  // namespace berth

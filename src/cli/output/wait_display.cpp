@@ -52,8 +52,10 @@ Hooks WaitDisplay::hooks(int interrupt) {
 Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask) {
   SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   WaitDisplay display;
+  probe.interrupt_by(leaving.fd());
   auto lease = acquire(probe, std::move(ask), display.hooks(leaving.fd()));
   display.finish();
+  probe.interrupt_by(-1);
   if (!lease) return tl::make_unexpected(lease.error());
   if (*lease) return std::move(**lease);
   return static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
