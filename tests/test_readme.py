@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import ROOT
+from conftest import BERTH, ROOT, wait_until
 
 README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.release_only
@@ -28,13 +28,14 @@ def general(text):
     text = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", text)
     text = re.sub(r"^\S+ - simulated", "HOST - simulated", text, flags=re.MULTILINE)
     text = re.sub(r"\bpid \d+", "pid N", text)
+    text = re.sub(r"\bleased by \w+", "leased by USER", text)
     text = re.sub(r"^ +! +\d+  \S+ +", "     ! PID USER ", text, flags=re.MULTILINE)
     return text.strip()
 
 
 def run_as_one_session(steps, env):
     """What each command of a session prints. A job in the background is given time to say its line."""
-    script = ["set -m"]
+    script = ["set -m", "exec 2>&1"]
     for command, expected in steps:
         if command.endswith("&"):
             # Its line comes when it comes: wait for it in a file.
@@ -58,24 +59,61 @@ def test_the_example_prints_what_readme_shows(server):
         assert general(output) == general("\n".join(expected)), command
 
 
-def test_dev_run_shows_a_simulated_server_and_says_so(server):
-    env = {**os.environ, "LANG": "C.UTF-8", "BERTH_SIM_STATE": server.env["BERTH_SIM_STATE"]}
-    env.pop("BERTH_SIM", None)
+def test_dev_run_tells_a_story_on_a_simulated_server():
+    env = {**os.environ, "LANG": "C.UTF-8", "BERTH_STORY_PAUSE": "0"}
+    for name in ("BERTH_SIM", "BERTH_SIM_STATE", "BERTH_DIR"):
+        env.pop(name, None)
     result = subprocess.run(["./dev", "run"], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True,
                             text=True, timeout=600)
     assert result.returncode == 0, result
-    assert "no NVIDIA driver" in result.stdout and "simulated server" in result.stdout
-    assert "5 GPUs: 2 free, 2 stranger, 1 drained" in result.stdout
+    for part in ("no NVIDIA driver", "simulated server", "2 GPUs: 2 leased", "Queue: 1 waiting", "1 stranger",
+                 "(exit code 75)"):
+        assert part in result.stdout, part
+    assert "uses 9 GiB without a lease" in result.stderr
 
 
-def test_every_command_of_the_tables_works(server):
+def table_commands():
     commands = re.findall(r"^\| `(berth [^`]+)`", README, re.MULTILINE)
-    assert len(commands) >= 6
-    for command in commands:
-        watching = "--watch" in command  # goes on until it is stopped: timeout's 124
-        result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command.replace("COMMAND", "status"))
-        assert (result.returncode, result.stderr) == (124 if watching else 0, ""), command
-        assert result.stdout
+    assert len(commands) >= 12
+    return commands
+
+
+@pytest.mark.parametrize("command", table_commands())
+def test_every_command_of_the_table_works(server, command):
+    watching = "--watch" in command  # goes on until it is stopped: timeout's 124
+    holder = server.start(BERTH, "run", "-n", "4", "--", "sleep", "1h") if "TICKET" in command else None
+    if holder:
+        wait_until(lambda: server.status()["gpus"][3]["leases"])
+        waiter = server.start(BERTH, "run", "--", "true")
+        wait_until(lambda: server.status()["queue"])
+        command = command.replace("TICKET", server.status()["queue"][0]["ticket"])
+    command = command.replace("COMMAND", "status").replace("CMD", "echo done").replace("GPU", "0")
+    result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command)
+    assert result.returncode == (124 if watching else 0), result
+    assert result.stdout or result.stderr
+    if holder:
+        assert waiter.wait(timeout=60) == 75
+
+
+def test_the_lines_for_scripts_work(server):
+    """With stand-ins for the programs that they run, which say what they see."""
+    [block] = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    programs = server.folder / "programs"
+    programs.mkdir()
+    for name in ("torchrun", "docker", "simulate"):
+        (programs / name).write_text(f"#!/bin/sh\necho {name} \"$@\" on $CUDA_VISIBLE_DEVICES\n")
+        (programs / name).chmod(0o755)
+    script = block + "echo read $GPU\n"
+    env = {**server.env, "PATH": f"{programs}:{server.env['PATH']}"}
+    result = subprocess.run(["bash", "--norc", "-ec", script], env=env, cwd=programs, timeout=120,
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert result.returncode == 0, result
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("torchrun --nproc-per-node 2 train.py on 0,1")
+    assert lines[1] == "simulate --device 0 on 0"
+    assert re.fullmatch(r'docker run --gpus "device=GPU-[0-9a-f-]{36}" IMAGE on \S+', lines[2])
+    assert lines[3].startswith("docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES IMAGE on ")
+    assert lines[4] == "read 0"
 
 
 def test_every_link_leads_somewhere():
