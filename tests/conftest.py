@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -35,6 +36,10 @@ class Server:
 
     def __init__(self, folder):
         self.folder = folder
+        # Made here: who makes a new harbour waits a moment for leases of the one before it.
+        self.harbour = folder / "harbour"
+        self.harbour.mkdir()
+        self.harbour.chmod(0o1777)
         self.env = {
             "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}",
             "HOME": str(folder),
@@ -42,6 +47,7 @@ class Server:
             "TERM": "xterm-256color",
             "BERTH_SIM": "4x24GiB",
             "BERTH_SIM_STATE": str(folder / "sim.state"),
+            "BERTH_DIR": str(self.harbour),
         }
         self.processes = []
 
@@ -118,6 +124,17 @@ def server(open_folder):
     one = Server(open_folder)
     yield one
     one.stop()
+
+
+def wait_until(condition, what="", seconds=30):
+    """Asks again and again until `condition()` is true, and gives what it returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what or condition}"
+        time.sleep(0.01)
 
 
 def assert_one_line_error(result, code, *words):

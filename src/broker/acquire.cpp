@@ -177,14 +177,16 @@ class Acquiring {
     if (!decision.front) return handles;
     const bool see_pids = in_host_pid_namespace();
     for (const Obstacle& obstacle : decision.wait.obstacles) {
-      if (obstacle.hindrance == Hindrance::busy || obstacle.hindrance == Hindrance::unusable) {
-        ask_driver_ = kAskDriverAgain;
-      }
-      if (obstacle.hindrance != Hindrance::strangers && obstacle.hindrance != Hindrance::memory) {
-        continue;
-      }
+      if (obstacle.hindrance == Hindrance::busy) ask_driver_ = kAskDriverAgain;
       for (const PlacedGpu& placed : decision.scene.gpus) {
         if (placed.gpu.uuid != obstacle.uuid) continue;
+        // Whoever takes a GPU back into service rings; of its health only the driver knows.
+        if (obstacle.hindrance == Hindrance::unusable && !placed.drain) {
+          ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
+        }
+        if (obstacle.hindrance != Hindrance::strangers && obstacle.hindrance != Hindrance::memory) {
+          continue;
+        }
         if (placed.unexplained) ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
         for (const PlacedProcess& one : placed.processes) {
           if (!one.stranger()) continue;

@@ -176,8 +176,12 @@ class Deciding {
     if (!me_.ticket) return {};
     if (auto found = find_neighbours(); !found) return found;
     if (!decision_.front) return {};
+    const auto& counted = decision_.scene.leases;
     for (Client& lease : leases) {
-      if (lease.record.within.empty()) decision_.bells.push_back(std::move(lease.bell));
+      const bool counts = std::any_of(counted.begin(), counted.end(), [&](const Record& one) {
+        return one.id == lease.record.id;
+      });
+      if (counts) decision_.bells.push_back(std::move(lease.bell));
     }
     return {};
   }

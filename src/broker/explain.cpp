@@ -46,7 +46,7 @@ std::string describe_holders(const std::vector<std::string>& ids, const Scene& s
 }
 
 std::string describe_unusable(const PlacedGpu& placed) {
-  if (!placed.drained.empty()) return fmt::format("drained: {}", placed.drained);
+  if (placed.drain) return describe_drain(*placed.drain);
   if (placed.gpu.health != Health::ok) {
     return placed.gpu.problem.empty() ? "its state is unknown" : placed.gpu.problem;
   }
@@ -92,6 +92,11 @@ std::string describe_holder(const Record& record) {
   return fmt::format("{} ({})", user_name(record.uid), fitted(printable(what), kCommandColumns));
 }
 
+std::string describe_drain(const Drain& drain) {
+  return fmt::format("drained by {}{}{}", user_name(drain.uid), drain.reason.empty() ? "" : ": ",
+                     drain.reason);
+}
+
 std::string describe_stranger(const GpuProcess& process) {
   return fmt::format(
       "{} (pid {}{}) {} without a lease", process.name.value_or("a process"), process.pid,
@@ -126,7 +131,8 @@ std::string explain_wait(const Wait& wait, const Request& request, const Scene& 
   }
   std::string text;
   if (request.count > 1 || wait.available > 0) {
-    text = fmt::format("needs {} GPUs, {} {} to be had", request.count, wait.available,
+    text = fmt::format("needs {} {}, {} {} to be had", request.count,
+                       request.count == 1 ? "GPU" : "GPUs", wait.available,
                        wait.available == 1 ? "is" : "are");
   }
   for (const auto& [reason, indices] : reasons) {

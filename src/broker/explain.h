@@ -15,6 +15,9 @@ std::string explain_wait(const Wait& wait, const Request& request, const Scene& 
 // ErrorKind::impossible: what was asked for, and what this host has.
 Error explain_impossible(const Impossible& impossible, const Request& request, const Scene& scene);
 
+// "drained by root: its fan is broken".
+std::string describe_drain(const Drain& drain);
+
 // "python (pid 4711, user bob) uses 9.1 GiB without a lease".
 std::string describe_stranger(const GpuProcess& process);
 

@@ -2,6 +2,7 @@
 #include "broker/gpu_state.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "broker/explain.h"
 
@@ -54,9 +55,12 @@ std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
 
 Judgement judge(const PlacedGpu& placed) {
   const Gpu& gpu = placed.gpu;
-  if (gpu.health == Health::lost) return {GpuState::lost, gpu.problem};
-  if (gpu.health == Health::unreadable) return {GpuState::unknown, gpu.problem};
-  if (!placed.drained.empty()) return {GpuState::drained, placed.drained};
+  if (gpu.health != Health::ok) {
+    const GpuState state = gpu.health == Health::lost ? GpuState::lost : GpuState::unknown;
+    if (!placed.drain) return {state, gpu.problem};
+    return {state, fmt::format("{}; {}", gpu.problem, describe_drain(*placed.drain))};
+  }
+  if (placed.drain) return {GpuState::drained, describe_drain(*placed.drain)};
   if (gpu.mig_without_instances) {
     return {GpuState::drained,
             "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi PROFILE)"};

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sys/stat.h>
 
+#include "base/pid_namespace.h"
 #include "harbour/bell.h"
 #include "harbour/location.h"
 
@@ -27,32 +28,45 @@ bool opened_for_reading(const fs::path& fdinfo) {
 }
 
 bool has_open(const fs::path& process, const struct stat& file) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(process / "fd", ignored)) {
+  std::error_code problem;
+  // Step by step: a process that ends meanwhile is an error, and must not become an exception.
+  fs::directory_iterator entry(process / "fd", problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
     struct stat about {};
-    if (::stat(entry.path().c_str(), &about) == 0 && about.st_dev == file.st_dev &&
+    if (::stat(entry->path().c_str(), &about) == 0 && about.st_dev == file.st_dev &&
         about.st_ino == file.st_ino &&
-        opened_for_reading(process / "fdinfo" / entry.path().filename())) {
+        opened_for_reading(process / "fdinfo" / entry->path().filename())) {
       return true;
     }
   }
   return false;
 }
 
+bool find_bell(const Record& record, struct stat& bell) {
+  const std::string path = fmt::format("{}/{}", harbour_location().path, bell_name(record.id));
+  return ::stat(path.c_str(), &bell) == 0;
+}
+
 }  // namespace
+
+bool holds_bell(const Record& record, pid_t pid) {
+  struct stat bell {};
+  return record.pid_namespace == pid_namespace() && find_bell(record, bell) &&
+         has_open(fs::path("/proc") / std::to_string(pid), bell);
+}
 
 std::string bell_holders(const Record& record) {
   struct stat bell {};
-  const std::string path = fmt::format("{}/{}", harbour_location().path, bell_name(record.id));
-  if (::stat(path.c_str(), &bell) != 0) return "";
+  if (!find_bell(record, bell)) return "";
   std::string holders;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    const std::string pid = entry.path().filename();
+  std::error_code problem;
+  fs::directory_iterator entry("/proc", problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
+    const std::string pid = entry->path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!has_open(entry.path(), bell)) continue;
+    if (!has_open(entry->path(), bell)) continue;
     std::string name;
-    std::ifstream comm(entry.path() / "comm");
+    std::ifstream comm(entry->path() / "comm");
     std::getline(comm, name);
     if (!holders.empty()) holders += ", ";
     holders += fmt::format("{} (pid {})", name, pid);

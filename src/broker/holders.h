@@ -11,4 +11,7 @@ namespace berth {
 // if there is none to be seen. Reads the whole of /proc.
 std::string bell_holders(const Record& record);
 
+// Is that process one of them, as far as we may look? A PID alone may be somebody else's by now.
+bool holds_bell(const Record& record, pid_t pid);
+
 }  // namespace berth

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "broker/attribution.h"
@@ -13,7 +14,7 @@ namespace {
 
 bool can_be_had(const PlacedGpu& placed) {
   const Gpu& gpu = placed.gpu;
-  return gpu.health == Health::ok && placed.drained.empty() && !gpu.mig_without_instances &&
+  return gpu.health == Health::ok && !placed.drain && !gpu.mig_without_instances &&
          gpu.compute_mode != ComputeMode::prohibited;
 }
 
@@ -110,7 +111,9 @@ Closeness closeness(const std::vector<Gpu>& gpus, const Topology& topology) {
 Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
                  const std::vector<Drain>& drains) {
   Scene scene;
-  std::erase_if(leases, [](const Record& lease) { return !lease.within.empty(); });
+  std::set<std::string> living;
+  for (const Record& lease : leases) living.insert(lease.id);
+  std::erase_if(leases, [&](const Record& lease) { return living.contains(lease.within); });
   scene.leases = std::move(leases);
   for (const Gpu& gpu : snapshot.gpus) {
     PlacedGpu placed;
@@ -125,9 +128,7 @@ Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
       placed.processes.push_back({process, lease_of(process, gpu, scene.leases)});
     }
     for (const Drain& drain : drains) {
-      if (drain.uuid == gpu.uuid) {
-        placed.drained = drain.reason.empty() ? "no reason given" : drain.reason;
-      }
+      if (drain.uuid == gpu.uuid) placed.drain = drain;
     }
     placed.unexplained = unexplained_memory(gpu);
     scene.gpus.push_back(std::move(placed));

@@ -1,7 +1,7 @@
 // What one decision knows: the driver's snapshot and the harbour's leases, brought together.
 #pragma once
 
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +25,7 @@ struct PlacedGpu {
   Gpu gpu;
   std::vector<PlacedProcess> processes;
   std::vector<std::string> leases;  // ids of those that hold it, or a part of it
-  std::string drained;              // the reason; empty: it is in service
+  std::optional<Drain> drain;       // taken out of service by somebody
   bool shared = false;              // of its leases, none has it whole
   // Held by processes that the driver does not list, beyond what an idle driver keeps for itself.
   std::optional<Bytes> unexplained;
@@ -33,7 +33,8 @@ struct PlacedGpu {
 
 struct Scene {
   std::vector<PlacedGpu> gpus;
-  std::vector<Record> leases;  // those that were not carved out of another
+  // Those that take up GPUs. One that was carved out of another does once that other has ended.
+  std::vector<Record> leases;
 };
 
 // Attributes every process, once.

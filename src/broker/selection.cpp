@@ -197,14 +197,22 @@ Result<std::vector<std::string_view>> parse_selection(std::string_view list) {
   return entries;
 }
 
-Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list) {
+bool uuid_starts_with(std::string_view uuid, std::string_view start) {
+  return is_uuid(start) && starts_with_in_any_case(uuid, start);
+}
+
+Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
+                                             Selectable selectable) {
   const auto entries = parse_selection(list);
   if (!entries) return tl::make_unexpected(entries.error());
   std::vector<std::string> uuids;
   for (const std::string_view entry : *entries) {
     const auto gpu = is_index(entry) ? find_index(gpus, entry) : find_uuid(gpus, entry);
     if (!gpu) return tl::make_unexpected(gpu.error());
-    if (const auto why = defect(**gpu)) return fail(ErrorKind::impossible, *why);
+    const bool nameless = !(*gpu)->uuid;
+    if (const auto why = defect(**gpu); why && (nameless || selectable == Selectable::usable)) {
+      return fail(ErrorKind::impossible, *why);
+    }
     const std::string& uuid = *(*gpu)->uuid;
     if (std::find(uuids.begin(), uuids.end(), uuid) != uuids.end()) {
       return fail(ErrorKind::usage, fmt::format("{} names GPU {} twice; name each GPU once",

@@ -2,6 +2,7 @@
 // set before berth was called. Pure: the GPUs are those of a snapshot.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,13 @@ Result<std::vector<std::string_view>> parse_selection(std::string_view list);
 // start is enough if no other GPU's starts so.
 // ErrorKind::usage: the list is malformed, ambiguous, or names a GPU twice.
 // ErrorKind::impossible: this host has no such GPU, or cannot use it.
-Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list);
+// With Selectable::known a lost GPU will do, if the driver says its UUID.
+enum class Selectable : std::uint8_t { usable, known };
+Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
+                                             Selectable selectable = Selectable::usable);
+
+// Does the UUID start so? In any case of letters, and with more than what all UUIDs start with.
+bool uuid_starts_with(std::string_view uuid, std::string_view start);
 
 // The UUIDs that CUDA_VISIBLE_DEVICES, with the value that the caller of berth gave it, leaves to
 // choose from; std::nullopt if it is not set. A lost GPU is never among them.

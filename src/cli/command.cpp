@@ -34,7 +34,12 @@ std::span<const Command> commands() {
   static constexpr std::array table{
       Command{"run", "Wait for GPUs, run a command on them, give them back", define_run},
       Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire},
+      Command{"release", "Give leases back while their shell lives", define_release},
       Command{"status", "Show every GPU: its state, memory, load and processes", define_status},
+      Command{"queue", "Show who waits, since when, and why", define_queue},
+      Command{"cancel", "Leave the queue", define_cancel},
+      Command{"drain", "Take GPUs out of service", define_drain},
+      Command{"undrain", "Take GPUs back into service", define_undrain},
       Command{"completion", "Print the completion script for a shell", define_completion},
       Command{"help", "Show help for a command", define_help},
   };

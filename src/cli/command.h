@@ -29,6 +29,11 @@ Error unknown_command(std::string_view name);
 
 Action define_run(CLI::App& command, CLI::App& program);
 Action define_acquire(CLI::App& command, CLI::App& program);
+Action define_release(CLI::App& command, CLI::App& program);
+Action define_queue(CLI::App& command, CLI::App& program);
+Action define_cancel(CLI::App& command, CLI::App& program);
+Action define_drain(CLI::App& command, CLI::App& program);
+Action define_undrain(CLI::App& command, CLI::App& program);
 Action define_status(CLI::App& command, CLI::App& program);
 Action define_help(CLI::App& command, CLI::App& program);
 Action define_completion(CLI::App& command, CLI::App& program);

@@ -72,17 +72,6 @@ bool is_utf8(std::string_view text) {
   }
 }
 
-Result<std::string> parse_text(std::string_view text) {
-  if (text.size() > kMaxText) {
-    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
-                                              text.size(), kMaxText));
-  }
-  if (!is_utf8(text)) {
-    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
-  }
-  return std::string(text);
-}
-
 // An empty name would be part of every GPU's: most likely a variable that was not set.
 Result<std::string> parse_name(std::string_view text) {
   if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a part of the GPU's name");
@@ -139,6 +128,17 @@ void settle_count(RequestOptions& options, bool count_given) {
 }
 
 }  // namespace
+
+Result<std::string> parse_text(std::string_view text) {
+  if (text.size() > kMaxText) {
+    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
+                                              text.size(), kMaxText));
+  }
+  if (!is_utf8(text)) {
+    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
+  }
+  return std::string(text);
+}
 
 std::shared_ptr<RequestOptions> add_request_options(CLI::App& command) {
   auto options = std::make_shared<RequestOptions>();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "broker/acquire.h"
 #include "schedule/request.h"
@@ -24,6 +25,9 @@ struct RequestOptions {
 // other are refused. What is returned is filled in by parsing and complete once that is done; a
 // wrong value throws CLI::ParseError there, as all of CLI11 does.
 std::shared_ptr<RequestOptions> add_request_options(CLI::App& command);
+
+// Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.
+Result<std::string> parse_text(std::string_view text);
 
 // What to ask for, once the flags are parsed; who asks is still to be filled in.
 Ask make_ask(const RequestOptions& options);

@@ -35,14 +35,16 @@ constexpr time_t kLoneBellSeconds = 60;
 // Who was rung and has not woken for so long is stopped.
 constexpr std::chrono::seconds kUnheard(1);
 
-std::string drain_name(const std::string& uuid) {
+// Older drivers write the UUIDs of MIG instances with slashes: "MIG-GPU-…/1/0".
+std::string drain_name(std::string uuid) {
+  std::replace(uuid.begin(), uuid.end(), '/', '_');
   return fmt::format("{}{}", kDrain, uuid);
 }
 
 // A UUID is part of a file's name, so it must not lead elsewhere.
 bool is_uuid(std::string_view text) {
   constexpr std::string_view letters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-";
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
   return !text.empty() && text.size() <= 128 &&
          text.find_first_not_of(letters) == std::string_view::npos;
 }
@@ -235,20 +237,20 @@ Result<std::vector<Client>> Transaction::leases() {
 Result<std::vector<Drain>> Transaction::drains() {
   std::vector<Drain> found;
   if (listing_.drains.empty()) return found;
-  struct stat directory {};
-  if (::fstat(lock_.get(), &directory) != 0) return file_error("look at", lock_.get());
+  const auto keeper = this->owner();
+  if (!keeper) return tl::make_unexpected(keeper.error());
   for (const std::string& uuid : listing_.drains) {
     const std::string file = drain_name(uuid);
     uid_t owner = 0;
     const auto text = read(file, owner);
     if (!text) return tl::make_unexpected(text.error());
     if (!*text) continue;
-    if (owner != 0 && owner != directory.st_uid) {
+    if (owner != 0 && owner != *keeper) {
       ignore(file, owner, "only root or the owner of the harbour may drain a GPU");
       continue;
     }
     auto drain = read_drain(**text);
-    if (!drain || drain->uuid != uuid) {
+    if (!drain || drain_name(drain->uuid) != file) {
       ignore(file, owner, drain ? "it names another GPU" : drain.error().message);
       continue;
     }
@@ -256,6 +258,12 @@ Result<std::vector<Drain>> Transaction::drains() {
     found.push_back(std::move(*drain));
   }
   return found;
+}
+
+Result<uid_t> Transaction::owner() const {
+  struct stat directory {};
+  if (::fstat(lock_.get(), &directory) != 0) return file_error("look at", lock_.get());
+  return directory.st_uid;
 }
 
 Result<std::uint64_t> Transaction::next_order() {
@@ -291,10 +299,15 @@ Result<void> Transaction::write_ticket(const Record& record, std::uint64_t order
 }
 
 Result<void> Transaction::write_drain(const Drain& drain) {
-  if (auto removed = remove_drain(drain.uuid); !removed) {
-    return tl::make_unexpected(removed.error());
-  }
-  return write(drain_name(drain.uuid), berth::write_drain(drain));
+  // Under another name first, so that on a full disk the drain before it stays.
+  const std::string file = drain_name(drain.uuid);
+  const std::string fresh = fmt::format("new-{}", file);
+  ::unlinkat(lock_.get(), fresh.c_str(), 0);
+  if (auto written = write(fresh, berth::write_drain(drain)); !written) return written;
+  if (::renameat(lock_.get(), fresh.c_str(), lock_.get(), file.c_str()) == 0) return {};
+  auto error = file_error("write a drain in", lock_.get());
+  ::unlinkat(lock_.get(), fresh.c_str(), 0);
+  return error;
 }
 
 void Transaction::remove_ticket(const TicketName& name) {

@@ -29,7 +29,7 @@ struct Listing {
   std::vector<std::string> leases;  // ids
   std::vector<TicketName> tickets;  // in the order of the queue
   std::vector<std::string> bells;   // ids
-  std::vector<std::string> drains;  // UUIDs
+  std::vector<std::string> drains;  // UUIDs, with '_' for '/'
   std::vector<std::string> ended;   // ids of clients that were told to end
   std::vector<std::string> others;  // names that are not ours
 };
@@ -64,6 +64,8 @@ class Transaction {
   Result<std::optional<Client>> ticket(const TicketName& name);
   Result<std::vector<Client>> leases();
   Result<std::vector<Drain>> drains();
+  // Whose directory this is. Beside root, only he may drain GPUs.
+  Result<uid_t> owner() const;
 
   // The order of a ticket that arrives now: behind everybody who lives.
   Result<std::uint64_t> next_order();
@@ -72,7 +74,7 @@ class Transaction {
   // Error, and so is a full disk; then nothing has changed.
   Result<void> write_lease(const Record& record);
   Result<void> write_ticket(const Record& record, std::uint64_t order);
-  Result<void> write_drain(const Drain& drain);
+  Result<void> write_drain(const Drain& drain);  // replaces the one before it
   void remove_ticket(const TicketName& name);
   // Ends a ticket or lease of ours from outside, at once, by renaming its record to end-ID: that
   // needs no space, and tells its process why. Whoever is first in the queue must be rung then.

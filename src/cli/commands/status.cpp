@@ -84,11 +84,6 @@ std::string check_interval(std::string& text) {
   return fmt::format("{} is not a number of seconds from 0.1 to 86400", in_quotes(text));
 }
 
-// Tells a person at a terminal why nothing happens.
-void say_driver_is_slow() {
-  if (::isatty(STDERR_FILENO) == 1) print_error("berth: waiting for the driver to answer\n");
-}
-
 }  // namespace
 
 Action define_status(CLI::App& command, CLI::App& /*program*/) {

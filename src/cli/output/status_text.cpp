@@ -242,9 +242,26 @@ std::string ago(TimePoint since, TimePoint now) {
   return format_duration(std::max(past, std::chrono::seconds(0)));
 }
 
-// What it asked for, as it would be written: "2 GPUs, 8 GiB each, for 4h".
-std::string asked_for(const Request& request) {
+// "GPU 0", "GPU 0,2", "2 GPUs of 0,1,3".
+std::string wanted_gpus(const Request& request, const Status& status) {
   std::string text = fmt::format("{} {}", request.count, request.count == 1 ? "GPU" : "GPUs");
+  if (!request.uuids) return text;
+  std::string indices;
+  for (const GpuStatus& one : status.gpus) {
+    const auto& uuids = *request.uuids;
+    if (std::find(uuids.begin(), uuids.end(), one.placed.gpu.uuid) == uuids.end()) continue;
+    indices += fmt::format("{}{}", indices.empty() ? "" : ",", to_string(one.placed.gpu.index));
+  }
+  if (indices.empty()) return text;
+  return request.uuids->size() == request.count ? fmt::format("GPU {}", indices)
+                                                : fmt::format("{} of {}", text, indices);
+}
+
+// What it asked for: "2 GPUs, 8 GiB each, for 4h".
+std::string asked_for(const Request& request, const Status& status) {
+  std::string text = wanted_gpus(request, status);
+  if (request.name) text += fmt::format(" {}", in_quotes(*request.name));
+  if (request.min_memory) text += fmt::format(" from {}", format_size(*request.min_memory));
   if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
   if (request.time) text += fmt::format(", for {}", format_duration(*request.time));
   return text;
@@ -255,8 +272,14 @@ std::string cut_to(const std::string& text, std::size_t indent, const Terminal& 
   return std::string(indent, ' ') + fitted(text, room, terminal.charset);
 }
 
-// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py".
-std::string lease_line(const Record& lease, const Terminal& terminal, TimePoint now) {
+// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py"; where an earlier GPU has
+// said so, "lease k3f9a2mx  as on GPU 0".
+std::string lease_line(const Record& lease, const std::string& said_at, const Terminal& terminal,
+                       TimePoint now) {
+  if (!said_at.empty()) {
+    const std::string text = fmt::format("lease {}  as on GPU {}", lease.id, said_at);
+    return terminal.paint(Style::notice, cut_to(text, kIndent, terminal)) + "\n";
+  }
   const std::string what = lease.label.empty() ? lease.command : lease.label;
   const std::string text = fmt::format(
       "lease {}  {}  {}  for {}  pid {}  {}", lease.id, terminal.show(user_name(lease.uid)),
@@ -265,13 +288,15 @@ std::string lease_line(const Record& lease, const Terminal& terminal, TimePoint 
   return terminal.paint(Style::notice, cut_to(text, kIndent, terminal)) + "\n";
 }
 
-// Who waits, and on the next line why.
-std::string ticket_lines(const TicketStatus& ticket, const Terminal& terminal, TimePoint now) {
+// "1. k3f9a2mx  bob  2 GPUs  waits 10m  pid 4711  python train.py", and on the next line why.
+std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
+                         TimePoint now) {
   const Record& record = ticket.record;
   const std::string what = record.label.empty() ? record.command : record.label;
   std::string out =
-      cut_to(fmt::format("{}. {}  {}  {}  for {}  pid {}  {}", ticket.position, record.id,
-                         terminal.show(user_name(record.uid)), asked_for(record.request),
+      cut_to(fmt::format("{}. {}  {}  {}  waits {}  pid {}  {}", ticket.position, record.id,
+                         terminal.show(user_name(record.uid)),
+                         terminal.show(asked_for(record.request, status)),
                          ago(record.since, now), record.pid, terminal.show(what)),
              2, terminal) +
       "\n";
@@ -315,8 +340,10 @@ std::string summary(const Status& status, const Terminal& terminal) {
 std::string queue_text(const Status& status, const Terminal& terminal) {
   const TimePoint now = std::chrono::system_clock::now();
   std::string out;
-  for (const TicketStatus& ticket : status.queue) out += ticket_lines(ticket, terminal, now);
-  return out;
+  for (const TicketStatus& ticket : status.queue) {
+    out += ticket_lines(ticket, status, terminal, now);
+  }
+  return out.empty() ? "Nobody waits.\n" : out;
 }
 
 std::string status_text(const Status& status, const Terminal& terminal) {
@@ -326,13 +353,14 @@ std::string status_text(const Status& status, const Terminal& terminal) {
   const GpuTable table(status, terminal);
   out += '\n';
   out += table.header();
+  std::map<std::string, std::string> said;  // of each lease, at which GPU
   for (const Row& row : table.rows()) {
     out += table.line(row);
     for (const Record& lease : status.leases) {
       const auto& here = row.gpu->placed.leases;
-      if (std::find(here.begin(), here.end(), lease.id) != here.end()) {
-        out += lease_line(lease, terminal, now);
-      }
+      if (std::find(here.begin(), here.end(), lease.id) == here.end()) continue;
+      out += lease_line(lease, said[lease.id], terminal, now);
+      if (said[lease.id].empty()) said[lease.id] = to_string(row.gpu->placed.gpu.index);
     }
     for (const PlacedProcess& process : row.gpu->placed.processes) {
       out += process_line(process, terminal);

@@ -12,7 +12,7 @@ namespace berth {
 // Whole lines, fit for `terminal`.
 std::string status_text(const Status& status, const Terminal& terminal);
 
-// The queue alone: who waits, and why.
+// The queue alone: who waits, and why; says so if nobody does.
 std::string queue_text(const Status& status, const Terminal& terminal);
 
 // How the cards are connected, as a matrix.

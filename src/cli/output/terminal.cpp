@@ -97,6 +97,10 @@ void say(std::string_view text) {
   print_error(fmt::format("berth: {}\n", terminal_at(STDERR_FILENO).show(text)));
 }
 
+void say_driver_is_slow() {
+  if (::isatty(STDERR_FILENO) == 1) say("waiting for the driver to answer");
+}
+
 std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent) {
   const std::size_t room = width ? std::max<std::size_t>(*width, indent + 20) - indent : ~0UL;
   std::string out = blanks(indent);

@@ -37,6 +37,9 @@ void print_error(std::string_view text);
 // A line of berth's own on stderr, with `text` made fit for it: "berth: TEXT".
 void say(std::string_view text);
 
+// Tells a person at a terminal why nothing happens.
+void say_driver_is_slow();
+
 // `text` broken at blanks into lines of at most `width` columns, each behind `indent` blanks.
 std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent);
 

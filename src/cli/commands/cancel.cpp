@@ -1,0 +1,51 @@
+// berth cancel TICKET… | --all
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "broker/leaving.h"
+#include "cli/command.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::vector<std::string> tickets;
+  bool all = false;
+};
+
+Result<int> run(const Options& options) {
+  if (options.all != options.tickets.empty()) {
+    return fail(ErrorKind::usage, options.all
+                                      ? "cancel: name tickets, or say --all, not both"
+                                      : "cancel: no ticket; 'berth queue' lists them, and --all "
+                                        "means all of yours");
+  }
+  const auto ended = options.all ? cancel_own_tickets() : cancel_tickets(options.tickets);
+  if (!ended) return tl::make_unexpected(ended.error());
+  for (const Record& ticket : *ended) print(fmt::format("ticket {} has left the queue\n", ticket.id));
+  if (ended->empty()) say("no ticket of yours waits");
+  return 0;
+}
+
+}  // namespace
+
+Action define_cancel(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  command.add_option("TICKET", options->tickets, "Tickets, as 'berth queue' shows them")
+      ->type_name("...");
+  command.add_flag("--all", options->all, "All of your tickets")->disable_flag_override();
+  command.footer(
+      "The 'berth run' or 'berth acquire' that waits there ends with exit code 75. Only your own\n"
+      "tickets (root: anybody's). If one of several cannot be cancelled, none is.\n"
+      "\nExamples:\n"
+      "  berth cancel k3f9a2mx\n"
+      "  berth cancel --all\n"
+      "\nExit codes: 0 done; 64 there is no such ticket; 74 the harbour cannot be used; 77 it is\n"
+      "another user's.");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

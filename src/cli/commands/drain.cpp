@@ -1,0 +1,82 @@
+// berth drain GPU… [--reason TEXT]
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "base/users.h"
+#include "broker/service.h"
+#include "cli/command.h"
+#include "cli/gpu_arguments.h"
+#include "cli/output/terminal.h"
+#include "cli/request_options.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::vector<std::string> gpus;
+  std::string reason;
+};
+
+// "; lease k3f9a2mx of bob stays until its job ends".
+std::string who_stays(const std::vector<Record>& leases, const std::string& uuid) {
+  std::string text;
+  for (const Record& lease : leases) {
+    const auto& uuids = lease.uuids;
+    if (!lease.everything && std::find(uuids.begin(), uuids.end(), uuid) == uuids.end()) continue;
+    text += fmt::format("; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
+                        lease.holder == HolderKind::job ? "its job ends"
+                                                        : "its shell ends or gives it back");
+  }
+  return text;
+}
+
+Result<int> run(const Options& options) {
+  if (options.gpus.empty()) {
+    return fail(ErrorKind::usage, "drain: no GPU; 'berth status' lists them");
+  }
+  const auto list = gpu_list(options.gpus);
+  if (!list) return tl::make_unexpected(list.error());
+  const auto gpus = find_gpus(*list);
+  if (!gpus) return tl::make_unexpected(gpus.error());
+  std::vector<std::string> uuids;
+  for (const NamedGpu& gpu : *gpus) uuids.push_back(gpu.uuid);
+  const auto staying = drain_gpus(uuids, options.reason);
+  if (!staying) return tl::make_unexpected(staying.error());
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  for (const NamedGpu& gpu : *gpus) {
+    print(fmt::format("GPU {} is drained{}\n", gpu.index,
+                      terminal.show(who_stays(*staying, gpu.uuid))));
+  }
+  return 0;
+}
+
+std::string check_reason(std::string& text) {
+  const auto reason = parse_text(text);
+  return reason ? "" : reason.error().message;
+}
+
+}  // namespace
+
+Action define_drain(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  command.add_option("GPU", options->gpus, "GPUs by index (2, or 2:1 for MIG) or UUID")
+      ->type_name("...");
+  command.add_option("--reason", options->reason, "Why: everybody who waits for it reads this")
+      ->type_name("TEXT")
+      ->check(CLI::Validator(check_reason, ""));
+  command.footer(
+      "Nobody is given a drained GPU, until 'berth undrain'. Who has it keeps it until the lease\n"
+      "ends. Only root and the owner of the harbour may. Draining again replaces the reason.\n"
+      "\nExamples:\n"
+      "  sudo berth drain 2 --reason 'its fan is broken'\n"
+      "  sudo berth drain 0 1 2 3 --reason 'new driver at 6 pm'\n"
+      "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot be\n"
+      "used; 77 you may not.");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

@@ -1,0 +1,83 @@
+// berth release [LEASE|GPU…] [--all]
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "broker/leaving.h"
+#include "broker/selection.h"
+#include "cli/command.h"
+#include "cli/gpu_arguments.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::vector<std::string> words;
+  bool all = false;
+};
+
+// Leases by their ids, and whatever looks like a GPU.
+Result<std::vector<Record>> release_named(const std::vector<std::string>& words) {
+  std::vector<std::string> ids;
+  std::vector<std::string> gpus;
+  for (const std::string& word : words) {
+    if (!is_id(word) && !parse_selection(word)) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{} is neither a lease nor a GPU; 'berth status' shows both",
+                              in_quotes(word)));
+    }
+    (is_id(word) ? ids : gpus).push_back(word);
+  }
+  if (gpus.empty()) return release_leases(ids, {});
+  const auto list = gpu_list(gpus);
+  if (!list) return tl::make_unexpected(list.error());
+  const auto found = find_gpus(*list);
+  if (!found) return tl::make_unexpected(found.error());
+  return release_leases(ids, *found);
+}
+
+Result<int> run(const Options& options) {
+  if (options.all && !options.words.empty()) {
+    return fail(ErrorKind::usage, "release: name leases or GPUs, or say --all, not both");
+  }
+  const auto ended = options.all             ? release_own_leases()
+                     : options.words.empty() ? release_this_lease()
+                                             : release_named(options.words);
+  if (!ended) return tl::make_unexpected(ended.error());
+  for (const Record& lease : *ended) print(fmt::format("lease {} is given back\n", lease.id));
+  if (ended->empty()) {
+    say(options.all ? std::string("no shell of yours has a lease")
+                    : fmt::format("the lease {} has ended already",
+                                  in_quotes(setting("BERTH_LEASE"))));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action define_release(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  command
+      .add_option("LEASE|GPU", options->words,
+                  "Leases by their ids; a GPU means each lease of your shells on it")
+      ->type_name("...");
+  command.add_flag("--all", options->all, "Every lease of your shells")->disable_flag_override();
+  command.footer(
+      "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with its\n"
+      "job. Without arguments: the lease that BERTH_LEASE names, or else the only one you have. If\n"
+      "one of several cannot be given back, none is. Only your own leases (root: anybody's).\n"
+      "\nExamples:\n"
+      "  berth release\n"
+      "  berth release k3f9a2mx\n"
+      "  berth release 0 2\n"
+      "  berth release --all\n"
+      "\nExit codes: 0 done; 64 there is no such lease, or it is a job's; 69 no driver, or no such\n"
+      "GPU; 74 the harbour cannot be used; 77 it is another user's.");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

@@ -1,0 +1,111 @@
+// berth undrain GPU… | --all
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "broker/selection.h"
+#include "broker/service.h"
+#include "cli/command.h"
+#include "cli/gpu_arguments.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::vector<std::string> gpus;
+  bool all = false;
+};
+
+// A drained GPU as it was named, and its UUID.
+struct Named {
+  std::string name;
+  std::string uuid;
+};
+
+// By their UUIDs, GPUs are found among those that are drained: the driver may have lost one, or the
+// host may not have it any more. For the others the driver is asked.
+Result<std::vector<Named>> find(const std::vector<std::string>& words,
+                                const std::vector<Drain>& drains) {
+  const auto list = gpu_list(words);
+  if (!list) return tl::make_unexpected(list.error());
+  std::vector<Named> found;
+  std::vector<std::string> others;
+  const auto entries = parse_selection(*list);
+  if (!entries) return tl::make_unexpected(entries.error());
+  for (const std::string_view entry : *entries) {
+    const std::string word(entry);
+    auto uuid = find_drain(drains, word);
+    if (!uuid) return tl::make_unexpected(uuid.error());
+    if (uuid->empty()) {
+      others.push_back(word);
+    } else {
+      found.push_back({*uuid, *uuid});
+    }
+  }
+  if (others.empty()) return found;
+  const auto rest = gpu_list(others);
+  if (!rest) return tl::make_unexpected(rest.error());
+  const auto gpus = find_gpus(*rest);
+  if (!gpus) return tl::make_unexpected(gpus.error());
+  for (const NamedGpu& gpu : *gpus) found.push_back({gpu.index, gpu.uuid});
+  return found;
+}
+
+bool is_drained(const std::string& uuid, const std::vector<Drain>& drains) {
+  return std::any_of(drains.begin(), drains.end(),
+                     [&](const Drain& drain) { return drain.uuid == uuid; });
+}
+
+Result<int> run(const Options& options) {
+  if (options.all != options.gpus.empty()) {
+    return fail(ErrorKind::usage, options.all ? "undrain: name GPUs, or say --all, not both"
+                                              : "undrain: no GPU; 'berth status' shows which are "
+                                                "drained, and --all means all of them");
+  }
+  const auto drains = own_drains();
+  if (!drains) return tl::make_unexpected(drains.error());
+  std::vector<Named> gpus;
+  if (options.all) {
+    for (const Drain& drain : *drains) gpus.push_back({drain.uuid, drain.uuid});
+  } else {
+    auto found = find(options.gpus, *drains);
+    if (!found) return tl::make_unexpected(found.error());
+    gpus = std::move(*found);
+  }
+  std::vector<std::string> uuids;
+  for (const Named& gpu : gpus) uuids.push_back(gpu.uuid);
+  if (auto done = undrain_gpus(uuids); !done) return tl::make_unexpected(done.error());
+  for (const Named& gpu : gpus) {
+    if (is_drained(gpu.uuid, *drains)) {
+      print(fmt::format("GPU {} is in service again\n", gpu.name));
+    } else {
+      say(fmt::format("GPU {} was not drained by berth", gpu.name));
+    }
+  }
+  if (gpus.empty()) say("no GPU is drained by berth");
+  return 0;
+}
+
+}  // namespace
+
+Action define_undrain(CLI::App& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  command
+      .add_option("GPU", options->gpus,
+                  "GPUs by index or UUID; by UUID also those that this host has no more")
+      ->type_name("...");
+  command.add_flag("--all", options->all, "Every drained GPU")->disable_flag_override();
+  command.footer(
+      "Whoever waits for one of them gets it at once. Only root and the owner of the harbour may.\n"
+      "\nExamples:\n"
+      "  sudo berth undrain 2\n"
+      "  sudo berth undrain --all\n"
+      "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot be\n"
+      "used; 77 you may not.");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

@@ -1,0 +1,37 @@
+// Finding of GPUs that were named; see gpu_arguments.h.
+#include "cli/gpu_arguments.h"
+
+#include <utility>
+
+#include "broker/selection.h"
+#include "cli/output/terminal.h"
+#include "devices/driver.h"
+
+namespace berth {
+
+Result<std::string> gpu_list(const std::vector<std::string>& words) {
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i) list.append(i == 0 ? "" : ",").append(words[i]);
+  if (auto entries = parse_selection(list); !entries) return tl::make_unexpected(entries.error());
+  return list;
+}
+
+Result<std::vector<NamedGpu>> find_gpus(const std::string& list) {
+  auto probe = open_driver(say_driver_is_slow);
+  if (!probe) return tl::make_unexpected(probe.error());
+  const auto snapshot = (*probe)->snapshot();
+  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  auto uuids = select_gpus(snapshot->gpus, list, Selectable::known);
+  if (!uuids) return tl::make_unexpected(uuids.error());
+  std::vector<NamedGpu> found;
+  for (std::string& uuid : *uuids) {
+    for (const Gpu& gpu : snapshot->gpus) {
+      if (gpu.uuid != uuid) continue;
+      found.push_back({std::move(uuid), to_string(gpu.index)});
+      break;
+    }
+  }
+  return found;
+}
+
+}  // namespace berth

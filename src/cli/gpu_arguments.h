@@ -1,0 +1,18 @@
+// GPUs as arguments of a command: "berth drain 0 2", "berth release 0,2".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "broker/leaving.h"
+
+namespace berth {
+
+// The words as one list, well-formed. ErrorKind::usage if not.
+Result<std::string> gpu_list(const std::vector<std::string>& words);
+
+// Which GPUs a list means; asks the driver. A lost one will do, if the driver says its UUID.
+Result<std::vector<NamedGpu>> find_gpus(const std::string& list);
+
+}  // namespace berth

@@ -1,0 +1,70 @@
+"""A client of the harbour in Python, written from its protocol: it makes leases without berth.
+
+As a program (also for other users): harbour_client.py DIRECTORY GPU-UUID... [--job] [--mem MIB]
+prints the lease's id and holds the lease until it is given back or stdin ends; then it prints
+"released" or nothing.
+"""
+
+import json
+import os
+import random
+import select
+import sys
+import time
+
+LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+class Lease:
+    """A lease of this process's user, kept until close()."""
+
+    def __init__(self, directory, uuids, holder="shell", memory_mib=None, command="python", label="", **changes):
+        self.directory = str(directory)
+        self.id = "".join(random.choices(LETTERS, k=8))
+        self.bell_path = f"{self.directory}/bell-{self.id}"
+        os.mkfifo(self.bell_path)
+        os.chmod(self.bell_path, 0o622)
+        self.bell = os.open(self.bell_path, os.O_RDWR | os.O_NONBLOCK)
+        now = time.time_ns() // 1_000_000
+        request = {"count": len(uuids), "policy": "spread"}
+        if memory_mib is not None:
+            request["memory_bytes"] = memory_mib << 20
+        record = {"version": 1, "id": self.id, "state": "holding", "uid": os.geteuid(), "pid": os.getpid(),
+                  "pid_namespace": os.stat("/proc/self/ns/pid").st_ino, "holder": holder, "command": command,
+                  "label": label, "since_ms": now, "request": request, "gpus": list(uuids), "granted_ms": now,
+                  **changes}
+        self.path = f"{self.directory}/lease-{self.id}"
+        with open(f"{self.directory}/new-{self.id}", "w") as file:
+            json.dump(record, file)
+        os.chmod(file.name, 0o644)
+        os.rename(file.name, self.path)
+
+    @property
+    def ended(self):
+        """Given back by somebody: its record was renamed."""
+        return not os.path.exists(self.path) and os.path.exists(f"{self.directory}/end-{self.id}")
+
+    def wait_rung(self, seconds, also=()):
+        """True once the bell was rung; False if not in time, or if `also` became readable."""
+        ready, _, _ = select.select([self.bell, *also], [], [], seconds)
+        return self.bell in ready
+
+    def close(self):
+        os.close(self.bell)
+        for path in (self.path, f"{self.directory}/end-{self.id}", self.bell_path):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def main(directory, *words):
+    uuids = [word for word in words if word.startswith(("GPU-", "MIG-"))]
+    memory = int(words[words.index("--mem") + 1]) if "--mem" in words else None
+    lease = Lease(directory, uuids, "job" if "--job" in words else "shell", memory)
+    print(lease.id, flush=True)
+    if lease.wait_rung(600, also=[sys.stdin]) and lease.ended:
+        print("released", flush=True)
+    lease.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
