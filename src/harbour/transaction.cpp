@@ -165,9 +165,8 @@ Result<std::optional<std::string>> Transaction::read(const std::string& file, ui
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
-  if (::fstat(fd.get(), &opened) != 0 || opened.st_ino != about.st_ino) {
-    return planted("it was replaced while it was looked at");
-  }
+  if (::fstat(fd.get(), &opened) != 0) return file_error("look at a file in", lock_.get());
+  if (opened.st_ino != about.st_ino) return planted("it was replaced while it was looked at");
   std::string text(static_cast<std::size_t>(about.st_size), '\0');
   const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
   if (length < 0) return file_error("read a file in", lock_.get());
