@@ -120,6 +120,9 @@ class Deciding {
     if (me_.ticket) {
       if (auto rung = ring_behind(); !rung) return rung;
     }
+    if (transaction_.has_lease_file(me_.record.id)) {
+      if (auto renamed = take_new_id(); !renamed) return renamed;
+    }
     me_.record.uuids = outcome_.grant->uuids;
     me_.record.granted = now;
     if (auto written = transaction_.write_lease(me_.record); !written) {
@@ -129,6 +132,17 @@ class Deciding {
     if (me_.ticket) transaction_.remove_ticket(*me_.ticket);
     me_.ticket.reset();
     decision_.granted = true;
+    return {};
+  }
+
+  // Somebody planted a lease of our name, which only he can remove.
+  Result<void> take_new_id() {
+    auto bell = harbour_.make_bell();
+    if (!bell) return tl::make_unexpected(bell.error());
+    harbour_.remove(me_.record.id, me_.ticket);
+    me_.ticket.reset();
+    me_.record.id = std::move(bell->id);
+    me_.bell = std::move(bell->fd);
     return {};
   }
 

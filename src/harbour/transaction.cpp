@@ -213,12 +213,21 @@ Result<std::optional<Client>> Transaction::lease(const std::string& id) {
 Result<std::optional<Client>> Transaction::ticket(const TicketName& name) {
   // A client that was killed between its lease and the removal of its ticket is dead anyway; one
   // that lives and has both holds.
-  const auto& leases = listing_.leases;
-  if (std::find(leases.begin(), leases.end(), name.id) != leases.end()) {
-    ignore(ticket_name(name), std::nullopt, "it has become a lease", true);
-    return std::nullopt;
+  if (has_lease_file(name.id)) {
+    // Anybody could plant a file of that name: only a lease that counts takes the ticket's place.
+    auto held = lease(name.id);
+    if (!held) return held;
+    if (*held) {
+      ignore(ticket_name(name), std::nullopt, "it has become a lease", true);
+      return std::nullopt;
+    }
   }
   return client(ticket_name(name), name.id);
+}
+
+bool Transaction::has_lease_file(const std::string& id) const {
+  const auto& leases = listing_.leases;
+  return std::find(leases.begin(), leases.end(), id) != leases.end();
 }
 
 Result<std::vector<Client>> Transaction::leases() {
