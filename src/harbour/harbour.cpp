@@ -1,6 +1,7 @@
 // The directory that is the harbour; see harbour.h.
 #include "harbour/harbour.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,8 +20,8 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 }  // namespace
 
-Result<Harbour> Harbour::open(HarbourLocation where) {
-  auto directory = open_harbour_directory(where);
+Result<Harbour> Harbour::open(HarbourLocation where, const Fill& fill) {
+  auto directory = open_harbour_directory(where, fill);
   if (!directory) return tl::make_unexpected(directory.error());
   return Harbour(std::move(where), std::move(*directory));
 }
@@ -108,6 +109,20 @@ bool Harbour::is_ended(const std::string& id) const {
 
 bool Harbour::has_ticket(const TicketName& name) const {
   return ::faccessat(directory_.get(), ticket_name(name).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+std::size_t Harbour::tickets_before(const TicketName& name) const {
+  Transaction look(UniqueFd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  if (!look.list()) return 0;
+  const auto& tickets = look.listing().tickets;
+  return static_cast<std::size_t>(std::lower_bound(tickets.begin(), tickets.end(), name) -
+                                  tickets.begin());
+}
+
+bool Harbour::has_lease(const std::string& id) const {
+  struct stat about {};
+  const std::string path = fmt::format("{}/{}", where_.path, lease_name(id));
+  return ::lstat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
 }
 
 }  // namespace berth
