@@ -191,7 +191,11 @@ class Deciding {
     if (auto found = find_neighbours(); !found) return found;
     if (!decision_.front) return {};
     for (Client& lease : leases) {
-      if (lease.record.within.empty()) decision_.bells.push_back(std::move(lease.bell));
+      const auto& counted = decision_.scene.leases;
+      const bool counts = std::any_of(counted.begin(), counted.end(), [&](const Record& record) {
+        return record.id == lease.record.id;
+      });
+      if (counts) decision_.bells.push_back(std::move(lease.bell));
     }
     return {};
   }

@@ -110,8 +110,13 @@ Closeness closeness(const std::vector<Gpu>& gpus, const Topology& topology) {
 Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
                  const std::vector<Drain>& drains) {
   Scene scene;
-  std::erase_if(leases, [](const Record& lease) { return !lease.within.empty(); });
-  scene.leases = std::move(leases);
+  for (const Record& lease : leases) {
+    // What was carved out of another takes up nothing more, unless it has outlived that one.
+    const bool inside = std::any_of(leases.begin(), leases.end(), [&](const Record& outer) {
+      return outer.id == lease.within && outer.id != lease.id;
+    });
+    if (!inside) scene.leases.push_back(lease);
+  }
   for (const Gpu& gpu : snapshot.gpus) {
     PlacedGpu placed;
     placed.gpu = gpu;

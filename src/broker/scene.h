@@ -33,7 +33,7 @@ struct PlacedGpu {
 
 struct Scene {
   std::vector<PlacedGpu> gpus;
-  std::vector<Record> leases;  // those that were not carved out of another
+  std::vector<Record> leases;  // those that were not carved out of another that is alive
 };
 
 // Attributes every process, once.
