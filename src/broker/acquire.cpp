@@ -66,6 +66,7 @@ class Acquiring {
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
       if (interrupted()) return std::nullopt;
       if (!decision) return tl::make_unexpected(decision.error());
+      if (decision->stale) continue;
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted, "this ticket was taken out of the queue (berth cancel)");
       }

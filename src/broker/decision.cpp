@@ -240,8 +240,16 @@ class Deciding {
 
 Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
                         const Topology& topology, const Patience& patience) {
+  // While somebody was stopped with the lock, a stranger may have come.
+  constexpr std::chrono::seconds kOld(2);
+  const auto asked = std::chrono::steady_clock::now();
   auto transaction = harbour.begin(LockMode::exclusive, patience);
   if (!transaction) return tl::make_unexpected(transaction.error());
+  if (std::chrono::steady_clock::now() - asked > kOld) {
+    Decision old;
+    old.stale = true;
+    return old;
+  }
   return Deciding(harbour, applicant, std::move(*transaction)).run(snapshot, topology);
 }
 

@@ -27,6 +27,7 @@ struct Applicant {
 struct Decision {
   bool granted = false;    // then the applicant's record is the lease, and it is written
   bool cancelled = false;  // by 'berth cancel'
+  bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
   std::optional<Impossible> impossible;
 
   // Else why it waits, and for whom.
