@@ -190,7 +190,9 @@ class Acquiring {
           if (!one.stranger()) continue;
           UniqueFd handle(see_pids ? static_cast<int>(::syscall(SYS_pidfd_open, one.process.pid, 0))
                                    : -1);
-          if (handle) {
+          // One that has ended and was not reaped yet would wake us again and again.
+          pollfd ended{handle.get(), POLLIN, 0};
+          if (handle && ::poll(&ended, 1, 0) == 0) {
             handles.push_back(std::move(handle));
           } else {
             // It ended between the snapshot and now: look again at once, but only once for it.
@@ -228,6 +230,7 @@ class Acquiring {
   WaitNews last_news_;
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
+  std::minstd_rand random_{static_cast<unsigned>(::getpid())};
 };
 
 }  // namespace
