@@ -30,6 +30,7 @@ constexpr seconds kUnclaimed(1);          // a granted ticket that does not clai
 constexpr seconds kSecondWatcher(5);      // then the first ticket sees to it that there is a second
 constexpr seconds kAuditAtLeast(30);      // the safety net
 constexpr seconds kAuditSpread(30);
+constexpr std::size_t kNearTheFront = 8;
 
 class Acquiring {
  public:
@@ -131,6 +132,7 @@ class Acquiring {
   void wait(Decision& decision) {
     std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
     if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+    if (decision.before) watched.push_back({decision.before->bell.get(), 0, 0});
     for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
     for (const UniqueFd& stranger : strangers) watched.push_back({stranger.get(), POLLIN, 0});
@@ -164,9 +166,17 @@ class Acquiring {
   }
 
   // What the slow audit of a waiter far back asks: cheap, since there may be a thousand.
-  bool all_is_well(const Decision& decision) const {
+  bool all_is_well(const Decision& decision) {
     if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
-    return !decision.predecessor || harbour_.has_ticket(*decision.predecessor);
+    if (!decision.before) return true;
+    // If it is stopped, so may be all before it, and then nobody but us could notice a death.
+    if (!harbour_.has_ticket(*decision.predecessor) || Transaction::is_stopped(*decision.before)) {
+      return false;
+    }
+    // Whether those are stopped who cannot be seen (containers, hidepid), only a decision finds out.
+    // Who is near the front takes one, the others by chance, so that there are few in any case.
+    const std::size_t before = harbour_.tickets_before(*me_.ticket);
+    return before >= kNearTheFront && random_() % before >= kNearTheFront;
   }
 
   // Strangers are watched by the first ticket that they block. Who cannot be watched (in a
@@ -205,9 +215,8 @@ class Acquiring {
     return handles;
   }
 
-  static Clock::duration audit_after() {
-    static std::minstd_rand random(static_cast<unsigned>(::getpid()));
-    return kAuditAtLeast + milliseconds(random() % milliseconds(kAuditSpread).count());
+  Clock::duration audit_after() {
+    return kAuditAtLeast + milliseconds(random_() % milliseconds(kAuditSpread).count());
   }
 
   // Out of the queue. The one behind watches our bell, and notices.

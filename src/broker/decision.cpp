@@ -81,6 +81,7 @@ class Deciding {
   Result<void> walk(Planner& planner) {
     bool reached = false;
     bool cut = false;
+    std::size_t awake = 0;  // those who are stopped must not fill the window, and so block the rest
     for (const TicketName& name : queue()) {
       if (me_.ticket == name) {
         decide_mine(planner);
@@ -88,7 +89,7 @@ class Deciding {
         continue;
       }
       const bool enough = reached || seen_.size() >= kFront;
-      cut = seen_.size() >= kWindow || (enough && planner.exhausted());
+      cut = awake >= kWindow || (enough && planner.exhausted());
       if (cut) break;
       auto client = transaction_.ticket(name);
       if (!client) return tl::make_unexpected(client.error());
@@ -96,6 +97,7 @@ class Deciding {
       QueuedTicket queued{name.id, (*client)->record.request, Transaction::is_stopped(**client)};
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
       if ((*client)->record.version > kProtocolVersion) queued.stopped = true;
+      if (!queued.stopped) ++awake;
       seen_.push_back({name, std::move(**client), std::move(queued)});
       const Outcome outcome = planner.decide(seen_.back().queued);
       if (!outcome.grant) continue;
@@ -212,7 +214,7 @@ class Deciding {
       if (!Transaction::is_stopped(**client)) ++awake_before;
       if (decision_.predecessor) continue;
       decision_.predecessor = *name;
-      decision_.bells.push_back(std::move((*client)->bell));
+      decision_.before = std::move(**client);
     }
     decision_.front = awake_before < kFront;
     if (awake_before > 0) return {};
@@ -221,6 +223,7 @@ class Deciding {
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
+      if (Transaction::is_stopped(**client)) continue;
       decision_.behind = std::move((*client)->bell);
       break;
     }

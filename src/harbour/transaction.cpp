@@ -34,6 +34,10 @@ constexpr mode_t kFileMode = 0644;
 constexpr time_t kLoneBellSeconds = 60;
 // Who was rung and has not woken for so long is stopped.
 constexpr std::chrono::seconds kUnheard(1);
+// So is, for the others, one that the kernel calls awake: frozen, or stuck at a terminal that does not
+// take its output (Ctrl-S), or waiting on behalf of the process that its record names. Longer, since
+// it may just be slow on a busy host.
+constexpr std::chrono::seconds kUnheardThoughAwake(5);
 
 std::string drain_name(const std::string& uuid) {
   return fmt::format("{}{}", kDrain, uuid);
@@ -334,6 +338,7 @@ Result<void> Transaction::ring_front() {
 }
 
 bool Transaction::is_stopped(const Client& client) {
+  auto limit = kUnheard;
   if (client.record.pid_namespace == pid_namespace()) {
     const UniqueFd fd(::open(fmt::format("/proc/{}/stat", client.record.pid).c_str(),
                              O_RDONLY | O_CLOEXEC));
@@ -343,11 +348,12 @@ bool Transaction::is_stopped(const Client& client) {
     const auto bracket = stat.rfind(") ");
     if (bracket != std::string_view::npos && bracket + 2 < stat.size()) {
       const char state = stat[bracket + 2];
-      return state == 'T' || state == 't';
+      if (state == 'T' || state == 't') return true;
+      limit = kUnheardThoughAwake;
     }
   }
   const auto unheard = client.bell ? unheard_for(client.bell.get()) : std::nullopt;
-  return unheard && *unheard >= kUnheard;
+  return unheard && *unheard >= limit;
 }
 
 Result<bool> Transaction::remove_drain(const std::string& uuid) {
