@@ -130,9 +130,10 @@ class Host:
     def queue(self, *arguments, uid=BOB, prefix=(), env=None, **options):
         """A `berth run` that waits in the queue."""
         gate = self.gate()
-        before = len(self.tickets())
-        client = self.start(*prefix, self.berth, "run", *arguments, "--", *gate.command(), uid=uid, env=env, **options)
-        wait_for(lambda: len(self.tickets()) > before, lambda: f"it takes its place; {client.errors()}")
+        client = self.start(*prefix, self.berth, "run", "--label", gate.path.name, *arguments, "--", *gate.command(),
+                            uid=uid, env=env, **options)
+        wait_for(lambda: any(ticket["label"] == gate.path.name for ticket in self.tickets()),
+                 lambda: f"it takes its place; {client.errors()}")
         return client, gate
 
     # The harbour, by its files alone.
