@@ -30,6 +30,7 @@ constexpr seconds kUnclaimed(1);          // a granted ticket that does not clai
 constexpr seconds kSecondWatcher(5);      // then the first ticket sees to it that there is a second
 constexpr seconds kAuditAtLeast(30);      // the safety net
 constexpr seconds kAuditSpread(30);
+constexpr std::size_t kNearTheFront = 8;
 
 class Acquiring {
  public:
@@ -67,6 +68,7 @@ class Acquiring {
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
       if (interrupted()) return std::nullopt;
       if (!decision) return tl::make_unexpected(decision.error());
+      if (decision->stale) continue;
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted, "this ticket was taken out of the queue (berth cancel)");
       }
@@ -131,6 +133,7 @@ class Acquiring {
   void wait(Decision& decision) {
     std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
     if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+    if (decision.before) watched.push_back({decision.before->bell.get(), 0, 0});
     for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
     for (const UniqueFd& stranger : strangers) watched.push_back({stranger.get(), POLLIN, 0});
@@ -164,9 +167,17 @@ class Acquiring {
   }
 
   // What the slow audit of a waiter far back asks: cheap, since there may be a thousand.
-  bool all_is_well(const Decision& decision) const {
+  bool all_is_well(const Decision& decision) {
     if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
-    return !decision.predecessor || harbour_.has_ticket(*decision.predecessor);
+    if (!decision.before) return true;
+    // If it is stopped, so may be all before it, and then nobody but us could notice a death.
+    if (!harbour_.has_ticket(*decision.predecessor) || Transaction::is_stopped(*decision.before)) {
+      return false;
+    }
+    // Whether those are stopped who cannot be seen (containers, hidepid), only a decision finds out.
+    // Who is near the front takes one, the others by chance, so that there are few in any case.
+    const std::size_t position = decision.position;  // as it was then; it only becomes less
+    return position > kNearTheFront && random_() % position >= kNearTheFront;
   }
 
   // Strangers are watched by the first ticket that they block. Who cannot be watched (in a
@@ -192,7 +203,8 @@ class Acquiring {
           if (!one.stranger()) continue;
           UniqueFd handle;
           if (see_pids) handle = open_process(static_cast<pid_t>(one.process.pid));
-          if (handle) {
+          // One that has ended and was not reaped yet would wake us again and again.
+          if (handle && !has_ended(handle)) {
             handles.push_back(std::move(handle));
           } else {
             // It ended between the snapshot and now: look again at once, but only once for it.
@@ -205,9 +217,8 @@ class Acquiring {
     return handles;
   }
 
-  static Clock::duration audit_after() {
-    static std::minstd_rand random(static_cast<unsigned>(::getpid()));
-    return kAuditAtLeast + milliseconds(random() % milliseconds(kAuditSpread).count());
+  Clock::duration audit_after() {
+    return kAuditAtLeast + milliseconds(random_() % milliseconds(kAuditSpread).count());
   }
 
   // Out of the queue. The one behind watches our bell, and notices.
@@ -230,6 +241,7 @@ class Acquiring {
   WaitNews last_news_;
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
+  std::minstd_rand random_{static_cast<unsigned>(::getpid())};
 };
 
 }  // namespace

@@ -30,8 +30,11 @@ class Deciding {
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
     quiet(me_.bell.get());
-    decision_.cancelled = me_.ticket && harbour_.was_ended(me_.record.id);
-    if (decision_.cancelled) return std::move(decision_);
+    decision_.cancelled = me_.ticket && harbour_.is_ended(me_.record.id);
+    if (decision_.cancelled) {
+      harbour_.forget_end(me_.record.id);
+      return std::move(decision_);
+    }
     if (auto restored = restore(); !restored) return tl::make_unexpected(restored.error());
     auto leases = transaction_.leases();
     if (!leases) return tl::make_unexpected(leases.error());
@@ -81,6 +84,7 @@ class Deciding {
   Result<void> walk(Planner& planner) {
     bool reached = false;
     bool cut = false;
+    std::size_t awake = 0;  // those who are stopped must not fill the window, and so block the rest
     for (const TicketName& name : queue()) {
       if (me_.ticket == name) {
         decide_mine(planner);
@@ -88,7 +92,7 @@ class Deciding {
         continue;
       }
       const bool enough = reached || seen_.size() >= kFront;
-      cut = seen_.size() >= kWindow || (enough && planner.exhausted());
+      cut = awake >= kWindow || (enough && planner.exhausted());
       if (cut) break;
       auto client = transaction_.ticket(name);
       if (!client) return tl::make_unexpected(client.error());
@@ -96,6 +100,7 @@ class Deciding {
       QueuedTicket queued{name.id, (*client)->record.request, Transaction::is_stopped(**client)};
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
       if ((*client)->record.version > kProtocolVersion) queued.stopped = true;
+      if (!queued.stopped) ++awake;
       seen_.push_back({name, std::move(**client), std::move(queued)});
       const Outcome outcome = planner.decide(seen_.back().queued);
       if (!outcome.grant) continue;
@@ -120,6 +125,9 @@ class Deciding {
     if (me_.ticket) {
       if (auto rung = ring_behind(); !rung) return rung;
     }
+    if (transaction_.has_lease_file(me_.record.id)) {
+      if (auto renamed = take_new_id(); !renamed) return renamed;
+    }
     me_.record.uuids = outcome_.grant->uuids;
     me_.record.granted = now;
     if (auto written = transaction_.write_lease(me_.record); !written) {
@@ -129,6 +137,17 @@ class Deciding {
     if (me_.ticket) transaction_.remove_ticket(*me_.ticket);
     me_.ticket.reset();
     decision_.granted = true;
+    return {};
+  }
+
+  // Somebody planted a lease of our name, which only he can remove.
+  Result<void> take_new_id() {
+    auto bell = harbour_.make_bell();
+    if (!bell) return tl::make_unexpected(bell.error());
+    harbour_.remove(me_.record.id, me_.ticket);
+    me_.ticket.reset();
+    me_.record.id = std::move(bell->id);
+    me_.bell = std::move(bell->fd);
     return {};
   }
 
@@ -198,7 +217,7 @@ class Deciding {
       if (!Transaction::is_stopped(**client)) ++awake_before;
       if (decision_.predecessor) continue;
       decision_.predecessor = *name;
-      decision_.bells.push_back(std::move((*client)->bell));
+      decision_.before = std::move(**client);
     }
     decision_.front = awake_before < kFront;
     if (awake_before > 0) return {};
@@ -207,6 +226,7 @@ class Deciding {
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
+      if (Transaction::is_stopped(**client)) continue;
       decision_.behind = std::move((*client)->bell);
       break;
     }
@@ -226,8 +246,16 @@ class Deciding {
 
 Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
                         const Topology& topology, const Patience& patience) {
+  // While somebody was stopped with the lock, a stranger may have come.
+  constexpr std::chrono::seconds kOld(2);
+  const auto asked = std::chrono::steady_clock::now();
   auto transaction = harbour.begin(LockMode::exclusive, patience);
   if (!transaction) return tl::make_unexpected(transaction.error());
+  if (std::chrono::steady_clock::now() - asked > kOld) {
+    Decision old;
+    old.stale = true;
+    return old;
+  }
   return Deciding(harbour, applicant, std::move(*transaction)).run(snapshot, topology);
 }
 

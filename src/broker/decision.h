@@ -27,6 +27,7 @@ struct Applicant {
 struct Decision {
   bool granted = false;    // then the applicant's record is the lease, and it is written
   bool cancelled = false;  // by 'berth cancel'
+  bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
   std::optional<Impossible> impossible;
 
   // Else why it waits, and for whom.
@@ -37,10 +38,11 @@ struct Decision {
 
   // And what must wake it.
   std::optional<TicketName> predecessor;
-  std::vector<UniqueFd> bells;  // of the predecessor; at the front of the queue, of all leases too
+  std::optional<Client> before;  // the same
+  std::vector<UniqueFd> bells;   // at the front of the queue: of all leases
   bool front = false;           // among the first two, who notice every death
   bool unclaimed = false;       // an earlier ticket was granted and has yet to claim
-  UniqueFd behind;              // the bell of the next ticket, if this one is first
+  UniqueFd behind;              // the bell of the next ticket that is awake, if this one is first
 };
 
 // Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was

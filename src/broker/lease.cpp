@@ -29,6 +29,8 @@ int Lease::deletion_watch() {
   const std::string bell = fmt::format("{}/{}", path, bell_name(id()));
   // The bell is open, so its deletion shows as a change of its number of links.
   ::inotify_add_watch(watch_.get(), bell.c_str(), IN_ATTRIB | IN_MOVE_SELF);
+  const std::string lease = fmt::format("{}/{}", path, lease_name(id()));
+  ::inotify_add_watch(watch_.get(), lease.c_str(), IN_DELETE_SELF | IN_MOVE_SELF);
   ::inotify_add_watch(watch_.get(), path.c_str(), IN_MOVE_SELF | IN_DELETE_SELF);
   return watch_.get();
 }
@@ -39,24 +41,33 @@ Result<bool> Lease::restore() {
     while (::read(watch_.get(), events.data(), events.size()) > 0) {
     }
   }
-  if (harbour_.has_bell(id(), bell_.get())) return false;
-  auto harbour = Harbour::open(harbour_.location());
+  if (harbour_.has_bell(id(), bell_.get()) && harbour_.has_lease(id())) return false;
+  if (harbour_.is_ended(id())) return false;
+  // Without the lock: that we hold these GPUs is a fact, and whoever made the new directory keeps
+  // it locked for a moment, to let us say so. If that is us, it is said before the lock is dropped.
+  std::optional<Result<void>> done;
+  const auto put = [&](int directory) { done = put_back(directory); };
+  auto harbour = Harbour::open(harbour_.location(), put);
   if (!harbour) return tl::make_unexpected(harbour.error());
   harbour_ = std::move(*harbour);
-  auto bell = make_bell(harbour_.directory(), id());
-  if (!bell) return tl::make_unexpected(bell.error());
-  if (!*bell) return fail(ErrorKind::harbour, "somebody else has taken this lease's name");
-  // Without the lock: that we hold these GPUs is a fact, and whoever made the new directory keeps
-  // it locked for a moment, to let us say so.
-  UniqueFd directory(::openat(harbour_.directory(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  Transaction transaction(std::move(directory));
-  if (auto written = transaction.write_lease(record_); !written) {
-    return tl::make_unexpected(written.error());
-  }
-  // The old bell stays open in the job. From now on this process proves that the lease lives.
-  bell_ = std::move(**bell);
+  if (!done) put(harbour_.directory());
+  if (!*done) return tl::make_unexpected(done->error());
   watch_.reset();
   return true;
+}
+
+Result<void> Lease::put_back(int directory) {
+  if (!harbour_.has_bell(id(), bell_.get())) {
+    ::unlinkat(directory, bell_name(id()).c_str(), 0);  // of an attempt that failed half-way
+    auto bell = make_bell(directory, id());
+    if (!bell) return tl::make_unexpected(bell.error());
+    if (!*bell) return fail(ErrorKind::harbour, "somebody else has taken this lease's name");
+    // The old bell stays open in the job. From now on this process proves that the lease lives.
+    bell_ = std::move(**bell);
+  }
+  Transaction transaction(UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  ::unlinkat(directory, lease_name(id()).c_str(), 0);  // where only the bell was deleted
+  return transaction.write_lease(record_);
 }
 
 }  // namespace berth

@@ -45,6 +45,8 @@ class Lease {
   Result<bool> restore();
 
  private:
+  Result<void> put_back(int directory);
+
   Harbour harbour_;
   Record record_;
   UniqueFd bell_;

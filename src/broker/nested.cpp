@@ -79,6 +79,15 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (!transaction) return give_up(transaction.error());
   const auto leases = transaction->leases();
   if (!leases) return give_up(leases.error());
+  const bool alive = std::any_of(leases->begin(), leases->end(), [&](const Client& lease) {
+    return lease.record.id == outer.id;
+  });
+  if (!alive) {
+    return give_up({ErrorKind::not_granted,
+                    fmt::format("the lease {}, inside which this was to run, has just ended; unset "
+                                "BERTH_LEASE to ask the queue",
+                                outer.id)});
+  }
   auto found = candidates(*snapshot, outer, record.request);
   const std::size_t count = record.request.count;
   if (found.size() < count) {

@@ -98,10 +98,11 @@ std::optional<NoSuchProgram> check_program(const std::string& name) {
   int reason = ENOENT;
   while (!name.empty()) {
     const std::string_view folder = path.substr(0, path.find(':'));
-    const int problem = why_not_runnable(
-        folder.empty() ? name : fmt::format("{}/{}", folder, name));
+    const std::string file = folder.empty() ? name : fmt::format("{}/{}", folder, name);
+    const int problem = why_not_runnable(file);
     if (problem == 0) return std::nullopt;
-    if (problem == EACCES) reason = EACCES;
+    // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the same.
+    if (problem == EACCES && ::access(file.c_str(), F_OK) == 0) reason = EACCES;
     if (folder.size() == path.size()) break;
     path.remove_prefix(folder.size() + 1);
   }

@@ -66,7 +66,10 @@ void keep(Lease& lease, int owner) {
       if (info->ssi_signo == SIGTERM) return;
     }
     quiet(lease.bell());
-    if (lease.harbour().was_ended(lease.id())) return;
+    if (lease.harbour().is_ended(lease.id())) {
+      lease.harbour().forget_end(lease.id());
+      return;
+    }
     (void)lease.restore();  // tried again at the next audit
   }
 }

@@ -75,9 +75,8 @@ Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner) {
     return file_error("open a bell in", directory);
   }
   struct stat opened {};
-  if (::fstat(end.get(), &opened) != 0 || opened.st_ino != about.st_ino) {
-    return planted("its bell was replaced while it was looked at");
-  }
+  if (::fstat(end.get(), &opened) != 0) return file_error("look at a bell in", directory);
+  if (opened.st_ino != about.st_ino) return planted("its bell was replaced while it was looked at");
   return PeerBell{PeerBell::State::alive, std::move(end), ""};
 }
 

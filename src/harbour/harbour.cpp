@@ -1,6 +1,7 @@
 // The directory that is the harbour; see harbour.h.
 #include "harbour/harbour.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,8 +20,8 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 }  // namespace
 
-Result<Harbour> Harbour::open(HarbourLocation where) {
-  auto directory = open_harbour_directory(where);
+Result<Harbour> Harbour::open(HarbourLocation where, const Fill& fill) {
+  auto directory = open_harbour_directory(where, fill);
   if (!directory) return tl::make_unexpected(directory.error());
   return Harbour(std::move(where), std::move(*directory));
 }
@@ -99,17 +100,24 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
   return ::fstat(bell, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 && same_file(mine, named);
 }
 
-bool Harbour::was_ended(const std::string& id) {
+bool Harbour::is_ended(const std::string& id) const {
   struct stat about {};
-  const std::string name = end_name(id);
-  const bool ended = ::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-                     (about.st_uid == ::geteuid() || about.st_uid == 0);
-  if (ended) ::unlinkat(directory_.get(), name.c_str(), 0);
-  return ended;
+  return ::fstatat(directory_.get(), end_name(id).c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+         (about.st_uid == ::geteuid() || about.st_uid == 0);
+}
+
+void Harbour::forget_end(const std::string& id) {
+  ::unlinkat(directory_.get(), end_name(id).c_str(), 0);
 }
 
 bool Harbour::has_ticket(const TicketName& name) const {
   return ::faccessat(directory_.get(), ticket_name(name).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool Harbour::has_lease(const std::string& id) const {
+  struct stat about {};
+  const std::string path = fmt::format("{}/{}", where_.path, lease_name(id));
+  return ::lstat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
 }
 
 }  // namespace berth

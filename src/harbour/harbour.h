@@ -19,7 +19,8 @@ namespace berth {
 class Harbour {
  public:
   // Makes the directory where nobody else has. Errors are ErrorKind::harbour.
-  static Result<Harbour> open(HarbourLocation where = harbour_location());
+  // `fill` as for open_harbour_directory().
+  static Result<Harbour> open(HarbourLocation where = harbour_location(), const Fill& fill = {});
 
   // The same, but makes nothing: nothing if there is no directory.
   static Result<std::optional<Harbour>> open_existing(HarbourLocation where = harbour_location());
@@ -44,9 +45,10 @@ class Harbour {
   // Does the client's bell (and so its place here) still exist? If not, somebody deleted it.
   bool has_bell(const std::string& id, int bell) const;
   bool has_ticket(const TicketName& name) const;
-  // Was this client of ours told to end, by its own user or root? The order is taken away with the
-  // answer: whoever asks must obey.
-  bool was_ended(const std::string& id);
+  bool has_lease(const std::string& id) const;
+  // Was this client told to end, by its own user or root? Who obeys takes the order away.
+  bool is_ended(const std::string& id) const;
+  void forget_end(const std::string& id);
 
  private:
   Harbour(HarbourLocation where, UniqueFd directory)

@@ -56,13 +56,14 @@ UniqueFd open_directory(const HarbourLocation& where) {
 
 // Made under another name and locked before it gets its own, so that nobody is faster than those
 // who have a lease to put back. True if there is a directory now, whoever made it.
-bool make_directory(const std::string& path) {
+bool make_directory(const std::string& path, const Fill& fill) {
   std::string name = fmt::format("{}.new-XXXXXX", path);
   if (::mkdtemp(name.data()) == nullptr) return false;
   const UniqueFd made(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const bool ready = made && ::fchmod(made.get(), kHarbourMode) == 0 &&
                      ::flock(made.get(), LOCK_EX) == 0;
   if (ready && ::renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
+    if (fill) fill(made.get());
     std::this_thread::sleep_for(kGrace);
     return true;
   }
@@ -135,7 +136,7 @@ HarbourLocation harbour_location() {
   return {kDefaultHarbour, false};
 }
 
-Result<UniqueFd> open_harbour_directory(const HarbourLocation& where) {
+Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill& fill) {
   if (where.path.front() != '/') {
     return fail(ErrorKind::harbour,
                 fmt::format("BERTH_DIR is {}, which means something else in each folder; give the "
@@ -144,7 +145,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& where) {
   }
   UniqueFd directory = open_directory(where);
   if (!directory && errno == ENOENT) {
-    if (!make_directory(where.path)) return file_error("make the harbour", where.path);
+    if (!make_directory(where.path, fill)) return file_error("make the harbour", where.path);
     directory = open_directory(where);
   }
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {

@@ -1,6 +1,7 @@
 // Where the harbour is, and whether a directory can be one.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,10 +21,13 @@ struct HarbourLocation {
 // BERTH_DIR; else the place that belongs to the simulated server, if there is one; else the default.
 HarbourLocation harbour_location();
 
+// What goes into a directory that was just made, before anybody else can lock it.
+using Fill = std::function<void(int directory)>;
+
 // Opens the directory, and makes it where nobody else has. The error (ErrorKind::harbour) says why
 // it cannot be a harbour: not a directory, on a network file system, or one where anybody could
 // delete what is somebody else's.
-Result<UniqueFd> open_harbour_directory(const HarbourLocation& where);
+Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill& fill = {});
 
 // In words, if this process probably sees another harbour than the rest of the host: in a service
 // with a /tmp of its own, or in a container.

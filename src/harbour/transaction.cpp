@@ -34,6 +34,10 @@ constexpr mode_t kFileMode = 0644;
 constexpr time_t kLoneBellSeconds = 60;
 // Who was rung and has not woken for so long is stopped.
 constexpr std::chrono::seconds kUnheard(1);
+// So is, for the others, one that the kernel calls awake: frozen, or stuck at a terminal that does not
+// take its output (Ctrl-S), or waiting on behalf of the process that its record names. Longer, since
+// it may just be slow on a busy host.
+constexpr std::chrono::seconds kUnheardThoughAwake(5);
 
 // Older drivers write the UUIDs of MIG instances with slashes: "MIG-GPU-…/1/0".
 std::string drain_name(std::string uuid) {
@@ -167,9 +171,8 @@ Result<std::optional<std::string>> Transaction::read(const std::string& file, ui
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
-  if (::fstat(fd.get(), &opened) != 0 || opened.st_ino != about.st_ino) {
-    return planted("it was replaced while it was looked at");
-  }
+  if (::fstat(fd.get(), &opened) != 0) return file_error("look at a file in", lock_.get());
+  if (opened.st_ino != about.st_ino) return planted("it was replaced while it was looked at");
   std::string text(static_cast<std::size_t>(about.st_size), '\0');
   const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
   if (length < 0) return file_error("read a file in", lock_.get());
@@ -216,12 +219,21 @@ Result<std::optional<Client>> Transaction::lease(const std::string& id) {
 Result<std::optional<Client>> Transaction::ticket(const TicketName& name) {
   // A client that was killed between its lease and the removal of its ticket is dead anyway; one
   // that lives and has both holds.
-  const auto& leases = listing_.leases;
-  if (std::find(leases.begin(), leases.end(), name.id) != leases.end()) {
-    ignore(ticket_name(name), std::nullopt, "it has become a lease", true);
-    return std::nullopt;
+  if (has_lease_file(name.id)) {
+    // Anybody could plant a file of that name: only a lease that counts takes the ticket's place.
+    auto held = lease(name.id);
+    if (!held) return held;
+    if (*held) {
+      ignore(ticket_name(name), std::nullopt, "it has become a lease", true);
+      return std::nullopt;
+    }
   }
   return client(ticket_name(name), name.id);
+}
+
+bool Transaction::has_lease_file(const std::string& id) const {
+  const auto& leases = listing_.leases;
+  return std::find(leases.begin(), leases.end(), id) != leases.end();
 }
 
 Result<std::vector<Client>> Transaction::leases() {
@@ -339,11 +351,15 @@ Result<void> Transaction::ring_front() {
 }
 
 bool Transaction::is_stopped(const Client& client) {
+  auto limit = kUnheard;
   if (client.record.pid_namespace == pid_namespace()) {
-    if (const auto process = read_process_stat(client.record.pid)) return process->stopped;
+    if (const auto process = read_process_stat(client.record.pid)) {
+      if (process->stopped) return true;
+      limit = kUnheardThoughAwake;
+    }
   }
   const auto unheard = client.bell ? unheard_for(client.bell.get()) : std::nullopt;
-  return unheard && *unheard >= kUnheard;
+  return unheard && *unheard >= limit;
 }
 
 Result<bool> Transaction::remove_drain(const std::string& uuid) {

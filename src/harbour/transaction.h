@@ -85,8 +85,11 @@ class Transaction {
   // Forgets a drain; false if there was none.
   Result<bool> remove_drain(const std::string& uuid);
 
-  // Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Where not:
-  // it was rung and has not woken for a while.
+  // Is there a lease-ID, whoever made it and whether it counts or not?
+  bool has_lease_file(const std::string& id) const;
+
+  // Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Or it was
+  // rung and has not woken for a while.
   static bool is_stopped(const Client& client);
 
   const std::vector<Oddity>& oddities() const { return oddities_; }

@@ -171,11 +171,12 @@ TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
 TEST_F(HarbourTest, a_lease_is_ended_from_outside_at_once) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin().write_lease(record));
-  EXPECT_FALSE(harbour_->was_ended(record.id));
+  EXPECT_FALSE(harbour_->is_ended(record.id));
   ASSERT_TRUE(begin().end_lease(record.id));
-  EXPECT_TRUE(harbour_->was_ended(record.id));
+  EXPECT_TRUE(harbour_->is_ended(record.id));
   EXPECT_EQ(begin().leases()->size(), 0U);
-  EXPECT_FALSE(harbour_->was_ended(record.id));
+  harbour_->forget_end(record.id);
+  EXPECT_FALSE(harbour_->is_ended(record.id));
   harbour_->remove(record.id, std::nullopt);
   EXPECT_TRUE(fs::is_empty(path_));
 }

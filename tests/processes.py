@@ -1,0 +1,211 @@
+"""Real processes of real users on a simulated server, and waiting for what they do.
+
+The jobs here use no GPU memory unless a test says so: a GPU granted twice must not be hidden by the
+driver's list of processes.
+"""
+
+import errno
+import json
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+
+ALICE, BOB, CAROL, DAVE = 20001, 20002, 20003, 20004
+USERS = (ALICE, BOB, CAROL, DAVE)
+
+PATIENCE = 60  # seconds for anything; the machine may be busy
+# For a wake-up: well below the slow audit (30 s and more), which must not hide one that was lost.
+WAKE = 20
+
+
+def wait_for(condition, what, seconds=PATIENCE):
+    """Asks until the answer is true, and gives it back."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what() if callable(what) else what}"
+        time.sleep(0.005)
+
+
+class Gate:
+    """A job that starts, says so, and ends when it is let go."""
+
+    def __init__(self, folder, name):
+        self.path = folder / f"{name}.gate"
+        self.started = folder / f"{name}.started"
+        os.mkfifo(self.path)
+        self.path.chmod(0o666)
+
+    def command(self):
+        # The shell becomes cat, which waits for a writer, and then for its end.
+        return ["sh", "-c", f"echo $$ >{self.started}.new; mv {self.started}.new {self.started}; "
+                            f"exec cat {self.path}"]
+
+    def pid(self):
+        return int(self.started.read_text()) if self.started.exists() else None
+
+    def wait_until_started(self, seconds=PATIENCE, who=None):
+        return wait_for(self.pid, lambda: f"the job starts; {who and who.errors()}", seconds)
+
+    def open(self):
+        def opened():
+            try:
+                os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
+                return True
+            except OSError as problem:
+                assert problem.errno == errno.ENXIO, problem
+                return False
+        wait_for(opened, "the job waits at its gate")
+
+
+class Client:
+    """A command of a user, with its errors in a file."""
+
+    def __init__(self, process, errors):
+        self.process = process
+        self.error_file = errors
+        self.pid = process.pid
+
+    def errors(self):
+        return self.error_file.read_text()
+
+    def wait(self, seconds=PATIENCE):
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds} s: {self.process.args}\n{self.errors()}")
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+
+class Host:
+    """A simulated server, its users, and a view of its harbour that does not go through berth."""
+
+    def __init__(self, server, build):
+        self.server = server
+        self.folder = server.folder
+        self.harbour = server.harbour
+        self.build = build
+        self.env = {**server.env, "PATH": f"{build / 'bin'}:{os.environ['PATH']}"}
+        self.berth = str(build / "bin" / "berth")
+        self.job = str(build / "bin" / "berth-sim-job")
+        self.clients = []
+        self.gates = 0
+
+    def gate(self):
+        self.gates += 1
+        return Gate(self.folder, f"job{self.gates}")
+
+    def start(self, *command, uid=ALICE, env=None, **options):
+        errors = self.folder / f"errors{len(self.clients)}"
+        with errors.open("w") as file:
+            process = subprocess.Popen([str(part) for part in command], env={**self.env, **(env or {})},
+                                       stdin=options.pop("stdin", subprocess.DEVNULL),
+                                       stdout=options.pop("stdout", file), stderr=file, user=uid, group=uid,
+                                       extra_groups=[], start_new_session=True, cwd=self.folder, **options)
+        client = Client(process, errors)
+        self.clients.append(client)
+        return client
+
+    def run(self, *arguments, uid=BOB, seconds=PATIENCE, env=None, command=("true",)):
+        """`berth run` to its end, with the exit code and the errors."""
+        client = self.start(self.berth, "run", *arguments, "--", *command, uid=uid, env=env)
+        return client.wait(seconds), client.errors()
+
+    def hold(self, *arguments, uid=ALICE, prefix=(), env=None, **options):
+        """A `berth run` whose job is running, and the gate that ends it."""
+        gate = self.gate()
+        client = self.start(*prefix, self.berth, "run", *arguments, "--", *gate.command(), uid=uid, env=env, **options)
+        gate.wait_until_started(who=client)
+        return client, gate
+
+    def queue(self, *arguments, uid=BOB, prefix=(), env=None, **options):
+        """A `berth run` that waits in the queue."""
+        gate = self.gate()
+        client = self.start(*prefix, self.berth, "run", "--label", gate.path.name, *arguments, "--", *gate.command(),
+                            uid=uid, env=env, **options)
+        wait_for(lambda: any(ticket["label"] == gate.path.name for ticket in self.tickets()),
+                 lambda: f"it takes its place; {client.errors()}")
+        return client, gate
+
+    # The harbour, by its files alone.
+
+    def is_live(self, name):
+        """Does anybody have the reading end of this client's bell?"""
+        try:
+            os.close(os.open(self.harbour / f"bell-{name}", os.O_WRONLY | os.O_NONBLOCK))
+            return True
+        except OSError as problem:
+            assert problem.errno in (errno.ENXIO, errno.ENOENT), problem
+            return False
+
+    def records(self, kind):
+        found = []
+        try:
+            names = sorted(os.listdir(self.harbour))
+        except FileNotFoundError:
+            return []
+        for name in names:
+            if not name.startswith(f"{kind}-") or not self.is_live(name.rsplit("-", 1)[1]):
+                continue
+            try:
+                found.append(json.loads((self.harbour / name).read_text()))
+            except (FileNotFoundError, ValueError):
+                continue  # gone, or about to be written
+        return found
+
+    def leases(self):
+        return self.records("lease")
+
+    def tickets(self):
+        return self.records("ticket")
+
+    def wait_until_free(self, seconds=WAKE):
+        wait_for(lambda: not self.leases() and not self.tickets(),
+                 lambda: f"the harbour is empty: {self.leases()} {self.tickets()}", seconds)
+
+    def processes(self):
+        """Every process that was started for this host, however far it has wandered."""
+        mark = f"BERTH_DIR={self.harbour}\0".encode()
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    def stop(self):
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for client in self.clients:
+            client.process.kill()
+            client.process.wait()
+
+
+def state_of(pid):
+    """The kernel's letter for what a process does (T: stopped), or nothing if there is no such process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def wait_until_stopped(pid):
+    wait_for(lambda: state_of(pid) in ("T", "t"), f"process {pid} stops")
+
+
+def is_fifo(path):
+    return stat.S_ISFIFO(os.lstat(path).st_mode)

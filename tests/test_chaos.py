@@ -1,0 +1,143 @@
+"""Two hundred jobs of several users over eight GPUs, struck by signals at random: no invariant breaks.
+
+BERTH_TEST_SEED=N replays the decisions of a run: who arrives when, what they ask for, who is struck.
+"""
+
+import dataclasses
+import os
+import random
+import signal
+
+import pytest
+from chaos import GIB, Chaos, Life, Plan, Server, Shape, Strike, check, make_plans
+from conftest import PRESET
+from processes import USERS, Host, wait_for
+
+CARDS = 8
+MEMORY_MIB = 24 * GIB
+
+
+@pytest.fixture
+def host(server, open_build):
+    server.use({"gpus": [{"memory": "24GiB", "name": "Kaede 24", "count": CARDS // 2},
+                         {"memory": "24GiB", "name": "Momiji 24", "count": CARDS // 2}]})
+    one = Host(server, open_build)
+    yield one
+    one.stop()
+
+
+@pytest.mark.parametrize("round_number", range(2 if PRESET == "release" else 1))
+def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host, round_number):
+    seed = os.environ.get("BERTH_TEST_SEED") or f"{random.SystemRandom().randrange(1 << 32)}-{round_number}"
+    print(f"BERTH_TEST_SEED={seed}")
+    gpus = host.server.status()["gpus"]
+    server = Server([gpu["uuid"] for gpu in gpus], [gpu["name"] for gpu in gpus], MEMORY_MIB)
+    jobs = 200 if PRESET == "release" else 60
+    plans = make_plans(seed, jobs, USERS, CARDS, MEMORY_MIB)
+    lives = Chaos(host, plans).run(deadline_s=240)
+    violations = check(server, lives)
+    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
+    started = [life for life in lives if life.start is not None]
+    assert len(started) > jobs / 2, "the jobs were to run, not only to die"
+
+    # I3: every grant was delivered or taken back.
+    wait_for(lambda: all(gpu["state"] == "free" for gpu in host.server.status()["gpus"]),
+             lambda: f"all GPUs are free: {host.server.status()}", 20)
+    status = host.server.status()
+    assert status["queue"] == []
+    assert not host.leases() and not host.tickets() and not host.processes()
+    assert host.run("-n", CARDS, "--timeout", "20s")[0] == 0
+
+
+def test_the_same_seed_makes_the_same_decisions():
+    make = [make_plans(seed, 50, USERS, CARDS, MEMORY_MIB) for seed in ("7", "7", "8")]
+    assert make[0] == make[1] != make[2]
+
+
+# The checker: it complains of what is wrong, and of nothing else. Times in seconds.
+
+GPUS = Server([f"GPU-{i}" for i in range(CARDS)], ["Kaede 24"] * 4 + ["Momiji 24"] * 4, MEMORY_MIB)
+
+
+def life(number, start=None, end=None, gpus=(), shape=Shape(), at=0.0, **more):
+    """A job that ran from `start` to `end` on these GPUs; its files were made in the order of its number."""
+    plan = Plan(number, at, USERS[0], shape, 1, 1, strikes=more.pop("strikes", ()), code=0)
+    times = {name: None if value is None else int(value * 1e9)
+             for name, value in {"start": start, "logged_end": end, **more}.items()}
+    one = Life(plan, int(at * 1e9), lease=f"lease{number}", uuids=tuple(f"GPU-{i}" for i in gpus), arrived=number * 3,
+               claimed=None if start is None else 1000 + int(start * 100), code=0, gone=int((end or start or at) * 1e9))
+    return dataclasses.replace(one, **times)
+
+
+def waited(one, queued, **changes):
+    return dataclasses.replace(one, queued=queued, queued_by=one.submitted, **changes)
+
+
+@pytest.mark.parametrize("lives, says", [
+    ([life(1, 1, 3, [0]), life(2, 2, 4, [0])], "I1"),
+    ([life(1, 1, 3, [0, 1], Shape(count=2)), life(2, 2, 4, [1])], "I1"),
+    ([life(1, 1, 3, [0]), life(2, 2, 4, [0], Shape(memory_mib=512))], "I1"),
+    # Killed by a signal at 3: it surely ran until then.
+    ([life(1, 1, None, [0], lethal=3, struck=3), life(2, 2, 4, [0])], "I1"),
+    ([life(1, 1, 9, [0]), life(2, 2, 3, [1]), life(3, 4, 5, [0])], "I1"),
+    ([life(1, 1, 3, [0], Shape(memory_mib=12 * GIB)), life(2, 2, 4, [0], Shape(memory_mib=12 * GIB))], "I2"),
+    ([life(1, 1, 3, [0], Shape(memory_mib=20 * GIB)), life(2, 2, 4, [0], Shape(memory_mib=3 * GIB)),
+      life(3, 2.5, 4, [0], Shape(memory_mib=1 * GIB))], "I2"),
+    ([life(1, 1, 3, [0], Shape(count=2))], "I8"),
+    ([life(1, 1, 3, [0, 0], Shape(count=2))], "I8"),
+    ([life(1, 1, 3, [0, 1])], "I8"),
+    ([life(1, 1, 3, [5], Shape(name="kaede"))], "I8"),
+    ([life(1, 1, 3, [5], Shape(gpus=(0, 1)))], "I8"),
+    ([dataclasses.replace(life(1, 1, 3, [0]), lease_owner=USERS[1])], "I10"),
+    ([life(1, 1, 3, [0], lease_deleted_by=2)], "I10"),
+    ([dataclasses.replace(life(1), code=1)], "I3"),
+    ([dataclasses.replace(life(1), code=75)], "I3"),
+    ([dataclasses.replace(life(1), code=0)], "I3"),
+    ([dataclasses.replace(life(1, 1, 3, [0]), code=137)], "I3"),
+    # All eight wanted by both: the second to come was first served.
+    ([waited(life(1, 6, 7, range(8), Shape(count=8)), 5), waited(life(2, 3, 5, range(8), Shape(count=8)), 8)], "I4"),
+    # The second never waited at all.
+    ([waited(life(1, 6, 7, range(8), Shape(count=8)), 5), life(2, 3, 5, range(8), Shape(count=8))], "I4"),
+    ([*[life(i, 1, 9, [i]) for i in range(7)], waited(life(10, 5, 7, [7], at=1.5), 31),
+      waited(life(11, 3, 4, [7], at=2), 34)], "I4"),
+    ([waited(life(1, 6, 7, [0], Shape(gpus=(0,), memory_mib=20 * GIB)), 5),
+      life(2, 3, 5, [0], Shape(gpus=(0,), memory_mib=20 * GIB))], "I4"),
+    # GPU 0 was free from 2 on, and the one who wanted it got it at 40.
+    ([life(1, 1, 2, [0]), waited(life(2, 40, 41, [0], Shape(gpus=(0,)), at=1.5), 7)], "I6"),
+    ([life(1, 1, 2, range(8), Shape(count=8)), waited(life(2, 40, 41, range(8), Shape(count=8), at=1.5), 7),
+      life(3, 39, 41, [0], Shape(gpus=(0,)), at=38)], "I6"),
+], ids=str)
+def test_the_checker_complains(lives, says):
+    found = check(GPUS, lives)
+    assert any(line.startswith(says) for line in found), found
+
+
+def stopped_at(time):
+    return {"strikes": (Strike("submit", 0, "parent", signal.SIGSTOP),), "struck": time}
+
+
+@pytest.mark.parametrize("lives", [
+    [life(1, 1, 3, [0]), life(2, 3, 4, [0])],
+    [life(1, 1, 3, [0]), life(2, 2, 4, [1])],
+    [life(1, 1, 3, [0], Shape(memory_mib=12 * GIB)), life(2, 2, 4, [0], Shape(memory_mib=11 * GIB))],
+    [life(1, 1, 3, [0], Shape(memory_mib=24 * GIB))],
+    # Struck at 2, so nobody knows whether it lived at 2.5.
+    [dataclasses.replace(life(1, 1, None, [0], lethal=2, struck=2,
+                              strikes=(Strike("start", 1, "job", signal.SIGKILL),)), code=137), life(2, 2.5, 4, [0])],
+    # The first was stopped when the second was served.
+    [waited(life(1, 6, 7, range(8), Shape(count=8), **stopped_at(1)), 5), life(2, 3, 5, range(8), Shape(count=8))],
+    # Both were granted in one decision, and the second claimed first: there was room for both.
+    [waited(life(1, 3.5, 7, [0], at=1), 5), waited(life(2, 3, 5, [1], at=2), 8)],
+    # They want different things.
+    [waited(life(1, 6, 7, range(8), Shape(count=8)), 5), life(2, 3, 5, [0], Shape(time_s=1))],
+    # It waited for long, and somebody had the GPU.
+    [life(1, 1, 39, [0]), waited(life(2, 40, 41, [0], Shape(gpus=(0,)), at=1.5), 7)],
+    # Behind somebody who waited for long.
+    [life(1, 1, 39, range(4), Shape(count=4)), waited(life(2, 40, 41, range(8), Shape(count=8), at=1.5), 7),
+     waited(life(3, 42, 43, [5], at=2), 10)],
+    [dataclasses.replace(life(1, shape=Shape(no_wait=True)), code=75)],
+    [dataclasses.replace(life(1, shape=Shape(timeout_s=1)), code=75)],
+    [dataclasses.replace(life(1, strikes=(Strike("submit", 0, "parent", signal.SIGTERM),), struck=1), code=143)],
+], ids=str)
+def test_the_checker_accuses_nobody_wrongly(lives):
+    assert check(GPUS, lives) == []
