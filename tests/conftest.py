@@ -79,8 +79,8 @@ class Server:
     def start(self, *command, **options):
         """Starts a command that ends with the test at the latest."""
         env = {**self.env, **options.pop("env", {})}
-        process = subprocess.Popen([str(part) for part in command], env=env, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([str(part) for part in command], env=env, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, **options)
         self.processes.append(process)
         return process

@@ -5,6 +5,8 @@ prints the lease's id and holds the lease until it is given back or stdin ends; 
 "released" or nothing.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import random
@@ -13,6 +15,17 @@ import sys
 import time
 
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+@contextlib.contextmanager
+def locked(directory):
+    """The harbour's lock, as whoever writes takes it."""
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 class Lease:
@@ -34,10 +47,9 @@ class Lease:
                   "label": label, "since_ms": now, "request": request, "gpus": list(uuids), "granted_ms": now,
                   **changes}
         self.path = f"{self.directory}/lease-{self.id}"
-        with open(f"{self.directory}/new-{self.id}", "w") as file:
+        with locked(self.directory), open(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+            os.chmod(self.path, 0o644)
             json.dump(record, file)
-        os.chmod(file.name, 0o644)
-        os.rename(file.name, self.path)
 
     @property
     def ended(self):

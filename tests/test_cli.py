@@ -8,7 +8,7 @@ import time
 import pytest
 from conftest import BERTH, BUILD, ROOT
 
-COMMANDS = ["status", "completion", "help"]
+COMMANDS = ["run", "acquire", "release", "status", "queue", "cancel", "drain", "undrain", "completion", "help"]
 
 
 def test_version(server):
@@ -35,9 +35,9 @@ def test_bash_completion(server):
     script = ('eval "$(berth completion bash)"; complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
               'COMPREPLY=(); _berth; echo "${COMPREPLY[*]}"; }; '
               'complete_line berth st; complete_line berth status --w; complete_line berth completion ""; '
-              'complete_line berth help c')
+              'complete_line berth help c; complete_line berth cancel --')
     lines = server.run("bash", "--norc", "-c", script).stdout.splitlines()
-    assert lines == ["status", "--watch", "--help bash zsh fish", "completion"]
+    assert lines == ["status", "--watch", "--help bash zsh fish", "cancel completion", "--help --all"]
 
 
 @pytest.mark.release_only

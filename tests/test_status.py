@@ -15,8 +15,8 @@ import pytest
 from conftest import BERTH, PRESET, ROOT, SERVERS, SIM_LIBRARIES, assert_fit_for_terminal
 
 GPU_KEYS = ["index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
-            "memory_utilization_pct", "temperature_c", "power_w", "performance_state", "processes",
-            "leases"]
+            "memory_utilization_pct", "temperature_c", "power_w", "performance_state", "reason",
+            "processes", "leases"]
 
 
 def states(status):
@@ -33,7 +33,7 @@ def test_json_has_the_keys_of_the_design(server):
         assert list(gpu) == GPU_KEYS
         assert gpu["uuid"].startswith("GPU-")
         assert (gpu["state"], gpu["memory_total_mib"], gpu["memory_used_mib"]) == ("free", 24576, 0)
-        assert (gpu["processes"], gpu["leases"]) == ([], [])
+        assert (gpu["processes"], gpu["leases"], gpu["reason"]) == ([], [], "")
     assert len({gpu["uuid"] for gpu in status["gpus"]}) == 4
 
 

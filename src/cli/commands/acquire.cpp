@@ -1,6 +1,7 @@
 // berth acquire [REQUEST] [--for PID] [--print FORM]
 #include "broker/acquire.h"
 
+#include <climits>
 #include <cstdio>
 #include <fmt/format.h>
 #include <memory>
@@ -107,15 +108,15 @@ Action define_acquire(CLI::App& command, CLI::App& /*program*/) {
   command.add_option("--print", options->form, "What to print: shell (default: lines for eval), ids,\n"
                                                "json, or docker (for docker run --gpus)")
       ->type_name("shell|ids|json|docker")
-      ->check(CLI::IsMember({"shell", "ids", "json", "docker"}));
+      ->check(CLI::IsMember({"shell", "ids", "json", "docker"}).description(""));
   command.add_option("--ids", options->ids, "GPUs as index (default) or uuid")
       ->type_name("index|uuid")
-      ->check(CLI::IsMember({"index", "uuid"}));
+      ->check(CLI::IsMember({"index", "uuid"}).description(""));
   command
       .add_option("--for", options->owner,
-                  "The process that the lease is for (default: the shell that calls)")
+                  "Whom the lease is for (default: the shell that calls)")
       ->type_name("PID")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, INT_MAX).description(""));
   command.footer(
       "The lease is the calling shell's or script's, and ends when that ends or gives it back\n"
       "(berth release). What else runs in that shell uses the same GPUs.\n"

@@ -35,7 +35,7 @@ Result<int> run(const Options& options) {
 Action define_cancel(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   command.add_option("TICKET", options->tickets, "Tickets, as 'berth queue' shows them")
-      ->type_name("...");
+      ->type_name("");
   command.add_flag("--all", options->all, "All of your tickets")->disable_flag_override();
   command.footer(
       "The 'berth run' or 'berth acquire' that waits there ends with exit code 75. Only your own\n"

@@ -64,7 +64,7 @@ std::string check_reason(std::string& text) {
 Action define_drain(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   command.add_option("GPU", options->gpus, "GPUs by index (2, or 2:1 for MIG) or UUID")
-      ->type_name("...");
+      ->type_name("");
   command.add_option("--reason", options->reason, "Why: everybody who waits for it reads this")
       ->type_name("TEXT")
       ->check(CLI::Validator(check_reason, ""));

@@ -15,9 +15,8 @@ Action define_queue(CLI::App& command, CLI::App& /*program*/) {
   command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it")
       ->disable_flag_override();
   command.footer(
-      "Every ticket in the order of the queue: its id, who waits and for how long, what it asks for,\n"
-      "and why it waits. An estimate is there when the leases in the way said how long they run\n"
-      "(--time).\n"
+      "Every ticket in the order of the queue: its id, who waits, what for, since when, and why.\n"
+      "An estimate is there when the leases in the way said how long they run (--time).\n"
       "\nExamples:\n"
       "  berth queue\n"
       "  berth queue --json | jq -r '.queue[] | select(.user == env.USER) | .ticket'");

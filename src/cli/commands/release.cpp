@@ -63,8 +63,8 @@ Action define_release(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   command
       .add_option("LEASE|GPU", options->words,
-                  "Leases by their ids; a GPU means each lease of your shells on it")
-      ->type_name("...");
+                  "Leases by id; a GPU means each lease of your shells on it")
+      ->type_name("");
   command.add_flag("--all", options->all, "Every lease of your shells")->disable_flag_override();
   command.footer(
       "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with its\n"

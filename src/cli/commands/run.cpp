@@ -107,7 +107,7 @@ Action define_run(CLI::App& command, CLI::App& /*program*/) {
   options->request = add_request_options(command);
   command.add_option("--ids", options->ids, "How the job sees its GPUs: index (default) or uuid")
       ->type_name("index|uuid")
-      ->check(CLI::IsMember({"index", "uuid"}));
+      ->check(CLI::IsMember({"index", "uuid"}).description(""));
   command.add_option("-I", options->replace, "Replace TEXT in CMD by the indices of the GPUs")
       ->type_name("TEXT");
   command

@@ -95,8 +95,8 @@ Action define_undrain(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   command
       .add_option("GPU", options->gpus,
-                  "GPUs by index or UUID; by UUID also those that this host has no more")
-      ->type_name("...");
+                  "GPUs by index or UUID; by UUID also those that are gone")
+      ->type_name("");
   command.add_flag("--all", options->all, "Every drained GPU")->disable_flag_override();
   command.footer(
       "Whoever waits for one of them gets it at once. Only root and the owner of the harbour may.\n"

@@ -1,0 +1,505 @@
+"""queue, cancel, release, drain and undrain: who may, what they change, whom they wake."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import harbour_client
+import pytest
+from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error, wait_until
+
+ALICE, BOB = 64001, 64002
+ISO_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
+def as_user(uid):
+    return ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"]
+
+
+@pytest.fixture
+def users(server, open_build):
+    """Commands as other users, who run a copy of the programs."""
+    class Users:
+        berth = open_build / "bin" / "berth"
+
+        def run(self, uid, *arguments, **options):
+            return server.run(*as_user(uid), self.berth, *arguments, **options)
+
+        def start(self, uid, *arguments, **options):
+            return server.start(*as_user(uid), self.berth, *arguments, **options)
+    return Users()
+
+
+def queue(server):
+    result = server.berth("queue", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)["queue"]
+
+
+def uuid(server, index):
+    return server.status()["gpus"][index]["uuid"]
+
+
+def leases(server):
+    return [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+
+
+def start_job(server, *flags):
+    """A job that holds its GPUs until the test ends; returns once it has its lease."""
+    before = {lease["id"] for lease in leases(server)}
+    job = server.start(BERTH, "run", *flags, "--", "sleep", "1000")
+    job.lease = wait_until(lambda: {lease["id"] for lease in leases(server)} - before).pop()
+    return job
+
+
+def start_waiter(server, *flags, command=("true",), start=None):
+    """A request that must wait; returns once it stands in the queue."""
+    before = {ticket["ticket"] for ticket in queue(server)}
+    waiter = (start or (lambda *words: server.start(BERTH, *words)))("run", *flags, "--", *command)
+    waiter.ticket = wait_until(lambda: {t["ticket"] for t in queue(server)} - before).pop()
+    return waiter
+
+
+def shell_lease(server, *indices, uid=None, **options):
+    """A lease as `berth acquire` makes it: of this process, or of a process of another user."""
+    uuids = [uuid(server, index) for index in indices]
+    if uid is None:
+        return harbour_client.Lease(server.harbour, uuids, **options)
+    # By its text: another user may not reach this folder.
+    source = pathlib.Path(harbour_client.__file__).read_text()
+    process = server.start(*as_user(uid), "/usr/bin/python3", "-c", source, server.harbour, *uuids, stdin=subprocess.PIPE)
+    process.id = process.stdout.readline().strip()
+    return process
+
+
+def stop(process):
+    """Ends a process as a user would, and gives what it said."""
+    process.send_signal(signal.SIGTERM)
+    return process.communicate(timeout=30)[0]
+
+
+# The queue
+
+
+def test_an_empty_queue_says_so_and_makes_no_harbour(server):
+    server.env["BERTH_DIR"] = str(server.folder / "nowhere")
+    assert server.berth("queue").stdout == "Nobody waits.\n"
+    assert json.loads(server.berth("queue", "--json").stdout)["queue"] == []
+    for arguments in (["cancel", "--all"], ["release", "--all"], ["undrain", "--all"]):
+        result = server.berth(*arguments)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1)
+    assert_one_line_error(server.berth("cancel", "k3f9a2mx"), 64, "no ticket 'k3f9a2mx'")
+    assert_one_line_error(server.berth("release", "k3f9a2mx"), 64, "no lease 'k3f9a2mx'")
+    assert_one_line_error(server.berth("release"), 64)
+    assert not (server.folder / "nowhere").exists()
+
+
+def test_the_queue_says_who_waits_why_and_for_how_long(server):
+    server.use("2x24GiB")
+    job = start_job(server, "-n", "2", "--time", "2h", "--label", "folding")
+    first = start_waiter(server, "-n", "2", "--time", "10m", command=["true", "\x1b[31m"])
+    second = start_waiter(server, "--mem", "8GiB", "--gpu", "1", "--label", "größe")
+    both = queue(server)
+    assert list(both[0]) == ["ticket", "position", "user", "pid", "command", "label", "since", "count", "memory_mib",
+                             "reason", "starts"]
+    assert [(t["ticket"], t["position"], t["count"], t["memory_mib"]) for t in both] == [
+        (first.ticket, 1, 2, None), (second.ticket, 2, 1, 8192)]
+    assert both == server.status()["queue"]
+    assert re.fullmatch(ISO_TIME, both[0]["since"]) and re.fullmatch(ISO_TIME, both[0]["starts"])
+    assert both[0]["starts"] > both[0]["since"]
+    assert "leased by root (folding)" in both[0]["reason"] and both[1]["label"] == "größe"
+    text = server.berth("queue").stdout
+    assert_fit_for_terminal(text)
+    assert re.search(rf"1\. {first.ticket}  root  2 GPUs, for 10m  waits \d+s  pid {first.pid}  true \\x1b\[31m\n", text)
+    assert re.search(rf"2\. {second.ticket}  root  GPU 1, 8 GiB each  waits .*größe\n", text)
+    assert re.search(r"GPU 0,1 leased by root \(folding\); expected in about (2h|1h 59m)", text)
+    for columns in (40, 80):
+        shown = server.berth("queue", env={"COLUMNS": str(columns)}).stdout
+        assert max(map(len, shown.splitlines())) <= columns
+    stop(job)
+
+
+def test_status_says_a_lease_of_several_gpus_once(server):
+    job = start_job(server, "-n", "3", "--label", "folding")
+    shown = server.berth("status").stdout
+    assert shown.count("folding") == 1
+    assert shown.count(f"lease {job.lease}  as on GPU ") == 2
+    [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
+    [lease] = first["leases"]
+    assert list(lease) == ["id", "user", "pid", "command", "label", "since", "exclusive", "memory_mib"]
+    assert (lease["user"], lease["pid"], lease["exclusive"], lease["memory_mib"]) == ("root", job.pid, True, None)
+    assert re.fullmatch(ISO_TIME, lease["since"])
+
+
+# Cancel
+
+
+def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
+    server.use("1x24GiB")
+    job = start_job(server)
+    first = start_waiter(server, command=["echo", "never"])
+    second = start_waiter(server, command=["echo", "second"])
+    result = server.berth("cancel", first.ticket)
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"ticket {first.ticket} has left the queue\n", "")
+    assert [(t["ticket"], t["position"]) for t in queue(server)] == [(second.ticket, 1)]
+    said = first.communicate(timeout=30)[0]
+    assert first.returncode == 75
+    assert said.splitlines()[-1] == "berth: this ticket was taken out of the queue (berth cancel)"
+    assert "never" not in said
+    stop(job)
+    assert second.communicate(timeout=30)[0].endswith("second\n")
+    assert second.returncode == 0
+    wait_until(lambda: os.listdir(server.harbour) == [], "nothing stays behind")
+
+
+def test_cancel_wakes_whom_the_ticket_kept_back(server):
+    """The wide ticket reserves both GPUs; without it the narrow one can run at once."""
+    server.use("2x24GiB")
+    start_job(server)
+    wide = start_waiter(server, "-n", "2")
+    narrow = start_waiter(server, command=["echo", "runs"])
+    os.kill(wide.pid, signal.SIGSTOP)  # it cannot hear: the others must be told by who cancels
+    try:
+        assert server.berth("cancel", wide.ticket).returncode == 0
+        assert narrow.communicate(timeout=20)[0].endswith("runs\n")
+    finally:
+        os.kill(wide.pid, signal.SIGCONT)
+    assert wide.wait(timeout=30) == 75
+
+
+def test_cancel_all_and_several(server):
+    server.use("1x24GiB")
+    start_job(server)
+    waiters = [start_waiter(server) for _ in range(4)]
+    two = [waiters[0].ticket, waiters[2].ticket]
+    result = server.berth("cancel", *two, two[0])
+    assert (result.returncode, result.stdout.count("\n")) == (0, 2)
+    assert [t["ticket"] for t in queue(server)] == [waiters[1].ticket, waiters[3].ticket]
+    assert server.berth("cancel", "--all").returncode == 0
+    assert queue(server) == []
+    assert {waiter.wait(timeout=30) for waiter in waiters} == {75}
+    result = server.berth("cancel", "--all")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "berth: no ticket of yours waits\n")
+
+
+@pytest.mark.parametrize("arguments", [
+    [], [""], ["nonsense"], ["k3f9a2mx"], ["\x1b[31m"], ["a\nb"], ["../lease-x"], ["--all", "k3f9a2mx"], ["--all=3"],
+    ["x" * 100_000], ["--unknown"], ["\u202ek3f9a2mx"],
+], ids=lambda value: repr(value)[:30])
+def test_cancel_of_what_is_no_ticket(server, arguments):
+    assert_one_line_error(server.berth("cancel", *arguments), 64)
+
+
+def test_cancel_checks_all_before_it_ends_one(server):
+    server.use("1x24GiB")
+    job = start_job(server)
+    waiter = start_waiter(server)
+    assert_one_line_error(server.berth("cancel", waiter.ticket, "k3f9a2mx"), 64, "'k3f9a2mx'", "berth queue")
+    assert_one_line_error(server.berth("cancel", waiter.ticket, job.lease), 64, f"berth release {job.lease}")
+    assert [t["ticket"] for t in queue(server)] == [waiter.ticket]
+
+
+def test_nobody_cancels_anothers_ticket_but_root(server, users):
+    server.use("1x24GiB")
+    start_job(server)
+    alices = start_waiter(server, start=lambda *words: users.start(ALICE, *words))
+    bobs = start_waiter(server, start=lambda *words: users.start(BOB, *words))
+    assert_one_line_error(users.run(BOB, "cancel", bobs.ticket, alices.ticket), 77, alices.ticket, str(ALICE))
+    assert [t["ticket"] for t in queue(server)] == [alices.ticket, bobs.ticket]
+    assert users.run(BOB, "cancel", "--all").stdout == f"ticket {bobs.ticket} has left the queue\n"
+    assert [t["ticket"] for t in queue(server)] == [alices.ticket]
+    assert server.berth("cancel", alices.ticket).returncode == 0
+    assert (alices.wait(timeout=30), bobs.wait(timeout=30)) == (75, 75)
+
+
+# Release
+
+
+def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
+    server.use("1x24GiB")
+    lease = shell_lease(server, 0)
+    waiter = start_waiter(server, command=["echo", "runs"])
+    result = server.berth("release", lease.id)
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"lease {lease.id} is given back\n", "")
+    assert waiter.communicate(timeout=20)[0].endswith("runs\n")
+    assert lease.ended and lease.wait_rung(0)
+    assert_one_line_error(server.berth("release", lease.id), 64, "no lease", lease.id)
+    lease.close()
+
+
+def test_release_ends_what_acquire_began(server):
+    script = ('eval "$(berth acquire -n 2)"; berth release || exit 1; berth release; echo "again $?"; '
+              'berth status --json')
+    result = server.run("bash", "-c", script)
+    assert result.stderr.count("has ended already") == 1, result
+    given, again, *status = result.stdout.splitlines()
+    assert re.fullmatch(r"lease \w{8} is given back", given)
+    assert again == "again 0"
+    assert {gpu["state"] for gpu in json.loads("\n".join(status))["gpus"]} == {"free"}
+    wait_until(lambda: os.listdir(server.harbour) == [], "the keeper left, and took its files along")
+
+
+def test_release_by_gpu_means_ones_own_shells(server, users):
+    on_both, shared = shell_lease(server, 0, 1), shell_lease(server, 2, memory_mib=1024)
+    other = shell_lease(server, 2, uid=BOB)  # pretends: nobody checks what a client writes about itself
+    first_half_of_uuid = uuid(server, 2)[:12]
+    result = server.berth("release", "1,0", first_half_of_uuid)
+    assert result.stdout == f"lease {on_both.id} is given back\nlease {shared.id} is given back\n"
+    assert [lease["id"] for lease in leases(server)] == [other.id]
+    assert_one_line_error(server.berth("release", "0"), 64, "nobody has a lease on GPU 0")
+    assert_one_line_error(server.berth("release", "2"), 64, f"berth release {other.id}", str(BOB))
+    assert_one_line_error(users.run(ALICE, "release", "2"), 77, other.id, str(BOB))
+    for lease in (on_both, shared):
+        lease.close()
+
+
+def test_release_without_arguments(server):
+    assert_one_line_error(server.berth("release"), 64, "no shell of yours")
+    one, two = shell_lease(server, 0), shell_lease(server, 1)
+    assert_one_line_error(server.berth("release"), 64, one.id, two.id, "--all")
+    assert server.berth("release", env={"BERTH_LEASE": two.id}).stdout == f"lease {two.id} is given back\n"
+    ended = server.berth("release", env={"BERTH_LEASE": two.id})
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "has ended already" in ended.stderr
+    assert not one.ended, "the lease that was not named stays"
+    assert server.berth("release").stdout == f"lease {one.id} is given back\n"
+    for lease in (one, two):
+        lease.close()
+
+
+def test_release_all_leaves_jobs_alone(server):
+    none = server.berth("release", "--all")
+    assert (none.returncode, none.stdout, none.stderr) == (0, "", "berth: no shell of yours has a lease\n")
+    job, one, two = start_job(server), shell_lease(server, 2), shell_lease(server, 3)
+    result = server.berth("release", "--all")
+    assert (result.returncode, result.stdout.count("is given back")) == (0, 2)
+    assert [lease["id"] for lease in leases(server)] == [job.lease]
+    for lease in (one, two):
+        lease.close()
+
+
+def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
+    job, shell = start_job(server), shell_lease(server, 3)
+    index = next(gpu["index"] for gpu in server.status()["gpus"] if gpu["state"] == "leased")
+    for words in ([job.lease], [shell.id, job.lease], [str(index)]):
+        assert_one_line_error(server.berth("release", *words), 64, f"lease {job.lease} is kept by its job",
+                              f"kill {job.pid}")
+    assert_one_line_error(server.berth("release", env={"BERTH_LEASE": job.lease}), 64, f"kill {job.pid}")
+    assert not shell.ended and len(leases(server)) == 2
+    job.kill()
+    job.wait()
+    result = server.berth("release", job.lease)
+    assert_one_line_error(result, 64, "sleep (pid ")
+    os.kill(int(re.search(r"sleep \(pid (\d+)\)", result.stderr).group(1)), signal.SIGKILL)
+    wait_until(lambda: len(leases(server)) == 1)
+    shell.close()
+
+
+def test_nobody_releases_anothers_lease_but_root(server, users):
+    alices, own = shell_lease(server, 0, uid=ALICE), shell_lease(server, 1, uid=BOB)
+    assert_one_line_error(users.run(BOB, "release", own.id, alices.id), 77, alices.id, str(ALICE))
+    assert_one_line_error(users.run(BOB, "release", env={"BERTH_LEASE": alices.id}), 77, alices.id)
+    assert len(leases(server)) == 2
+    assert users.run(BOB, "release").stdout == f"lease {own.id} is given back\n"
+    assert server.berth("release", "--all").stdout == "", "root's own alone"
+    assert server.berth("release", alices.id).stdout == f"lease {alices.id} is given back\n"
+    for process in (alices, own):
+        assert process.communicate(timeout=30)[0] == "released\n"
+
+
+@pytest.mark.parametrize("arguments, code", [
+    ([""], 64), (["nonsense"], 64), (["k3f9a2mx"], 64), (["\x1b[31m"], 64), (["0,,1"], 64), (["0\n"], 64),
+    (["--all", "0"], 64), (["--all=3"], 64), (["0", "0"], 64), (["99"], 69), (["GPU-ffffffffffff"], 69), (["-1"], 64),
+    (["GPU-"], 64), (["0"], 64), (["x" * 100_000], 64), (["9" * 1000], 69),
+], ids=lambda value: repr(value)[:30])
+def test_release_of_what_is_no_lease(server, arguments, code):
+    assert_one_line_error(server.berth("release", *arguments), code)
+
+
+def test_a_ticket_is_not_released_but_cancelled(server):
+    server.use("1x24GiB")
+    start_job(server)
+    waiter = start_waiter(server)
+    assert_one_line_error(server.berth("release", waiter.ticket), 64, f"berth cancel {waiter.ticket}")
+
+
+def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
+    """It was carved out of the shell's lease, and takes up the GPU itself once that has ended."""
+    server.use("1x24GiB")
+    shell = shell_lease(server, 0)
+    inner = server.start(BERTH, "run", "--", "sleep", "1000", env={"BERTH_LEASE": shell.id})
+    wait_until(lambda: len([name for name in os.listdir(server.harbour) if name.startswith("lease-")]) == 2)
+    assert [lease["id"] for lease in leases(server)] == [shell.id]
+    waiter = start_waiter(server, command=["echo", "runs"])
+    assert server.berth("release", shell.id).returncode == 0
+    shell.close()
+    [left] = leases(server)
+    assert left["pid"] == inner.pid
+    refused = server.berth("run", "--no-wait", "--", "true")
+    assert_one_line_error(refused, 75, "GPU 0 leased by root (sleep 1000)")
+    assert waiter.poll() is None
+    stop(inner)
+    assert waiter.communicate(timeout=20)[0].endswith("runs\n")
+
+
+# Drain
+
+
+def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
+    server.use("2x24GiB")
+    result = server.berth("drain", "0", "1", "--reason", "fan is broken")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "GPU 0 is drained\nGPU 1 is drained\n", "")
+    assert {(gpu["state"], gpu["reason"]) for gpu in server.status()["gpus"]} == {
+        ("drained", "drained by root: fan is broken")}
+    assert "! drained by root: fan is broken\n" in server.berth("status").stdout
+    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75,
+                          "GPU 0,1 drained by root: fan is broken")
+    waiter = start_waiter(server, command=["echo", "runs"])
+    assert queue(server)[0]["reason"] == "GPU 0,1 drained by root: fan is broken"
+    result = server.berth("undrain", "1")
+    assert (result.returncode, result.stdout) == (0, "GPU 1 is in service again\n")
+    # Nothing but the ring wakes it so soon: it looks by itself only after half a minute.
+    assert waiter.communicate(timeout=15)[0].endswith("runs\n")
+    assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free"]
+
+
+def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
+    server.use("1x24GiB")
+    job = start_job(server)
+    waiter = start_waiter(server)
+    result = server.berth("drain", "0", "--reason", "new driver")
+    assert result.stdout == f"GPU 0 is drained; lease {job.lease} of root stays until its job ends\n"
+    lines = iter(waiter.stdout.readline, "")
+    assert any("drained by root: new driver" in line for line in lines)
+    assert [lease["id"] for lease in leases(server)] == [job.lease]
+    stop(job)
+    wait_until(lambda: not leases(server))
+    assert waiter.poll() is None and len(queue(server)) == 1
+
+
+def test_draining_again_replaces_the_reason(server):
+    lease = shell_lease(server, 2)
+    assert "stays until its shell ends or gives it back" in server.berth("drain", "2", "--reason", "one").stdout
+    server.berth("drain", "2", "--reason", "two \x1b[31m")
+    [reason] = [gpu["reason"] for gpu in server.status()["gpus"] if gpu["state"] == "drained"]
+    assert reason == "drained by root: two \x1b[31m"
+    shown = server.berth("status").stdout
+    assert_fit_for_terminal(shown)
+    assert "drained by root: two \\x1b[31m" in shown
+    server.berth("drain", "2")
+    assert server.status()["gpus"][2]["reason"] == "drained by root"
+    lease.close()
+
+
+def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
+    """A limit on the size of files stands for the full disk."""
+    server.berth("drain", "2", "--reason", "one")
+    result = server.run("bash", "-c", f"trap '' XFSZ; ulimit -f 0; exec {BERTH} drain 2 --reason two")
+    assert result.returncode == 74, result
+    assert server.status()["gpus"][2]["reason"] == "drained by root: one"
+    assert [name for name in os.listdir(server.harbour) if not name.startswith("drain-")] == []
+
+
+def test_undrain_all_and_what_is_not_drained(server):
+    server.berth("drain", "0,3", "--reason", "x")
+    not_drained = server.berth("undrain", "1")
+    assert (not_drained.returncode, not_drained.stdout) == (0, "")
+    assert "GPU 1 was not drained by berth" in not_drained.stderr
+    assert server.berth("undrain", "--all").stdout.count("is in service again") == 2
+    assert {gpu["state"] for gpu in server.status()["gpus"]} == {"free"}
+    none = server.berth("undrain", "--all")
+    assert (none.returncode, none.stderr) == (0, "berth: no GPU is drained by berth\n")
+
+
+def test_a_gpu_that_is_lost_or_gone(server):
+    cards = [{"name": "A", "memory": "8GiB", "uuid": f"GPU-{i}0000000-0000-0000-0000-000000000000"} for i in range(3)]
+    server.use({"gpus": cards, "faults": [{"call": "nvmlDeviceGetTemperature", "gpu": 1, "answer": 15}]})
+    assert server.berth("drain", "1", "--reason", "gone").stdout == "GPU 1 is drained\n"
+    lost = server.status()["gpus"][1]
+    assert (lost["state"], lost["uuid"]) == ("lost", cards[1]["uuid"])
+    assert lost["reason"].endswith("; drained by root: gone")
+    assert server.berth("undrain", "1").stdout == "GPU 1 is in service again\n"
+    server.use({"gpus": cards, "faults": [{"gpu": 1, "lost": True}]})
+    assert_one_line_error(server.berth("drain", "1"), 69, "GPU 1 cannot be used")  # the driver says no UUID
+    assert server.berth("drain", "0", "2").returncode == 0
+    server.use({"gpus": cards[1:2]})  # the other two were taken out of the host
+    assert_one_line_error(server.berth("undrain", "2"), 69, "no GPU 2")
+    assert_one_line_error(server.berth("undrain", "GPU-5000"), 69, "no GPU 'GPU-5000'")
+    assert server.berth("undrain", "gpu-2000").stdout == f"GPU {cards[2]['uuid']} is in service again\n"
+    assert server.berth("undrain", "--all").stdout == f"GPU {cards[0]['uuid']} is in service again\n"
+
+
+def test_undrain_needs_no_driver_for_a_uuid_and_no_guess(server):
+    cards = [{"name": "A", "memory": "8GiB", "uuid": f"GPU-1000000{i}-0000-0000-0000-000000000000"} for i in range(2)]
+    server.use({"gpus": cards}).berth("drain", "0", "1")
+    server.use({"gpus": cards, "faults": [{"call": "nvmlInit", "answer": 9}]})
+    assert_one_line_error(server.berth("undrain", "GPU-1000"), 64, "'GPU-1000' could be")
+    assert server.berth("undrain", cards[0]["uuid"]).returncode == 0
+    assert_one_line_error(server.berth("undrain", "0"), 69)
+
+
+def test_only_root_and_the_harbours_owner_may_drain(server, users):
+    server.berth("drain", "0", "--reason", "root's")
+    for arguments in (["drain", "1"], ["undrain", "0"], ["undrain", "--all"]):
+        assert_one_line_error(users.run(BOB, *arguments), 77, "only root may")
+    os.chown(server.harbour, ALICE, ALICE)
+    assert_one_line_error(users.run(BOB, "drain", "1"), 77, f"only root and {ALICE}, who owns")
+    assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free", "free", "free"]
+    assert users.run(ALICE, "drain", "0", "1", "--reason", "mine").stdout == "GPU 0 is drained\nGPU 1 is drained\n"
+    assert server.status()["gpus"][0]["reason"] == f"drained by {ALICE}: mine"
+    assert users.run(ALICE, "undrain", "0").returncode == 0
+    assert server.berth("undrain", "--all").returncode == 0
+
+
+def test_a_drain_that_somebody_planted_does_not_count_and_does_not_hinder(server):
+    planted = server.harbour / f"drain-{uuid(server, 0)}"
+    planted.write_text(json.dumps({"version": 1, "gpu": uuid(server, 0), "uid": 0, "reason": "x", "since_ms": 1}))
+    os.chown(planted, BOB, BOB)
+    assert server.status()["gpus"][0]["state"] == "free"
+    assert server.berth("drain", "0").returncode == 0
+    assert server.status()["gpus"][0]["state"] == "drained"
+
+
+def test_mig_instances_are_drained_by_themselves(server):
+    server.use({"gpus": [{"name": "A", "memory": "16GiB", "mig": [{"memory": "4GiB", "name": "a"},
+                                                                 {"memory": "4GiB", "name": "b"}]}]})
+    assert_one_line_error(server.berth("drain", "0"), 69, "MIG")
+    assert server.berth("drain", "0:1").returncode == 0
+    assert [gpu["state"] for gpu in server.status()["gpus"]] == ["free", "drained"]
+    assert server.berth("undrain", "0:1").stdout == "GPU 0:1 is in service again\n"
+
+
+def test_the_first_drain_makes_the_harbour(server):
+    server.env["BERTH_DIR"] = str(server.folder / "new")
+    assert server.berth("drain", "0").returncode == 0
+    assert (server.folder / "new").stat().st_mode & 0o7777 == 0o1777
+    assert server.status()["gpus"][0]["state"] == "drained"
+
+
+@pytest.mark.parametrize("arguments, code", [
+    ([], 64), ([""], 64), (["x"], 64), (["0,"], 64), (["\x1b[31m"], 64), (["0", "0"], 64), (["99"], 69), (["GPU-ffffffffffff"], 69),
+    (["0", "--reason"], 64), (["0", "--reason", "x" * 257], 64), (["0", "--reason", b"\xff\xfe"], 64), (["--reason=x"], 64),
+    (["0", "--reason", "a", "--reason", "b"], 64), (["-1"], 64),
+], ids=lambda value: repr(value)[:30])
+def test_wrong_drains(server, arguments, code):
+    command = [os.fsencode(BERTH), b"drain", *[os.fsencode(word) for word in arguments]]
+    result = subprocess.run(command, env=server.env, capture_output=True, text=True)
+    assert_one_line_error(result, code)
+    assert {gpu["state"] for gpu in server.status()["gpus"]} == {"free"}
+
+
+@pytest.mark.parametrize("arguments, code", [
+    ([], 64), ([""], 64), (["x"], 64), (["\x1b[31m"], 64), (["99"], 69), (["GPU-ffffffffffff"], 69), (["--all", "0"], 64), (["--all=3"], 64),
+    (["0", "--reason", "x"], 64),
+], ids=lambda value: repr(value)[:30])
+def test_wrong_undrains(server, arguments, code):
+    assert_one_line_error(server.berth("undrain", *arguments), code)
+
+
+def test_a_reason_of_256_bytes_is_kept_whole(server):
+    reason = "ö" * 128
+    assert server.berth("drain", "0", "--reason", reason).returncode == 0
+    assert server.status()["gpus"][0]["reason"] == f"drained by root: {reason}"
