@@ -20,6 +20,9 @@ struct HarbourLocation {
 // BERTH_DIR; else the place that belongs to the simulated server, if there is one; else the default.
 HarbourLocation harbour_location();
 
+// The same as if BERTH_DIR were not set.
+HarbourLocation default_harbour_location();
+
 // Opens the directory, and makes it where nobody else has. The error (ErrorKind::harbour) says why
 // it cannot be a harbour: not a directory, on a network file system, or one where anybody could
 // delete what is somebody else's.
