@@ -17,6 +17,24 @@ ID = "abcdefgh"
 AS_DAEMON = ["setpriv", "--reuid=1", "--regid=1", "--clear-groups"]
 
 
+def end_all(server):
+    """Kills every process of this server: a job outlives a berth that was killed."""
+    mark = f"BERTH_SIM_STATE={server.env['BERTH_SIM_STATE']}".encode()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left(server):
+    yield
+    end_all(server)
+
+
 def doctor(server, *prefix, program=BERTH, **options):
     """What `berth doctor --json` finds, and its exit code must fit."""
     result = server.run(*prefix, program, "doctor", "--json", **options)
@@ -478,20 +496,23 @@ def test_a_stopped_waiter(server):
 
 def test_leases_in_two_harbours(server):
     other = server.folder / "sim.state.harbour"  # the default of this simulated server
-    job = server.start(BERTH, "run", "--", "sh", "-c", "echo started; sleep 1000", env={"BERTH_DIR": ""})
+    job = server.start(BERTH, "run", "--", "sh", "-c", "echo started; exec sleep 1000", env={"BERTH_DIR": ""})
     assert job.stdout.readline() == "started\n"
     finding = the(doctor(server), "harbours")
     assert finding["level"] == "problem" and f"a lease or ticket live in the default harbour '{other}'" in finding["text"]
     assert the(doctor(server, env={"BERTH_DIR": None}), "harbours")["level"] == "ok"
     # The other way round: here the default, there BERTH_DIR.
-    job.kill()
-    job.wait()
+    end_all(server)
+    wait_until(lambda: the(doctor(server), "harbours")["level"] == "ok")
     job = server.start(BERTH, "run", "--", "sh", "-c", "echo started; exec sleep 1000")
     assert job.stdout.readline() == "started\n"
     wait_until(lambda: "sleep (pid " in the(doctor(server, env={"BERTH_DIR": None}), "harbours")["text"])
     finding = [one for one in doctor(server, env={"BERTH_DIR": None}) if str(server.harbour) in one["text"]]
     assert [one["check"] for one in finding] == ["harbours"]
     assert "under a lease of another harbour" in finding[0]["text"]
+    # Another name of the same directory is not another harbour.
+    (server.folder / "alias").symlink_to(server.harbour)
+    assert the(doctor(server, env={"BERTH_DIR": str(server.folder / "alias")}), "harbours")["level"] == "ok"
 
 
 # The surroundings.

@@ -7,9 +7,16 @@ import subprocess
 
 import pytest
 from conftest import assert_one_line_error
+from test_doctor import end_all
 
 DAEMON = 1
 AS_DAEMON = ["setpriv", "--reuid=1", "--regid=1", "--clear-groups"]
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left(server):
+    yield
+    end_all(server)
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def test_a_users_harbour_becomes_roots_and_leases_stay(server, tmpfiles, open_bu
     os.chown(server.harbour, DAEMON, DAEMON)
     server.harbour.chmod(0o1755)
     program = open_build / "bin" / "berth"
-    job = server.start(*AS_DAEMON, program, "run", "--", "sh", "-c", "echo started; sleep 1000")
+    job = server.start(*AS_DAEMON, program, "run", "--", "sh", "-c", "echo started; exec sleep 1000")
     assert job.stdout.readline() == "started\n"
     leases = server.status()["gpus"][0]["leases"]
     assert len(leases) == 1 and leases[0]["user"] == "daemon"
@@ -181,6 +188,10 @@ def test_systemd_tmpfiles_keeps_it(server, tmpfiles, name):
     cleaning.write_text(f"d {place} 1777 root root 0\n")
     systemd("--clean", cleaning, tmpfiles / "berth.conf")
     assert os.listdir(place) == [name] and os.listdir(harbour) == ["lease-abcdefgh"]
+    for line in lines_of(tmpfiles):  # each alone
+        (server.folder / "one.conf").write_text(line + "\n")
+        systemd("--clean", cleaning, server.folder / "one.conf")
+        assert os.listdir(place) == [name] and os.listdir(harbour) == ["lease-abcdefgh"], line
     (harbour / "lease-abcdefgh").unlink()
     harbour.rmdir()  # as by a reboot
     systemd("--create", tmpfiles / "berth.conf")
