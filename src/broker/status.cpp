@@ -45,25 +45,29 @@ std::string host_name() {
 }
 
 Result<Ledger> read_ledger(Harbour& harbour) {
-  Ledger ledger;
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  const auto leases = transaction->leases();
+  return read_ledger(*transaction);
+}
+
+Result<Ledger> read_ledger(Transaction& transaction) {
+  Ledger ledger;
+  const auto leases = transaction.leases();
   if (!leases) return tl::make_unexpected(leases.error());
   for (const Client& lease : *leases) ledger.leases.push_back(lease.record);
-  for (const TicketName& name : transaction->listing().tickets) {
-    auto ticket = transaction->ticket(name);
+  for (const TicketName& name : transaction.listing().tickets) {
+    auto ticket = transaction.ticket(name);
     if (!ticket) return tl::make_unexpected(ticket.error());
     if (!*ticket) continue;
     ledger.stopped.push_back(Transaction::is_stopped(**ticket));
     ledger.tickets.push_back(std::move((*ticket)->record));
     ledger.ticket_names.push_back(name);
   }
-  auto drains = transaction->drains();
+  auto drains = transaction.drains();
   if (!drains) return tl::make_unexpected(drains.error());
   ledger.drains = std::move(*drains);
-  ledger.oddities = transaction->oddities();
-  for (const std::string& name : transaction->listing().others) {
+  ledger.oddities = transaction.oddities();
+  for (const std::string& name : transaction.listing().others) {
     ledger.oddities.push_back({name, std::nullopt, "it is not a file of berth's", false});
   }
   return ledger;

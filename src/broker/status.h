@@ -50,6 +50,7 @@ struct Ledger {
   std::vector<Oddity> oddities;
 };
 Result<Ledger> read_ledger(Harbour& harbour);
+Result<Ledger> read_ledger(Transaction& transaction);
 
 std::string host_name();
 

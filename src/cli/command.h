@@ -35,6 +35,8 @@ Action define_cancel(CLI::App& command, CLI::App& program);
 Action define_drain(CLI::App& command, CLI::App& program);
 Action define_undrain(CLI::App& command, CLI::App& program);
 Action define_status(CLI::App& command, CLI::App& program);
+Action define_doctor(CLI::App& command, CLI::App& program);
+Action define_setup(CLI::App& command, CLI::App& program);
 Action define_help(CLI::App& command, CLI::App& program);
 Action define_completion(CLI::App& command, CLI::App& program);
 

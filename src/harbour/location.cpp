@@ -130,6 +130,10 @@ bool on_same_mount(int directory, const char* path) {
 
 HarbourLocation harbour_location() {
   if (const auto chosen = setting("BERTH_DIR"); !chosen.empty()) return {std::string(chosen), true};
+  return default_harbour_location();
+}
+
+HarbourLocation default_harbour_location() {
   if (!setting("BERTH_SIM").empty()) {
     return {fmt::format("{}.harbour", simulated_state_path()), false};
   }

@@ -24,6 +24,9 @@ HarbourLocation harbour_location();
 // What goes into a directory that was just made, before anybody else can lock it.
 using Fill = std::function<void(int directory)>;
 
+// The same as if BERTH_DIR were not set.
+HarbourLocation default_harbour_location();
+
 // Opens the directory, and makes it where nobody else has. The error (ErrorKind::harbour) says why
 // it cannot be a harbour: not a directory, on a network file system, or one where anybody could
 // delete what is somebody else's.

@@ -33,6 +33,7 @@ std::vector<Word> words_of(const CLI::App& app, const CLI::App& program) {
     words.push_back({sub->get_name(), sub->get_description()});
   }
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden from help, too
     for (const std::string& choice : choices_of(*option)) {
       words.push_back({choice, option->get_description()});
     }

@@ -1,0 +1,130 @@
+// What `berth doctor` concludes: facts about this host in, findings in words out. Pure:
+// examination.h gathers the facts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/result.h"
+#include "broker/scene.h"
+#include "harbour/location.h"
+#include "harbour/transaction.h"
+
+namespace berth {
+
+enum class Level : std::uint8_t { ok, note, problem };
+
+std::string_view to_string(Level level);
+
+// Nothing in it is fit for a terminal yet.
+struct Finding {
+  std::string check;  // a word: what was looked at. docs/json.md lists them
+  Level level = Level::ok;
+  std::string text;    // what is the case
+  std::string remedy;  // what to do about it; may be empty
+};
+
+using Findings = std::vector<Finding>;
+
+// An error as a finding. Errors say what, why, and behind a semicolon what to do.
+Finding as_problem(std::string check, const Error& error);
+
+// "sudo berth setup"; with BERTH_DIR, which sudo would not pass on, if that was chosen.
+std::string setup_command(const HarbourLocation& where);
+
+// `text` as one word of a shell.
+std::string shell_word(std::string_view text);
+
+struct DirectoryFacts {
+  HarbourLocation where;
+  bool simulated = false;  // the harbour of a simulated server: it needs no root
+  uid_t owner = 0;
+  std::string owner_name;
+  mode_t mode = 01777;
+  std::string mover;  // who else can move it away, by owning the folder above; or empty
+  std::optional<std::string> network;  // the name of the network file system that it is on
+  bool writable = true;                // for this user
+  std::optional<Bytes> free_space;
+  std::optional<std::uint64_t> free_files;
+  std::optional<std::string> elsewhere;  // why others probably see another harbour
+};
+
+Findings judge_directory(const DirectoryFacts& facts);
+
+// A file in the harbour that does not count.
+struct OddFile {
+  Oddity oddity;
+  bool directory = false;
+  std::uint64_t inode = 0;
+};
+
+// At most 20 planted files are listed, then counted. `me` is the user who asks.
+Findings judge_files(const std::string& path, const std::vector<OddFile>& files, uid_t me);
+
+struct WaitingTicket {
+  Record record;
+  std::uint64_t order = 0;  // in the file's name, which its owner can change
+  // When its file was made, by the kernel's word. Tickets are numbered under the lock that they are
+  // written under, so honest ones were made in the order of their numbers.
+  std::optional<TimePoint> born;
+  bool stopped = false;
+};
+
+// Stopped waiters, and tickets that stand before others that came earlier. In the queue's order.
+Findings judge_queue(const std::string& path, const std::vector<WaitingTicket>& tickets);
+
+// Leases and tickets that are dated in the future, or come from a later version of berth.
+Findings judge_records(const std::vector<Record>& leases, const std::vector<WaitingTicket>& tickets,
+                       TimePoint now);
+
+Findings judge_drains(const std::vector<Drain>& drains, const Scene& scene, TimePoint now);
+
+// GPUs that cannot be used, and strangers. `me` is the user who asks.
+Findings judge_gpus(const Scene& scene, uid_t me);
+
+// A process that runs under a lease of another harbour.
+struct ForeignHolder {
+  std::string harbour;
+  std::string name;
+  std::int64_t pid = 0;
+};
+
+struct OtherHarbours {
+  std::size_t in_default =
+      0;  // live leases and tickets in the default harbour, where that is not ours
+  std::string default_path;
+  std::vector<ForeignHolder> holders;
+};
+
+Findings judge_other_harbours(const OtherHarbours& others, const HarbourLocation& ours);
+
+struct LimitFacts {
+  std::optional<std::uint64_t> descriptors;  // the hard limit; nothing if there is none
+  std::optional<std::uint64_t> processes;  // the soft limit; nothing if there is none, as for root
+  std::optional<std::uint64_t> inotify_instances;
+};
+
+Findings judge_limits(const LimitFacts& facts);
+
+struct ProcFacts {
+  bool there = true;
+  std::string hidepid;         // the mount's option, if it hides processes
+  bool others_hidden = false;  // from us
+  bool host_pids = true;
+};
+
+Findings judge_proc(const ProcFacts& facts);
+
+struct CleaningFacts {
+  HarbourLocation where;
+  bool cleaner = false;  // systemd-tmpfiles is there, and cleans the folder that the harbour is in
+  bool kept = false;     // it is told to leave the harbour alone
+};
+
+Findings judge_cleaning(const CleaningFacts& facts);
+
+}  // namespace berth

@@ -1,0 +1,239 @@
+// Conclusions about GPUs, leases and the queue; see diagnosis.h.
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include "base/text.h"
+#include "base/users.h"
+#include "broker/diagnosis.h"
+#include "broker/explain.h"
+#include "broker/gpu_state.h"
+
+namespace berth {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+// File times come from a clock with ticks of some milliseconds.
+constexpr milliseconds kClockGrain(100);
+constexpr minutes kFuture(1);
+// A ticket's file is made within seconds of the request. One made much later was put back after
+// somebody deleted it, and keeps its place.
+constexpr minutes kPutBack(1);
+
+std::string whose(const Record& record) {
+  return fmt::format("{} of {} (pid {})", record.id, user_name(record.uid), record.pid);
+}
+
+// The first of those behind `tickets[i]` that was there before it, if any.
+const WaitingTicket* overtaken(const std::vector<WaitingTicket>& tickets, std::size_t i) {
+  if (!tickets[i].born) return nullptr;
+  for (std::size_t j = i + 1; j < tickets.size(); ++j) {
+    if (tickets[j].born && *tickets[j].born + kClockGrain < *tickets[i].born) return &tickets[j];
+  }
+  return nullptr;
+}
+
+Finding judge_jumper(const std::string& path, const WaitingTicket& ticket,
+                     const WaitingTicket& earlier) {
+  const auto by =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(*ticket.born - *earlier.born);
+  Finding finding{"queue_order", Level::problem,
+                  fmt::format("ticket {} stands before {}, but was made {} after it",
+                              whose(ticket.record), whose(earlier.record), format_duration(by)),
+                  ""};
+  if (*ticket.born > ticket.record.since + kPutBack) {
+    finding.level = Level::note;
+    finding.text += "; it says that it waits for longer, and was put back after a deletion";
+    return finding;
+  }
+  finding.text += ": it jumped the queue (or the clock was set back)";
+  finding.remedy = fmt::format(
+      "ask {} to run it again; or: sudo rm {}", user_name(ticket.record.uid),
+      shell_word(fmt::format("{}/{}", path, ticket_name({ticket.order, ticket.record.id}))));
+  return finding;
+}
+
+void judge_date(const char* what, const Record& record, TimePoint date, TimePoint now,
+                Findings& findings) {
+  if (date <= now + kFuture) return;
+  findings.push_back({"clock", Level::note,
+                      fmt::format("{} {} is dated {} in the future: the clock was set back", what,
+                                  whose(record), format_duration(date - now)),
+                      "no harm is done, but times that are shown are wrong until it has ended"});
+}
+
+void judge_version(const char* what, const Record& record, Findings& findings) {
+  if (record.version <= kProtocolVersion) return;
+  Finding finding{
+      "version", Level::note,
+      fmt::format("{} {} of {} was made by a later version of berth (protocol {}, this one "
+                  "speaks {})",
+                  what, record.id, user_name(record.uid), record.version, kProtocolVersion),
+      "use the same berth everywhere"};
+  if (record.everything) {
+    finding.level = Level::problem;
+    finding.text += "; which GPUs it holds is not known, so it counts as holding all";
+  }
+  findings.push_back(std::move(finding));
+}
+
+std::string list(const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " and ") + word;
+  return text;
+}
+
+std::string stranger_remedy(const PlacedGpu& placed, uid_t me) {
+  std::set<std::string> users;
+  std::string pids;
+  unsigned count = 0;
+  bool mine = false;
+  bool unknown = false;
+  for (const PlacedProcess& one : placed.processes) {
+    if (!one.stranger()) continue;
+    ++count;
+    pids += fmt::format(" {}", one.process.pid);
+    if (!one.process.uid) {
+      unknown = true;
+    } else if (*one.process.uid == me) {
+      mine = true;
+    } else {
+      users.insert(user_name(*one.process.uid));
+    }
+  }
+  if (count == 0) {
+    return "sudo fuser -v /dev/nvidia* may find it; if there is none, the GPU needs a reset";
+  }
+  std::string remedy = mine ? "start it with 'berth run'" : "";
+  if (!users.empty()) {
+    remedy += fmt::format("{}ask {} to use 'berth run'", remedy.empty() ? "" : "; ", list(users));
+  }
+  if (unknown) {
+    remedy += fmt::format("{}find out on the host, as root, whose it is (ps -fp{})",
+                          remedy.empty() ? "" : "; ", pids);
+  }
+  remedy += fmt::format("; kill{} would free it", pids);
+  if (placed.leases.empty()) {
+    remedy += fmt::format("; --max-processes {} would share it knowingly", count);
+  }
+  return remedy;
+}
+
+// In a container, a process that cannot be named may well be one of the lease's own.
+bool only_unidentified(const PlacedGpu& placed) {
+  return !placed.leases.empty() &&
+         std::none_of(placed.processes.begin(), placed.processes.end(),
+                      [](const PlacedProcess& one) { return one.stranger() && one.process.uid; });
+}
+
+void judge_gpu(const PlacedGpu& placed, Findings& findings) {
+  const Judgement judgement = judge(placed);
+  const bool out_of_service = judgement.state == GpuState::drained && placed.drained.empty();
+  if (judgement.state != GpuState::lost && judgement.state != GpuState::unknown &&
+      !out_of_service) {
+    return;
+  }
+  Finding finding = as_problem("gpu", {ErrorKind::no_driver, judgement.reason});
+  if (out_of_service) finding.level = Level::note;
+  finding.text =
+      fmt::format("GPU {} is {}: {}", to_string(placed.gpu.index),
+                  out_of_service ? "out of service" : to_string(judgement.state), finding.text);
+  findings.push_back(std::move(finding));
+}
+
+void judge_strangers(const PlacedGpu& placed, uid_t me, Findings& findings) {
+  const std::string strangers = describe_strangers(placed);
+  if (strangers.empty()) return;
+  findings.push_back({"stranger", only_unidentified(placed) ? Level::note : Level::problem,
+                      fmt::format("GPU {}: {}", to_string(placed.gpu.index), strangers),
+                      stranger_remedy(placed, me)});
+}
+
+}  // namespace
+
+Findings judge_queue(const std::string& path, const std::vector<WaitingTicket>& tickets) {
+  Findings findings;
+  std::size_t jumped = 0;
+  std::size_t stopped = 0;
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    const WaitingTicket& ticket = tickets[i];
+    if (const WaitingTicket* earlier = overtaken(tickets, i)) {
+      findings.push_back(judge_jumper(path, ticket, *earlier));
+      ++jumped;
+    }
+    if (!ticket.stopped) continue;
+    ++stopped;
+    findings.push_back({"stopped", Level::note,
+                        fmt::format("ticket {} is stopped: it is passed over, and keeps its place",
+                                    whose(ticket.record)),
+                        fmt::format("kill -CONT {} lets it go on", ticket.record.pid)});
+  }
+  if (jumped == 0) {
+    findings.push_back({"queue_order", Level::ok,
+                        fmt::format("{} waiting, in the order in which they came", tickets.size()),
+                        ""});
+  }
+  if (stopped == 0) findings.push_back({"stopped", Level::ok, "no waiter is stopped", ""});
+  return findings;
+}
+
+Findings judge_records(const std::vector<Record>& leases, const std::vector<WaitingTicket>& tickets,
+                       TimePoint now) {
+  Findings dates;
+  Findings findings;
+  for (const Record& lease : leases) {
+    judge_version("lease", lease, findings);
+    judge_date("lease", lease, lease.granted, now, dates);
+  }
+  for (const WaitingTicket& ticket : tickets) {
+    judge_version("ticket", ticket.record, findings);
+    judge_date("ticket", ticket.record, ticket.record.since, now, dates);
+  }
+  if (findings.empty()) {
+    findings.push_back({"version", Level::ok, "nobody uses a later version of berth", ""});
+  }
+  if (dates.empty()) dates.push_back({"clock", Level::ok, "nothing is dated in the future", ""});
+  findings.insert(findings.end(), dates.begin(), dates.end());
+  return findings;
+}
+
+Findings judge_drains(const std::vector<Drain>& drains, const Scene& scene, TimePoint now) {
+  Findings findings;
+  for (const Drain& drain : drains) {
+    const auto gpu = std::find_if(scene.gpus.begin(), scene.gpus.end(),
+                                  [&](const PlacedGpu& one) { return one.gpu.uuid == drain.uuid; });
+    const std::string index = gpu == scene.gpus.end() ? drain.uuid : to_string(gpu->gpu.index);
+    const auto age = std::max(now - drain.since, TimePoint::duration::zero());
+    findings.push_back(
+        {"drain", Level::note,
+         fmt::format("GPU {} was drained by {} {} ago: {}", index, user_name(drain.uid),
+                     format_duration(std::chrono::floor<std::chrono::seconds>(age)),
+                     drain.reason.empty() ? "no reason given" : drain.reason),
+         fmt::format("'berth undrain {}' takes it back into service", index)});
+  }
+  if (findings.empty()) findings.push_back({"drain", Level::ok, "no GPU is drained", ""});
+  return findings;
+}
+
+Findings judge_gpus(const Scene& scene, uid_t me) {
+  if (scene.gpus.empty()) {
+    return {
+        {"gpu", Level::problem, "the driver has no GPU",
+         "see whether the host has one (lspci | grep -i nvidia), and the kernel's log (dmesg)"}};
+  }
+  Findings findings;
+  for (const PlacedGpu& placed : scene.gpus) judge_gpu(placed, findings);
+  if (findings.empty()) {
+    findings.push_back({"gpu", Level::ok, "no GPU is lost, unreadable or out of service", ""});
+  }
+  const std::size_t gpus = findings.size();
+  for (const PlacedGpu& placed : scene.gpus) judge_strangers(placed, me, findings);
+  if (findings.size() == gpus) {
+    findings.push_back({"stranger", Level::ok, "no process uses a GPU without a lease", ""});
+  }
+  return findings;
+}
+
+}  // namespace berth

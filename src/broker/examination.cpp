@@ -1,0 +1,302 @@
+// Gathers the facts, and has them judged; see examination.h.
+#include "broker/examination.h"
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <iterator>
+#include <set>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/text.h"
+#include "base/users.h"
+#include "broker/status.h"
+#include "broker/surroundings.h"
+#include "devices/driver.h"
+#include "harbour/bell.h"
+#include "harbour/lock.h"
+
+namespace berth {
+namespace {
+
+constexpr std::chrono::milliseconds kLockPatience(2000);
+constexpr time_t kLoneBellSeconds = 60;  // see Transaction::tidy()
+
+// What was found in the harbour.
+struct Sight {
+  Ledger ledger;
+  std::vector<WaitingTicket> tickets;
+  std::vector<OddFile> files;
+};
+
+void append(Findings& findings, Findings more) {
+  findings.insert(findings.end(), std::make_move_iterator(more.begin()),
+                  std::make_move_iterator(more.end()));
+}
+
+// Opened here and not through Harbour, which makes a directory where there is none, and refuses one
+// that is not fit.
+UniqueFd open_directory(const HarbourLocation& where) {
+  const int follow = where.chosen ? 0 : O_NOFOLLOW;
+  return UniqueFd(::open(where.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
+}
+
+bool is_simulated(const HarbourLocation& where) {
+  return !where.chosen && driver_is_simulated();
+}
+
+std::string describe_location(const HarbourLocation& where) {
+  return fmt::format("{}, {}", in_quotes(where.path),
+                     where.chosen          ? "as BERTH_DIR says"
+                     : is_simulated(where) ? "that of the simulated server"
+                                           : "the default");
+}
+
+Finding cannot_open(const HarbourLocation& where) {
+  const int reason = errno;
+  Finding finding{"harbour", Level::problem, describe_location(where), ""};
+  if (where.path.front() != '/') {
+    finding.text += ": it means something else in each folder";
+    finding.remedy = "set BERTH_DIR to a whole path, the same for all users";
+  } else if (reason == ENOENT) {
+    const std::string parent = where.path.substr(0, where.path.rfind('/') + 1);
+    if (::access(parent.c_str(), F_OK) == 0) {
+      finding.level = Level::note;
+      finding.text += "; it is not there yet, and the first request makes it";
+      if (!is_simulated(where)) {
+        finding.remedy = fmt::format("{} makes it root's from the start", setup_command(where));
+      }
+    } else {
+      finding.text += ": the folder above it does not exist";
+      finding.remedy =
+          fmt::format("make it (mkdir -p {}), or set BERTH_DIR to another", shell_word(parent));
+    }
+  } else if (reason == ELOOP || reason == ENOTDIR) {
+    struct stat about {};
+    const bool known = ::lstat(where.path.c_str(), &about) == 0;
+    finding.text += fmt::format(
+        ": it is not a directory{}",
+        known ? fmt::format(", but something that {} put there", user_name(about.st_uid)) : "");
+    finding.remedy = fmt::format("sudo rm {}; then berth makes one", shell_word(where.path));
+  } else {
+    finding.text += fmt::format(": it cannot be opened: {}", std::strerror(reason));
+    finding.remedy = is_simulated(where) ? "" : setup_command(where);
+  }
+  return finding;
+}
+
+// Who, besides root and the directory's owner, can rename it: the owner of the folder above it, and
+// everybody where that is writable for all and not sticky.
+std::string mover_of(const std::string& path, uid_t owner) {
+  struct stat above {};
+  if (::stat(fmt::format("{}/..", path).c_str(), &above) != 0) return "";
+  if ((above.st_mode & S_IWOTH) != 0 && (above.st_mode & S_ISVTX) == 0) return "everybody";
+  return above.st_uid == 0 || above.st_uid == owner ? "" : user_name(above.st_uid);
+}
+
+DirectoryFacts look_at_directory(const HarbourLocation& where, int directory) {
+  DirectoryFacts facts;
+  facts.where = where;
+  facts.simulated = is_simulated(where);
+  struct stat about {};
+  if (::fstat(directory, &about) == 0) {
+    facts.owner = about.st_uid;
+    facts.mode = about.st_mode;
+  }
+  facts.owner_name = user_name(facts.owner);
+  facts.mover = mover_of(where.path, facts.owner);
+  facts.network = network_file_system(directory);
+  facts.writable = ::faccessat(directory, ".", W_OK | X_OK, AT_EACCESS) == 0;
+  struct statvfs room {};
+  if (::fstatvfs(directory, &room) == 0) {
+    facts.free_space = Bytes{static_cast<std::uint64_t>(room.f_bavail) * room.f_frsize};
+    if (room.f_files > 0) facts.free_files = room.f_favail;  // some file systems do not count them
+  }
+  facts.elsewhere = private_harbour(where, directory);
+  return facts;
+}
+
+// The kernel's word for when a file was made; where the file system does not keep that, when it was
+// last changed, which for a ticket is the same unless it was renamed.
+std::optional<TimePoint> born(int directory, const std::string& file) {
+  struct statx about {};
+  if (::statx(directory, file.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BTIME | STATX_CTIME, &about) !=
+      0) {
+    return std::nullopt;
+  }
+  const statx_timestamp& time =
+      (about.stx_mask & STATX_BTIME) != 0 ? about.stx_btime : about.stx_ctime;
+  return TimePoint(std::chrono::duration_cast<TimePoint::duration>(
+      std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec)));
+}
+
+// The files that no client's record leads to: bells alone, and the marks of who was told to end.
+void look_at_lone_files(const Transaction& transaction, std::vector<Oddity>& oddities) {
+  const Listing& listing = transaction.listing();
+  std::set<std::string> known(listing.leases.begin(), listing.leases.end());
+  for (const TicketName& name : listing.tickets) known.insert(name.id);
+  const auto look = [&](const std::string& file, const std::string& id, time_t old_enough) {
+    struct stat about {};
+    if (::fstatat(transaction.directory(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) return;
+    const auto bell = open_bell(transaction.directory(), id, about.st_uid);
+    if (!bell) return;
+    if (bell->state == PeerBell::State::planted) {
+      oddities.push_back({file, about.st_uid, bell->problem, false});
+    } else if (bell->state == PeerBell::State::dead && about.st_mtime <= old_enough) {
+      oddities.push_back({file, about.st_uid, "its process is gone", true});
+    }
+  };
+  for (const std::string& id : listing.bells) {
+    if (!known.contains(id)) look(bell_name(id), id, ::time(nullptr) - kLoneBellSeconds);
+  }
+  for (const std::string& id : listing.ended) look(end_name(id), id, ::time(nullptr));
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "";
+}
+
+OddFile look_at_file(int directory, Oddity oddity) {
+  OddFile file{std::move(oddity), false, 0};
+  struct stat about {};
+  if (::fstatat(directory, file.oddity.file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) return file;
+  file.oddity.owner = about.st_uid;
+  file.directory = S_ISDIR(about.st_mode);
+  file.inode = about.st_ino;
+  const bool bell = file.oddity.file.starts_with("bell-") && S_ISFIFO(about.st_mode);
+  if (const char* kind = kind_of(about.st_mode); *kind != '\0' && !file.oddity.leftover && !bell) {
+    file.oddity.problem += fmt::format(" ({})", kind);
+  }
+  return file;
+}
+
+Result<Sight> look_at_clients(Transaction& transaction) {
+  if (auto listed = transaction.list(); !listed) return tl::make_unexpected(listed.error());
+  auto ledger = read_ledger(transaction);
+  if (!ledger) return tl::make_unexpected(ledger.error());
+  Sight sight;
+  look_at_lone_files(transaction, ledger->oddities);
+  for (Oddity& oddity : ledger->oddities) {
+    sight.files.push_back(look_at_file(transaction.directory(), std::move(oddity)));
+  }
+  for (std::size_t i = 0; i < ledger->tickets.size(); ++i) {
+    const TicketName& name = ledger->ticket_names[i];
+    sight.tickets.push_back({ledger->tickets[i], name.order,
+                             born(transaction.directory(), ticket_name(name)),
+                             static_cast<bool>(ledger->stopped[i])});
+  }
+  sight.ledger = std::move(*ledger);
+  return sight;
+}
+
+// Takes the lock as a decision does. Who cannot have it still reads, and may then see a client in
+// the middle of a change.
+Sight look_inside(const HarbourLocation& where, int directory, Findings& findings) {
+  UniqueFd own(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!own) {
+    findings.push_back(
+        {"lock", Level::problem, fmt::format("it cannot be opened: {}", std::strerror(errno)), ""});
+    return {};
+  }
+  const auto locked = lock_directory(own.get(), LockMode::exclusive, {kLockPatience, {}, {}});
+  findings.push_back(locked ? Finding{"lock", Level::ok, "it can be locked", ""}
+                            : as_problem("lock", locked.error()));
+  Result<Sight> sight = Sight{};
+  {
+    Transaction transaction(std::move(own));  // drops the lock before anything is judged
+    sight = look_at_clients(transaction);
+  }
+  if (!sight) {
+    findings.push_back(as_problem("files", sight.error()));
+    return {};
+  }
+  append(findings, judge_files(where.path, sight->files, ::geteuid()));
+  append(findings, judge_queue(where.path, sight->tickets));
+  append(findings,
+         judge_records(sight->ledger.leases, sight->tickets, std::chrono::system_clock::now()));
+  return std::move(*sight);
+}
+
+// Live clients in the default harbour, where that is another directory than ours.
+std::size_t clients_in_default(const HarbourLocation& ours) {
+  const UniqueFd mine = open_directory(ours);
+  UniqueFd other = open_directory(default_harbour_location());
+  struct stat here {};
+  struct stat there {};
+  if (!ours.chosen || !other || ::fstat(other.get(), &there) != 0) return 0;
+  const bool same = mine && ::fstat(mine.get(), &here) == 0 && here.st_dev == there.st_dev &&
+                    here.st_ino == there.st_ino;
+  if (same) return 0;
+  Transaction transaction(std::move(other));  // without the lock: a count needs none
+  if (!transaction.list()) return 0;
+  const auto ledger = read_ledger(transaction);
+  return ledger ? ledger->leases.size() + ledger->tickets.size() : 0;
+}
+
+Result<Snapshot> ask_driver(const std::function<void()>& on_slow) {
+  auto probe = open_driver(on_slow);
+  if (!probe) return tl::make_unexpected(probe.error());
+  return (*probe)->snapshot();
+}
+
+Finding describe_driver(const Result<Snapshot>& snapshot) {
+  if (!snapshot) {
+    Finding finding = as_problem("driver", snapshot.error());
+    const bool setting = snapshot.error().kind == ErrorKind::usage;
+    if (finding.remedy.empty())
+      finding.remedy = setting ? "correct or unset it" : "reinstall the driver";
+    return finding;
+  }
+  const std::size_t count = snapshot->gpus.size();
+  return {"driver", Level::ok,
+          fmt::format("{}driver {} answers: {} {}", driver_is_simulated() ? "simulated " : "",
+                      snapshot->driver_version.value_or("of unknown version"), count,
+                      count == 1 ? "GPU" : "GPUs"),
+          ""};
+}
+
+}  // namespace
+
+Findings examine(const std::function<void()>& on_slow) {
+  const auto snapshot = ask_driver(on_slow);
+  const HarbourLocation where = harbour_location();
+  Findings findings;
+  Sight sight;
+  // A path that is not whole is not looked at: who asks may stand anywhere.
+  const UniqueFd directory = where.path.front() == '/' ? open_directory(where) : UniqueFd();
+  if (directory) {
+    findings.push_back({"harbour", Level::ok, describe_location(where), ""});
+    append(findings, judge_directory(look_at_directory(where, directory.get())));
+    sight = look_inside(where, directory.get(), findings);
+  } else {
+    findings.push_back(cannot_open(where));
+  }
+  if (!is_simulated(where)) append(findings, judge_cleaning(look_at_cleaning(where)));
+  std::set<std::string> known;
+  for (const Record& lease : sight.ledger.leases) known.insert(lease.id);
+  append(findings, judge_other_harbours({clients_in_default(where), default_harbour_location().path,
+                                         foreign_holders(where, known)},
+                                        where));
+  const Scene scene =
+      make_scene(snapshot.value_or(Snapshot{}), sight.ledger.leases, sight.ledger.drains);
+  append(findings, judge_drains(sight.ledger.drains, scene, std::chrono::system_clock::now()));
+  append(findings, judge_limits(look_at_limits()));
+  append(findings, judge_proc(look_at_proc()));
+  // What most people came for stands first.
+  Findings all{describe_driver(snapshot)};
+  if (snapshot) append(all, judge_gpus(scene, ::geteuid()));
+  append(all, std::move(findings));
+  return all;
+}
+
+}  // namespace berth

@@ -1,0 +1,153 @@
+// Facts from /proc, limits and tmpfiles.d; see surroundings.h.
+#include "broker/surroundings.h"
+
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/environment.h"
+#include "base/pid_namespace.h"
+#include "harbour/tmpfiles.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::optional<std::uint64_t> limit(rlim_t value) {
+  return value == RLIM_INFINITY ? std::nullopt : std::optional<std::uint64_t>(value);
+}
+
+// The value of an option in "rw,relatime,hidepid=invisible"; empty if it is not there.
+std::string option_of(std::string_view options, std::string_view name) {
+  while (!options.empty()) {
+    const std::string_view one = options.substr(0, options.find(','));
+    if (one.starts_with(name) && one.substr(name.size()).starts_with('=')) {
+      return std::string(one.substr(name.size() + 1));
+    }
+    options.remove_prefix(std::min(options.size(), one.size() + 1));
+  }
+  return "";
+}
+
+// Of the mount that shows at /proc: the last one there.
+std::string hidepid_option() {
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string line;
+  std::string found;
+  while (std::getline(mounts, line)) {
+    std::istringstream words(line);
+    std::string word;
+    for (int i = 0; i < 5; ++i) words >> word;
+    if (word != "/proc") continue;
+    while (words >> word && word != "-") {
+    }
+    std::string type;
+    std::string source;
+    std::string options;
+    words >> type >> source >> options;
+    found = type == "proc" ? option_of(options, "hidepid") : "";
+  }
+  return found == "0" || found == "off" ? "" : found;
+}
+
+bool keeps(const fs::path& folder, const std::string& path) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".conf" && keeps_from_cleaning(text_of(entry.path()), path)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::map<std::string, std::string> environment_of(const fs::path& process) {
+  std::map<std::string, std::string> variables;
+  std::ifstream file(process / "environ", std::ios::binary);
+  std::string entry;
+  while (std::getline(file, entry, '\0')) {
+    const auto equals = entry.find('=');
+    if (entry.starts_with("BERTH_") && equals != std::string::npos) {
+      variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+    }
+  }
+  return variables;
+}
+
+}  // namespace
+
+LimitFacts look_at_limits() {
+  LimitFacts facts;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) facts.descriptors = limit(files.rlim_max);
+  rlimit processes{};
+  if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &processes) == 0) {
+    facts.processes = limit(processes.rlim_cur);
+  }
+  std::ifstream file("/proc/sys/fs/inotify/max_user_instances");
+  std::uint64_t instances = 0;
+  if (file >> instances) facts.inotify_instances = instances;
+  return facts;
+}
+
+ProcFacts look_at_proc() {
+  ProcFacts facts;
+  facts.there = ::access("/proc/self/status", R_OK) == 0;
+  facts.others_hidden = ::access("/proc/1/stat", R_OK) != 0;
+  facts.hidepid = hidepid_option();
+  facts.host_pids = in_host_pid_namespace();
+  return facts;
+}
+
+CleaningFacts look_at_cleaning(const HarbourLocation& where) {
+  CleaningFacts facts;
+  facts.where = where;
+  const bool temporary = where.path.starts_with("/tmp/") || where.path.starts_with("/var/tmp/");
+  for (const char* program : {"/usr/bin/systemd-tmpfiles", "/bin/systemd-tmpfiles"}) {
+    facts.cleaner = facts.cleaner || (temporary && ::access(program, X_OK) == 0);
+  }
+  for (const char* folder :
+       {"/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/usr/lib/tmpfiles.d"}) {
+    facts.kept = facts.kept || keeps(folder, where.path);
+  }
+  return facts;
+}
+
+std::vector<ForeignHolder> foreign_holders(const HarbourLocation& ours,
+                                           const std::set<std::string>& known) {
+  std::vector<ForeignHolder> holders;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos || pid.size() > 10) continue;
+    auto variables = environment_of(entry.path());
+    const std::string& lease = variables["BERTH_LEASE"];
+    if (lease.empty() || known.contains(lease)) continue;
+    // Another simulated server has other GPUs.
+    if (variables["BERTH_SIM"] != setting("BERTH_SIM") ||
+        variables["BERTH_SIM_STATE"] != setting("BERTH_SIM_STATE")) {
+      continue;
+    }
+    const std::string& chosen = variables["BERTH_DIR"];
+    const std::string harbour = chosen.empty() ? default_harbour_location().path : chosen;
+    if (harbour == ours.path) continue;  // its lease has ended
+    std::string name;
+    std::ifstream comm(entry.path() / "comm");
+    std::getline(comm, name);
+    holders.push_back({harbour, name, std::stoll(pid)});
+  }
+  return holders;
+}
+
+}  // namespace berth

@@ -1,0 +1,42 @@
+// berth doctor [--json]
+#include <algorithm>
+#include <memory>
+#include <unistd.h>
+
+#include "broker/examination.h"
+#include "cli/command.h"
+#include "cli/output/doctor_text.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+constexpr int kExitProblem = 1;  // doctor's own
+
+}  // namespace
+
+Action define_doctor(CLI::App& command, CLI::App& /*program*/) {
+  auto json = std::make_shared<bool>(false);
+  command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it")
+      ->disable_flag_override();
+  command.footer(
+      "Looks at the driver, the harbour and what is in it, limits and /proc, and says of each\n"
+      "whether it is ok. A note is worth knowing; a problem keeps somebody from a GPU, or makes\n"
+      "leases unsafe. Below each stands what to do about it. Changes nothing.\n"
+      "\nExamples:\n"
+      "  berth doctor\n"
+      "  berth doctor --json | jq -r '.findings[] | select(.level == \"problem\") | .text'\n"
+      "\nExit codes: 0 no problem, 1 a problem, 64 wrong usage.");
+  return [json]() -> Result<int> {
+    const Findings findings = examine([] {
+      if (::isatty(STDERR_FILENO) == 1) say("waiting for the driver to answer");
+    });
+    print(*json ? doctor_json(findings) : doctor_text(findings, terminal_at(STDOUT_FILENO)));
+    const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& one) {
+      return one.level == Level::problem;
+    });
+    return healthy ? 0 : kExitProblem;
+  };
+}
+
+}  // namespace berth

@@ -1,0 +1,115 @@
+// Writing and reading of tmpfiles.d(5); see tmpfiles.h. Tried with systemd 252: each of the two
+// lines alone keeps the files, whatever is in the path.
+#include "harbour/tmpfiles.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <vector>
+
+namespace berth {
+namespace {
+
+constexpr std::string_view kMark = "# Written by 'berth setup'";
+
+constexpr std::string_view kExplanation =
+    ": keeps berth's harbour, where leases and the queue live.\n"
+    "# d: made at every boot, root's, sticky and writable for all.\n"
+    "# x: nothing in it is removed for its age, since a job may run longer than temporary files "
+    "are\n"
+    "# kept. 'sudo berth setup --remove' removes this file.\n";
+
+bool is_plain(char c) {
+  constexpr std::string_view letters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._+-";
+  return letters.find(c) != std::string_view::npos;
+}
+
+enum class Kind { path, glob };
+
+// As a word of tmpfiles.d: read in this order, quotes and backslashes, then specifiers ('%'), then,
+// in an x line, a glob. Other bytes stand for themselves: not every version knows escapes such as
+// \x0a.
+std::string word_of(std::string_view path, Kind kind) {
+  std::string out;
+  bool plain = true;
+  for (const char c : path) {
+    plain = plain && is_plain(c);
+    const bool wild = c == '*' || c == '?' || c == '[' || c == '\\';
+    if (wild && kind == Kind::glob) out += R"(\\)";
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '%') out += '%';
+    out += c;
+  }
+  return plain ? out : fmt::format("\"{}\"", out);
+}
+
+std::vector<std::string> words_of(std::string_view line) {
+  std::vector<std::string> words;
+  bool inside = false;
+  char quote = '\0';
+  while (!line.empty()) {
+    const char c = line.front();
+    line.remove_prefix(1);
+    const bool blank = c == ' ' || c == '\t' || c == '\r';
+    if (blank && quote == '\0') {
+      inside = false;
+      continue;
+    }
+    if (!inside) words.emplace_back();
+    inside = true;
+    if (quote == '\0' && (c == '"' || c == '\'')) {
+      quote = c;
+    } else if (c == quote) {
+      quote = '\0';
+    } else if (c == '\\' && !line.empty()) {
+      words.back() += line.front();
+      line.remove_prefix(1);
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+std::string without_specifiers(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text.substr(i, 2) == "%%") ++i;
+    out += text[i];
+  }
+  return out;
+}
+
+bool line_keeps(std::string_view line, const std::string& path) {
+  constexpr std::string_view directories = "dDeqQv";  // an age of their own, and none is for ever
+  constexpr std::size_t kAge = 5;
+  const std::vector<std::string> words = words_of(line);
+  if (words.size() < 2 || words[0].empty() || words[0].front() == '#') return false;
+  const std::string named = without_specifiers(words[1]);
+  if (words[0].front() == 'x') return ::fnmatch(named.c_str(), path.c_str(), FNM_PATHNAME) == 0;
+  return directories.find(words[0].front()) != std::string_view::npos && named == path &&
+         (words.size() <= kAge || words[kAge] == "-");
+}
+
+}  // namespace
+
+std::string tmpfiles_text(std::string_view path) {
+  return fmt::format("{}{}d {} 1777 root root -\nx {}\n", kMark, kExplanation,
+                     word_of(path, Kind::path), word_of(path, Kind::glob));
+}
+
+bool is_tmpfiles_text(std::string_view text) {
+  return text.starts_with(kMark);
+}
+
+bool keeps_from_cleaning(std::string_view configuration, const std::string& path) {
+  while (!configuration.empty()) {
+    const std::string_view line = configuration.substr(0, configuration.find('\n'));
+    if (line_keeps(line, path)) return true;
+    configuration.remove_prefix(std::min(configuration.size(), line.size() + 1));
+  }
+  return false;
+}
+
+}  // namespace berth

@@ -1,0 +1,20 @@
+// The lines of tmpfiles.d(5) that keep a harbour over reboots and out of age-based cleaning.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace berth {
+
+// What berth.conf says to keep the harbour at `path`, which must be absolute, without ".." and
+// without control characters: systemd-tmpfiles takes no other, or has no way to write it.
+std::string tmpfiles_text(std::string_view path);
+
+// Does `text` begin as tmpfiles_text() does, so that it may be replaced and removed?
+bool is_tmpfiles_text(std::string_view text);
+
+// Does a configuration of systemd-tmpfiles keep what is in `path` from being cleaned by age? Only a
+// hint: of several files with one name the first alone counts, and that is not looked at.
+bool keeps_from_cleaning(std::string_view configuration, const std::string& path);
+
+}  // namespace berth

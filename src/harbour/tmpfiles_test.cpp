@@ -1,0 +1,41 @@
+// Unit tests of tmpfiles.h. That systemd-tmpfiles reads it the same way: tests/test_setup.py.
+#include "harbour/tmpfiles.h"
+
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+TEST(Tmpfiles, a_plain_path_needs_no_quotes) {
+  const std::string text = tmpfiles_text("/tmp/berth");
+  EXPECT_TRUE(text.ends_with("\nd /tmp/berth 1777 root root -\nx /tmp/berth\n")) << text;
+  EXPECT_TRUE(is_tmpfiles_text(text));
+  EXPECT_FALSE(is_tmpfiles_text("d /tmp/berth 1777 root root -\n"));
+}
+
+TEST(Tmpfiles, an_odd_path_is_escaped_and_read_back) {
+  const std::string path = "/srv/a b*[c]?%h\"\\'\xc3\xa4";
+  const std::string text = tmpfiles_text(path);
+  EXPECT_NE(text.find(R"(d "/srv/a b*[c]?%%h\"\\'ä" 1777 root root -)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(x "/srv/a b\\*\\[c]\\?%%h\"\\\\'ä")"), std::string::npos) << text;
+  for (const char type : {'d', 'x'}) {  // each line alone
+    const auto start = text.find(std::string("\n") + type + " ") + 1;
+    const auto line = text.substr(start, text.find('\n', start) - start);
+    EXPECT_TRUE(keeps_from_cleaning(line, path)) << line;
+    EXPECT_FALSE(keeps_from_cleaning(line, "/srv/a bX[c]?%h\"\\'\xc3\xa4")) << line;
+  }
+}
+
+TEST(Tmpfiles, what_keeps_a_directory_and_what_does_not) {
+  const std::string path = "/tmp/berth";
+  EXPECT_TRUE(keeps_from_cleaning("# x\n\nx /tmp/ber*\n", path));
+  EXPECT_TRUE(keeps_from_cleaning("d  '/tmp/berth'\t1777 root root\n", path));
+  EXPECT_FALSE(keeps_from_cleaning("d /tmp/berth 1777 root root 10d\n", path));
+  EXPECT_FALSE(keeps_from_cleaning("q /tmp 1777 root root -\n", path)) << "not what is below it";
+  EXPECT_FALSE(keeps_from_cleaning("X /tmp/berth\n", path)) << "the directory, not its files";
+  EXPECT_FALSE(keeps_from_cleaning("#x /tmp/berth\n", path));
+  EXPECT_FALSE(keeps_from_cleaning("x /tmp/berth-sim\nx\n\"\\", path));
+}
+
+}  // namespace
+}  // namespace berth
