@@ -44,9 +44,15 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
     return unknown_command(extra.front());
   }
   const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
-  const std::string what = extra.empty()
-                               ? std::string(problem.what())
-                               : fmt::format("{} is not expected", in_quotes(extra.front()));
+  // Words are left over after any error (a "--" too): only where that is the error, they are named.
+  const bool unexpected =
+      !extra.empty() && dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr;
+  std::string what = unexpected ? fmt::format("{} is not expected", in_quotes(extra.front()))
+                                : std::string(problem.what());
+  constexpr std::string_view kOverride = " was given a disallowed flag override";
+  if (what.ends_with(kOverride)) {
+    what = fmt::format("--{} takes no value", what.substr(0, what.size() - kOverride.size()));
+  }
   return {ErrorKind::usage,
           fmt::format("{}{}{}; see 'berth {}{}--help'", command, command.empty() ? "" : ": ", what,
                       command, command.empty() ? "" : " ")};
