@@ -1,6 +1,7 @@
 // Parsing of the command line and reporting of errors; see program.h.
 #include "cli/program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -58,6 +59,14 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
                       command, command.empty() ? "" : " ")};
 }
 
+// Whether `command` is what the arguments call.
+bool is_called(const Command& command, int argc, const char* const* argv) {
+  const auto* const end = argv + argc;
+  const auto* const name =
+      std::find_if(argv + std::min(1, argc), end, [](const char* word) { return word[0] != '-'; });
+  return name != end && std::string_view(*name) == command.name;
+}
+
 // To declare the flags of every command costs more than `berth run` costs otherwise: only the named
 // one declares its own, unless all are asked for.
 bool is_needed(const Command& command, int argc, const char* const* argv) {
@@ -67,6 +76,19 @@ bool is_needed(const Command& command, int argc, const char* const* argv) {
     if (!word.starts_with('-')) return false;
   }
   return true;
+}
+
+// Where the command line to run begins, behind the flags of `command`; argc if there is none.
+int words_begin(const CLI::App& command, int argc, const char* const* argv) {
+  int i = 1;
+  while (i < argc && argv[i] != command.get_name()) ++i;
+  for (++i; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--" || !word.starts_with('-')) return i;
+    const auto* option = command.get_option_no_throw(std::string(word));
+    if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // over its value
+  }
+  return argc;
 }
 
 // Output that did not arrive (a full disk) must not look like success.
@@ -87,7 +109,13 @@ int run_program(int argc, const char* const* argv) {
   std::map<const CLI::App*, Action> actions;
   for (const Command& command : commands()) {
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
-    if (is_needed(command, argc, argv)) actions[sub] = command.define(*sub, program);
+    if (!is_needed(command, argc, argv)) continue;
+    actions[sub] = command.define(*sub, program);
+    if (!command.runs_words || !is_called(command, argc, argv)) continue;
+    const int end = words_begin(*sub, argc, argv);
+    const bool dashes = end < argc && std::string_view(argv[end]) == "--";
+    words_to_run().assign(argv + end + (dashes ? 1 : 0), argv + argc);
+    argc = end;
   }
   program.require_subcommand(0, 1);
   try {
