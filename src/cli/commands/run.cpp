@@ -62,6 +62,13 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
       say(held.error().message);  // the job runs without it
     }
   }
+  // Ctrl-C reaches who is there: no job yet, which could obey it.
+  while (const auto signal = signals.next()) {
+    if (signal->ssi_signo == SIGCHLD) continue;
+    placeholders.reset();
+    lease.release();
+    return 128 + static_cast<int>(signal->ssi_signo);
+  }
   const auto started = start_job(job, lease, signals);
   if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
     lease.release();
