@@ -45,20 +45,33 @@ std::string describe_holders(const std::vector<std::string>& ids, const Scene& s
   return join(holders, ", ");
 }
 
+// What follows "GPU 0" in a reason: " drained: a fan fails", or ": its state is unknown".
 std::string describe_unusable(const PlacedGpu& placed) {
-  if (placed.drain) return describe_drain(*placed.drain);
+  if (placed.drain) return fmt::format(" {}", describe_drain(*placed.drain));
   if (placed.gpu.health != Health::ok) {
-    return placed.gpu.problem.empty() ? "its state is unknown" : placed.gpu.problem;
+    return fmt::format(": {}",
+                       placed.gpu.problem.empty() ? "its state is unknown" : placed.gpu.problem);
   }
-  return placed.gpu.mig_without_instances ? "in MIG mode without an instance"
-                                          : "its compute mode is prohibited";
+  return placed.gpu.mig_without_instances ? " in MIG mode without an instance"
+                                          : ": its compute mode is prohibited";
+}
+
+std::string describe_little_memory(const Obstacle& obstacle, const PlacedGpu& placed,
+                                   const Scene& scene) {
+  constexpr std::string_view kLittle = ": too little memory is left";
+  if (!obstacle.leases.empty()) {
+    return fmt::format("{} beside {}", kLittle, describe_holders(obstacle.leases, scene));
+  }
+  const std::string strangers = describe_strangers(placed);
+  return strangers.empty() ? fmt::format("{} beside the display", kLittle)
+                           : fmt::format("{}: {}", kLittle, strangers);
 }
 
 std::string describe_busy(const PlacedGpu& placed) {
   const auto percent = [](const std::optional<unsigned>& value) {
     return value ? fmt::format("{} %", *value) : std::string("an unknown load");
   };
-  return fmt::format("busy ({} of its time, {} of its memory's)",
+  return fmt::format(" busy ({} of its time, {} of its memory's)",
                      percent(placed.gpu.utilization_pct),
                      percent(placed.gpu.memory_utilization_pct));
 }
@@ -68,18 +81,15 @@ std::string describe(const Obstacle& obstacle, const PlacedGpu& placed, const Sc
     case Hindrance::unusable:
       return describe_unusable(placed);
     case Hindrance::leased:
-      return fmt::format("leased by {}", describe_holders(obstacle.leases, scene));
+      return fmt::format(" leased by {}", describe_holders(obstacle.leases, scene));
     case Hindrance::strangers:
-      return describe_strangers(placed);
+      return fmt::format(": {}", describe_strangers(placed));
     case Hindrance::memory:
-      return obstacle.leases.empty()
-                 ? fmt::format("too little memory is left: {}", describe_strangers(placed))
-                 : fmt::format("too little memory is left beside {}",
-                               describe_holders(obstacle.leases, scene));
+      return describe_little_memory(obstacle, placed, scene);
     case Hindrance::busy:
       return describe_busy(placed);
     case Hindrance::reserved:
-      return fmt::format("kept for ticket {}, which came first", obstacle.ticket);
+      return fmt::format(" kept for ticket {}, which came first", obstacle.ticket);
   }
   return "";
 }
@@ -137,8 +147,7 @@ std::string explain_wait(const Wait& wait, const Request& request, const Scene& 
   }
   for (const auto& [reason, indices] : reasons) {
     if (!text.empty()) text += "; ";
-    const bool sentence = reason.find(" without a lease") != std::string::npos;
-    text += fmt::format("GPU {}{} {}", join(indices, ","), sentence ? ":" : "", reason);
+    text += fmt::format("GPU {}{}", join(indices, ","), reason);
   }
   return text.empty() ? "others came first" : text;
 }

@@ -32,7 +32,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::span<const Command> commands() {
   static constexpr std::array table{
-      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run},
+      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true},
       Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire},
       Command{"release", "Give leases back while their shell lives", define_release},
       Command{"status", "Show every GPU: its state, memory, load and processes", define_status},
@@ -46,6 +46,11 @@ std::span<const Command> commands() {
       Command{"help", "Show help for a command", define_help},
   };
   return table;
+}
+
+std::vector<std::string>& words_to_run() {
+  static std::vector<std::string> words;
+  return words;
 }
 
 Error unknown_command(std::string_view name) {

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -19,7 +21,12 @@ struct Command {
   // Declares flags on `command` and returns what to run. `program` is the whole command line, which
   // lives as long as the action.
   Action (*define)(CLI::App& command, CLI::App& program);
+  bool runs_words = false;  // what follows its flags is a command line, see words_to_run()
 };
+
+// The command line that the user wants to run: what follows "--", or the first word that is no flag.
+// The parser never sees it, since it would take a word such as [1,2] apart.
+std::vector<std::string>& words_to_run();
 
 // Every command, in the order in which help shows them.
 std::span<const Command> commands();

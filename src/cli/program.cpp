@@ -1,6 +1,7 @@
 // Parsing of the command line and reporting of errors; see program.h.
 #include "cli/program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -44,12 +45,26 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
     return unknown_command(extra.front());
   }
   const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
-  const std::string what = extra.empty()
-                               ? std::string(problem.what())
-                               : fmt::format("{} is not expected", in_quotes(extra.front()));
+  // Words are left over after any error (a "--" too): only where that is the error, they are named.
+  const bool unexpected =
+      !extra.empty() && dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr;
+  std::string what = unexpected ? fmt::format("{} is not expected", in_quotes(extra.front()))
+                                : std::string(problem.what());
+  constexpr std::string_view kOverride = " was given a disallowed flag override";
+  if (what.ends_with(kOverride)) {
+    what = fmt::format("--{} takes no value", what.substr(0, what.size() - kOverride.size()));
+  }
   return {ErrorKind::usage,
           fmt::format("{}{}{}; see 'berth {}{}--help'", command, command.empty() ? "" : ": ", what,
                       command, command.empty() ? "" : " ")};
+}
+
+// Whether `command` is what the arguments call.
+bool is_called(const Command& command, int argc, const char* const* argv) {
+  const auto* const end = argv + argc;
+  const auto* const name =
+      std::find_if(argv + std::min(1, argc), end, [](const char* word) { return word[0] != '-'; });
+  return name != end && std::string_view(*name) == command.name;
 }
 
 // To declare the flags of every command costs more than `berth run` costs otherwise: only the named
@@ -61,6 +76,19 @@ bool is_needed(const Command& command, int argc, const char* const* argv) {
     if (!word.starts_with('-')) return false;
   }
   return true;
+}
+
+// Where the command line to run begins, behind the flags of `command`; argc if there is none.
+int words_begin(const CLI::App& command, int argc, const char* const* argv) {
+  int i = 1;
+  while (i < argc && argv[i] != command.get_name()) ++i;
+  for (++i; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--" || !word.starts_with('-')) return i;
+    const auto* option = command.get_option_no_throw(std::string(word));
+    if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // over its value
+  }
+  return argc;
 }
 
 // Output that did not arrive (a full disk) must not look like success.
@@ -81,7 +109,13 @@ int run_program(int argc, const char* const* argv) {
   std::map<const CLI::App*, Action> actions;
   for (const Command& command : commands()) {
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
-    if (is_needed(command, argc, argv)) actions[sub] = command.define(*sub, program);
+    if (!is_needed(command, argc, argv)) continue;
+    actions[sub] = command.define(*sub, program);
+    if (!command.runs_words || !is_called(command, argc, argv)) continue;
+    const int end = words_begin(*sub, argc, argv);
+    const bool dashes = end < argc && std::string_view(argv[end]) == "--";
+    words_to_run().assign(argv + end + (dashes ? 1 : 0), argv + argc);
+    argc = end;
   }
   program.require_subcommand(0, 1);
   try {

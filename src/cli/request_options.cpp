@@ -14,6 +14,7 @@ namespace berth {
 namespace {
 
 constexpr unsigned kMaxNumber = 4096;  // of GPUs, of processes
+constexpr std::chrono::hours kLongestTime(24 * 3650);
 constexpr std::size_t kMaxText = 256;  // bytes; everybody who looks at the queue reads them
 
 // Parsers: text to value, or what is wrong with it, to be read after the flag's name.
@@ -46,6 +47,11 @@ Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
   if (time && *time == std::chrono::nanoseconds::zero()) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is no time at all; write 90s, 10m or 2h", in_quotes(text)));
+  }
+  // A record with more than others can read would not count for them.
+  if (time && *time > kLongestTime) {
+    return fail(ErrorKind::usage, fmt::format("{} is too long; 3650d is the most, or leave it out",
+                                              in_quotes(text)));
   }
   return time;
 }

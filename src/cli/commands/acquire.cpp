@@ -84,9 +84,13 @@ Result<int> run(const Options& options) {
   ask.command = owner->name;
   ask.pid = owner->pid;
   ask.holder = HolderKind::shell;
-  auto waited = wait_for(**probe, std::move(ask));
+  auto waited = wait_for(**probe, std::move(ask), owner->handle.get());
   if (!waited) return tl::make_unexpected(waited.error());
-  if (const int* signal = std::get_if<int>(&*waited)) return 128 + *signal;
+  if (const int* signal = std::get_if<int>(&*waited)) {
+    if (*signal != 0) return 128 + *signal;
+    return fail(ErrorKind::usage,
+                fmt::format("{} (pid {}), for whom this was, has ended", owner->name, owner->pid));
+  }
   (*probe)->rest();
   Lease& lease = std::get<Lease>(*waited);
   auto keeper = Keeper::start(lease, *owner);

@@ -26,7 +26,6 @@ struct Options {
   std::string ids = "index";
   std::string replace;
   bool placeholder = false;
-  std::vector<std::string> words;
 };
 
 // For people: the words with blanks between them. On a host that hides processes from other users
@@ -63,6 +62,13 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
       say(held.error().message);  // the job runs without it
     }
   }
+  // Ctrl-C reaches who is there: no job yet, which could obey it.
+  while (const auto signal = signals.next()) {
+    if (signal->ssi_signo == SIGCHLD) continue;
+    placeholders.reset();
+    lease.release();
+    return 128 + static_cast<int>(signal->ssi_signo);
+  }
   const auto started = start_job(job, lease, signals);
   if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
     lease.release();
@@ -77,7 +83,7 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
 
 Result<int> run(const Options& options) {
   Job job;
-  job.command = options.words;
+  job.command = words_to_run();
   if (job.command.empty()) {
     return fail(ErrorKind::usage,
                 "run: no command; say what to run, such as: berth run -- python train.py");
@@ -115,7 +121,7 @@ Action define_run(CLI::App& command, CLI::App& /*program*/) {
                 "Take a little memory on the GPUs until the job uses them, for\n"
                 "neighbours who only look at nvidia-smi")
       ->disable_flag_override();
-  command.add_option("CMD", options->words, "What to run, behind --")->type_name("...");
+  command.add_option("CMD", "What to run, behind --")->type_name("...");  // for the help alone
   command.footer(
       "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs are\n"
       "CMD's until its last process has ended, however it ends.\n"

@@ -3,12 +3,27 @@
 
 #include <chrono>
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "cli/output/terminal.h"
 #include "cli/signals.h"
 
 namespace berth {
+namespace {
+
+UniqueFd readable_if_either(int a, int b) {
+  UniqueFd either;
+  if (b < 0) return either;
+  either = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  for (const int fd : {a, b}) {
+    epoll_event event{EPOLLIN, {}};
+    ::epoll_ctl(either.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+  return either;
+}
+
+}  // namespace
 
 std::string wait_text(const WaitNews& news, TimePoint now) {
   std::string text = fmt::format("position {} of {}: {}", news.position, news.length, news.reason);
@@ -49,11 +64,13 @@ Hooks WaitDisplay::hooks(int interrupt) {
           [this](const std::string& text) { notice(text); }, interrupt};
 }
 
-Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask) {
+Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner) {
   SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   WaitDisplay display;
-  probe.interrupt_by(leaving.fd());
-  auto lease = acquire(probe, std::move(ask), display.hooks(leaving.fd()));
+  const UniqueFd either = readable_if_either(leaving.fd(), owner);
+  const int interrupt = either ? either.get() : leaving.fd();
+  probe.interrupt_by(interrupt);
+  auto lease = acquire(probe, std::move(ask), display.hooks(interrupt));
   display.finish();
   probe.interrupt_by(-1);
   if (!lease) return tl::make_unexpected(lease.error());

@@ -25,8 +25,10 @@ class WaitDisplay {
   std::string last_;
 };
 
-// Waits for a lease and shows how it goes: the lease, or the signal by which the user left.
-Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask);
+// Waits for a lease and shows how it goes: the lease, or the signal by which the user left. `owner`
+// may be the handle of the process that the lease is for: if that ends nobody waits for it any more,
+// and the signal is 0.
+Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner = -1);
 
 // "position 2 of 3: GPU 0 leased by bob (train.py); expected in about 10m".
 std::string wait_text(const WaitNews& news, TimePoint now);

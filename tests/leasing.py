@@ -1,0 +1,160 @@
+"""What the tests of leases share: jobs that run until they are told to end, and waiting for a condition."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+
+import pytest
+from conftest import BERTH
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+# The job says which GPUs it has, and runs until nobody holds its stdin any more: no test can leave it behind.
+SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_GPUS"; read -r line; exit 0']
+
+
+def eventually(condition, what="the condition", limit=40):
+    """Asks again and again until the answer is true (it is returned): the time is a limit and no pace."""
+    deadline = time.monotonic() + limit
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"{what} did not come true within {limit} s"
+        time.sleep(0.01)
+
+
+class Job:
+    """A program that runs beside the test (usually `berth run`), with its output in files."""
+
+    def __init__(self, server, number, command, env, **options):
+        self.out_path = server.folder / f"job{number}.out"
+        self.err_path = server.folder / f"job{number}.err"
+        whole = {name: value for name, value in {**server.env, **(env or {})}.items() if value is not None}
+        with open(self.out_path, "w") as out, open(self.err_path, "w") as err:
+            self.process = subprocess.Popen(command, env=whole, stdin=subprocess.PIPE, stdout=out, stderr=err,
+                                            **options)
+        self.pid = self.process.pid
+
+    @property
+    def out(self):
+        return self.out_path.read_text()
+
+    @property
+    def err(self):
+        return self.err_path.read_text()
+
+    @property
+    def runs(self):
+        return self.process.poll() is None
+
+    def gpus(self):
+        """The indices that the job has said it has; waits until it has started."""
+        def said():
+            assert self.runs or "\n" in self.out, (self.process.returncode, self.err)
+            return "\n" in self.out
+        eventually(said, f"the start of {self.process.args}")
+        return self.out.split("\n")[0]
+
+    def waits(self):
+        """Waits until it has said why it waits; what it has said."""
+        def said():
+            assert self.runs, (self.process.returncode, self.err)
+            return self.err.endswith("\n") and "berth: waiting" in self.err
+        eventually(said, f"the waiting of {self.process.args}")
+        return self.err
+
+    def end(self):
+        """Lets it end by itself; its exit code."""
+        self.process.stdin.close()
+        return self.process.wait(40)
+
+
+class Jobs:
+    def __init__(self, server):
+        self.server = server
+        self.all = []
+
+    def start(self, *command, env=None, **options):
+        job = Job(self.server, len(self.all), [str(word) for word in command], env, **options)
+        self.all.append(job)
+        return job
+
+    def run(self, *flags, command=None, env=None, prefix=(), program=BERTH):
+        """Starts `berth run FLAGS -- COMMAND`, by default with a job that says its GPUs and stays."""
+        return self.start(*prefix, program, "run", *flags, "--", *(command or SAY_AND_STAY), env=env)
+
+    def hold(self, *flags, **options):
+        """The same, and waits until the job has its GPUs."""
+        job = self.run(*flags, **options)
+        job.gpus()
+        return job
+
+    def wait(self, *flags, **options):
+        """The same, and waits until it has a place in the queue."""
+        job = self.run(*flags, **options)
+        job.waits()
+        return job
+
+    def stop(self):
+        for job in self.all:
+            with contextlib.suppress(BrokenPipeError):
+                job.process.stdin.close()
+        for job in self.all:
+            job.process.kill()
+            job.process.wait()
+
+
+@pytest.fixture
+def jobs(server):
+    some = Jobs(server)
+    yield some
+    some.stop()
+
+
+def gpus_of(server, *flags, env=None):
+    """The indices that `berth run FLAGS` gives to a job that ends at once."""
+    result = server.berth("run", *flags, "--", "sh", "-c", 'echo "$BERTH_GPUS"', env=env)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.strip()
+
+
+def variables_of(server, *flags, env=None):
+    """What berth has put into the environment of its job."""
+    result = server.berth("run", *flags, "--", "cat", "/proc/self/environ", env=env)
+    assert (result.returncode, result.stderr) == (0, "")
+    entries = [entry.split("=", 1) for entry in result.stdout.rstrip("\0").split("\0")]
+    assert len(entries) == len({name for name, _ in entries}), "a variable is there twice"
+    return dict(entries)
+
+
+def gpu(status, index):
+    return next(one for one in status["gpus"] if str(one["index"]) == str(index))
+
+
+def state_of(server, index):
+    return gpu(server.status(), index)["state"]
+
+
+def uuids(server):
+    return {str(one["index"]): one["uuid"] for one in server.status()["gpus"]}
+
+
+def events(path):
+    """What berth-sim-job has written by --log: whole lines only."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def is_alive(pid):
+    """Runs, and is no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def must_be_root():
+    if os.getuid() != 0:
+        pytest.fail("this test must run as root: it becomes another user")
