@@ -35,6 +35,10 @@ class Server:
 
     def __init__(self, folder):
         self.folder = folder
+        harbour = folder / "harbour"
+        harbour.mkdir()
+        harbour.chmod(0o1777)
+        self.harbour = harbour
         self.env = {
             "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}",
             "HOME": str(folder),
@@ -42,6 +46,7 @@ class Server:
             "TERM": "xterm-256color",
             "BERTH_SIM": "4x24GiB",
             "BERTH_SIM_STATE": str(folder / "sim.state"),
+            "BERTH_DIR": str(harbour),
         }
         self.processes = []
 

@@ -3,7 +3,8 @@
 
     python3 tests/harbour_peer.py [-n COUNT] [--timeout SECONDS] -- CMD...
 
-Left out: making the directory, leases within leases, restoring a deleted lease, housekeeping, backfill."""
+Left out: making the directory, leases within leases, restoring a deleted lease, housekeeping, and the
+exceptions to the reservation."""
 import contextlib, errno, fcntl, getopt, json, os, pathlib, random, re, select, signal, stat, subprocess, sys, termios, time
 
 MIB, WHOLE, START, PID_NAMESPACE = 1 << 20, float("inf"), os.getcwd(), os.stat("/proc/self/ns/pid").st_ino
@@ -24,19 +25,20 @@ def snapshot():
 
 def could_have(gpu, request):
     memory, used = request.get("memory_bytes"), sum(gpu["held"]) + gpu["foreign_mib"]
+    limits = [(gpu[load], request.get("max_" + load)) for load in ("utilization_pct", "memory_utilization_pct")]
     if (gpu["uuid"] not in (request.get("gpus") or [gpu["uuid"]])
             or (request.get("name") or "").lower() not in (gpu["name"] or "").lower()
             or max(memory or 0, request.get("min_memory_bytes") or 0) > (gpu["memory_total_mib"] or 0) * MIB):
         return None  # nor ever
     if (gpu["state"] in ("drained", "unknown") or gpu["strangers"] > (request.get("max_processes") or 0)
-            or request.keys() & {"max_utilization_pct", "max_memory_utilization_pct"}):
-        return False  # (a load changes all the time: who asks for one may see another than we)
+            or any(limit is not None and (load is None or load > limit) for load, limit in limits)):
+        return False
     return memory / MIB + used + 256 * (used > 0) <= gpu["memory_total_mib"] if memory else not gpu["held"]
 
 def judge(tickets, gpus):
     """Notes in each ticket the GPUs it is granted; [] if it may be granted some, which is for itself to say."""
     closed = set()  # all that the first ticket that must wait could use
-    for ticket in tickets:
+    for ticket in [one for one in tickets if not one["stopped"]]:
         try:
             request, count = ticket["request"], int(ticket["request"]["count"])
             answers = {uuid: could_have(gpu, request) for uuid, gpu in gpus.items()}
@@ -45,15 +47,14 @@ def judge(tickets, gpus):
             continue
         matching = {uuid for uuid, answer in answers.items() if answer is not None}
         chosen = [uuid for uuid, answer in answers.items() if answer and uuid not in closed][:count]
-        if len(matching) < count or ticket["stopped"]:
-            ticket["granted"] = None  # impossible, or asleep: in nobody's way
-        elif len(chosen) == count:
+        if len(chosen) == count:
             ticket["granted"] = chosen
             for uuid in chosen:
                 gpus[uuid]["held"].append(ticket["size"])
-        else:  # with any other wish than these, an exception to the reservation may allow it
-            ticket["granted"] = [] if request.keys() - {"count", "policy", "gpus", "name"} else None
+        elif len(matching) >= count:  # else it is impossible, and in nobody's way
             closed = closed or matching
+            if sum(map(bool, answers.values())) >= count and (request.get("memory_bytes") or request.get("time_ms")):
+                ticket["granted"] = []  # only the reservation stops it, and the exceptions may allow it
 
 def ring(tickets):
     for ticket in tickets:
@@ -123,7 +124,7 @@ class Client:
             found = RECORD.fullmatch(name)
             record = found and found[2] not in (*leases, *tickets, self.id) and self.read(name, found[2])
             if record:
-                record.update(name=name, stopped=is_stopped(record))
+                record.update(name=name, stopped=is_stopped(record), granted=None)
                 (tickets if found[1] else leases)[found[2]] = record
         for lease in leases.values():
             listed = lease["gpus"] if isinstance(lease.get("gpus"), list) else gpus
@@ -132,7 +133,7 @@ class Client:
                 gpu["held"] += [max(lease["size"], seen)] if gpu["uuid"] in listed else []
         tickets = list(tickets.values())
         self.number = self.number or (int(tickets[-1]["name"][7:22]) + 1 if tickets else 1)
-        me = {**self.record, "name": f"ticket-{self.number:015}-{self.id}", "stopped": False, "size": WHOLE}
+        me = {**self.record, "size": WHOLE, "name": f"ticket-{self.number:015}-{self.id}", "stopped": False, "granted": None}
         before, behind = ([one for one in tickets if (one["name"] < me["name"]) == side] for side in (True, False))
         awake_before, awake_behind = ([one for one in side if not one["stopped"]] for side in (before, behind))
         judge([*before, me, *behind], gpus)
