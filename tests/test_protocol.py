@@ -38,23 +38,27 @@ def records(server, kind):
 
 
 class Gate:
-    """What a job waits for: it ends when the gate is opened, or is killed."""
+    """A job that ends when its gate is opened."""
 
     def __init__(self, server):
-        self.path = server.folder / f"gate-{len(server.processes)}"
+        self.path, self.pid_file = (server.folder / f"{what}-{len(server.processes)}" for what in ("gate", "pid"))
         os.mkfifo(self.path)
         self.path.chmod(0o666)
-        self.job = ["sh", "-c", f"read line < {self.path}"]
+        self.job = ["sh", "-c", f"echo $$ > {self.pid_file}; read line < {self.path}"]
+
+    def pid(self):
+        """The job's, once it runs."""
+        return int(eventually(lambda: self.pid_file.exists() and self.pid_file.read_text()))
 
     def open(self):
         self.path.write_text("go\n")
 
 
 def hold(server, kind, *flags, prefix=(), command=None):
-    """Starts a client of that kind, and returns it and its gate once it holds its GPUs."""
-    gate, before = Gate(server), records(server, "lease")
+    """Starts a client of that kind, and returns it and its gate once its job runs."""
+    gate = Gate(server)
     client = server.start(*prefix, *(command or COMMANDS[kind]), *flags, "--", *gate.job)
-    eventually(lambda: set(records(server, "lease")) - set(before))
+    gate.pid()
     return client, gate
 
 
@@ -114,16 +118,15 @@ def test_status_shows_a_peer_as_it_shows_berth(server):
 @pytest.mark.parametrize("how", ["ends", "client and job are killed", "client is killed", "job is killed"])
 def test_a_release_wakes_the_other(server, first, second, how):
     holder, gate = hold(server, first, "-n", "4")
-    [child] = map(int, (open(f"/proc/{holder.pid}/task/{holder.pid}/children").read().split()))
     waiter = queue_up(server, second, "-n", "4", job=["true"])
     if "client" in how:
         holder.kill()
         holder.wait()
     if how == "client is killed":
-        assert waiter.poll() is None and len(records(server, "lease")) == 1
+        assert [lease["pid"] for gpu in server.status()["gpus"] for lease in gpu["leases"]] == [holder.pid] * 4
         gate.open()  # the lease is the job's, whose parent is no more
     elif "killed" in how:
-        os.kill(child, signal.SIGKILL)
+        os.kill(gate.pid(), signal.SIGKILL)
     else:
         gate.open()
     assert waiter.wait(PATIENCE) == 0
@@ -134,7 +137,8 @@ def test_a_release_wakes_the_other(server, first, second, how):
 @EACH_PAIR
 def test_processes_left_behind_keep_the_lease(server, first, second):
     left = Gate(server)
-    holder = server.start(*COMMANDS[first], "-n", "4", "--", "sh", "-c", f"{' '.join(left.job[:2])} '{left.job[2]}' &")
+    holder = server.start(*COMMANDS[first], "-n", "4", "--", "sh", "-c", f"sh -c '{left.job[2]}' &")
+    left.pid()
     assert holder.wait(PATIENCE) == 0
     assert len(records(server, "lease")) == 1
     waiter = queue_up(server, second, "-n", "1", job=["true"])
@@ -213,12 +217,35 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(server, first, seco
     assert order.read_text().split() == ["second", "first", "third"]
 
 
-def test_the_peer_of_another_user(server, open_build):
-    """Beside root's binary, in both directions; and neither can touch the other's files."""
+def test_the_peer_rings_whom_only_others_know_to_be_free_to_go(server):
+    """The binary lets a short job pass where that delays nobody. The peer does not know how, but wakes it."""
+    hold(server, "berth", "-n", "3", "--time", "1h")
+    _, gate = hold(server, "berth", "-n", "1", "--time", "1h")
+    peers = [queue_up(server, "peer", "-n", "4", job=["true"]) for _ in range(2)]  # who watch the leases
+    short = queue_up(server, "berth", "--time", "1s", job=["true"])
+    gate.open()
+    assert short.wait(PATIENCE) == 0
+    assert [peer.poll() for peer in peers] == [None, None]
+
+
+def test_a_lease_that_is_taken_behind_waiters_is_watched(server):
+    """The first two tickets watch all leases, for everybody; also those that others took after they began to wait."""
+    hold(server, "berth", "--gpu", "0")
+    queue_up(server, "berth", "--gpu", "0", job=["true"])
+    queue_up(server, "berth", "--gpu", "0", job=["true"])
+    _, gate = hold(server, "peer", "-n", "3")
+    third = queue_up(server, "berth", "--gpu", "1", job=["true"])
+    gate.open()
+    assert third.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_the_peer_of_another_user(server, open_build, kind):
+    """Beside root's clients, in both directions; and it cannot touch root's files."""
     shutil.copy(PEER, server.folder / "peer.py")
     server.env["PATH"] = f"{open_build / 'bin'}:/usr/bin:/bin"
     theirs = {"prefix": NOBODY, "command": ["/usr/bin/python3", server.folder / "peer.py"]}
-    roots, gate = hold(server, "berth", "-n", "4")
+    roots, gate = hold(server, kind, "-n", "4")
     waiter_gate = Gate(server)
     waiter = queue_up(server, "peer", "-n", "4", job=waiter_gate.job, **theirs)
     [ticket] = server.status()["queue"]
@@ -227,8 +254,8 @@ def test_the_peer_of_another_user(server, open_build):
     assert server.run(*NOBODY, "rm", "-f", server.harbour / lease).returncode != 0
     gate.open()
     assert roots.wait(PATIENCE) == 0
-    eventually(lambda: records(server, "lease") not in ([], [lease]))
-    second = queue_up(server, "berth", "-n", "1", job=["true"])
+    waiter_gate.pid()
+    second = queue_up(server, kind, "-n", "1", job=["true"])
     assert server.status()["gpus"][0]["leases"][0]["user"] == "nobody"
     third = queue_up(server, "peer", "-n", "4", job=["true"], **theirs)
     waiter_gate.open()
