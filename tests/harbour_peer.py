@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Takes part in berth's queue from plain Python; written from docs/harbour-protocol.md, to prove that it is enough.
+
+    python3 tests/harbour_peer.py [-n COUNT] [--timeout SECONDS] -- CMD...
+
+Left out: making the directory, leases within leases, restoring a deleted lease, housekeeping, and the
+exceptions to the reservation."""
+import contextlib, errno, fcntl, getopt, json, os, pathlib, random, re, select, signal, stat, subprocess, sys, termios, time
+
+MIB, WHOLE, START, PID_NAMESPACE = 1 << 20, float("inf"), os.getcwd(), os.stat("/proc/self/ns/pid").st_ino
+RECORD = re.compile(r"(?:lease|ticket-([0-9]{15}))-([a-kmnp-z2-9]{8})")
+
+def snapshot():
+    """The GPUs by UUID as `berth status` sees them, without the lost ones. Never called under the lock."""
+    status = json.loads(subprocess.run(["berth", "status", "--json"], stdout=-1, cwd=START, check=True).stdout)
+    gpus = {gpu["uuid"]: gpu for gpu in status["gpus"] if gpu["uuid"] and gpu["state"] != "lost"}
+    for gpu in gpus.values():
+        ours = sum(process["memory_mib"] or 0 for process in gpu["processes"] if process["lease"])
+        gpu["foreign_mib"] = max((gpu["memory_used_mib"] or 0) - ours, 0)
+        # A free GPU may show a display. A leased one may be free by the time we have the lock: look closer.
+        foreign = sum(process["lease"] is None for process in gpu["processes"])
+        gpu["strangers"] = max(foreign, gpu["foreign_mib"] > 256, gpu["state"] == "stranger") * (gpu["state"] != "free")
+        gpu["held"] = []  # the MiB of each lease on it, or WHOLE
+    return gpus
+
+def could_have(gpu, request):
+    memory, used = request.get("memory_bytes"), sum(gpu["held"]) + gpu["foreign_mib"]
+    limits = [(gpu[load], request.get("max_" + load)) for load in ("utilization_pct", "memory_utilization_pct")]
+    if (gpu["uuid"] not in (request.get("gpus") or [gpu["uuid"]])
+            or (request.get("name") or "").lower() not in (gpu["name"] or "").lower()
+            or max(memory or 0, request.get("min_memory_bytes") or 0) > (gpu["memory_total_mib"] or 0) * MIB):
+        return None  # nor ever
+    if (gpu["state"] in ("drained", "unknown") or gpu["strangers"] > (request.get("max_processes") or 0)
+            or any(limit is not None and (load is None or load > limit) for load, limit in limits)):
+        return False
+    return memory / MIB + used + 256 * (used > 0) <= gpu["memory_total_mib"] if memory else not gpu["held"]
+
+def judge(tickets, gpus):
+    """Notes in each ticket the GPUs it is granted; [] if it may be granted some, which is for itself to say."""
+    closed = set()  # all that the first ticket that must wait could use
+    for ticket in [one for one in tickets if not one["stopped"]]:
+        try:
+            request, count = ticket["request"], int(ticket["request"]["count"])
+            answers = {uuid: could_have(gpu, request) for uuid, gpu in gpus.items()}
+        except (TypeError, KeyError, ValueError, AttributeError):
+            ticket["granted"], closed = [], set(gpus)  # who cannot be judged is not passed
+            continue
+        matching = {uuid for uuid, answer in answers.items() if answer is not None}
+        chosen = [uuid for uuid, answer in answers.items() if answer and uuid not in closed][:count]
+        if len(chosen) == count:
+            ticket["granted"] = chosen
+            for uuid in chosen:
+                gpus[uuid]["held"].append(ticket["size"])
+        elif len(matching) >= count:  # else it is impossible, and in nobody's way
+            closed = closed or matching
+            if sum(map(bool, answers.values())) >= count and (request.get("memory_bytes") or request.get("time_ms")):
+                ticket["granted"] = []  # only the reservation stops it, and the exceptions may allow it
+
+def ring(tickets):
+    for ticket in tickets:
+        with contextlib.suppress(BrokenPipeError):  # it died: who stands behind it sees that
+            if not any(fcntl.ioctl(ticket["bell"], termios.FIONREAD, bytes(4))):
+                os.write(ticket["bell"], b"!")
+
+def is_stopped(ticket):
+    rung = any(fcntl.ioctl(ticket["bell"], termios.FIONREAD, bytes(4)))
+    if ticket["version"] > 1 or rung and time.time() - os.fstat(ticket["bell"]).st_mtime > 1:
+        return True
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        state = pathlib.Path(f"/proc/{int(ticket['pid'])}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return state == b"T" and ticket["pid_namespace"] == PID_NAMESPACE
+
+class Client:
+    def __init__(self, count, command):
+        self.folder = os.environ.get("BERTH_DIR") or (
+            os.environ["BERTH_SIM_STATE"] + ".harbour" if os.environ.get("BERTH_SIM") else "/tmp/berth")
+        self.id = "".join(random.SystemRandom().choices("abcdefghijkmnpqrstuvwxyz23456789", k=8))
+        self.record = {"version": 1, "id": self.id, "state": "waiting", "uid": os.getuid(), "pid": os.getpid(),
+                       "pid_namespace": PID_NAMESPACE, "holder": "job", "command": " ".join(command),
+                       "since_ms": int(time.time() * 1000), "request": {"count": count}}
+        self.number, self.first_since, self.bells = 0, None, set()
+        os.chdir(self.folder)  # all names below are relative to it
+        self.make_bell()
+
+    def make_bell(self):
+        os.mkfifo(f"bell-{self.id}", 0o600)
+        self.bell = os.open(f"bell-{self.id}", os.O_RDWR | os.O_NONBLOCK)
+        os.fchmod(self.bell, 0o622)
+
+    def write(self, name, **more):
+        with open(name, "x") as file:
+            os.fchmod(file.fileno(), 0o644)
+            json.dump({**self.record, **more}, file)
+
+    def read(self, name, id):
+        """The record, with the writing end of its bell, if it counts."""
+        try:
+            about, bell = os.lstat(name), os.lstat(f"bell-{id}")
+            if (stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and about.st_size <= 65536
+                    and stat.S_ISFIFO(bell.st_mode) and bell.st_uid == about.st_uid):
+                self.bells.add(bell := os.open(f"bell-{id}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+                record = {**json.loads(pathlib.Path(name).read_bytes()), "bell": bell}
+                memory = record["request"].get("memory_bytes") if record["version"] == 1 else None
+                if (record["uid"], record["id"]) == (about.st_uid, id) and record["version"] >= 1:
+                    return {**record, "size": (memory or WHOLE) / MIB}
+        except OSError as error:
+            if error.errno not in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.ELOOP):
+                raise SystemError("nobody can say who lives") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass  # planted
+
+    def decide(self, gpus):
+        """Called under the lock. Returns the GPUs granted, or None; the bells to watch; and for how long."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.bell, 65536)
+        if os.path.lexists(f"end-{self.id}") and os.lstat(f"end-{self.id}").st_uid in (0, os.getuid()):
+            os.unlink(f"end-{self.id}")
+            sys.exit("harbour_peer: told to end")
+        if not os.path.lexists(f"bell-{self.id}"):  # somebody deleted it
+            os.close(self.bell)
+            self.make_bell()
+        leases, tickets = {}, {}
+        for name in sorted(os.listdir()):  # the leases first, then the tickets in their order
+            found = RECORD.fullmatch(name)
+            record = found and found[2] not in (*leases, *tickets, self.id) and self.read(name, found[2])
+            if record:
+                record.update(name=name, stopped=is_stopped(record), granted=None)
+                (tickets if found[1] else leases)[found[2]] = record
+        for lease in leases.values():
+            listed = lease["gpus"] if isinstance(lease.get("gpus"), list) else gpus
+            for gpu in gpus.values() if lease.get("within") not in [*leases] else ():
+                seen = sum(one["memory_mib"] or 0 for one in gpu["processes"] if one["lease"] == lease["id"])
+                gpu["held"] += [max(lease["size"], seen)] if gpu["uuid"] in listed else []
+        tickets = list(tickets.values())
+        self.number = self.number or (int(tickets[-1]["name"][7:22]) + 1 if tickets else 1)
+        me = {**self.record, "size": WHOLE, "name": f"ticket-{self.number:015}-{self.id}", "stopped": False, "granted": None}
+        before, behind = ([one for one in tickets if (one["name"] < me["name"]) == side] for side in (True, False))
+        awake_before, awake_behind = ([one for one in side if not one["stopped"]] for side in (before, behind))
+        judge([*before, me, *behind], gpus)
+        ring(one for one in tickets if one["granted"] is not None)
+        if me["granted"]:  # the first two must know the lease, to watch it; who slept must find a ring
+            ring(awake_before[:2] + awake_behind[:1] + [one for one in tickets if one["stopped"]])
+            self.write(f"lease-{self.id}", state="holding", gpus=me["granted"], granted_ms=int(time.time() * 1000))
+            pathlib.Path(me["name"]).unlink(missing_ok=True)
+            return me["granted"], set(), 0
+        if not os.path.lexists(me["name"]):
+            self.write(me["name"])
+        now, patience = time.monotonic(), [random.uniform(30, 60), *(1 for one in before if one["granted"])]
+        patience += [2 + len(before) for gpu in gpus.values() if gpu["strangers"] and not gpu["held"]]  # (ring nobody)
+        if not awake_before:
+            self.first_since = self.first_since or now
+            ring(awake_behind[:now >= self.first_since + 5])  # so that there is a second who watches
+            patience.append(5 if now < self.first_since + 5 else 60)
+        watched = [*before[-1:], *awake_before[-1:], *(leases.values() if len(awake_before) < 2 else [])]
+        return None, {record["bell"] for record in watched}, min(patience)
+
+    def wait(self, deadline):
+        while True:
+            gpus, poll = snapshot(), select.poll()
+            if self.record["request"]["count"] > len(gpus):
+                sys.exit(69)
+            os.chdir(self.folder)
+            lock = os.open(".", os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not os.path.samestat(os.fstat(lock), os.stat(self.folder)):
+                    raise SystemError("the directory was replaced")
+                granted, watched, patience = self.decide(gpus)
+            except SystemError:
+                granted, watched, patience = None, self.bells, 1  # unknown is not dead: nothing is decided
+            finally:
+                os.close(lock)
+            for bell in self.bells:
+                poll.register(bell, 0) if bell in watched else os.close(bell)
+            self.bells = watched
+            if granted or time.monotonic() >= deadline:
+                return granted
+            poll.register(self.bell, select.POLLIN)
+            poll.poll(1000 * min(patience, max(0, deadline - time.monotonic())))
+
+flags, command = getopt.getopt(sys.argv[1:], "n:", ["timeout="])
+count, timeout = int(dict(flags).get("-n", 1)), float(dict(flags).get("--timeout", "inf"))
+client, job = Client(count, command), None
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: job.send_signal(number) if job else sys.exit(128 + number))
+try:
+    uuids = client.wait(time.monotonic() + timeout)
+    if not uuids:
+        sys.exit(75)
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(uuids), "BERTH_LEASE": client.id}
+    job = subprocess.Popen(command, env=env, cwd=START, pass_fds=[client.bell])
+    sys.exit(job.wait() if job.wait() >= 0 else 128 - job.returncode)
+finally:
+    os.close(client.bell)
+    try:
+        os.close(os.open(f"bell-{client.id}", os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:  # else processes of the job live on, and the lease is theirs
+        for name in (f"bell-{client.id}", f"ticket-{client.number:015}-{client.id}", f"lease-{client.id}"):
+            pathlib.Path(name).unlink(missing_ok=True)
