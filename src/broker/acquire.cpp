@@ -2,6 +2,7 @@
 #include "broker/acquire.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <poll.h>
 #include <random>
 #include <set>
@@ -57,7 +58,11 @@ class Acquiring {
     for (;;) {
       auto snapshot = probe_.snapshot();
       if (interrupted()) return std::nullopt;
-      if (!snapshot) return tl::make_unexpected(snapshot.error());
+      if (!snapshot) {
+        if (try_again(snapshot.error())) continue;
+        if (interrupted()) return std::nullopt;
+        return tl::make_unexpected(snapshot.error());
+      }
       // Once: indices may change later, UUIDs do not.
       if (!std::exchange(restricted_, true)) {
         auto chosen = restrict_choice(me_.record.request, ask_, snapshot->gpus, obey_environment_);
@@ -67,7 +72,11 @@ class Acquiring {
       if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
       if (interrupted()) return std::nullopt;
-      if (!decision) return tl::make_unexpected(decision.error());
+      if (!decision) {
+        if (try_again(decision.error())) continue;
+        if (interrupted()) return std::nullopt;
+        return tl::make_unexpected(decision.error());
+      }
       if (decision->stale) continue;
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted, "this ticket was taken out of the queue (berth cancel)");
@@ -97,6 +106,21 @@ class Acquiring {
     me_.may_wait = !ask_.no_wait && !(ask_.timeout && ask_.timeout->count() == 0);
     me_.record = make_record(ask_, std::move(bell->id));
     return {};
+  }
+
+  // Who has waited for hours does not lose its place because the driver is being updated, or the
+  // host was out of descriptors for a moment. True once it is time to look again.
+  bool try_again(const Error& error) {
+    if (!me_.ticket || late()) return false;
+    if (std::exchange(last_trouble_, error.message) != error.message) {
+      notice(fmt::format("{}; keeping the place in the queue, and trying again", error.message));
+    }
+    std::vector<pollfd> watched;
+    if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+    auto until = Clock::now() + kAskDriverAgain;
+    if (deadline_) until = std::min<Clock::time_point>(until, *deadline_);
+    sleep(watched, until);
+    return !interrupted() && !late();
   }
 
   WaitNews tell(const Decision& decision) {
@@ -185,9 +209,9 @@ class Acquiring {
   std::vector<UniqueFd> watch_strangers(const Decision& decision) {
     ask_driver_.reset();
     std::vector<UniqueFd> handles;
-    if (!decision.front) return handles;
     const bool see_pids = in_host_pid_namespace();
     for (const Obstacle& obstacle : decision.wait.obstacles) {
+      if (!decision.front && !decision.looks_after.contains(obstacle.uuid)) continue;
       if (obstacle.hindrance == Hindrance::busy) ask_driver_ = kAskDriverAgain;
       for (const PlacedGpu& placed : decision.scene.gpus) {
         if (placed.gpu.uuid != obstacle.uuid) continue;
@@ -239,6 +263,7 @@ class Acquiring {
   bool obey_environment_;
   bool restricted_ = false;
   WaitNews last_news_;
+  std::string last_trouble_;
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
   std::minstd_rand random_{static_cast<unsigned>(::getpid())};

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <list>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "harbour/bell.h"
@@ -103,6 +105,9 @@ class Deciding {
       if (!queued.stopped) ++awake;
       seen_.push_back({name, std::move(**client), std::move(queued)});
       const Outcome outcome = planner.decide(seen_.back().queued);
+      if (outcome.wait && !reached) {
+        for (const Obstacle& obstacle : outcome.wait->obstacles) looked_after_.insert(obstacle.uuid);
+      }
       if (!outcome.grant) continue;
       ring(seen_.back().client.bell.get());
       decision_.unclaimed = decision_.unclaimed || !reached;
@@ -122,6 +127,7 @@ class Deciding {
   }
 
   Result<void> claim(TimePoint now) {
+    if (auto rung = ring_front(); !rung) return rung;
     if (me_.ticket) {
       if (auto rung = ring_behind(); !rung) return rung;
     }
@@ -148,6 +154,20 @@ class Deciding {
     me_.ticket.reset();
     me_.record.id = std::move(bell->id);
     me_.bell = std::move(bell->fd);
+    return {};
+  }
+
+  // The first two watch every lease. This one is new to those before us.
+  Result<void> ring_front() {
+    std::size_t awake = 0;
+    for (const TicketName& name : queue()) {
+      if (awake >= kFront || (me_.ticket && name >= *me_.ticket)) break;
+      auto client = client_of(name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client == nullptr) continue;
+      ring((*client)->bell.get());
+      if (!Transaction::is_stopped(**client)) ++awake;
+    }
     return {};
   }
 
@@ -178,6 +198,9 @@ class Deciding {
 
   Result<void> prepare_wait(std::vector<Client> leases) {
     decision_.wait = std::move(*outcome_.wait);
+    for (const Obstacle& obstacle : decision_.wait.obstacles) {
+      if (!looked_after_.contains(obstacle.uuid)) decision_.looks_after.insert(obstacle.uuid);
+    }
     if (!me_.ticket && me_.may_wait) {
       auto order = transaction_.next_order();
       if (!order) return tl::make_unexpected(order.error());
@@ -238,6 +261,7 @@ class Deciding {
   Transaction transaction_;
   Decision decision_;
   std::list<Seen> seen_;  // a list: the scheduler keeps references to what it was shown
+  std::set<std::string> looked_after_;  // GPUs that an earlier ticket waits for
   QueuedTicket mine_;
   Outcome outcome_;
 };

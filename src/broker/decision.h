@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct Decision {
   std::optional<Client> before;  // the same
   std::vector<UniqueFd> bells;   // at the front of the queue: of all leases
   bool front = false;           // among the first two, who notice every death
+  // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
+  std::set<std::string> looks_after;
   bool unclaimed = false;       // an earlier ticket was granted and has yet to claim
   UniqueFd behind;              // the bell of the next ticket that is awake, if this one is first
 };
