@@ -2,7 +2,6 @@
 #include "broker/scene.h"
 
 #include <algorithm>
-#include <random>
 #include <set>
 #include <utility>
 
@@ -155,7 +154,8 @@ PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now
     }
     input.leases.push_back(std::move(held));
   }
-  input.seed = std::random_device{}();
+  // Not std::random_device: in a virtual machine it takes longer than the whole decision.
+  input.seed = static_cast<std::uint64_t>(now.time_since_epoch().count());
   return input;
 }
 
