@@ -130,7 +130,7 @@ bool only_unidentified(const PlacedGpu& placed) {
 
 void judge_gpu(const PlacedGpu& placed, Findings& findings) {
   const Judgement judgement = judge(placed);
-  const bool out_of_service = judgement.state == GpuState::drained && placed.drained.empty();
+  const bool out_of_service = judgement.state == GpuState::drained && !placed.drain;
   if (judgement.state != GpuState::lost && judgement.state != GpuState::unknown &&
       !out_of_service) {
     return;
