@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
+import time
 
 import harbour_client
 import pytest
@@ -79,6 +81,18 @@ def stop(process):
     """Ends a process as a user would, and gives what it said."""
     process.send_signal(signal.SIGTERM)
     return process.communicate(timeout=30)[0]
+
+
+def read_until(process, text, seconds=15):
+    """Reads what the process writes until `text` is in it."""
+    said = b""
+    deadline = time.monotonic() + seconds
+    while text.encode() not in said:
+        left = deadline - time.monotonic()
+        assert select.select([process.stdout], [], [], max(left, 0))[0], f"no {text!r} in {said!r}"
+        chunk = os.read(process.stdout.fileno(), 4096)
+        assert chunk, f"it ended without {text!r}: {said!r}"
+        said += chunk
 
 
 # The queue
@@ -372,8 +386,7 @@ def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     waiter = start_waiter(server)
     result = server.berth("drain", "0", "--reason", "new driver")
     assert result.stdout == f"GPU 0 is drained; lease {job.lease} of root stays until its job ends\n"
-    lines = iter(waiter.stdout.readline, "")
-    assert any("drained by root: new driver" in line for line in lines)
+    read_until(waiter, "drained by root: new driver")
     assert [lease["id"] for lease in leases(server)] == [job.lease]
     stop(job)
     wait_until(lambda: not leases(server))
