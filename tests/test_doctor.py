@@ -10,7 +10,8 @@ import sys
 import time
 
 import pytest
-from conftest import BERTH, BUILD, ROOT, SERVERS, assert_fit_for_terminal, assert_one_line_error
+from conftest import (BERTH, BUILD, ROOT, SERVERS, assert_fit_for_terminal, assert_one_line_error,
+                      wait_until)
 
 DAEMON = 1  # a user whom every Debian has
 ID = "abcdefgh"
@@ -56,12 +57,6 @@ def the(findings, check):
 
 def problems(findings):
     return {one["check"] for one in findings if one["level"] == "problem"}
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def waiting(server, count):
