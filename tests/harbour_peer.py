@@ -68,7 +68,7 @@ def is_stopped(ticket):
         return True
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
         state = pathlib.Path(f"/proc/{int(ticket['pid'])}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        return state == b"T" and ticket["pid_namespace"] == PID_NAMESPACE
+        return state in (b"T", b"t") and ticket["pid_namespace"] == PID_NAMESPACE
 
 class Client:
     def __init__(self, count, command):
@@ -194,6 +194,6 @@ finally:
     os.close(client.bell)
     try:
         os.close(os.open(f"bell-{client.id}", os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:  # else processes of the job live on, and the lease is theirs
-        for name in (f"bell-{client.id}", f"ticket-{client.number:015}-{client.id}", f"lease-{client.id}"):
-            pathlib.Path(name).unlink(missing_ok=True)
+    except OSError as error:  # else processes of the job live on, and the lease is theirs
+        for kind in ("bell", f"ticket-{client.number:015}", "lease") if error.errno == errno.ENXIO else ():
+            pathlib.Path(f"{kind}-{client.id}").unlink(missing_ok=True)
