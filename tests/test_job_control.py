@@ -98,7 +98,8 @@ def test_a_nested_lease_that_outlives_the_outer_one_is_respected(host):
     """Python closes the outer bell in its children."""
     gate = host.gate()
     script = host.folder / "outer.py"
-    script.write_text(f"import subprocess\nsubprocess.Popen([{host.berth!r}, 'run', '--', *{gate.command()!r}])\n")
+    script.write_text(f"import os, subprocess, time\nsubprocess.Popen([{host.berth!r}, 'run', '--', *{gate.command()!r}])\n"
+                      f"while not os.path.exists({str(gate.started)!r}): time.sleep(0.01)\n")
     outer = host.start(host.berth, "run", "--", PYTHON, script, uid=ALICE)
     gate.wait_until_started(who=outer)
     assert outer.wait() == 0
@@ -151,6 +152,20 @@ def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_stopped_acquire_is_passed_over_though_its_shell_is_awake(host):
+    """Its record names the shell, for which it waits."""
+    holder, gate = host.hold(uid=ALICE)
+    shell = host.start("sh", "-c", f"{host.berth} acquire & echo $! >{host.folder}/acquire; wait", uid=BOB)
+    wait_for(host.tickets, shell.errors)
+    stopped = int((host.folder / "acquire").read_text())
+    second, second_gate = host.queue(uid=0)
+    os.kill(stopped, signal.SIGSTOP)
+    wait_until_stopped(stopped)
+    gate.open()
+    second_gate.wait_until_started(WAKE, second)
+    assert state_of(shell.pid) == "S"
 
 
 def test_many_stopped_waiters_do_not_hide_the_one_behind(host):
