@@ -14,8 +14,10 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_GPUS"; read -r line; exit 0']
 
 
-def eventually(condition, what="the condition", limit=40):
-    """Asks again and again until the answer is true (it is returned): the time is a limit and no pace."""
+def eventually(condition, what="the condition", limit=25):
+    """Asks again and again until the answer is true (it is returned): the time is a limit and no pace.
+
+    The limit is below 30 s, when the slow audit of a waiter would hide that nobody has woken it."""
     deadline = time.monotonic() + limit
     while True:
         answer = condition()
@@ -68,7 +70,7 @@ class Job:
     def end(self):
         """Lets it end by itself; its exit code."""
         self.process.stdin.close()
-        return self.process.wait(40)
+        return self.process.wait(25)
 
 
 class Jobs:
@@ -153,6 +155,26 @@ def is_alive(pid):
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def read_to_end(descriptor):
+    """What a pipe still holds. Its end must come: if somebody keeps it open, this fails and does not hang."""
+    os.set_blocking(descriptor, False)
+    content = b""
+
+    def ended():
+        nonlocal content
+        try:
+            chunk = os.read(descriptor, 65536)
+        except BlockingIOError:
+            return False
+        content += chunk
+        return not chunk
+    try:
+        eventually(ended, "the end of a pipe")
+    finally:
+        os.close(descriptor)
+    return content
 
 
 def must_be_root():

@@ -1,6 +1,5 @@
 """`berth acquire`: a lease for the calling shell, for as long as that lives and not a moment longer."""
 
-import fcntl
 import json
 import os
 import pathlib
@@ -12,7 +11,7 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, gpus_of, is_alive, jobs, must_be_root, state_of, uuids  # noqa: F401
+from leasing import NOBODY, eventually, gpu, is_alive, jobs, must_be_root, read_to_end, state_of, uuids  # noqa: F401
 
 SHELLS = {"bash": ["bash", "--norc"], "dash": ["dash"], "zsh": ["zsh", "-f"]}
 
@@ -42,6 +41,7 @@ def all_free(server):
 def eventually_free(server):
     eventually(lambda: all_free(server), "the end of the lease")
     eventually(lambda: keepers(server) == [], "the end of the keeper")
+    assert [path.name for path in server.harbour.iterdir() if path.name.startswith(("lease-", "bell-"))] == []
 
 
 def keepers(server):
@@ -109,6 +109,7 @@ ZSH_WAYS = {
 }
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("shell, way", [
     *[(shell, way) for shell in SHELLS for way in WAYS],
     *[("bash", way) for way in BASH_WAYS], *[("zsh", way) for way in ZSH_WAYS]])
@@ -146,7 +147,7 @@ def test_a_program_that_reads_from_acquire_has_the_lease(server, jobs, shell):
         eventually(lambda: job.out == "0\n", "the GPU's number")
         assert state_of(server, 0) == "leased"
         fifo.write("more\n")
-    job.process.wait(40)
+    job.process.wait(25)
     assert job.out == "0\nmore\n"
     eventually_free(server)
 
@@ -158,7 +159,7 @@ def test_a_killed_shell(server, jobs, shell, number):
     ready(job)
     assert state_of(server, 0) == "leased"
     job.process.send_signal(number)
-    job.process.wait(40)
+    job.process.wait(25)
     eventually_free(server)
 
 
@@ -183,7 +184,7 @@ def test_a_shell_that_becomes_another_program_keeps_it(server, jobs):
 
 def test_what_the_shell_starts_runs_under_its_lease(server, jobs):
     server.use("2x24GiB")
-    job = start_shell(jobs, f'eval "$(berth acquire --gpu 1)"; {SIM_JOB} --mem 2GiB < /dev/null & sleep 0; '
+    job = start_shell(jobs, f'eval "$(berth acquire --gpu 1)"; {SIM_JOB} --mem 2GiB --time 2m < /dev/null & sleep 0; '
                             "until berth status --json | grep -q berth-sim-job; do :; done; trap 'kill %1' EXIT")
     assert ready(job)[0].startswith("berth-sim-job")
     one = gpu(server.status(), 1)
@@ -364,7 +365,7 @@ def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     waiting = jobs.start(BERTH, "acquire", "--for", other.pid)
     waiting.waits()
     other.end()
-    assert waiting.process.wait(40) == 64
+    assert waiting.process.wait(25) == 64
     assert waiting.out == "" and "has ended" in waiting.err.splitlines()[-1]
     assert server.status()["queue"] == []
 
@@ -424,7 +425,7 @@ def test_berth_ends_between_the_grant_and_the_output(server, jobs, end):
         process.kill()
     else:
         os.close(reading)
-    assert process.wait(40) != 0
+    assert process.wait(25) != 0
     eventually_free(server)
     assert shell.runs
     if end == "killed":
@@ -438,9 +439,8 @@ def test_delivered_late_is_delivered(server, jobs):
                                stdout=writing)
     os.close(writing)
     eventually(lambda: keepers(server), "the keeper")
-    with open(reading, "rb") as file:
-        assert file.read().lstrip(b"x") == b"0\n"  # to its end: the keeper does not hold the pipe
-    assert process.wait(40) == 0
+    assert read_to_end(reading).lstrip(b"x") == b"0\n"  # to its end: the keeper does not hold the pipe
+    assert process.wait(25) == 0
     assert state_of(server, 0) == "leased"
     shell.end()
     eventually_free(server)
@@ -458,8 +458,7 @@ def test_the_keeper_holds_nothing_of_the_shells(server, jobs):
     ready(job)
     for reading, writing in pipes:
         os.close(writing)
-        with open(reading, "rb") as file:
-            assert file.read() == b""  # would block for ever if somebody held it
+        assert read_to_end(reading) == b""
     [keeper] = keepers(server)
     assert os.readlink(f"/proc/{keeper}/cwd") == "/"
     targets = [os.readlink(f"/proc/{keeper}/fd/{name}") for name in os.listdir(f"/proc/{keeper}/fd")]

@@ -79,7 +79,7 @@ def test_the_job_computes_where_its_lease_is(server, description, flags, indices
 
 
 def test_status_shows_the_lease_and_its_processes(server, jobs):
-    job = jobs.hold("--gpu", "2", "--label", "my label", command=["sh", "-c", f"{SIM_JOB} --mem 3GiB & read -r l; kill $!"])
+    job = jobs.hold("--gpu", "2", "--label", "my label", command=["sh", "-c", f"{SIM_JOB} --mem 3GiB --time 2m & read -r l; kill $!"])
     status = server.status()
     [lease] = gpu(status, 2)["leases"]
     [process] = gpu(status, 2)["processes"]
@@ -188,7 +188,7 @@ def test_a_program_that_goes_away_while_it_waits(server, jobs):
     waiter = jobs.wait(command=[program])
     program.unlink()
     holder.end()
-    assert waiter.process.wait(40) == 127
+    assert waiter.process.wait(25) == 127
     assert "was not found" in waiter.err
     assert state_of(server, 0) == "free"
 
@@ -354,7 +354,7 @@ class Terminal:
         self.written = b""
         self.code = None
 
-    def read_until(self, text, times=1, limit=40):
+    def read_until(self, text, times=1, limit=25):
         deadline = time.monotonic() + limit
         while self.written.count(text) < times:
             assert time.monotonic() < deadline, self.written
@@ -518,6 +518,7 @@ def test_a_hostile_name_of_a_process(server, jobs):
     result = server.berth("run", "--no-wait", "--", "true")
     assert_one_line_error(result, 75, "without a lease")
     assert_safe(result.stderr)
+    assert_safe(jobs.wait().err)
     assert_safe(server.berth("status").stdout)
 
 
@@ -691,12 +692,12 @@ def test_exclusive_and_shared_are_never_together(server, jobs):
 def test_what_a_job_really_uses_counts(server, jobs):
     """It reserved 2 GiB and uses 14: 10 do not fit beside it, though 22 would remain by its word."""
     server.use("1x24GiB")
-    job = jobs.run("--mem", "2GiB", command=[SIM_JOB, "--mem", "14GiB"])
+    job = jobs.run("--mem", "2GiB", command=[SIM_JOB, "--mem", "14GiB", "--time", "2m"])
     job.gpus()
     assert_one_line_error(server.berth("run", "--mem", "10GiB", "--no-wait", "--", "true"), 75, "too little memory")
     assert gpus_of(server, "--mem", "9GiB") == "0"
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(40) == 143
+    assert job.process.wait(25) == 143
     assert gpus_of(server, "--mem", "10GiB") == "0"
 
 
@@ -781,7 +782,7 @@ def test_the_placeholder_shows_until_the_job_uses_the_gpu(server, jobs):
     fifo = server.folder / "fifo"
     os.mkfifo(fifo)
     job = jobs.hold("--placeholder", "--gpu", "1,2",
-                    command=["sh", "-c", f'echo "$BERTH_GPUS"; read -r line < {fifo}; exec {SIM_JOB} --gpus 1 --mem 1GiB'])
+                    command=["sh", "-c", f'echo "$BERTH_GPUS"; read -r line < {fifo}; exec {SIM_JOB} --gpus 1 --mem 1GiB --time 2m'])
     status = server.status()
     for index in (1, 2):
         [process] = gpu(status, index)["processes"]
@@ -793,7 +794,7 @@ def test_the_placeholder_shows_until_the_job_uses_the_gpu(server, jobs):
     assert on_gpu(server, 2) == ["berth-hold"]  # the job has not come there
     assert job.runs
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(40) == 143
+    assert job.process.wait(25) == 143
     assert on_gpu(server, 1) == on_gpu(server, 2) == []
     assert job.err == ""
 
@@ -856,6 +857,7 @@ def as_docker_reads(flag):
     return dict(field.split("=", 1) for field in fields)
 
 
+@pytest.mark.release_only
 def test_docker_by_the_environment_and_by_replacing(server, docker):
     server.use("4x24GiB")
     words = server.berth("run", "--gpu", "1,3", "-I", "@", "--", "docker", "run", "--gpus", '"device=@"', "image").stdout
@@ -866,6 +868,7 @@ def test_docker_by_the_environment_and_by_replacing(server, docker):
     assert lines[4] == f"NVIDIA_VISIBLE_DEVICES={ids['1']},{ids['3']}"
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("flags, indices", [(["--gpu", "1,3"], ["1", "3"]), (["--gpu", "2"], ["2"])])
 def test_docker_by_acquire(server, docker, flags, indices):
     server.use("4x24GiB")
@@ -876,6 +879,7 @@ def test_docker_by_acquire(server, docker, flags, indices):
     eventually(lambda: state_of(server, indices[0]) == "free", "the end of the shell's lease")
 
 
+@pytest.mark.release_only
 def test_docker_with_mig(server, docker):
     server.use(SERVERS / "mig.json")
     result = server.run("bash", "-c", 'docker run --gpus "$(berth acquire --gpu 0:2 --print docker)" image; true')
