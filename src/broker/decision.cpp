@@ -220,9 +220,8 @@ class Deciding {
     if (!decision_.front) return {};
     const auto& counted = decision_.scene.leases;
     for (Client& lease : leases) {
-      const bool counts = std::any_of(counted.begin(), counted.end(), [&](const Record& one) {
-        return one.id == lease.record.id;
-      });
+      const bool counts = std::any_of(counted.begin(), counted.end(),
+                                      [&](const Record& one) { return one.id == lease.record.id; });
       if (counts) decision_.bells.push_back(std::move(lease.bell));
     }
     return {};

@@ -77,6 +77,33 @@ TEST(Judge, a_gpu_that_cannot_be_read_is_not_free) {
   EXPECT_EQ(judge(gpu).state, GpuState::lost);
 }
 
+TEST(Judge, a_drained_gpu_says_by_whom_and_why) {
+  Gpu gpu = idle();
+  gpu.uuid = "GPU-1";
+  const Drain drain{"GPU-1", 0, "its fan is broken", {}};
+  const auto judged = [&] { return berth::judge(make_scene({"", {gpu}}, {}, {drain}).gpus.front()); };
+  EXPECT_EQ(judged().state, GpuState::drained);
+  EXPECT_EQ(judged().reason, "drained by root: its fan is broken");
+  gpu.health = Health::lost;
+  gpu.problem = "the driver has lost it";
+  EXPECT_EQ(judged().state, GpuState::lost);
+  EXPECT_EQ(judged().reason, "the driver has lost it; drained by root: its fan is broken");
+}
+
+TEST(Judge, a_lease_inside_another_counts_once_that_has_ended) {
+  Gpu gpu = idle();
+  gpu.uuid = "GPU-1";
+  Record outer;
+  outer.id = "aaaaaaaa";
+  outer.uuids = {"GPU-1"};
+  Record inner = outer;
+  inner.id = "bbbbbbbb";
+  inner.within = outer.id;
+  using Ids = std::vector<std::string>;
+  EXPECT_EQ(make_scene({"", {gpu}}, {outer, inner}, {}).gpus.front().leases, Ids{"aaaaaaaa"});
+  EXPECT_EQ(make_scene({"", {gpu}}, {inner}, {}).gpus.front().leases, Ids{"bbbbbbbb"});
+}
+
 TEST(Judge, a_gpu_that_nobody_may_use_is_drained) {
   Gpu gpu = idle();
   gpu.compute_mode = ComputeMode::prohibited;

@@ -92,7 +92,8 @@ struct Place {
 };
 
 // The live tickets of that condition, in the order of the queue.
-Result<std::vector<Place>> find_tickets(Locked& locked, const std::function<bool(const Place&)>& wanted) {
+Result<std::vector<Place>> find_tickets(Locked& locked,
+                                        const std::function<bool(const Place&)>& wanted) {
   std::vector<Place> found;
   if (!locked.transaction) return found;
   for (const TicketName& name : locked.transaction->listing().tickets) {
@@ -124,7 +125,8 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
                 fmt::format("ticket {} belongs to {}, who alone (or root) can cancel it", id,
                             user_name(found->front().record.uid)));
   }
-  return std::move(found->front());
+  Place place = std::move(found->front());
+  return place;
 }
 
 Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> places) {
@@ -152,14 +154,14 @@ Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> place
 // Without the lock: this looks at every process.
 Error kept_by_job(const Record& lease) {
   const auto refuse = [&lease](const std::string& what) {
-    return Error{ErrorKind::usage,
-                 fmt::format("lease {} is kept by its job; {}", lease.id, what)};
+    return Error{ErrorKind::usage, fmt::format("lease {} is kept by its job; {}", lease.id, what)};
   };
   if (holds_bell(lease, lease.pid)) return refuse(fmt::format("stop that (kill {})", lease.pid));
   const std::string holders = bell_holders(lease);
   if (!holders.empty()) return refuse(fmt::format("stop what is left of that: {}", holders));
-  return refuse("stop that: its processes cannot be seen from here, since they are another user's "
-                "or in a container");
+  return refuse(
+      "stop that: its processes cannot be seen from here, since they are another user's "
+      "or in a container");
 }
 
 // What is to be released, or the job that must be stopped instead.
@@ -186,13 +188,15 @@ Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
   const auto lease = find_lease(locked, id);
   if (!lease) return tl::make_unexpected(lease.error());
   if (*lease) return choose(choice, **lease);
-  const auto waiting = find_tickets(locked, [&](const Place& place) { return place.name.id == id; });
+  const auto waiting =
+      find_tickets(locked, [&](const Place& place) { return place.name.id == id; });
   if (!waiting) return tl::make_unexpected(waiting.error());
   if (!waiting->empty()) {
-    return fail(ErrorKind::usage,
-                fmt::format("{0} is a ticket, which still waits; 'berth cancel {0}' takes it out of "
-                            "the queue",
-                            id));
+    return fail(
+        ErrorKind::usage,
+        fmt::format("{0} is a ticket, which still waits; 'berth cancel {0}' takes it out of "
+                    "the queue",
+                    id));
   }
   return fail(ErrorKind::usage,
               fmt::format("there is no lease {}; 'berth status' lists them", in_quotes(id)));
@@ -218,13 +222,15 @@ Result<void> choose_gpu(Locked& locked, Choice& choice, const NamedGpu& gpu) {
   if (own != here->end()) return choose(choice, *own);
   const Record& other = here->front();
   if (::geteuid() != 0) {
-    return fail(ErrorKind::not_yours,
-                fmt::format("GPU {} is leased by {} (lease {}), who alone (or root) can give it back",
-                            gpu.index, user_name(other.uid), other.id));
+    return fail(
+        ErrorKind::not_yours,
+        fmt::format("GPU {} is leased by {} (lease {}), who alone (or root) can give it back",
+                    gpu.index, user_name(other.uid), other.id));
   }
-  return fail(ErrorKind::usage,
-              fmt::format("GPU {} is leased by {}; name the lease to take it away: berth release {}",
-                          gpu.index, user_name(other.uid), other.id));
+  return fail(
+      ErrorKind::usage,
+      fmt::format("GPU {} is leased by {}; name the lease to take it away: berth release {}",
+                  gpu.index, user_name(other.uid), other.id));
 }
 
 Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
@@ -323,7 +329,8 @@ Result<std::vector<Record>> release_this_lease() {
   auto own = find_leases(*locked, is_own_shells);
   if (!own) return tl::make_unexpected(own.error());
   if (own->empty()) {
-    return fail(ErrorKind::usage, "no shell of yours has a lease; 'berth status' shows who has one");
+    return fail(ErrorKind::usage,
+                "no shell of yours has a lease; 'berth status' shows who has one");
   }
   if (own->size() > 1) {
     return fail(ErrorKind::usage,

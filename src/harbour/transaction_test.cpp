@@ -201,6 +201,22 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
   EXPECT_TRUE(fs::exists(path_ / bell_name(young.id)));
 }
 
+TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {
+  const std::string uuid = "MIG-GPU-1a2b/1/0";
+  ASSERT_TRUE(begin().write_drain({uuid, ::geteuid(), "one", {}}));
+  ASSERT_TRUE(begin().write_drain({uuid, ::geteuid(), "two", {}}));
+  auto transaction = begin();
+  const auto drains = transaction.drains();
+  ASSERT_TRUE(drains);
+  ASSERT_EQ(drains->size(), 1U);
+  EXPECT_EQ(drains->front().uuid, uuid);
+  EXPECT_EQ(drains->front().reason, "two");
+  EXPECT_EQ(*transaction.owner(), ::geteuid());
+  EXPECT_TRUE(*transaction.remove_drain(uuid));
+  EXPECT_FALSE(*transaction.remove_drain(uuid));
+  EXPECT_TRUE(fs::is_empty(path_));
+}
+
 TEST_F(HarbourTest, a_umask_keeps_nobody_out) {
   const mode_t before = ::umask(077);
   auto [record, bell] = client({"GPU-1"});

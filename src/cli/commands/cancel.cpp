@@ -25,7 +25,8 @@ Result<int> run(const Options& options) {
   }
   const auto ended = options.all ? cancel_own_tickets() : cancel_tickets(options.tickets);
   if (!ended) return tl::make_unexpected(ended.error());
-  for (const Record& ticket : *ended) print(fmt::format("ticket {} has left the queue\n", ticket.id));
+  for (const Record& ticket : *ended)
+    print(fmt::format("ticket {} has left the queue\n", ticket.id));
   if (ended->empty()) say("no ticket of yours waits");
   return 0;
 }

@@ -27,9 +27,9 @@ std::string who_stays(const std::vector<Record>& leases, const std::string& uuid
   for (const Record& lease : leases) {
     const auto& uuids = lease.uuids;
     if (!lease.everything && std::find(uuids.begin(), uuids.end(), uuid) == uuids.end()) continue;
-    text += fmt::format("; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
-                        lease.holder == HolderKind::job ? "its job ends"
-                                                        : "its shell ends or gives it back");
+    text += fmt::format(
+        "; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
+        lease.holder == HolderKind::job ? "its job ends" : "its shell ends or gives it back");
   }
   return text;
 }
@@ -74,7 +74,8 @@ Action define_drain(CLI::App& command, CLI::App& /*program*/) {
       "\nExamples:\n"
       "  sudo berth drain 2 --reason 'its fan is broken'\n"
       "  sudo berth drain 0 1 2 3 --reason 'new driver at 6 pm'\n"
-      "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot be\n"
+      "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot "
+      "be\n"
       "used; 77 you may not.");
   return [options]() { return run(*options); };
 }

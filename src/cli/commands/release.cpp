@@ -50,9 +50,9 @@ Result<int> run(const Options& options) {
   if (!ended) return tl::make_unexpected(ended.error());
   for (const Record& lease : *ended) print(fmt::format("lease {} is given back\n", lease.id));
   if (ended->empty()) {
-    say(options.all ? std::string("no shell of yours has a lease")
-                    : fmt::format("the lease {} has ended already",
-                                  in_quotes(setting("BERTH_LEASE"))));
+    say(options.all
+            ? std::string("no shell of yours has a lease")
+            : fmt::format("the lease {} has ended already", in_quotes(setting("BERTH_LEASE"))));
   }
   return 0;
 }
@@ -67,15 +67,18 @@ Action define_release(CLI::App& command, CLI::App& /*program*/) {
       ->type_name("");
   command.add_flag("--all", options->all, "Every lease of your shells")->disable_flag_override();
   command.footer(
-      "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with its\n"
-      "job. Without arguments: the lease that BERTH_LEASE names, or else the only one you have. If\n"
+      "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with "
+      "its\n"
+      "job. Without arguments: the lease that BERTH_LEASE names, or else the only one you have. "
+      "If\n"
       "one of several cannot be given back, none is. Only your own leases (root: anybody's).\n"
       "\nExamples:\n"
       "  berth release\n"
       "  berth release k3f9a2mx\n"
       "  berth release 0 2\n"
       "  berth release --all\n"
-      "\nExit codes: 0 done; 64 there is no such lease, or it is a job's; 69 no driver, or no such\n"
+      "\nExit codes: 0 done; 64 there is no such lease, or it is a job's; 69 no driver, or no "
+      "such\n"
       "GPU; 74 the harbour cannot be used; 77 it is another user's.");
   return [options]() { return run(*options); };
 }

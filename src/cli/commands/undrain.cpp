@@ -76,6 +76,7 @@ Result<int> run(const Options& options) {
     gpus = std::move(*found);
   }
   std::vector<std::string> uuids;
+  uuids.reserve(gpus.size());
   for (const Named& gpu : gpus) uuids.push_back(gpu.uuid);
   if (auto done = undrain_gpus(uuids); !done) return tl::make_unexpected(done.error());
   for (const Named& gpu : gpus) {
@@ -94,8 +95,7 @@ Result<int> run(const Options& options) {
 Action define_undrain(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   command
-      .add_option("GPU", options->gpus,
-                  "GPUs by index or UUID; by UUID also those that are gone")
+      .add_option("GPU", options->gpus, "GPUs by index or UUID; by UUID also those that are gone")
       ->type_name("");
   command.add_flag("--all", options->all, "Every drained GPU")->disable_flag_override();
   command.footer(
@@ -103,7 +103,8 @@ Action define_undrain(CLI::App& command, CLI::App& /*program*/) {
       "\nExamples:\n"
       "  sudo berth undrain 2\n"
       "  sudo berth undrain --all\n"
-      "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot be\n"
+      "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot "
+      "be\n"
       "used; 77 you may not.");
   return [options]() { return run(*options); };
 }
