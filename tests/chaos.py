@@ -88,17 +88,17 @@ class Plan:
     code: int = 0  # with which the job ends
 
 
-def make_plans(seed, jobs, users, cards, memory_mib, pace_s=0.08):
-    """The same for the same arguments."""
+def make_plans(seed, jobs, users, cards, memory_mib, pace_s=0.08, shape=None):
+    """The same for the same arguments. All ask for `shape`, or each for something else."""
     chance = random.Random(seed)
     plans = []
     now = 0.0
     for number in range(jobs):
         # In bursts: a queue builds up, and empties.
         now += chance.expovariate(1 / pace_s) * (0.2 if number // 20 % 2 else 1.8)
-        shape = random_shape(chance, cards)
-        uses = shape.memory_mib or memory_mib * 3 // 4
-        plans.append(Plan(number, now, chance.choice(users), shape, chance.choice([0.05, 0.1, 0.2, 0.4, 0.8]), uses,
+        asked = shape or random_shape(chance, cards)
+        uses = asked.memory_mib or memory_mib * 3 // 4
+        plans.append(Plan(number, now, chance.choice(users), asked, chance.choice([0.05, 0.1, 0.2, 0.4, 0.8]), uses,
                           random_strikes(chance), chance.choice([0, 0, 0, 7])))
     return plans
 

@@ -48,6 +48,22 @@ def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host):
     assert host.run("-n", CARDS, "--timeout", "20s")[0] == 0
 
 
+@pytest.mark.release_only
+@pytest.mark.parametrize("shape", [Shape(), Shape(memory_mib=14 * GIB)], ids=["exclusive", "shared"])
+def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
+    """Over few GPUs, so that a queue builds up; still with strikes."""
+    seed = os.environ.get("BERTH_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
+    print(f"BERTH_TEST_SEED={seed}")
+    host.server.use("2x24GiB")
+    host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
+    gpus = host.server.status()["gpus"]
+    server = Server([gpu["uuid"] for gpu in gpus], [gpu["name"] for gpu in gpus], MEMORY_MIB)
+    lives = Chaos(host, make_plans(seed, 40, USERS, 2, MEMORY_MIB, pace_s=0.05, shape=shape)).run(deadline_s=240)
+    violations = check(server, lives)
+    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
+    assert sum(life.queued is not None for life in lives) > 10, "there was to be a queue"
+
+
 def test_the_same_seed_makes_the_same_decisions():
     make = [make_plans(seed, 50, USERS, CARDS, MEMORY_MIB) for seed in ("7", "7", "8")]
     assert make[0] == make[1] != make[2]

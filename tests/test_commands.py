@@ -516,3 +516,19 @@ def test_a_reason_of_256_bytes_is_kept_whole(server):
     reason = "ö" * 128
     assert server.berth("drain", "0", "--reason", reason).returncode == 0
     assert server.status()["gpus"][0]["reason"] == f"drained by root: {reason}"
+
+
+def test_a_second_name_neither_disables_nor_ends_anything(server):
+    """Where the kernel lets others make hard links (fs.protected_hardlinks=0)."""
+    start_job(server, "-n", "4")
+    waiter = server.start(BERTH, "run", "--", "true")
+    wait_until(lambda: queue(server), "the waiter's ticket")
+    for record in [*server.harbour.glob("lease-*"), *server.harbour.glob("ticket-*")]:
+        identity = record.name.rsplit("-", 1)[1]
+        os.link(record, server.harbour / f"end-{identity}")
+        os.link(record, server.folder / f"second-{identity}")
+        with open(server.harbour / f"bell-{identity}", "wb") as bell:
+            bell.write(b"!")
+    assert server.berth("run", "--no-wait", "--", "true").returncode == 75
+    assert len({lease["id"] for lease in leases(server)}) == 1 and len(queue(server)) == 1
+    assert waiter.poll() is None

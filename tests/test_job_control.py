@@ -110,6 +110,49 @@ def test_a_nested_lease_that_outlives_the_outer_one_is_respected(host):
     waiter_gate.wait_until_started(WAKE, waiter)
 
 
+# Who wakes whom. All of it well before the slow audit.
+
+
+def use(host, description):
+    host.server.use(description)
+    host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
+
+
+def test_one_release_wakes_all_who_can_start(host):
+    """Only the first two in the queue watch the lease; they ring the others."""
+    use(host, "5x24GiB")
+    holder, gate = host.hold("-n", 5, uid=ALICE)
+    waiters = [host.queue(uid=uid) for uid in (BOB, CAROL, BOB, CAROL, BOB)]
+    gate.open()
+    for waiter, waiter_gate in waiters:
+        waiter_gate.wait_until_started(WAKE, waiter)
+    assert len({uuid for lease in host.leases() for uuid in lease["gpus"]}) == 5
+
+
+def test_who_becomes_first_watches_every_lease(host):
+    use(host, "2x24GiB")
+    holders = [host.hold(uid=ALICE), host.hold(uid=ALICE)]
+    first, second, third, fourth = [host.queue(uid=uid) for uid in (BOB, CAROL, BOB, CAROL)]
+    for (_, gate), (waiter, waiter_gate) in zip(holders, (first, second)):
+        gate.open()
+        waiter_gate.wait_until_started(WAKE, waiter)
+    # The third stood behind the second, and only watched that.
+    first[1].open()
+    third[1].wait_until_started(WAKE, third[0])
+    assert not fourth[1].pid()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_the_third_notices_that_both_before_it_are_gone(host, end):
+    holder, gate = host.hold(uid=ALICE)
+    first, second, third = [host.queue(uid=uid) for uid in (BOB, CAROL, DAVE)]
+    for waiter, _ in (first, second):
+        waiter.send(end)
+        waiter.wait()
+    gate.open()
+    third[1].wait_until_started(WAKE, third[0])
+
+
 # Waiters that are stopped
 
 
@@ -275,8 +318,7 @@ def test_a_stranger_who_came_while_the_lock_was_held_is_seen(host, locker):
 def test_a_stranger_that_is_a_zombie_costs_nothing(host):
     zombie = subprocess.Popen(["true"])
     wait_for(lambda: state_of(zombie.pid) == "Z", "it ends")
-    host.server.use({"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "1GiB", "pid": zombie.pid}]})
-    host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
+    use(host, {"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "1GiB", "pid": zombie.pid}]})
     waiter, gate = host.queue(uid=0)
     wait_for(lambda: "position" in waiter.errors(), waiter.errors)
     begin = switches(waiter.pid)

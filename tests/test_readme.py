@@ -25,6 +25,7 @@ def console_blocks():
 
 def general(text):
     """Without what differs from host to host and run to run: names, PIDs, UUIDs, alignment."""
+    text = re.sub(r"^.* Killed .*\n", "", text, flags=re.MULTILINE)  # the shell's own remark
     text = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", text)
     text = re.sub(r"^\S+ - simulated", "HOST - simulated", text, flags=re.MULTILINE)
     text = re.sub(r"\bpid \d+", "pid N", text)

@@ -32,7 +32,8 @@ class Deciding {
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
     quiet(me_.bell.get());
-    decision_.cancelled = me_.ticket && harbour_.is_ended(me_.record.id);
+    decision_.cancelled = me_.ticket && !harbour_.has_ticket(*me_.ticket) &&
+                          harbour_.is_ended(me_.record.id);
     if (decision_.cancelled) {
       harbour_.forget_end(me_.record.id);
       return std::move(decision_);

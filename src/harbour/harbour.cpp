@@ -102,6 +102,9 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
 
 bool Harbour::is_ended(const std::string& id) const {
   struct stat about {};
+  // Who ends it renames its record. One that is still there, beside a hard link of that name, was
+  // not ended by anybody who may.
+  if (has_lease(id)) return false;
   return ::fstatat(directory_.get(), end_name(id).c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
          (about.st_uid == ::geteuid() || about.st_uid == 0);
 }

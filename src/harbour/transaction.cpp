@@ -144,7 +144,8 @@ void Transaction::ignore(const std::string& file, std::optional<uid_t> owner, st
   oddities_.push_back({file, owner, std::move(problem), leftover});
 }
 
-// The text of a regular file with one name, and its owner by the kernel's word.
+// The text of a regular file, and its owner by the kernel's word. How many names it has says nothing:
+// where the kernel lets others make hard links, they must not make a live lease count for nothing.
 Result<std::optional<std::string>> Transaction::read(const std::string& file, uid_t& owner) {
   struct stat about {};
   // Looked at before it is opened: opening a device that somebody planted could do anything.
@@ -158,7 +159,6 @@ Result<std::optional<std::string>> Transaction::read(const std::string& file, ui
     return std::nullopt;
   };
   if (!S_ISREG(about.st_mode)) return planted("it is not a regular file");
-  if (about.st_nlink != 1) return planted("it has several names (hard links)");
   if (about.st_size > static_cast<off_t>(kLargestRecord)) return planted("it is far too large");
   const UniqueFd fd(::openat(lock_.get(), file.c_str(),
                              O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
