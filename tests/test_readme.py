@@ -44,6 +44,8 @@ def run_as_one_session(steps, env):
                        "while ! [ -s said ]; do :; done; cat said"]
         else:
             script.append(command.replace("$!", "$last"))
+        if command.startswith("kill"):  # who types the next line is slower than the kernel
+            script.append("while kill -0 -- -$last 2>/dev/null; do :; done")
         script.append("echo --end-of-step--")
     result = subprocess.run(["bash", "--norc", "-c", "\n".join(script)], env=env, cwd=env["TREE"], timeout=120,
                             stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -89,9 +91,12 @@ def test_every_command_of_the_table_works(server, command):
         wait_until(lambda: server.status()["queue"])
         command = command.replace("TICKET", server.status()["queue"][0]["ticket"])
     command = command.replace("COMMAND", "status").replace("CMD", "echo done").replace("GPU", "0")
-    result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command)
+    result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command + "; exit $?")
     assert result.returncode == (124 if watching else 0), result
     assert result.stdout or result.stderr
+    # The shell's lease ends with the shell, a moment later. (With a command alone, bash would become
+    # that command, and the lease be this process's.)
+    wait_until(lambda: holder or not list(server.harbour.glob("lease-*")))
     if holder:
         assert waiter.wait(timeout=60) == 75
 
@@ -115,6 +120,7 @@ def test_the_lines_for_scripts_work(server):
     assert re.fullmatch(r'docker run --gpus "device=GPU-[0-9a-f-]{36}" IMAGE on \S+', lines[2])
     assert lines[3].startswith("docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES IMAGE on ")
     assert lines[4] == "read 0"
+    wait_until(lambda: not list(server.harbour.glob("lease-*")))
 
 
 def test_every_link_leads_somewhere():
