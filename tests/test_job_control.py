@@ -197,6 +197,18 @@ def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
         os.close(writing)
 
 
+@pytest.mark.parametrize("uid", [CAROL, 0], ids=["who does not see its process", "who does"])
+def test_a_waiter_that_cannot_claim_does_not_block_the_queue(host, uid):
+    """Its user is over the quota: the ticket could be written, the lease cannot."""
+    holder, gate = host.hold(uid=ALICE)
+    stuck, stuck_gate = host.queue(uid=BOB, prefix=["strace", "-o", "/dev/null", "-e", "trace=write",
+                                                    "-e", "inject=write:error=EDQUOT:when=2+"])
+    second, second_gate = host.queue(uid=uid)
+    gate.open()
+    second_gate.wait_until_started(30, second)
+    assert stuck.process.poll() is None and not stuck_gate.pid(), "it keeps its place"
+
+
 def test_a_stopped_acquire_is_passed_over_though_its_shell_is_awake(host):
     """Its record names the shell, for which it waits."""
     holder, gate = host.hold(uid=ALICE)
@@ -299,8 +311,10 @@ def test_who_waits_for_the_lock_can_leave(host, locker):
     client.send(signal.SIGTERM)
     assert client.wait() == 128 + signal.SIGTERM
     late = host.start(host.berth, "run", "--timeout", "1s", "--", "true", uid=BOB)
-    assert late.wait() in (NOT_GRANTED, HARBOUR_FAILS)
-    assert "locked by" in late.errors()
+    hasty = host.start(host.berth, "run", "--no-wait", "--", "true", uid=BOB)
+    for client, code in ((late, NOT_GRANTED), (hasty, HARBOUR_FAILS)):
+        assert client.wait() == code
+        assert "locked by" in client.errors().splitlines()[-1], client.errors()
 
 
 def test_a_stranger_who_came_while_the_lock_was_held_is_seen(host, locker):

@@ -42,8 +42,8 @@ class Acquiring {
         hooks_(hooks),
         obey_environment_(obey_environment) {
     if (ask_.timeout) deadline_ = begin_ + *ask_.timeout;
-    patience_.limit = std::chrono::hours(24 * 365);
-    patience_.give_up = [this] { return interrupted() || late(); };
+    if (!ask_.no_wait) patience_.limit = std::chrono::hours(24 * 365);
+    patience_.give_up = [this] { return gave_up_ = interrupted() || late(); };
     patience_.on_slow = [this](const std::string& holder) {
       notice("the harbour is locked by " + holder + "; waiting for it");
     };
@@ -75,8 +75,12 @@ class Acquiring {
       if (!decision) {
         if (try_again(decision.error())) continue;
         if (interrupted()) return std::nullopt;
-        return tl::make_unexpected(decision.error());
+        if (!gave_up_) return tl::make_unexpected(decision.error());
+        return fail(ErrorKind::not_granted,
+                    fmt::format("not granted within {}: {}", format_duration(*ask_.timeout),
+                                decision.error().message));
       }
+      troubles_ = 0;
       if (decision->stale) continue;
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted, "this ticket was taken out of the queue (berth cancel)");
@@ -117,7 +121,9 @@ class Acquiring {
     }
     std::vector<pollfd> watched;
     if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
-    auto until = Clock::now() + kAskDriverAgain;
+    // Longer and longer, so that who is behind finds out that we do not answer, and passes.
+    constexpr unsigned kMostDoublings = 3;
+    auto until = Clock::now() + kAskDriverAgain * (1U << std::min(troubles_++, kMostDoublings));
     if (deadline_) until = std::min<Clock::time_point>(until, *deadline_);
     sleep(watched, until);
     return !interrupted() && !late();
@@ -264,6 +270,8 @@ class Acquiring {
   bool restricted_ = false;
   WaitNews last_news_;
   std::string last_trouble_;
+  unsigned troubles_ = 0;  // one after the other
+  bool gave_up_ = false;   // waiting for the lock
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
   std::minstd_rand random_{static_cast<unsigned>(::getpid())};
