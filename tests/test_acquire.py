@@ -41,7 +41,8 @@ def all_free(server):
 def eventually_free(server):
     eventually(lambda: all_free(server), "the end of the lease")
     eventually(lambda: keepers(server) == [], "the end of the keeper")
-    assert [path.name for path in server.harbour.iterdir() if path.name.startswith(("lease-", "bell-"))] == []
+    eventually(lambda: not any(path.name.startswith(("lease-", "bell-")) for path in server.harbour.iterdir()),
+               "the end of its files")
 
 
 def keepers(server):
