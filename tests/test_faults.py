@@ -178,6 +178,7 @@ def assert_clear(fault, code, errors):
         assert errors.startswith("berth: ") and errors.count("\n") == 1, errors
 
 
+@pytest.mark.release_only  # the sanitizers make calls of their own, which fail too
 def test_whatever_call_fails_the_gpu_can_be_had_by_the_next(hosts):
     def fail_once(host, fault):
         code, errors, ran = failing(host, fault)
@@ -222,6 +223,7 @@ def test_a_waiter_whose_poll_fails_still_gets_its_turn_or_says_why(hosts):
     in_lanes(hosts, fail_once, calls[::3 * STEP])
 
 
+@pytest.mark.release_only  # the sanitizers need descriptors of their own
 @pytest.mark.parametrize("limit", [4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 64])
 def test_few_descriptors_are_enough_or_an_error(hosts, limit):
     """Never a GPU that somebody else holds, never a hang."""

@@ -197,6 +197,7 @@ def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
         os.close(writing)
 
 
+@pytest.mark.release_only  # counts the system calls of the plain build
 @pytest.mark.parametrize("uid", [CAROL, 0], ids=["who does not see its process", "who does"])
 def test_a_waiter_that_cannot_claim_does_not_block_the_queue(host, uid):
     """Its user is over the quota: the ticket could be written, the lease cannot."""
