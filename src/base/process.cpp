@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 namespace berth {
@@ -52,6 +53,12 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   const bool stopped = rest.starts_with('T') || rest.starts_with('t');
   return ProcessStat{std::string(line.substr(open + 1, close - open - 1)), *parent, stopped,
                      (*flags & kForkedWithoutExec) == 0};
+}
+
+std::optional<uid_t> process_owner(pid_t pid) {
+  struct stat about {};
+  if (::stat(fmt::format("/proc/{}", pid).c_str(), &about) != 0) return std::nullopt;
+  return about.st_uid;
 }
 
 UniqueFd open_process(pid_t pid) {

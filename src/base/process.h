@@ -19,6 +19,9 @@ struct ProcessStat {
 // Nothing if the process is gone, or hidden from us (hidepid).
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 
+// The user that it runs as (its effective uid), also where the rest is hidden from us.
+std::optional<uid_t> process_owner(pid_t pid);
+
 // A pidfd: it means this process for ever, also when its number belongs to another one. Empty, with
 // errno set, if there is no such process (ESRCH), or no descriptor is left.
 UniqueFd open_process(pid_t pid);

@@ -17,6 +17,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/file_error.h"
@@ -86,10 +87,10 @@ std::string lock_holder(int directory) {
       return fmt::format("pid {}", pid);
     }
     name[std::strcspn(name.data(), "\n")] = '\0';
-    struct stat owner {};
-    const bool known = ::fstat(::fileno(comm.get()), &owner) == 0;
+    // Not by the owner of its files in /proc, which is root for who hides them (PR_SET_DUMPABLE).
+    const auto owner = process_owner(pid);
     return fmt::format("{} (pid {}{})", printable(name.data()), pid,
-                       known ? fmt::format(", user {}", user_name(owner.st_uid)) : "");
+                       owner ? fmt::format(", user {}", user_name(*owner)) : "");
   }
   return "a process that cannot be seen from here";
 }
