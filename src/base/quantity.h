@@ -24,6 +24,11 @@ constexpr Bytes gib(std::uint64_t n) {
   return {n << 30};
 }
 
+// What does not fit is the most there is: whoever writes records must not make a sum wrap around.
+constexpr std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) {
+  return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 // To the nearest MiB, as every JSON key that ends in _mib gives it.
 constexpr std::uint64_t to_mib(Bytes size) {
   return (size.count >> 20) + ((size.count >> 19) & 1);

@@ -20,7 +20,8 @@ bool can_be_had(const PlacedGpu& placed) {
 std::uint64_t reserved_on(const PlacedGpu& placed, const Scene& scene) {
   std::uint64_t sum = 0;
   for (const Record& lease : scene.leases) {
-    if (holds(lease, placed.gpu)) sum += lease.request.memory.value_or(Bytes{}).count;
+    if (!holds(lease, placed.gpu)) continue;
+    sum = capped_sum(sum, lease.request.memory.value_or(Bytes{}).count);
   }
   return sum;
 }

@@ -23,7 +23,7 @@ bool exceeds(const std::optional<unsigned>& measured, const std::optional<unsign
 std::uint64_t memory_in_use(const Place& place) {
   std::uint64_t sum = place.gpu->strangers_memory.count;
   for (const Holding& holding : place.holdings) {
-    if (holding.memory) sum += holding.memory->count;
+    if (holding.memory) sum = capped_sum(sum, holding.memory->count);
   }
   return sum;
 }
@@ -38,7 +38,7 @@ bool fits(const GpuCondition& gpu, std::uint64_t used, Bytes memory) {
   if (!gpu.memory) return false;
   const std::uint64_t margin = used == 0 ? 0 : kContextMargin.count;
   const std::uint64_t total = gpu.memory->count;
-  return used + margin <= total && memory.count <= total - used - margin;
+  return capped_sum(used, margin) <= total && memory.count <= total - used - margin;
 }
 
 // What should have ended and has not may end at any moment, like what never said.
@@ -59,7 +59,7 @@ std::optional<std::set<std::uint64_t>> possible_uses(const Place& place, TimePoi
     std::set<std::uint64_t> next;
     for (const std::uint64_t sum : sums) {
       if (!known) next.insert(sum);
-      next.insert(sum + holding.memory->count);
+      next.insert(capped_sum(sum, holding.memory->count));
     }
     sums = std::move(next);
     if (sums.size() > kMostWays) return std::nullopt;
@@ -78,9 +78,10 @@ bool might_delay_at(const Place& place, Bytes added, Bytes wanted, TimePoint tim
     const std::uint64_t most = gpu.memory->count > wanted.count + kContextMargin.count
                                    ? gpu.memory->count - wanted.count - kContextMargin.count
                                    : 0;
-    const std::array tried{sum, sum + strangers, std::clamp(most, sum, sum + strangers)};
+    const std::uint64_t with_strangers = capped_sum(sum, strangers);
+    const std::array tried{sum, with_strangers, std::clamp(most, sum, with_strangers)};
     for (const std::uint64_t used : tried) {
-      if (fits(gpu, used, wanted) && !fits(gpu, used + added.count, wanted)) return true;
+      if (fits(gpu, used, wanted) && !fits(gpu, capped_sum(used, added.count), wanted)) return true;
     }
   }
   return false;
