@@ -26,6 +26,14 @@ std::string lease_in_environment(std::int64_t pid) {
   return "";
 }
 
+// Is this the process for which the lease was made? By its number alone it might be another user's:
+// numbers are used again, and a record can name any. (Root may lease for another user's shell.)
+bool is_for(const Record& lease, pid_t pid) {
+  if (lease.pid != pid || lease.pid_namespace != pid_namespace()) return false;
+  if (lease.uid == 0 && lease.holder == HolderKind::shell) return true;
+  return process_owner(pid) == lease.uid;
+}
+
 }  // namespace
 
 bool holds(const Record& lease, const Gpu& gpu) {
@@ -45,14 +53,15 @@ std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vecto
   auto ancestor = static_cast<pid_t>(process.pid);
   for (int i = 0; i < kDeepest && ancestor > 1; ++i) {
     for (const Record* lease : here) {
-      if (lease->pid == ancestor && lease->pid_namespace == pid_namespace()) return lease->id;
+      if (is_for(*lease, ancestor)) return lease->id;
     }
     const auto stat = read_process_stat(ancestor);
     ancestor = stat ? stat->parent : 0;
   }
   const std::string named = lease_in_environment(process.pid);
   for (const Record* lease : here) {
-    if (lease->id == named) return named;
+    // Anybody can write anything there; his own user, and root (containers), would.
+    if (lease->id == named && (process.uid == lease->uid || process.uid == 0U)) return named;
   }
   for (const Record* lease : here) {
     if (process.uid == lease->uid) return lease->id;
