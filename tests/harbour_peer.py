@@ -96,15 +96,17 @@ class Client:
         """The record, with the writing end of its bell, if it counts."""
         try:
             about, bell = os.lstat(name), os.lstat(f"bell-{id}")
-            if (stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and about.st_size <= 65536
+            if (stat.S_ISREG(about.st_mode) and about.st_mode & 0o444 and about.st_size <= 65536
                     and stat.S_ISFIFO(bell.st_mode) and bell.st_uid == about.st_uid):
                 self.bells.add(bell := os.open(f"bell-{id}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
                 record = {**json.loads(pathlib.Path(name).read_bytes()), "bell": bell}
                 memory = record["request"].get("memory_bytes") if record["version"] == 1 else None
-                if (record["uid"], record["id"]) == (about.st_uid, id) and record["version"] >= 1:
+                order = int(RECORD.fullmatch(name)[1] or 0)  # of a ticket: in its record too, so that a link does not count
+                if ((record["uid"], record["id"], record.get("order", order)) == (about.st_uid, id, order)
+                        and record["version"] >= 1):
                     return {**record, "size": (memory or WHOLE) / MIB}
         except OSError as error:
-            if error.errno not in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.ELOOP):
+            if error.errno not in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.EAGAIN):
                 raise SystemError("nobody can say who lives") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             pass  # planted
@@ -113,8 +115,9 @@ class Client:
         """Called under the lock. Returns the GPUs granted, or None; the bells to watch; and for how long."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.bell, 65536)
-        if os.path.lexists(f"end-{self.id}") and os.lstat(f"end-{self.id}").st_uid in (0, os.getuid()):
-            os.unlink(f"end-{self.id}")
+        ticket, end = f"ticket-{self.number or 0:015}-{self.id}", f"end-{self.id}"
+        if os.path.lexists(end) and os.lstat(end).st_uid == os.getuid() and not os.path.lexists(ticket):
+            os.unlink(end)
             sys.exit("harbour_peer: told to end")
         if not os.path.lexists(f"bell-{self.id}"):  # somebody deleted it
             os.close(self.bell)
@@ -144,14 +147,16 @@ class Client:
             pathlib.Path(me["name"]).unlink(missing_ok=True)
             return me["granted"], set(), 0
         if not os.path.lexists(me["name"]):
-            self.write(me["name"])
+            self.write(me["name"], order=self.number)
         now, patience = time.monotonic(), [random.uniform(30, 60), *(1 for one in before if one["granted"])]
         patience += [2 + len(before) for gpu in gpus.values() if gpu["strangers"] and not gpu["held"]]  # (ring nobody)
         if not awake_before:
             self.first_since = self.first_since or now
             ring(awake_behind[:now >= self.first_since + 5])  # so that there is a second who watches
             patience.append(5 if now < self.first_since + 5 else 60)
-        watched = [*before[-1:], *awake_before[-1:], *(leases.values() if len(awake_before) < 2 else [])]
+        users = {one["uid"] for one in awake_before}
+        front = len(awake_before) < 2 or (len(users) == 1 and os.getuid() not in users)
+        watched = [*before[-1:], *awake_before[-1:], *(leases.values() if front else [])]
         return None, {record["bell"] for record in watched}, min(patience)
 
     def wait(self, deadline):

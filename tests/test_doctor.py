@@ -347,8 +347,11 @@ def test_records_that_do_not_count(server, bells):
 
 def test_planted_bells_drains_and_strange_names(server):
     (server.harbour / f"bell-{ID}").mkdir()
-    assert "its bell is not a FIFO" in the(doctor(server), "planted")["text"]
+    assert "it is a directory" in the(doctor(server), "planted")["text"]
     (server.harbour / f"bell-{ID}").rmdir()
+    (server.harbour / f"bell-{ID}").write_text("x")
+    assert "its bell is not a FIFO" in the(doctor(server), "planted")["text"]
+    (server.harbour / f"bell-{ID}").unlink()
     (server.harbour / "drain-GPU-1").write_text('{"gpu": "GPU-1"}')
     os.chown(server.harbour / "drain-GPU-1", DAEMON, DAEMON)
     assert "only root or the owner" in the(doctor(server), "planted")["text"]
@@ -466,7 +469,11 @@ def test_a_ticket_that_jumped_the_queue(server):
     first, second = queue_of_two(server)
     ticket = sorted(server.harbour.glob("ticket-*"))[1]
     id = ticket.name.rsplit("-", 1)[1]
+    # A new name alone does not count; who jumps must say so in the record.
     ticket.rename(server.harbour / f"ticket-000000000000000-{id}")
+    assert "a second name of a ticket" in the(doctor(server), "planted")["text"]
+    record = server.harbour / f"ticket-000000000000000-{id}"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "order": 0}))
     jumper = the(doctor(server), "queue_order")
     assert jumper["level"] == "problem"
     assert jumper["text"].startswith(f"ticket {id} of root (pid {second.pid}) stands before ")

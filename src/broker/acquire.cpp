@@ -2,6 +2,7 @@
 #include "broker/acquire.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
 #include <poll.h>
 #include <random>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/pace.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
 #include "broker/decision.h"
@@ -42,6 +44,7 @@ class Acquiring {
         hooks_(hooks),
         obey_environment_(obey_environment) {
     if (ask_.timeout) deadline_ = begin_ + *ask_.timeout;
+    // Who does not want to wait is told after a moment who keeps the lock.
     if (!ask_.no_wait) patience_.limit = std::chrono::hours(24 * 365);
     patience_.give_up = [this] { return gave_up_ = interrupted() || late(); };
     patience_.on_slow = [this](const std::string& holder) {
@@ -97,6 +100,7 @@ class Acquiring {
       if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
       if (!decision->front) probe_.rest();
       wait(*decision);
+      pace_.keep(hooks_.interrupt);  // anybody may ring us without end
       if (interrupted()) return std::nullopt;
       if (late()) return tl::make_unexpected(not_granted(news));
     }
@@ -193,6 +197,7 @@ class Acquiring {
       const int ready = ::poll(watched.data(), watched.size(), timeout);
       if (ready > 0) return true;
       if (ready == 0 && left <= timeout) return false;
+      if (ready < 0 && errno != EINTR) return false;  // more of them than RLIMIT_NOFILE, say
     }
   }
 
@@ -215,6 +220,7 @@ class Acquiring {
   std::vector<UniqueFd> watch_strangers(const Decision& decision) {
     ask_driver_.reset();
     std::vector<UniqueFd> handles;
+    if (decision.unwatched) ask_driver_ = kAskDriverAgain;  // and the harbour with it
     const bool see_pids = in_host_pid_namespace();
     for (const Obstacle& obstacle : decision.wait.obstacles) {
       if (!decision.front && !decision.looks_after.contains(obstacle.uuid)) continue;
@@ -266,6 +272,7 @@ class Acquiring {
   Patience patience_;
   Clock::time_point begin_ = Clock::now();
   std::optional<Clock::time_point> deadline_;
+  Pace pace_;
   bool obey_environment_;
   bool restricted_ = false;
   WaitNews last_news_;

@@ -32,8 +32,7 @@ class Deciding {
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
     quiet(me_.bell.get());
-    decision_.cancelled = me_.ticket && !harbour_.has_ticket(*me_.ticket) &&
-                          harbour_.is_ended(me_.record.id);
+    decision_.cancelled = me_.ticket && harbour_.is_ended(me_.record.id, me_.ticket);
     if (decision_.cancelled) {
       harbour_.forget_end(me_.record.id);
       return std::move(decision_);
@@ -77,17 +76,31 @@ class Deciding {
     if (!me_.ticket) return {};
     if (has_bell && std::binary_search(queue().begin(), queue().end(), *me_.ticket)) return {};
     transaction_.remove_ticket(*me_.ticket);
-    if (auto written = transaction_.write_ticket(me_.record, me_.ticket->order); !written) {
-      return written;
-    }
+    if (auto written = write_ticket(me_.ticket->order); !written) return written;
     return transaction_.list();
+  }
+
+  Result<void> write_ticket(std::uint64_t order) {
+    auto written = write_own([&] { return transaction_.write_ticket(me_.record, order); });
+    if (written) me_.ticket = TicketName{order, me_.record.id};
+    return written;
+  }
+
+  // Writes the own record: under a new id where somebody planted a file of its name.
+  template <class Write>
+  Result<void> write_own(Write write) {
+    constexpr int kMostTries = 16;
+    for (int i = 0;; ++i) {
+      auto written = write();
+      if (written || !transaction_.name_was_taken() || i == kMostTries) return written;
+      if (auto renamed = take_new_id(); !renamed) return renamed;
+    }
   }
 
   // Looks at the queue from its head, and rings who is granted. Stops when nothing is left to give.
   Result<void> walk(Planner& planner) {
     bool reached = false;
     bool cut = false;
-    std::size_t awake = 0;  // those who are stopped must not fill the window, and so block the rest
     for (const TicketName& name : queue()) {
       if (me_.ticket == name) {
         decide_mine(planner);
@@ -95,7 +108,7 @@ class Deciding {
         continue;
       }
       const bool enough = reached || seen_.size() >= kFront;
-      cut = awake >= kWindow || (enough && planner.exhausted());
+      cut = seen_.size() >= kWindow || (enough && planner.exhausted());
       if (cut) break;
       auto client = transaction_.ticket(name);
       if (!client) return tl::make_unexpected(client.error());
@@ -103,12 +116,20 @@ class Deciding {
       QueuedTicket queued{name.id, (*client)->record.request, Transaction::is_stopped(**client)};
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
       if ((*client)->record.version > kProtocolVersion) queued.stopped = true;
-      if (!queued.stopped) ++awake;
+      const bool stopped = queued.stopped;
       seen_.push_back({name, std::move(**client), std::move(queued)});
       const Outcome outcome = planner.decide(seen_.back().queued);
       if (outcome.wait && !reached) {
         for (const Obstacle& obstacle : outcome.wait->obstacles) looked_after_.insert(obstacle.uuid);
       }
+      if (outcome.impossible) {
+        impossible_.insert(name);
+      } else {
+        decision_.scene.tickets.push_back(seen_.back().client.record);
+      }
+      // What can never be granted, and what is passed over, must not fill the window and so keep
+      // everybody else out. The scheduler keeps no reference to these.
+      if (outcome.impossible || stopped) seen_.pop_back();
       if (!outcome.grant) continue;
       ring(seen_.back().client.bell.get());
       decision_.unclaimed = decision_.unclaimed || !reached;
@@ -132,12 +153,10 @@ class Deciding {
     if (me_.ticket) {
       if (auto rung = ring_behind(); !rung) return rung;
     }
-    if (transaction_.has_lease_file(me_.record.id)) {
-      if (auto renamed = take_new_id(); !renamed) return renamed;
-    }
     me_.record.uuids = outcome_.grant->uuids;
     me_.record.granted = now;
-    if (auto written = transaction_.write_lease(me_.record); !written) {
+    auto written = write_own([&] { return transaction_.write_lease(me_.record); });
+    if (!written) {
       me_.record.uuids.clear();
       return written;
     }
@@ -147,7 +166,7 @@ class Deciding {
     return {};
   }
 
-  // Somebody planted a lease of our name, which only he can remove.
+  // Somebody planted a record of our name, which only he can remove.
   Result<void> take_new_id() {
     auto bell = harbour_.make_bell();
     if (!bell) return tl::make_unexpected(bell.error());
@@ -158,16 +177,25 @@ class Deciding {
     return {};
   }
 
-  // The first two watch every lease. This one is new to those before us.
+  // The first two watch every lease, and where these are one user's, the first of another (see
+  // find_neighbours()). This lease is new to those of them who stand before us.
   Result<void> ring_front() {
     std::size_t awake = 0;
+    std::optional<uid_t> user;
+    bool mixed = false;
     for (const TicketName& name : queue()) {
-      if (awake >= kFront || (me_.ticket && name >= *me_.ticket)) break;
+      if ((awake >= kFront && mixed) || awake >= kWindow) break;
+      if (me_.ticket && name >= *me_.ticket) break;
+      if (impossible_.contains(name)) continue;
       auto client = client_of(name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      ring((*client)->bell.get());
-      if (!Transaction::is_stopped(**client)) ++awake;
+      const bool other = user && *user != (*client)->record.uid;
+      if (awake < kFront || other) ring((*client)->bell.get());
+      if (Transaction::is_stopped(**client)) continue;
+      ++awake;
+      mixed = mixed || other;
+      user = (*client)->record.uid;
     }
     return {};
   }
@@ -205,8 +233,7 @@ class Deciding {
     if (!me_.ticket && me_.may_wait) {
       auto order = transaction_.next_order();
       if (!order) return tl::make_unexpected(order.error());
-      if (auto written = transaction_.write_ticket(me_.record, *order); !written) return written;
-      me_.ticket = TicketName{*order, me_.record.id};
+      if (auto written = write_ticket(*order); !written) return written;
       decision_.position = queue().size() + 1;
       decision_.length = queue().size() + 1;
     } else {
@@ -223,7 +250,12 @@ class Deciding {
     for (Client& lease : leases) {
       const bool counts = std::any_of(counted.begin(), counted.end(),
                                       [&](const Record& one) { return one.id == lease.record.id; });
-      if (counts) decision_.bells.push_back(std::move(lease.bell));
+      if (!counts) continue;
+      if (lease.bell) {
+        decision_.bells.push_back(std::move(lease.bell));
+      } else {
+        decision_.unwatched = true;
+      }
     }
     return {};
   }
@@ -231,18 +263,30 @@ class Deciding {
   // The nearest live tickets before and behind.
   Result<void> find_neighbours() {
     std::size_t awake_before = 0;
+    // Two watchers of one user could be two files that watch nothing. So who stands behind tickets
+    // of one other user alone watches as well.
+    bool trusted = false;
+    std::optional<uid_t> user;
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-    for (auto name = mine; name != queue().begin() && awake_before < kFront;) {
+    for (auto name = mine; name != queue().begin() && awake_before < kWindow;) {
       --name;
+      if (impossible_.contains(*name)) continue;  // its client has left, or is none of ours
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      if (!Transaction::is_stopped(**client)) ++awake_before;
-      if (decision_.predecessor) continue;
-      decision_.predecessor = *name;
-      decision_.before = std::move(**client);
+      const uid_t owner = (*client)->record.uid;
+      if (!Transaction::is_stopped(**client)) {
+        ++awake_before;
+        trusted = trusted || owner == me_.record.uid || (user && *user != owner);
+        user = owner;
+      }
+      if (!decision_.predecessor) {
+        decision_.predecessor = *name;
+        decision_.before = std::move(**client);
+      }
+      if (trusted && awake_before >= kFront) break;
     }
-    decision_.front = awake_before < kFront;
+    decision_.front = awake_before < kFront || !trusted;
     if (awake_before > 0) return {};
     auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
     for (; name != queue().end(); ++name) {
@@ -260,6 +304,7 @@ class Deciding {
   Applicant& me_;
   Transaction transaction_;
   Decision decision_;
+  std::set<TicketName> impossible_;
   std::list<Seen> seen_;  // a list: the scheduler keeps references to what it was shown
   std::set<std::string> looked_after_;  // GPUs that an earlier ticket waits for
   QueuedTicket mine_;

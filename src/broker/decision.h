@@ -44,6 +44,7 @@ struct Decision {
   bool front = false;           // among the first two, who notice every death
   // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
   std::set<std::string> looks_after;
+  bool unwatched = false;       // some leases cannot be watched: too few descriptors
   bool unclaimed = false;       // an earlier ticket was granted and has yet to claim
   UniqueFd behind;              // the bell of the next ticket that is awake, if this one is first
 };

@@ -30,17 +30,35 @@ std::string join(const std::vector<std::string>& parts, std::string_view glue) {
   return text;
 }
 
+const Record* find(const std::vector<Record>& records, const std::string& id) {
+  const auto found =
+      std::find_if(records.begin(), records.end(), [&](const Record& one) { return one.id == id; });
+  return found == records.end() ? nullptr : &*found;
+}
+
+// " of bob (python train.py)", if somebody has looked at it.
+std::string of_whom(const std::string& ticket, const Scene& scene) {
+  const Record* record = find(scene.tickets, ticket);
+  return record == nullptr ? "" : fmt::format(" of {}", describe_holder(*record));
+}
+
 std::string describe_holders(const std::vector<std::string>& ids, const Scene& scene) {
   std::vector<std::string> holders;
   for (const std::string& id : ids) {
-    const auto lease = std::find_if(scene.leases.begin(), scene.leases.end(),
-                                    [&](const Record& one) { return one.id == id; });
-    // Granted in this decision, and not yet claimed.
-    std::string holder =
-        lease == scene.leases.end() ? "an earlier ticket" : describe_holder(*lease);
+    const Record* lease = find(scene.leases, id);
+    // Else granted in this decision, and not yet claimed.
+    std::string holder = lease == nullptr ? fmt::format("an earlier ticket{}", of_whom(id, scene))
+                                          : describe_holder(*lease);
     if (std::find(holders.begin(), holders.end(), holder) == holders.end()) {
       holders.push_back(std::move(holder));
     }
+  }
+  // One user can have thousands of them.
+  constexpr std::size_t kMostNamed = 8;
+  if (holders.size() > kMostNamed + 1) {
+    const std::size_t more = holders.size() - kMostNamed;
+    holders.resize(kMostNamed);
+    return fmt::format("{} and {} more", join(holders, ", "), more);
   }
   return join(holders, ", ");
 }
@@ -89,7 +107,8 @@ std::string describe(const Obstacle& obstacle, const PlacedGpu& placed, const Sc
     case Hindrance::busy:
       return describe_busy(placed);
     case Hindrance::reserved:
-      return fmt::format(" kept for ticket {}, which came first", obstacle.ticket);
+      return fmt::format(" kept for ticket {}{}, which came first", obstacle.ticket,
+                         of_whom(obstacle.ticket, scene));
   }
   return "";
 }

@@ -36,7 +36,20 @@ int Lease::deletion_watch() {
 }
 
 Result<bool> Lease::restore() {
-  if (watch_) {
+  // Again after each time: what is deleted between the look and the watch would not be noticed.
+  constexpr int kMostTimes = 10;
+  bool any = false;
+  for (int i = 0; i < kMostTimes; ++i) {
+    auto restored = restore_once();
+    if (!restored) return restored;
+    if (!*restored) break;
+    any = true;
+  }
+  return any;
+}
+
+Result<bool> Lease::restore_once() {
+  if (deletion_watch() >= 0) {
     std::array<char, 4096> events{};
     while (::read(watch_.get(), events.data(), events.size()) > 0) {
     }

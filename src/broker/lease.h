@@ -45,6 +45,7 @@ class Lease {
   Result<bool> restore();
 
  private:
+  Result<bool> restore_once();
   Result<void> put_back(int directory);
 
   Harbour harbour_;

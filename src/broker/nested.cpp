@@ -104,7 +104,18 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   found.resize(count);
   record.uuids = std::move(found);
   record.granted = std::chrono::system_clock::now();
-  if (auto written = transaction->write_lease(record); !written) return give_up(written.error());
+  auto written = transaction->write_lease(record);
+  constexpr int kMostTries = 16;
+  for (int i = 0; !written && transaction->name_was_taken() && i < kMostTries; ++i) {
+    // Somebody planted a file of that name.
+    auto other = harbour.make_bell();
+    if (!other) return give_up(other.error());
+    harbour.remove(record.id, std::nullopt);
+    bell = std::move(other);
+    record.id = bell->id;
+    written = transaction->write_lease(record);
+  }
+  if (!written) return give_up(written.error());
   return Lease(std::move(harbour), std::move(record), std::move(bell->fd),
                std::move(snapshot->gpus));
 }

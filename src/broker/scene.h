@@ -35,6 +35,7 @@ struct Scene {
   std::vector<PlacedGpu> gpus;
   // Those that take up GPUs. One that was carved out of another does once that other has ended.
   std::vector<Record> leases;
+  std::vector<Record> tickets{};  // those that were looked at, to name who came first
 };
 
 // Attributes every process, once.

@@ -84,7 +84,8 @@ Result<Status> observe(Probe& probe, bool simulated) {
     if (!read) return tl::make_unexpected(read.error());
     ledger = std::move(*read);
   }
-  const Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
+  Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
+  scene.tickets = ledger.tickets;
   Status status;
   status.host = host_name();
   status.driver = std::move(snapshot->driver_version);

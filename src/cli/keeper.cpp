@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/pace.h"
 #include "cli/signals.h"
 #include "harbour/bell.h"
 
@@ -55,6 +56,7 @@ bool was_delivered(int pipe) {
 // Holds the lease until its owner ends, or somebody who may ends it.
 void keep(Lease& lease, int owner) {
   SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
+  Pace pace;
   for (;;) {
     std::array<pollfd, 4> watched{{{owner, POLLIN, 0},
                                    {lease.bell(), POLLIN, 0},
@@ -65,6 +67,7 @@ void keep(Lease& lease, int owner) {
     while (const auto info = signals.next()) {
       if (info->ssi_signo == SIGTERM) return;
     }
+    pace.keep(owner);  // anybody may ring us without end
     quiet(lease.bell());
     if (lease.harbour().is_ended(lease.id())) {
       lease.harbour().forget_end(lease.id());

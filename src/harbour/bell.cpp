@@ -1,6 +1,7 @@
 // Bells; see bell.h.
 #include "harbour/bell.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -36,6 +37,12 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
     return file_error("make a bell in", directory);
   }
   UniqueFd bell(::openat(directory, name.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+  // Whoever owns the directory could have put something else of ours there, which must not become
+  // writable for all.
+  struct stat about {};
+  if (bell && (::fstat(bell.get(), &about) != 0 || !S_ISFIFO(about.st_mode))) {
+    return fail(ErrorKind::harbour, "somebody replaced a bell while it was made; try again");
+  }
   // By chmod, since a umask of 077 must not make it deaf to others.
   if (!bell || ::fchmod(bell.get(), kBellMode) != 0) {
     const int reason = errno;
@@ -47,8 +54,16 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
 }
 
 void quiet(int bell) {
-  std::array<char, 512> rings{};
-  while (::read(bell, rings.data(), rings.size()) > 0) {
+  // What is there now and no more: anybody may write, without end and faster than we read, and this
+  // is done under the lock.
+  int left = 0;
+  if (::ioctl(bell, FIONREAD, &left) != 0) return;
+  std::array<char, 4096> rings{};
+  while (left > 0) {
+    const auto wanted = std::min(static_cast<std::size_t>(left), rings.size());
+    const auto got = ::read(bell, rings.data(), wanted);
+    if (got <= 0) return;
+    left -= static_cast<int>(got);
   }
 }
 
@@ -71,7 +86,7 @@ Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner) {
       ::openat(directory, name.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
   if (!end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
-    if (errno == EACCES || errno == ELOOP) return planted("its bell cannot be rung");
+    if (is_owners_doing(errno)) return planted("its bell cannot be rung");
     return file_error("open a bell in", directory);
   }
   struct stat opened {};

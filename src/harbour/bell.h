@@ -21,7 +21,7 @@ namespace berth {
 // file of that name already.
 Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id);
 
-// Forgets every ring so far.
+// Forgets every ring so far. Whatever others write meanwhile, it does not take longer for it.
 void quiet(int bell);
 
 // The other end: somebody's bell, opened for writing.

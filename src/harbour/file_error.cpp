@@ -36,6 +36,22 @@ const char* remedy(int reason) {
 
 }  // namespace
 
+bool is_owners_doing(int reason) {
+  switch (reason) {
+    case EACCES:
+    case EPERM:  // append-only
+    case ELOOP:  // a symbolic link
+    case EISDIR:
+    case ENXIO:  // a socket
+    case ENODEV:
+    case ETXTBSY:  // a program that runs
+    case EAGAIN:   // F_SETLEASE
+      return true;
+    default:
+      return false;
+  }
+}
+
 tl::unexpected<Error> file_error(std::string_view what, std::string_view path) {
   const int reason = errno;
   return fail(ErrorKind::harbour, fmt::format("cannot {} {}: {}; {}", what, in_quotes(path),

@@ -100,13 +100,16 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
   return ::fstat(bell, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 && same_file(mine, named);
 }
 
-bool Harbour::is_ended(const std::string& id) const {
+bool Harbour::is_ended(const std::string& id, const std::optional<TicketName>& ticket) const {
   struct stat about {};
-  // Who ends it renames its record. One that is still there, beside a hard link of that name, was
-  // not ended by anybody who may.
-  if (has_lease(id)) return false;
-  return ::fstatat(directory_.get(), end_name(id).c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-         (about.st_uid == ::geteuid() || about.st_uid == 0);
+  const auto is_ours = [&](const std::string& name) {
+    return ::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
+  };
+  if (!is_ours(ticket ? ticket_name(*ticket) : lease_name(id))) return is_ours(end_name(id));
+  // The record is where it was. That there is a file of ours called end-ID proves nothing: it may
+  // be a hard link, or something that we left in a folder of somebody who moved it here.
+  return (about.st_mode & (S_IRUSR | S_IRGRP | S_IROTH)) == 0;
 }
 
 void Harbour::forget_end(const std::string& id) {

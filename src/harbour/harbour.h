@@ -46,8 +46,9 @@ class Harbour {
   bool has_bell(const std::string& id, int bell) const;
   bool has_ticket(const TicketName& name) const;
   bool has_lease(const std::string& id) const;
-  // Was this client told to end, by its own user or root? Who obeys takes the order away.
-  bool is_ended(const std::string& id) const;
+  // Was this client of ours told to end, by its own user or root? Who obeys takes the order away.
+  bool is_ended(const std::string& id,
+                const std::optional<TicketName>& ticket = std::nullopt) const;
   void forget_end(const std::string& id);
 
  private:

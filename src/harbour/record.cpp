@@ -179,6 +179,7 @@ std::string write_record(const Record& record) {
             {"since_ms", to_ms(record.since)},
             {"request", request_json(record.request)}};
   if (!record.within.empty()) json["within"] = record.within;
+  if (record.order && record.uuids.empty()) json["order"] = *record.order;
   if (!record.uuids.empty()) {
     json["gpus"] = record.uuids;
     json["granted_ms"] = to_ms(record.granted);
@@ -210,6 +211,7 @@ Result<Record> read_record(std::string_view text) {
   record.since = from_ms(fields.required_number("since_ms"));
   record.granted = from_ms(fields.number("granted_ms").value_or(0));
   record.within = fields.text("within", kIdLength).value_or("");
+  record.order = fields.number("order");
   const auto request = json.find("request");
   record.request = read_request(request == json.end() ? Json() : *request, problem);
   if (record.version == 0) problem = "its 'version' makes no sense";

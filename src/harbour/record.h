@@ -36,6 +36,8 @@ struct Record {
   TimePoint since;  // when it asked
   Request request;
   std::string within;  // the lease that this one was carved out of, or nothing
+  // Of a ticket: the number in its file's name, so that another name (a hard link) does not count.
+  std::optional<std::uint64_t> order;
 
   // Of a lease:
   std::vector<std::string> uuids;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <set>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -31,6 +32,9 @@ constexpr std::string_view kEnd = "end-";
 constexpr std::size_t kOrderDigits = 15;
 constexpr std::uint64_t kLargestOrder = 999'999'999'999'999;
 constexpr mode_t kFileMode = 0644;
+constexpr mode_t kReadable = 0444;
+// What must remain beside the bells of leases: those of tickets, records, /proc, the lock.
+constexpr rlim_t kSpareDescriptors = 64;
 // A bell is made before its record is written. Only one that stays alone is a leftover.
 constexpr time_t kLoneBellSeconds = 60;
 // Who was rung and has not woken for so long is stopped.
@@ -120,6 +124,8 @@ Transaction::~Transaction() {
 
 Result<void> Transaction::list() {
   listing_ = {};
+  oddities_.clear();
+  Listing unseen;
   // By the system call: opendir() allocates and frees 32 KiB, which costs more than the list.
   alignas(dirent64) std::array<char, 16384> buffer;
   ::lseek(lock_.get(), 0, SEEK_SET);
@@ -132,7 +138,14 @@ Result<void> Transaction::list() {
       at += entry->d_reclen;
       const std::string_view name = entry->d_name;
       if (name == "." || name == "..") continue;
-      if (!sort_in(name, listing_)) listing_.others.emplace_back(name);
+      // Not even looked at: who made a directory can mount something there, of which others may
+      // learn nothing (FUSE), or only after a long time.
+      const bool directory = entry->d_type == DT_DIR;
+      if (!sort_in(name, directory ? unseen : listing_)) {
+        listing_.others.emplace_back(name);
+      } else if (directory) {
+        ignore(std::string(name), std::nullopt, "it is a directory");
+      }
     }
   }
   std::sort(listing_.tickets.begin(), listing_.tickets.end());
@@ -144,27 +157,37 @@ void Transaction::ignore(const std::string& file, std::optional<uid_t> owner, st
   oddities_.push_back({file, owner, std::move(problem), leftover});
 }
 
-// The text of a regular file, and its owner by the kernel's word. How many names it has says nothing:
-// where the kernel lets others make hard links, they must not make a live lease count for nothing.
-Result<std::optional<std::string>> Transaction::read(const std::string& file, uid_t& owner) {
+// How many names it has says nothing: where the kernel lets others make hard links, they must not
+// make a live lease count for nothing.
+Result<std::optional<struct stat>> Transaction::look(const std::string& file) {
   struct stat about {};
   // Looked at before it is opened: opening a device that somebody planted could do anything.
   if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return std::nullopt;
     return file_error("look at a file in", lock_.get());
   }
-  owner = about.st_uid;
   const auto planted = [&](const char* problem) {
-    ignore(file, owner, problem);
+    ignore(file, about.st_uid, problem);
     return std::nullopt;
   };
   if (!S_ISREG(about.st_mode)) return planted("it is not a regular file");
   if (about.st_size > static_cast<off_t>(kLargestRecord)) return planted("it is far too large");
+  // By its mode, since root could open it.
+  if ((about.st_mode & kReadable) == 0) return planted("it was ended");
+  return about;
+}
+
+Result<std::optional<std::string>> Transaction::read(const std::string& file,
+                                                     const struct stat& about) {
+  const auto planted = [&](const char* problem) {
+    ignore(file, about.st_uid, problem);
+    return std::nullopt;
+  };
   const UniqueFd fd(::openat(lock_.get(), file.c_str(),
                              O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (!fd) {
     if (errno == ENOENT) return std::nullopt;
-    if (errno == EACCES || errno == ELOOP || errno == ENXIO) return planted("it cannot be read");
+    if (is_owners_doing(errno)) return planted("it cannot be read");
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
@@ -178,10 +201,10 @@ Result<std::optional<std::string>> Transaction::read(const std::string& file, ui
 }
 
 Result<std::optional<Client>> Transaction::client(const std::string& file, const std::string& id) {
-  uid_t owner = 0;
-  auto text = read(file, owner);
-  if (!text) return tl::make_unexpected(text.error());
-  if (!*text) return std::nullopt;
+  const auto about = look(file);
+  if (!about) return tl::make_unexpected(about.error());
+  if (!*about) return std::nullopt;
+  const uid_t owner = (*about)->st_uid;
   // The bell first: what a dead client left may well be half a record.
   auto bell = open_bell(lock_.get(), id, owner);
   if (!bell) return tl::make_unexpected(bell.error());
@@ -190,6 +213,9 @@ Result<std::optional<Client>> Transaction::client(const std::string& file, const
     ignore(file, owner, dead ? "its process is gone" : bell->problem, dead);
     return std::nullopt;
   }
+  const auto text = read(file, **about);
+  if (!text) return tl::make_unexpected(text.error());
+  if (!*text) return std::nullopt;
   auto record = read_record(**text);
   if (!record) {
     ignore(file, owner, record.error().message);
@@ -225,7 +251,17 @@ Result<std::optional<Client>> Transaction::ticket(const TicketName& name) {
       return std::nullopt;
     }
   }
-  return client(ticket_name(name), name.id);
+  auto found = client(ticket_name(name), name.id);
+  if (!found || !*found) return found;
+  const Record& record = (*found)->record;
+  // Somebody else may have given the record this name (a hard link), where the kernel lets him.
+  const bool elsewhere = record.order && *record.order != name.order;
+  const bool holds = record.version <= kProtocolVersion && !record.uuids.empty();
+  if (elsewhere || holds) {
+    ignore(ticket_name(name), record.uid, "it is a second name of a ticket or lease");
+    return std::nullopt;
+  }
+  return found;
 }
 
 bool Transaction::has_lease_file(const std::string& id) const {
@@ -235,10 +271,16 @@ bool Transaction::has_lease_file(const std::string& id) const {
 
 Result<std::vector<Client>> Transaction::leases() {
   std::vector<Client> found;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
   for (const std::string& id : listing_.leases) {
     auto one = lease(id);
     if (!one) return tl::make_unexpected(one.error());
-    if (*one) found.push_back(std::move(**one));
+    if (!*one) continue;
+    // One user can have more leases than another may open files. They count all the same.
+    const auto number = static_cast<rlim_t>((*one)->bell.get());
+    if (number + kSpareDescriptors >= limit.rlim_cur) (*one)->bell.reset();
+    found.push_back(std::move(**one));
   }
   return found;
 }
@@ -250,14 +292,17 @@ Result<std::vector<Drain>> Transaction::drains() {
   if (!keeper) return tl::make_unexpected(keeper.error());
   for (const std::string& uuid : listing_.drains) {
     const std::string file = drain_name(uuid);
-    uid_t owner = 0;
-    const auto text = read(file, owner);
-    if (!text) return tl::make_unexpected(text.error());
-    if (!*text) continue;
+    const auto about = look(file);
+    if (!about) return tl::make_unexpected(about.error());
+    if (!*about) continue;
+    const uid_t owner = (*about)->st_uid;
     if (owner != 0 && owner != *keeper) {
       ignore(file, owner, "only root or the owner of the harbour may drain a GPU");
       continue;
     }
+    const auto text = read(file, **about);
+    if (!text) return tl::make_unexpected(text.error());
+    if (!*text) continue;
     auto drain = read_drain(**text);
     if (!drain || drain_name(drain->uuid) != file) {
       ignore(file, owner, drain ? "it names another GPU" : drain.error().message);
@@ -288,6 +333,7 @@ Result<std::uint64_t> Transaction::next_order() {
 Result<void> Transaction::write(const std::string& file, const std::string& text) {
   const UniqueFd fd(::openat(lock_.get(), file.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
+  name_was_taken_ = !fd && errno == EEXIST;
   if (!fd) return file_error("write a record in", lock_.get());
   struct stat about {};
   // By chmod, since with a umask of 077 others could not read it.
@@ -304,7 +350,9 @@ Result<void> Transaction::write_lease(const Record& record) {
 }
 
 Result<void> Transaction::write_ticket(const Record& record, std::uint64_t order) {
-  return write(ticket_name({order, record.id}), write_record(record));
+  Record ticket = record;
+  ticket.order = order;
+  return write(ticket_name({order, record.id}), write_record(ticket));
 }
 
 Result<void> Transaction::write_drain(const Drain& drain) {
@@ -325,7 +373,12 @@ void Transaction::remove_ticket(const TicketName& name) {
 
 Result<void> Transaction::end(const std::string& file, const std::string& id) {
   if (::renameat(lock_.get(), file.c_str(), lock_.get(), end_name(id).c_str()) == 0) return {};
-  return file_error("end a ticket or lease in", lock_.get());
+  auto error = file_error("end a ticket or lease in", lock_.get());
+  struct stat about {};
+  const bool mine = ::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    S_ISREG(about.st_mode) && (::geteuid() == 0 || about.st_uid == ::geteuid());
+  if (mine && ::fchmodat(lock_.get(), file.c_str(), 0, 0) == 0) return {};
+  return error;
 }
 
 Result<void> Transaction::end_ticket(const TicketName& name) {
@@ -350,7 +403,9 @@ Result<void> Transaction::ring_front() {
 bool Transaction::is_stopped(const Client& client) {
   auto limit = kUnheard;
   if (client.record.pid_namespace == pid_namespace()) {
-    if (const auto process = read_process_stat(client.record.pid)) {
+    // Its number may be another's by now; whose it is, the kernel says.
+    const auto process = read_process_stat(client.record.pid);
+    if (process && process_owner(client.record.pid) == client.record.uid) {
       if (process->stopped) return true;
       limit = kUnheardThoughAwake;
     }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <vector>
 
@@ -62,6 +63,8 @@ class Transaction {
   // Nothing if it does not count: then oddities() says why. An Error means that nobody can say.
   Result<std::optional<Client>> lease(const std::string& id);
   Result<std::optional<Client>> ticket(const TicketName& name);
+  // All that count. Those for which descriptors are short come without their bell: they count, and
+  // cannot be watched.
   Result<std::vector<Client>> leases();
   Result<std::vector<Drain>> drains();
   // Whose directory this is. Beside root, only he may drain GPUs.
@@ -74,10 +77,14 @@ class Transaction {
   // Error, and so is a full disk; then nothing has changed.
   Result<void> write_lease(const Record& record);
   Result<void> write_ticket(const Record& record, std::uint64_t order);
+  // Did the last write fail because there is a file of that name? Anybody can plant one, and only
+  // he can remove it: then take another id.
+  bool name_was_taken() const { return name_was_taken_; }
   Result<void> write_drain(const Drain& drain);  // replaces the one before it
   void remove_ticket(const TicketName& name);
   // Ends a ticket or lease of ours from outside, at once, by renaming its record to end-ID: that
-  // needs no space, and tells its process why. Whoever is first in the queue must be rung then.
+  // needs no space, and tells its process why. (Where somebody planted end-ID: by taking all its
+  // permissions away, which says the same.) Whoever is first in the queue must be rung then.
   Result<void> end_ticket(const TicketName& name);
   Result<void> end_lease(const std::string& id);
   // Rings the first ticket that can hear it: something changed that may let it through.
@@ -100,7 +107,9 @@ class Transaction {
 
  private:
   Result<std::optional<Client>> client(const std::string& file, const std::string& id);
-  Result<std::optional<std::string>> read(const std::string& file, uid_t& owner);
+  // What the kernel says of a record before it is opened; nothing if it cannot be one.
+  Result<std::optional<struct stat>> look(const std::string& file);
+  Result<std::optional<std::string>> read(const std::string& file, const struct stat& about);
   Result<void> write(const std::string& file, const std::string& text);
   Result<void> end(const std::string& file, const std::string& id);
   void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
@@ -109,6 +118,7 @@ class Transaction {
   UniqueFd lock_;
   Listing listing_;
   std::vector<Oddity> oddities_;
+  bool name_was_taken_ = false;
 };
 
 std::string lease_name(const std::string& id);

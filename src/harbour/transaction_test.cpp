@@ -135,10 +135,9 @@ TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
   std::ofstream(path_ / name("dddddddd")) << std::string(200'000, 'x');
   std::ofstream(path_ / name("eeeeeeee")) << text;  // no bell
   std::ofstream(path_ / "outside") << text;
-  fs::create_hard_link(path_ / "outside", path_ / name("ffffffff"));
   Transaction transaction = begin();
   const auto found = problems(transaction);
-  EXPECT_EQ(found.size(), 6U);
+  EXPECT_EQ(found.size(), 5U);
   EXPECT_EQ(transaction.leases()->size(), 0U);
   EXPECT_EQ(transaction.listing().others, std::vector<std::string>{"outside"});
 }
@@ -179,6 +178,94 @@ TEST_F(HarbourTest, a_lease_is_ended_from_outside_at_once) {
   EXPECT_FALSE(harbour_->is_ended(record.id));
   harbour_->remove(record.id, std::nullopt);
   EXPECT_TRUE(fs::is_empty(path_));
+}
+
+TEST_F(HarbourTest, a_planted_end_does_not_keep_a_lease_from_ending) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  fs::create_directory(path_ / end_name(record.id));  // which a rename cannot replace
+  EXPECT_FALSE(harbour_->is_ended(record.id));
+  ASSERT_TRUE(begin().end_lease(record.id));
+  EXPECT_EQ(begin().leases()->size(), 0U);  // for root too, who could read it
+  EXPECT_TRUE(harbour_->is_ended(record.id));
+}
+
+TEST_F(HarbourTest, a_file_of_ours_called_end_ends_nothing_while_the_record_is_there) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin().write_lease(record));
+  fs::create_hard_link(path_ / lease_name(record.id), path_ / end_name(record.id));
+  EXPECT_FALSE(harbour_->is_ended(record.id));
+  auto [waiting, waiting_bell] = client();
+  ASSERT_TRUE(begin().write_ticket(waiting, 7));
+  std::ofstream(path_ / end_name(waiting.id)) << "left somewhere";
+  EXPECT_FALSE(harbour_->is_ended(waiting.id, TicketName{7, waiting.id}));
+  ASSERT_TRUE(begin().end_ticket({7, waiting.id}));
+  EXPECT_TRUE(harbour_->is_ended(waiting.id, TicketName{7, waiting.id}));
+}
+
+TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
+  auto [record, bell] = client({"GPU-1"});
+  auto [waiting, waiting_bell] = client();
+  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin().write_ticket(waiting, 7));
+  fs::create_hard_link(path_ / lease_name(record.id), path_ / "kept");
+  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({1, record.id}));
+  for (const std::uint64_t order : {0UL, 8UL, 999'999'999'999'999UL}) {
+    fs::create_hard_link(path_ / ticket_name({7, waiting.id}),
+                         path_ / ticket_name({order, waiting.id}));
+  }
+  fs::create_hard_link(path_ / ticket_name({7, waiting.id}), path_ / lease_name(waiting.id));
+  Transaction transaction = begin();
+  EXPECT_EQ(transaction.leases()->size(), 1U);
+  std::vector<std::uint64_t> orders;
+  for (const TicketName& name : transaction.listing().tickets) {
+    if (*transaction.ticket(name)) orders.push_back(name.order);
+  }
+  EXPECT_EQ(orders, std::vector<std::uint64_t>{7});
+  EXPECT_EQ(*transaction.next_order(), 8U);
+}
+
+TEST_F(HarbourTest, a_name_that_is_taken_is_told_from_a_full_disk) {
+  auto [record, bell] = client({"GPU-1"});
+  std::ofstream(path_ / lease_name(record.id)) << "planted";
+  Transaction transaction = begin();
+  EXPECT_FALSE(transaction.write_lease(record));
+  EXPECT_TRUE(transaction.name_was_taken());
+}
+
+TEST_F(HarbourTest, a_lease_that_cannot_be_watched_counts) {
+  std::vector<std::pair<Record, UniqueFd>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(client({"GPU-1"}));
+    ASSERT_TRUE(begin().write_lease(clients.back().first));
+  }
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  Transaction transaction = begin();
+  const rlimit few{static_cast<rlim_t>(transaction.directory()) + 80, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const auto leases = transaction.leases();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_TRUE(leases);
+  EXPECT_EQ(leases->size(), 40U);
+  EXPECT_TRUE(leases->front().bell);
+  EXPECT_FALSE(leases->back().bell);
+}
+
+TEST_F(HarbourTest, a_writer_that_does_not_stop_does_not_keep_the_reader_busy) {
+  auto [record, bell] = client({"GPU-1"});
+  const std::string path = path_ / bell_name(record.id);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int end = ::open(path.c_str(), O_WRONLY | O_NONBLOCK);
+    const std::string noise(1 << 16, '!');
+    for (;;) (void)!::write(end, noise.data(), noise.size());
+  }
+  pollfd own{bell.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&own, 1, 10'000), 1);
+  for (int i = 0; i < 1000; ++i) quiet(bell.get());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {

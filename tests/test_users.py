@@ -1,0 +1,1105 @@
+"""Users against each other: what one user does, by any system call, changes nothing of another's.
+
+Alice and Bob are honest, Mallory is not. The attacks are made with raw system calls by processes of Mallory's
+uid; what must hold is asked of the real binary, run by the others. docs/harbour-protocol.md has the rules.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import pickle
+import resource
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import tempfile
+import time
+
+import pytest
+from conftest import assert_fit_for_terminal
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+ALICE, BOB, MALLORY = 2001, 2002, 2003
+SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_LEASE $BERTH_GPUS"; read -r line; exit 0']
+LIBC = ctypes.CDLL(None)
+LIMIT = 60  # seconds; of patience, not of sleep
+
+
+def become(uid, *kept):
+    """The rest of this process is another user's, with no file of the test's but those."""
+    for fd in os.listdir("/proc/self/fd"):
+        if int(fd) > 2 and int(fd) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(fd))
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def eventually(condition, what="the condition"):
+    deadline = time.monotonic() + LIMIT
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        time.sleep(0.01)
+
+
+class Puppet:
+    """A process of some user that has run a function of this file, and keeps what that opened until it is let go."""
+
+    def __init__(self, uid, function, arguments, kept=()):
+        answer, say = os.pipe()
+        leash, self.leash = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                become(uid, say, leash, *kept)
+                try:
+                    value = (True, function(*arguments))
+                except BaseException as problem:  # noqa: BLE001: told to the test
+                    value = (False, repr(problem))
+                try:
+                    text = pickle.dumps(value)
+                except Exception:  # noqa: BLE001: open files and the like stay here
+                    text = pickle.dumps((value[0], None))
+                os.write(say, struct.pack("I", len(text)) + text)
+                os.close(say)
+                os.read(leash, 1)
+            finally:
+                os._exit(0)
+        os.close(say)
+        os.close(leash)
+        with os.fdopen(answer, "rb") as pipe:
+            head = pipe.read(4)
+            assert len(head) == 4, f"{function.__name__} died"
+            done, self.value = pickle.loads(pipe.read(struct.unpack("I", head)[0]))
+        assert done, self.value
+
+    def let_go(self):
+        if self.pid is None:
+            return
+        os.close(self.leash)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.pid = None
+
+
+class Job:
+    def __init__(self, process, folder, number):
+        self.process, self.pid, self.lease, self.gpus = process, process.pid, None, None
+        self.out, self.err = folder / f"{number}.out", folder / f"{number}.err"
+
+    def started(self):
+        def said():
+            assert self.process.poll() is None or "\n" in self.out.read_text(), self.err.read_text()
+            return "\n" in self.out.read_text()
+        eventually(said, f"the start of {self.process.args}")
+        self.lease, self.gpus = self.out.read_text().split("\n")[0].split(" ")
+        return self
+
+    def said(self, text):
+        def seen():
+            words = self.err.read_text(errors="surrogateescape")
+            assert self.process.poll() is None or text in words, (self.process.returncode, words)
+            return words if text in words else None
+        return eventually(seen, f"'{text}'")
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(LIMIT) == 0, self.err.read_text()
+
+    def kill(self):
+        """With its job, so that nobody has the bell any more."""
+        os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait(LIMIT)
+
+
+class World:
+    """One simulated server with one GPU (unless told otherwise), and users on it."""
+
+    def __init__(self, server, build):
+        self.server, self.berth_path, self.harbour = server.use("1x24GiB"), build / "bin" / "berth", str(server.harbour)
+        self.jobs, self.puppets, self.folders = [], [], []
+        (server.folder / "jobs").mkdir()
+        # The state is shared by all users, whoever is first.
+        self.berth(ALICE, "status")
+
+    def in_memory(self):
+        """A harbour where it costs nothing to make thousands of files."""
+        self.folders.append(tempfile.TemporaryDirectory(prefix="berth-test-", dir="/dev/shm"))
+        self.harbour = self.folders[-1].name
+        os.chmod(self.harbour, 0o1777)
+        self.server.env["BERTH_DIR"] = self.harbour
+        return self
+
+    def prefix(self, uid):
+        return ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
+
+    def berth(self, uid, *arguments, prefix=(), **options):
+        return self.server.run(*prefix, *self.prefix(uid), self.berth_path, *arguments, **options)
+
+    def try_now(self, uid, *flags, **options):
+        """`berth run --no-wait`: 0 if there was a GPU, 75 if not."""
+        return self.berth(uid, "run", "--no-wait", *flags, "--", "true", **options)
+
+    def run(self, uid, *flags, command=SAY_AND_STAY, prefix=(), env=None, subcommand="run"):
+        number = len(self.jobs)
+        folder = self.server.folder / "jobs"
+        with open(folder / f"{number}.out", "w") as out, open(folder / f"{number}.err", "w") as err:
+            words = [*prefix, *self.prefix(uid), self.berth_path, subcommand, *flags]
+            words += ["--", *command] if command else []
+            process = subprocess.Popen([str(word) for word in words], env={**self.server.env, **(env or {})},
+                                       stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True)
+        self.jobs.append(Job(process, folder, number))
+        return self.jobs[-1]
+
+    def hold(self, uid, *flags, **options):
+        return self.run(uid, *flags, **options).started()
+
+    def wait(self, uid, *flags, **options):
+        """One that waits; its id is .lease."""
+        before = {ticket["ticket"] for ticket in self.status()["queue"]}
+        job = self.run(uid, *flags, **options)
+        job.said("waiting, position")
+
+        def ticket():
+            new = [one["ticket"] for one in self.status()["queue"] if one["ticket"] not in before]
+            return new[0] if new else None
+        job.lease = eventually(ticket, "a ticket")
+        return job
+
+    def status(self, uid=BOB):
+        result = self.berth(uid, "status", "--json")
+        assert (result.returncode, result.stderr) == (0, ""), result
+        return json.loads(result.stdout)
+
+    def leases(self):
+        return {lease["id"]: lease["user"] for gpu in self.status()["gpus"] for lease in gpu["leases"]}
+
+    def queue(self):
+        return [ticket["ticket"] for ticket in self.status()["queue"]]
+
+    def uuid(self, index=0):
+        return self.status()["gpus"][index]["uuid"]
+
+    def puppet(self, uid, function, *arguments):
+        self.puppets.append(Puppet(uid, function, arguments))
+        return self.puppets[-1]
+
+    def do(self, uid, function, *arguments):
+        puppet = Puppet(uid, function, arguments)
+        puppet.let_go()
+        return puppet.value
+
+    def path(self, name):
+        return os.path.join(self.harbour, name)
+
+    def names(self, part=""):
+        return sorted(name for name in os.listdir(self.harbour) if part in name)
+
+    def close(self):
+        for puppet in self.puppets:
+            puppet.let_go()
+        for job in self.jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.process.wait()
+            job.process.stdin.close()
+        for folder in self.folders:
+            folder.cleanup()
+
+
+@pytest.fixture
+def world(server, open_build):
+    one = World(server, open_build)
+    yield one
+    one.close()
+
+
+# What an attacker does. Each of these runs in a process of the attacker's.
+
+def refusals(calls):
+    """The names of the calls that the kernel let through."""
+    done = []
+    for name, call in calls.items():
+        try:
+            call()
+        except OSError as problem:
+            assert problem.errno in (errno.EPERM, errno.EACCES, errno.EEXIST, errno.EINVAL), (name, problem)
+        else:
+            done.append(name)
+    return done
+
+
+def change_files(harbour, names, hard_links):
+    os.chdir(harbour)
+    done = []
+    for name in names:
+        with open("mine", "w"):
+            pass
+        calls = {"unlink": lambda: os.unlink(name), "rename away": lambda: os.rename(name, "stolen"),
+                 "rename over": lambda: os.rename("mine", name), "truncate": lambda: os.truncate(name, 0),
+                 "chmod": lambda: os.chmod(name, 0o777), "chown": lambda: os.chown(name, MALLORY, MALLORY),
+                 "utime": lambda: os.utime(name, (0, 0)), "remove attributes": lambda: os.setxattr(name, "user.x", b"y"),
+                 "make again": lambda: os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL),
+                 "symlink over": lambda: os.symlink("/dev/null", name)}
+        if not name.startswith("bell-"):
+            calls |= {"write": lambda: os.open(name, os.O_WRONLY), "append": lambda: os.open(name, os.O_RDWR | os.O_APPEND)}
+        else:
+            calls |= {"read": lambda: os.open(name, os.O_RDONLY | os.O_NONBLOCK), "both": lambda: os.open(name, os.O_RDWR)}
+        if hard_links:
+            calls["link"] = lambda: os.link(name, "linked")
+        done += [f"{call} {name}" for call in refusals(calls)]
+        os.unlink("mine")
+    return done
+
+
+def record(name, uid, gpus=(), **changes):
+    now = int(time.time() * 1000)
+    one = {"version": 1, "id": name, "state": "holding" if gpus else "waiting", "uid": uid, "pid": os.getpid(),
+           "pid_namespace": os.stat("/proc/self/ns/pid").st_ino, "holder": "job", "command": "attack", "label": "",
+           "since_ms": now, "request": {"count": 1}}
+    if gpus:
+        one |= {"gpus": list(gpus), "granted_ms": now}
+    return one | changes
+
+
+def changed(one, key, value):
+    return {name: old for name, old in {**one, key: value}.items() if old is not ...}
+
+
+def put(path, content):
+    if not isinstance(content, (str, bytes)):
+        content = json.dumps(content)
+    if isinstance(content, str):
+        content = content.encode()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(fd, content)
+    os.close(fd)
+
+
+def bell(harbour, name):
+    path = f"{harbour}/bell-{name}"
+    os.mkfifo(path, 0o600)
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    os.fchmod(fd, 0o622)
+    return fd
+
+
+def live(harbour, file, content):
+    """A live client by hand: the bell and the record."""
+    fd = bell(harbour, file[-8:])
+    put(f"{harbour}/{file}", content)
+    return fd
+
+
+def live_many(harbour, files):
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return [live(harbour, file, content) for file, content in files]
+
+
+LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+def ids(prefix, count):
+    """Ids of the harbour's form that differ."""
+    out = []
+    for number in range(count):
+        tail = ""
+        for _ in range(8 - len(prefix)):
+            tail = LETTERS[number % 32] + tail
+            number //= 32
+        out.append(prefix + tail)
+    return out
+
+
+# None can take away what is another's.
+
+def test_the_kernel_refuses_to_change_others_files(world):
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    [ticket] = world.names("ticket-")
+    with open("/proc/sys/fs/protected_hardlinks") as setting:
+        hard_links = setting.read().strip() == "1"
+    names = [f"lease-{alice.lease}", f"bell-{alice.lease}", f"bell-{bob.lease}", ticket]
+    assert world.do(MALLORY, change_files, world.harbour, names, hard_links) == []
+    assert world.leases() == {alice.lease: str(ALICE)}
+    alice.end()
+    bob.started()
+
+
+def test_who_holds_a_bell_for_writing_does_not_keep_it_alive(world):
+    alice = world.hold(ALICE)
+    world.puppet(MALLORY, lambda path: os.open(path, os.O_WRONLY | os.O_NONBLOCK), world.path(f"bell-{alice.lease}"))
+    assert world.try_now(BOB).returncode == 75
+    alice.kill()
+    assert world.try_now(BOB).returncode == 0
+
+
+@pytest.mark.parametrize("which", ["lease", "bell", "both"])
+def test_a_hard_link_to_a_record_does_not_end_the_lease(world, which):
+    """Made by root, as anybody can where fs.protected_hardlinks is 0."""
+    alice = world.hold(ALICE)
+    for kind in ["lease", "bell"] if which == "both" else [which]:
+        os.link(world.path(f"{kind}-{alice.lease}"), world.server.folder / f"kept-{kind}")
+    assert world.leases() == {alice.lease: str(ALICE)}
+    assert world.try_now(BOB).returncode == 75
+    alice.end()
+    assert world.try_now(BOB).returncode == 0
+    # What was kept and put back is no lease: nobody has its bell.
+    for kind in ["lease", "bell"]:
+        if (world.server.folder / f"kept-{kind}").exists():
+            os.link(world.server.folder / f"kept-{kind}", world.path(f"{kind}-{alice.lease}"))
+    assert world.try_now(BOB).returncode == 0
+
+
+def test_a_hard_link_to_a_ticket_neither_ends_nor_moves_nor_doubles_it(world):
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    [ticket] = world.names("ticket-")
+    for order in ("000000000000000", "999999999999999", "000000000000002"):
+        os.link(world.path(ticket), world.path(f"ticket-{order}-{bob.lease}"))
+    os.link(world.path(ticket), world.path(f"lease-{bob.lease}"))
+    os.link(world.path(ticket), world.path(f"end-{bob.lease}"))
+    assert world.queue() == [bob.lease]
+    late = world.wait(MALLORY)
+    assert world.queue() == [bob.lease, late.lease]
+    assert {name.split("-")[1] for name in world.names(late.lease) if name.startswith("ticket-")} == {"000000000000002"}
+    alice.end()
+    bob.started()
+    assert late.process.poll() is None and late.out.read_text() == ""
+    assert list(world.leases().values()) == [str(BOB)]
+
+
+def test_a_hard_link_does_not_put_a_drained_gpu_back_into_service(world):
+    put(world.path(f"drain-{world.uuid()}"), {"version": 1, "gpu": world.uuid(), "uid": 0, "reason": "hot", "since_ms": 1})
+    assert world.try_now(ALICE).returncode == 75
+    os.link(world.path(f"drain-{world.uuid()}"), world.server.folder / "kept")
+    assert world.try_now(ALICE).returncode == 75
+
+
+def test_nobody_but_root_and_the_directorys_owner_drains(world):
+    uuid = world.uuid()
+    world.do(MALLORY, put, world.path(f"drain-{uuid}"), {"version": 1, "gpu": uuid, "uid": 0, "reason": "x", "since_ms": 1})
+    assert world.try_now(ALICE).returncode == 0
+    assert world.status()["gpus"][0]["state"] == "free"
+
+
+def plant_for_ticket(harbour, name, uuid, victim):
+    """Everything that Mallory can write under the id of somebody who waits."""
+    done = []
+    for file, content in {f"lease-{name}": record(name, MALLORY, [uuid]), f"end-{name}": record(name, victim),
+                          f"ticket-000000000000000-{name}": record(name, MALLORY),
+                          f"ticket-999999999999999-{name}": record(name, victim)}.items():
+        with contextlib.suppress(FileExistsError):
+            put(f"{harbour}/{file}", content)
+            done.append(file)
+    return done
+
+
+def test_files_planted_under_the_id_of_a_ticket_do_not_end_or_move_it(world):
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    done = world.do(MALLORY, plant_for_ticket, world.harbour, bob.lease, world.uuid(), BOB)
+    assert len(done) == 4
+    assert world.queue() == [bob.lease]
+    late = world.wait(MALLORY)
+    assert world.queue() == [bob.lease, late.lease]
+    # Root tidies what the dead left: what lives must stay.
+    assert world.berth(0, "run", "--no-wait", "--", "true").returncode == 75
+    assert world.queue() == [bob.lease, late.lease]
+    alice.end()
+    bob.started()
+    assert list(world.leases().values()) == [str(BOB)]
+    assert late.process.poll() is None
+    bob.end()
+    late.started()
+
+
+def occupy_names(harbour, known, uuid, fd):
+    deadline = time.monotonic() + LIMIT
+    while True:
+        new = [name[5:] for name in os.listdir(harbour) if name.startswith("bell-") and name[5:] not in known]
+        if new:
+            break
+        assert time.monotonic() < deadline
+    for name in new:
+        put(f"{harbour}/lease-{name}", "mine")
+        for order in range(5):
+            put(f"{harbour}/ticket-{order:015}-{name}", "mine")
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return new
+
+
+def lock_and_occupy(harbour, known, uuid, go):
+    fd = os.open(harbour, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.close(go)
+    return occupy_names(harbour, known, uuid, fd)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["granted", "waits"])
+def test_names_taken_between_bell_and_record_keep_nobody_out(world, waits):
+    """Mallory holds the lock until she has seen the bell and planted every name that its client will want."""
+    holder = world.hold(BOB) if waits else None
+    known = [name[5:] for name in world.names("bell-")]
+    locked, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become(MALLORY, go)
+            lock_and_occupy(world.harbour, known, "", go)
+        finally:
+            os._exit(0)
+    os.close(go)
+    os.read(locked, 1)  # the end of the file: she has the lock
+    os.close(locked)
+    alice = world.run(ALICE)
+    os.waitpid(pid, 0)
+    if waits:
+        alice.said("waiting, position")
+        assert [ticket["user"] for ticket in world.status()["queue"]] == [str(ALICE)]
+        holder.end()
+    alice.started()
+    assert list(world.leases().items()) == [(alice.lease, str(ALICE))]
+    assert world.try_now(BOB).returncode == 75
+
+
+# The end of a shell's lease.
+
+def acquire(world, uid):
+    """`berth acquire` for a process of that user; its id."""
+    puppet = world.puppet(uid, os.getpid)
+    job = world.run(uid, "--for", puppet.value, "--print", "json", command=None, subcommand="acquire")
+    assert job.process.wait(LIMIT) == 0, job.err.read_text()
+    return json.loads(job.out.read_text())["lease"], puppet
+
+
+def keeper_looks(world, name):
+    """Rings the keeper and waits until it has heard."""
+    fd = os.open(world.path(f"bell-{name}"), os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, b"!")
+
+    def heard():
+        return struct.unpack("i", fcntl.ioctl(fd, 0x541B, b"\0" * 4))[0] == 0
+    eventually(heard, "the keeper's attention")
+    # It has read the ring, and looks only then: a second ring is read after that look.
+    os.write(fd, b"!")
+    eventually(heard, "the keeper's attention")
+    os.close(fd)
+
+
+@pytest.mark.parametrize("how", ["forged", "linked", "moved"])
+def test_a_forged_end_ends_nothing(world, how):
+    lease, _ = acquire(world, ALICE)
+    end = world.path(f"end-{lease}")
+    if how == "forged":
+        world.do(MALLORY, put, end, record(lease, ALICE))
+    elif how == "linked":  # where fs.protected_hardlinks is 0
+        os.link(world.path(f"lease-{lease}"), end)
+    else:  # a file that Alice once left in a folder of Mallory's, or any of root's
+        open(world.server.folder / "left", "w").close()
+        os.chown(world.server.folder / "left", ALICE, ALICE)
+        os.rename(world.server.folder / "left", end)
+    keeper_looks(world, lease)
+    assert world.leases() == {lease: str(ALICE)}
+    assert world.try_now(BOB).returncode == 75
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_its_owner_ends_it_and_nobody_can_prevent_that(world, planted):
+    lease, _ = acquire(world, ALICE)
+    if planted:
+        world.do(MALLORY, put, world.path(f"end-{lease}"), "mine")
+        world.do(ALICE, os.chmod, world.path(f"lease-{lease}"), 0)
+    else:
+        world.do(ALICE, os.rename, world.path(f"lease-{lease}"), world.path(f"end-{lease}"))
+    for uid in (BOB, 0):
+        assert world.try_now(uid).returncode == 0
+    with contextlib.suppress(OSError):  # it may have noticed by itself
+        fd = os.open(world.path(f"bell-{lease}"), os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, b"!")
+        os.close(fd)
+    eventually(lambda: set(world.names(lease)) <= ({f"end-{lease}"} if planted else set()), "the keeper's end")
+
+
+def test_the_commands_refuse_what_is_anothers(world):
+    lease, _ = acquire(world, ALICE)
+    bob = world.wait(BOB)
+    for arguments in (["release", lease], ["release", "0"], ["cancel", bob.lease], ["drain", "0", "--reason", "x"]):
+        result = world.berth(MALLORY, *arguments)
+        assert result.returncode == 77, (arguments, result)
+        assert result.stderr.count("\n") == 1
+    world.berth(MALLORY, "release", "--all")
+    assert world.leases() == {lease: str(ALICE)} and world.queue() == [bob.lease]
+    assert world.berth(0, "release", lease).returncode == 0
+    bob.started()
+
+
+def test_a_planted_end_keeps_nobody_from_leaving(world):
+    lease, _ = acquire(world, ALICE)
+    bob = world.wait(BOB)
+    late = world.wait(MALLORY)
+    for name in (lease, bob.lease):
+        world.do(MALLORY, put, world.path(f"end-{name}"), "mine")
+    assert world.berth(BOB, "cancel", bob.lease).returncode == 0
+    assert bob.process.wait(LIMIT) == 75
+    assert world.queue() == [late.lease]
+    assert world.berth(ALICE, "release", lease).returncode == 0
+    late.started()
+    eventually(lambda: set(world.names(lease)) <= {f"end-{lease}"}, "the keeper's end")
+
+
+# Whatever is planted is in nobody's way.
+
+def plant_things(harbour, uuid):
+    """Every kind of file at every kind of name."""
+    names = ["lease-{}", "ticket-000000000000000-{}", "ticket-999999999999999-{}", "bell-{}", "end-{}"]
+    numbers = iter(ids("p", 10_000))
+    deep = "[" * 60_000
+    good = record("x", MALLORY, [uuid])
+    contents = [b"", b"\0" * 100, b"\xff\xfe", deep, '{"a":' * 10_000, deep + "]" * 5_000, "null", "[]", "1e999", '"x"',
+                json.dumps(good)[:-5], json.dumps(good) + "\0", json.dumps(good) * 2, b"\xef\xbb\xbf{}"]
+    count = 0
+    for name in names:
+        for content in contents:
+            put(f"{harbour}/{name.format(next(numbers))}", content)
+        os.symlink("/etc/passwd", f"{harbour}/{name.format(next(numbers))}")
+        os.symlink("/nonexistent", f"{harbour}/{name.format(next(numbers))}")
+        own = name.format(next(numbers))
+        os.symlink(own, f"{harbour}/{own}")
+        os.mkdir(f"{harbour}/{name.format(next(numbers))}")
+        os.mkfifo(f"{harbour}/{name.format(next(numbers))}")
+        with socket.socket(socket.AF_UNIX) as one:
+            os.chdir(harbour)
+            one.bind(name.format(next(numbers)))
+        large = f"{harbour}/{name.format(next(numbers))}"
+        put(large, "{")
+        os.truncate(large, 100 << 20)
+        closed = f"{harbour}/{name.format(next(numbers))}"
+        put(closed, "{}")
+        os.chmod(closed, 0)
+        count += 1
+    for name in ["lease-", "lease-UPPERCAS", "ticket-1-aaaaaaaa", "bell-aaaaaaaaa", "\x1b[31mred", "a\nb", "drain-", "drain-..",
+                 "end-", "x" * 255, "ticket-99999999999999a-aaaaaaaa", "ticket--00000000000001-aaaaaaaa", ".hidden"]:
+        put(f"{harbour}/{name}", "{}")
+    return count
+
+
+def test_planted_files_are_ignored(world):
+    world.do(MALLORY, plant_things, world.harbour, world.uuid())
+    for number, (name, device) in enumerate([("lease", os.makedev(1, 5)), ("bell", os.makedev(5, 1)), ("end", os.makedev(1, 8))]):
+        os.mknod(world.path(f"{name}-zzzzzzz{LETTERS[number]}"), stat.S_IFCHR | 0o666, device)
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    assert world.leases() == {alice.lease: str(ALICE)} and world.queue() == [bob.lease]
+    for text in (world.berth(BOB, "status").stdout, world.berth(0, "status").stdout):
+        assert_fit_for_terminal(text)
+    alice.end()
+    bob.started()
+    bob.end()
+    assert world.try_now(0).returncode == 0
+
+
+def keep_from_opening(harbour, uuid):
+    """A lease in the kernel's sense on the own record: whoever opens it without waiting gets EAGAIN."""
+    fds = []
+    for file in ("lease-mmmmmmmm", "ticket-000000000000001-nnnnnnnn", "end-pppppppp", f"drain-{uuid}"):
+        fds.append(bell(harbour, file[-8:]) if not file.startswith("drain") else None)
+        put(f"{harbour}/{file}", "{}")
+        fd = os.open(f"{harbour}/{file}", os.O_RDWR)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fds.append(fd)
+    return fds
+
+
+def test_a_record_that_its_owner_keeps_from_opening_is_in_nobodys_way(world):
+    world.puppet(MALLORY, keep_from_opening, world.harbour, world.uuid())
+    for _ in range(2):
+        result = world.try_now(ALICE)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert world.status()["gpus"][0]["state"] == "free"
+
+
+NUMBERS = [-1, 1.5, 1e308, -1e308, 2**53, 2**63, 2**64, 10**30, "1", True, [], {}]
+
+
+def absurd(harbour, uuid):
+    """Live leases and tickets with values that no client would write."""
+    files = []
+    numbers = iter(ids("q", 10_000))
+    for key in ["version", "id", "state", "uid", "pid", "pid_namespace", "holder", "command", "label", "since_ms", "request",
+                "gpus", "granted_ms", "within"]:
+        for value in [*NUMBERS, "\u202e\x1b[31m", "x" * 5000, ...]:
+            lease, ticket = next(numbers), next(numbers)
+            if not (key == "gpus" and isinstance(value, list)) and (key, value) != ("version", 2**53):
+                # Of a GPU that is not here: a live lease of Mallory's counts, whatever else it says.
+                files.append((f"lease-{lease}", changed(record(lease, MALLORY, ["GPU-elsewhere"]), key, value)))
+            files.append((f"ticket-000000000000000-{ticket}",
+                          changed(record(ticket, MALLORY, request={"count": 9999}), key, value)))
+    for key in ["count", "memory_bytes", "policy", "time_ms", "gpus", "name", "min_memory_bytes", "max_utilization_pct",
+                "max_processes"]:
+        for value in NUMBERS:
+            lease = next(numbers)
+            files.append((f"lease-{lease}", record(lease, MALLORY, ["GPU-elsewhere"], request={"count": 1, key: value})))
+    twice = next(numbers)
+    files.append((f"lease-{twice}", json.dumps(record(twice, ALICE, [uuid]))[:-1] + f', "uid": {ALICE}, "uid": {MALLORY + 1}}}'))
+    return [(file, content) for file, content in files
+            if not (isinstance(content, dict) and content.get("version") in (2**53, 2**20))]
+
+
+def test_absurd_records_of_live_clients_are_in_nobodys_way(world):
+    files = absurd(world.in_memory().harbour, world.uuid())
+    world.puppet(MALLORY, live_many, world.harbour, files)
+    result = world.try_now(ALICE)
+    assert (result.returncode, result.stderr) == (0, "")
+    status = world.status()
+    assert [gpu["state"] for gpu in status["gpus"]] == ["free"]
+    for uid in (BOB, 0):
+        assert_fit_for_terminal(world.berth(uid, "status").stdout)
+    alice = world.hold(ALICE)
+    assert alice.lease in world.leases()
+    assert world.try_now(BOB).returncode == 75
+
+
+def test_a_record_that_names_another_counts_for_nobody(world):
+    uuid = world.uuid()
+    name = "aaaaaaaa"
+    world.puppet(MALLORY, live, world.harbour, f"lease-{name}", record(name, ALICE, [uuid]))
+    world.puppet(MALLORY, live, world.harbour, "lease-bbbbbbbb", record(name, MALLORY, [uuid]))
+    world.puppet(MALLORY, live, world.harbour, "ticket-000000000000000-cccccccc", record("cccccccc", 0))
+    assert world.leases() == {} and world.queue() == []
+    assert world.try_now(BOB).returncode == 0
+
+
+def test_reservations_do_not_add_up_to_nothing(world):
+    """2,048 times 2**53 is 2**64: a sum that wraps around would hide what Alice has reserved."""
+    alice = world.in_memory().hold(ALICE, "--mem", "20GiB")
+    reserved = 20 << 30
+    names, uuid = ids("s", 2048), world.uuid()
+    huge = [(f"lease-{name}", record(name, MALLORY, [uuid], request={"count": 1, "memory_bytes": size}))
+            for name, size in zip(names, [2**53] * 2047 + [2**53 - reserved])]
+    world.puppet(MALLORY, live_many, world.harbour, huge)
+    result = world.try_now(BOB, "--mem", "20GiB")
+    assert result.returncode == 75, result
+    alice.end()
+
+
+# Words that others wrote.
+
+NASTY = ["\x1b[31mred\x1b]0;title\x07", "two\nberth: all is well", "\u202egnp.exe", "a\x00b", "\x9b31m", "<script>alert(1)</script>",
+         "\ud800", "\u200b\u2066x\u2069", "\\x1b[31m", "tab\tand\rreturn", "x" * 700]
+
+
+def nasty_records(uuid):
+    leases, tickets = [], []
+    for number, (text, lease, ticket) in enumerate(zip(NASTY, ids("v", 20), ids("w", 20))):
+        words = {"command": text, "label": "" if number % 2 else text}
+        leases.append((f"lease-{lease}", json.dumps(record(lease, MALLORY, [uuid], request={"count": 1, "memory_bytes": 1}, **words))))
+        tickets.append((f"ticket-{number:015}-{ticket}",
+                        json.dumps(record(ticket, MALLORY, request={"count": 1, "name": text}, **words))))
+    raw = json.dumps(record("vzzzzzzz", MALLORY, [uuid], command="RAW")).encode().replace(b"RAW", b"\xff\x80\x1b")
+    return leases + tickets + [("lease-vzzzzzzz", raw)]
+
+
+@pytest.mark.parametrize("language", ["C.UTF-8", "C"])
+def test_others_words_never_reach_the_terminal_raw(world, language):
+    world.puppet(MALLORY, live_many, world.harbour, nasty_records(world.uuid()))
+    env = {"LANG": language, "COLUMNS": "200"}
+    shown = world.berth(BOB, "status", env=env)
+    assert shown.returncode == 0 and "\\x1b[31mred" in shown.stdout and "two\\n" in shown.stdout
+    assert_fit_for_terminal(shown.stdout)
+    plain = world.berth(BOB, "status", "--json", env=env).stdout
+    assert plain.isascii()
+    assert_fit_for_terminal(plain)
+    assert len([lease for lease in json.loads(plain)["gpus"][0]["leases"]]) >= len(NASTY) - 1
+    refused = world.try_now(BOB, env=env)
+    assert refused.returncode == 75 and "leased by" in refused.stderr and "\\x1b[31mred" in refused.stderr
+    assert_fit_for_terminal(refused.stderr)
+    assert refused.stderr.count("\n") == 1
+    waiting = world.run(BOB, env=env)
+    assert_fit_for_terminal(waiting.said("waiting, position"))
+
+
+def test_words_of_honest_users_arrive_escaped_and_count(world):
+    """Whatever a command holds, its record must be one that others can read."""
+    words = ["a\nb\x1b[31m", "\udcff\udcfe" * 3000, "\u202e" * 3000, "<script>"]
+    for word in words:
+        alice = world.hold(ALICE, command=[*SAY_AND_STAY, word])
+        assert world.leases() == {alice.lease: str(ALICE)}
+        refused = world.try_now(BOB)
+        assert refused.returncode == 75
+        assert_fit_for_terminal(refused.stderr)
+        alice.end()
+    for flag in (["--label", "\U0001f600" * 64], ["--label", "\x1b" * 256], ["--time", "3650d"], ["--mem", "24GiB"],
+                 ["--max-util", "100"], ["--min-mem", "1KiB"]):
+        alice = world.hold(ALICE, *flag)
+        assert world.leases() == {alice.lease: str(ALICE)}, flag
+        assert world.try_now(BOB).returncode == 75, flag
+        alice.end()
+
+
+# Noise at the bell.
+
+def shout(path, ready):
+    """Writes as fast as it can."""
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, 1031, 1 << 20)  # F_SETPIPE_SZ
+    noise = b"!" * (1 << 20)
+    os.close(ready)
+    while True:
+        try:
+            os.write(fd, noise)
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            return
+
+
+@contextlib.contextmanager
+def shouting(world, uid, path, count=2):
+    pids = []
+    for _ in range(count):
+        heard, ready = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                become(uid, ready)
+                shout(path, ready)
+            finally:
+                os._exit(0)
+        os.close(ready)
+        os.read(heard, 1)
+        os.close(heard)
+        pids.append(pid)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def test_noise_at_the_bell_of_a_waiter_neither_stops_it_nor_blocks_others(world):
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    later = world.wait(ALICE)
+    with shouting(world, MALLORY, world.path(f"bell-{bob.lease}")):
+        assert world.queue() == [bob.lease, later.lease]
+        for _ in range(3):
+            assert world.try_now(MALLORY).returncode == 75
+        alice.end()
+        bob.started()
+        assert later.out.read_text() == ""
+        # And at the bell of a lease, where nobody listens.
+        with shouting(world, MALLORY, world.path(f"bell-{bob.lease}"), 1):
+            assert world.leases() == {bob.lease: str(BOB)}
+            assert world.try_now(MALLORY).returncode == 75
+            bob.end()
+            later.started()
+
+
+def full(path):
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(fd, b"!" * 4096)
+    return fd
+
+
+def test_a_full_bell_loses_no_ring(world):
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    os.kill(bob.pid, signal.SIGSTOP)
+    world.puppet(MALLORY, full, world.path(f"bell-{bob.lease}"))
+    alice.end()
+    os.kill(bob.pid, signal.SIGCONT)
+    bob.started()
+
+
+def seconds_of_cpu(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_noise_does_not_make_a_waiter_decide_all_the_time(world):
+    """Decisions take the lock, and ask the driver: somebody who shouts must not make the others do that without end."""
+    world.hold(ALICE)
+    bob = world.wait(BOB)
+    folder = world.server.folder / "count"
+    with shouting(world, MALLORY, world.path(f"bell-{bob.lease}"), 1):
+        counted = subprocess.run(["timeout", "--signal=INT", "3", "strace", "-f", "-e", "trace=flock", "-o", folder, "-p", str(bob.pid)],
+                                 capture_output=True, text=True)
+    assert folder.exists(), counted
+    locks = [line for line in folder.read_text().splitlines() if "LOCK_EX" in line]
+    assert 1 <= len(locks) <= 120, len(locks)
+
+
+# Many.
+
+def test_a_hundred_users(world):
+    world.server.use("64x24GiB")
+    users = range(3000, 3100)
+    jobs = [world.run(uid) for uid in users]
+    begin = time.monotonic()
+
+    def settled():
+        status = world.status()
+        leases = [lease["user"] for gpu in status["gpus"] for lease in gpu["leases"]]
+        return (leases, [ticket["user"] for ticket in status["queue"]]) if len(leases) + len(status["queue"]) == 100 else None
+    leases, waiting = eventually(settled, "a hundred clients")
+    assert len(leases) == len(set(leases)) == 64 and len(waiting) == 36
+    assert {str(uid) for uid in users} == {*leases, *waiting}
+    for job in jobs:
+        job.process.stdin.close()
+    for job in jobs:
+        assert job.process.wait(LIMIT) == 0, job.err.read_text()
+    print(f"100 users: {time.monotonic() - begin:.1f} s")
+    assert world.leases() == {} and world.names("lease-") == []
+
+
+def plant_many(harbour, count):
+    os.chdir(harbour)
+    for number, name in enumerate(ids("t", count)):
+        kind = number % 4
+        file = [f"lease-{name}", f"ticket-000000000000000-{name}", f"ticket-999999999999998-{name}", f"x{name}"][kind]
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o644))
+        if kind < 3:
+            os.mkfifo(f"bell-{name}", 0o622)
+
+
+def test_ten_thousand_planted_files(world):
+    world.in_memory()
+
+    def best(count=5):
+        times = []
+        for _ in range(count):
+            begin = time.monotonic()
+            assert world.try_now(ALICE).returncode == 0
+            times.append(time.monotonic() - begin)
+        return min(times)
+    before = best()
+    world.do(MALLORY, plant_many, world.harbour, 10_000)
+    after = best()
+    print(f"one lease: {before * 1000:.1f} ms, with 10,000 planted files: {after * 1000:.1f} ms")
+    assert after < 1
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    alice.end()
+    bob.started()
+
+
+def test_more_live_leases_than_descriptors_stop_nobody(world):
+    """Who may open few files can still decide: it need not watch all bells at once."""
+    world.server.use("2x24GiB")
+    world.in_memory()
+    names, uuid = ids("u", 300), world.uuid(0)
+    world.puppet(MALLORY, live_many, world.harbour,
+                 [(f"lease-{name}", record(name, MALLORY, [uuid], request={"count": 1, "memory_bytes": 1 << 20}))
+                  for name in names])
+    few = ["prlimit", "--nofile=128:128"]
+    result = world.try_now(ALICE, prefix=few)
+    assert (result.returncode, result.stderr) == (0, "")
+    bob = world.hold(BOB, prefix=few)
+    assert bob.gpus == "1"
+    alice = world.wait(ALICE, prefix=few)
+    assert world.berth(ALICE, "status", prefix=few).returncode == 0
+    bob.end()
+    alice.started()
+
+
+@pytest.mark.parametrize("kind", ["impossible", "later version"])
+def test_tickets_that_want_nothing_do_not_fill_the_window(world, kind):
+    changes = {"impossible": {"request": {"count": 100}}, "later version": {"version": 7}}[kind]
+    world.in_memory()
+    world.puppet(MALLORY, live_many, world.harbour,
+                 [(f"ticket-000000000000000-{name}", record(name, MALLORY, **changes)) for name in ids("y", 200)])
+    assert world.try_now(ALICE).returncode == 0
+    alice = world.hold(ALICE)
+    bob = world.wait(BOB)
+    alice.end()
+    bob.started()
+
+
+def test_two_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world):
+    """The first two of the queue notice every death. If they are files of Mallory's, somebody else must."""
+    world.server.use("2x24GiB")
+    mallory = world.hold(MALLORY, "--gpu", "0")
+    alice = world.hold(ALICE, "--gpu", "1")
+    wanted = {"count": 1, "gpus": [world.uuid(0)]}
+    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-00000000000000{number}-aaaaaaa{LETTERS[number]}",
+                                                      record(f"aaaaaaa{LETTERS[number]}", MALLORY, request=wanted))
+                                                     for number in range(2)])
+    bob = world.wait(BOB, "--gpu", "1")
+    begin = time.monotonic()
+    alice.end()
+    bob.started()
+    assert time.monotonic() - begin < 25, "only the audit noticed"
+    mallory.end()
+
+
+# What cannot be prevented is explained.
+
+def lock(harbour, how=fcntl.LOCK_EX):
+    LIBC.prctl(15, b"\x1b[31mevil", 0, 0, 0)  # PR_SET_NAME
+    fd = os.open(harbour, os.O_RDONLY)
+    fcntl.flock(fd, how)
+    return fd
+
+
+def test_who_keeps_the_lock_is_named(world):
+    mallory = world.puppet(MALLORY, lock, world.harbour)
+    named = f"evil (pid {mallory.pid}, user {MALLORY})"
+    # Who may not see others' processes (hidepid) is told the number at least.
+    hidden = world.server.run(*world.prefix(ALICE), "test", "-e", "/proc/1/comm").returncode != 0
+    alice = world.run(ALICE)
+    status = world.run(0, command=None, subcommand="status")
+    no_wait = world.run(0, "--no-wait", command=["true"])
+    assert_fit_for_terminal(alice.said(f"pid {mallory.pid}; waiting for it" if hidden else f"{named}; waiting for it"))
+    assert status.process.wait(LIMIT) == 74
+    assert no_wait.process.wait(LIMIT) == 74
+    for one in (status, no_wait):
+        words = one.err.read_text()
+        assert named in words
+        assert_fit_for_terminal(words)
+    mallory.let_go()
+    alice.started()
+
+
+def lock_and_hand_on(harbour, go):
+    """The kernel goes on to name the process that took the lock, when only its child has it."""
+    fd = lock(harbour)
+    if os.fork() == 0:
+        os.set_inheritable(fd, True)
+        os.dup2(go, 0)
+        os.execvp("cat", ["cat"])
+    return fd
+
+
+def test_a_lock_that_was_handed_on_is_not_blamed_on_the_dead(world):
+    leash, hold = os.pipe()
+    mallory = Puppet(MALLORY, lock_and_hand_on, (world.harbour, leash), [leash])
+    mallory.let_go()
+    try:
+        alice = world.run(ALICE)
+        words = alice.said("the harbour is locked by")
+        assert f"pid {mallory.pid}" not in words, words
+    finally:
+        os.close(hold)
+        os.close(leash)
+    alice.started()
+
+
+def test_who_leases_everything_is_named(world):
+    world.hold(MALLORY, "--label", "mine, all mine")
+    refused = world.try_now(ALICE)
+    assert refused.returncode == 75 and f"leased by {MALLORY} (mine, all mine)" in refused.stderr
+    [lease] = world.status()["gpus"][0]["leases"]
+    assert lease["user"] == str(MALLORY)
+
+
+# Numbers of processes are used again.
+
+def test_the_number_of_anothers_process_neither_protects_nor_blocks(world):
+    """Alice's ticket and lease name a process that is, by now, one of Bob's: stopped, or a stranger on the GPU."""
+    other = world.puppet(BOB, os.getpid)
+    os.kill(other.pid, signal.SIGSTOP)
+    world.hold(BOB)
+    world.puppet(ALICE, live, world.harbour, "ticket-000000000000001-aaaaaaaa", record("aaaaaaaa", ALICE, pid=other.pid))
+    [ticket] = world.status()["queue"]
+    assert "stopped" not in ticket["reason"]
+    late = world.wait(MALLORY)
+    world.jobs[0].end()
+    # Not passed over: its turn has come, and the one behind waits for it.
+    eventually(lambda: world.status()["queue"][0]["reason"] == "its turn has come", "its turn")
+    assert late.out.read_text() == ""
+    refused = world.try_now(BOB)
+    assert refused.returncode == 75 and f"leased by an earlier ticket of {ALICE} (attack)" in refused.stderr
+
+
+def test_a_process_is_a_leases_only_by_its_users_word(world):
+    """A stranger cannot hide behind another's lease by naming it, nor a lease claim another's process."""
+    server = world.server
+    alice = world.hold(ALICE, "--mem", "10GiB")
+    job = [str(world.berth_path.parent / "berth-sim-job"), "--mem", "8GiB"]
+    stranger = server.start_job(*job[1:], gpu=0, program=job[0], prefix=world.prefix(MALLORY), env={"BERTH_LEASE": alice.lease})
+    name = "aaaaaaaa"
+    world.puppet(BOB, live, world.harbour, f"lease-{name}",
+                 record(name, BOB, [world.uuid()], pid=stranger.pid, request={"count": 1, "memory_bytes": 1 << 30}))
+    for uid in (0, ALICE, BOB, MALLORY):
+        [process] = world.status(uid)["gpus"][0]["processes"]
+        assert process["lease"] is None, uid
+        if process["user"]:  # not hidden from this user (hidepid): then nobody can tell whose it is
+            assert world.try_now(uid, "--mem", "8GiB", "--max-processes", "9").returncode == 75, uid
+
+
+# The default directory.
+
+def default(world):
+    """Where the harbour is if nobody chose: beside the simulated server's state."""
+    return world.server.folder / "sim.state.harbour"
+
+
+def test_the_default_is_everybodys_whoever_made_it(world):
+    env = {"BERTH_DIR": None}
+    result = world.server.run("sh", "-c", 'umask 077; exec "$@"', "sh", *world.prefix(ALICE), world.berth_path, "run", "--", "true", env=env)
+    assert (result.returncode, result.stderr) == (0, "")
+    about = default(world).stat()
+    assert (stat.S_IMODE(about.st_mode), about.st_uid) == (0o1777, ALICE)
+    assert world.try_now(BOB, env=env).returncode == 0
+
+
+@pytest.mark.parametrize("what", ["symlink", "dangling", "file", "fifo", "socket"])
+def test_something_else_at_the_default_is_refused(world, what):
+    path = default(world)
+    (world.server.folder / "elsewhere").mkdir()
+    (world.server.folder / "elsewhere").chmod(0o1777)
+
+    def plant():
+        if what in ("symlink", "dangling"):
+            os.symlink("elsewhere" if what == "symlink" else "nowhere", path)
+        elif what == "file":
+            put(path, "x")
+        elif what == "fifo":
+            os.mkfifo(path)
+        else:
+            os.mknod(path, stat.S_IFSOCK | 0o666)
+    world.do(MALLORY, plant)
+    for arguments in (["run", "--", "true"], ["status"]):
+        result = world.berth(ALICE, *arguments, env={"BERTH_DIR": None})
+        assert result.returncode == 74, result
+        assert f"is not a directory, but something that {MALLORY} put there" in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert os.listdir(world.server.folder / "elsewhere") == []
+
+
+def test_a_directory_where_anybody_could_delete_is_refused(world):
+    os.chmod(world.harbour, 0o777)
+    for arguments in (["run", "--", "true"], ["status"]):
+        result = world.berth(ALICE, *arguments)
+        assert result.returncode == 74 and "not sticky" in result.stderr and "chmod 1777" in result.stderr
+
+
+def test_what_the_owner_of_the_directory_deletes_is_put_back_and_said(world):
+    os.chown(world.harbour, MALLORY, MALLORY)
+    alice = world.hold(ALICE)
+    time_to_watch = lambda: "inotify" in str([os.readlink(f"/proc/{alice.pid}/fd/{fd}") for fd in os.listdir(  # noqa: E731
+        f"/proc/{alice.pid}/fd")])
+    eventually(time_to_watch, "the watch")
+    world.do(MALLORY, os.unlink, world.path(f"lease-{alice.lease}"))
+    world.do(MALLORY, os.unlink, world.path(f"bell-{alice.lease}"))
+    alice.said(f"somebody deleted the lease {alice.lease}")
+    eventually(lambda: world.leases() == {alice.lease: str(ALICE)}, "the lease")
+    assert world.try_now(BOB).returncode == 75
