@@ -168,6 +168,7 @@ class Life:
     lease_deleted_by: Optional[int] = None  # when its record was seen to be removed
     lease_owner: Optional[int] = None
     code: Optional[int] = None  # of the parent
+    errors: str = ""  # what it and the job said
 
     def surely_ran(self):
         """From when to when it certainly had its GPUs."""
@@ -328,7 +329,7 @@ def check_ends(lives):
         if life.struck is None:
             fine = {plan.code, 75} if plan.shape.may_fail() else {plan.code}
         if life.code not in fine:
-            yield f"I3: {name_of(life)} ended with {life.code} instead of one of {sorted(fine)}"
+            yield f"I3: {name_of(life)} ended with {life.code} instead of one of {sorted(fine)}: {life.errors}"
         if life.code == plan.code and life.struck is None and life.start is None and not plan.shape.may_fail():
             yield f"I3: {name_of(life)} ended well and never ran"
 
@@ -550,6 +551,7 @@ class Chaos:
 
     def complete(self, life):
         life.gone = max(self.gone[life.plan.number].values())
+        life.errors = self.parents[life.plan.number][0].errors()
         client = self.files.get(life.lease, {})
         life.arrived, life.queued, life.queued_by = client.get("bell"), client.get("ticket"), client.get("ticket seen")
         life.claimed, life.granted, life.lease_owner = client.get("lease"), client.get("granted"), client.get("owner")

@@ -101,9 +101,8 @@ class Client:
                 self.bells.add(bell := os.open(f"bell-{id}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
                 record = {**json.loads(pathlib.Path(name).read_bytes()), "bell": bell}
                 memory = record["request"].get("memory_bytes") if record["version"] == 1 else None
-                order = int(RECORD.fullmatch(name)[1] or 0)  # of a ticket: in its record too, so that a link does not count
-                if ((record["uid"], record["id"], record.get("order", order)) == (about.st_uid, id, order)
-                        and record["version"] >= 1):
+                named = (about.st_uid, id, int(RECORD.fullmatch(name)[1] or 0))
+                if (record["uid"], record["id"], record.get("order", named[2])) == named and record["version"] >= 1:
                     return {**record, "size": (memory or WHOLE) / MIB}
         except OSError as error:
             if error.errno not in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.EAGAIN):
@@ -113,8 +112,7 @@ class Client:
 
     def decide(self, gpus):
         """Called under the lock. Returns the GPUs granted, or None; the bells to watch; and for how long."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.bell, 65536)
+        os.read(self.bell, int.from_bytes(fcntl.ioctl(self.bell, termios.FIONREAD, bytes(4)), sys.byteorder))
         ticket, end = f"ticket-{self.number or 0:015}-{self.id}", f"end-{self.id}"
         if os.path.lexists(end) and os.lstat(end).st_uid == os.getuid() and not os.path.lexists(ticket):
             os.unlink(end)
@@ -154,8 +152,7 @@ class Client:
             self.first_since = self.first_since or now
             ring(awake_behind[:now >= self.first_since + 5])  # so that there is a second who watches
             patience.append(5 if now < self.first_since + 5 else 60)
-        users = {one["uid"] for one in awake_before}
-        front = len(awake_before) < 2 or (len(users) == 1 and os.getuid() not in users)
+        front = len(awake_before) < 2 or {one["uid"] for one in awake_before} == {awake_before[0]["uid"]} - {os.getuid()}
         watched = [*before[-1:], *awake_before[-1:], *(leases.values() if front else [])]
         return None, {record["bell"] for record in watched}, min(patience)
 
@@ -189,9 +186,7 @@ client, job = Client(count, command), None
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda number, _: job.send_signal(number) if job else sys.exit(128 + number))
 try:
-    uuids = client.wait(time.monotonic() + timeout)
-    if not uuids:
-        sys.exit(75)
+    uuids = client.wait(time.monotonic() + timeout) or sys.exit(75)
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(uuids), "BERTH_LEASE": client.id}
     job = subprocess.Popen(command, env=env, cwd=START, pass_fds=[client.bell])
     sys.exit(job.wait() if job.wait() >= 0 else 128 - job.returncode)

@@ -228,12 +228,13 @@ def test_the_peer_rings_whom_only_others_know_to_be_free_to_go(server):
     assert [peer.poll() for peer in peers] == [None, None]
 
 
-def test_a_lease_that_is_taken_behind_waiters_is_watched(server):
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_lease_that_is_taken_behind_waiters_is_watched(server, kind):
     """The first two tickets watch all leases, for everybody; also those that others took after they began to wait."""
     hold(server, "berth", "--gpu", "0")
     queue_up(server, "berth", "--gpu", "0", job=["true"])
     queue_up(server, "berth", "--gpu", "0", job=["true"])
-    _, gate = hold(server, "peer", "-n", "3")
+    _, gate = hold(server, kind, "-n", "3")
     third = queue_up(server, "berth", "--gpu", "1", job=["true"])
     gate.open()
     assert third.wait(PATIENCE) == 0
