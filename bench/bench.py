@@ -22,6 +22,7 @@ import queue_bench
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
+PARTS = ("commands", "lease", "queue", "load", "micro")
 
 
 def time_commands(commands, runs, env):
@@ -88,15 +89,11 @@ def figure(name, subject, yardstick, subject_ms, yardstick_ms, limit):
 def queue_figures(options, env, folder):
     """Hand-over with 1, 10, 100 and 1,000 waiters, wake-ups, and what idle waiters cost."""
     berth, job = BIN / "berth", BENCH / "handover_job"
-    measured = options.handovers
     results, facts = [], []
     medians = {}
     wakes = {}
     for waiting in (1, 10, 100, options.waiters):
-        gaps = []
-        for _ in range(options.queue_rounds):
-            some, wakes[waiting] = queue_bench.handover(berth, job, env, folder, waiting, measured)
-            gaps += some
+        gaps, wakes[waiting] = queue_bench.handover(berth, job, env, folder, waiting, options.handovers)
         medians[waiting] = statistics.median(gaps)
         facts.append((f"hand-over, {waiting} waiting", f"median {medians[waiting] / 1000:.2f} ms, "
                       f"p99 {queue_bench.percentile(gaps, 0.99) / 1000:.2f} ms, "
@@ -149,7 +146,8 @@ def show(results, facts, micro):
     print()
     for name, text in facts:
         print(f"{name}: {text}")
-    print("\nInside one process, median:")
+    if micro:
+        print("\nInside one process, median:")
     for name, entry in micro.items():
         print(f"  {name:<40} {entry['median_us']:>9.1f} us")
 
@@ -159,9 +157,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=7, help="how often each comparison is repeated (default 7)")
     parser.add_argument("--runs", type=int, default=200, help="runs of each command in a round (default 200)")
     parser.add_argument("--waiters", type=int, default=1000, help="the longest queue (default 1000)")
-    parser.add_argument("--handovers", type=int, default=50, help="measured for each length (default 50)")
-    parser.add_argument("--queue-rounds", type=int, default=2, help="how often each length is measured (default 2)")
+    parser.add_argument("--handovers", type=int, default=100, help="measured for each length (default 100)")
     parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
+    parser.add_argument("--only", choices=PARTS, help="one part of the table")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -172,16 +170,27 @@ def main():
         flock = f"flock {folder}/lock true"
         env = {**os.environ, "BERTH_SIM": "8x80GiB", "BERTH_SIM_STATE": f"{folder}/sim.state",
                "BERTH_DIR": str(harbour), "FLOCK_FILE": f"{folder}/lock"}
-        results = [
-            compare("status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
-            compare("run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env),
-            against_redis(options.rounds, env)]
-        one = {**env, "BERTH_SIM": "1x24GiB", "BERTH_SIM_STATE": f"{folder}/one.state"}
-        queue, facts = queue_figures(options, one, folder)
-        load, more = load_figures(options, env)
-        results += queue + load
-        facts += more
-        micro = micro_benchmarks(env)
+        results, facts, micro = [], [], {}
+
+        def wanted(part):
+            return options.only in (None, part)
+
+        if wanted("commands"):
+            results += [
+                compare("status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
+                compare("run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env)]
+        if wanted("lease"):
+            results.append(against_redis(options.rounds, env))
+        if wanted("queue"):
+            queue, more = queue_figures(options, {**env, "BERTH_SIM": "1x24GiB"}, folder)
+            results += queue
+            facts += more
+        if wanted("load"):
+            load, more = load_figures(options, env)
+            results += load
+            facts += more
+        if wanted("micro"):
+            micro = micro_benchmarks(env)
     show(results, facts, micro)
     path = ROOT / "build" / "bench.json"
     path.write_text(json.dumps({"ratios": results, "facts": facts, "micro": micro}, indent=2) + "\n")

@@ -2,27 +2,22 @@
 
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
+import tempfile
 import time
 
 TICKS = 10  # seconds for which idle waiters are watched
-
-
-def children_of(processes):
-    return [process.pid for process in processes]
+AUDITS = 35  # seconds after which they begin to look after each other, which must be counted too
+SETTLING = 0.05  # seconds after which whoever was woken sleeps again
 
 
 def status_field(pid, field):
-    """A number from /proc/PID/status; None if the process is gone."""
-    try:
-        for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(field):
-                return int(line.split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return None
+    """A number from /proc/PID/status."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1])
+    raise ValueError(f"no {field} for {pid}")
 
 
 def cpu_ns(pid):
@@ -34,16 +29,26 @@ def cpu_ns(pid):
 
 
 class Queue:
-    """Waiters behind a job that holds the only GPU until it is told to let go."""
+    """Waiters behind a job that holds the only GPU; each job holds it until release() is called."""
 
     def __init__(self, berth, job, env, folder):
-        self.berth, self.job, self.env = berth, job, env
-        self.harbour = pathlib.Path(env["BERTH_DIR"])
-        self.log = folder / "handover.log"
-        self.log.unlink(missing_ok=True)
-        self.waiters = []
-        self.first = subprocess.Popen([berth, "run", "--", "sleep", "1h"], env=env)
-        self.wait_until(lambda: list(self.harbour.glob("lease-*")))
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        self.harbour = self.folder / "harbour"
+        self.harbour.mkdir()
+        self.harbour.chmod(0o1777)
+        os.mkfifo(self.folder / "gate")
+        self.gate = os.open(self.folder / "gate", os.O_RDWR)
+        self.log = self.folder / "log"
+        self.log.touch()
+        self.env = {**env, "BERTH_DIR": str(self.harbour), "BERTH_SIM_STATE": str(self.folder / "sim.state")}
+        self.command = [berth, "run", "--", job, self.log, self.folder / "gate"]
+        self.processes = []
+        self.start_one()
+        self.wait_until(lambda: self.starts())
+
+    def start_one(self):
+        self.processes.append(subprocess.Popen(self.command, env=self.env, stdin=subprocess.DEVNULL,
+                                               stderr=subprocess.DEVNULL))
 
     @staticmethod
     def wait_until(condition, seconds=300):
@@ -51,56 +56,62 @@ class Queue:
         while not condition():
             if time.monotonic() > end:
                 raise TimeoutError("the queue does not move")
-            time.sleep(0.02)
+            time.sleep(0.01)
 
     def add(self, count):
         """Starts waiters, at most 32 at a time on their way, and waits until all stand in the queue."""
-        goal = len(self.waiters) + count
-        while len(self.waiters) < goal:
-            self.wait_until(lambda: len(self.waiters) - self.length() < 32)
-            self.waiters.append(subprocess.Popen(
-                [self.berth, "run", "--", self.job, str(self.log)], env=self.env,
-                stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        self.wait_until(lambda: self.length() >= goal)
+        for number in range(count):
+            self.wait_until(lambda: number - self.length() < 32)
+            self.start_one()
+        self.wait_until(lambda: self.length() >= count)
         time.sleep(0.5)
 
     def length(self):
-        return len(list(self.harbour.glob("ticket-*")))
+        return sum(name.startswith("ticket-") for name in os.listdir(self.harbour))
 
-    def start(self):
-        """Lets go of the GPU: the waiters have it one after the other."""
-        self.first.send_signal(signal.SIGTERM)
-        self.first.wait()
+    def alive(self):
+        """The PIDs of those that wait, and of the one that holds the GPU."""
+        return [process.pid for process in self.processes if process.poll() is None]
 
-    def records(self):
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return sorted(tuple(map(int, line.split())) for line in lines)
+    def starts(self):
+        return self.log.read_text().count("start")
+
+    def release(self):
+        """Ends the job that holds the GPU, and waits until the next one runs."""
+        goal = self.starts() + 1
+        os.write(self.gate, b"!")
+        self.wait_until(lambda: self.starts() >= goal)
+
+    def gaps(self):
+        """From the end of each job to the start of the next, in microseconds."""
+        times = sorted(int(line.split()[1]) for line in self.log.read_text().splitlines())
+        return [(start - end) / 1000 for end, start in zip(times[1::2], times[2::2])]
 
     def stop(self):
-        for process in [self.first, *self.waiters]:
-            if process.poll() is None:
-                process.kill()
-        for process in [self.first, *self.waiters]:
+        # From the back, so that nobody is handed the GPU of who was stopped. A job outlives its berth.
+        for process in reversed(self.processes):
+            process.kill()
             process.wait()
+        os.close(self.gate)  # which ends the job
+
+
+def switches(queue):
+    """How often each process went to sleep so far: who did again was woken."""
+    return {pid: status_field(pid, "voluntary_ctxt_switches") for pid in queue.alive()}
 
 
 def handover(berth, job, env, folder, waiting, measured):
-    """Hand-overs in microseconds while at least `waiting` others wait, and wake-ups per release."""
+    """Hand-overs in microseconds while at least `waiting` others wait, and how many waiters each release woke."""
     queue = Queue(berth, job, env, folder)
     try:
         queue.add(waiting + measured)
-        behind = children_of(queue.waiters)
-        before = {pid: status_field(pid, "voluntary_ctxt_switches") for pid in behind}
-        queue.start()
-        queue.wait_until(lambda: len(queue.records()) >= measured)
-        # Those that still wait when the last measured one has run: who of them ever woke?
-        after = {pid: status_field(pid, "voluntary_ctxt_switches") for pid in behind}
-        still = {pid for pid in behind if after[pid] is not None}
-        woken = sum(1 for pid in still if after[pid] != before[pid])
-        records = queue.records()
-        gaps = [(b[0] - a[1]) / 1000 for a, b in zip(records, records[1:])][:measured]
-        # Every waiter that ran woke; of the others, those near the front did.
-        return gaps, (len(records) + woken) / max(1, len(records))
+        woken = 0
+        for _ in range(measured):
+            before = switches(queue)
+            queue.release()
+            time.sleep(SETTLING)
+            woken += sum(count != before[pid] for pid, count in switches(queue).items())
+        return queue.gaps(), woken / measured
     finally:
         queue.stop()
 
@@ -110,7 +121,8 @@ def idle(berth, job, env, folder, waiting):
     queue = Queue(berth, job, env, folder)
     try:
         queue.add(waiting)
-        pids = children_of(queue.waiters)
+        time.sleep(AUDITS)
+        pids = queue.alive()
         before = sum(cpu_ns(pid) for pid in pids)
         time.sleep(TICKS)
         used = (sum(cpu_ns(pid) for pid in pids) - before) / 1e9
