@@ -28,19 +28,25 @@ def cpu_ns(pid):
     return total
 
 
+def in_folder(env, folder):
+    """The environment for a harbour and a simulated driver of their own in `folder`."""
+    harbour = folder / "harbour"
+    harbour.mkdir()
+    harbour.chmod(0o1777)
+    return {**env, "BERTH_DIR": str(harbour), "BERTH_SIM_STATE": str(folder / "sim.state")}
+
+
 class Queue:
     """Waiters behind a job that holds the only GPU; each job holds it until release() is called."""
 
     def __init__(self, berth, job, env, folder):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
-        self.harbour = self.folder / "harbour"
-        self.harbour.mkdir()
-        self.harbour.chmod(0o1777)
+        self.env = in_folder(env, self.folder)
+        self.harbour = pathlib.Path(self.env["BERTH_DIR"])
         os.mkfifo(self.folder / "gate")
         self.gate = os.open(self.folder / "gate", os.O_RDWR)
         self.log = self.folder / "log"
         self.log.touch()
-        self.env = {**env, "BERTH_DIR": str(self.harbour), "BERTH_SIM_STATE": str(self.folder / "sim.state")}
         self.command = [berth, "run", "--", job, self.log, self.folder / "gate"]
         self.processes = []
         self.start_one()

@@ -1,7 +1,8 @@
 # How each folder of the project is built: one static library, one test program beside it.
 
 add_library(berth_flags INTERFACE)
-target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
+  -ffunction-sections -fdata-sections)  # so that what is not used is thrown away, see berth_ships()
 target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSION}")
 target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 
@@ -22,7 +23,8 @@ function(berth_library name)
   endif()
 endfunction()
 
-# The shipped files need nothing but glibc: everything else is linked in.
+# The shipped files need nothing but glibc: everything else is linked in. Call it behind what lists the
+# libraries of `name`, all of them.
 function(berth_ships name)
   target_link_libraries(${name} PRIVATE berth_flags)
   if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")

@@ -33,7 +33,7 @@ constexpr seconds kUnclaimed(1);          // a granted ticket that does not clai
 constexpr seconds kSecondWatcher(5);      // then the first ticket sees to it that there is a second
 constexpr seconds kAuditAtLeast(30);      // the safety net
 constexpr seconds kAuditSpread(30);
-constexpr std::size_t kNearTheFront = 8;
+constexpr std::size_t kNearTheFront = 3;
 
 class Acquiring {
  public:

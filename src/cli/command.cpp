@@ -32,11 +32,11 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::span<const Command> commands() {
   static constexpr std::array table{
-      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true},
-      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire},
+      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true, true},
+      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true},
       Command{"release", "Give leases back while their shell lives", define_release},
-      Command{"status", "Show every GPU: its state, memory, load and processes", define_status},
-      Command{"queue", "Show who waits, since when, and why", define_queue},
+      Command{"status", "Show every GPU: its state, memory, load and processes", define_status, true},
+      Command{"queue", "Show who waits, since when, and why", define_queue, true},
       Command{"cancel", "Leave the queue", define_cancel},
       Command{"drain", "Take GPUs out of service", define_drain},
       Command{"undrain", "Take GPUs back into service", define_undrain},

@@ -21,7 +21,8 @@ struct Command {
   // Declares flags on `command` and returns what to run. `program` is the whole command line, which
   // lives as long as the action.
   Action (*define)(CLI::App& command, CLI::App& program);
-  bool runs_words = false;  // what follows its flags is a command line, see words_to_run()
+  bool asks_driver = false;  // always, and at once
+  bool runs_words = false;   // what follows its flags is a command line, see words_to_run()
 };
 
 // The command line that the user wants to run: what follows "--", or the first word that is no flag.

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/output/terminal.h"
+#include "devices/driver.h"
 
 namespace berth {
 namespace {
@@ -67,12 +68,13 @@ bool is_called(const Command& command, int argc, const char* const* argv) {
   return name != end && std::string_view(*name) == command.name;
 }
 
-// To declare the flags of every command costs more than `berth run` costs otherwise: only the named
-// one declares its own, unless all are asked for.
+// To declare every command and its flags costs more than `berth run` costs otherwise: only the named
+// one is declared, unless all are asked for.
 bool is_needed(const Command& command, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word == "help" || word == "completion" || word == command.name) return true;
+    const bool all = word == "help" || word == "completion" || word == "-h" || word == "--help";
+    if (all || word == command.name) return true;
     if (!word.starts_with('-')) return false;
   }
   return true;
@@ -101,6 +103,10 @@ int flushed(int code) {
 }  // namespace
 
 int run_program(int argc, const char* const* argv) {
+  for (const Command& command : commands()) {
+    // The driver takes longer to answer than the rest of the command line to be understood.
+    if (command.asks_driver && is_called(command, argc, argv)) prepare_driver();
+  }
   CLI::App program(kAbout, "berth");
   program.footer(kFooter);
   program.set_help_flag("-h,--help", "Show this help");
@@ -108,8 +114,8 @@ int run_program(int argc, const char* const* argv) {
   program.get_formatter()->label("SUBCOMMAND", "COMMAND");
   std::map<const CLI::App*, Action> actions;
   for (const Command& command : commands()) {
-    CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
     if (!is_needed(command, argc, argv)) continue;
+    CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
     actions[sub] = command.define(*sub, program);
     if (!command.runs_words || !is_called(command, argc, argv)) continue;
     const int end = words_begin(*sub, argc, argv);

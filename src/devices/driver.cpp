@@ -24,6 +24,27 @@ std::string prefix() {
   return std::string(exe);
 }
 
+Result<std::unique_ptr<GuardedProbe>> make_probe() {
+  GuardSettings settings;
+  const auto limit = driver_time_limit();
+  if (!limit) return tl::make_unexpected(limit.error());
+  settings.limit = *limit;
+  settings.library = driver_library("libnvidia-ml.so.1");
+  if (driver_is_simulated() && ::access(settings.library.c_str(), R_OK) != 0) {
+    return fail(ErrorKind::no_driver,
+                fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
+                            "({}); install it beside berth, or unset BERTH_SIM",
+                            in_quotes(settings.library)));
+  }
+  return std::make_unique<GuardedProbe>(std::move(settings));
+}
+
+// What prepare_driver() made, for the next open_driver().
+std::unique_ptr<GuardedProbe>& prepared() {
+  static std::unique_ptr<GuardedProbe> probe;
+  return probe;
+}
+
 }  // namespace
 
 bool driver_is_simulated() {
@@ -53,20 +74,22 @@ Result<std::chrono::milliseconds> driver_time_limit() {
   return limit;
 }
 
+void prepare_driver() {
+  if (auto probe = make_probe()) {
+    (*probe)->prepare();
+    prepared() = std::move(*probe);
+  }  // else open_driver() will say why
+}
+
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow) {
-  GuardSettings settings;
-  settings.on_slow = std::move(on_slow);
-  const auto limit = driver_time_limit();
-  if (!limit) return tl::make_unexpected(limit.error());
-  settings.limit = *limit;
-  settings.library = driver_library("libnvidia-ml.so.1");
-  if (driver_is_simulated() && ::access(settings.library.c_str(), R_OK) != 0) {
-    return fail(ErrorKind::no_driver,
-                fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
-                            "({}); install it beside berth, or unset BERTH_SIM",
-                            in_quotes(settings.library)));
+  std::unique_ptr<GuardedProbe> probe = std::move(prepared());
+  if (!probe) {
+    auto made = make_probe();
+    if (!made) return tl::make_unexpected(made.error());
+    probe = std::move(*made);
   }
-  return std::make_unique<GuardedProbe>(std::move(settings));
+  probe->when_slow(std::move(on_slow));
+  return probe;
 }
 
 }  // namespace berth

@@ -23,6 +23,10 @@ std::string driver_library(std::string_view file);
 // ErrorKind::usage.
 Result<std::chrono::milliseconds> driver_time_limit();
 
+// Begins to ask the driver for a snapshot, in a process of its own, ahead of the open_driver() to come:
+// what else there is to do when a program starts is done meanwhile.
+void prepare_driver();
+
 // A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses
 // the simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit.
 // `on_slow` is called when a question takes long. Errors: a setting that cannot be used

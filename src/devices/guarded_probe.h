@@ -37,6 +37,7 @@ class GuardedProbe final : public Probe {
   void prepare() override;
   void interrupt_by(int descriptor) override { interrupt_ = descriptor; }
   void rest() override { stop(); }
+  void when_slow(std::function<void()> say) { settings_.on_slow = std::move(say); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -79,7 +79,6 @@ Result<int> run(const Options& options) {
   (void)allow_many_descriptors();
   auto probe = open_driver([] { say("waiting for the driver to answer"); });
   if (!probe) return tl::make_unexpected(probe.error());
-  (*probe)->prepare();
   Ask ask = make_ask(*options.request);
   ask.command = owner->name;
   ask.pid = owner->pid;

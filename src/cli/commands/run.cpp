@@ -95,7 +95,6 @@ Result<int> run(const Options& options) {
   job.descriptors = allow_many_descriptors();
   auto probe = open_driver([] { say("waiting for the driver to answer"); });
   if (!probe) return tl::make_unexpected(probe.error());
-  (*probe)->prepare();
   Ask ask = make_ask(*options.request);
   ask.command = command_text(job.command);
   auto lease = wait_for(**probe, std::move(ask));
