@@ -1,5 +1,5 @@
-// A job that says when it started and when it ended, on the clock that all processes share, and only
-// waits in between: what lies between two of them is the hand-over.
+// A job that says when it started and when it ended, on the clock that all processes share, and
+// only waits in between: what lies between two of them is the hand-over.
 #include <array>
 #include <cstdio>
 #include <ctime>

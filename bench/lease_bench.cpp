@@ -1,7 +1,7 @@
 // What leasing costs, against Redis, and under load. Prints JSON for bench.py.
 //
-//   lease_bench pairs ROUNDS PORT               acquire + release against BRPOP + LPUSH, in one process
-//   lease_bench load WORKERS JOBS COMMAND...    so many runs of COMMAND by so many workers
+//   lease_bench pairs ROUNDS PORT               acquire + release against BRPOP + LPUSH, in one
+//   process lease_bench load WORKERS JOBS COMMAND...    so many runs of COMMAND by so many workers
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -35,7 +35,8 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -54,8 +55,8 @@ int pairs(int rounds, int port) {
   constexpr int kTimes = 500;
   auto probe = berth::open_driver();
   if (!probe) die(probe.error().message);
-  const std::unique_ptr<redisContext, void (*)(redisContext*)> redis(redisConnect("127.0.0.1", port),
-                                                                     redisFree);
+  const std::unique_ptr<redisContext, void (*)(redisContext*)> redis(
+      redisConnect("127.0.0.1", port), redisFree);
   if (!redis || redis->err != 0) die("no Redis");
   const auto command = [&redis](const char* text) {
     void* reply = redisCommand(redis.get(), text);

@@ -60,6 +60,13 @@ def keepers(server):
     return found
 
 
+def assert_refused(result, code, *words):
+    """One clear line for people, and for eval the code."""
+    assert result.stdout == f"(exit {code})\n"
+    result.stdout = ""
+    assert_one_line_error(result, code, *words)
+
+
 # The shell has it, and it ends with the shell.
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -221,24 +228,24 @@ def test_for_another_process(server, jobs):
 def test_for_a_process_that_is_not_there(server, jobs):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert_one_line_error(server.berth("acquire", "--for", gone.pid), 64, f"--for {gone.pid}: there is no such process")
+    assert_refused(server.berth("acquire", "--for", gone.pid), 64, f"--for {gone.pid}: there is no such process")
     zombie = subprocess.Popen(["true"])
     eventually(lambda: not is_alive(zombie.pid), "the end of a child")
-    assert_one_line_error(server.berth("acquire", "--for", zombie.pid), 64, "there is no such process")
+    assert_refused(server.berth("acquire", "--for", zombie.pid), 64, "there is no such process")
     zombie.wait()
     assert all_free(server)
 
 
 @pytest.mark.parametrize("pid", ["0", "-1", "x", "", "1.5", "99999999999", "4194305"])
 def test_for_what_is_no_process(server, pid):
-    assert_one_line_error(server.berth("acquire", "--for", pid), 64, "--for")
+    assert_refused(server.berth("acquire", "--for", pid), 64, "--for")
 
 
 def test_for_another_users_process(server, jobs, open_build):
     must_be_root()
     ours = jobs.start("cat")
     result = server.run(*NOBODY, open_build / "bin" / "berth", "acquire", "--for", ours.pid)
-    assert_one_line_error(result, 77, "belongs to another user")
+    assert_refused(result, 77, "belongs to another user")
     assert all_free(server)
 
 
@@ -280,11 +287,15 @@ def test_print_shell_with_uuids(server, jobs):
     assert all(re.fullmatch(r"export [A-Z_]+=[A-Za-z0-9:,_-]+", line) for line in lines), "nothing for a shell to expand"
 
 
-@pytest.mark.parametrize("flags, words", [(["--print", "yaml"], ["--print"]), (["--ids", "x"], ["--ids"]),
+@pytest.mark.parametrize("flags, words", [(["--ids", "x"], ["--ids"]),
                                           (["--count", "0"], ["--count"]), (["word"], ["'word' is not expected"]),
                                           (["--", "word"], ["is not expected"]), (["--placeholder"], ["--placeholder"])])
 def test_wrong_flags(server, flags, words):
-    assert_one_line_error(server.berth("acquire", *flags), 64, *words)
+    assert_refused(server.berth("acquire", *flags), 64, *words)
+
+
+def test_a_form_that_there_is_not(server):
+    assert_one_line_error(server.berth("acquire", "--print", "yaml"), 64, "--print")
 
 
 # Several leases.
@@ -316,7 +327,7 @@ def test_acquire_inside_run(server):
     server.use("2x24GiB")
     script = 'echo "$BERTH_GPUS"; eval "$(berth acquire)"; echo "$BERTH_GPUS"; berth acquire -n 2; echo $?'
     result = server.berth("run", "--gpu", "1", "--", "bash", "-c", script)
-    assert result.stdout.splitlines() == ["1", "1", "69"]
+    assert result.stdout.splitlines() == ["1", "1", "(exit 69)", "69"]
     eventually_free(server)
 
 
@@ -327,13 +338,31 @@ def test_not_granted(server, jobs, flags):
     server.use("1x24GiB")
     jobs.hold("--label", "the thesis")
     result = server.berth("acquire", *flags)
-    assert (result.returncode, result.stdout) == (75, "")
+    assert (result.returncode, result.stdout) == (75, "(exit 75)\n")
     assert "not granted" in result.stderr.splitlines()[-1] and "(the thesis)" in result.stderr
     assert server.status()["queue"] == []
 
 
+@pytest.mark.parametrize("flags, code", [("--no-wait", 75), ("-n 2", 69), ("--no-such-flag", 64), ("--print=shell --no-wait", 75)])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_eval_fails_where_there_is_no_lease(server, jobs, shell, flags, code):
+    """So that what is to run on the GPU does not run without."""
+    server.use("1x24GiB")
+    jobs.hold()
+    script = f'eval "$(berth acquire {flags})" && echo trains; echo $?; set -e; eval "$(berth acquire {flags})"; echo trains'
+    result = server.run(shell, "-c", script)
+    assert (result.returncode, result.stdout) == (code, f"{code}\n")
+
+
+@pytest.mark.parametrize("form", ["ids", "json", "docker"])
+def test_who_reads_something_else_reads_nothing_where_there_is_no_lease(server, form):
+    for words in (["--print", form], [f"--print={form}"]):
+        result = server.use("1x24GiB").berth("acquire", "-n", "2", *words)
+        assert (result.returncode, result.stdout) == (69, "")
+
+
 def test_impossible(server):
-    assert_one_line_error(server.use("1x24GiB").berth("acquire", "-n", "2"), 69, "-n 1 would fit")
+    assert_refused(server.use("1x24GiB").berth("acquire", "-n", "2"), 69, "-n 1 would fit")
 
 
 def test_a_wait_in_a_substitution_is_shown(server, jobs):
@@ -367,7 +396,7 @@ def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     waiting.waits()
     other.end()
     assert waiting.process.wait(25) == 64
-    assert waiting.out == "" and "has ended" in waiting.err.splitlines()[-1]
+    assert waiting.out == "(exit 64)\n" and "has ended" in waiting.err.splitlines()[-1]
     assert server.status()["queue"] == []
 
 

@@ -126,6 +126,10 @@ def test_replacing_a_text(server):
     assert server.berth("run", "-I", "GPU", "--", "echo", "GPUGPU", "gpu").stdout == "00 gpu\n"
 
 
+def test_nothing_cannot_be_replaced(server):
+    assert_one_line_error(server.berth("run", "-I", "", "--", "true"), 64, "-I needs a text")
+
+
 def test_the_program_itself_is_not_replaced(server):
     program = server.folder / "say@"
     program.write_text("#!/bin/sh\necho \"$0 $*\"\n")
@@ -590,6 +594,18 @@ def test_too_many_inside_a_lease(server):
     assert result.stdout == "69\n"
     assert re.search(r"inside the lease \w{8}, of whose 2 GPUs 2 would do, and 3 are asked for", result.stderr)
     assert server.status()["queue"] == []
+
+
+def test_inside_a_lease_that_shares_its_gpu(server):
+    """A part of what that has: the same unless less is asked for, and never more."""
+    server.use("1x24GiB")
+    show = """sh -c 'cat "$BERTH_DIR/lease-$BERTH_LEASE"; echo'"""
+    result = inside(server, f"berth run -- {show}; berth run --mem 4GiB -- {show}; berth run --mem 8GiB -- {show}; "
+                            "berth run --mem 9GiB -- true; echo $?", "--mem", "8GiB")
+    *records, code = result.stdout.split("\n")[:-1]
+    assert [json.loads(record)["request"]["memory_bytes"] >> 30 for record in records if record] == [8, 4, 8]
+    assert code == "69"
+    assert re.search(r"inside the lease \w{8}, which has 8 GiB of each GPU, and 9 GiB is asked for", result.stderr)
 
 
 def test_filters_hold_inside_a_lease(server):

@@ -35,6 +35,15 @@ def test_only_what_was_asked_for(server, flags, got):
     assert gpus_of(server.use(MIXED), *flags) == got
 
 
+@pytest.mark.parametrize("limit", ["--max-util", "--max-mem-util"])
+def test_a_limit_of_load_leaves_out_mig_instances(server, limit):
+    """The driver never tells theirs: who waited for it would wait for ever."""
+    server.use(SERVERS / "mig.json")
+    assert gpus_of(server, limit, "100", "--gpu", "0:0,3", "-n", "1") == "3"
+    for flags in (["--gpu", "0:0"], ["--gpu", "0:0,0:2"]):
+        assert_one_line_error(server.berth("run", limit, "100", *flags, "--", "true"), 69, "load of MIG instances")
+
+
 def test_by_uuid_and_by_its_start(server):
     ids = uuids(server.use(MIXED))
     start = next(ids["2"][:n] for n in range(5, 40) if not any(

@@ -28,10 +28,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kAskDriverAgain(2);     // for what only the driver can tell
-constexpr seconds kUnclaimed(1);          // a granted ticket that does not claim is stopped
-constexpr seconds kSecondWatcher(5);      // then the first ticket sees to it that there is a second
-constexpr seconds kAuditAtLeast(30);      // the safety net
+constexpr seconds kAskDriverAgain(2);  // for what only the driver can tell
+constexpr seconds kUnclaimed(1);       // a granted ticket that does not claim is stopped
+constexpr seconds kSecondWatcher(5);   // then the first ticket sees to it that there is a second
+constexpr seconds kAuditAtLeast(30);   // the safety net
 constexpr seconds kAuditSpread(30);
 constexpr std::size_t kNearTheFront = 3;
 
@@ -86,7 +86,8 @@ class Acquiring {
       troubles_ = 0;
       if (decision->stale) continue;
       if (decision->cancelled) {
-        return fail(ErrorKind::not_granted, "this ticket was taken out of the queue (berth cancel)");
+        return fail(ErrorKind::not_granted,
+                    "this ticket was taken out of the queue (berth cancel)");
       }
       if (decision->impossible) {
         return tl::make_unexpected(
@@ -209,8 +210,9 @@ class Acquiring {
     if (!harbour_.has_ticket(*decision.predecessor) || Transaction::is_stopped(*decision.before)) {
       return false;
     }
-    // Whether those are stopped who cannot be seen (containers, hidepid), only a decision finds out.
-    // Who is near the front takes one, the others by chance, so that there are few in any case.
+    // Whether those are stopped who cannot be seen (containers, hidepid), only a decision finds
+    // out. Who is near the front takes one, the others by chance, so that there are few in any
+    // case.
     const std::size_t position = decision.position;  // as it was then; it only becomes less
     return position > kNearTheFront && random_() % position >= kNearTheFront;
   }
@@ -277,12 +279,37 @@ class Acquiring {
   bool restricted_ = false;
   WaitNews last_news_;
   std::string last_trouble_;
-  unsigned troubles_ = 0;  // one after the other
-  bool gave_up_ = false;   // waiting for the lock
+  unsigned troubles_ = 0;                   // one after the other
+  bool gave_up_ = false;                    // waiting for the lock
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
   std::minstd_rand random_{static_cast<unsigned>(::getpid())};
 };
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// The driver never tells the load of a MIG instance: who limits it would wait for ever.
+Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu>& gpus) {
+  if (!request.max_utilization_pct && !request.max_memory_utilization_pct) return {};
+  std::vector<std::string> telling;
+  bool any_silent = false;
+  for (const Gpu& gpu : gpus) {
+    const bool chosen = gpu.uuid && (!request.uuids || contains(*request.uuids, *gpu.uuid));
+    if (!chosen) continue;
+    any_silent = any_silent || gpu.index.instance;
+    if (!gpu.index.instance) telling.push_back(*gpu.uuid);
+  }
+  if (!any_silent) return {};
+  if (telling.empty()) {
+    return fail(ErrorKind::impossible,
+                "the driver does not tell the load of MIG instances, so none can be chosen by it; "
+                "leave --max-util and --max-mem-util out");
+  }
+  request.uuids = std::move(telling);
+  return {};
+}
 
 }  // namespace
 
@@ -306,20 +333,18 @@ Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector
   auto visible = visible_gpus(gpus, value);
   if (!visible) return tl::make_unexpected(visible.error());
   request.uuids = std::move(*visible);
-  if (ask.gpus.empty()) return {};
+  if (ask.gpus.empty()) return without_mig_if_load_matters(request, gpus);
   auto named = select_gpus(gpus, ask.gpus);
   if (!named) return tl::make_unexpected(named.error());
   if (request.uuids) {
-    std::erase_if(*named, [&](const std::string& uuid) {
-      return std::find(request.uuids->begin(), request.uuids->end(), uuid) == request.uuids->end();
-    });
+    std::erase_if(*named, [&](const std::string& uuid) { return !contains(*request.uuids, uuid); });
   }
   if (named->empty()) {
     return fail(ErrorKind::impossible,
                 "--gpu names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the two");
   }
   request.uuids = std::move(*named);
-  return {};
+  return without_mig_if_load_matters(request, gpus);
 }
 
 Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks) {

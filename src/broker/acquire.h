@@ -37,8 +37,8 @@ struct WaitNews {
 };
 
 struct Hooks {
-  std::function<void(const WaitNews&)> on_wait;         // when it begins to wait, and at each change
-  std::function<void(const std::string&)> on_notice;    // something the user should know
+  std::function<void(const WaitNews&)> on_wait;       // when it begins to wait, and at each change
+  std::function<void(const std::string&)> on_notice;  // something the user should know
   int interrupt = -1;  // a descriptor that becomes readable when the user wants to leave
 };
 

@@ -38,7 +38,8 @@ bool is_for(const Record& lease, pid_t pid) {
 
 bool holds(const Record& lease, const Gpu& gpu) {
   if (lease.everything) return true;
-  return gpu.uuid && std::find(lease.uuids.begin(), lease.uuids.end(), *gpu.uuid) != lease.uuids.end();
+  return gpu.uuid &&
+         std::find(lease.uuids.begin(), lease.uuids.end(), *gpu.uuid) != lease.uuids.end();
 }
 
 std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vector<Record>& leases) {

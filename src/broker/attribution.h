@@ -10,9 +10,9 @@
 namespace berth {
 
 // The id of the lease on `gpu`, among `leases`, under which `process` runs; empty if there is none.
-// In this order: it descends from the lease's process; its environment names the lease (seen only by
-// its own user and by root); its user has a lease on this GPU. The last covers jobs whose parent is
-// gone. Reads /proc.
+// In this order: it descends from the lease's process; its environment names the lease (seen only
+// by its own user and by root); its user has a lease on this GPU. The last covers jobs whose parent
+// is gone. Reads /proc.
 std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vector<Record>& leases);
 
 // Does the lease take up this GPU? One that cannot be read may hold any.

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "broker/own_record.h"
 #include "harbour/bell.h"
 
 namespace berth {
@@ -70,7 +71,8 @@ class Deciding {
     if (!has_bell) {
       auto bell = make_bell(transaction_.directory(), me_.record.id);
       if (!bell) return tl::make_unexpected(bell.error());
-      if (!*bell) return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
+      if (!*bell)
+        return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
       me_.bell = std::move(**bell);
     }
     if (!me_.ticket) return {};
@@ -81,20 +83,10 @@ class Deciding {
   }
 
   Result<void> write_ticket(std::uint64_t order) {
-    auto written = write_own([&] { return transaction_.write_ticket(me_.record, order); });
+    auto written = write_own(harbour_, transaction_, me_.record, me_.bell, me_.ticket,
+                             [&] { return transaction_.write_ticket(me_.record, order); });
     if (written) me_.ticket = TicketName{order, me_.record.id};
     return written;
-  }
-
-  // Writes the own record: under a new id where somebody planted a file of its name.
-  template <class Write>
-  Result<void> write_own(Write write) {
-    constexpr int kMostTries = 16;
-    for (int i = 0;; ++i) {
-      auto written = write();
-      if (written || !transaction_.name_was_taken() || i == kMostTries) return written;
-      if (auto renamed = take_new_id(); !renamed) return renamed;
-    }
   }
 
   // Looks at the queue from its head, and rings who is granted. Stops when nothing is left to give.
@@ -120,7 +112,8 @@ class Deciding {
       seen_.push_back({name, std::move(**client), std::move(queued)});
       const Outcome outcome = planner.decide(seen_.back().queued);
       if (outcome.wait && !reached) {
-        for (const Obstacle& obstacle : outcome.wait->obstacles) looked_after_.insert(obstacle.uuid);
+        for (const Obstacle& obstacle : outcome.wait->obstacles)
+          looked_after_.insert(obstacle.uuid);
       }
       if (outcome.impossible) {
         impossible_.insert(name);
@@ -155,7 +148,8 @@ class Deciding {
     }
     me_.record.uuids = outcome_.grant->uuids;
     me_.record.granted = now;
-    auto written = write_own([&] { return transaction_.write_lease(me_.record); });
+    auto written = write_own(harbour_, transaction_, me_.record, me_.bell, me_.ticket,
+                             [&] { return transaction_.write_lease(me_.record); });
     if (!written) {
       me_.record.uuids.clear();
       return written;
@@ -163,17 +157,6 @@ class Deciding {
     if (me_.ticket) transaction_.remove_ticket(*me_.ticket);
     me_.ticket.reset();
     decision_.granted = true;
-    return {};
-  }
-
-  // Somebody planted a record of our name, which only he can remove.
-  Result<void> take_new_id() {
-    auto bell = harbour_.make_bell();
-    if (!bell) return tl::make_unexpected(bell.error());
-    harbour_.remove(me_.record.id, me_.ticket);
-    me_.ticket.reset();
-    me_.record.id = std::move(bell->id);
-    me_.bell = std::move(bell->fd);
     return {};
   }
 

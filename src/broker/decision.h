@@ -1,8 +1,8 @@
 // One decision, by whoever arrives, was rung, or noticed a death: read the harbour, ask the
 // scheduler, claim what is mine, ring whoever is next.
 //
-// No wake-up is lost, because who is granted rings the one behind it before it commits: who was rung
-// waits for the lock, and decides for itself even if the ringer died half-way.
+// No wake-up is lost, because who is granted rings the one behind it before it commits: who was
+// rung waits for the lock, and decides for itself even if the ringer died half-way.
 #pragma once
 
 #include <optional>
@@ -41,12 +41,12 @@ struct Decision {
   std::optional<TicketName> predecessor;
   std::optional<Client> before;  // the same
   std::vector<UniqueFd> bells;   // at the front of the queue: of all leases
-  bool front = false;           // among the first two, who notice every death
+  bool front = false;            // among the first two, who notice every death
   // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
   std::set<std::string> looks_after;
-  bool unwatched = false;       // some leases cannot be watched: too few descriptors
-  bool unclaimed = false;       // an earlier ticket was granted and has yet to claim
-  UniqueFd behind;              // the bell of the next ticket that is awake, if this one is first
+  bool unwatched = false;  // some leases cannot be watched: too few descriptors
+  bool unclaimed = false;  // an earlier ticket was granted and has yet to claim
+  UniqueFd behind;         // the bell of the next ticket that is awake, if this one is first
 };
 
 // Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was

@@ -15,9 +15,8 @@ namespace {
 constexpr std::size_t kCommandColumns = 40;
 
 const PlacedGpu* gpu_of(const Scene& scene, const std::string& uuid) {
-  const auto found = std::find_if(scene.gpus.begin(), scene.gpus.end(), [&](const PlacedGpu& one) {
-    return one.gpu.uuid == uuid;
-  });
+  const auto found = std::find_if(scene.gpus.begin(), scene.gpus.end(),
+                                  [&](const PlacedGpu& one) { return one.gpu.uuid == uuid; });
   return found == scene.gpus.end() ? nullptr : &*found;
 }
 
@@ -203,8 +202,8 @@ Error explain_impossible(const Impossible& impossible, const Request& request, c
           fmt::format("this host can never give {} {}{}: it has {}{}; {}", request.count,
                       request.count == 1 ? "GPU" : "GPUs",
                       wanted.empty() ? "" : fmt::format(" {}", join(wanted, " and ")),
-                      impossible.large_enough,
-                      lost > 0 ? fmt::format(" (and {} lost)", lost) : "", fits)};
+                      impossible.large_enough, lost > 0 ? fmt::format(" (and {} lost)", lost) : "",
+                      fits)};
 }
 
 }  // namespace berth

@@ -8,8 +8,8 @@
 
 namespace berth {
 
-// "GPU 0 leased by bob (train.py); GPU 2: python (pid 4711, user bob) uses 9.1 GiB without a lease".
-// One line, not yet made fit for a terminal.
+// "GPU 0 leased by bob (train.py); GPU 2: python (pid 4711, user bob) uses 9.1 GiB without a
+// lease". One line, not yet made fit for a terminal.
 std::string explain_wait(const Wait& wait, const Request& request, const Scene& scene);
 
 // ErrorKind::impossible: what was asked for, and what this host has.

@@ -81,7 +81,9 @@ TEST(Judge, a_drained_gpu_says_by_whom_and_why) {
   Gpu gpu = idle();
   gpu.uuid = "GPU-1";
   const Drain drain{"GPU-1", 0, "its fan is broken", {}};
-  const auto judged = [&] { return berth::judge(make_scene({"", {gpu}}, {}, {drain}).gpus.front()); };
+  const auto judged = [&] {
+    return berth::judge(make_scene({"", {gpu}}, {}, {drain}).gpus.front());
+  };
   EXPECT_EQ(judged().state, GpuState::drained);
   EXPECT_EQ(judged().reason, "drained by root: its fan is broken");
   gpu.health = Health::lost;

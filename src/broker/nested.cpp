@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/users.h"
+#include "broker/own_record.h"
 #include "broker/selection.h"
 #include "schedule/match.h"
 
@@ -42,6 +43,18 @@ long uses(const std::string& uuid, const std::string& outer, const std::vector<C
   });
 }
 
+// Inside a lease that shares its GPUs, a request shares them too, and has no more of them.
+Result<void> share_of(const Record& outer, Request& request) {
+  if (!outer.request.memory) return {};
+  if (!request.memory) request.memory = outer.request.memory;
+  if (request.memory->count <= outer.request.memory->count) return {};
+  return fail(
+      ErrorKind::impossible,
+      fmt::format("this runs inside the lease {}, which has {} of each GPU, and {} is asked "
+                  "for; ask for less, or unset BERTH_LEASE to ask the queue",
+                  outer.id, format_size(*outer.request.memory), format_size(*request.memory)));
+}
+
 }  // namespace
 
 Result<std::optional<Record>> enclosing_lease(Harbour& harbour) {
@@ -54,9 +67,10 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour) {
   if (!*lease) return std::nullopt;
   Record record = std::move((*lease)->record);
   if (record.uid != ::geteuid() && ::geteuid() != 0) {
-    return fail(ErrorKind::not_yours,
-                fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE",
-                            id, user_name(record.uid)));
+    return fail(
+        ErrorKind::not_yours,
+        fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,
+                    user_name(record.uid)));
   }
   return record;
 }
@@ -75,13 +89,13 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (auto chosen = restrict_choice(record.request, ask, snapshot->gpus); !chosen) {
     return give_up(chosen.error());
   }
+  if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
   auto transaction = harbour.begin(LockMode::exclusive, {});
   if (!transaction) return give_up(transaction.error());
   const auto leases = transaction->leases();
   if (!leases) return give_up(leases.error());
-  const bool alive = std::any_of(leases->begin(), leases->end(), [&](const Client& lease) {
-    return lease.record.id == outer.id;
-  });
+  const bool alive = std::any_of(leases->begin(), leases->end(),
+                                 [&](const Client& lease) { return lease.record.id == outer.id; });
   if (!alive) {
     return give_up({ErrorKind::not_granted,
                     fmt::format("the lease {}, inside which this was to run, has just ended; unset "
@@ -91,12 +105,12 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   auto found = candidates(*snapshot, outer, record.request);
   const std::size_t count = record.request.count;
   if (found.size() < count) {
-    return give_up({ErrorKind::impossible,
-                    fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
-                                "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
-                                outer.id, outer.uuids.size(),
-                                outer.uuids.size() == 1 ? "GPU" : "GPUs", found.size(), count,
-                                count == 1 ? "is" : "are")});
+    return give_up(
+        {ErrorKind::impossible,
+         fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
+                     "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
+                     outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
+                     found.size(), count, count == 1 ? "is" : "are")});
   }
   std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
     return uses(a, outer.id, *leases) < uses(b, outer.id, *leases);
@@ -104,17 +118,9 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   found.resize(count);
   record.uuids = std::move(found);
   record.granted = std::chrono::system_clock::now();
-  auto written = transaction->write_lease(record);
-  constexpr int kMostTries = 16;
-  for (int i = 0; !written && transaction->name_was_taken() && i < kMostTries; ++i) {
-    // Somebody planted a file of that name.
-    auto other = harbour.make_bell();
-    if (!other) return give_up(other.error());
-    harbour.remove(record.id, std::nullopt);
-    bell = std::move(other);
-    record.id = bell->id;
-    written = transaction->write_lease(record);
-  }
+  std::optional<TicketName> no_ticket;
+  auto written = write_own(harbour, *transaction, record, bell->fd, no_ticket,
+                           [&] { return transaction->write_lease(record); });
   if (!written) return give_up(written.error());
   return Lease(std::move(harbour), std::move(record), std::move(bell->fd),
                std::move(snapshot->gpus));

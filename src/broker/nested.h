@@ -14,7 +14,7 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour);
 // Carves a lease out of `outer`, without waiting: whoever put several programs into one lease wants
 // them to run, and a pipe between two that waited for each other would never end. Each gets the
 // GPUs of `outer` that the fewest others inside it use. ErrorKind::impossible if `outer` has too
-// few.
+// few, or less memory on each than is asked for.
 Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask);
 
 }  // namespace berth

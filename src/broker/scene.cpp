@@ -86,7 +86,8 @@ unsigned closeness_of(const Connection& connection) {
   constexpr unsigned kPerNvlink = 100;
   unsigned score = kPerNvlink * connection.nvlinks.value_or(0);
   if (connection.proximity) {
-    score += static_cast<unsigned>(Proximity::system) - static_cast<unsigned>(*connection.proximity);
+    score +=
+        static_cast<unsigned>(Proximity::system) - static_cast<unsigned>(*connection.proximity);
   }
   return score;
 }
@@ -147,7 +148,8 @@ PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now
   }
   input.closeness = closeness(taken, topology);
   for (const Record& lease : scene.leases) {
-    HeldLease held{lease.id, lease.uuids, lease.request.memory, observed(lease, scene), lease.ends()};
+    HeldLease held{lease.id, lease.uuids, lease.request.memory, observed(lease, scene),
+                   lease.ends()};
     if (lease.everything) {
       held.memory.reset();
       held.uuids.clear();

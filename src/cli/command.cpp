@@ -32,10 +32,13 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::span<const Command> commands() {
   static constexpr std::array table{
-      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true, true},
-      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true},
+      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true,
+              true},
+      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true, false,
+              acquire_failed},
       Command{"release", "Give leases back while their shell lives", define_release},
-      Command{"status", "Show every GPU: its state, memory, load and processes", define_status, true},
+      Command{"status", "Show every GPU: its state, memory, load and processes", define_status,
+              true},
       Command{"queue", "Show who waits, since when, and why", define_queue, true},
       Command{"cancel", "Leave the queue", define_cancel},
       Command{"drain", "Take GPUs out of service", define_drain},

@@ -23,10 +23,12 @@ struct Command {
   Action (*define)(CLI::App& command, CLI::App& program);
   bool asks_driver = false;  // always, and at once
   bool runs_words = false;   // what follows its flags is a command line, see words_to_run()
+  // What to print for who reads its output, where it ended with this code; see acquire_failed().
+  std::string (*failed)(int code, std::span<const char* const> words) = nullptr;
 };
 
-// The command line that the user wants to run: what follows "--", or the first word that is no flag.
-// The parser never sees it, since it would take a word such as [1,2] apart.
+// The command line that the user wants to run: what follows "--", or the first word that is no
+// flag. The parser never sees it, since it would take a word such as [1,2] apart.
 std::vector<std::string>& words_to_run();
 
 // Every command, in the order in which help shows them.
@@ -37,6 +39,7 @@ Error unknown_command(std::string_view name);
 
 Action define_run(CLI::App& command, CLI::App& program);
 Action define_acquire(CLI::App& command, CLI::App& program);
+std::string acquire_failed(int code, std::span<const char* const> words);
 Action define_release(CLI::App& command, CLI::App& program);
 Action define_queue(CLI::App& command, CLI::App& program);
 Action define_cancel(CLI::App& command, CLI::App& program);

@@ -30,11 +30,11 @@ constexpr int kBellDescriptor = 300;
 
 NoSuchProgram complaint(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
-    return {kNotFound, fmt::format("{} was not found; is it installed, and in the PATH?",
-                                   in_quotes(name))};
+    return {kNotFound,
+            fmt::format("{} was not found; is it installed, and in the PATH?", in_quotes(name))};
   }
-  return {kNotRunnable, fmt::format("{} cannot be run: {}", in_quotes(name),
-                                    std::strerror(reason))};
+  return {kNotRunnable,
+          fmt::format("{} cannot be run: {}", in_quotes(name), std::strerror(reason))};
 }
 
 // 0 if the file can be run, else errno.
@@ -75,8 +75,8 @@ bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
 }
 
 // A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
-// shell gets its terminal back; `fg` continues both. Only for stops that come from a terminal that is
-// ours: a job that somebody stopped by kill -STOP may be continued by kill -CONT, and berth must
+// shell gets its terminal back; `fg` continues both. Only for stops that come from a terminal that
+// is ours: a job that somebody stopped by kill -STOP may be continued by kill -CONT, and berth must
 // notice its end.
 void follow_into_stop(pid_t job, int status) {
   if (WSTOPSIG(status) == SIGSTOP || ::tcgetpgrp(STDERR_FILENO) != ::getpgrp()) return;
@@ -101,7 +101,8 @@ std::optional<NoSuchProgram> check_program(const std::string& name) {
     const std::string file = folder.empty() ? name : fmt::format("{}/{}", folder, name);
     const int problem = why_not_runnable(file);
     if (problem == 0) return std::nullopt;
-    // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the same.
+    // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the
+    // same.
     if (problem == EACCES && ::access(file.c_str(), F_OK) == 0) reason = EACCES;
     if (folder.size() == path.size()) break;
     path.remove_prefix(folder.size() + 1);
@@ -129,14 +130,15 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
   ::getrlimit(RLIMIT_NOFILE, &ours);
   ::setrlimit(RLIMIT_NOFILE, &job.descriptors);
   pid_t pid = -1;
-  int problem = !bell ? EMFILE
-                      : ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
+  int problem =
+      !bell ? EMFILE
+            : ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
   if (problem == ENOEXEC) {  // a script without #!, which execvp() gives to the shell
     std::string shell = "/bin/sh";
     std::vector<char*> with_shell{shell.data()};
     with_shell.insert(with_shell.end(), argv.begin(), argv.end());
-    problem = ::posix_spawn(&pid, shell.c_str(), &actions, &attributes, with_shell.data(),
-                            envp.data());
+    problem =
+        ::posix_spawn(&pid, shell.c_str(), &actions, &attributes, with_shell.data(), envp.data());
   }
   ::setrlimit(RLIMIT_NOFILE, &ours);
   ::posix_spawnattr_destroy(&attributes);
@@ -163,8 +165,7 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals,
     }
     const int deletion = short_job ? -1 : lease.deletion_watch();
     std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}}};
-    const int ready =
-        ::poll(watched.data(), watched.size(), short_job ? kShortJobMs : kAuditMs);
+    const int ready = ::poll(watched.data(), watched.size(), short_job ? kShortJobMs : kAuditMs);
     if (ready == 0) short_job = false;
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);

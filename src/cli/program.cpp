@@ -68,8 +68,8 @@ bool is_called(const Command& command, int argc, const char* const* argv) {
   return name != end && std::string_view(*name) == command.name;
 }
 
-// To declare every command and its flags costs more than `berth run` costs otherwise: only the named
-// one is declared, unless all are asked for.
+// To declare every command and its flags costs more than `berth run` costs otherwise: only the
+// named one is declared, unless all are asked for.
 bool is_needed(const Command& command, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -100,13 +100,8 @@ int flushed(int code) {
   return code == 0 ? kExitOutput : code;
 }
 
-}  // namespace
-
-int run_program(int argc, const char* const* argv) {
-  for (const Command& command : commands()) {
-    // The driver takes longer to answer than the rest of the command line to be understood.
-    if (command.asks_driver && is_called(command, argc, argv)) prepare_driver();
-  }
+// Parses the arguments, and does what they say.
+int obey(int argc, const char* const* argv) {
   CLI::App program(kAbout, "berth");
   program.footer(kFooter);
   program.set_help_flag("-h,--help", "Show this help");
@@ -142,6 +137,24 @@ int run_program(int argc, const char* const* argv) {
   }
   const auto code = actions.at(chosen.front())();
   return code ? flushed(*code) : report(code.error());
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  const std::span words(argv, static_cast<std::size_t>(argc));
+  const auto called = std::find_if(commands().begin(), commands().end(),
+                                   [&](const Command& one) { return is_called(one, argc, argv); });
+  if (called == commands().end()) return obey(argc, argv);
+  const bool help = std::any_of(words.begin(), words.end(), [](std::string_view word) {
+    return word == "-h" || word == "--help";
+  });
+  // The driver takes longer to answer than the command line to be understood.
+  if (called->asks_driver && !help) prepare_driver();
+  const int code = obey(argc, argv);
+  if (code == 0 || called->failed == nullptr || std::ferror(stdout) != 0) return code;
+  print(called->failed(code, words));
+  return flushed(code);
 }
 
 }  // namespace berth

@@ -50,8 +50,8 @@ Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
   }
   // A record with more than others can read would not count for them.
   if (time && *time > kLongestTime) {
-    return fail(ErrorKind::usage, fmt::format("{} is too long; 3650d is the most, or leave it out",
-                                              in_quotes(text)));
+    return fail(ErrorKind::usage,
+                fmt::format("{} is too long; 3650d is the most, or leave it out", in_quotes(text)));
   }
   return time;
 }

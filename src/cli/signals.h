@@ -10,7 +10,8 @@
 
 namespace berth {
 
-// From its making, these signals wait to be read. One that was ignored before stays ignored (nohup).
+// From its making, these signals wait to be read. One that was ignored before stays ignored
+// (nohup).
 class SignalQueue {
  public:
   explicit SignalQueue(std::initializer_list<int> numbers);

@@ -23,8 +23,8 @@ std::string driver_library(std::string_view file);
 // ErrorKind::usage.
 Result<std::chrono::milliseconds> driver_time_limit();
 
-// Begins to ask the driver for a snapshot, in a process of its own, ahead of the open_driver() to come:
-// what else there is to do when a program starts is done meanwhile.
+// Begins to ask the driver for a snapshot, in a process of its own, ahead of the open_driver() to
+// come: what else there is to do when a program starts is done meanwhile.
 void prepare_driver();
 
 // A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses

@@ -30,8 +30,7 @@ void serve(int socket, const std::string& library) {
   NvmlSession session(library);
   char question = 0;
   // Who asks once often asks again at once: wait_readable() stays awake for a moment.
-  while (wait_readable(socket, Clock::time_point::max()) &&
-         ::recv(socket, &question, 1, 0) == 1) {
+  while (wait_readable(socket, Clock::time_point::max()) && ::recv(socket, &question, 1, 0) == 1) {
     const std::string answer =
         question == kTopology ? wire::pack(session.topology()) : wire::pack(session.snapshot());
     const auto size = static_cast<std::uint32_t>(answer.size());

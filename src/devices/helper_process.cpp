@@ -100,8 +100,8 @@ bool send_all(int socket, std::string_view bytes) {
 
 bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt) {
   using Clock = std::chrono::steady_clock;
-  // To be put to sleep and woken again takes longer than a driver that is awake takes to answer. Who
-  // yields does not keep the other side from running, even on one processor.
+  // To be put to sleep and woken again takes longer than a driver that is awake takes to answer.
+  // Who yields does not keep the other side from running, even on one processor.
   constexpr std::chrono::microseconds kQuick(200);
   const auto quick = std::min(until, Clock::now() + kQuick);
   for (;;) {

@@ -18,7 +18,8 @@ class Probe {
 
   // A snapshot will be wanted soon: the driver may begin. That snapshot may be as old as this call.
   virtual void prepare() {}
-  // A question that takes long ends, with an Error, when this descriptor can be read; -1: none does.
+  // A question that takes long ends, with an Error, when this descriptor can be read; -1: none
+  // does.
   virtual void interrupt_by(int /*descriptor*/) {}
   // Nothing will be wanted for long: what a session costs can be given back.
   virtual void rest() {}

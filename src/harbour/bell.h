@@ -2,8 +2,8 @@
 //
 // The kernel's part, all of it tried: opening a FIFO for writing fails with ENXIO if no process has
 // its reading end, and only the owner may open that (mode 0622), so life cannot be forged. Whoever
-// keeps the writing end sees POLLERR when the last reader is gone, grandchildren included. No PID is
-// involved, so PID namespaces do not matter.
+// keeps the writing end sees POLLERR when the last reader is gone, grandchildren included. No PID
+// is involved, so PID namespaces do not matter.
 #pragma once
 
 #include <chrono>

@@ -61,11 +61,11 @@ tl::unexpected<Error> file_error(std::string_view what, std::string_view path) {
 tl::unexpected<Error> file_error(std::string_view what, int directory) {
   const int reason = errno;
   std::array<char, 4096> path{};
-  const auto length = ::readlink(fmt::format("/proc/self/fd/{}", directory).c_str(), path.data(),
-                                 path.size());
-  const std::string_view name = length > 0
-                                    ? std::string_view(path.data(), static_cast<std::size_t>(length))
-                                    : std::string_view("the harbour");
+  const auto length =
+      ::readlink(fmt::format("/proc/self/fd/{}", directory).c_str(), path.data(), path.size());
+  const std::string_view name =
+      length > 0 ? std::string_view(path.data(), static_cast<std::size_t>(length))
+                 : std::string_view("the harbour");
   errno = reason;
   return file_error(what, name);
 }

@@ -79,9 +79,9 @@ Result<Harbour::OwnBell> Harbour::make_bell() {
     if (!bell) return tl::make_unexpected(bell.error());
     if (*bell) return OwnBell{std::move(id), std::move(**bell)};
   }
-  return fail(ErrorKind::harbour,
-              fmt::format("every name that berth tried in {} is taken; see 'berth doctor'",
-                          where_.path));
+  return fail(
+      ErrorKind::harbour,
+      fmt::format("every name that berth tried in {} is taken; see 'berth doctor'", where_.path));
 }
 
 void Harbour::remove(const std::string& id, const std::optional<TicketName>& ticket) {
@@ -123,7 +123,8 @@ bool Harbour::has_ticket(const TicketName& name) const {
 bool Harbour::has_lease(const std::string& id) const {
   struct stat about {};
   const std::string path = fmt::format("{}/{}", where_.path, lease_name(id));
-  return ::lstat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
+  return ::lstat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) &&
+         about.st_uid == ::geteuid();
 }
 
 }  // namespace berth

@@ -1,8 +1,8 @@
 // The harbour: where the tickets and leases of this host live, in one directory for all its users.
 //
 // Per client there are two files that only their owner can write: a record and a bell. A record
-// counts only if it is a regular file whose owner is the uid it names, and its bell is a FIFO of the
-// same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
+// counts only if it is a regular file whose owner is the uid it names, and its bell is a FIFO of
+// the same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
 #pragma once
 
 #include <optional>

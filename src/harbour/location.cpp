@@ -38,15 +38,15 @@ struct NetworkFileSystem {
 
 // From the kernel's magic.h and statfs(2). flock() on these is per host, slow, or missing.
 constexpr std::array kNetworkFileSystems{
-    NetworkFileSystem{0x6969, "NFS"},         NetworkFileSystem{0x517B, "SMB"},
-    NetworkFileSystem{0xFF534D42, "CIFS"},    NetworkFileSystem{0xFE534D42, "SMB"},
-    NetworkFileSystem{0x5346414F, "AFS"},     NetworkFileSystem{0x6B414653, "AFS"},
-    NetworkFileSystem{0x73757245, "Coda"},    NetworkFileSystem{0x564C, "NCP"},
-    NetworkFileSystem{0x01021997, "9P"},      NetworkFileSystem{0x00C36400, "Ceph"},
-    NetworkFileSystem{0x0BD00BD0, "Lustre"},  NetworkFileSystem{0x47504653, "GPFS"},
-    NetworkFileSystem{0x19830326, "BeeGFS"},  NetworkFileSystem{0x01161970, "GFS2"},
-    NetworkFileSystem{0x7461636F, "OCFS2"},   NetworkFileSystem{0x65735546, "FUSE"},
-    NetworkFileSystem{0xAAD7AAEA, "PanFS"},   NetworkFileSystem{0x20030528, "OrangeFS"}};
+    NetworkFileSystem{0x6969, "NFS"},        NetworkFileSystem{0x517B, "SMB"},
+    NetworkFileSystem{0xFF534D42, "CIFS"},   NetworkFileSystem{0xFE534D42, "SMB"},
+    NetworkFileSystem{0x5346414F, "AFS"},    NetworkFileSystem{0x6B414653, "AFS"},
+    NetworkFileSystem{0x73757245, "Coda"},   NetworkFileSystem{0x564C, "NCP"},
+    NetworkFileSystem{0x01021997, "9P"},     NetworkFileSystem{0x00C36400, "Ceph"},
+    NetworkFileSystem{0x0BD00BD0, "Lustre"}, NetworkFileSystem{0x47504653, "GPFS"},
+    NetworkFileSystem{0x19830326, "BeeGFS"}, NetworkFileSystem{0x01161970, "GFS2"},
+    NetworkFileSystem{0x7461636F, "OCFS2"},  NetworkFileSystem{0x65735546, "FUSE"},
+    NetworkFileSystem{0xAAD7AAEA, "PanFS"},  NetworkFileSystem{0x20030528, "OrangeFS"}};
 
 UniqueFd open_directory(const HarbourLocation& where) {
   // Nobody chose the default, so nobody may lead it elsewhere; who chose BERTH_DIR may.
@@ -60,8 +60,8 @@ bool make_directory(const std::string& path, const Fill& fill) {
   std::string name = fmt::format("{}.new-XXXXXX", path);
   if (::mkdtemp(name.data()) == nullptr) return false;
   const UniqueFd made(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const bool ready = made && ::fchmod(made.get(), kHarbourMode) == 0 &&
-                     ::flock(made.get(), LOCK_EX) == 0;
+  const bool ready =
+      made && ::fchmod(made.get(), kHarbourMode) == 0 && ::flock(made.get(), LOCK_EX) == 0;
   if (ready && ::renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
     if (fill) fill(made.get());
     std::this_thread::sleep_for(kGrace);
@@ -123,7 +123,8 @@ bool on_same_mount(int directory, const char* path) {
   struct statx here {};
   struct statx there {};
   return ::statx(directory, "", AT_EMPTY_PATH, STATX_MNT_ID, &here) == 0 &&
-         ::statx(AT_FDCWD, path, 0, STATX_MNT_ID, &there) == 0 && here.stx_mnt_id == there.stx_mnt_id;
+         ::statx(AT_FDCWD, path, 0, STATX_MNT_ID, &there) == 0 &&
+         here.stx_mnt_id == there.stx_mnt_id;
 }
 
 }  // namespace
@@ -155,12 +156,12 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {
     struct stat about {};
     const bool known = ::lstat(where.path.c_str(), &about) == 0;
-    return fail(ErrorKind::harbour,
-                fmt::format("{} is not a directory{}; remove it, and berth makes one",
-                            in_quotes(where.path),
-                            known ? fmt::format(", but something that {} put there",
-                                                user_name(about.st_uid))
-                                  : ""));
+    return fail(
+        ErrorKind::harbour,
+        fmt::format(
+            "{} is not a directory{}; remove it, and berth makes one", in_quotes(where.path),
+            known ? fmt::format(", but something that {} put there", user_name(about.st_uid))
+                  : ""));
   }
   if (!directory) return file_error("open the harbour", where.path);
   if (auto good = check_directory(where.path, directory.get()); !good) {

@@ -18,7 +18,8 @@ struct HarbourLocation {
   bool chosen = false;  // by BERTH_DIR
 };
 
-// BERTH_DIR; else the place that belongs to the simulated server, if there is one; else the default.
+// BERTH_DIR; else the place that belongs to the simulated server, if there is one; else the
+// default.
 HarbourLocation harbour_location();
 
 // What goes into a directory that was just made, before anybody else can lock it.

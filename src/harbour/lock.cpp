@@ -30,8 +30,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kSlow(3);
 constexpr long kTickNs = 200'000'000;
 
-// flock() knows no time limit. This timer interrupts it, again and again, by a signal to this thread
-// whose handler does nothing.
+// flock() knows no time limit. This timer interrupts it, again and again, by a signal to this
+// thread whose handler does nothing.
 class Interrupter {
  public:
   Interrupter() {
@@ -64,19 +64,21 @@ class Interrupter {
   bool made_ = false;
 };
 
-// Who holds a lock on this file, from /proc/locks ("1: FLOCK ADVISORY WRITE 4711 08:02:1234 0 EOF").
+// Who holds a lock on this file, from /proc/locks ("1: FLOCK ADVISORY WRITE 4711 08:02:1234 0
+// EOF").
 std::string lock_holder(int directory) {
   struct stat about {};
   if (::fstat(directory, &about) != 0) return "somebody";
-  const std::string file = fmt::format("{:02x}:{:02x}:{}", major(about.st_dev),
-                                       minor(about.st_dev), about.st_ino);
+  const std::string file =
+      fmt::format("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino);
   const std::unique_ptr<FILE, int (*)(FILE*)> locks(std::fopen("/proc/locks", "re"), std::fclose);
   std::array<char, 512> line{};
   while (locks && std::fgets(line.data(), line.size(), locks.get()) != nullptr) {
     std::array<char, 64> kind{};
     std::array<char, 64> place{};
     int pid = 0;
-    if (std::sscanf(line.data(), "%*d: %63s %*s %*s %d %63s", kind.data(), &pid, place.data()) != 3 ||
+    if (std::sscanf(line.data(), "%*d: %63s %*s %*s %d %63s", kind.data(), &pid, place.data()) !=
+            3 ||
         file != place.data() || std::strcmp(kind.data(), "FLOCK") != 0 || pid <= 0) {
       continue;
     }
@@ -112,10 +114,11 @@ Result<void> lock_directory(int directory, LockMode mode, const Patience& patien
       patience.on_slow(lock_holder(directory));
     }
     if (waited >= patience.limit || (patience.give_up && patience.give_up())) {
-      return fail(ErrorKind::harbour,
-                  fmt::format("the harbour is locked by {}, which does not go on; if it is stopped, "
-                              "continue or end it (kill -CONT or kill -9)",
-                              lock_holder(directory)));
+      return fail(
+          ErrorKind::harbour,
+          fmt::format("the harbour is locked by {}, which does not go on; if it is stopped, "
+                      "continue or end it (kill -CONT or kill -9)",
+                      lock_holder(directory)));
     }
   }
   return {};

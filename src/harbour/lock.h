@@ -1,7 +1,7 @@
 // The harbour's lock: flock on the directory itself, taken with patience.
 //
-// The directory needs no lock file beside it: there is nothing to plant or to delete, and the kernel
-// drops the lock with its holder.
+// The directory needs no lock file beside it: there is nothing to plant or to delete, and the
+// kernel drops the lock with its holder.
 #pragma once
 
 #include <chrono>

@@ -25,7 +25,8 @@ std::uint64_t to_ms(TimePoint time) {
 }
 
 TimePoint from_ms(std::uint64_t ms) {
-  constexpr std::uint64_t kLatest = 4'000'000'000'000;  // the year 2096; with a run time added, still no overflow
+  constexpr std::uint64_t kLatest =
+      4'000'000'000'000;  // the year 2096; with a run time added, still no overflow
   return TimePoint(std::chrono::milliseconds(std::min(ms, kLatest)));
 }
 

@@ -39,9 +39,9 @@ constexpr rlim_t kSpareDescriptors = 64;
 constexpr time_t kLoneBellSeconds = 60;
 // Who was rung and has not woken for so long is stopped.
 constexpr std::chrono::seconds kUnheard(1);
-// So is, for the others, one that the kernel calls awake: frozen, or stuck at a terminal that does not
-// take its output (Ctrl-S), or waiting on behalf of the process that its record names. Longer, since
-// it may just be slow on a busy host.
+// So is, for the others, one that the kernel calls awake: frozen, or stuck at a terminal that does
+// not take its output (Ctrl-S), or waiting on behalf of the process that its record names. Longer,
+// since it may just be slow on a busy host.
 constexpr std::chrono::seconds kUnheardThoughAwake(5);
 
 // Older drivers write the UUIDs of MIG instances with slashes: "MIG-GPU-…/1/0".
@@ -337,8 +337,8 @@ Result<void> Transaction::write(const std::string& file, const std::string& text
   if (!fd) return file_error("write a record in", lock_.get());
   struct stat about {};
   // By chmod, since with a umask of 077 others could not read it.
-  const bool readable = ::fstat(fd.get(), &about) == 0 &&
-                        ((about.st_mode & 07777) == kFileMode || ::fchmod(fd.get(), kFileMode) == 0);
+  const bool readable = ::fstat(fd.get(), &about) == 0 && ((about.st_mode & 07777) == kFileMode ||
+                                                           ::fchmod(fd.get(), kFileMode) == 0);
   if (readable && write_all(fd.get(), text)) return {};
   auto error = file_error("write a record in", lock_.get());
   ::unlinkat(lock_.get(), file.c_str(), 0);

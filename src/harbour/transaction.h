@@ -1,8 +1,9 @@
-// The harbour under its lock: the tickets and leases as they are now, and the changes of one client.
+// The harbour under its lock: the tickets and leases as they are now, and the changes of one
+// client.
 //
 // Whatever is read here was true at one moment, because everybody changes the harbour under the
-// same lock. A client changes only its own files. It may be killed after any line: then its bell has
-// no reader, and whatever it left behind counts for nothing.
+// same lock. A client changes only its own files. It may be killed after any line: then its bell
+// has no reader, and whatever it left behind counts for nothing.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +101,8 @@ class Transaction {
   static bool is_stopped(const Client& client);
 
   const std::vector<Oddity>& oddities() const { return oddities_; }
-  // Removes what dead clients of this user left behind (root: of any). Never needed for correctness.
+  // Removes what dead clients of this user left behind (root: of any). Never needed for
+  // correctness.
   void tidy();
 
   int directory() const { return lock_.get(); }

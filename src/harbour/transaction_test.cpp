@@ -1,4 +1,5 @@
-// The harbour's files: who counts, who does not, and that whatever a client dies of frees its place.
+// The harbour's files: who counts, who does not, and that whatever a client dies of frees its
+// place.
 #include "harbour/transaction.h"
 
 #include <fcntl.h>

@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <cstdio>
+#include <cstring>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -105,19 +106,33 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
+// `eval "$(berth acquire)" && train` must not train without a lease: eval's exit code is that of
+// what it reads. Not for who reads something else, nor for a person, who sees the message.
+std::string acquire_failed(int code, std::span<const char* const> words) {
+  std::string_view form = "shell";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word.starts_with("--print=")) form = word.substr(std::strlen("--print="));
+    if (word == "--print") form = i + 1 < words.size() ? words[i + 1] : "";
+  }
+  if (form != "shell" || ::isatty(STDOUT_FILENO) != 0) return "";
+  return fmt::format("(exit {})\n", code);
+}
+
 Action define_acquire(CLI::App& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   options->request = add_request_options(command);
-  command.add_option("--print", options->form, "What to print: shell (default: lines for eval), ids,\n"
-                                               "json, or docker (for docker run --gpus)")
+  command
+      .add_option("--print", options->form,
+                  "What to print: shell (default: lines for eval), ids,\n"
+                  "json, or docker (for docker run --gpus)")
       ->type_name("shell|ids|json|docker")
       ->check(CLI::IsMember({"shell", "ids", "json", "docker"}).description(""));
   command.add_option("--ids", options->ids, "GPUs as index (default) or uuid")
       ->type_name("index|uuid")
       ->check(CLI::IsMember({"index", "uuid"}).description(""));
   command
-      .add_option("--for", options->owner,
-                  "Whom the lease is for (default: the shell that calls)")
+      .add_option("--for", options->owner, "Whom the lease is for (default: the shell that calls)")
       ->type_name("PID")
       ->check(CLI::Range(1, INT_MAX).description(""));
   command.footer(

@@ -1,12 +1,13 @@
 // berth run [REQUEST] -- CMD…
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
-#include "broker/acquire.h"
 #include "base/descriptors.h"
+#include "broker/acquire.h"
 #include "broker/holders.h"
 #include "broker/job_environment.h"
 #include "cli/command.h"
@@ -17,14 +18,13 @@
 #include "devices/driver.h"
 #include "devices/placeholder.h"
 
-
 namespace berth {
 namespace {
 
 struct Options {
   std::shared_ptr<RequestOptions> request;
   std::string ids = "index";
-  std::string replace;
+  std::optional<std::string> replace;
   bool placeholder = false;
 };
 
@@ -41,16 +41,17 @@ std::string command_text(const std::vector<std::string>& words) {
 void say_lease_stays(const Lease& lease) {
   const auto holders = bell_holders(lease.record());
   say(fmt::format("the lease {} stays until {} ended", lease.id(),
-                  holders.empty() ? "the processes that the job left behind have"
-                                  : fmt::format("{} {}", holders,
-                                                holders.find(',') == std::string::npos ? "has" : "have")));
+                  holders.empty()
+                      ? "the processes that the job left behind have"
+                      : fmt::format("{} {}", holders,
+                                    holders.find(',') == std::string::npos ? "has" : "have")));
 }
 
 Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& signals) {
   const IdForm form = options.ids == "uuid" ? IdForm::uuid : IdForm::index;
   job.environment = job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
-  if (!options.replace.empty()) {
-    job.command = with_gpus(job.command, options.replace,
+  if (options.replace) {
+    job.command = with_gpus(job.command, *options.replace,
                             index_list(lease.host_gpus(), lease.record().uuids));
   }
   std::optional<Placeholders> placeholders;
@@ -88,6 +89,9 @@ Result<int> run(const Options& options) {
     return fail(ErrorKind::usage,
                 "run: no command; say what to run, such as: berth run -- python train.py");
   }
+  if (options.replace && options.replace->empty()) {
+    return fail(ErrorKind::usage, "run: -I needs a text to replace, such as -I @");
+  }
   if (const auto problem = check_program(job.command.front())) {
     say(problem->message);
     return problem->code;
@@ -122,15 +126,18 @@ Action define_run(CLI::App& command, CLI::App& /*program*/) {
       ->disable_flag_override();
   command.add_option("CMD", "What to run, behind --")->type_name("...");  // for the help alone
   command.footer(
-      "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs are\n"
+      "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs "
+      "are\n"
       "CMD's until its last process has ended, however it ends.\n"
       "\nExamples:\n"
       "  berth run -- python train.py\n"
       "  berth run -n 2 --name A6000 --time 4h -- torchrun train.py\n"
       "  berth run --mem 8GiB -- python evaluate.py      share a GPU\n"
       "  berth run -I @ -- ./simulate --device @\n"
-      "\nExit codes: CMD's own (128+N for signal N); 64 wrong usage; 69 no driver, or a request that\n"
-      "can never be met; 74 the harbour cannot be used; 75 not granted in time; 126, 127 CMD cannot\n"
+      "\nExit codes: CMD's own (128+N for signal N); 64 wrong usage; 69 no driver, or a request "
+      "that\n"
+      "can never be met; 74 the harbour cannot be used; 75 not granted in time; 126, 127 CMD "
+      "cannot\n"
       "be run, or was not found.");
   return [options]() { return run(*options); };
 }

@@ -293,13 +293,12 @@ std::string ticket_lines(const TicketStatus& ticket, const Status& status, const
                          TimePoint now) {
   const Record& record = ticket.record;
   const std::string what = record.label.empty() ? record.command : record.label;
-  std::string out =
-      cut_to(fmt::format("{}. {}  {}  {}  waits {}  pid {}  {}", ticket.position, record.id,
-                         terminal.show(user_name(record.uid)),
-                         terminal.show(asked_for(record.request, status)),
-                         ago(record.since, now), record.pid, terminal.show(what)),
-             2, terminal) +
-      "\n";
+  std::string out = cut_to(fmt::format("{}. {}  {}  {}  waits {}  pid {}  {}", ticket.position,
+                                       record.id, terminal.show(user_name(record.uid)),
+                                       terminal.show(asked_for(record.request, status)),
+                                       ago(record.since, now), record.pid, terminal.show(what)),
+                           2, terminal) +
+                    "\n";
   std::string why = terminal.show(ticket.reason);
   if (ticket.starts && *ticket.starts > now) {
     why += fmt::format("; expected in about {}", ago(now, *ticket.starts));
@@ -372,8 +371,8 @@ std::string status_text(const Status& status, const Terminal& terminal) {
            "\n";
   }
   if (!status.queue.empty()) {
-    out += fmt::format("\nQueue: {} waiting\n{}", status.queue.size(),
-                       queue_text(status, terminal));
+    out +=
+        fmt::format("\nQueue: {} waiting\n{}", status.queue.size(), queue_text(status, terminal));
   }
   return out;
 }

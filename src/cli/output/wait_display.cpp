@@ -44,8 +44,8 @@ void WaitDisplay::show(const WaitNews& news) {
     return;
   }
   const std::size_t room = terminal.width.value_or(80);
-  print_error(fmt::format("\r{}\x1b[K", fitted(fmt::format("berth: {}", text), room > 1 ? room - 1 : 1,
-                                               terminal.charset)));
+  print_error(fmt::format("\r{}\x1b[K", fitted(fmt::format("berth: {}", text),
+                                               room > 1 ? room - 1 : 1, terminal.charset)));
   line_ = true;
 }
 

@@ -26,8 +26,8 @@ class WaitDisplay {
 };
 
 // Waits for a lease and shows how it goes: the lease, or the signal by which the user left. `owner`
-// may be the handle of the process that the lease is for: if that ends nobody waits for it any more,
-// and the signal is 0.
+// may be the handle of the process that the lease is for: if that ends nobody waits for it any
+// more, and the signal is 0.
 Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner = -1);
 
 // "position 2 of 3: GPU 0 leased by bob (train.py); expected in about 10m".

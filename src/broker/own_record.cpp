@@ -1,0 +1,24 @@
+// Finding a name that nobody planted; see own_record.h.
+#include "broker/own_record.h"
+
+#include <utility>
+
+namespace berth {
+
+Result<void> write_own(Harbour& harbour, const Transaction& transaction, Record& record,
+                       UniqueFd& bell, std::optional<TicketName>& ticket,
+                       const std::function<Result<void>()>& write) {
+  constexpr int kMostTries = 16;
+  for (int i = 0;; ++i) {
+    auto written = write();
+    if (written || !transaction.name_was_taken() || i == kMostTries) return written;
+    auto other = harbour.make_bell();
+    if (!other) return tl::make_unexpected(other.error());
+    harbour.remove(record.id, ticket);
+    ticket.reset();
+    record.id = std::move(other->id);
+    bell = std::move(other->fd);
+  }
+}
+
+}  // namespace berth
