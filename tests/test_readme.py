@@ -106,7 +106,7 @@ def test_the_lines_for_scripts_work(server):
     [block] = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
     programs = server.folder / "programs"
     programs.mkdir()
-    for name in ("torchrun", "docker", "simulate"):
+    for name in ("torchrun", "docker", "simulate", "python"):
         (programs / name).write_text(f"#!/bin/sh\necho {name} \"$@\" on $CUDA_VISIBLE_DEVICES\n")
         (programs / name).chmod(0o755)
     script = block + "echo read $GPU\n"
@@ -117,9 +117,10 @@ def test_the_lines_for_scripts_work(server):
     lines = result.stdout.splitlines()
     assert lines[0].startswith("torchrun --nproc-per-node 2 train.py on 0,1")
     assert lines[1] == "simulate --device 0 on 0"
-    assert re.fullmatch(r'docker run --gpus "device=GPU-[0-9a-f-]{36}" IMAGE on \S+', lines[2])
-    assert lines[3].startswith("docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES IMAGE on ")
-    assert lines[4] == "read 0"
+    assert lines[2] == "python train.py on 0"
+    assert re.fullmatch(r'docker run --gpus "device=GPU-[0-9a-f-]{36}" IMAGE on \S+', lines[3])
+    assert lines[4].startswith("docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES IMAGE on ")
+    assert lines[5] == "read 0"
     wait_until(lambda: not list(server.harbour.glob("lease-*")))
 
 
