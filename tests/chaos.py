@@ -88,15 +88,15 @@ class Plan:
     code: int = 0  # with which the job ends
 
 
-def make_plans(seed, jobs, users, cards, memory_mib, pace_s=0.08, shape=None):
-    """The same for the same arguments. All ask for `shape`, or each for something else."""
+def make_plans(seed, jobs, users, cards, memory_mib, pace_s=0.08, shapes=None):
+    """The same for the same arguments. Each asks for one of `shapes`, or for anything."""
     chance = random.Random(seed)
     plans = []
     now = 0.0
     for number in range(jobs):
         # In bursts: a queue builds up, and empties.
         now += chance.expovariate(1 / pace_s) * (0.2 if number // 20 % 2 else 1.8)
-        asked = shape or random_shape(chance, cards)
+        asked = chance.choice(shapes) if shapes else random_shape(chance, cards)
         uses = asked.memory_mib or memory_mib * 3 // 4
         plans.append(Plan(number, now, chance.choice(users), asked, chance.choice([0.05, 0.1, 0.2, 0.4, 0.8]), uses,
                           random_strikes(chance), chance.choice([0, 0, 0, 7])))
@@ -181,17 +181,19 @@ class Server:
     uuids: list  # by index
     names: list
     memory_mib: int
+    unknown: tuple = ()  # UUIDs of GPUs of which nobody can say who uses them
 
     def matching(self, shape):
         return [uuid for i, (uuid, name) in enumerate(zip(self.uuids, self.names))
-                if (shape.gpus is None or i in shape.gpus)
+                if uuid not in self.unknown
+                and (shape.gpus is None or i in shape.gpus)
                 and (shape.name is None or shape.name.lower() in name.lower())]
 
 
 def check(server, lives, stuck_s=15):
     """What was violated, in words; nothing if all is well."""
     return [*check_visibility(server, lives), *check_exclusion(lives), *check_memory(server, lives),
-            *check_order(server, lives), *check_progress(server, lives, stuck_s), *check_ownership(lives),
+            *check_order(server, lives), *check_reservation(server, lives), *check_progress(server, lives, stuck_s), *check_ownership(lives),
             *check_ends(lives)]
 
 
@@ -207,7 +209,9 @@ def check_visibility(server, lives):
         if len(set(life.uuids)) != shape.count or len(life.uuids) != shape.count:
             yield f"I8: {name_of(life)} asked for {shape.count} GPUs and sees {life.uuids}"
         for uuid in life.uuids:
-            if uuid not in server.matching(shape):
+            if uuid in server.unknown:
+                yield f"I9: {name_of(life)} got {uuid}, which is not known to be free"
+            elif uuid not in server.matching(shape):
                 yield f"I8: {name_of(life)} got {uuid}, which it did not ask for"
 
 
@@ -272,6 +276,53 @@ def check_order(server, lives):
             equal = first.plan.shape.wants() == second.plan.shape.wants()
             if overtaken and equal and undisturbed and room_for(server, first.plan.shape, held) < first.plan.shape.count:
                 yield f"I4: {name_of(second)} was served before {name_of(first)}, which wants the same and came first"
+
+
+def check_reservation(server, lives):
+    """Nobody who came later takes a GPU with which the first ticket could have started earlier. Looked at where it is
+    certain who was first, that it wants whole GPUs, who had them, and that none of these said for how long."""
+    never = max((life.gone or life.submitted for life in lives), default=0)
+    for second in lives:
+        if second.start is None or second.claimed is None or second.arrived is None or second.plan.shape.time_s:
+            continue
+        before, after = second.granted or second.submitted, second.start
+        others = [life for life in lives if life is not second]
+        surely = [life for life in others if life.surely_ran() and life.surely_ran()[0] <= before
+                  and after <= life.surely_ran()[1]]
+        possibly = [life for life in others if (life.start or life.claimed is not None)
+                    and (life.claimed is None or life.claimed < second.claimed)
+                    and (life.granted or life.submitted) < after and (life.gone or never) > before]
+        for first in others:
+            shape = first.plan.shape
+            waited = (first.queued is not None and first.queued < (second.queued or second.arrived)
+                      and (first.claimed is None or first.claimed > second.claimed)
+                      and min(first.struck or never, first.gone or never) > after)
+            if not waited or shape.memory_mib or not was_first(first, second, others, before):
+                continue
+            wanted = set(server.matching(shape))
+            holders = [life for life in surely if wanted & set(life.uuids)]
+            uncertain = [life for life in possibly if wanted & set(life.uuids or server.uuids) and life not in holders]
+            held = [(uuid, life.plan.shape) for life in (*holders, second) for uuid in life.uuids]
+            if (uncertain or any(life.plan.shape.time_s for life in holders)
+                    or room_for(server, shape, held) >= shape.count):  # then both may have been granted at once
+                continue
+            if could_gain(shape.count, wanted, set(second.uuids), [set(life.uuids) for life in holders]):
+                yield f"I5: {name_of(second)} took GPUs for which {name_of(first)} waited, which came first"
+
+
+def was_first(first, second, others, before):
+    """Whether all who stood before it were served or gone when `second` was served."""
+    return all((life.claimed is not None and life.claimed < second.claimed) or (life.gone or before) < before
+               for life in others if life is not first and life.queued is not None and life.queued < first.queued)
+
+
+def could_gain(count, wanted, taken, held):
+    """Whether some of the holders may end first, so that the GPUs that were taken are what is missing."""
+    for stay in itertools.product((True, False), repeat=len(held)):
+        free = wanted.difference(*itertools.compress(held, stay))
+        if len(free - taken) < count <= len(free):
+            return True
+    return False
 
 
 def check_progress(server, lives, stuck_s):
