@@ -4,6 +4,7 @@
 //   process lease_bench load WORKERS JOBS COMMAND...    so many runs of COMMAND by so many workers
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +33,13 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 [[noreturn]] void die(const std::string& why) {
   std::fprintf(stderr, "lease_bench: %s\n", why.c_str());
   std::exit(1);
+}
+
+int number(std::string_view text) {
+  int value = 0;
+  const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{} || rest != text.data() + text.size()) die("not a number");
+  return value;
 }
 
 double median(std::vector<double> values) {
@@ -130,7 +138,7 @@ int load(int workers, int jobs, char** command) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
-  if (mode == "pairs" && argc == 4) return pairs(std::atoi(argv[2]), std::atoi(argv[3]));
-  if (mode == "load" && argc > 4) return load(std::atoi(argv[2]), std::atoi(argv[3]), argv + 4);
+  if (mode == "pairs" && argc == 4) return pairs(number(argv[2]), number(argv[3]));
+  if (mode == "load" && argc > 4) return load(number(argv[2]), number(argv[3]), argv + 4);
   die("see the head of bench/lease_bench.cpp");
 }

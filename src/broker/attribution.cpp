@@ -62,7 +62,7 @@ std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vecto
   const std::string named = lease_in_environment(process.pid);
   for (const Record* lease : here) {
     // Anybody can write anything there; his own user, and root (containers), would.
-    if (lease->id == named && (process.uid == lease->uid || process.uid == 0U)) return named;
+    if (lease->id == named && (process.uid == lease->uid || process.uid == 0U)) return lease->id;
   }
   for (const Record* lease : here) {
     if (process.uid == lease->uid) return lease->id;

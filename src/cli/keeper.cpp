@@ -77,6 +77,15 @@ void keep(Lease& lease, int owner) {
   }
 }
 
+// What the child does; `pipe` says whether its parent could tell the caller of the lease.
+[[noreturn]] void be_keeper(Lease& lease, const Owner& owner, int pipe) {
+  detach();
+  close_all_but({lease.bell(), owner.handle.get(), pipe, lease.harbour().directory()});
+  if (was_delivered(pipe)) keep(lease, owner.handle.get());
+  lease.release();
+  ::_exit(0);
+}
+
 }  // namespace
 
 Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
@@ -91,13 +100,8 @@ Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
     return fail(ErrorKind::harbour, fmt::format("the keeper cannot be started: {}; see ulimit -u",
                                                 std::strerror(errno)));
   }
-  if (child > 0) return Keeper(std::move(writing));
-  writing.reset();
-  detach();
-  close_all_but({lease.bell(), owner.handle.get(), reading.get(), lease.harbour().directory()});
-  if (was_delivered(reading.get())) keep(lease, owner.handle.get());
-  lease.release();
-  ::_exit(0);
+  if (child == 0) be_keeper(lease, owner, reading.get());
+  return Keeper(std::move(writing));
 }
 
 void Keeper::delivered() {

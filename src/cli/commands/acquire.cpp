@@ -137,7 +137,8 @@ Action define_acquire(CLI::App& command, CLI::App& /*program*/) {
       ->check(CLI::Range(1, INT_MAX).description(""));
   command.footer(
       "The lease is the calling shell's or script's, and ends when that ends or gives it back\n"
-      "(berth release). What else runs in that shell uses the same GPUs. Where there is no lease, eval\n"
+      "(berth release). What else runs in that shell uses the same GPUs. Where there is no lease, "
+      "eval\n"
       "fails with berth's exit code.\n"
       "\nExamples:\n"
       "  eval \"$(berth acquire -n 1)\" && python train.py; berth release --all\n"
