@@ -82,7 +82,7 @@ Result<Bytes> parse_size(std::string_view text) {
   const auto value = parse_quantity(text, kSizeUnits, "8GiB or 512MiB");
   if (!value)
     return fail(ErrorKind::usage, fmt::format("size {} {}", in_quotes(text), value.error()));
-  return Bytes{static_cast<std::uint64_t>(*value + 0.5)};
+  return Bytes{rounded(*value)};
 }
 
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
@@ -90,7 +90,7 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   if (!value) {
     return fail(ErrorKind::usage, fmt::format("duration {} {}", in_quotes(text), value.error()));
   }
-  return std::chrono::nanoseconds{static_cast<std::int64_t>(*value + 0.5)};
+  return std::chrono::nanoseconds{rounded(*value)};
 }
 
 std::string format_size(Bytes size) {

@@ -29,6 +29,11 @@ constexpr std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) {
   return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+// Not std::lround(): berth would need the mathematical library for it, and start more slowly.
+constexpr std::uint64_t rounded(double positive) {
+  return static_cast<std::uint64_t>(positive + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+}
+
 // To the nearest MiB, as every JSON key that ends in _mib gives it.
 constexpr std::uint64_t to_mib(Bytes size) {
   return (size.count >> 20) + ((size.count >> 19) & 1);

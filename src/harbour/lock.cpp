@@ -1,16 +1,15 @@
 // Taking the lock; see lock.h.
 #include "harbour/lock.h"
 
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <memory>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -71,27 +70,23 @@ std::string lock_holder(int directory) {
   if (::fstat(directory, &about) != 0) return "somebody";
   const std::string file =
       fmt::format("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino);
-  const std::unique_ptr<FILE, int (*)(FILE*)> locks(std::fopen("/proc/locks", "re"), std::fclose);
-  std::array<char, 512> line{};
-  while (locks && std::fgets(line.data(), line.size(), locks.get()) != nullptr) {
-    std::array<char, 64> kind{};
-    std::array<char, 64> place{};
-    int pid = 0;
-    if (std::sscanf(line.data(), "%*d: %63s %*s %*s %d %63s", kind.data(), &pid, place.data()) !=
-            3 ||
-        file != place.data() || std::strcmp(kind.data(), "FLOCK") != 0 || pid <= 0) {
-      continue;
-    }
-    std::array<char, 64> name{};
-    const std::unique_ptr<FILE, int (*)(FILE*)> comm(
-        std::fopen(fmt::format("/proc/{}/comm", pid).c_str(), "re"), std::fclose);
-    if (!comm || std::fgets(name.data(), name.size(), comm.get()) == nullptr) {
-      return fmt::format("pid {}", pid);
-    }
-    name[std::strcspn(name.data(), "\n")] = '\0';
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number;
+    std::string kind;
+    std::string type;
+    std::string access;
+    pid_t pid = 0;
+    std::string place;
+    words >> number >> kind >> type >> access >> pid >> place;
+    if (kind != "FLOCK" || place != file || pid <= 0) continue;
+    std::ifstream comm(fmt::format("/proc/{}/comm", pid));
+    std::string name;
+    if (!std::getline(comm, name)) return fmt::format("pid {}", pid);
     // Not by the owner of its files in /proc, which is root for who hides them (PR_SET_DUMPABLE).
     const auto owner = process_owner(pid);
-    return fmt::format("{} (pid {}{})", printable(name.data()), pid,
+    return fmt::format("{} (pid {}{})", printable(name), pid,
                        owner ? fmt::format(", user {}", user_name(*owner)) : "");
   }
   return "a process that cannot be seen from here";

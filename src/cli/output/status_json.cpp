@@ -89,7 +89,7 @@ Json gpu_json(const GpuStatus& one, const Status& status) {
     }
   }
   Json power = nullptr;
-  if (gpu.power_w) power = static_cast<double>(static_cast<long>(*gpu.power_w * 10 + 0.5)) / 10;
+  if (gpu.power_w) power = static_cast<double>(rounded(*gpu.power_w * 10)) / 10;
   return {{"index", index_of(gpu.index)},
           {"uuid", or_null(gpu.uuid)},
           {"name", or_null(gpu.name)},

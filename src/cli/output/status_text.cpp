@@ -35,11 +35,6 @@ Style style_of(GpuState state) {
   return Style::plain;
 }
 
-// Not std::lround(): berth would need the mathematical library for it, and start more slowly.
-std::size_t rounded(double positive) {
-  return static_cast<std::size_t>(positive + 0.5);
-}
-
 // A bar of `width` columns, in eighths of a column where the character set has them.
 std::string bar(double share, std::size_t width, Charset charset) {
   share = std::clamp(share, 0.0, 1.0);
