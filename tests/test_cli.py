@@ -30,6 +30,17 @@ def test_help_fits_eighty_columns_or_nearly(server):
         assert max(map(len, server.berth(*arguments).stdout.splitlines())) <= 92
 
 
+@pytest.mark.release_only  # counts the system calls of the plain build
+def test_help_does_not_start_to_ask_the_driver(server):
+    def processes(*arguments):
+        trace = server.folder / "trace"
+        assert server.run("strace", "-o", trace, "-e", "trace=clone,clone3,fork,vfork", BERTH, *arguments).returncode == 0
+        return len(re.findall(r"^(clone3?|v?fork)\(", trace.read_text(), re.MULTILINE))
+    assert processes("status") == 1
+    for arguments in (["status", "--help"], ["run", "-h"], ["acquire", "-n", "2", "--help"], ["help", "run"], ["--version"]):
+        assert processes(*arguments) == 0, arguments
+
+
 @pytest.mark.release_only
 def test_bash_completion(server):
     script = ('eval "$(berth completion bash)"; complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '

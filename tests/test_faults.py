@@ -225,6 +225,30 @@ def test_a_waiter_whose_poll_fails_still_gets_its_turn_or_says_why(hosts):
     in_lanes(hosts, fail_once, calls[::3 * STEP])
 
 
+def test_a_claim_that_fails_on_the_way_leaves_no_lease(hosts):
+    """The one behind, whom the claimer must ring, cannot be looked at: it has no lease then, and tries again later."""
+    host = hosts[0]
+    holder, gate = host.hold(uid=CAROL)
+    victim, victim_gate = host.queue(uid=ALICE)
+    behind, behind_gate = host.queue(uid=BOB)
+    [bell] = [f"bell-{ticket['id']}" for ticket in host.tickets() if ticket["uid"] == BOB]
+    tracer = host.start(*traced("trace=openat", "inject=openat:error=EIO:when=1"), "-P", bell, "-p", victim.pid, uid=0)
+    wait_for(lambda: "attached" in tracer.errors(), tracer.errors)
+    gate.open()
+    wait_for(lambda: "trying again" in victim.errors(), victim.errors)
+    # The one behind may pass meanwhile.
+    first, last = victim_gate, behind_gate
+    wait_for(lambda: first.pid() or last.pid(), victim.errors, WAKE)
+    if last.pid():
+        first, last = last, first
+    assert len(host.leases()) == 1 and not last.pid()
+    first.open()
+    last.wait_until_started(WAKE)
+    last.open()
+    assert (victim.wait(), behind.wait()) == (0, 0)
+    host.wait_until_free()
+
+
 @pytest.mark.release_only  # the sanitizers need descriptors of their own
 @pytest.mark.parametrize("limit", [4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 64])
 def test_few_descriptors_are_enough_or_an_error(hosts, limit):

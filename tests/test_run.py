@@ -774,6 +774,13 @@ def test_memory_without_a_process_blocks(server):
     assert_one_line_error(result, 75, "GPU 0: 5 GiB are in use by a process that the driver does not list")
 
 
+def test_memory_without_a_process_is_not_there_to_share(server):
+    server.use({"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "5GiB", "hidden": True}]})
+    assert gpus_of(server, "--mem", "18GiB", "--max-processes", "1") == "0"
+    result = server.berth("run", "--mem", "19GiB", "--max-processes", "1", "--no-wait", "--", "true")
+    assert_one_line_error(result, 75, "GPU 0: ")
+
+
 def test_an_unknown_gpu_is_not_given(server):
     server.use({"gpus": [{"memory": "8GiB", "count": 2}],
                 "faults": [{"call": "nvmlDeviceGetComputeRunningProcesses", "gpu": 0, "answer": 3}]})

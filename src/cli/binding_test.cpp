@@ -101,12 +101,13 @@ TEST_P(Shell, is_found_through_process_substitution) {
 }
 
 // A shell that was started by one like it, down to the arguments, is not its fork; not even where
-// both lie at the same addresses.
+// both lie at the same addresses. (The second and the third: what the first one exports is new.)
 TEST_P(Shell, is_not_confused_with_the_one_that_started_it) {
   std::string path = testing::TempDir() + "berth-binding-XXXXXX";
   ::close(::mkstemp(path.data()));
-  std::ofstream(path) << "if [ -z \"$INNER\" ]; then export INNER=1; " << GetParam() << " " << path
-                      << "; true; else echo $$; x=$(" << probe_ << "); echo \"$x\"; fi\n";
+  std::ofstream(path) << "if [ \"$DEPTH\" != 3 ]; then export DEPTH=$((DEPTH + 1)); " << GetParam()
+                      << " " << path << "; true; else echo $$; x=$(" << probe_
+                      << "); echo \"$x\"; fi\n";
   expect_first(lines_of({GetParam(), path}), 1);
   expect_first(lines_of({GetParam(), path}, Addresses::fixed), 1);
   ::unlink(path.c_str());

@@ -2,12 +2,14 @@
 // place.
 #include "harbour/transaction.h"
 
+#include <array>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -226,6 +228,16 @@ TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
   EXPECT_EQ(*transaction.next_order(), 8U);
 }
 
+TEST_F(HarbourTest, a_lease_that_was_ended_is_no_ticket_by_a_second_name) {
+  auto [record, bell] = client({"GPU-1"});  // its keeper has not noticed the end yet
+  ASSERT_TRUE(begin().write_lease(record));
+  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({1, record.id}));
+  ASSERT_TRUE(begin().end_lease(record.id));
+  Transaction transaction = begin();
+  EXPECT_EQ(transaction.listing().tickets.size(), 1U);
+  EXPECT_FALSE(*transaction.ticket({1, record.id}));
+}
+
 TEST_F(HarbourTest, a_name_that_is_taken_is_told_from_a_full_disk) {
   auto [record, bell] = client({"GPU-1"});
   std::ofstream(path_ / lease_name(record.id)) << "planted";
@@ -267,6 +279,20 @@ TEST_F(HarbourTest, a_writer_that_does_not_stop_does_not_keep_the_reader_busy) {
   for (int i = 0; i < 1000; ++i) quiet(bell.get());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
+}
+
+// Of datagrams, FIONREAD counts the first alone: the second stands for what came after that.
+TEST(Bell, what_comes_while_it_is_read_is_left) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const UniqueFd reading(ends[0]);
+  const UniqueFd writing(ends[1]);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(::write(writing.get(), "!", 1), 1);
+  pollfd own{reading.get(), POLLIN, 0};
+  quiet(reading.get());
+  EXPECT_EQ(::poll(&own, 1, 0), 1);
+  quiet(reading.get());
+  EXPECT_EQ(::poll(&own, 1, 0), 0);
 }
 
 TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
