@@ -1004,7 +1004,7 @@ def test_more_live_leases_than_descriptors_stop_nobody(world):
 
 
 @pytest.mark.parametrize("kind", ["impossible", "later version"])
-def test_tickets_that_want_nothing_do_not_fill_the_window(world, kind):
+def test_tickets_that_want_nothing_keep_nobody_out(world, kind):
     changes = {"impossible": {"request": {"count": 100}}, "later version": {"version": 7}}[kind]
     world.in_memory()
     world.puppet(MALLORY, live_many, world.harbour,
@@ -1016,15 +1016,32 @@ def test_tickets_that_want_nothing_do_not_fill_the_window(world, kind):
     bob.started()
 
 
-def test_two_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world):
+def test_a_long_queue_for_one_gpu_keeps_no_other_idle(world):
+    """However long it is, and with few descriptors."""
+    world.server.use("2x24GiB")
+    world.in_memory()
+    wanted = {"count": 1, "gpus": [world.uuid(0)]}
+    world.hold(BOB, "--gpu", "0")
+    world.puppet(MALLORY, live_many, world.harbour,
+                 [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted)) for name in ids("y", 300)])
+    for prefix in ([], ["prlimit", "--nofile=128:128"]):
+        result = world.try_now(ALICE, "--gpu", "1", prefix=prefix)
+        assert (result.returncode, result.stderr) == (0, "")
+    alice = world.hold(ALICE, "--gpu", "1")
+    bob = world.wait(BOB, "--gpu", "1")
+    alice.end()
+    bob.started()
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world, count):
     """The first two of the queue notice every death. If they are files of Mallory's, somebody else must."""
     world.server.use("2x24GiB")
     mallory = world.hold(MALLORY, "--gpu", "0")
     alice = world.hold(ALICE, "--gpu", "1")
     wanted = {"count": 1, "gpus": [world.uuid(0)]}
-    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-00000000000000{number}-aaaaaaa{LETTERS[number]}",
-                                                      record(f"aaaaaaa{LETTERS[number]}", MALLORY, request=wanted))
-                                                     for number in range(2)])
+    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted))
+                                                     for name in ids("a", count)])
     bob = world.wait(BOB, "--gpu", "1")
     begin = time.monotonic()
     alice.end()
@@ -1033,16 +1050,16 @@ def test_two_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world):
     mallory.end()
 
 
-def test_who_watches_beside_two_tickets_of_one_user_learns_of_new_leases(world):
-    """The first two are files of Mallory's. Alice takes a GPU that Bob, behind them, has not seen her take; her next job
+@pytest.mark.parametrize("count", [2, 100])
+def test_who_watches_beside_tickets_of_one_user_learns_of_new_leases(world, count):
+    """The first are files of Mallory's. Alice takes a GPU that Bob, behind them, has not seen her take; her next job
     leaves it to him to notice the end."""
     world.server.use("3x24GiB")
     mallory = world.hold(MALLORY, "--gpu", "0")
     world.hold(ALICE, "--gpu", "1")
     wanted = {"count": 1, "gpus": [world.uuid(0)]}
-    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-00000000000000{number}-aaaaaaa{LETTERS[number]}",
-                                                      record(f"aaaaaaa{LETTERS[number]}", MALLORY, request=wanted))
-                                                     for number in range(2)])
+    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted))
+                                                     for name in ids("a", count)])
     world.wait(BOB, "--gpu", "1")
     alice = world.hold(ALICE, "--gpu", "2")
     later = world.wait(ALICE, "--gpu", "2")

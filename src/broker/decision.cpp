@@ -13,16 +13,15 @@
 namespace berth {
 namespace {
 
-// How far into the queue a decision looks: who stands further back is not granted before the queue
-// has moved. A decision stays short however long the queue is.
-constexpr std::size_t kWindow = 64;
 constexpr std::size_t kFront = 2;
+// Who stands behind so many tickets of one other user does not rely on them.
+constexpr std::size_t kLongRun = 64;
+// So many clients of the queue are kept open. There may be more of them than descriptors.
+constexpr std::size_t kKept = 64;
 
-// A ticket that the scheduler has looked at.
 struct Seen {
   TicketName name;
   Client client;
-  QueuedTicket queued;
 };
 
 class Deciding {
@@ -71,8 +70,9 @@ class Deciding {
     if (!has_bell) {
       auto bell = make_bell(transaction_.directory(), me_.record.id);
       if (!bell) return tl::make_unexpected(bell.error());
-      if (!*bell)
+      if (!*bell) {
         return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
+      }
       me_.bell = std::move(**bell);
     }
     if (!me_.ticket) return {};
@@ -89,43 +89,44 @@ class Deciding {
     return written;
   }
 
-  // Looks at the queue from its head, and rings who is granted. Stops when nothing is left to give.
+  // Looks at the queue from its head, and rings who is granted. Stops when nothing is left to give,
+  // and so is short while all GPUs are in use, however long the queue.
   Result<void> walk(Planner& planner) {
     bool reached = false;
     bool cut = false;
+    std::size_t awake = 0;
     for (const TicketName& name : queue()) {
       if (me_.ticket == name) {
         decide_mine(planner);
         reached = true;
         continue;
       }
-      const bool enough = reached || seen_.size() >= kFront;
-      cut = seen_.size() >= kWindow || (enough && planner.exhausted());
+      cut = (reached || awake >= kFront) && planner.exhausted();
       if (cut) break;
       auto client = transaction_.ticket(name);
       if (!client) return tl::make_unexpected(client.error());
       if (!*client) continue;
-      QueuedTicket queued{name.id, (*client)->record.request, Transaction::is_stopped(**client)};
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
-      if ((*client)->record.version > kProtocolVersion) queued.stopped = true;
-      const bool stopped = queued.stopped;
-      seen_.push_back({name, std::move(**client), std::move(queued)});
-      const Outcome outcome = planner.decide(seen_.back().queued);
+      const bool stopped =
+          (*client)->record.version > kProtocolVersion || Transaction::is_stopped(**client);
+      shown_.push_back({name.id, (*client)->record.request, stopped});
+      const Outcome outcome = planner.decide(shown_.back());
       if (outcome.wait && !reached) {
-        for (const Obstacle& obstacle : outcome.wait->obstacles)
+        for (const Obstacle& obstacle : outcome.wait->obstacles) {
           looked_after_.insert(obstacle.uuid);
+        }
       }
       if (outcome.impossible) {
         impossible_.insert(name);
-      } else {
-        decision_.scene.tickets.push_back(seen_.back().client.record);
+        continue;
       }
-      // What can never be granted, and what is passed over, must not fill the window and so keep
-      // everybody else out. The scheduler keeps no reference to these.
-      if (outcome.impossible || stopped) seen_.pop_back();
-      if (!outcome.grant) continue;
-      ring(seen_.back().client.bell.get());
-      decision_.unclaimed = decision_.unclaimed || !reached;
+      if (!stopped) ++awake;
+      decision_.scene.tickets.push_back((*client)->record);
+      if (outcome.grant) {
+        ring((*client)->bell.get());
+        decision_.unclaimed = decision_.unclaimed || !reached;
+      }
+      if (seen_.size() < kKept) seen_.push_back({name, std::move(**client)});
     }
     if (reached) return {};
     decide_mine(planner);
@@ -160,25 +161,25 @@ class Deciding {
     return {};
   }
 
-  // The first two watch every lease, and where these are one user's, the first of another (see
+  // The first two watch every lease, and who stands behind one other user's tickets alone (see
   // find_neighbours()). This lease is new to those of them who stand before us.
   Result<void> ring_front() {
     std::size_t awake = 0;
-    std::optional<uid_t> user;
-    bool mixed = false;
+    std::size_t run = 0;  // so many of the last ones are one user's
+    uid_t user = 0;
     for (const TicketName& name : queue()) {
-      if ((awake >= kFront && mixed) || awake >= kWindow) break;
       if (me_.ticket && name >= *me_.ticket) break;
       if (impossible_.contains(name)) continue;
       auto client = client_of(name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      const bool other = user && *user != (*client)->record.uid;
-      if (awake < kFront || other) ring((*client)->bell.get());
+      const uid_t owner = (*client)->record.uid;
+      const bool distrusts = owner != user && run >= std::min(awake, kLongRun);
+      if (awake < kFront || distrusts) ring((*client)->bell.get());
       if (Transaction::is_stopped(**client)) continue;
+      run = owner == user ? run + 1 : 1;
+      user = owner;
       ++awake;
-      mixed = mixed || other;
-      user = (*client)->record.uid;
     }
     return {};
   }
@@ -196,16 +197,15 @@ class Deciding {
     return {};
   }
 
-  // The live client of a ticket, read once.
+  // The live client of a ticket, until the next call.
   Result<Client*> client_of(const TicketName& name) {
     for (Seen& seen : seen_) {
       if (seen.name == name) return &seen.client;
     }
     auto client = transaction_.ticket(name);
     if (!client) return tl::make_unexpected(client.error());
-    if (!*client) return nullptr;
-    seen_.push_back({name, std::move(**client), {}});
-    return &seen_.back().client;
+    last_ = std::move(*client);
+    return last_ ? &*last_ : nullptr;
   }
 
   Result<void> prepare_wait(std::vector<Client> leases) {
@@ -251,7 +251,7 @@ class Deciding {
     bool trusted = false;
     std::optional<uid_t> user;
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-    for (auto name = mine; name != queue().begin() && awake_before < kWindow;) {
+    for (auto name = mine; name != queue().begin() && awake_before < kLongRun;) {
       --name;
       if (impossible_.contains(*name)) continue;  // its client has left, or is none of ours
       auto client = client_of(*name);
@@ -288,7 +288,9 @@ class Deciding {
   Transaction transaction_;
   Decision decision_;
   std::set<TicketName> impossible_;
-  std::list<Seen> seen_;  // a list: the scheduler keeps references to what it was shown
+  std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them
+  std::vector<Seen> seen_;
+  std::optional<Client> last_;
   std::set<std::string> looked_after_;  // GPUs that an earlier ticket waits for
   QueuedTicket mine_;
   Outcome outcome_;
