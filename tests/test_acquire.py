@@ -52,7 +52,7 @@ def keepers(server):
         if not entry.name.isdigit():
             continue
         try:
-            if (entry / "comm").read_text() == "berth-keeper\n" and \
+            if (entry / "comm").read_bytes() == b"berth-keeper\n" and \
                     os.fsencode(f"BERTH_DIR={server.harbour}") in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:

@@ -127,7 +127,7 @@ def test_replacing_a_text(server):
 
 
 def test_nothing_cannot_be_replaced(server):
-    assert_one_line_error(server.berth("run", "-I", "", "--", "true"), 64, "-I needs a text")
+    assert_one_line_error(server.berth("run", "-I", "", "--", "true"), 64, "-I: it needs a text")
 
 
 def test_the_program_itself_is_not_replaced(server):
@@ -227,7 +227,7 @@ def test_an_interpreter_that_is_missing(server):
     (["--mem", "0GiB", "--", "true"], ["reserves nothing"]),
     (["--mem", "-1GiB", "--", "true"], ["--mem"]),
     (["--mem", "nan", "--", "true"], ["--mem"]),
-    (["--mem", "auto", "--", "true"], ["--mem auto"]),
+    (["--mem", "auto", "--", "true"], ["--mem: 'auto'"]),
     (["--min-mem", "much", "--", "true"], ["--min-mem"]),
     (["--max-util", "101", "--", "true"], ["--max-util", "0 to 100"]),
     (["--max-mem-util", "many", "--", "true"], ["--max-mem-util"]),

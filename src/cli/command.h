@@ -1,7 +1,6 @@
 // What a command of berth is: a name, a line of help, and how it declares its flags.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <span>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/flags.h"
 
 namespace berth {
 
@@ -20,7 +20,7 @@ struct Command {
   const char* summary;
   // Declares flags on `command` and returns what to run. `program` is the whole command line, which
   // lives as long as the action.
-  Action (*define)(CLI::App& command, CLI::App& program);
+  Action (*define)(Flags& command, CLI::App& program);
   bool asks_driver = false;  // always, and at once
   bool runs_words = false;   // what follows its flags is a command line, see words_to_run()
   // What to print for who reads its output, where it ended with this code; see acquire_failed().
@@ -37,18 +37,18 @@ std::span<const Command> commands();
 // Says that `name` is no command, and which one was perhaps meant.
 Error unknown_command(std::string_view name);
 
-Action define_run(CLI::App& command, CLI::App& program);
-Action define_acquire(CLI::App& command, CLI::App& program);
+Action define_run(Flags& command, CLI::App& program);
+Action define_acquire(Flags& command, CLI::App& program);
 std::string acquire_failed(int code, std::span<const char* const> words);
-Action define_release(CLI::App& command, CLI::App& program);
-Action define_queue(CLI::App& command, CLI::App& program);
-Action define_cancel(CLI::App& command, CLI::App& program);
-Action define_drain(CLI::App& command, CLI::App& program);
-Action define_undrain(CLI::App& command, CLI::App& program);
-Action define_status(CLI::App& command, CLI::App& program);
-Action define_doctor(CLI::App& command, CLI::App& program);
-Action define_setup(CLI::App& command, CLI::App& program);
-Action define_help(CLI::App& command, CLI::App& program);
-Action define_completion(CLI::App& command, CLI::App& program);
+Action define_release(Flags& command, CLI::App& program);
+Action define_queue(Flags& command, CLI::App& program);
+Action define_cancel(Flags& command, CLI::App& program);
+Action define_drain(Flags& command, CLI::App& program);
+Action define_undrain(Flags& command, CLI::App& program);
+Action define_status(Flags& command, CLI::App& program);
+Action define_doctor(Flags& command, CLI::App& program);
+Action define_setup(Flags& command, CLI::App& program);
+Action define_help(Flags& command, CLI::App& program);
+Action define_completion(Flags& command, CLI::App& program);
 
 }  // namespace berth

@@ -1,6 +1,7 @@
 // Parsing of the command line and reporting of errors; see program.h.
 #include "cli/program.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -111,7 +112,8 @@ int obey(int argc, const char* const* argv) {
   for (const Command& command : commands()) {
     if (!is_needed(command, argc, argv)) continue;
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
-    actions[sub] = command.define(*sub, program);
+    Flags flags(*sub);
+    actions[sub] = command.define(flags, program);
     if (!command.runs_words || !is_called(command, argc, argv)) continue;
     const int end = words_begin(*sub, argc, argv);
     const bool dashes = end < argc && std::string_view(argv[end]) == "--";

@@ -30,8 +30,8 @@ Result<unsigned> parse_number(std::string_view text) {
 }
 
 Result<Bytes> parse_memory(std::string_view text) {
-  if (text == "auto") {  // thrown here: its line names the flag itself
-    throw CLI::ValidationError("--mem auto is not there yet: name a size, such as --mem 8GiB");
+  if (text == "auto") {
+    return fail(ErrorKind::usage, "'auto' is not there yet; name a size, such as 8GiB");
   }
   auto size = parse_size(text);
   if (size && *size == Bytes{}) {
@@ -90,47 +90,29 @@ Result<std::string> parse_gpus(std::string_view text) {
   return std::string(text);
 }
 
-// Declares options that may be given once, and hold on to what they fill in.
-class Declarer {
- public:
-  Declarer(CLI::App& command, std::shared_ptr<RequestOptions> options)
-      : command_(command), options_(std::move(options)) {}
-
-  // A type name that reads "a|b|c" completes to these words, and so stands for nothing else.
-  template <class Target, class Value>
-  CLI::Option* add(const std::string& names, const char* type, const char* help, Target& target,
-                   Result<Value> (*parse)(std::string_view)) const {
-    const std::string name = names.substr(names.find("--"));
-    const auto take = [name, parse, &target, keep = options_](const CLI::results_t& texts) {
-      if (texts.size() > 1) {
-        throw CLI::ValidationError(name, "it is given more than once; give it once");
-      }
-      auto value = parse(texts.front());
-      if (!value) throw CLI::ValidationError(name, value.error().message);
-      target = *std::move(value);
-      return true;
-    };
-    return command_.add_option(names, take, help)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)  // `take` refuses them in our words
-        ->type_name(type)
-        ->group("Request");
-  }
-
- private:
-  CLI::App& command_;
-  std::shared_ptr<RequestOptions> options_;
-};
+// Gives what `parse` makes of the text to `target`, and holds on to what that is a part of.
+template <class Target, class Value>
+Flags::Take into(Target& target, Result<Value> (*parse)(std::string_view),
+                 std::shared_ptr<RequestOptions> whole) {
+  return [parse, &target, whole = std::move(whole)](std::string_view text) -> Result<void> {
+    auto value = parse(text);
+    if (!value) return tl::make_unexpected(value.error());
+    target = *std::move(value);
+    return {};
+  };
+}
 
 // Names that stand for GPUs are all wanted, unless a number says how many of them.
-void settle_count(RequestOptions& options, bool count_given) {
-  if (options.gpus.empty()) return;
+Result<void> settle_count(RequestOptions& options, std::optional<unsigned> count) {
+  if (count) options.request.count = *count;
+  if (options.gpus.empty()) return {};
   const auto named = static_cast<unsigned>(parse_selection(options.gpus)->size());
-  if (!count_given) options.request.count = named;
-  if (options.request.count > named) {
-    throw CLI::ValidationError(
-        fmt::format("--count asks for {} GPUs and --gpu names {}; name more, or ask for fewer",
-                    options.request.count, named));
-  }
+  if (!count) options.request.count = named;
+  if (options.request.count <= named) return {};
+  return fail(
+      ErrorKind::usage,
+      fmt::format("--count asks for {} GPUs and --gpu names {}; name more, or ask for fewer",
+                  options.request.count, named));
 }
 
 }  // namespace
@@ -146,43 +128,51 @@ Result<std::string> parse_text(std::string_view text) {
   return std::string(text);
 }
 
-std::shared_ptr<RequestOptions> add_request_options(CLI::App& command) {
+std::shared_ptr<RequestOptions> add_request_options(Flags& command) {
   auto options = std::make_shared<RequestOptions>();
+  auto count = std::make_shared<std::optional<unsigned>>();
   Request& request = options->request;
-  const Declarer declare(command, options);
-  const CLI::Option* count =
-      declare.add("-n,--count", "N", "How many GPUs, granted together (default 1)", request.count,
-                  parse_number<1, kMaxNumber>);
-  declare.add("--gpu", "LIST", "All of these GPUs (0,2, or UUIDs); with -n N, N of them",
-              options->gpus, parse_gpus);
-  declare.add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
-              parse_name);
-  declare.add("--mem", "SIZE", "Share GPUs: reserve SIZE on each, such as 8GiB", request.memory,
-              parse_memory);
-  declare.add("--min-mem", "SIZE", "Only GPUs with this much memory in all", request.min_memory,
-              parse_size);
-  declare.add("--max-util", "PCT", "Only GPUs of at most PCT percent utilization",
-              request.max_utilization_pct, parse_number<0, 100>);
-  declare.add("--max-mem-util", "PCT", "Only GPUs of at most PCT percent memory utilization",
-              request.max_memory_utilization_pct, parse_number<0, 100>);
-  declare.add("--max-processes", "K", "Accept K strangers' processes on a GPU (default 0)",
-              request.max_processes, parse_number<0, kMaxNumber>);
-  declare.add("--policy", "spread|pack|random", "The emptiest GPU (default), the fullest, or any",
-              request.policy, parse_policy);
-  declare.add("--time", "DURATION", "How long it runs, such as 2h: short jobs fill gaps",
-              request.time, parse_run_time);
-  declare.add("--label", "TEXT", "Words that people see beside the job", options->label,
-              parse_text);
-  command.add_flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free")
-      ->disable_flag_override()
-      ->group("Request");
-  declare.add("--timeout", "DURATION", "Give up if not granted in time, such as 10m",
-              options->timeout, parse_timeout);
-  command.callback([options, count] {
+  const auto add = [&](const char* names, const char* type, const char* help, auto& target,
+                       auto parse) {
+    command.value(names, type, help, into(target, parse, options));
+  };
+  command.group("Request");
+  command.value("-n,--count", "N", "How many GPUs, granted together (default 1)",
+                [count](std::string_view text) -> Result<void> {
+                  const auto number = parse_number<1, kMaxNumber>(text);
+                  if (!number) return tl::make_unexpected(number.error());
+                  *count = *number;
+                  return {};
+                });
+  add("--gpu", "LIST", "All of these GPUs (0,2, or UUIDs); with -n N, N of them", options->gpus,
+      parse_gpus);
+  add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
+      parse_name);
+  add("--mem", "SIZE", "Share GPUs: reserve SIZE on each, such as 8GiB", request.memory,
+      parse_memory);
+  add("--min-mem", "SIZE", "Only GPUs with this much memory in all", request.min_memory,
+      parse_size);
+  add("--max-util", "PCT", "Only GPUs of at most PCT percent utilization",
+      request.max_utilization_pct, parse_number<0, 100>);
+  add("--max-mem-util", "PCT", "Only GPUs of at most PCT percent memory utilization",
+      request.max_memory_utilization_pct, parse_number<0, 100>);
+  add("--max-processes", "K", "Accept K strangers' processes on a GPU (default 0)",
+      request.max_processes, parse_number<0, kMaxNumber>);
+  add("--policy", "spread|pack|random", "The emptiest GPU (default), the fullest, or any",
+      request.policy, parse_policy);
+  add("--time", "DURATION", "How long it runs, such as 2h: short jobs fill gaps", request.time,
+      parse_run_time);
+  add("--label", "TEXT", "Words that people see beside the job", options->label, parse_text);
+  command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
+  add("--timeout", "DURATION", "Give up if not granted in time, such as 10m", options->timeout,
+      parse_timeout);
+  command.group("Options");
+  command.finally([options, count]() -> Result<void> {
     if (options->no_wait && options->timeout) {
-      throw CLI::ValidationError("--no-wait and --timeout contradict each other; give one of them");
+      return fail(ErrorKind::usage,
+                  "--no-wait and --timeout contradict each other; give one of them");
     }
-    settle_count(*options, count->count() > 0);
+    return settle_count(*options, *count);
   });
   return options;
 }

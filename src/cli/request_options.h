@@ -1,7 +1,6 @@
 // The flags by which a request is written; the same for every command that takes one.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <string_view>
 
 #include "broker/acquire.h"
+#include "cli/flags.h"
 #include "schedule/request.h"
 
 namespace berth {
@@ -21,10 +21,9 @@ struct RequestOptions {
   std::optional<std::chrono::nanoseconds> timeout;  // zero means what no_wait means
 };
 
-// Declares the flags on `command`, and takes its callback, in which those that contradict each
-// other are refused. What is returned is filled in by parsing and complete once that is done; a
-// wrong value throws CLI::ParseError there, as all of CLI11 does.
-std::shared_ptr<RequestOptions> add_request_options(CLI::App& command);
+// Declares the flags on `command`, and that those that contradict each other are refused. What is
+// returned is filled in by parsing, and complete once that is done.
+std::shared_ptr<RequestOptions> add_request_options(Flags& command);
 
 // Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.
 Result<std::string> parse_text(std::string_view text);

@@ -1,6 +1,7 @@
 // The flags of a request: what they mean, and that wrong ones are refused in one clear line.
 #include "cli/request_options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <vector>
@@ -16,7 +17,8 @@ using Arguments = std::vector<std::string>;
 // Parsed as a command of a program, as it is used.
 RequestOptions parsed(Arguments arguments) {
   CLI::App program;
-  const auto options = add_request_options(*program.add_subcommand("run"));
+  Flags flags(*program.add_subcommand("run"));
+  const auto options = add_request_options(flags);
   arguments.insert(arguments.begin(), "run");
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   program.parse(arguments);
@@ -118,7 +120,7 @@ TEST(RequestOptions, numbers_have_limits) {
 
 TEST(RequestOptions, sizes_and_durations_have_units_and_are_something) {
   EXPECT_EQ(complaint({"--mem", "auto"}),
-            "--mem auto is not there yet: name a size, such as --mem 8GiB");
+            "--mem: 'auto' is not there yet; name a size, such as 8GiB");
   EXPECT_NE(complaint({"--mem", "0GiB"}).find("reserves nothing"), std::string::npos);
   EXPECT_EQ(complaint({"--mem", "8"}), "--mem: size '8' has no unit; write 8GiB or 512MiB");
   EXPECT_NE(complaint({"--min-mem", "8"}), "");
@@ -175,7 +177,8 @@ TEST(RequestOptions, what_follows_a_value_is_not_taken_for_more_of_it) {
 // A '|' in a type name is a choice of words for the shells' completion.
 TEST(RequestOptions, only_the_policy_completes_to_words) {
   CLI::App command;
-  add_request_options(command);
+  Flags flags(command);
+  add_request_options(flags);
   for (const CLI::Option* option : command.get_options()) {
     const bool choice = option->get_type_name().find('|') != std::string::npos;
     EXPECT_EQ(choice, option->get_name() == "--policy") << option->get_name();

@@ -1,7 +1,7 @@
 // berth acquire [REQUEST] [--for PID] [--print FORM]
 #include "broker/acquire.h"
 
-#include <climits>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/descriptors.h"
+#include "base/text.h"
 #include "broker/job_environment.h"
 #include "cli/binding.h"
 #include "cli/command.h"
@@ -74,6 +75,13 @@ std::string output_of(const Lease& lease, const Options& options) {
   return exports_of(lease, form);
 }
 
+Result<void> take_pid(std::string_view text, pid_t& pid) {
+  const auto* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, pid);
+  if (problem == std::errc{} && rest == end && pid > 0) return {};
+  return fail(ErrorKind::usage, fmt::format("{} is not the number of a process", in_quotes(text)));
+}
+
 Result<int> run(const Options& options) {
   auto owner = lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner));
   if (!owner) return tl::make_unexpected(owner.error());
@@ -119,27 +127,20 @@ std::string acquire_failed(int code, std::span<const char* const> words) {
   return fmt::format("(exit {})\n", code);
 }
 
-Action define_acquire(CLI::App& command, CLI::App& /*program*/) {
+Action define_acquire(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   options->request = add_request_options(command);
-  command
-      .add_option("--print", options->form,
-                  "What to print: shell (default: lines for eval), ids,\n"
-                  "json, or docker (for docker run --gpus)")
-      ->type_name("shell|ids|json|docker")
-      ->check(CLI::IsMember({"shell", "ids", "json", "docker"}).description(""));
-  command.add_option("--ids", options->ids, "GPUs as index (default) or uuid")
-      ->type_name("index|uuid")
-      ->check(CLI::IsMember({"index", "uuid"}).description(""));
-  command
-      .add_option("--for", options->owner, "Whom the lease is for (default: the shell that calls)")
-      ->type_name("PID")
-      ->check(CLI::Range(1, INT_MAX).description(""));
+  command.choice("--print", "shell|ids|json|docker",
+                 "What to print: shell (default: lines for eval), ids,\n"
+                 "json, or docker (for docker run --gpus)",
+                 options->form);
+  command.choice("--ids", "index|uuid", "GPUs as index (default) or uuid", options->ids);
+  command.value("--for", "PID", "Whom the lease is for (default: the shell that calls)",
+                [options](std::string_view text) { return take_pid(text, options->owner); });
   command.footer(
       "The lease is the calling shell's or script's, and ends when that ends or gives it back\n"
-      "(berth release). What else runs in that shell uses the same GPUs. Where there is no lease, "
-      "eval\n"
-      "fails with berth's exit code.\n"
+      "(berth release). What else runs in that shell uses the same GPUs. Where there is no\n"
+      "lease, eval fails with berth's exit code.\n"
       "\nExamples:\n"
       "  eval \"$(berth acquire -n 1)\" && python train.py; berth release --all\n"
       "  read GPU < <(berth acquire --print ids)\n"

@@ -33,11 +33,10 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-Action define_cancel(CLI::App& command, CLI::App& /*program*/) {
+Action define_cancel(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  command.add_option("TICKET", options->tickets, "Tickets, as 'berth queue' shows them")
-      ->type_name("");
-  command.add_flag("--all", options->all, "All of your tickets")->disable_flag_override();
+  command.words("TICKET", "Tickets, as 'berth queue' shows them", options->tickets);
+  command.flag("--all", options->all, "All of your tickets");
   command.footer(
       "The 'berth run' or 'berth acquire' that waits there ends with exit code 75. Only your own\n"
       "tickets (root: anybody's). If one of several cannot be cancelled, none is.\n"

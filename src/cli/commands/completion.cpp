@@ -2,6 +2,7 @@
 //
 // The scripts are made from the declared commands and flags, so that they cannot fall behind them.
 // An option whose type name reads "a|b|c" takes one of these words, and completes to them.
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -147,12 +148,10 @@ std::string fish_script(const CLI::App& program) {
 
 }  // namespace
 
-Action define_completion(CLI::App& command, CLI::App& program) {
+Action define_completion(Flags& command, CLI::App& program) {
   auto shell = std::make_shared<std::string>();
-  command.add_option("SHELL", *shell, "Which shell")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
-      ->type_name("bash|zsh|fish");
+  command.choice("SHELL", "bash|zsh|fish", "Which shell", *shell);
+  command.parser().get_option("SHELL")->required();
   command.footer(
       "To have it in every shell:\n"
       "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"

@@ -15,10 +15,9 @@ constexpr int kExitProblem = 1;  // doctor's own
 
 }  // namespace
 
-Action define_doctor(CLI::App& command, CLI::App& /*program*/) {
+Action define_doctor(Flags& command, CLI::App& /*program*/) {
   auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it")
-      ->disable_flag_override();
+  command.flag("--json", *json, "Print JSON, as docs/json.md describes it");
   command.footer(
       "Looks at the driver, the harbour and what is in it, limits and /proc, and says of each\n"
       "whether it is ok. A note is worth knowing; a problem keeps somebody from a GPU, or makes\n"

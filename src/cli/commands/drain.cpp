@@ -54,20 +54,18 @@ Result<int> run(const Options& options) {
   return 0;
 }
 
-std::string check_reason(std::string& text) {
-  const auto reason = parse_text(text);
-  return reason ? "" : reason.error().message;
-}
-
 }  // namespace
 
-Action define_drain(CLI::App& command, CLI::App& /*program*/) {
+Action define_drain(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  command.add_option("GPU", options->gpus, "GPUs by index (2, or 2:1 for MIG) or UUID")
-      ->type_name("");
-  command.add_option("--reason", options->reason, "Why: everybody who waits for it reads this")
-      ->type_name("TEXT")
-      ->check(CLI::Validator(check_reason, ""));
+  command.words("GPU", "GPUs by index (2, or 2:1 for MIG) or UUID", options->gpus);
+  command.value("--reason", "TEXT", "Why: everybody who waits for it reads this",
+                [options](std::string_view text) -> Result<void> {
+                  auto reason = parse_text(text);
+                  if (!reason) return tl::make_unexpected(reason.error());
+                  options->reason = std::move(*reason);
+                  return {};
+                });
   command.footer(
       "Nobody is given a drained GPU, until 'berth undrain'. Who has it keeps it until the lease\n"
       "ends. Only root and the owner of the harbour may. Draining again replaces the reason.\n"

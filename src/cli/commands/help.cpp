@@ -1,4 +1,5 @@
 // berth help [COMMAND]
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -8,9 +9,9 @@
 
 namespace berth {
 
-Action define_help(CLI::App& command, CLI::App& program) {
+Action define_help(Flags& command, CLI::App& program) {
   auto topic = std::make_shared<std::string>();
-  command.add_option("COMMAND", *topic, "The command to explain")->type_name("");
+  command.parser().add_option("COMMAND", *topic, "The command to explain")->type_name("");
   return [topic, &program]() -> Result<int> {
     if (topic->empty()) {
       // Not program.help(): that would explain the chosen command, which is "help" itself.

@@ -10,10 +10,9 @@
 
 namespace berth {
 
-Action define_queue(CLI::App& command, CLI::App& /*program*/) {
+Action define_queue(Flags& command, CLI::App& /*program*/) {
   auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it")
-      ->disable_flag_override();
+  command.flag("--json", *json, "Print JSON, as docs/json.md describes it");
   command.footer(
       "Every ticket in the order of the queue: its id, who waits, what for, since when, and why.\n"
       "An estimate is there when the leases in the way said how long they run (--time).\n"

@@ -59,13 +59,11 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-Action define_release(CLI::App& command, CLI::App& /*program*/) {
+Action define_release(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  command
-      .add_option("LEASE|GPU", options->words,
-                  "Leases by id; a GPU means each lease of your shells on it")
-      ->type_name("");
-  command.add_flag("--all", options->all, "Every lease of your shells")->disable_flag_override();
+  command.words("LEASE|GPU", "Leases by id; a GPU means each lease of your shells on it",
+                options->words);
+  command.flag("--all", options->all, "Every lease of your shells");
   command.footer(
       "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with "
       "its\n"

@@ -24,7 +24,7 @@ namespace {
 struct Options {
   std::shared_ptr<RequestOptions> request;
   std::string ids = "index";
-  std::optional<std::string> replace;
+  std::string replace;
   bool placeholder = false;
 };
 
@@ -50,8 +50,8 @@ void say_lease_stays(const Lease& lease) {
 Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& signals) {
   const IdForm form = options.ids == "uuid" ? IdForm::uuid : IdForm::index;
   job.environment = job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
-  if (options.replace) {
-    job.command = with_gpus(job.command, *options.replace,
+  if (!options.replace.empty()) {
+    job.command = with_gpus(job.command, options.replace,
                             index_list(lease.host_gpus(), lease.record().uuids));
   }
   std::optional<Placeholders> placeholders;
@@ -89,9 +89,6 @@ Result<int> run(const Options& options) {
     return fail(ErrorKind::usage,
                 "run: no command; say what to run, such as: berth run -- python train.py");
   }
-  if (options.replace && options.replace->empty()) {
-    return fail(ErrorKind::usage, "run: -I needs a text to replace, such as -I @");
-  }
   if (const auto problem = check_program(job.command.front())) {
     say(problem->message);
     return problem->code;
@@ -111,20 +108,21 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-Action define_run(CLI::App& command, CLI::App& /*program*/) {
+Action define_run(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
   options->request = add_request_options(command);
-  command.add_option("--ids", options->ids, "How the job sees its GPUs: index (default) or uuid")
-      ->type_name("index|uuid")
-      ->check(CLI::IsMember({"index", "uuid"}).description(""));
-  command.add_option("-I", options->replace, "Replace TEXT in CMD by the indices of the GPUs")
-      ->type_name("TEXT");
-  command
-      .add_flag("--placeholder", options->placeholder,
-                "Take a little memory on the GPUs until the job uses them, for\n"
-                "neighbours who only look at nvidia-smi")
-      ->disable_flag_override();
-  command.add_option("CMD", "What to run, behind --")->type_name("...");  // for the help alone
+  command.choice("--ids", "index|uuid", "How the job sees its GPUs: index (default) or uuid",
+                 options->ids);
+  command.value("-I", "TEXT", "Replace TEXT in CMD by the indices of the GPUs",
+                [options](std::string_view text) -> Result<void> {
+                  if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I @");
+                  options->replace = text;
+                  return {};
+                });
+  command.flag("--placeholder", options->placeholder,
+               "Take a little memory on the GPUs until the job uses them, for\n"
+               "neighbours who only look at nvidia-smi");
+  command.mention("CMD", "...", "What to run, behind --");
   command.footer(
       "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs "
       "are\n"

@@ -43,17 +43,17 @@ Result<int> setup(Options& options) {
 
 }  // namespace
 
-Action define_setup(CLI::App& command, CLI::App& /*program*/) {
+Action define_setup(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  command.add_flag("--dry-run", options->setup.dry_run, "Say what would be done, and do nothing")
-      ->disable_flag_override();
-  command
-      .add_flag("--remove", options->remove,
-                "Remove what keeps the harbour over reboots; leave the harbour")
-      ->disable_flag_override();
-  command.add_option("--tmpfiles-dir", options->setup.tmpfiles, "Where berth.conf goes")
-      ->type_name("DIR")
-      ->group("");
+  command.flag("--dry-run", options->setup.dry_run, "Say what would be done, and do nothing");
+  command.flag("--remove", options->remove,
+               "Remove what keeps the harbour over reboots; leave the harbour");
+  command.group("");
+  command.value("--tmpfiles-dir", "DIR", "Where berth.conf goes",
+                [options](std::string_view text) -> Result<void> {
+                  options->setup.tmpfiles = text;
+                  return {};
+                });
   command.footer(
       "Makes the harbour root's, with mode 1777, so that nobody can delete another's lease, and\n"
       "writes /etc/tmpfiles.d/berth.conf, which keeps it over reboots and out of age-based\n"

@@ -24,15 +24,13 @@ constexpr double kDefaultInterval = 2;
 struct Options {
   bool json = false;
   bool topology = false;
-  CLI::Option* watch = nullptr;
+  bool watching = false;
   double interval = kDefaultInterval;
-
-  bool watching() const { return watch->count() > 0; }
 };
 
 Result<std::string> render(Probe& probe, const Options& options, const Terminal& terminal) {
   // One document per line when there are several: what reads a stream of JSON expects that.
-  const JsonForm form = options.watching() ? JsonForm::line : JsonForm::pretty;
+  const JsonForm form = options.watching ? JsonForm::line : JsonForm::pretty;
   if (options.topology) {
     const auto topology = probe.topology();
     if (!topology) return tl::make_unexpected(topology.error());
@@ -75,29 +73,27 @@ Result<int> watch(Probe& probe, const Options& options) {
   }
 }
 
-// Empty if `text` is a number of seconds that makes sense; else what is wrong.
-std::string check_interval(std::string& text) {
-  double seconds = 0;
+// Nothing, or a number of seconds that makes sense.
+Result<void> take_interval(std::string_view text, Options& options) {
+  options.watching = true;
+  if (text.empty()) return {};
   const auto* end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, seconds);
-  if (problem == std::errc{} && rest == end && seconds >= 0.1 && seconds <= 86400) return "";
-  return fmt::format("{} is not a number of seconds from 0.1 to 86400", in_quotes(text));
+  const auto [rest, problem] = std::from_chars(text.data(), end, options.interval);
+  const bool sensible = options.interval >= 0.1 && options.interval <= 86400;
+  if (problem == std::errc{} && rest == end && sensible) return {};
+  return fail(ErrorKind::usage,
+              fmt::format("{} is not a number of seconds from 0.1 to 86400", in_quotes(text)));
 }
 
 }  // namespace
 
-Action define_status(CLI::App& command, CLI::App& /*program*/) {
+Action define_status(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  command.add_flag("--json", options->json, "Print JSON, as docs/json.md describes it")
-      ->disable_flag_override();
-  options->watch = command
-                       .add_option("--watch", options->interval,
-                                   "Show it again every SECONDS (default 2), until Ctrl-C")
-                       ->type_name("[SECONDS]")
-                       ->expected(0, 1)
-                       ->check(CLI::Validator(check_interval, ""));
-  command.add_flag("--topology", options->topology, "Show how the cards are connected instead")
-      ->disable_flag_override();
+  command.flag("--json", options->json, "Print JSON, as docs/json.md describes it");
+  command.optional_value(
+      "--watch", "[SECONDS]", "Show it again every SECONDS (default 2), until Ctrl-C",
+      [options](std::string_view text) { return take_interval(text, *options); });
+  command.flag("--topology", options->topology, "Show how the cards are connected instead");
   command.footer(
       "States: free; leased and shared, by berth; stranger, used by a process without a lease;\n"
       "drained, out of service; lost, the driver cannot reach it; unknown, the driver does not "
@@ -110,7 +106,7 @@ Action define_status(CLI::App& command, CLI::App& /*program*/) {
   return [options]() -> Result<int> {
     auto probe = open_driver(say_driver_is_slow);
     if (!probe) return tl::make_unexpected(probe.error());
-    if (options->watching()) return watch(**probe, *options);
+    if (options->watching) return watch(**probe, *options);
     const auto picture = render(**probe, *options, terminal_at(STDOUT_FILENO));
     if (!picture) return tl::make_unexpected(picture.error());
     print(*picture);

@@ -92,12 +92,10 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-Action define_undrain(CLI::App& command, CLI::App& /*program*/) {
+Action define_undrain(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  command
-      .add_option("GPU", options->gpus, "GPUs by index or UUID; by UUID also those that are gone")
-      ->type_name("");
-  command.add_flag("--all", options->all, "Every drained GPU")->disable_flag_override();
+  command.words("GPU", "GPUs by index or UUID; by UUID also those that are gone", options->gpus);
+  command.flag("--all", options->all, "Every drained GPU");
   command.footer(
       "Whoever waits for one of them gets it at once. Only root and the owner of the harbour may.\n"
       "\nExamples:\n"

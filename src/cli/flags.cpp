@@ -1,0 +1,87 @@
+// Declaring of flags to CLI11; see flags.h.
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+#include "base/text.h"
+
+namespace berth {
+namespace {
+
+// "spread, pack and random".
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const char* glue = i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
+    text.append(glue).append(words[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+void Flags::flag(const char* name, bool& target, const char* help) {
+  parser_.add_flag(name, target, help)->disable_flag_override()->group(group_);
+}
+
+CLI::Option* Flags::declare(const char* names, const char* type, const char* help, Take take) {
+  const std::string all = names;
+  const std::string name = all.substr(std::min(all.size(), all.find(',') + 1));
+  const auto once = [name, take = std::move(take)](const CLI::results_t& texts) {
+    if (texts.size() > 1) {
+      throw CLI::ValidationError(name, "it is given more than once; give it once");
+    }
+    const auto taken = take(texts.front());
+    if (!taken) throw CLI::ValidationError(name, taken.error().message);
+    return true;
+  };
+  return parser_.add_option(all, once, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)  // `once` refuses them in our words
+      ->type_name(type)
+      ->group(group_);
+}
+
+void Flags::value(const char* names, const char* type, const char* help, Take take) {
+  declare(names, type, help, std::move(take));
+}
+
+void Flags::choice(const char* names, const char* type, const char* help, std::string& target) {
+  const auto words = CLI::detail::split(type, '|');
+  declare(names, type, help, [words, &target](std::string_view text) -> Result<void> {
+    if (std::find(words.begin(), words.end(), text) == words.end()) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{} is none of {}", in_quotes(text), listed(words)));
+    }
+    target = text;
+    return {};
+  });
+}
+
+void Flags::optional_value(const char* names, const char* type, const char* help, Take take) {
+  declare(names, type, help, std::move(take))->expected(0, 1);
+}
+
+void Flags::words(const char* name, const char* help, std::vector<std::string>& target) {
+  parser_.add_option(name, target, help)->type_name("");
+}
+
+void Flags::mention(const char* name, const char* type, const char* help) {
+  const std::string text = help;
+  parser_.add_option(name, text)->type_name(type);
+}
+
+void Flags::finally(std::function<Result<void>()> check) {
+  parser_.callback([check = std::move(check)] {
+    const auto fine = check();
+    if (!fine) throw CLI::ValidationError(fine.error().message);
+  });
+}
+
+void Flags::footer(const char* text) {
+  parser_.footer(text);
+}
+
+}  // namespace berth
