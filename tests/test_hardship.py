@@ -64,7 +64,7 @@ def berth_of(host, client):
     def find():
         for pid in [client.pid, *inner(host, client)]:
             try:
-                if pathlib.Path(f"/proc/{pid}/comm").read_text() == "berth\n":
+                if pathlib.Path(f"/proc/{pid}/comm").read_bytes() == b"berth\n":
                     return pid
             except (FileNotFoundError, ProcessLookupError):
                 continue
