@@ -138,7 +138,7 @@ def fill(disk):
 
 def unfill(disk):
     for path in disk.glob("filler*"):
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
@@ -228,7 +228,7 @@ def test_deleted_files_of_a_lease_come_back(host, deleted):
     holder, gate = host.hold(uid=ALICE)
     for times in (1, 2):
         for path in host.harbour.glob(deleted):
-            path.unlink()
+            path.unlink(missing_ok=True)
         put_back(holder, times)
         assert_held(host, ALICE)
     gate.open()

@@ -37,6 +37,9 @@ class Lease {
   // and this is false. Works on a full disk.
   bool release();
 
+  // Leaves the bell to another process, which releases the lease then and must not find us with it.
+  void hand_over() { bell_.reset(); }
+
   // Tells when its files may have been deleted by somebody: readable then. -1 if the kernel has no
   // watch left; restore() can be called at any time instead.
   int deletion_watch();

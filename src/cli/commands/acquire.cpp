@@ -106,6 +106,7 @@ Result<int> run(const Options& options) {
     lease.release();
     return tl::make_unexpected(keeper.error());
   }
+  lease.hand_over();
   print(output_of(lease, options));
   // Nobody reads it: then the lease goes back, and the end of the program says why.
   if (std::fflush(stdout) == 0) keeper->delivered();
