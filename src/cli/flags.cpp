@@ -61,7 +61,8 @@ void Flags::choice(const char* names, const char* type, const char* help, std::s
 }
 
 void Flags::optional_value(const char* names, const char* type, const char* help, Take take) {
-  declare(names, type, help, std::move(take))->expected(0, 1);
+  CLI::Option* option = declare(names, type, help, std::move(take));
+  option->expected(0, 1);
 }
 
 void Flags::words(const char* name, const char* help, std::vector<std::string>& target) {
