@@ -24,6 +24,13 @@ struct Seen {
   Client client;
 };
 
+// A ticket that stands before the applicant, and can be granted some day.
+struct Before {
+  TicketName name;
+  uid_t owner;
+  bool asleep;
+};
+
 class Deciding {
  public:
   Deciding(Harbour& harbour, Applicant& applicant, Transaction transaction)
@@ -107,8 +114,8 @@ class Deciding {
       if (!client) return tl::make_unexpected(client.error());
       if (!*client) continue;
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
-      const bool stopped =
-          (*client)->record.version > kProtocolVersion || Transaction::is_stopped(**client);
+      const bool asleep = Transaction::is_stopped(**client);
+      const bool stopped = asleep || (*client)->record.version > kProtocolVersion;
       shown_.push_back({name.id, (*client)->record.request, stopped});
       const Outcome outcome = planner.decide(shown_.back());
       if (outcome.wait && !reached) {
@@ -121,6 +128,7 @@ class Deciding {
         continue;
       }
       if (!stopped) ++awake;
+      if (!reached) before_.push_back({name, (*client)->record.uid, asleep});
       decision_.scene.tickets.push_back((*client)->record);
       if (outcome.grant) {
         ring((*client)->bell.get());
@@ -167,18 +175,16 @@ class Deciding {
     std::size_t awake = 0;
     std::size_t run = 0;  // so many of the last ones are one user's
     uid_t user = 0;
-    for (const TicketName& name : queue()) {
-      if (me_.ticket && name >= *me_.ticket) break;
-      if (impossible_.contains(name)) continue;
-      auto client = client_of(name);
-      if (!client) return tl::make_unexpected(client.error());
-      if (*client == nullptr) continue;
-      const uid_t owner = (*client)->record.uid;
-      const bool distrusts = owner != user && run >= std::min(awake, kLongRun);
-      if (awake < kFront || distrusts) ring((*client)->bell.get());
-      if (Transaction::is_stopped(**client)) continue;
-      run = owner == user ? run + 1 : 1;
-      user = owner;
+    for (const Before& ticket : before_) {
+      const bool distrusts = ticket.owner != user && run >= std::min(awake, kLongRun);
+      if (awake < kFront || distrusts) {
+        auto client = client_of(ticket.name);
+        if (!client) return tl::make_unexpected(client.error());
+        if (*client != nullptr) ring((*client)->bell.get());
+      }
+      if (ticket.asleep) continue;
+      run = ticket.owner == user ? run + 1 : 1;
+      user = ticket.owner;
       ++awake;
     }
     return {};
@@ -290,6 +296,7 @@ class Deciding {
   std::set<TicketName> impossible_;
   std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them
   std::vector<Seen> seen_;
+  std::vector<Before> before_;  // all of them, where the applicant is granted something
   std::optional<Client> last_;
   std::set<std::string> looked_after_;  // GPUs that an earlier ticket waits for
   QueuedTicket mine_;
