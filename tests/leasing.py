@@ -4,10 +4,9 @@ import contextlib
 import json
 import os
 import subprocess
-import time
 
 import pytest
-from conftest import BERTH
+from conftest import BERTH, wait_until
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # The job says which GPUs it has, and runs until nobody holds its stdin any more: no test can leave it behind.
@@ -15,16 +14,8 @@ SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_GPUS"; read -r line; exit 0']
 
 
 def eventually(condition, what="the condition", limit=25):
-    """Asks again and again until the answer is true (it is returned): the time is a limit and no pace.
-
-    The limit is below 30 s, when the slow audit of a waiter would hide that nobody has woken it."""
-    deadline = time.monotonic() + limit
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"{what} did not come true within {limit} s"
-        time.sleep(0.01)
+    """See wait_until. The limit is below 30 s, when the slow audit of a waiter would hide that nobody has woken it."""
+    return wait_until(condition, what, limit)
 
 
 class Job:

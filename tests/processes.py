@@ -11,9 +11,9 @@ import pathlib
 import signal
 import stat
 import subprocess
-import time
 
 import pytest
+from conftest import wait_until
 
 ALICE, BOB, CAROL, DAVE = 20001, 20002, 20003, 20004
 USERS = (ALICE, BOB, CAROL, DAVE)
@@ -24,14 +24,8 @@ WAKE = 20
 
 
 def wait_for(condition, what, seconds=PATIENCE):
-    """Asks until the answer is true, and gives it back."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what() if callable(what) else what}"
-        time.sleep(0.005)
+    """See wait_until."""
+    return wait_until(condition, what, seconds)
 
 
 class Gate:

@@ -22,7 +22,7 @@ import tempfile
 import time
 
 import pytest
-from conftest import assert_fit_for_terminal
+from conftest import assert_fit_for_terminal, wait_until
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -44,13 +44,7 @@ def become(uid, *kept):
 
 
 def eventually(condition, what="the condition"):
-    deadline = time.monotonic() + LIMIT
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.01)
+    return wait_until(condition, what, LIMIT)
 
 
 class Puppet:
@@ -963,14 +957,19 @@ def plant_many(harbour, count):
             os.mkfifo(f"bell-{name}", 0o622)
 
 
-def test_ten_thousand_planted_files(world):
-    world.in_memory()
-    world.do(MALLORY, plant_many, world.harbour, 10_000)
+def assert_all_goes_on(world):
+    """Who asks is granted, who comes second waits, and starts when the first has ended."""
     assert world.try_now(ALICE).returncode == 0
     alice = world.hold(ALICE)
     bob = world.wait(BOB)
     alice.end()
     bob.started()
+
+
+def test_ten_thousand_planted_files(world):
+    world.in_memory()
+    world.do(MALLORY, plant_many, world.harbour, 10_000)
+    assert_all_goes_on(world)
 
 
 def test_more_live_leases_than_descriptors_stop_nobody(world):
@@ -998,11 +997,7 @@ def test_tickets_that_want_nothing_keep_nobody_out(world, kind):
     world.in_memory()
     world.puppet(MALLORY, live_many, world.harbour,
                  [(f"ticket-000000000000000-{name}", record(name, MALLORY, **changes)) for name in ids("y", 200)])
-    assert world.try_now(ALICE).returncode == 0
-    alice = world.hold(ALICE)
-    bob = world.wait(BOB)
-    alice.end()
-    bob.started()
+    assert_all_goes_on(world)
 
 
 def test_a_long_queue_for_one_gpu_keeps_no_other_idle(world):
