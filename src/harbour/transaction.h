@@ -93,9 +93,6 @@ class Transaction {
   // Forgets a drain; false if there was none.
   Result<bool> remove_drain(const std::string& uuid);
 
-  // Is there a lease-ID, whoever made it and whether it counts or not?
-  bool has_lease_file(const std::string& id) const;
-
   // Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Or it was
   // rung and has not woken for a while.
   static bool is_stopped(const Client& client);
@@ -109,6 +106,8 @@ class Transaction {
 
  private:
   Result<std::optional<Client>> client(const std::string& file, const std::string& id);
+  // Is there a lease-ID, whoever made it and whether it counts or not?
+  bool has_lease_file(const std::string& id) const;
   // What the kernel says of a record before it is opened; nothing if it cannot be one.
   Result<std::optional<struct stat>> look(const std::string& file);
   Result<std::optional<std::string>> read(const std::string& file, const struct stat& about);
