@@ -29,9 +29,12 @@ constexpr const char* kAbout =
 constexpr const char* kFooter =
     "Environment:\n"
     "  BERTH_SIM=4x24GiB           use simulated GPUs (or a file: see docs/simulated-driver.md)\n"
+    "  BERTH_DIR=/tmp/berth        the harbour: where all users of a host meet\n"
     "  BERTH_DRIVER_TIMEOUT=20s    how long to wait for a driver that does not answer\n"
     "  NO_COLOR=1                  no colours\n"
-    "\nExit codes: 0 done, 64 wrong usage, 69 no driver, 74 the output cannot be written.\n"
+    "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or a request that can never be met;\n"
+    "74 the harbour cannot be used, or the output not written; 75 not granted in time; 77 not\n"
+    "yours.\n"
     "'berth help COMMAND' tells more about a command.";
 
 int report(const Error& error) {
