@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
 #include <poll.h>
 #include <random>
@@ -11,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/environment.h"
 #include "base/pace.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
@@ -35,14 +35,14 @@ constexpr seconds kAuditAtLeast(30);   // the safety net
 constexpr seconds kAuditSpread(30);
 constexpr std::size_t kNearTheFront = 3;
 
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 class Acquiring {
  public:
-  Acquiring(Probe& probe, Harbour harbour, Ask ask, const Hooks& hooks, bool obey_environment)
-      : probe_(probe),
-        harbour_(std::move(harbour)),
-        ask_(std::move(ask)),
-        hooks_(hooks),
-        obey_environment_(obey_environment) {
+  Acquiring(Probe& probe, Harbour harbour, Ask ask, const Hooks& hooks)
+      : probe_(probe), harbour_(std::move(harbour)), ask_(std::move(ask)), hooks_(hooks) {
     if (ask_.timeout) deadline_ = begin_ + *ask_.timeout;
     // Who does not want to wait is told after a moment who keeps the lock.
     if (!ask_.no_wait) patience_.limit = std::chrono::hours(24 * 365);
@@ -62,15 +62,19 @@ class Acquiring {
       auto snapshot = probe_.snapshot();
       if (interrupted()) return std::nullopt;
       if (!snapshot) {
+        if (std::exchange(stayed_, false)) continue;  // the interrupt has ended the question
         if (try_again(snapshot.error())) continue;
         if (interrupted()) return std::nullopt;
         return tl::make_unexpected(snapshot.error());
       }
       // Once: indices may change later, UUIDs do not.
       if (!std::exchange(restricted_, true)) {
-        auto chosen = restrict_choice(me_.record.request, ask_, snapshot->gpus, obey_environment_);
+        auto chosen = restrict_choice(me_.record.request, ask_, snapshot->gpus);
         if (!chosen) return tl::make_unexpected(chosen.error());
+        will_do_ = me_.record.request.uuids;
       }
+      const bool too_few = ask_.selector && !select(snapshot->gpus);
+      if (interrupted()) return std::nullopt;
       Topology topology;
       if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
@@ -89,15 +93,24 @@ class Acquiring {
         return fail(ErrorKind::not_granted,
                     "this ticket was taken out of the queue (berth cancel)");
       }
+      if (decision->impossible && too_few) {
+        const WaitNews news = tell(selector_news(snapshot->gpus.size()));
+        if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
+        pause(kAskDriverAgain);
+        continue;
+      }
       if (decision->impossible) {
         return tl::make_unexpected(
             explain_impossible(*decision->impossible, me_.record.request, decision->scene));
       }
       if (decision->granted) {
-        return Lease(std::move(harbour_), std::move(me_.record), std::move(me_.bell),
+        return Lease(std::move(harbour_), std::move(me_.record), std::move(me_.bell).shared(),
                      std::move(snapshot->gpus));
       }
-      const WaitNews news = tell(*decision);
+      const WaitNews news =
+          tell({decision->position, decision->length,
+                explain_wait(decision->wait, me_.record.request, decision->scene),
+                decision->wait.starts});
       if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
       if (!decision->front) probe_.rest();
       wait(*decision);
@@ -124,20 +137,42 @@ class Acquiring {
     if (std::exchange(last_trouble_, error.message) != error.message) {
       notice(fmt::format("{}; keeping the place in the queue, and trying again", error.message));
     }
-    std::vector<pollfd> watched;
-    if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
     // Longer and longer, so that who is behind finds out that we do not answer, and passes.
     constexpr unsigned kMostDoublings = 3;
-    auto until = Clock::now() + kAskDriverAgain * (1U << std::min(troubles_++, kMostDoublings));
-    if (deadline_) until = std::min<Clock::time_point>(until, *deadline_);
-    sleep(watched, until);
+    pause(kAskDriverAgain * (1U << std::min(troubles_++, kMostDoublings)));
     return !interrupted() && !late();
   }
 
-  WaitNews tell(const Decision& decision) {
-    WaitNews news{decision.position, decision.length,
-                  explain_wait(decision.wait, me_.record.request, decision.scene),
-                  decision.wait.starts};
+  // Until somebody interrupts it or the time for the whole is up.
+  void pause(Clock::duration length) const {
+    std::vector<pollfd> watched;
+    if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+    auto until = Clock::now() + length;
+    if (deadline_) until = std::min<Clock::time_point>(until, *deadline_);
+    sleep(watched, until);
+  }
+
+  // Narrows the choice to what the selector takes now. Whether that is enough, or no selector could
+  // take more: then it is for the scheduler to say what is wrong.
+  bool select(const std::vector<Gpu>& gpus) {
+    Request& request = me_.record.request;
+    const auto before = std::exchange(request.uuids, will_do_);
+    narrow(request, ask_.selector());
+    me_.changed = me_.changed || request.uuids != before;
+    const std::size_t most = will_do_ ? will_do_->size() : gpus.size();
+    return request.uuids->size() >= request.count || most < request.count;
+  }
+
+  WaitNews selector_news(std::size_t all) const {
+    const std::size_t chosen = me_.record.request.uuids->size();
+    return {0, 0,
+            fmt::format("the selector takes {} of {} GPUs as they are now, and {} {} asked for",
+                        chosen, will_do_ ? will_do_->size() : all, me_.record.request.count,
+                        me_.record.request.count == 1 ? "is" : "are"),
+            std::nullopt};
+  }
+
+  WaitNews tell(WaitNews news) {
     if (me_.may_wait && news != last_news_ && hooks_.on_wait) hooks_.on_wait(news);
     last_news_ = news;
     return news;
@@ -149,18 +184,25 @@ class Acquiring {
 
   Error not_granted(const WaitNews& news) const {
     if (ask_.no_wait || !deadline_) {
-      return {ErrorKind::not_granted, "not granted now, and --no-wait was given: " + news.reason};
+      return {ErrorKind::not_granted,
+              fmt::format("not granted now, and {} was given: {}",
+                          spelled("--no-wait", ask_.spelling), news.reason)};
     }
-    return {ErrorKind::not_granted, "not granted within " + format_duration(*ask_.timeout) + ": " +
-                                        news.reason + "; a longer --timeout waits longer"};
+    return {ErrorKind::not_granted,
+            fmt::format("not granted within {}: {}; a longer {} waits longer",
+                        format_duration(*ask_.timeout), news.reason,
+                        spelled("--timeout", ask_.spelling))};
   }
 
   bool late() const { return deadline_ && Clock::now() >= *deadline_; }
 
-  bool interrupted() const {
-    if (hooks_.interrupt < 0) return false;
+  bool interrupted() {
+    if (hooks_.interrupt < 0 || leaving_) return leaving_;
     pollfd entry{hooks_.interrupt, POLLIN, 0};
-    return ::poll(&entry, 1, 0) > 0;
+    if (::poll(&entry, 1, 0) <= 0) return false;
+    leaving_ = !hooks_.leaves || hooks_.leaves();
+    stayed_ = !leaving_;
+    return leaving_;
   }
 
   // Sleeps until something has changed that may let us through. Whatever woke us, the next decision
@@ -275,8 +317,10 @@ class Acquiring {
   Clock::time_point begin_ = Clock::now();
   std::optional<Clock::time_point> deadline_;
   Pace pace_;
-  bool obey_environment_;
   bool restricted_ = false;
+  std::optional<std::vector<std::string>> will_do_;  // of which the selector chooses
+  bool leaving_ = false;
+  bool stayed_ = false;  // interrupted, and then not for leaving
   WaitNews last_news_;
   std::string last_trouble_;
   unsigned troubles_ = 0;                   // one after the other
@@ -286,12 +330,9 @@ class Acquiring {
   std::minstd_rand random_{static_cast<unsigned>(::getpid())};
 };
 
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 // The driver never tells the load of a MIG instance: who limits it would wait for ever.
-Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu>& gpus) {
+Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu>& gpus,
+                                         Spelling spelling) {
   if (!request.max_utilization_pct && !request.max_memory_utilization_pct) return {};
   std::vector<std::string> telling;
   bool any_silent = false;
@@ -304,8 +345,9 @@ Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu
   if (!any_silent) return {};
   if (telling.empty()) {
     return fail(ErrorKind::impossible,
-                "the driver does not tell the load of MIG instances, so none can be chosen by it; "
-                "leave --max-util and --max-mem-util out");
+                fmt::format("the driver does not tell the load of MIG instances, so none can be "
+                            "chosen by it; leave {} and {} out",
+                            spelled("--max-util", spelling), spelled("--max-mem-util", spelling)));
   }
   request.uuids = std::move(telling);
   return {};
@@ -327,13 +369,19 @@ Record make_record(const Ask& ask, std::string id) {
   return record;
 }
 
-Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector<Gpu>& gpus,
-                             bool obey_environment) {
-  const auto value = obey_environment ? variable("CUDA_VISIBLE_DEVICES") : std::nullopt;
-  auto visible = visible_gpus(gpus, value);
+std::string spelled(std::string_view flag, Spelling spelling) {
+  if (spelling == Spelling::flags) return std::string(flag);
+  std::string name(flag.substr(std::strlen("--")));
+  if (name.starts_with("max-")) name.erase(0, std::strlen("max-"));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + "=";
+}
+
+Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector<Gpu>& gpus) {
+  auto visible = visible_gpus(gpus, ask.visible_devices);
   if (!visible) return tl::make_unexpected(visible.error());
   request.uuids = std::move(*visible);
-  if (ask.gpus.empty()) return without_mig_if_load_matters(request, gpus);
+  if (ask.gpus.empty()) return without_mig_if_load_matters(request, gpus, ask.spelling);
   auto named = select_gpus(gpus, ask.gpus);
   if (!named) return tl::make_unexpected(named.error());
   if (request.uuids) {
@@ -341,30 +389,42 @@ Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector
   }
   if (named->empty()) {
     return fail(ErrorKind::impossible,
-                "--gpu names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the two");
+                fmt::format("{} names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the "
+                            "two",
+                            spelled("--gpu", ask.spelling)));
   }
   request.uuids = std::move(*named);
-  return without_mig_if_load_matters(request, gpus);
+  return without_mig_if_load_matters(request, gpus, ask.spelling);
+}
+
+void narrow(Request& request, std::vector<std::string> chosen) {
+  if (request.uuids) {
+    std::erase_if(chosen,
+                  [&](const std::string& uuid) { return !contains(*request.uuids, uuid); });
+  }
+  request.uuids = std::move(chosen);
 }
 
 Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks) {
   probe.prepare();  // the driver works while we open the harbour and make our bell
-  auto harbour = Harbour::open();
+  auto harbour = Harbour::open(ask.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
   const auto notice = [&hooks](const std::string& text) {
     if (hooks.on_notice) hooks.on_notice(text);
   };
   if (const auto other = private_harbour(harbour->location(), harbour->directory())) notice(*other);
-  auto outer = enclosing_lease(*harbour);
+  auto outer = enclosing_lease(*harbour, ask.within);
   if (!outer) return tl::make_unexpected(outer.error());
   if (*outer) {
     auto lease = acquire_within(probe, std::move(*harbour), **outer, ask);
     if (!lease) return tl::make_unexpected(lease.error());
     return std::move(*lease);
   }
-  const bool ended = !setting("BERTH_LEASE").empty();
-  if (ended) notice("the lease that BERTH_LEASE names has ended; this is a new request");
-  return Acquiring(probe, std::move(*harbour), std::move(ask), hooks, !ended).run();
+  if (!ask.within.empty()) {
+    notice("the lease that BERTH_LEASE names has ended; this is a new request");
+    ask.visible_devices.reset();  // that lease has set it
+  }
+  return Acquiring(probe, std::move(*harbour), std::move(ask), hooks).run();
 }
 
 }  // namespace berth

@@ -71,7 +71,8 @@ class Deciding {
   const std::vector<TicketName>& queue() const { return transaction_.listing().tickets; }
 
   // Somebody may have deleted our files, or the whole directory: put them back where they were. A
-  // lease without its bell would count for nothing.
+  // lease without its bell would count for nothing. A ticket that says something else than we want
+  // by now is written again, too.
   Result<void> restore() {
     const bool has_bell = harbour_.has_bell(me_.record.id, me_.bell.get());
     if (!has_bell) {
@@ -82,8 +83,10 @@ class Deciding {
       }
       me_.bell = std::move(**bell);
     }
+    const bool changed = std::exchange(me_.changed, false);
     if (!me_.ticket) return {};
-    if (has_bell && std::binary_search(queue().begin(), queue().end(), *me_.ticket)) return {};
+    const bool listed = std::binary_search(queue().begin(), queue().end(), *me_.ticket);
+    if (has_bell && listed && !changed) return {};
     transaction_.remove_ticket(*me_.ticket);
     if (auto written = write_ticket(me_.ticket->order); !written) return written;
     return transaction_.list();

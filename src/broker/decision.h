@@ -20,9 +20,10 @@ namespace berth {
 // A client on its way: its record, its bell, and its ticket once it has one.
 struct Applicant {
   Record record;
-  UniqueFd bell;
+  PrivateFd bell;
   std::optional<TicketName> ticket;
   bool may_wait = true;  // else it leaves no ticket where it is not granted
+  bool changed = false;  // the request is another than the ticket says
 };
 
 struct Decision {

@@ -21,6 +21,13 @@ bool Lease::release() {
   return true;
 }
 
+UniqueFd Lease::bell_for_programs() const {
+  constexpr int kAbove = 300;  // `exec 9>lock`, and bash's own 255
+  UniqueFd copy(::fcntl(bell_.get(), F_DUPFD_CLOEXEC, kAbove));
+  if (!copy) copy = UniqueFd(::fcntl(bell_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  return copy;
+}
+
 int Lease::deletion_watch() {
   if (watch_) return watch_.get();
   watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));

@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "base/environment.h"
 #include "base/users.h"
 #include "broker/own_record.h"
 #include "broker/selection.h"
@@ -57,8 +56,7 @@ Result<void> share_of(const Record& outer, Request& request) {
 
 }  // namespace
 
-Result<std::optional<Record>> enclosing_lease(Harbour& harbour) {
-  const std::string id(setting("BERTH_LEASE"));
+Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id) {
   if (!is_id(id)) return std::nullopt;
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
@@ -89,6 +87,7 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (auto chosen = restrict_choice(record.request, ask, snapshot->gpus); !chosen) {
     return give_up(chosen.error());
   }
+  if (ask.selector) narrow(record.request, ask.selector());
   if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
   auto transaction = harbour.begin(LockMode::exclusive, {});
   if (!transaction) return give_up(transaction.error());
@@ -122,7 +121,7 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   auto written = write_own(harbour, *transaction, record, bell->fd, no_ticket,
                            [&] { return transaction->write_lease(record); });
   if (!written) return give_up(written.error());
-  return Lease(std::move(harbour), std::move(record), std::move(bell->fd),
+  return Lease(std::move(harbour), std::move(record), std::move(bell->fd).shared(),
                std::move(snapshot->gpus));
 }
 

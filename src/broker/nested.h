@@ -7,9 +7,9 @@
 
 namespace berth {
 
-// The lease that BERTH_LEASE names, if it lives. One that has ended is nothing; another user's is
-// ErrorKind::not_yours.
-Result<std::optional<Record>> enclosing_lease(Harbour& harbour);
+// The lease of this id, which BERTH_LEASE names, if it lives. One that has ended is nothing; another
+// user's is ErrorKind::not_yours.
+Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id);
 
 // Carves a lease out of `outer`, without waiting: whoever put several programs into one lease wants
 // them to run, and a pipe between two that waited for each other would never end. Each gets the

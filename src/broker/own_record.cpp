@@ -6,7 +6,7 @@
 namespace berth {
 
 Result<void> write_own(Harbour& harbour, const Transaction& transaction, Record& record,
-                       UniqueFd& bell, std::optional<TicketName>& ticket,
+                       PrivateFd& bell, std::optional<TicketName>& ticket,
                        const std::function<Result<void>()>& write) {
   constexpr int kMostTries = 16;
   for (int i = 0;; ++i) {

@@ -73,11 +73,11 @@ Result<Ledger> read_ledger(Transaction& transaction) {
   return ledger;
 }
 
-Result<Status> observe(Probe& probe, bool simulated) {
+Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
   Ledger ledger;
-  auto harbour = Harbour::open_existing();
+  auto harbour = Harbour::open_existing(std::move(where));
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (*harbour) {
     auto read = read_ledger(**harbour);

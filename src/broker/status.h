@@ -38,7 +38,7 @@ struct Status {
 // Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
 // Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is
 // free.
-Result<Status> observe(Probe& probe, bool simulated);
+Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where = harbour_location());
 
 // What the harbour holds at one moment, without asking any driver.
 struct Ledger {

@@ -25,8 +25,6 @@ namespace {
 constexpr int kNotFound = 127;
 constexpr int kNotRunnable = 126;
 constexpr int kAuditMs = 60'000;
-// Above what scripts number by hand (exec 9>lock), and bash's own 255.
-constexpr int kBellDescriptor = 300;
 
 NoSuchProgram complaint(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
@@ -112,8 +110,7 @@ std::optional<NoSuchProgram> check_program(const std::string& name) {
 
 std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
                                              const SignalQueue& signals) {
-  UniqueFd bell(::fcntl(lease.bell(), F_DUPFD_CLOEXEC, kBellDescriptor));
-  if (!bell) bell = UniqueFd(::fcntl(lease.bell(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  const UniqueFd bell = lease.bell_for_programs();
   std::vector<std::string> arguments = job.command;
   std::vector<std::string> variables = job_variables(job);
   std::vector<char*> argv = pointers(arguments);

@@ -3,10 +3,12 @@
 
 #include <charconv>
 #include <fmt/format.h>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "broker/selection.h"
 
@@ -102,48 +104,16 @@ Flags::Take into(Target& target, Result<Value> (*parse)(std::string_view),
   };
 }
 
-// Names that stand for GPUs are all wanted, unless a number says how many of them.
-Result<void> settle_count(RequestOptions& options, std::optional<unsigned> count) {
-  if (count) options.request.count = *count;
-  if (options.gpus.empty()) return {};
-  const auto named = static_cast<unsigned>(parse_selection(options.gpus)->size());
-  if (!count) options.request.count = named;
-  if (options.request.count <= named) return {};
-  return fail(
-      ErrorKind::usage,
-      fmt::format("--count asks for {} GPUs and --gpu names {}; name more, or ask for fewer",
-                  options.request.count, named));
-}
+using Declare = std::function<void(const char* names, const char* type, const char* help,
+                                   Flags::Take take)>;
 
-}  // namespace
-
-Result<std::string> parse_text(std::string_view text) {
-  if (text.size() > kMaxText) {
-    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
-                                              text.size(), kMaxText));
-  }
-  if (!is_utf8(text)) {
-    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
-  }
-  return std::string(text);
-}
-
-std::shared_ptr<RequestOptions> add_request_options(Flags& command) {
-  auto options = std::make_shared<RequestOptions>();
-  auto count = std::make_shared<std::optional<unsigned>>();
+// Every value of a request, once.
+void declare_values(const std::shared_ptr<RequestOptions>& options, const Declare& declare) {
   Request& request = options->request;
   const auto add = [&](const char* names, const char* type, const char* help, auto& target,
-                       auto parse) {
-    command.value(names, type, help, into(target, parse, options));
-  };
-  command.group("Request");
-  command.value("-n,--count", "N", "How many GPUs, granted together (default 1)",
-                [count](std::string_view text) -> Result<void> {
-                  const auto number = parse_number<1, kMaxNumber>(text);
-                  if (!number) return tl::make_unexpected(number.error());
-                  *count = *number;
-                  return {};
-                });
+                       auto parse) { declare(names, type, help, into(target, parse, options)); };
+  add("-n,--count", "N", "How many GPUs, granted together (default 1)", options->count,
+      parse_number<1, kMaxNumber>);
   add("--gpu", "LIST", "All of these GPUs (0,2, or UUIDs); with -n N, N of them", options->gpus,
       parse_gpus);
   add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
@@ -163,18 +133,73 @@ std::shared_ptr<RequestOptions> add_request_options(Flags& command) {
   add("--time", "DURATION", "How long it runs, such as 2h: short jobs fill gaps", request.time,
       parse_run_time);
   add("--label", "TEXT", "Words that people see beside the job", options->label, parse_text);
-  command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
   add("--timeout", "DURATION", "Give up if not granted in time, such as 10m", options->timeout,
       parse_timeout);
-  command.group("Options");
-  command.finally([options, count]() -> Result<void> {
-    if (options->no_wait && options->timeout) {
-      return fail(ErrorKind::usage,
-                  "--no-wait and --timeout contradict each other; give one of them");
-    }
-    return settle_count(*options, *count);
+}
+
+// Whether the values make sense together. Names that stand for GPUs are all wanted, unless a number
+// says how many of them.
+Result<void> settle(RequestOptions& options, Spelling spelling) {
+  if (options.no_wait && options.timeout) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} and {} contradict each other; give one of them",
+                            spelled("--no-wait", spelling), spelled("--timeout", spelling)));
+  }
+  unsigned& count = options.request.count;
+  if (options.count) count = *options.count;
+  if (options.gpus.empty()) return {};
+  const auto named = static_cast<unsigned>(parse_selection(options.gpus)->size());
+  if (!options.count) count = named;
+  if (count <= named) return {};
+  return fail(ErrorKind::usage,
+              fmt::format("{} asks for {} GPUs and {} names {}; name more, or ask for fewer",
+                          spelled("--count", spelling), count, spelled("--gpu", spelling), named));
+}
+
+}  // namespace
+
+Result<std::string> parse_text(std::string_view text) {
+  if (text.size() > kMaxText) {
+    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
+                                              text.size(), kMaxText));
+  }
+  if (!is_utf8(text)) {
+    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
+  }
+  return std::string(text);
+}
+
+std::shared_ptr<RequestOptions> add_request_options(Flags& command) {
+  auto options = std::make_shared<RequestOptions>();
+  command.group("Request");
+  declare_values(options, [&](const char* names, const char* type, const char* help,
+                              Flags::Take take) {
+    command.value(names, type, help, std::move(take));
   });
+  command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
+  command.group("Options");
+  command.finally([options]() { return settle(*options, Spelling::flags); });
   return options;
+}
+
+Result<RequestOptions> read_request(const std::map<std::string, std::string>& values,
+                                    bool no_wait) {
+  auto options = std::make_shared<RequestOptions>();
+  options->no_wait = no_wait;
+  Result<void> read;
+  declare_values(options, [&](std::string_view names, const char*, const char*,
+                              const Flags::Take& take) {
+    const std::string_view flag = names.substr(names.rfind("--"));
+    const std::string keyword = spelled(flag, Spelling::keywords);
+    const auto value = values.find(keyword.substr(0, keyword.size() - 1));
+    if (value == values.end() || !read) return;
+    if (auto taken = take(value->second); !taken) {
+      read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, taken.error().message));
+    }
+  });
+  if (read) read = settle(*options, Spelling::keywords);
+  if (!read) return tl::make_unexpected(read.error());
+  return *options;
 }
 
 Ask make_ask(const RequestOptions& options) {
@@ -184,6 +209,8 @@ Ask make_ask(const RequestOptions& options) {
   ask.label = options.label;
   ask.no_wait = options.no_wait;
   ask.timeout = options.timeout;
+  ask.visible_devices = variable("CUDA_VISIBLE_DEVICES");
+  ask.within = setting("BERTH_LEASE");
   return ask;
 }
 

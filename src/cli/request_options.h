@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@ namespace berth {
 
 struct RequestOptions {
   Request request;    // without `uuids`: what --gpu means, only the driver knows (select_gpus)
+  std::optional<unsigned> count;  // as given; request.count follows from it and from --gpu
   std::string gpus;   // --gpu as written, well-formed; empty if it was not given
   std::string label;  // UTF-8; may hold control characters, so printable() before it is shown
   bool no_wait = false;
@@ -24,6 +26,9 @@ struct RequestOptions {
 // Declares the flags on `command`, and that those that contradict each other are refused. What is
 // returned is filled in by parsing, and complete once that is done.
 std::shared_ptr<RequestOptions> add_request_options(Flags& command);
+
+// The same from Python's keywords (see spelled()), each with its value as text.
+Result<RequestOptions> read_request(const std::map<std::string, std::string>& values, bool no_wait);
 
 // Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.
 Result<std::string> parse_text(std::string_view text);

@@ -15,11 +15,19 @@ namespace {
 
 constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24);
 
+std::string& chosen_program() {
+  static std::string path;
+  return path;
+}
+
 // The folder above the one this program is in: <prefix> of <prefix>/bin/berth.
 std::string prefix() {
   std::array<char, 4096> path{};
-  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
-  std::string_view exe(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  std::string_view exe = helper_program();
+  if (exe.empty()) {
+    const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
+    exe = {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+  }
   for (int i = 0; i < 2; ++i) exe = exe.substr(0, exe.rfind('/'));
   return std::string(exe);
 }
@@ -29,6 +37,7 @@ Result<std::unique_ptr<GuardedProbe>> make_probe() {
   const auto limit = driver_time_limit();
   if (!limit) return tl::make_unexpected(limit.error());
   settings.limit = *limit;
+  settings.program = helper_program();
   settings.library = driver_library("libnvidia-ml.so.1");
   if (driver_is_simulated() && ::access(settings.library.c_str(), R_OK) != 0) {
     return fail(ErrorKind::no_driver,
@@ -46,6 +55,14 @@ std::unique_ptr<GuardedProbe>& prepared() {
 }
 
 }  // namespace
+
+void belong_to_program(std::string path) {
+  chosen_program() = std::move(path);
+}
+
+const std::string& helper_program() {
+  return chosen_program();
+}
 
 bool driver_is_simulated() {
   return !setting("BERTH_SIM").empty();

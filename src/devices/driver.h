@@ -12,6 +12,14 @@
 
 namespace berth {
 
+// For a library in somebody else's process: the berth program that it belongs to. What calls a
+// driver runs in that one, and the simulated driver is the one beside it. Call it before anything
+// else here, from one thread.
+void belong_to_program(std::string path);
+
+// That program; empty if this process is berth itself.
+const std::string& helper_program();
+
 // BERTH_SIM is set: the GPUs are not real, and everything that shows them must say so.
 bool driver_is_simulated();
 

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 
 #include "base/process.h"
@@ -23,14 +24,23 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kSnapshot = 's';
 constexpr char kTopology = 't';
+constexpr const char* kLeaves = "leaves";
 constexpr std::uint32_t kLargestAnswer = 64 << 20;  // a sane driver stays far below
 
-// What the child does: it answers questions until the parent's end is gone.
-void serve(int socket, const std::string& library) {
-  NvmlSession session(library);
+// A Python program that has leased may run for days: its helper does not sit there as long, with a
+// session that costs the driver memory.
+constexpr std::chrono::seconds kIdle(10);
+
+}  // namespace
+
+// Answers questions until the parent's end is gone, or nobody asks any more.
+void serve_probe(int socket, const HelperArguments& arguments) {
+  NvmlSession session(arguments.at(0));
+  const bool leaves = arguments.at(1) == kLeaves;
   char question = 0;
+  const auto until = [&] { return leaves ? Clock::now() + kIdle : Clock::time_point::max(); };
   // Who asks once often asks again at once: wait_readable() stays awake for a moment.
-  while (wait_readable(socket, Clock::time_point::max()) && ::recv(socket, &question, 1, 0) == 1) {
+  while (wait_readable(socket, until()) && ::recv(socket, &question, 1, 0) == 1) {
     const std::string answer =
         question == kTopology ? wire::pack(session.topology()) : wire::pack(session.snapshot());
     const auto size = static_cast<std::uint32_t>(answer.size());
@@ -40,24 +50,36 @@ void serve(int socket, const std::string& library) {
   }
 }
 
-}  // namespace
-
 GuardedProbe::~GuardedProbe() {
   stop();
   end_helper(ending_);
 }
 
 Result<void> GuardedProbe::start() {
+  forget_if_forked();
   if (socket_) return {};
-  auto helper = start_helper("berth-probe", [&](int socket) { serve(socket, settings_.library); });
+  auto helper =
+      start_helper(kProbeHelper, {settings_.library, settings_.program.empty() ? "" : kLeaves},
+                   settings_.program);
   if (!helper) return tl::make_unexpected(helper.error());
   socket_ = std::move(helper->socket);
   child_ = helper->pid;
+  owner_ = ::getpid();
   return {};
+}
+
+// The child is the parent's, which may be in the middle of a question.
+void GuardedProbe::forget_if_forked() {
+  if (owner_ == ::getpid()) return;
+  socket_.reset();
+  ending_.reset();
+  child_ = -1;
+  prepared_ = false;
 }
 
 // Ends the child, and does not wait for that: a process with 8 GPUs open takes a while to go.
 void GuardedProbe::stop() {
+  forget_if_forked();
   prepared_ = false;
   if (!socket_) return;
   socket_.reset();
@@ -68,7 +90,10 @@ void GuardedProbe::stop() {
 
 Error GuardedProbe::child_died() {
   int status = 0;
-  const bool reaped = ::waitpid(child_, &status, 0) == child_;
+  const bool reaped = TEMP_FAILURE_RETRY(::waitpid(child_, &status, 0)) == child_;
+  // In somebody else's program, which may have collected it before us.
+  const bool quietly = !reaped || (WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  left_ = quietly && !settings_.program.empty();
   prepared_ = false;
   socket_.reset();
   child_ = -1;
@@ -127,6 +152,12 @@ Result<std::string> GuardedProbe::answer() {
 }
 
 Result<std::string> GuardedProbe::ask(char question) {
+  auto answered = ask_once(question);
+  if (!answered && std::exchange(left_, false)) return ask_once(question);
+  return answered;
+}
+
+Result<std::string> GuardedProbe::ask_once(char question) {
   if (auto started = start(); !started) return tl::make_unexpected(started.error());
   if (std::exchange(prepared_, false)) {
     auto prepared = answer();

@@ -13,18 +13,26 @@
 #include <sys/types.h>
 
 #include "base/unique_fd.h"
+#include "devices/helper_process.h"
 #include "devices/probe.h"
 
 namespace berth {
 
 struct GuardSettings {
   std::string library;                          // see NvmlSession
+  std::string program;                          // see start_helper()
   std::chrono::milliseconds limit{20'000};      // some servers take 15 s to start NVML
   std::chrono::milliseconds slow_after{2'000};  // when a person starts to wonder
   std::function<void()> on_slow;                // called once per question that takes that long
 };
 
-// The child is started by the first question, and stays for the next ones.
+// The helper that answers.
+void serve_probe(int socket, const HelperArguments& arguments);
+inline constexpr Helper kProbeHelper{"berth-probe", serve_probe};
+
+// The child is started by the first question, and stays for the next ones; in a program of its own
+// (GuardSettings::program), until nobody has asked for a while. In a fork of this process it is
+// nobody's: the fork has its own.
 class GuardedProbe final : public Probe {
  public:
   explicit GuardedProbe(GuardSettings settings) : settings_(std::move(settings)) {}
@@ -44,7 +52,9 @@ class GuardedProbe final : public Probe {
 
   Result<void> start();
   void stop();
+  void forget_if_forked();
   Result<std::string> ask(char question);
+  Result<std::string> ask_once(char question);
   Result<std::string> answer();
   Result<std::string> receive(std::size_t size, Clock::time_point begin);
   template <class T>
@@ -55,8 +65,10 @@ class GuardedProbe final : public Probe {
   GuardSettings settings_;
   UniqueFd socket_;
   pid_t child_ = -1;
+  pid_t owner_ = -1;  // the process that has started the child
   UniqueFd ending_;  // the last child that was told to end, and is yet to be collected
   int interrupt_ = -1;
+  bool left_ = false;      // the last child that was found dead had left by itself
   bool told_ = false;      // on_slow, of the current question
   bool prepared_ = false;  // a snapshot was asked for, and its answer not yet read
 };

@@ -1,9 +1,10 @@
-// Forking, and what the child does first; see helper_process.h.
+// Starting a helper, and what it does first; see helper_process.h.
 #include "devices/helper_process.h"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
@@ -11,16 +12,22 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/process.h"
+#include "base/text.h"
+
+extern char** environ;
 
 namespace berth {
 namespace {
 
 constexpr int kSocket = 3;  // the child's only descriptor beside 0, 1, 2
+constexpr const char* kFlag = "--helper";
 
 // Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
 // open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
@@ -40,19 +47,70 @@ void restore_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-void become_helper(const char* name, int socket, pid_t parent) {
-  // A parent that is killed while the driver hangs must not leave us behind.
+// A parent that is killed while the driver hangs must not leave us behind.
+void end_with(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
+}
+
+int work_as(const Helper& helper, const HelperArguments& arguments) {
+  ::prctl(PR_SET_NAME, helper.name);
+  try {
+    helper.work(kSocket, arguments);
+  } catch (...) {  // never into the parent's code, of which a fork has a copy
+    return 1;
+  }
+  return 0;
+}
+
+int fork_helper(const Helper& helper, const HelperArguments& arguments, int socket, pid_t& child) {
+  const pid_t parent = ::getpid();
+  child = ::fork();
+  if (child != 0) return child < 0 ? errno : 0;
+  end_with(parent);
   ::setsid();  // Ctrl-C is the parent's business
   shed_descriptors(socket);
   restore_signals();
-  ::prctl(PR_SET_NAME, name);
+  ::_exit(work_as(helper, arguments));
+}
+
+// What be_helper() reads: NAME --helper PARENT ARGUMENT...
+int spawn_helper(const Helper& helper, const HelperArguments& arguments, int socket,
+                 const std::string& program, pid_t& child) {
+  std::vector<std::string> words{helper.name, kFlag, std::to_string(::getpid())};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const UniqueFd moved(::fcntl(socket, F_DUPFD_CLOEXEC, kSocket + 1));  // out of the way of 0 to 3
+  if (!moved) return errno;
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+  }
+  ::posix_spawn_file_actions_adddup2(&actions, moved.get(), kSocket);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETSIGMASK);
+  sigset_t set;
+  ::sigfillset(&set);
+  ::posix_spawnattr_setsigdefault(&attributes, &set);
+  ::sigemptyset(&set);
+  ::posix_spawnattr_setsigmask(&attributes, &set);
+  const int problem =
+      ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&actions);
+  return problem;
 }
 
 }  // namespace
 
-Result<HelperProcess> start_helper(const char* name, const std::function<void(int)>& work) {
+Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& arguments,
+                                   const std::string& program) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return fail(ErrorKind::no_driver,
@@ -60,22 +118,33 @@ Result<HelperProcess> start_helper(const char* name, const std::function<void(in
   }
   UniqueFd mine(ends[0]);
   const UniqueFd theirs(ends[1]);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) {
-    return fail(ErrorKind::no_driver,
-                fmt::format("the driver cannot be asked, no process can be started: {}; see ulimit "
-                            "-u",
-                            std::strerror(errno)));
+  pid_t child = -1;
+  const int problem = program.empty()
+                          ? fork_helper(helper, arguments, theirs.get(), child)
+                          : spawn_helper(helper, arguments, theirs.get(), program, child);
+  if (problem == 0) return HelperProcess{child, std::move(mine)};
+  return fail(ErrorKind::no_driver,
+              problem == ENOENT
+                  ? fmt::format("the driver cannot be asked: {} is not there; install berth again",
+                                in_quotes(program))
+                  : fmt::format("the driver cannot be asked, no process can be started: {}; see "
+                                "ulimit -u",
+                                std::strerror(problem)));
+}
+
+bool is_helper(int argc, const char* const* argv) {
+  return argc > 2 && std::string_view(argv[1]) == kFlag;
+}
+
+int be_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers) {
+  pid_t parent = 0;
+  const std::string_view number = argv[2];
+  std::from_chars(number.data(), number.data() + number.size(), parent);
+  end_with(parent);
+  for (const Helper& helper : helpers) {
+    if (std::string_view(argv[0]) == helper.name) return work_as(helper, {argv + 3, argv + argc});
   }
-  if (child != 0) return HelperProcess{child, std::move(mine)};
-  become_helper(name, theirs.get(), parent);
-  try {
-    work(kSocket);
-  } catch (...) {  // never into the parent's code, of which this process has a copy
-    ::_exit(1);
-  }
-  ::_exit(0);
+  return 1;
 }
 
 void end_helper(const UniqueFd& handle) {

@@ -1,14 +1,19 @@
 // A child process for work that must not be done in berth itself: calls into a driver.
 //
 // A driver can hang in an uninterruptible wait, where not even kill -9 ends it, and a process with
-// such a thread cannot exit either. It can crash. So whatever calls a driver runs in a child, made
-// by fork without exec, that its parent can leave behind.
+// such a thread cannot exit either. It can crash. So whatever calls a driver runs in a child that
+// its parent can leave behind.
+//
+// The berth program forks itself, which is fastest. A library in somebody else's process must not:
+// that process may be large, have threads that hold locks, or have started CUDA, which does not
+// survive a fork. It starts the berth program instead.
 #pragma once
 
 #include <chrono>
-#include <functional>
+#include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -20,11 +25,25 @@ struct HelperProcess {
   UniqueFd socket;  // the parent's end; closed, it tells a helper that listens to leave
 };
 
-// Starts a child that does `work` with its end of the socket, and then exits. `name` (at most 15
-// bytes) is what ps shows. The child holds no descriptor of the parent's (no bell, no lock, no pipe
-// that somebody waits for), has no terminal and no signal handlers, and is killed when the calling
-// thread ends. The error is ErrorKind::no_driver.
-Result<HelperProcess> start_helper(const char* name, const std::function<void(int socket)>& work);
+// What a helper does: its end of the socket, and what it needs to know.
+using HelperArguments = std::vector<std::string>;
+using HelperWork = void (*)(int socket, const HelperArguments& arguments);
+
+struct Helper {
+  const char* name;  // at most 15 bytes: what ps shows, and by which a program finds its work
+  HelperWork work;
+};
+
+// Starts a child that does the helper's work, and then exits: a fork of this process, or the berth
+// program at the path `program`. The child holds no descriptor of the parent's (no bell, no lock,
+// no pipe that somebody waits for), has no terminal and no signal handlers, and is killed when the
+// calling thread ends. The error is ErrorKind::no_driver.
+Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& arguments,
+                                   const std::string& program);
+
+// For main(): whether the command line is that of a helper, and to be one of these.
+bool is_helper(int argc, const char* const* argv);
+int be_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers);
 
 // Kills a child and collects it. One that cannot end is not waited for, and left to init.
 // `handle` is from open_process().

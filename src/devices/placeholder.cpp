@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/pid_namespace.h"
 #include "base/process.h"
@@ -21,7 +22,6 @@
 namespace berth {
 namespace {
 
-constexpr const char* kName = "berth-hold";
 constexpr Bytes kMemory = mib(16);  // beside the context, which is several times as large
 
 using Pids = std::vector<std::int64_t>;
@@ -71,24 +71,26 @@ bool job_is_on(const Gpu& gpu, const Pids& before, pid_t parent) {
   return std::any_of(gpu.processes.begin(), gpu.processes.end(), [&](const GpuProcess& process) {
     if (!host_pids) return std::find(before.begin(), before.end(), process.pid) == before.end();
     // The name tells the helpers apart: this one, and those of a berth that the job itself runs.
-    return process.name != kName && descends_from(static_cast<pid_t>(process.pid), parent);
+    return process.name != kPlaceholderHelper.name && descends_from(static_cast<pid_t>(process.pid), parent);
   });
 }
 
-// What a helper does. Its end is what gives the memory back.
-void hold_place(int socket, const std::string& uuid, const PlaceholderSettings& settings,
-                pid_t parent) {
-  NvmlSession session(settings.nvml);
-  const auto before = take_place(session, uuid, settings.cuda);
+}  // namespace
+
+// Its end is what gives the memory back.
+void hold_place(int socket, const HelperArguments& arguments) {
+  const std::string& uuid = arguments.at(0);
+  const pid_t parent = ::getppid();
+  const std::chrono::milliseconds look_every(std::stol(arguments.at(3)));
+  NvmlSession session(arguments.at(1));
+  const auto before = take_place(session, uuid, arguments.at(2));
   if (!send_all(socket, wire::pack(before)) || !before) return;
   ::shutdown(socket, SHUT_WR);  // the end of the report; the parent's end still says when to leave
-  while (!wait_readable(socket, std::chrono::steady_clock::now() + settings.look_every)) {
+  while (!wait_readable(socket, std::chrono::steady_clock::now() + look_every)) {
     const auto gpu = look_at(session, uuid);
     if (gpu && job_is_on(*gpu, *before, parent)) return;
   }
 }
-
-}  // namespace
 
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) {
   const auto limit = driver_time_limit();
@@ -96,6 +98,7 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) 
   PlaceholderSettings settings;
   settings.nvml = driver_library("libnvidia-ml.so.1");
   settings.cuda = driver_library("libcuda.so.1");
+  settings.program = helper_program();
   settings.limit = *limit;
   return start(uuids, settings);
 }
@@ -103,21 +106,22 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) 
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
                                          const PlaceholderSettings& settings) {
   const auto until = Clock::now() + settings.limit;
-  const pid_t parent = ::getpid();
   Placeholders all;  // wherever this returns early, those that were started end
   const auto refuse = [](const std::string& uuid, const Error& error) {
     return fail(error.kind,
                 fmt::format("no placeholder on {}: {}", printable(uuid), error.message));
   };
   for (const std::string& uuid : uuids) {
-    auto started =
-        start_helper(kName, [&](int socket) { hold_place(socket, uuid, settings, parent); });
+    auto started = start_helper(
+        kPlaceholderHelper,
+        {uuid, settings.nvml, settings.cuda, std::to_string(settings.look_every.count())},
+        settings.program);
     if (!started) return refuse(uuid, started.error());
     UniqueFd handle = open_process(started->pid);
     if (!handle) return refuse(uuid, {ErrorKind::no_driver, std::strerror(errno)});
     all.helpers_.push_back({uuid, started->pid, std::move(handle), std::move(started->socket)});
   }
-  for (const Helper& helper : all.helpers_) {
+  for (const Held& helper : all.helpers_) {
     const auto ready = wait_for(helper, until);
     if (!ready) return refuse(helper.uuid, ready.error());
   }
@@ -125,7 +129,7 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
 }
 
 // Reads the helper's report.
-Result<void> Placeholders::wait_for(const Helper& helper, Clock::time_point until) {
+Result<void> Placeholders::wait_for(const Held& helper, Clock::time_point until) {
   std::string report;
   std::array<char, 1024> buffer{};
   for (;;) {
@@ -151,7 +155,7 @@ Result<void> Placeholders::wait_for(const Helper& helper, Clock::time_point unti
 
 std::vector<pid_t> Placeholders::pids() {
   std::vector<pid_t> pids;
-  std::erase_if(helpers_, [&](const Helper& helper) {
+  std::erase_if(helpers_, [&](const Held& helper) {
     if (has_ended(helper.handle)) {
       end_helper(helper.handle);
       return true;
@@ -163,8 +167,8 @@ std::vector<pid_t> Placeholders::pids() {
 }
 
 void Placeholders::stop() {
-  for (Helper& helper : helpers_) helper.socket.reset();  // all at once: a context ends slowly
-  for (const Helper& helper : helpers_) end_helper(helper.handle);
+  for (Held& helper : helpers_) helper.socket.reset();  // all at once: a context ends slowly
+  for (const Held& helper : helpers_) end_helper(helper.handle);
   helpers_.clear();
 }
 

@@ -13,15 +13,21 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "devices/helper_process.h"
 
 namespace berth {
 
 struct PlaceholderSettings {
   std::string nvml;  // libraries to load, as for dlopen()
   std::string cuda;
+  std::string program;  // see start_helper()
   std::chrono::milliseconds limit{20'000};    // for all helpers together to have their memory
   std::chrono::milliseconds look_every{500};  // for the job's process
 };
+
+// The helper of one GPU.
+void hold_place(int socket, const HelperArguments& arguments);
+inline constexpr Helper kPlaceholderHelper{"berth-hold", hold_place};
 
 // Not safe for several threads at once. The helpers end with the thread that called start().
 class Placeholders {
@@ -53,7 +59,7 @@ class Placeholders {
   void stop();
 
  private:
-  struct Helper {
+  struct Held {
     std::string uuid;
     pid_t pid = -1;
     UniqueFd handle;
@@ -62,9 +68,9 @@ class Placeholders {
   using Clock = std::chrono::steady_clock;
 
   Placeholders() = default;
-  static Result<void> wait_for(const Helper& helper, Clock::time_point until);
+  static Result<void> wait_for(const Held& helper, Clock::time_point until);
 
-  std::vector<Helper> helpers_;
+  std::vector<Held> helpers_;
 };
 
 }  // namespace berth

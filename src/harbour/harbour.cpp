@@ -45,7 +45,7 @@ Result<Transaction> Harbour::begin(LockMode mode, const Patience& patience) {
   constexpr int kMostReplacements = 100;
   for (int i = 0; i < kMostReplacements; ++i) {
     // An open file of its own: the lock belongs to it, and ends with the transaction.
-    UniqueFd lock(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    PrivateFd lock = UniqueFd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!lock && errno != ENOENT) return file_error("open the harbour", where_.path);
     if (lock) {
       if (auto locked = lock_directory(lock.get(), mode, patience); !locked) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/private_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "harbour/location.h"
@@ -32,10 +33,11 @@ class Harbour {
   // the new one is locked (and made, if there is none).
   Result<Transaction> begin(LockMode mode, const Patience& patience);
 
-  // Makes a bell with a new id, without the lock: nobody looks at a bell without a record.
+  // Makes a bell with a new id, without the lock: nobody looks at a bell without a record. It
+  // becomes what a fork may have, too, with the lease.
   struct OwnBell {
     std::string id;
-    UniqueFd fd;
+    PrivateFd fd;
   };
   Result<OwnBell> make_bell();
 

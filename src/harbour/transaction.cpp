@@ -114,7 +114,7 @@ std::string ticket_name(const TicketName& name) {
   return fmt::format("{}{:0{}}-{}", kTicket, name.order, kOrderDigits, name.id);
 }
 
-Transaction::Transaction(UniqueFd lock) : lock_(std::move(lock)) {}
+Transaction::Transaction(PrivateFd lock) : lock_(std::move(lock)) {}
 
 Transaction::~Transaction() {
   // Not by closing alone: a child that another thread has just forked has a copy of the descriptor,

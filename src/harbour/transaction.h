@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "base/private_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "harbour/drain.h"
@@ -53,7 +54,7 @@ struct Oddity {
 class Transaction {
  public:
   // `lock` is the harbour's directory, opened for this alone and locked; the lock ends with this.
-  explicit Transaction(UniqueFd lock);
+  explicit Transaction(PrivateFd lock);
   Transaction(Transaction&&) = default;
   Transaction& operator=(Transaction&&) = default;
   ~Transaction();
@@ -116,7 +117,7 @@ class Transaction {
   void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);
 
-  UniqueFd lock_;
+  PrivateFd lock_;
   Listing listing_;
   std::vector<Oddity> oddities_;
   bool name_was_taken_ = false;

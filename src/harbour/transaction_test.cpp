@@ -47,7 +47,7 @@ class HarbourTest : public testing::Test {
     record.pid = ::getpid();
     record.since = std::chrono::system_clock::now();
     record.uuids = std::move(uuids);
-    return {record, std::move(bell->fd)};
+    return {record, std::move(bell->fd).shared()};
   }
 
   std::vector<std::string> problems(Transaction& transaction) {

@@ -26,7 +26,9 @@ UniqueFd readable_if_either(int a, int b) {
 }  // namespace
 
 std::string wait_text(const WaitNews& news, TimePoint now) {
-  std::string text = fmt::format("position {} of {}: {}", news.position, news.length, news.reason);
+  std::string text = news.position == 0 ? news.reason
+                                        : fmt::format("position {} of {}: {}", news.position,
+                                                      news.length, news.reason);
   if (news.starts && *news.starts > now) {
     const auto left = std::chrono::ceil<std::chrono::seconds>(*news.starts - now);
     text += fmt::format("; expected in about {}", format_duration(left));
@@ -61,7 +63,7 @@ void WaitDisplay::finish() {
 
 Hooks WaitDisplay::hooks(int interrupt) {
   return {[this](const WaitNews& news) { show(news); },
-          [this](const std::string& text) { notice(text); }, interrupt};
+          [this](const std::string& text) { notice(text); }, interrupt, {}};
 }
 
 Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner) {

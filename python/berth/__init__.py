@@ -1,0 +1,67 @@
+"""Berth: share the GPUs of a server safely.
+
+>>> import berth
+>>> with berth.gpus(2) as lease:        # waits its turn; sets CUDA_VISIBLE_DEVICES, and restores it
+...     print(lease.indices)
+[0, 1]
+
+A lease lasts until it is released, or until the process and those of its children that hold it have ended, however
+they end: the kernel sees to it. `acquire` leases until further notice, `job` for each call of a function, `run` for a
+command. `status` and `queue` tell who has what, and `select` chooses GPUs without leasing them.
+
+What is imported here costs nothing until it is used, and no driver is touched before a function is called.
+"""
+
+from __future__ import annotations
+
+import os as _os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._errors import Error, HarbourError, Impossible, NoDriver, NotGranted, NotYours, UsageError
+    from ._gpu import Gpu, LeaseInfo, Process, Ticket, queue, status
+    from ._job import Job, job
+    from ._lease import Lease, acquire, acquire_async, gpus, select
+    from ._native import __version__
+    from ._program import program
+    from ._run import run
+    from ._waiting import Waiting
+
+__all__ = [
+    "Error", "Gpu", "HarbourError", "Impossible", "Job", "Lease", "LeaseInfo", "NoDriver", "NotGranted", "NotYours",
+    "Process", "Ticket", "UsageError", "Waiting", "acquire", "acquire_async", "gpus", "job", "program", "queue", "run",
+    "select", "status",
+]
+
+_WHERE = {
+    "_errors": ("Error", "HarbourError", "Impossible", "NoDriver", "NotGranted", "NotYours", "UsageError"),
+    "_gpu": ("Gpu", "LeaseInfo", "Process", "Ticket", "queue", "status"),
+    "_job": ("Job", "job"),
+    "_lease": ("Lease", "acquire", "acquire_async", "gpus", "select"),
+    "_native": ("__version__",),
+    "_program": ("program",),
+    "_run": ("run",),
+    "_waiting": ("Waiting",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports what is asked for when it is asked for."""
+    from importlib import import_module
+
+    for module, names in _WHERE.items():
+        if name in names:
+            value: object = getattr(import_module(f"berth.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'berth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+# A child of multiprocessing that was started anew (spawn, forkserver), and any Python program that was started inside
+# a lease, holds that lease too: see _joining.py.
+if _os.environ.get("BERTH_LEASE"):
+    from . import _joining as _joining

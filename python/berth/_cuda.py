@@ -1,0 +1,45 @@
+"""Whether CUDA was started in this process, after which a choice of GPUs has no effect."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Mapping, Optional
+
+from . import _native
+
+
+def _torch(torch: Any) -> bool:
+    return bool(torch.cuda.is_initialized())
+
+
+def _tensorflow(_: Any) -> bool:
+    context = sys.modules["tensorflow.python.eager.context"].context_safe()
+    return context is not None and bool(context._initialized)
+
+
+def _jax(_: Any) -> bool:
+    backends = sys.modules["jax._src.xla_bridge"]._backends
+    return any(name in ("cuda", "gpu") for name in backends)
+
+
+# What frameworks say themselves. The last two say it only inside; where that has changed, the driver says it.
+_SAYS: Mapping[str, Callable[[Any], bool]] = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}
+_FRAMEWORKS = (*_SAYS, "cupy", "pycuda", "numba")
+
+
+def _says_so(name: str) -> bool:
+    try:
+        return name in _SAYS and _SAYS[name](sys.modules[name])
+    except (AttributeError, KeyError):
+        return False
+
+
+def started_by() -> Optional[str]:
+    """Who has started CUDA: the name of a framework, or "this process"; None if nobody has."""
+    loaded = [name for name in _FRAMEWORKS if name in sys.modules]
+    for name in loaded:
+        if _says_so(name):
+            return name
+    if not _native.cuda_is_started():
+        return None
+    return " or ".join(loaded) or "this process"

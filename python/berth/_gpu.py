@@ -1,0 +1,133 @@
+"""What `berth status` tells, as Python objects. The names are those of its JSON (docs/json.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Optional, TypeVar, Union
+
+from . import _native
+from ._program import program
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process on a GPU."""
+
+    pid: int
+    """The host's number."""
+    user: Optional[str]
+    """None if the process cannot be seen from here, as in a container."""
+    name: Optional[str]
+    memory_mib: Optional[int]
+    lease: Optional[str]
+    """The lease that it runs under. A process that computes without one is a stranger."""
+
+
+@dataclass(frozen=True)
+class LeaseInfo:
+    """Somebody's lease, as all can see it."""
+
+    id: str
+    user: str
+    pid: int
+    command: str
+    label: str
+    since: datetime
+    """When it was granted."""
+    exclusive: bool
+    memory_mib: Optional[int]
+    """Reserved on each of its GPUs; None if it is exclusive."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card, or a MIG instance. What the driver does not tell is None, never 0."""
+
+    index: Union[int, str]
+    """For people: a number, or "card:instance" for a MIG instance."""
+    uuid: Optional[str]
+    name: Optional[str]
+    state: str
+    """free, leased, shared, stranger, drained, lost or unknown."""
+    memory_total_mib: Optional[int]
+    memory_used_mib: Optional[int]
+    utilization_pct: Optional[int]
+    memory_utilization_pct: Optional[int]
+    temperature_c: Optional[int]
+    power_w: Optional[float]
+    performance_state: Optional[int]
+    reason: str
+    """Why it is not free, in words."""
+    processes: tuple[Process, ...]
+    leases: tuple[LeaseInfo, ...]
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A request that waits."""
+
+    ticket: str
+    position: int
+    user: str
+    pid: int
+    command: str
+    label: str
+    since: datetime
+    count: int
+    memory_mib: Optional[int]
+    reason: str
+    """Why it waits, in words."""
+    starts: Optional[datetime]
+    """An estimate."""
+
+
+def _time(text: Optional[str]) -> Optional[datetime]:
+    return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _made(kind: type[T], values: dict[str, Any], **changes: Any) -> T:
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: changes.get(name, values.get(name)) for name in names})
+
+
+def _gpu(values: dict[str, Any]) -> Gpu:
+    return _made(
+        Gpu,
+        values,
+        processes=tuple(_made(Process, one) for one in values["processes"]),
+        leases=tuple(_made(LeaseInfo, one, since=_time(one["since"])) for one in values["leases"]),
+    )
+
+
+def gpus_from_json(text: str) -> list[Gpu]:
+    """The GPUs of a document of `berth status --json`."""
+    return [_gpu(values) for values in json.loads(text)["gpus"]]
+
+
+def status() -> list[Gpu]:
+    """Every GPU of this host: its state, its load, who uses it.
+
+    >>> import berth
+    >>> [(gpu.index, gpu.state, gpu.memory_total_mib) for gpu in berth.status()]
+    [(0, 'free', 24576), (1, 'free', 24576)]
+    """
+    program()
+    return gpus_from_json(_native.status())
+
+
+def queue() -> list[Ticket]:
+    """Who waits, in the order of the queue, and why.
+
+    >>> import berth
+    >>> berth.queue()
+    []
+    """
+    program()
+    return [
+        _made(Ticket, one, since=_time(one["since"]), starts=_time(one["starts"]))
+        for one in json.loads(_native.status())["queue"]
+    ]

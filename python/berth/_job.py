@@ -1,0 +1,90 @@
+"""Functions that need a GPU: a lease for each call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar, cast
+
+from . import _request
+from ._lease import gpus
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, Unpack
+
+    P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Job(Generic[R]):
+    """A function that gets a lease for each call. Made by `berth.job`."""
+
+    def __init__(self, function: Callable[..., R], count: Optional[int], request: _request.Request) -> None:
+        functools.update_wrapper(self, function)
+        _request.read(count, request)  # what is wrong with it is said where it is written
+        self._function = function
+        self._count = count
+        self._request: _request.Request = {"label": f"{function.__module__}.{function.__qualname__}", **request}
+        self._profile: Optional[Callable[..., object]] = None
+        self._profiled = False
+        self._lock = threading.Lock()
+        self._asynchronous = inspect.iscoroutinefunction(function)
+
+    def __call__(self, *args: Any, **keywords: Any) -> R:
+        if self._asynchronous:
+            return cast(R, self._call_async(args, keywords))
+        with gpus(self._count, **self._request):
+            profile = self._first_time()
+            if profile is not None:
+                profile(*args, **keywords)
+            return self._function(*args, **keywords)
+
+    async def _call_async(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        async with gpus(self._count, **self._request):
+            profile = self._first_time()
+            if profile is not None:
+                made = profile(*args, **keywords)
+                if inspect.isawaitable(made):
+                    await made
+            return await cast(Awaitable[Any], self._function(*args, **keywords))
+
+    def __get__(self, instance: object, owner: Optional[type] = None) -> Any:
+        """For methods: bound, as functions are."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def profile(self, function: Callable[..., object]) -> Callable[..., object]:
+        """Names a lighter function that needs as much memory, for a job that takes too long to be measured itself. It
+        is called once before the first call of the job, with the same arguments."""
+        self._profile = function
+        return function
+
+    def _first_time(self) -> Optional[Callable[..., object]]:
+        with self._lock:
+            profile = None if self._profiled else self._profile
+            self._profiled = True
+            return profile
+
+
+def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]:
+    """A decorator: each call of the function waits for GPUs, and gives them back when it returns.
+
+    Takes what `acquire` takes. `mem="auto"` will reserve what earlier calls needed; until that is learned, each call
+    has a whole GPU.
+
+    >>> import berth, os
+    >>> @berth.job(mem="auto")
+    ... def train(lr):
+    ...     return lr, os.environ["CUDA_VISIBLE_DEVICES"]
+    >>> @train.profile
+    ... def quick(lr):
+    ...     print("a short run to measure", lr)
+    >>> train(0.1)
+    a short run to measure 0.1
+    (0.1, '0')
+    >>> train(0.2)
+    (0.2, '0')
+    """
+    def decorate(function: Callable[..., R]) -> Job[R]:
+        return Job(function, count, request)
+    return decorate

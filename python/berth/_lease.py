@@ -1,0 +1,373 @@
+"""Leases: how a Python program gets one, holds it and gives it back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Callable, Optional, Protocol, Union
+
+from . import _cuda, _environment, _native, _request
+from ._gpu import Gpu, gpus_from_json, status
+from ._program import program
+from ._waiting import Teller, interruptible, logger
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class _Hold(Protocol):
+    """What keeps a lease alive in this process."""
+
+    def gpus_json(self) -> str: ...
+    def fileno(self) -> int: ...
+    def release(self) -> bool: ...
+    def notices(self) -> list[str]: ...
+    def holders(self) -> str: ...
+
+
+class Lease:
+    """GPUs that are this program's, until `release` or until the last process that holds it has ended.
+
+    Processes that hold it: this one, its forks, programs that it starts with the descriptor `fileno()` open, and
+    Python programs started inside it that import berth. A lease can be sent to a child of multiprocessing, which then
+    holds it too.
+
+    >>> import berth
+    >>> with berth.acquire(mem="8GiB") as lease:
+    ...     lease.indices, lease.environment["CUDA_VISIBLE_DEVICES"]
+    ([0], '0')
+    >>> lease.released
+    True
+    """
+
+    def __init__(self, hold: _Hold, lease_id: str, indices: list[Union[int, str]], uuids: list[str],
+                 environment: dict[str, str]) -> None:
+        self._hold = hold
+        self._gpus: Optional[list[Gpu]] = None
+        self._pid = os.getpid()
+        self.id = lease_id
+        """What `berth status` and BERTH_LEASE call it."""
+        self.indices = indices
+        """The GPUs for people: numbers, or "card:instance" for MIG instances."""
+        self.uuids = uuids
+        self.environment = environment
+        """What a program needs to see its GPUs: CUDA_VISIBLE_DEVICES and its like."""
+        self.placeholders: list[object] = []
+        """What the placeholder function has given, for each device."""
+        self.released = False
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs as they were when they were granted; `berth.status()` tells how they are now."""
+        if self._gpus is None:
+            self._gpus = [gpu for gpu in gpus_from_json(self._hold.gpus_json()) if gpu.uuid in self.uuids]
+        return self._gpus
+
+    def fileno(self) -> int:
+        """The bell: `subprocess.Popen(..., pass_fds=[lease.fileno()])` lets a program hold the lease."""
+        return self._hold.fileno()
+
+    def release(self) -> bool:
+        """Gives the GPUs back, and os.environ what it was. To call it again does nothing.
+
+        False if other processes hold the lease: then it stays until they have ended, and the log says who they are.
+        """
+        if self.released:
+            return True
+        self.released = True
+        _held.pop(self.id, None)
+        _environment.pop(self.id)
+        while self.placeholders:
+            release = getattr(self.placeholders.pop(), "release", None)
+            if callable(release):
+                release()
+        for notice in self._hold.notices():
+            logger.warning("%s", notice)
+        gone = self._hold.release()
+        if gone:
+            logger.info("released the lease %s", self.id)
+        elif self._pid == os.getpid():
+            logger.warning("the lease %s stays until these have ended: %s", self.id,
+                           self._hold.holders() or "processes that cannot be seen from here")
+        return gone
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        about = "released" if self.released else f"GPU {','.join(map(str, self.indices))}"
+        return f"<berth.Lease {self.id}: {about}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Lease], tuple[object, ...]]:
+        return _joined, (self.id, self.indices, self.uuids, self.environment)
+
+
+class _Joined:
+    """The hold of a child to which a lease was sent."""
+
+    def __init__(self, bell: Optional[int]) -> None:
+        self._bell = bell
+
+    def gpus_json(self) -> str:
+        return _native.status()
+
+    def fileno(self) -> int:
+        return -1 if self._bell is None else self._bell
+
+    def release(self) -> bool:
+        if self._bell is not None:
+            os.close(self._bell)
+        self._bell = None
+        return True
+
+    def notices(self) -> list[str]:
+        return []
+
+    def holders(self) -> str:
+        return ""
+
+
+def _joined(lease_id: str, indices: list[Union[int, str]], uuids: list[str], environment: dict[str, str]) -> Lease:
+    """What is unpickled: the same lease, held by this process too, and seen by it."""
+    program()
+    bell = _native.join(lease_id)
+    lease = Lease(_Joined(bell), lease_id, indices, uuids, environment)
+    if bell is None:
+        lease.released = True
+        return lease
+    _held[lease_id] = lease
+    _environment.push(lease_id, environment)
+    return lease
+
+
+# Until they are released: a lease does not end because nobody has kept its object.
+_held: dict[str, Lease] = {}
+# The lease of the `with berth.gpus()` around us, in this thread or task.
+_around: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
+
+
+def _surroundings(wanted: _request.Wanted) -> tuple[Optional[str], str]:
+    """What restricts the choice, and the lease that the GPUs come out of, if one does."""
+    outer = wanted.within or _around.get()
+    if outer is None or outer.released:
+        return _environment.surroundings()
+    return None, outer.id
+
+
+def _selector(wanted: _request.Wanted) -> Optional[Callable[[], list[str]]]:
+    selects = wanted.selector
+    if selects is None:
+        return None
+    return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and selects(gpu)]
+
+
+def _ask(wanted: _request.Wanted, interrupt: _native.Interrupt) -> Optional[_native.Lease]:
+    """Waits for the lease; None if it was told to leave."""
+    program()
+    visible, within = _surroundings(wanted)
+    teller = Teller(wanted.on_wait, wanted.progress)
+    try:
+        return _native.acquire(wanted.values, wanted.no_wait, visible, within, wanted.command, interrupt, teller.wait,
+                               teller.notice, _selector(wanted))
+    finally:
+        teller.finish()
+
+
+def _take(native: _native.Lease, wanted: _request.Wanted) -> Lease:
+    """What is to be done with a lease that was just granted."""
+    lease = Lease(native, native.id, native.indices, native.uuids, native.environment(wanted.ids))
+    _held[lease.id] = lease
+    logger.info("lease %s: GPU %s", lease.id, ",".join(map(str, lease.indices)))
+    try:
+        if wanted.set_environment:
+            _warn_if_too_late(lease)
+            _environment.push(lease.id, lease.environment)
+        _hold_places(lease, wanted.placeholder)
+    except BaseException:
+        lease.release()
+        raise
+    return lease
+
+
+def _warn_if_too_late(lease: Lease) -> None:
+    if os.environ.get(_environment.VISIBLE) == lease.environment[_environment.VISIBLE]:
+        return
+    culprit = _cuda.started_by()
+    if culprit is not None:
+        warnings.warn(
+            f"CUDA was already started ({culprit}), so this process goes on with the GPUs that it saw then, not with "
+            f"those of the lease {lease.id}; ask berth before anything uses the GPU", RuntimeWarning, stacklevel=4)
+
+
+def _hold_places(lease: Lease, placeholder: Union[bool, Callable[[int], object]]) -> None:
+    if callable(placeholder):
+        for device in range(len(lease.uuids)):
+            lease.placeholders.append(placeholder(device))
+    elif placeholder:
+        try:
+            lease.placeholders.append(_native.hold_places(lease.uuids))
+        except Exception as problem:  # as with `berth run`: the program goes on without
+            logger.warning("%s", problem)
+
+
+def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
+    """Waits for GPUs and leases them until `release()`, or until this process has ended, however it ends.
+
+    Takes `count` (1) and the keywords of `berth._request.Request`: gpu, name, mem, min_mem, util, mem_util, processes,
+    policy, time, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait, progress, command,
+    within.
+
+    Raises NotGranted, Impossible, NoDriver, HarbourError, NotYours, or UsageError for arguments that make no sense.
+
+    >>> import berth
+    >>> lease = berth.acquire(name="A6000", timeout="10m")
+    Traceback (most recent call last):
+        ...
+    berth.Impossible: 1 GPU with 'A6000' in its name asked for, and this host has none; see berth status
+    >>> lease = berth.acquire(label="exploring")
+    >>> lease
+    <berth.Lease ...: GPU 0>
+    >>> lease.release()
+    True
+    """
+    wanted = _request.read(count, request)
+    with interruptible() as interrupt:
+        native = _ask(wanted, interrupt)
+    assert native is not None, "nobody has told it to leave"
+    return _take(native, wanted)
+
+
+class gpus:
+    """GPUs for a block of code: `with berth.gpus(2, name="A6000") as lease:`, or `async with`.
+
+    Takes what `acquire` takes. What asks for GPUs inside the block, in the same thread or task, gets them out of this
+    lease and does not wait.
+
+    >>> import berth, os
+    >>> with berth.gpus(2):
+    ...     print(os.environ["CUDA_VISIBLE_DEVICES"])
+    ...     with berth.gpus() as one:
+    ...         print(one.indices)
+    0,1
+    [0]
+    """
+
+    def __init__(self, count: Optional[int] = None, **request: Unpack[_request.Request]) -> None:
+        self._wanted = _request.read(count, request)
+        self._entered: list[tuple[Lease, contextvars.Token[Optional[Lease]]]] = []
+
+    def __enter__(self) -> Lease:
+        with interruptible() as interrupt:
+            native = _ask(self._wanted, interrupt)
+        assert native is not None, "nobody has told it to leave"
+        return self._enter(_take(native, self._wanted))
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        lease, token = self._entered.pop()
+        _around.reset(token)
+        lease.release()
+
+    async def __aenter__(self) -> Lease:
+        return self._enter(await _acquire_async(self._wanted))
+
+    async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _enter(self, lease: Lease) -> Lease:
+        self._entered.append((lease, _around.set(lease)))
+        return lease
+
+
+async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
+    """The same as `acquire`, for asyncio: other tasks go on meanwhile, and to cancel the task leaves the queue.
+
+    >>> import asyncio, berth
+    >>> async def main():
+    ...     lease = await berth.acquire_async(timeout="1m")
+    ...     lease.release()
+    >>> asyncio.run(main())
+    """
+    return await _acquire_async(_request.read(count, request))
+
+
+async def _acquire_async(wanted: _request.Wanted) -> Lease:
+    # A thread of its own, not one of the loop's: those are few, and others wait for them.
+    loop = asyncio.get_running_loop()
+    granted: asyncio.Future[Optional[_native.Lease]] = loop.create_future()
+    interrupt = _native.Interrupt()
+    context = contextvars.copy_context()
+
+    def settle(native: Optional[_native.Lease], problem: Optional[BaseException]) -> None:
+        if granted.cancelled():
+            if native is not None:
+                native.release()
+        elif problem is not None:
+            granted.set_exception(problem)
+        else:
+            granted.set_result(native)
+
+    def work() -> None:
+        native, problem = None, None
+        try:
+            native = context.run(_ask, wanted, interrupt)
+        except BaseException as caught:
+            problem = caught
+        try:
+            loop.call_soon_threadsafe(settle, native, problem)
+        except RuntimeError:  # the loop is closed: nobody waits for it any more
+            if native is not None:
+                native.release()
+
+    threading.Thread(target=work, name="berth.acquire_async", daemon=True).start()
+    try:
+        native = await granted
+    except asyncio.CancelledError:
+        interrupt.leave()
+        raise
+    assert native is not None, "only a cancelled task leaves"
+    return _take(native, wanted)
+
+
+def select(count: Optional[int] = None, *, set_environment: bool = False,
+           **choice: Unpack[_request.Choice]) -> list[Gpu]:
+    """Chooses GPUs that are free now, without leasing them: the next moment they may be somebody else's.
+
+    Takes of `acquire`'s keywords those that say which GPUs: gpu, name, min_mem, util, mem_util, processes, policy,
+    selector. With `set_environment`, CUDA_VISIBLE_DEVICES is set to them for good. Raises NotGranted if too few are
+    free.
+
+    >>> import berth
+    >>> [gpu.index for gpu in berth.select(count=2, util=10)]
+    [0, 1]
+    """
+    program()
+    wanted = _request.read(count, choice)
+    visible, _ = _environment.surroundings()
+    teller = Teller(None, False)
+    with interruptible() as interrupt:
+        uuids = _native.select(wanted.values, visible, interrupt, teller.notice, _selector(wanted))
+    found = {gpu.uuid: gpu for gpu in status()}
+    chosen = [found[uuid] for uuid in uuids if uuid in found]
+    if set_environment:
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        os.environ[_environment.VISIBLE] = ",".join(
+            str(gpu.index) if isinstance(gpu.index, int) else str(gpu.uuid) for gpu in chosen)
+    return chosen
+
+
+def _in_fork() -> None:
+    """A child's own copy of its parent's leases: it has the bells, and stands inside them."""
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_in_fork)

@@ -1,0 +1,159 @@
+"""A request as people write it in Python, checked as far as its types go. What the values mean is checked in C++, as
+for the command line."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, TypedDict, Union
+
+from ._errors import UsageError
+
+if TYPE_CHECKING:
+    from ._gpu import Gpu
+    from ._lease import Lease
+    from ._waiting import Waiting
+
+Size = Union[str, int]
+Duration = Union[str, float, timedelta]
+
+
+class Choice(TypedDict, total=False):
+    """Which GPUs."""
+
+    gpu: Union[int, str, Iterable[Union[int, str]], None]
+    """All of these, by index or UUID; with `count`, so many of them."""
+    name: Optional[str]
+    """Only GPUs with this text in their name, such as "3090"."""
+    min_mem: Optional[Size]
+    """Only GPUs with so much memory in all."""
+    util: Optional[int]
+    """Only GPUs of at most so many percent utilization."""
+    mem_util: Optional[int]
+    """The same of memory utilization."""
+    processes: Optional[int]
+    """Accept so many strangers' processes on a GPU (0)."""
+    policy: Optional[str]
+    """"spread" (the emptiest; default), "pack" (the fullest) or "random"."""
+    selector: Optional[Callable[[Gpu], bool]]
+    """Only GPUs for which it is true. Asked again while too few are."""
+
+
+class Request(Choice, total=False):
+    """What `acquire` and its like take."""
+
+    mem: Optional[Size]
+    """Share GPUs: reserve so much on each, such as "8GiB" (a number is bytes). Without it, whole GPUs. "auto" will be
+    what earlier runs needed; for now it is a whole GPU."""
+    time: Optional[Duration]
+    """How long it runs, such as "2h" (a number is seconds): short jobs fill gaps."""
+    label: Optional[str]
+    """Words that people see beside the job."""
+    no_wait: bool
+    """Raise NotGranted at once if the GPUs are not free."""
+    timeout: Optional[Duration]
+    """Raise NotGranted if they are not granted in time."""
+    ids: str
+    """How CUDA_VISIBLE_DEVICES names the GPUs: "index" or "uuid"."""
+    set_environment: bool
+    """Whether os.environ is set (default). It is the whole process's: with several leases at once in threads, leave it
+    and tell each thread its `lease.indices`."""
+    placeholder: Union[bool, Callable[[int], object]]
+    """Take a little memory on the GPUs, for neighbours who only look at nvidia-smi: True for berth's own, which leaves
+    when the program itself uses the GPU; or a function that is called for each of the program's devices (0, 1, ...)."""
+    on_wait: Optional[Callable[[Waiting], None]]
+    """Called when it begins to wait, and whenever its position or the reason changes."""
+    progress: Optional[bool]
+    """Whether to show a line while it waits; by default on a terminal."""
+    command: Optional[str]
+    """What people see in `berth status`; by default the program's command line."""
+    within: Optional[Lease]
+    """Take the GPUs out of this lease of the process. A request inside `with berth.gpus()` does so by itself."""
+
+
+@dataclass
+class Wanted:
+    """A request, read."""
+
+    values: dict[str, str]
+    selector: Optional[Callable[[Gpu], bool]] = None
+    no_wait: bool = False
+    ids: str = "index"
+    set_environment: bool = True
+    placeholder: Union[bool, Callable[[int], object]] = False
+    on_wait: Optional[Callable[[Waiting], None]] = None
+    progress: Optional[bool] = None
+    command: str = ""
+    within: Optional[Lease] = None
+
+
+def _number(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name}: {value!r} is not a whole number")
+    return str(value)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name}: {value!r} is not a text")
+    return value
+
+
+def _size(name: str, value: object) -> str:
+    return value if isinstance(value, str) else f"{_number(name, value)}B"
+
+
+def _duration(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{name}: {value!r} is not a time; write '10m', a number of seconds, or a timedelta")
+    return f"{value:.9f}s"
+
+
+def _gpus(name: str, value: object) -> str:
+    if isinstance(value, (int, str)):
+        value = [value]
+    if not isinstance(value, Iterable):
+        raise UsageError(f"{name}: {value!r} is neither an index, a UUID, nor a list of them")
+    words = [_text(name, one) if isinstance(one, str) else _number(name, one) for one in value]
+    if not words:
+        raise UsageError(f"{name}: names no GPU; leave it out for any")
+    return ",".join(words)
+
+
+_VALUES: Mapping[str, Callable[[str, object], str]] = {
+    "count": _number, "gpu": _gpus, "name": _text, "mem": _size, "min_mem": _size, "util": _number,
+    "mem_util": _number, "processes": _number, "policy": _text, "time": _duration, "label": _text,
+    "timeout": _duration,
+}  # fmt: skip
+_OPTIONS = frozenset(Wanted.__dataclass_fields__) - {"values"}
+_CALLABLES = ("selector", "on_wait")
+
+
+def command_line() -> str:
+    """What this program was called as, for people."""
+    words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+    return " ".join([words[0].rpartition("/")[2], *words[1:]])
+
+
+def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
+    """The keywords of a call, checked; those that are None count as left out."""
+    given = {name: value for name, value in {"count": count, **request}.items() if value is not None}
+    for name in given:
+        if name not in _VALUES and name not in _OPTIONS:
+            known = ", ".join(sorted(_OPTIONS.union(_VALUES)))
+            raise TypeError(f"{name!r} is not a keyword of a request; there are {known}")
+    for name in _CALLABLES:
+        if name in given and not callable(given[name]):
+            raise UsageError(f"{name}: {given[name]!r} cannot be called")
+    if given.get("ids", "index") not in ("index", "uuid"):
+        raise UsageError(f"ids: {given['ids']!r} is neither 'index' nor 'uuid'")
+    if given.get("mem") == "auto":
+        del given["mem"]  # nothing is learned yet: the first run of a job has its GPU alone
+    values = {name: parse(name, given[name]) for name, parse in _VALUES.items() if name in given}
+    options = {name: given[name] for name in _OPTIONS if name in given}
+    return Wanted(values, **{"command": command_line(), **options})

@@ -1,0 +1,41 @@
+"""Commands on leased GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+
+from . import _request
+from ._lease import acquire
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+_OURS = frozenset(_request.Request.__annotations__) | frozenset(_request.Choice.__annotations__)
+
+
+def _text(word: object) -> str:
+    return os.fsdecode(word) if isinstance(word, (str, bytes, os.PathLike)) else str(word)
+
+
+def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, *,
+        run_timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None, pass_fds: Sequence[int] = (),
+        **keywords: Any) -> subprocess.CompletedProcess[Any]:
+    """Waits for GPUs, runs a command on them, and gives them back when its last process has ended.
+
+    Takes the keywords of `acquire`, and those of subprocess.run: check, capture_output, text, cwd, env, and so on.
+    `timeout` is how long to wait for the GPUs, as everywhere in berth; `run_timeout` is how long the command may take.
+
+    >>> import berth
+    >>> berth.run("echo GPU $CUDA_VISIBLE_DEVICES", shell=True, capture_output=True, text=True).stdout
+    'GPU 0\\n'
+    """
+    request = {name: value for name, value in keywords.items() if name in _OURS}
+    options = {name: value for name, value in keywords.items() if name not in _OURS}
+    words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
+    request = {"command": " ".join(map(_text, words)), **request, "set_environment": False}
+    with acquire(count, **request) as lease:
+        variables = {**(os.environ if env is None else env), **lease.environment}
+        return subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout, **options)

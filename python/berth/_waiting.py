@@ -1,0 +1,127 @@
+"""Waiting as Python wants it: Ctrl-C and signal handlers work, and people see why they wait."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Callable, Iterator, Optional
+
+from . import _native
+
+logger = logging.getLogger("berth")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Where a request stands, for `on_wait`."""
+
+    position: int
+    """In the queue, from 1; 0 while the selector takes too few GPUs to stand there."""
+    length: int
+    reason: str
+    """Who or what is in the way, in words."""
+    starts: Optional[datetime]
+    """An estimate, if those in the way have said how long they run."""
+
+    def __str__(self) -> str:
+        text = f"position {self.position} of {self.length}: {self.reason}" if self.position else self.reason
+        if self.starts is not None:
+            seconds = int((self.starts - datetime.now(timezone.utc)).total_seconds())
+            if seconds > 0:
+                text += f"; expected in about {_rough(seconds)}"
+        return text
+
+
+def _rough(seconds: int) -> str:
+    if seconds < 90:
+        return f"{seconds}s"
+    return f"{seconds // 60}m" if seconds < 5400 else f"{seconds // 3600}h {seconds % 3600 // 60}m"
+
+
+class Teller:
+    """Tells whoever wants to know how the waiting goes: a callback, a line on the terminal, the log."""
+
+    def __init__(self, on_wait: Optional[Callable[[Waiting], None]], progress: Optional[bool]) -> None:
+        self._on_wait = on_wait
+        self._shows = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
+        self._line = False
+        self._told = False
+
+    def wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
+        """For the native module: it waits, and why."""
+        when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
+        waiting = Waiting(position, length, reason, when)
+        # Who shows nothing and hears nothing must not wonder for hours: the first time, the log warns.
+        silent = self._on_wait is None and not self._shows and not self._told
+        logger.log(logging.WARNING if silent else logging.INFO, "waiting, %s", waiting)
+        self._told = True
+        if self._shows:
+            self._show(f"berth: waiting, {waiting}")
+        if self._on_wait is not None:
+            self._on_wait(waiting)
+
+    def notice(self, text: str) -> None:
+        """For the native module: something that the user should know."""
+        self.finish()
+        logger.warning("%s", text)
+
+    def finish(self) -> None:
+        """Takes the line away."""
+        if self._line:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._line = False
+
+    def _show(self, text: str) -> None:
+        if not sys.stderr.isatty():
+            print(text, file=sys.stderr, flush=True)
+            return
+        room = shutil.get_terminal_size().columns - 1
+        print(f"\r{text[:room]}\033[K", end="", file=sys.stderr, flush=True)
+        self._line = True
+
+
+class _Own(threading.local):
+    """The interrupt of each thread, kept for the next time."""
+
+    interrupt: Optional[_native.Interrupt] = None
+    pid = 0
+
+
+_own = _Own()
+
+
+def _own_interrupt() -> _native.Interrupt:
+    if _own.interrupt is None or _own.pid != os.getpid():  # a fork shares its parent's pipe
+        _own.interrupt = _native.Interrupt()
+        _own.pid = os.getpid()
+    return _own.interrupt
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[_native.Interrupt]:
+    """What ends the waiting of this thread when a signal's handler raises: in the main thread, where they run.
+
+    Python's handler of a signal only makes a note and writes to the wakeup descriptor, so that is what wakes us. What
+    arrived is passed on to whoever had the descriptor before, an event loop for example.
+    """
+    interrupt = _own_interrupt()
+    try:
+        before = signal.set_wakeup_fd(interrupt.wakeup_fd(), warn_on_full_buffer=False)
+    except ValueError:  # not the main thread
+        yield interrupt
+        return
+    try:
+        yield interrupt
+    finally:
+        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+        seen = interrupt.seen()
+        if before >= 0 and seen:
+            with contextlib.suppress(OSError):
+                os.write(before, seen)

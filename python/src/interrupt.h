@@ -1,0 +1,45 @@
+// How a thread that waits in C++ is told that Python wants something: Ctrl-C, or a task's end.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "base/unique_fd.h"
+
+namespace berth::python {
+
+// A pipe. What is written into it wakes who waits: Python's own signal handler writes there (see
+// signal.set_wakeup_fd), and so does leave().
+class Interrupt {
+ public:
+  Interrupt();
+
+  int reading() const { return reading_.get(); }
+  int writing() const { return writing_.get(); }
+
+  // Any thread may call them.
+  void leave();
+  void wake();
+
+  // Takes what was written; with signals, runs their Python handlers. True if it is time to leave:
+  // because leave() was called, or a handler raised, and then that exception is set. Needs the
+  // interpreter.
+  bool leaves();
+  // The numbers of the signals that came since the last time, as Python wrote them.
+  std::string seen();
+
+ private:
+  void take();
+
+  UniqueFd reading_;
+  UniqueFd writing_;
+  std::string seen_;
+  std::atomic<bool> leaving_ = false;
+};
+
+void define_interrupt(nanobind::module_& module);
+
+}  // namespace berth::python

@@ -1,0 +1,267 @@
+// Acquiring and holding from Python; see lease.h.
+#include "python/src/lease.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/text.h"
+#include "broker/choice.h"
+#include "broker/holders.h"
+#include "broker/job_environment.h"
+#include "cli/output/status_json.h"
+#include "devices/driver.h"
+#include "python/src/errors.h"
+#include "python/src/interrupt.h"
+#include "python/src/request.h"
+#include "python/src/watcher.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace berth::python {
+namespace {
+
+using Values = std::map<std::string, std::string>;
+
+// Calls from the broker into Python. What they raise ends the waiting, and is raised at its end.
+class Callbacks {
+ public:
+  Callbacks(Interrupt& interrupt, nb::object on_wait, nb::object on_notice, nb::object selector)
+      : interrupt_(interrupt),
+        on_wait_(std::move(on_wait)),
+        on_notice_(std::move(on_notice)),
+        selector_(std::move(selector)) {}
+
+  Hooks hooks() {
+    return {[this](const WaitNews& news) { tell(news); },
+            [this](const std::string& text) { notice(text); }, interrupt_.reading(),
+            [this] { return leaves(); }};
+  }
+
+  void notice(const std::string& text) {
+    guarded([&] { on_notice_(printable(text)); });
+  }
+
+  std::function<std::vector<std::string>()> selector() {
+    if (selector_.is_none()) return nullptr;
+    return [this] {
+      std::vector<std::string> chosen;
+      guarded([&] { chosen = nb::cast<std::vector<std::string>>(selector_()); });
+      return chosen;
+    };
+  }
+
+  bool failed() const { return problem_.has_value(); }
+  void raise_problem() const {
+    if (problem_) throw nb::python_error(*problem_);
+  }
+
+ private:
+  void tell(const WaitNews& news) {
+    std::optional<double> starts;
+    if (news.starts) {
+      starts = std::chrono::duration<double>(news.starts->time_since_epoch()).count();
+    }
+    guarded([&] { on_wait_(news.position, news.length, printable(news.reason), starts); });
+  }
+
+  bool leaves() {
+    const nb::gil_scoped_acquire held;
+    if (failed() || !interrupt_.leaves()) return failed();
+    if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes what a signal's handler raised
+    return true;
+  }
+
+  template <class Call>
+  void guarded(Call call) {
+    const nb::gil_scoped_acquire held;
+    if (failed()) return;
+    try {
+      call();
+    } catch (nb::python_error& error) {
+      problem_.emplace(std::move(error));
+      interrupt_.wake();
+    } catch (const nb::cast_error&) {
+      PyErr_SetString(PyExc_TypeError, "the selector must give a list of UUIDs");
+      problem_.emplace();
+      interrupt_.wake();
+    }
+  }
+
+  Interrupt& interrupt_;
+  nb::object on_wait_;
+  nb::object on_notice_;
+  nb::object selector_;
+  std::optional<nb::python_error> problem_;
+};
+
+// Nothing if it was told to leave.
+std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
+                                         std::optional<std::string> visible_devices,
+                                         std::string within, std::string command,
+                                         Interrupt& interrupt, nb::object on_wait,
+                                         nb::object on_notice, nb::object selector) {
+  Ask ask = make_python_ask(values, no_wait, std::move(visible_devices), std::move(within));
+  Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
+  ask.command = std::move(command);
+  ask.selector = callbacks.selector();
+  Probe& probe = own_probe();
+  const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
+  auto granted = [&] {
+    const nb::gil_scoped_release free;
+    probe.interrupt_by(interrupt.reading());
+    auto result = acquire(probe, std::move(ask), callbacks.hooks());
+    probe.interrupt_by(-1);
+    if (callbacks.failed() && result && *result) (*result)->release();
+    return result;
+  }();
+  callbacks.raise_problem();
+  auto lease = unless_error(std::move(granted));
+  if (!lease) return nullptr;
+  auto held = std::make_shared<HeldLease>(std::move(*lease));
+  watch(held);
+  return held;
+}
+
+std::vector<std::string> select(const Values& values, std::optional<std::string> visible_devices,
+                                Interrupt& interrupt, nb::object on_notice, nb::object selector) {
+  Ask ask = make_python_ask(values, true, std::move(visible_devices), "");
+  Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
+  ask.selector = callbacks.selector();
+  Probe& probe = own_probe();
+  const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
+  auto chosen = [&] {
+    const nb::gil_scoped_release free;
+    return choose_free(probe, ask);
+  }();
+  callbacks.raise_problem();
+  return unless_error(std::move(chosen));
+}
+
+nb::list indices(const HeldLease& held) {
+  nb::list list;
+  for (const std::string& uuid : held.lease().record().uuids) {
+    for (const Gpu& gpu : held.lease().host_gpus()) {
+      if (gpu.uuid != uuid) continue;
+      if (gpu.index.instance) {
+        list.append(to_string(gpu.index));
+      } else {
+        list.append(gpu.index.card);
+      }
+    }
+  }
+  return list;
+}
+
+std::map<std::string, std::string> environment(const HeldLease& held, const std::string& ids) {
+  const Lease& lease = held.lease();
+  const auto variables =
+      job_environment(lease.host_gpus(), lease.record().uuids,
+                      ids == "uuid" ? IdForm::uuid : IdForm::index, lease.id());
+  return {variables.begin(), variables.end()};
+}
+
+// Its GPUs as they were when it was granted, in the form of `berth status --json`.
+std::string gpus_json(const HeldLease& held) {
+  const Record& record = held.lease().record();
+  Status status;
+  status.leases = {record};
+  for (const std::string& uuid : record.uuids) {
+    for (const Gpu& gpu : held.lease().host_gpus()) {
+      if (gpu.uuid != uuid) continue;
+      GpuStatus one;
+      one.placed.gpu = gpu;
+      for (const GpuProcess& process : gpu.processes) one.placed.processes.push_back({process, ""});
+      one.placed.leases = {record.id};
+      one.judgement.state = record.request.memory ? GpuState::shared : GpuState::leased;
+      status.gpus.push_back(std::move(one));
+    }
+  }
+  return status_json(status, JsonForm::line);
+}
+
+std::string holders(const HeldLease& held) {
+  const nb::gil_scoped_release free;
+  return printable(bell_holders(held.lease().record()));
+}
+
+}  // namespace
+
+int inheritable(UniqueFd fd) {
+  ::fcntl(fd.get(), F_SETFD, 0);
+  return fd.release();
+}
+
+HeldLease::HeldLease(Lease lease)
+    : lease_(std::move(lease)), for_programs_(lease_.bell_for_programs()), maker_(::getpid()) {
+  ::fcntl(for_programs_.get(), F_SETFD, 0);
+}
+
+bool HeldLease::release() {
+  if (maker_ != ::getpid()) {  // nobody else is here, and the lock may be held by a thread that is not
+    for_programs_.reset();
+    lease_.hand_over();
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  for_programs_.reset();
+  return lease_.release();
+}
+
+void HeldLease::restore() {
+  const std::lock_guard lock(mutex_);
+  if (released_) return;
+  const auto restored = lease_.restore();
+  if (!restored) {
+    notices_.push_back(fmt::format("the lease {} was deleted and cannot be put back: {}", id(),
+                                   restored.error().message));
+  } else if (*restored) {
+    notices_.push_back(fmt::format("somebody deleted the lease {} from {}; it was put back", id(),
+                                   lease_.harbour().location().path));
+    for_programs_ = lease_.bell_for_programs();
+    ::fcntl(for_programs_.get(), F_SETFD, 0);
+  }
+}
+
+int HeldLease::deletion_watch() {
+  const std::lock_guard lock(mutex_);
+  return released_ ? -1 : lease_.deletion_watch();
+}
+
+std::vector<std::string> HeldLease::notices() {
+  if (maker_ != ::getpid()) return {};
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notices_, {});
+}
+
+void define_lease(nb::module_& module) {
+  nb::class_<HeldLease>(module, "Lease")
+      .def_prop_ro("id", &HeldLease::id)
+      .def_prop_ro("uuids", [](const HeldLease& held) { return held.lease().record().uuids; })
+      .def_prop_ro("indices", &indices)
+      .def("environment", &environment, "ids"_a)
+      .def("gpus_json", &gpus_json)
+      .def("fileno", &HeldLease::bell)
+      .def("release", &HeldLease::release, nb::call_guard<nb::gil_scoped_release>())
+      .def("notices", &HeldLease::notices)
+      .def("holders", &holders);
+  module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
+             "within"_a, "command"_a, "interrupt"_a, "on_wait"_a, "on_notice"_a,
+             "selector"_a.none());
+  module.def("select", &select, "values"_a, "visible_devices"_a.none(), "interrupt"_a,
+             "on_notice"_a, "selector"_a.none());
+}
+
+}  // namespace berth::python

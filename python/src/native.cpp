@@ -1,0 +1,67 @@
+// berth._native: the C++ of berth for the Python package, which is the only one to call it.
+//
+// Thin on purpose: what a person calls, and what it means, is in python/berth/. Here stands what
+// must not hold the interpreter: waiting, the driver, the harbour's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/text.h"
+#include "broker/join.h"
+#include "cli/output/status_json.h"
+#include "devices/driver.h"
+#include "python/src/cuda.h"
+#include "python/src/errors.h"
+#include "python/src/interrupt.h"
+#include "python/src/lease.h"
+#include "python/src/placeholder.h"
+#include "python/src/request.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace berth::python {
+namespace {
+
+std::string status() {
+  HarbourLocation where = harbour_location();
+  Probe& probe = own_probe();
+  return unless_error([&] {
+    const nb::gil_scoped_release free;
+    return observe(probe, driver_is_simulated(), std::move(where)).map([](const Status& found) {
+      return status_json(found, JsonForm::line);
+    });
+  }());
+}
+
+// The descriptor that keeps the lease alive, for its caller to close; nothing if there is no lease
+// to join.
+std::optional<int> join(const std::string& id) {
+  auto joined = unless_error([&] {
+    HarbourLocation where = harbour_location();
+    const nb::gil_scoped_release free;
+    return join_lease(id, std::move(where));
+  }());
+  if (!joined) return std::nullopt;
+  return inheritable(std::move(*joined));
+}
+
+}  // namespace
+}  // namespace berth::python
+
+NB_MODULE(_native, module) {
+  using namespace berth::python;
+  nb::set_leak_warnings(false);  // leases are kept until the process ends: they are no leak
+  module.attr("__version__") = BERTH_VERSION;
+  module.def("belong_to_program", &berth::belong_to_program, "path"_a);
+  module.def("status", &status);
+  module.def("join", &join, "id"_a);
+  module.def(
+      "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
+  module.def("cuda_is_started", &cuda_is_started);
+  define_interrupt(module);
+  define_lease(module);
+  define_placeholder(module);
+}

@@ -1,0 +1,30 @@
+// The binding; see placeholder.h.
+#include "devices/placeholder.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/errors.h"
+#include "python/src/placeholder.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace berth::python {
+
+void define_placeholder(nb::module_& module) {
+  nb::class_<Placeholders>(module, "Placeholders")
+      .def("pids", &Placeholders::pids)
+      .def("release", &Placeholders::stop, nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "hold_places",
+      [](const std::vector<std::string>& uuids) {
+        return unless_error([&] {
+          const nb::gil_scoped_release free;
+          return Placeholders::start(uuids);
+        }());
+      },
+      "uuids"_a);
+}
+
+}  // namespace berth::python

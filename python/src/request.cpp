@@ -1,0 +1,65 @@
+// Probes and asks of Python's threads; see request.h.
+#include "python/src/request.h"
+
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/environment.h"
+#include "cli/request_options.h"
+#include "devices/driver.h"
+#include "python/src/errors.h"
+
+namespace berth::python {
+namespace {
+
+struct OwnProbe {
+  std::string chosen;  // by what the environment said then
+  std::unique_ptr<Probe> probe;
+};
+
+thread_local OwnProbe own;
+thread_local std::function<void(const std::string&)> on_slow;
+
+// What a helper takes over from its parent's environment when it starts.
+std::string driver_choice() {
+  std::string choice;
+  for (const char* name :
+       {"BERTH_SIM", "BERTH_SIM_STATE", "BERTH_DRIVER_TIMEOUT", "LD_LIBRARY_PATH"}) {
+    choice += fmt::format("{}\n", setting(name));
+  }
+  return choice + helper_program();
+}
+
+}  // namespace
+
+Probe& own_probe() {
+  std::string choice = driver_choice();
+  if (!own.probe || own.chosen != choice) {
+    own.probe = unless_error(open_driver([] {
+      if (on_slow) on_slow("waiting for the driver to answer");
+    }));
+    own.chosen = std::move(choice);
+  }
+  return *own.probe;
+}
+
+SlowDriverNotice::SlowDriverNotice(std::function<void(const std::string&)> notice) {
+  on_slow = std::move(notice);
+}
+
+SlowDriverNotice::~SlowDriverNotice() {
+  on_slow = nullptr;
+}
+
+Ask make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
+                    std::optional<std::string> visible_devices, std::string within) {
+  Ask ask = make_ask(unless_error(read_request(values, no_wait)));
+  ask.spelling = Spelling::keywords;
+  ask.visible_devices = std::move(visible_devices);
+  ask.within = std::move(within);
+  return ask;
+}
+
+}  // namespace berth::python

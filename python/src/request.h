@@ -1,0 +1,32 @@
+// A request as Python writes it, and the driver that is asked about it.
+#pragma once
+
+#include <map>
+#include <nanobind/nanobind.h>
+#include <optional>
+#include <string>
+
+#include "broker/acquire.h"
+#include "devices/probe.h"
+
+namespace berth::python {
+
+// This thread's probe, for the driver that the environment chooses at this moment. One for each
+// thread: a probe's helper ends with the thread that started it. Raises; needs the interpreter.
+Probe& own_probe();
+
+// `notice` is told when the driver of this thread is slow, until this ends.
+class SlowDriverNotice {
+ public:
+  explicit SlowDriverNotice(std::function<void(const std::string&)> notice);
+  ~SlowDriverNotice();
+  SlowDriverNotice(const SlowDriverNotice&) = delete;
+  SlowDriverNotice& operator=(const SlowDriverNotice&) = delete;
+};
+
+// What to ask for, by the keywords of the package (each value as text) and by what surrounds the
+// caller: `visible_devices` and `within` as in Ask. Raises.
+Ask make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
+                    std::optional<std::string> visible_devices, std::string within);
+
+}  // namespace berth::python

@@ -1,0 +1,116 @@
+// The thread; see watcher.h.
+#include "python/src/watcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace berth::python {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A watch has its price when it ends (see supervise()): a short lease does not pay it.
+constexpr std::chrono::seconds kShort(1);
+constexpr std::chrono::seconds kAudit(60);
+
+class Watcher {
+ public:
+  Watcher() : news_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  void add(const std::shared_ptr<HeldLease>& lease) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
+    watched_.push_back({lease, Clock::now() + kShort});
+    if (!started_) start();
+    const std::uint64_t one = 1;
+    (void)!::write(news_.get(), &one, sizeof one);
+  }
+
+ private:
+  struct Watched {
+    std::weak_ptr<HeldLease> lease;
+    Clock::time_point from;
+  };
+
+  // Signals are Python's: its main thread must be the one that they wake.
+  void start() {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      std::thread([this] { run(); }).detach();
+      started_ = true;
+    } catch (const std::system_error&) {
+      // No thread is to be had: then the lease is not put back. Tried again with the next one.
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  [[noreturn]] void run() {
+    for (;;) {
+      auto until = Clock::now() + kAudit;
+      std::vector<std::shared_ptr<HeldLease>> leases;
+      {
+        const std::lock_guard lock(mutex_);
+        for (const Watched& one : watched_) {
+          if (one.from > Clock::now()) {
+            until = std::min(until, one.from);
+          } else if (auto lease = one.lease.lock()) {
+            leases.push_back(std::move(lease));
+          }
+        }
+      }
+      std::vector<pollfd> watched{{news_.get(), POLLIN, 0}};
+      for (const auto& lease : leases) watched.push_back({lease->deletion_watch(), POLLIN, 0});
+      leases.clear();
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+      ::poll(watched.data(), watched.size(), static_cast<int>(std::max(0L, left.count())));
+      std::uint64_t count = 0;
+      const bool only_news = ::read(news_.get(), &count, sizeof count) > 0;
+      if (!only_news) restore_all();
+    }
+  }
+
+  void restore_all() {
+    std::vector<std::shared_ptr<HeldLease>> leases;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const Watched& one : watched_) {
+        if (one.from > Clock::now()) continue;
+        if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
+      }
+    }
+    for (const auto& lease : leases) lease->restore();
+  }
+
+  UniqueFd news_;
+  std::mutex mutex_;
+  std::vector<Watched> watched_;
+  bool started_ = false;
+};
+
+}  // namespace
+
+void watch(const std::shared_ptr<HeldLease>& lease) {
+  // Of this process: a fork has no thread, and its copy of the lock may be held for ever.
+  static Watcher* watcher = nullptr;
+  static pid_t owner = 0;
+  if (owner != ::getpid()) {
+    watcher = new Watcher;  // never destroyed: the thread outlives main()
+    owner = ::getpid();
+  }
+  watcher->add(lease);
+}
+
+}  // namespace berth::python
