@@ -29,9 +29,12 @@ class Watcher {
 
   void add(const std::shared_ptr<HeldLease>& lease) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
     watched_.push_back({lease, Clock::now() + kShort});
     if (!started_) start();
+    // Not if it wakes soon enough by itself: a program that leases a thousand times a second must
+    // not wake it as often.
+    if (wakes_ <= watched_.back().from + kShort) return;
+    wakes_ = {};
     const std::uint64_t one = 1;
     (void)!::write(news_.get(), &one, sizeof one);
   }
@@ -63,6 +66,7 @@ class Watcher {
       std::vector<std::shared_ptr<HeldLease>> leases;
       {
         const std::lock_guard lock(mutex_);
+        std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
         for (const Watched& one : watched_) {
           if (one.from > Clock::now()) {
             until = std::min(until, one.from);
@@ -70,6 +74,7 @@ class Watcher {
             leases.push_back(std::move(lease));
           }
         }
+        wakes_ = until;
       }
       std::vector<pollfd> watched{{news_.get(), POLLIN, 0}};
       for (const auto& lease : leases) watched.push_back({lease->deletion_watch(), POLLIN, 0});
@@ -97,6 +102,7 @@ class Watcher {
   UniqueFd news_;
   std::mutex mutex_;
   std::vector<Watched> watched_;
+  Clock::time_point wakes_{};  // the thread, at the latest
   bool started_ = false;
 };
 

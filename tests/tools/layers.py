@@ -13,6 +13,7 @@ MAY_INCLUDE = {
     "src/harbour": ["src/base", "src/schedule"],
     "src/broker": ["src/base", "src/devices", "src/harbour", "src/schedule"],
     "src/cli": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker"],
+    "python": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
     "sim": ["src/base", "src/devices"],
     "bench": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
 }
