@@ -362,7 +362,7 @@ def test_who_reads_something_else_reads_nothing_where_there_is_no_lease(server, 
 
 
 def test_impossible(server):
-    assert_refused(server.use("1x24GiB").berth("acquire", "-n", "2"), 69, "-n 1 would fit")
+    assert_refused(server.use("1x24GiB").berth("acquire", "-n", "2"), 69, "; 1 would fit")
 
 
 def test_a_wait_in_a_substitution_is_shown(server, jobs):

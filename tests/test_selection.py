@@ -76,11 +76,11 @@ def test_a_number_with_several_names_means_so_many_of_them(server, jobs):
     (["--gpu", "GPU-"], 64, ["neither an index"]),
     (["--gpu", "0,1", "-n", "3"], 64, ["--count asks for 3 GPUs and --gpu names 2"]),
     (["--name", "H100"], 69, ["'H100'", "it has 0", "NVIDIA RTX A6000 (48 GiB)"]),
-    (["--name", "3090", "-n", "3"], 69, ["it has 2", "-n 2 would fit"]),
+    (["--name", "3090", "-n", "3"], 69, ["it has 2", "; 2 would fit"]),
     (["--min-mem", "80GiB"], 69, ["of 80 GiB or more"]),
     (["--mem", "49GiB"], 69, ["room for 49 GiB", "the largest of them has 48 GiB"]),
     (["--name", "3090", "--mem", "25GiB"], 69, ["the largest of them has 24 GiB"]),
-    (["-n", "5"], 69, ["can never give 5 GPUs", "-n 4 would fit"]),
+    (["-n", "5"], 69, ["can never give 5 GPUs", "; 4 would fit"]),
     (["--gpu", "0,2", "--name", "tesla"], 69, ["can never give 2 GPUs"]),
 ])
 def test_what_cannot_be_had_is_refused_at_once(server, jobs, flags, code, words):

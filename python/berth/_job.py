@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar, cast
 
 from . import _request
@@ -28,25 +27,24 @@ class Job(Generic[R]):
         self._request: _request.Request = {"label": f"{function.__module__}.{function.__qualname__}", **request}
         self._profile: Optional[Callable[..., object]] = None
         self._profiled = False
-        self._lock = threading.Lock()
         self._asynchronous = inspect.iscoroutinefunction(function)
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         if self._asynchronous:
             return cast(R, self._call_async(args, keywords))
         with gpus(self._count, **self._request):
-            profile = self._first_time()
-            if profile is not None:
-                profile(*args, **keywords)
+            if self._profile is not None and not self._profiled:
+                self._profile(*args, **keywords)
+            self._profiled = True
             return self._function(*args, **keywords)
 
     async def _call_async(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         async with gpus(self._count, **self._request):
-            profile = self._first_time()
-            if profile is not None:
-                made = profile(*args, **keywords)
+            if self._profile is not None and not self._profiled:
+                made = self._profile(*args, **keywords)
                 if inspect.isawaitable(made):
                     await made
+            self._profiled = True
             return await cast(Awaitable[Any], self._function(*args, **keywords))
 
     def __get__(self, instance: object, owner: Optional[type] = None) -> Any:
@@ -55,15 +53,9 @@ class Job(Generic[R]):
 
     def profile(self, function: Callable[..., object]) -> Callable[..., object]:
         """Names a lighter function that needs as much memory, for a job that takes too long to be measured itself. It
-        is called once before the first call of the job, with the same arguments."""
+        is called before the first call of the job, with the same arguments and on the same GPUs."""
         self._profile = function
         return function
-
-    def _first_time(self) -> Optional[Callable[..., object]]:
-        with self._lock:
-            profile = None if self._profiled else self._profile
-            self._profiled = True
-            return profile
 
 
 def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]:

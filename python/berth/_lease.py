@@ -144,7 +144,7 @@ def _joined(lease_id: str, indices: list[Union[int, str]], uuids: list[str], env
         lease.released = True
         return lease
     _held[lease_id] = lease
-    _environment.push(lease_id, environment)
+    os.environ.update(environment)  # for good: this process stands inside the lease, as a fork does
     return lease
 
 
@@ -231,7 +231,7 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
     >>> lease = berth.acquire(name="A6000", timeout="10m")
     Traceback (most recent call last):
         ...
-    berth.Impossible: 1 GPU with 'A6000' in its name asked for, and this host has none; see berth status
+    berth.Impossible: this host can never give 1 GPU with 'A6000' in its name: it has 0; there is ...
     >>> lease = berth.acquire(label="exploring")
     >>> lease
     <berth.Lease ...: GPU 0>
@@ -344,7 +344,7 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
 
     Takes of `acquire`'s keywords those that say which GPUs: gpu, name, min_mem, util, mem_util, processes, policy,
     selector. With `set_environment`, CUDA_VISIBLE_DEVICES is set to them for good. Raises NotGranted if too few are
-    free.
+    free. Inside a lease, the GPUs are that lease's.
 
     >>> import berth
     >>> [gpu.index for gpu in berth.select(count=2, util=10)]
@@ -352,10 +352,10 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     """
     program()
     wanted = _request.read(count, choice)
-    visible, _ = _environment.surroundings()
+    visible, within = _surroundings(wanted)
     teller = Teller(None, False)
     with interruptible() as interrupt:
-        uuids = _native.select(wanted.values, visible, interrupt, teller.notice, _selector(wanted))
+        uuids = _native.select(wanted.values, visible, within, interrupt, teller.notice, _selector(wanted))
     found = {gpu.uuid: gpu for gpu in status()}
     chosen = [found[uuid] for uuid in uuids if uuid in found]
     if set_environment:

@@ -40,6 +40,7 @@ def acquire(
 def select(
     values: dict[str, str],
     visible_devices: Optional[str],
+    within: str,
     interrupt: Interrupt,
     on_notice: Callable[[str], None],
     selector: Optional[Callable[[], list[str]]],

@@ -135,8 +135,9 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
 }
 
 std::vector<std::string> select(const Values& values, std::optional<std::string> visible_devices,
-                                Interrupt& interrupt, nb::object on_notice, nb::object selector) {
-  Ask ask = make_python_ask(values, true, std::move(visible_devices), "");
+                                std::string within, Interrupt& interrupt, nb::object on_notice,
+                                nb::object selector) {
+  Ask ask = make_python_ask(values, true, std::move(visible_devices), std::move(within));
   Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
   ask.selector = callbacks.selector();
   Probe& probe = own_probe();
@@ -260,7 +261,7 @@ void define_lease(nb::module_& module) {
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
              "within"_a, "command"_a, "interrupt"_a, "on_wait"_a, "on_notice"_a,
              "selector"_a.none());
-  module.def("select", &select, "values"_a, "visible_devices"_a.none(), "interrupt"_a,
+  module.def("select", &select, "values"_a, "visible_devices"_a.none(), "within"_a, "interrupt"_a,
              "on_notice"_a, "selector"_a.none());
 }
 

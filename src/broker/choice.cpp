@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "broker/explain.h"
+#include "broker/nested.h"
 #include "broker/status.h"
 
 namespace berth {
@@ -26,6 +27,9 @@ Result<std::vector<std::string>> choose_free(Probe& probe, const Ask& ask) {
     auto read = read_ledger(**harbour);
     if (!read) return tl::make_unexpected(read.error());
     ledger = std::move(*read);
+    const auto outer = enclosing_lease(**harbour, ask.within);
+    if (!outer) return tl::make_unexpected(outer.error());
+    if (*outer) return choose_within(**outer, ledger.leases, ticket.request, *snapshot);
   }
   Topology topology;
   if (ask.request.count > 1) topology = probe.topology().value_or(Topology{});

@@ -187,7 +187,7 @@ Error explain_impossible(const Impossible& impossible, const Request& request, c
   if (impossible.matching > impossible.large_enough) {
     fits = fmt::format("the largest of them has {}", format_size(impossible.largest));
   } else if (impossible.large_enough > 0) {
-    fits = fmt::format("-n {} would fit", impossible.large_enough);
+    fits = fmt::format("{} would fit", impossible.large_enough);
   } else {
     std::vector<std::string> names;
     for (const PlacedGpu& one : scene.gpus) {

@@ -34,11 +34,10 @@ std::vector<std::string> candidates(const Snapshot& snapshot, const Record& oute
 }
 
 // How many leases inside `outer` use the GPU.
-long uses(const std::string& uuid, const std::string& outer, const std::vector<Client>& leases) {
-  return std::count_if(leases.begin(), leases.end(), [&](const Client& lease) {
-    const auto& uuids = lease.record.uuids;
-    return lease.record.within == outer &&
-           std::find(uuids.begin(), uuids.end(), uuid) != uuids.end();
+long uses(const std::string& uuid, const std::string& outer, const std::vector<Record>& leases) {
+  return std::count_if(leases.begin(), leases.end(), [&](const Record& lease) {
+    return lease.within == outer &&
+           std::find(lease.uuids.begin(), lease.uuids.end(), uuid) != lease.uuids.end();
   });
 }
 
@@ -73,6 +72,26 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   return record;
 }
 
+Result<std::vector<std::string>> choose_within(const Record& outer,
+                                               const std::vector<Record>& leases,
+                                               const Request& request, const Snapshot& snapshot) {
+  auto found = candidates(snapshot, outer, request);
+  const std::size_t count = request.count;
+  if (found.size() < count) {
+    return fail(
+        ErrorKind::impossible,
+        fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
+                    "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
+                    outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
+                    found.size(), count, count == 1 ? "is" : "are"));
+  }
+  std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
+    return uses(a, outer.id, leases) < uses(b, outer.id, leases);
+  });
+  found.resize(count);
+  return found;
+}
+
 Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
@@ -91,31 +110,21 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
   auto transaction = harbour.begin(LockMode::exclusive, {});
   if (!transaction) return give_up(transaction.error());
-  const auto leases = transaction->leases();
-  if (!leases) return give_up(leases.error());
-  const bool alive = std::any_of(leases->begin(), leases->end(),
-                                 [&](const Client& lease) { return lease.record.id == outer.id; });
+  const auto clients = transaction->leases();
+  if (!clients) return give_up(clients.error());
+  std::vector<Record> leases;
+  for (const Client& client : *clients) leases.push_back(client.record);
+  const bool alive = std::any_of(leases.begin(), leases.end(),
+                                 [&](const Record& lease) { return lease.id == outer.id; });
   if (!alive) {
     return give_up({ErrorKind::not_granted,
                     fmt::format("the lease {}, inside which this was to run, has just ended; unset "
                                 "BERTH_LEASE to ask the queue",
                                 outer.id)});
   }
-  auto found = candidates(*snapshot, outer, record.request);
-  const std::size_t count = record.request.count;
-  if (found.size() < count) {
-    return give_up(
-        {ErrorKind::impossible,
-         fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
-                     "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
-                     outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
-                     found.size(), count, count == 1 ? "is" : "are")});
-  }
-  std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
-    return uses(a, outer.id, *leases) < uses(b, outer.id, *leases);
-  });
-  found.resize(count);
-  record.uuids = std::move(found);
+  auto chosen = choose_within(outer, leases, record.request, *snapshot);
+  if (!chosen) return give_up(chosen.error());
+  record.uuids = std::move(*chosen);
   record.granted = std::chrono::system_clock::now();
   std::optional<TicketName> no_ticket;
   auto written = write_own(harbour, *transaction, record, bell->fd, no_ticket,

@@ -11,10 +11,15 @@ namespace berth {
 // user's is ErrorKind::not_yours.
 Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id);
 
+// The GPUs of `outer` for a request inside it: those that the fewest of `leases` inside it use.
+// ErrorKind::impossible if it has too few that would do.
+Result<std::vector<std::string>> choose_within(const Record& outer,
+                                               const std::vector<Record>& leases,
+                                               const Request& request, const Snapshot& snapshot);
+
 // Carves a lease out of `outer`, without waiting: whoever put several programs into one lease wants
-// them to run, and a pipe between two that waited for each other would never end. Each gets the
-// GPUs of `outer` that the fewest others inside it use. ErrorKind::impossible if `outer` has too
-// few, or less memory on each than is asked for.
+// them to run, and a pipe between two that waited for each other would never end.
+// ErrorKind::impossible if `outer` has too few GPUs, or less memory on each than is asked for.
 Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask);
 
 }  // namespace berth

@@ -38,7 +38,7 @@ Result<Bytes> parse_memory(std::string_view text) {
   auto size = parse_size(text);
   if (size && *size == Bytes{}) {
     return fail(ErrorKind::usage, fmt::format("{} reserves nothing; name a size, such as 8GiB, or "
-                                              "leave --mem out for whole GPUs",
+                                              "leave it out for whole GPUs",
                                               in_quotes(text)));
   }
   return size;

@@ -1,0 +1,60 @@
+// That a fork does not get a private descriptor, and gets it once it is shared.
+#include "base/private_fd.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <utility>
+
+namespace berth {
+namespace {
+
+UniqueFd null() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+bool fork_has(int fd) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::fcntl(fd, F_GETFD) >= 0 ? 1 : 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WEXITSTATUS(status) == 1;
+}
+
+TEST(PrivateFd, a_fork_does_not_get_it) {
+  const UniqueFd usual = null();
+  const PrivateFd one = null();
+  const PrivateFd another = null();
+  EXPECT_TRUE(fork_has(usual.get()));
+  EXPECT_FALSE(fork_has(one.get()));
+  EXPECT_FALSE(fork_has(another.get()));
+  EXPECT_GE(::fcntl(one.get(), F_GETFD), 0);  // the parent keeps it
+}
+
+TEST(PrivateFd, a_fork_gets_it_once_it_is_shared) {
+  PrivateFd one = null();
+  const int number = one.get();
+  const UniqueFd shared = std::move(one).shared();
+  EXPECT_EQ(shared.get(), number);
+  EXPECT_TRUE(fork_has(number));
+}
+
+TEST(PrivateFd, a_number_that_is_used_again_is_not_private) {
+  PrivateFd one = null();
+  const int number = one.get();
+  one.reset();
+  const UniqueFd other = null();
+  ASSERT_EQ(other.get(), number);
+  EXPECT_TRUE(fork_has(number));
+}
+
+TEST(PrivateFd, it_stays_private_when_it_moves) {
+  PrivateFd one = null();
+  PrivateFd other = null();
+  const int number = one.get();
+  other = std::move(one);
+  EXPECT_FALSE(fork_has(number));
+}
+
+}  // namespace
+}  // namespace berth

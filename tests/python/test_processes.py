@@ -1,0 +1,305 @@
+"""Who holds a lease: the program, its forks, what it starts; and that nobody else does."""
+
+import os
+import signal
+import sys
+
+import pytest
+from conftest import BERTH, wait_until
+from leasing import eventually
+from pythons import all_free, first_line, leased, python  # noqa: F401
+
+pytestmark = pytest.mark.release_only
+
+
+def kill(pid):
+    os.kill(int(pid), signal.SIGKILL)
+
+
+def test_kill_9_frees(python):
+    job = python.start("say(berth.acquire(4).indices); stay()")
+    first_line(job)
+    waiter = python.jobs.wait()
+    job.process.kill()
+    assert waiter.gpus() == "0"
+
+
+def test_a_fork_holds_the_lease_until_it_ends(python):
+    job = python.start("""
+        import os, time
+        lease = berth.acquire()
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(3600)
+        say(pid)
+        stay()
+    """)
+    pid = first_line(job)
+    job.process.kill()
+    job.process.wait()
+    assert leased(python.server) == [0]
+    kill(pid)
+    wait_until(lambda: all_free(python.server))
+
+
+def test_a_fork_that_releases_only_lets_go_itself(python):
+    assert python.says("""
+        import os
+        with berth.gpus() as lease:
+            pid = os.fork()
+            if pid == 0:
+                code = 0 if lease.release() is False else 1
+                os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            say([gpu.state for gpu in berth.status()])
+        say([gpu.state for gpu in berth.status()])
+    """) == "['leased', 'free', 'free', 'free']\n['free', 'free', 'free', 'free']"
+
+
+def test_a_fork_stands_inside_the_lease_and_can_ask_itself(python):
+    """Its helper is its own, and its parent's goes on."""
+    assert python.says("""
+        import os
+        lease = berth.acquire(2)
+        pid = os.fork()
+        if pid == 0:
+            say(berth.acquire().indices, len(berth.status()))
+            sys.exit(0)
+        os.waitpid(pid, 0)
+        say(berth.acquire().indices, len(berth.status()))
+    """) == "[0] 4\n[2] 4"
+
+
+CHILDREN = """
+    import multiprocessing, os, time
+
+    def work(pipe):
+        pipe.send(os.getpid())
+        time.sleep(3600)
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context(sys.argv[1])
+        with berth.gpus() as lease:
+            here, there = context.Pipe()
+            child = context.Process(target=work, args=[there])
+            child.start()
+            say(here.recv())
+            stay()
+        say("released")
+        stay()
+        os._exit(0)
+"""
+METHODS = ["fork", "spawn", "forkserver"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_child_of_multiprocessing_holds_the_lease(python, method):
+    job = python.start_script(python.script("children.py", CHILDREN), method)
+    pid = first_line(job)
+    job.process.kill()
+    job.process.wait()
+    assert leased(python.server) == [0]
+    kill(pid)
+    wait_until(lambda: all_free(python.server))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lease_that_was_released_ends_with_its_last_child(python, method):
+    """Nothing else holds it: not the server of forkserver, not the tracker of resources."""
+    job = python.start_script(python.script("children.py", CHILDREN), method)
+    pid = first_line(job)
+    job.process.stdin.write(b"\n")
+    job.process.stdin.flush()
+    eventually(lambda: "released" in job.out)
+    assert "stays until these have ended: " in job.err and f"(pid {pid})" in job.err
+    assert leased(python.server) == [0]
+    kill(pid)
+    wait_until(lambda: all_free(python.server))
+    assert job.runs
+
+
+SENT = """
+    import multiprocessing, os, time
+
+    def work(lease, pipe):
+        pipe.send([os.getpid(), os.environ["CUDA_VISIBLE_DEVICES"], lease.id, lease.indices, lease.released,
+                   lease.gpus[0].uuid == lease.uuids[0], berth.acquire().indices])
+        time.sleep(3600)
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context(sys.argv[1])
+        # The server of forkserver is there before the lease, and does not know it.
+        first = context.Process(target=print)
+        first.start()
+        first.join()
+        lease = berth.acquire(2, gpu="1,2")
+        here, there = context.Pipe()
+        child = context.Process(target=work, args=[lease, there])
+        child.start()
+        pid, *rest = here.recv()
+        assert rest[1] == lease.id
+        say(pid, rest[0], rest[2:])
+        stay()
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lease_that_is_sent_to_a_child_is_held_and_seen_there(python, method):
+    job = python.start_script(python.script("sent.py", SENT), method)
+    eventually(lambda: "1,2" in job.out, lambda: job.out + job.err)
+    pid, rest = job.out.strip().splitlines()[-1].split(" ", 1)
+    assert rest == "1,2 [[1, 2], False, True, [1]]"
+    job.process.kill()
+    job.process.wait()
+    assert leased(python.server) == [1, 2]
+    kill(pid)
+    wait_until(lambda: all_free(python.server))
+
+
+POOL = """
+    import multiprocessing, os
+
+    def load(item):
+        return item * 2, os.environ["CUDA_VISIBLE_DEVICES"]
+
+    if __name__ == "__main__":
+        with berth.gpus() as lease, multiprocessing.get_context(sys.argv[1]).Pool(3) as workers:
+            say(list(workers.imap(load, range(4))))
+            workers.close()
+            workers.join()
+        say([gpu.state for gpu in berth.status()])
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_pool_of_workers_works_and_leaves_nothing_behind(python, method):
+    result = python.server.run(sys.executable, python.script("pool.py", POOL), method, env=python.env)
+    assert result.stdout.splitlines() == ["[(0, '0'), (2, '0'), (4, '0'), (6, '0')]",
+                                         "['free', 'free', 'free', 'free']"], result.stderr
+
+
+def test_what_becomes_of_the_program_by_exec_holds_the_lease(python):
+    job = python.start("""
+        import os
+        berth.acquire()
+        os.execvp("sh", ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; read line"])
+    """)
+    assert first_line(job) == "0"
+    assert leased(python.server) == [0]
+    job.end()
+    wait_until(lambda: all_free(python.server))
+
+
+@pytest.mark.parametrize("start", [
+    "os.posix_spawn('/bin/sh', ['sh', '-c', command], os.environ)",
+    "os.system(f\"sh -c '{command}' &\")",
+    "subprocess.Popen(['sh', '-c', command], pass_fds=[lease.fileno()])",
+    "subprocess.Popen(['sh', '-c', command], close_fds=False)",
+    "subprocess.Popen([sys.executable, '-c', 'import berth, os; os.system(' + repr(command) + ')'])",
+])
+def test_a_program_that_was_started_holds_the_lease(python, start):
+    job = python.start(f"""
+        import os, subprocess
+        lease = berth.acquire()
+        command = "echo $$; exec sleep 1h"
+        {start}
+        stay()
+    """)
+    pid = first_line(job)
+    job.process.kill()
+    job.process.wait()
+    assert leased(python.server) == [0]
+    kill(pid)
+    wait_until(lambda: all_free(python.server))
+
+
+def test_who_waits_in_a_thread_leaves_no_ticket_to_a_fork(python):
+    """The fork would keep it in the queue long after the program is gone."""
+    holder = python.start("say(berth.acquire(4).indices); stay()")
+    first_line(holder)
+    job = python.start("""
+        import os, threading, time
+        threading.Thread(target=lambda: berth.acquire(progress=True), daemon=True).start()
+        while not berth.queue(): pass
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(3600)
+        say(pid)
+        stay()
+    """)
+    pid = first_line(job)
+    assert len(python.server.status()["queue"]) == 1
+    job.process.kill()
+    job.process.wait()
+    wait_until(lambda: not python.server.status()["queue"])
+    kill(pid)
+
+
+def test_forks_while_threads_lease_disturb_nobody(python):
+    assert python.says("""
+        import os, threading
+        done = threading.Event()
+        counts = []
+        def lease():
+            count = 0
+            while not done.is_set():
+                berth.acquire(set_environment=False).release()
+                count += 1
+            counts.append(count)
+        import logging
+        logging.getLogger("berth").setLevel(logging.ERROR)  # a fork holds the leases of its moment, until it ends
+        berth.acquire().release()
+        threads = [threading.Thread(target=lease) for _ in range(3)]
+        for thread in threads: thread.start()
+        for _ in range(60):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(len(berth.status()))
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+            berth.acquire(set_environment=False).release()
+        done.set()
+        for thread in threads: thread.join()
+        say(min(counts) > 0)
+    """, timeout=120) == "True"
+    wait_until(lambda: all_free(python.server))
+
+
+def test_a_lease_that_somebody_deletes_is_put_back(python):
+    job = python.start("""
+        lease = berth.acquire()
+        say(lease.id)
+        stay()
+        lease.release()
+        stay()
+    """)
+    lease_id = first_line(job)
+
+    def watches():
+        links = f"/proc/{job.pid}/fd"
+        return any("inotify" in os.readlink(f"{links}/{fd}") for fd in os.listdir(links))
+    wait_until(watches)
+    for name in ("lease-", "bell-"):
+        (python.server.harbour / f"{name}{lease_id}").unlink()
+    wait_until(lambda: leased(python.server) == [0])
+    job.process.stdin.write(b"\n")
+    job.process.stdin.flush()
+    wait_until(lambda: all_free(python.server))
+    assert f"somebody deleted the lease {lease_id} from" in job.err
+
+
+def test_a_program_in_a_lease_that_has_ended_asks_the_queue(python):
+    result = python.run("say(berth.acquire().indices)", env={"BERTH_LEASE": "abcd2345", "CUDA_VISIBLE_DEVICES": "3"})
+    assert result.stdout == "[0]\n"
+    assert "the lease that BERTH_LEASE names has ended" in result.stderr
+
+
+def test_a_shells_lease_can_be_given_back_while_a_program_of_it_runs(python):
+    """It is the shell's: to import berth does not keep it."""
+    script = python.script("program.py", "say(berth.status()[0].state)\nstay()\n")
+    shell = python.jobs.start("bash", "-c", f'eval "$({BERTH} acquire)"; {sys.executable} {script} <&0 & read line',
+                              env=python.env)
+    wait_until(lambda: "leased" in shell.out)
+    [lease] = python.server.status()["gpus"][0]["leases"]
+    assert python.server.berth("release", lease["id"]).returncode == 0
+    wait_until(lambda: all_free(python.server))
+    assert shell.runs

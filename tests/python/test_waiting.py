@@ -1,0 +1,311 @@
+"""How a Python program waits: signals, threads, asyncio, callbacks; in turn with everybody else, and for nothing."""
+
+import os
+import signal
+
+import pytest
+from conftest import wait_until
+from leasing import eventually
+from pythons import all_free, cpu_ticks, first_line, leased, python  # noqa: F401
+
+pytestmark = pytest.mark.release_only
+
+
+@pytest.fixture
+def holder(python):
+    """Has all four GPUs until end() is called."""
+    job = python.start("say(berth.acquire(4).indices); stay()")
+    first_line(job)
+    return job
+
+
+def test_ctrl_c_ends_the_waiting_and_leaves_the_queue(python, holder):
+    waiter = python.start("""
+        try:
+            berth.acquire(progress=True)
+        except KeyboardInterrupt:
+            say("left", len(berth.queue()))
+            lease = berth.acquire(timeout=None, progress=True)
+            say(lease.indices)
+    """)
+    waiter.waits()
+    waiter.process.send_signal(signal.SIGINT)
+    assert first_line(waiter) == "left 0"
+    holder.end()
+    eventually(lambda: "[0]" in waiter.out)
+
+
+def test_ctrl_c_in_a_terminal_gives_the_usual_end(python, holder):
+    waiter = python.start("berth.acquire(progress=True)")
+    waiter.waits()
+    waiter.process.send_signal(signal.SIGINT)
+    assert waiter.process.wait(25) == -signal.SIGINT
+    assert "KeyboardInterrupt" in waiter.err
+    assert not python.server.status()["queue"]
+
+
+def test_a_handler_that_returns_keeps_the_place(python, holder):
+    """Runs while it waits, as often as the signal comes, and the ticket stays the same."""
+    waiter = python.start("""
+        import signal
+        signal.signal(signal.SIGUSR1, lambda *_: say("handled", berth.queue()[0].ticket))
+        say(berth.acquire(progress=True).id)
+    """)
+    waiter.waits()
+    [ticket] = [one["ticket"] for one in python.server.status()["queue"]]
+    for count in (1, 2, 3):
+        waiter.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: waiter.out.count("handled") == count)
+    holder.end()
+    assert waiter.process.wait(25) == 0
+    assert waiter.out.splitlines() == [f"handled {ticket}"] * 3 + [ticket]
+
+
+def test_a_signal_while_the_driver_is_asked_does_no_harm(python):
+    """The question is asked again: nothing is granted, or refused, for a signal."""
+    python.server.use({"gpus": [{}], "faults": [{"call": "nvmlInit", "delay": "700ms"}]})
+    waiter = python.start("""
+        import signal
+        signal.signal(signal.SIGUSR1, lambda *_: say("handled"))
+        say("begin")
+        say(berth.acquire().indices)
+    """)
+    first_line(waiter)
+    waiter.process.send_signal(signal.SIGUSR1)
+    assert waiter.process.wait(60) == 0
+    assert waiter.out.splitlines() == ["begin", "handled", "[0]"], waiter.err
+
+
+def test_what_arrives_while_it_waits_reaches_an_event_loop(python, holder):
+    """A blocking acquire inside asyncio takes the loop's wakeup descriptor, and passes on what came."""
+    waiter = python.start("""
+        import asyncio, signal
+        async def main():
+            got = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, got.set)
+            lease = berth.acquire(progress=True)
+            await got.wait()
+            say("the loop has it")
+        asyncio.run(main())
+    """)
+    waiter.waits()
+    waiter.process.send_signal(signal.SIGUSR1)
+    holder.end()
+    assert first_line(waiter) == "the loop has it"
+
+
+def test_other_threads_go_on_and_a_thread_can_wait(python, holder):
+    waiter = python.start("""
+        import threading
+        ready = []
+        def wait(number): ready.append((number, berth.acquire(progress=True, set_environment=False).indices))
+        threads = [threading.Thread(target=wait, args=[number]) for number in range(3)]
+        for thread in threads: thread.start()
+        say(sys.stdin.readline().strip())          # the main thread runs meanwhile
+        for thread in threads: thread.join()
+        say(sorted(indices for _, indices in ready))
+    """)
+    wait_until(lambda: len(python.server.status()["queue"]) == 3)
+    waiter.process.stdin.write(b"here\n")
+    waiter.process.stdin.flush()
+    assert first_line(waiter) == "here"
+    holder.end()
+    eventually(lambda: "[[0], [1], [2]]" in waiter.out, lambda: waiter.out + waiter.err)
+
+
+def test_ctrl_c_is_the_main_threads_while_another_waits(python, holder):
+    waiter = python.start("""
+        import threading, time
+        threading.Thread(target=lambda: berth.acquire(progress=True), daemon=True).start()
+        try:
+            time.sleep(3600)
+        except KeyboardInterrupt:
+            say("main has it", len(berth.queue()))
+    """)
+    waiter.waits()
+    waiter.process.send_signal(signal.SIGINT)
+    assert first_line(waiter) == "main has it 1"
+    assert waiter.process.wait(25) == 0
+    wait_until(lambda: not python.server.status()["queue"])
+
+
+def test_many_tasks_can_wait(python, holder):
+    """More than any pool of threads has."""
+    waiter = python.start("""
+        import asyncio
+        async def one(number):
+            lease = await berth.acquire_async(set_environment=False, progress=False, on_wait=lambda _: None)
+            index = lease.indices[0]
+            lease.release()
+            return index
+        async def main():
+            tasks = [asyncio.ensure_future(one(number)) for number in range(40)]
+            while len(berth.queue()) < 40:
+                await asyncio.sleep(0)
+            say("waiting")
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+            say(len(await asyncio.gather(*tasks)), "granted")
+        asyncio.run(main())
+    """)
+    assert first_line(waiter) == "waiting"
+    waiter.process.stdin.close()
+    holder.end()
+    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.out.splitlines()[1] == "40 granted"
+    assert all_free(python.server)
+
+
+def test_a_cancelled_task_leaves_the_queue(python, holder):
+    waiter = python.start("""
+        import asyncio
+        async def main():
+            task = asyncio.ensure_future(berth.acquire_async(progress=False))
+            while not berth.queue():
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                say("cancelled")
+            while berth.queue():
+                await asyncio.sleep(0)
+            say("gone")
+            try:
+                await asyncio.wait_for(berth.acquire_async(progress=False), 0.01)
+            except asyncio.TimeoutError:
+                say("late")
+            while berth.queue():
+                await asyncio.sleep(0)
+            try:
+                await berth.acquire_async(no_wait=True)
+            except berth.NotGranted:
+                say("refused")
+        asyncio.run(main())
+    """)
+    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.out.splitlines() == ["cancelled", "gone", "late", "refused"]
+
+
+def test_async_with(python):
+    assert python.says("""
+        import asyncio, os
+        async def main():
+            async with berth.gpus(2) as lease:
+                say(lease.indices, os.environ["CUDA_VISIBLE_DEVICES"])
+                async with berth.gpus() as inner:
+                    say(inner.indices)
+            say("CUDA_VISIBLE_DEVICES" in os.environ, [gpu.state for gpu in berth.status()])
+        asyncio.run(main())
+    """) == "[0, 1] 0,1\n[0]\nFalse ['free', 'free', 'free', 'free']"
+
+
+def test_the_callback_hears_position_and_reason(python, holder):
+    first = python.start("berth.acquire(4, progress=True, time='1h'); say('first'); stay()")
+    first.waits()
+    waiter = python.start("""
+        def heard(waiting):
+            say(waiting.position, waiting.length, waiting.starts is not None, waiting.reason)
+            assert str(waiting).startswith(f"position {waiting.position} of {waiting.length}: ")
+        berth.acquire(on_wait=heard)
+    """)
+    assert first_line(waiter).startswith("2 2 False ")
+    holder.end()
+    assert first_line(first) == "first"
+    eventually(lambda: "\n1 1 True GPU 0,1,2,3 leased by " in waiter.out, lambda: waiter.out + waiter.err)
+    assert waiter.err == ""
+
+
+def test_what_the_callback_raises_ends_the_waiting(python, holder):
+    said = python.says("""
+        def heard(waiting): raise LookupError("enough")
+        try:
+            berth.acquire(on_wait=heard)
+        except LookupError as problem:
+            say(problem, len(berth.queue()))
+    """)
+    assert said == "enough 0"
+
+
+def test_without_a_terminal_the_log_says_that_it_waits(python, holder):
+    """On stderr by Python's own last resort, so that nobody wonders; a program's own handlers get all of it."""
+    waiter = python.start("say(berth.acquire().indices)")
+    wait_until(lambda: "waiting, position 1 of 1: GPU 0,1,2,3 leased by" in waiter.err)
+    holder.end()
+    assert first_line(waiter) == "[0]"
+
+
+def test_a_python_that_waits_uses_no_processor(python, holder):
+    waiter = python.start("""
+        import threading
+        threading.Thread(target=lambda: berth.acquire(2, progress=True), daemon=True).start()
+        berth.acquire(progress=True)
+    """)
+    wait_until(lambda: len(python.server.status()["queue"]) == 2)
+    wait_until(lambda: waiter.err.count("waiting") >= 2)
+    before = [cpu_ticks(waiter.pid)]
+
+    def quiet():
+        """Two looks with a while between them, in which it did nothing at all."""
+        before.append(cpu_ticks(waiter.pid))
+        return len(before) > 40 and before[-1] == before[-40]
+    wait_until(quiet, lambda: before)
+
+
+def test_python_and_the_command_line_wait_in_one_queue(python, holder):
+    order = []
+    for number in range(6):
+        if number % 2:
+            job = python.jobs.run("-n", "4")
+        else:
+            job = python.start("say(berth.acquire(4, progress=True).indices); stay()")
+        order.append(job)
+        wait_until(lambda: len(python.server.status()["queue"]) == number + 1)
+    holder.end()
+    for number, job in enumerate(order):
+        assert first_line(job)
+        assert all("\n" not in later.out for later in order[number + 1:])
+        assert job.end() == 0
+
+
+def test_a_cancelled_ticket_is_not_granted(python, holder):
+    waiter = python.start("""
+        try:
+            berth.acquire(progress=True)
+        except berth.NotGranted as problem:
+            say(problem)
+    """)
+    waiter.waits()
+    [ticket] = python.server.status()["queue"]
+    assert python.server.berth("cancel", ticket["ticket"]).returncode == 0
+    assert first_line(waiter) == "this ticket was taken out of the queue (berth cancel)"
+
+
+def test_the_helper_that_asks_the_driver_leaves_when_nobody_asks(python):
+    """A program that holds a lease for days has no session with the driver open for days."""
+    job = python.start("""
+        import time
+        lease = berth.acquire()
+        say(lease.indices)
+        sys.stdin.readline()
+        say(len(berth.status()))
+        stay()
+    """)
+    first_line(job)
+
+    def helpers():
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    comm, fields = file.read().split("(", 1)[1].rsplit(")", 1)
+                if comm == "berth-probe" and int(fields.split()[1]) == job.pid and fields.split()[0] != "Z":
+                    found.append(name)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+    assert helpers()
+    wait_until(lambda: not helpers())
+    job.process.stdin.write(b"\n")
+    job.process.stdin.flush()
+    wait_until(lambda: job.out.splitlines()[1:] == ["4"], lambda: job.out + job.err)
+    assert leased(python.server) == [0]
