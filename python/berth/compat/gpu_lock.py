@@ -8,12 +8,12 @@ on the same GPU is refused, since two jobs of one user disturb each other as wel
 from __future__ import annotations
 
 import json
-import os
 import sys
 from types import TracebackType
 from typing import Callable, Union
 
 import berth
+from berth import _environment
 
 __all__ = ["GpuLock", "lock_gpu", "locks"]
 
@@ -35,31 +35,23 @@ class GpuLock:
 
     def __enter__(self) -> GpuLock:
         if self._lease.released:
-            self._lease = _take(len(self._lease.gpus), gpu=self._lease.indices)
+            self._lease = _take(len(self._lease.uuids), self._lease.indices)
+        # In a lock within a lock, the GPUs of both are visible.
+        visible = [lease.environment["CUDA_VISIBLE_DEVICES"] for lease in (*_entered, self._lease)]
+        _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": ",".join(visible)})
         _entered.append(self._lease)
-        _show_entered()
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _entered.remove(self._lease)
-        self._lease.release()
-        _show_entered()
-
-
-def _show_entered() -> None:
-    """In a lock within a lock, the GPUs of both are visible. (Of one alone, berth has seen to it.)"""
-    if len(_entered) > 1:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(lease.environment["CUDA_VISIBLE_DEVICES"] for lease in _entered)
+        self._lease.release()  # and os.environ is what it was
 
 
 def _take(count: int, gpu: list[Index] | None, selector: Callable[[berth.Gpu], bool] | None = None) -> berth.Lease:
     try:
-        return berth.acquire(count, gpu=gpu, selector=selector, no_wait=True)
+        return berth.acquire(count, gpu=gpu, selector=selector, no_wait=True, set_environment=False)
     except (berth.NotGranted, berth.Impossible) as error:
         raise RuntimeError(f"Could not acquire the lock: {error}") from error
 

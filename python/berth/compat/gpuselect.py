@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, NoReturn, SupportsIndex
 
 import berth
+from berth import _environment
 
 __all__ = ["GpuInfo", "gpuselect", "gpustatus"]
 
@@ -94,6 +95,7 @@ class _Request:
     mem_util: int
     processes: int
     selector: Callable[[GpuInfo], bool] | None = None
+    had: tuple[str | None, ...] = ()  # UUIDs of GPUs that the caller has already
 
     def accepts(self, gpu: berth.Gpu) -> bool:
         """By what the GPU is, and not by what it is doing."""
@@ -106,27 +108,28 @@ class _Request:
     def keywords(self) -> dict[str, Any]:
         """For berth.acquire() and berth.select()."""
         if self.selector is not None:
-            # It alone decides, also about strangers' processes; but the emptiest GPUs come first. It is not asked about
-            # GPUs whose values the driver does not tell: nobody can have them.
-            return {"count": self.count, "policy": "spread", "processes": _MOST_PROCESSES,
-                    "selector": lambda gpu: gpu.state not in ("lost", "unknown") and self.accepts(gpu)}
+            # It alone decides, also about strangers' processes; but the emptiest GPUs come first.
+            return {"count": self.count, "policy": "spread", "processes": _MOST_PROCESSES, "selector": self._is_chosen}
         return {"count": self.count, "policy": "random", "gpu": list(self.devices) or None, "name": self.name,
                 "util": _limit(self.util), "mem_util": _limit(self.mem_util),
-                "processes": min(self.processes, _MOST_PROCESSES)}
+                "processes": min(self.processes, _MOST_PROCESSES), "selector": self._is_chosen if self.had else None}
+
+    def _is_chosen(self, gpu: berth.Gpu) -> bool:
+        """The selector is not asked about GPUs whose values the driver does not tell: nobody can have them."""
+        return gpu.uuid not in self.had and gpu.state not in ("lost", "unknown") and self.accepts(gpu)
 
     def flags(self) -> list[str]:
         """For the command berth: the same, in its words."""
-        values = self.keywords()
-        values["gpu"] = ",".join(map(str, self.devices)) or None
+        values = {**self.keywords(), "gpu": ",".join(map(str, self.devices)) or None}
         words = {"count": "--count", "policy": "--policy", "gpu": "--gpu", "name": "--name", "util": "--max-util",
                  "mem_util": "--max-mem-util", "processes": "--max-processes"}
-        return ["--no-wait", *(f"{words[key]}={value}" for key, value in values.items() if value is not None)]
+        return ["--no-wait", *(f"{word}={values[key]}" for key, word in words.items() if values[key] is not None)]
 
     def without(self, gpus: Sequence[berth.Gpu]) -> _Request:
         """What remains to be had by who has these."""
-        had = [gpu.index for gpu in gpus]
-        return dataclasses.replace(self, count=self.count - len(had),
-                                   devices=tuple(device for device in self.devices if device not in had))
+        indices = [gpu.index for gpu in gpus]
+        return dataclasses.replace(self, count=self.count - len(gpus), had=tuple(gpu.uuid for gpu in gpus),
+                                   devices=tuple(device for device in self.devices if device not in indices))
 
 
 def _limit(percent: int) -> int | None:
@@ -168,36 +171,32 @@ def _check_devices(devices: Sequence[int]) -> None:
             raise berth.UsageError(f"Invalid device ID {device}")
 
 
-# What earlier calls of a process leased, with the process: a fork has a copy of this list, and is another caller.
-_leases: list[tuple[int, berth.Lease]] = []
-
-
-def _visible(lease: berth.Lease) -> list[tuple[berth.Gpu, str]]:
-    """Its GPUs, each with what CUDA_VISIBLE_DEVICES calls it."""
-    return list(zip(lease.gpus, lease.environment["CUDA_VISIBLE_DEVICES"].split(",")))
+_leases: list[berth.Lease] = []  # what earlier calls took
+os.register_at_fork(after_in_child=_leases.clear)  # a child asks anew, inside the leases of its parent
 
 
 def _lease(request: _Request) -> str:
     """Leases what the process does not have already by an earlier call, and gives back what it needs no more."""
-    pid = os.getpid()
-    earlier = [lease for owner, lease in _leases if owner == pid]
-    had = [(gpu, text) for lease in earlier for gpu, text in _visible(lease) if request.accepts(gpu)][:request.count]
-    chosen = had + _lease_rest(request.without([gpu for gpu, _ in had]))
-    uuids = {gpu.uuid for gpu, _ in chosen}
-    for lease in earlier:
-        if uuids.isdisjoint(lease.uuids):
-            _leases.remove((pid, lease))
-            lease.release()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(text for _, text in chosen)
-    return os.environ["CUDA_VISIBLE_DEVICES"]
+    had = [gpu for lease in _leases for gpu in lease.gpus if request.accepts(gpu)][:request.count]
+    rest = request.without(had)
+    if rest.count > 0:
+        _leases.append(berth.acquire(no_wait=True, set_environment=False, **rest.keywords()))
+        had += _leases[-1].gpus
+    chosen = [gpu.uuid for gpu in had]
+    for lease in [lease for lease in _leases if not set(lease.uuids).intersection(chosen)]:
+        _leases.remove(lease)
+        lease.release()
+    return _show(chosen)
 
 
-def _lease_rest(request: _Request) -> list[tuple[berth.Gpu, str]]:
-    if request.count == 0:
-        return []
-    lease = berth.acquire(no_wait=True, **request.keywords())
-    _leases.append((os.getpid(), lease))
-    return _visible(lease)
+def _show(chosen: Sequence[str | None]) -> str:
+    """Sets the environment to these GPUs, which may be of several leases, and to fewer than all of theirs."""
+    names = {uuid: name for lease in _leases
+             for uuid, name in zip(lease.uuids, lease.environment["CUDA_VISIBLE_DEVICES"].split(","))}
+    value = ",".join(names[uuid] for uuid in names if uuid in chosen)
+    _environment.pop(__name__)
+    _environment.push(__name__, {**_leases[-1].environment, "CUDA_VISIBLE_DEVICES": value})
+    return value
 
 
 def _select(request: _Request) -> str:
