@@ -102,6 +102,12 @@ def test_a_lock_can_be_entered_again(server, scripts):
                           ) == ["PCI_BUS_ID 1", "None None"] * 2
 
 
+def test_locks_that_are_taken_first_and_entered_later(server, scripts):
+    assert scripts.output(SAY + "a, b = lock_gpu(uid=0), lock_gpu(uid=1)\nwith a:\n    say()\n    with lock_gpu():\n"
+                          "        say()\n    say()\nwith b:\n    say()\nsay()") == [
+        "PCI_BUS_ID 0", "PCI_BUS_ID 0,2", "PCI_BUS_ID 0", "PCI_BUS_ID 1", "None None"]
+
+
 def test_locks_in_locks_show_the_gpus_of_all(server, scripts):
     assert scripts.output(SAY + "with lock_gpu(uid=3):\n    with lock_gpu(uid=1):\n        with lock_gpu() as third:\n"
                           "            say()\n        say()\n    say()\nsay()") == [

@@ -14,6 +14,7 @@ FIELDS = ["device", "name", "util", "mem_util", "mem_free", "mem_used", "mem_tot
           "effective_power_limt", "performance_state", "power_usage", "temperature", "is_throttling"]
 NOT_KNOWN = ["fan_speed", "effective_power_limt", "is_throttling"]
 SELECT = "from gpuselect import gpuselect\n"
+SAY = ["sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"']
 
 
 @pytest.fixture
@@ -79,6 +80,23 @@ print(gpuselect(util=4, processes=1, mem_util=100, silent=True, set_cvd=False))
 """) == [got, ""]
 
 
+@pytest.fixture
+def memory_load(server):
+    """That of the only GPU, in percent."""
+    server.use({"gpus": [{"memory": "24GiB"}],
+                "strangers": [{"gpu": 0, "type": "graphics", "memory": "1GiB", "utilization": 90}]})
+    load = gpu(server.status(), 0)["memory_utilization_pct"]
+    assert load > 0
+    return load
+
+
+def test_the_threshold_of_memory_load(server, scripts, command, memory_load):
+    call = "print(repr(gpuselect(util=90, mem_util={}, silent=True)))\n"
+    assert scripts.output(SELECT + call.format(memory_load - 1) + call.format(memory_load)) == ["''", "'0'"]
+    assert command("-u90", "--mem_util", memory_load - 1, "--", *SAY).returncode == 75
+    assert command("-u90", "--mem_util", memory_load, "--", *SAY).stdout == "0\n"
+
+
 def test_certain_gpus(server, scripts):
     """The second call of the example has what the first one took, and takes the other."""
     result = scripts.run("""
@@ -88,8 +106,9 @@ print(gpuselect(devices=0))
 
 # select devices 0,1 if possible (this still applies the usual utilization filters)
 print(gpuselect(devices=[0, 1]))
+print(gpuselect(3, devices=[3, 0, 1]))
 """)
-    assert (result.returncode, result.stdout) == (0, "0\n0,1\n")
+    assert (result.returncode, result.stdout) == (0, "0\n0,1\n0,1,3\n"), result
     assert result.stderr == "count=1 but 2 device IDs were specified, setting count=2\n"
 
 
@@ -115,15 +134,19 @@ def test_custom_selection_overrides_the_other_parameters(server, scripts):
     """Also the limit of processes: but a GPU without any is preferred."""
     server.use("2x24GiB")
     server.start_job("--mem", "1GiB", "--util", "5", gpu=0)
-    assert scripts.output(SELECT + "print(gpuselect(selector=lambda gpu: gpu.util < 50, name='none', devices=None))\n"
-                          "print(gpuselect(selector=lambda gpu: gpu.device == 0 and gpu.processes == 1))") == ["1", "0"]
+    assert scripts.output(SELECT + "print(gpuselect(selector=lambda gpu: gpu.util < 50, name='none'))\n"
+                          "print(gpuselect(selector=lambda gpu: gpu.device == 0 and gpu.processes == 1))\n"
+                          "print(gpuselect(2, devices=0, selector=lambda gpu: True))") == ["1", "0", "0,1"]
 
 
 def test_the_selector_is_not_asked_about_what_nobody_can_have(server, scripts):
+    """Of such a GPU there may be nothing to compare with 5."""
     server.use({"gpus": [{"name": "NVIDIA GeForce RTX 3090", "memory": "24GiB", "count": 2}],
-                "faults": [{"gpu": 0, "lost": True}]})
+                "faults": [{"gpu": 0, "call": "nvmlDeviceGetComputeRunningProcesses", "answer": "unknown"},
+                           {"gpu": 0, "call": "nvmlDeviceGetUtilizationRates", "answer": "unknown"}]})
+    assert states(server) == ["lost", "free"]
     [said] = scripts.output(CUSTOM)
-    assert said in ("1", uuids(server)["1"])
+    assert said in ("1", uuids(server)["1"])  # CUDA may number the others differently
 
 
 ERRORS = """
@@ -332,9 +355,6 @@ def test_inside_a_lease_it_chooses_from_that(server, scripts):
 
 
 # The command, with something to run.
-
-SAY = ["sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"']
-
 
 def test_the_documents_commands(server, command):
     server.use(LAB)

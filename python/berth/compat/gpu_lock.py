@@ -38,6 +38,7 @@ class GpuLock:
             self._lease = _take(len(self._lease.uuids), self._lease.indices)
         # In a lock within a lock, the GPUs of both are visible.
         visible = [lease.environment["CUDA_VISIBLE_DEVICES"] for lease in (*_entered, self._lease)]
+        _environment.pop(self._lease.id)  # there may be newer ones, which have not been entered
         _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": ",".join(visible)})
         _entered.append(self._lease)
         return self
@@ -51,7 +52,7 @@ class GpuLock:
 
 def _take(count: int, gpu: list[Index] | None, selector: Callable[[berth.Gpu], bool] | None = None) -> berth.Lease:
     try:
-        return berth.acquire(count, gpu=gpu, selector=selector, no_wait=True, set_environment=False)
+        return berth.acquire(count, gpu=gpu, selector=selector, no_wait=True)
     except (berth.NotGranted, berth.Impossible) as error:
         raise RuntimeError(f"Could not acquire the lock: {error}") from error
 

@@ -171,8 +171,7 @@ def _check_devices(devices: Sequence[int]) -> None:
             raise berth.UsageError(f"Invalid device ID {device}")
 
 
-_leases: list[berth.Lease] = []  # what earlier calls took
-os.register_at_fork(after_in_child=_leases.clear)  # a child asks anew, inside the leases of its parent
+_leases: list[berth.Lease] = []  # what earlier calls took, and have not given back
 
 
 def _lease(request: _Request) -> str:
@@ -180,7 +179,7 @@ def _lease(request: _Request) -> str:
     had = [gpu for lease in _leases for gpu in lease.gpus if request.accepts(gpu)][:request.count]
     rest = request.without(had)
     if rest.count > 0:
-        _leases.append(berth.acquire(no_wait=True, set_environment=False, **rest.keywords()))
+        _leases.append(berth.acquire(no_wait=True, **rest.keywords()))
         had += _leases[-1].gpus
     chosen = [gpu.uuid for gpu in had]
     for lease in [lease for lease in _leases if not set(lease.uuids).intersection(chosen)]:
@@ -194,7 +193,7 @@ def _show(chosen: Sequence[str | None]) -> str:
     names = {uuid: name for lease in _leases
              for uuid, name in zip(lease.uuids, lease.environment["CUDA_VISIBLE_DEVICES"].split(","))}
     value = ",".join(names[uuid] for uuid in names if uuid in chosen)
-    _environment.pop(__name__)
+    _environment.pop(__name__)  # so that it comes to be the newest
     _environment.push(__name__, {**_leases[-1].environment, "CUDA_VISIBLE_DEVICES": value})
     return value
 
