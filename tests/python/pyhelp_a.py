@@ -139,11 +139,11 @@ def states(server):
     return [one["state"] for one in server.status()["gpus"]]
 
 
-def contend(scripts, text, number):
-    """Starts so many of the same script at once, each of which waits for a line before it begins and stays after it.
-    A script prints its GPUs, or "refused". Returns what each printed."""
+def contend(scripts, texts):
+    """Runs these scripts at once: each waits for a line before it begins, and stays after it has printed its GPU or
+    "refused". Returns what each printed."""
     begin = "import sys\nprint('waits', flush=True)\nsys.stdin.readline()\n"
-    some = [scripts.start(begin + text + STAY) for _ in range(number)]
+    some = [scripts.start(begin + text + STAY) for text in texts]
     for job in some:
         eventually(lambda job=job: "waits\n" in job.out, "the start of a script")
     for job in some:

@@ -114,6 +114,12 @@ def test_locks_in_locks_show_the_gpus_of_all(server, scripts):
         "PCI_BUS_ID 3,1,0", "PCI_BUS_ID 3,1", "PCI_BUS_ID 3", "None None"]
 
 
+def test_inside_a_lease_the_gpus_come_out_of_that(server, scripts):
+    script = scripts.command(SAY + "with lock_gpu() as lock:\n    print(lock.uid)\n    with lock_gpu(): say()\nsay()")
+    result = server.berth("run", "--gpu", "2", "--", *script)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "2\nPCI_BUS_ID 2\nPCI_BUS_ID 2\n", "")
+
+
 # Busy.
 
 def test_a_busy_gpu(server, scripts, jobs):
@@ -164,7 +170,7 @@ def test_one_gpu_and_several_contradict_each_other(server, scripts):
 
 
 def test_many_at_once(server, scripts):
-    said = contend(scripts, """
+    said = contend(scripts, ["""
 from gpu_lock import lock_gpu
 try:
     lock = lock_gpu()
@@ -172,7 +178,7 @@ try:
     print(lock.uid)
 except RuntimeError:
     print("refused")
-""", 8)
+"""] * 8)
     assert_nothing_twice(said, 4)
 
 

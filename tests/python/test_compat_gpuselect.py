@@ -245,8 +245,13 @@ def test_the_keys_of_the_document(server, scripts):
 from gpuselect import gpustatus
 gpu = gpustatus()[0]
 print(gpu["device"], gpu["name"] == gpu.name, gpu["utilization"], gpu["mem_utilization"] == gpu.mem_util,
-      gpu["processes"], gpu["power_usage"] == gpu.power_usage, gpu[0], gpu[2], dict(gpu)["utilization"])
-""") == ["0 True 70 True 1 True 0 70 70"]
+      gpu["processes"], gpu["power_usage"] == gpu.power_usage, gpu[0], gpu[1:3] == (gpu.name, 70),
+      dict(gpu)["utilization"])
+try:
+    gpu["count"]
+except KeyError as error:
+    print(error)
+""") == ["0 True 70 True 1 True 0 True 70", "'count'"]
 
 
 @pytest.mark.parametrize("visible, seen", [("", [0, 1, 2, 3]), ("all", [0, 1, 2, 3]), (" 2 , 0 ", [0, 2]), ("-1", []),
@@ -296,8 +301,27 @@ def test_too_few(server, scripts, call, message):
 # Leases.
 
 def test_two_scripts_never_get_the_same(server, scripts):
-    said = contend(scripts, SELECT + "print(gpuselect(silent=True) or 'refused')\n", 8)
+    said = contend(scripts, [SELECT + "print(gpuselect(silent=True) or 'refused')\n"] * 8)
     assert_nothing_twice(said, 4)
+
+
+def test_nor_scripts_of_different_tools(server, scripts):
+    server.use("5x24GiB")
+    said = contend(scripts, [SELECT + "print(gpuselect(silent=True) or 'refused')\n", """
+from safe_gpu import safe_gpu
+try:
+    print(safe_gpu.GPUOwner(placeholder_fn=str).devices_taken[0])
+except RuntimeError:
+    print("refused")
+""", """
+from gpu_lock import lock_gpu
+try:
+    lock = lock_gpu().__enter__()
+    print(lock.uid)
+except RuntimeError:
+    print("refused")
+"""] * 4)
+    assert_nothing_twice(said, 5)
 
 
 def test_who_only_selects_leases_nothing(server, scripts):

@@ -257,13 +257,13 @@ def test_more_than_the_card_with_the_display(server, scripts):
 # Nobody else gets it.
 
 def test_many_at_once(server, scripts):
-    said = contend(scripts, NOTHING + """
+    said = contend(scripts, [NOTHING + """
 try:
     safe_gpu.claim_gpus(placeholder_fn=nothing)
     print(safe_gpu.gpu_owner.devices_taken[0])
 except RuntimeError:
     print("refused")
-""", 8)
+"""] * 8)
     assert_nothing_twice(said, 4)
     assert states(server) == ["leased"] * 4
 

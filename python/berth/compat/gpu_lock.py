@@ -36,11 +36,9 @@ class GpuLock:
     def __enter__(self) -> GpuLock:
         if self._lease.released:
             self._lease = _take(len(self._lease.uuids), self._lease.indices)
-        # In a lock within a lock, the GPUs of both are visible.
-        visible = [lease.environment["CUDA_VISIBLE_DEVICES"] for lease in (*_entered, self._lease)]
-        _environment.pop(self._lease.id)  # there may be newer ones, which have not been entered
-        _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": ",".join(visible)})
         _entered.append(self._lease)
+        _environment.pop(self._lease.id)  # there may be newer ones, which have not been entered
+        _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": _visible()})
         return self
 
     def __exit__(
@@ -48,6 +46,12 @@ class GpuLock:
     ) -> None:
         _entered.remove(self._lease)
         self._lease.release()  # and os.environ is what it was
+
+
+def _visible() -> str:
+    """In a lock within a lock, the GPUs of both; once, where both come out of the same lease around this program."""
+    names = [name for lease in _entered for name in lease.environment["CUDA_VISIBLE_DEVICES"].split(",")]
+    return ",".join(dict.fromkeys(names))
 
 
 def _take(count: int, gpu: list[Index] | None, selector: Callable[[berth.Gpu], bool] | None = None) -> berth.Lease:

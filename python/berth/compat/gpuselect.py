@@ -23,10 +23,10 @@ __all__ = ["GpuInfo", "gpuselect", "gpustatus"]
 _MIB = 1 << 20
 _MOST_PROCESSES = 4096  # the largest limit that berth takes
 
-logger = logging.getLogger("gpuselect")
-if not logger.handlers:  # the module may be loaded under two names
-    logger.setLevel(logging.INFO)
-    logger.addHandler(logging.StreamHandler())
+_log = logging.getLogger("gpuselect")
+if not _log.handlers:  # the module may be loaded under two names
+    _log.setLevel(logging.INFO)
+    _log.addHandler(logging.StreamHandler())
 
 
 class GpuInfo(NamedTuple):
@@ -52,11 +52,12 @@ class GpuInfo(NamedTuple):
     is_throttling: int | None
 
     def keys(self) -> list[str]:
+        """So that dict(info) works."""
         return [*self._fields, *_OTHER_KEYS]
 
     def __getitem__(self, key: str | SupportsIndex | slice) -> Any:
         if isinstance(key, str):
-            return getattr(self, _OTHER_KEYS.get(key, key))
+            return self._asdict()[_OTHER_KEYS.get(key, key)]
         return tuple.__getitem__(self, key)
 
 
@@ -149,9 +150,7 @@ def _checked(
     """The request, if it makes sense; berth.UsageError otherwise. Nothing has been touched by then."""
     if count < 1:
         raise berth.UsageError("GPU count must be >= 1")
-    if isinstance(devices, int):
-        devices = [devices]
-    wanted = tuple(dict.fromkeys(devices or ()))
+    wanted = (devices,) if isinstance(devices, int) else tuple(dict.fromkeys(devices or ()))
     if wanted and name is not None:
         raise berth.UsageError("Use only one of 'devices' and 'name' parameters")
     if min(util, mem_util, processes) < 0:
@@ -159,7 +158,7 @@ def _checked(
     if selector is not None:
         return _Request(count, (), None, util, mem_util, processes, selector)
     if len(wanted) > count:
-        logger.warning("count=%d but %d device IDs were specified, setting count=%d", count, len(wanted), len(wanted))
+        _log.warning("count=%d but %d device IDs were specified, setting count=%d", count, len(wanted), len(wanted))
         count = len(wanted)
     return _Request(count, wanted, name, util, mem_util, processes)
 
@@ -239,7 +238,7 @@ def gpuselect(
         gpuselect(count=2, name="A6000")
     """
     request = _checked(count, devices, name, util, mem_util, processes, selector)
-    logger.debug("%s", request)
+    _log.debug("%s", request)
     _check_devices(request.devices)
     try:
         if 0 < len(request.devices) < request.count:
@@ -247,11 +246,11 @@ def gpuselect(
         value = _lease(request) if set_cvd else _select(request)
     except (berth.NotGranted, berth.Impossible) as error:
         message = f"Requested {request.count} GPUs, but {_matches(request)} matched filters: {error}"
-        logger.debug("%s", message)
+        _log.debug("%s", message)
         if silent:
             return ""
         raise type(error)(message) from error
-    logger.debug("CUDA_VISIBLE_DEVICES=%s", value)
+    _log.debug("CUDA_VISIBLE_DEVICES=%s", value)
     return value
 
 
@@ -293,7 +292,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _become(arguments: list[str]) -> NoReturn:
     """Goes on as the command berth: the same process, so that its parent, signals and exit code are what they were."""
-    logger.debug("berth %s", arguments)
+    _log.debug("berth %s", arguments)
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so, if left, by whatever runs after it
         signal.signal(ignored, signal.SIG_DFL)
     os.execv(berth.program(), ["berth", *arguments])
@@ -305,7 +304,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     options = parser.parse_args(argv)
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.debug:
-        logger.setLevel(logging.DEBUG)
+        _log.setLevel(logging.DEBUG)
     try:
         request = _checked(options.count, options.devices, options.name, options.util, options.mem_util,
                            options.processes)

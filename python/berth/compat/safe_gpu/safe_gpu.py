@@ -117,7 +117,6 @@ class GPUOwner:
         debug_sleep: float = 0.0,
     ) -> None:
         self.logger: Logger = logger or logging
-        self.debug_sleep = debug_sleep
         self.placeholder_fn = placeholder_fn
         self.devices_taken: list[int | str] = []
         self.placeholders: list[Any] = []
@@ -126,9 +125,9 @@ class GPUOwner:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
             self._say_visible_devices()
         else:
-            self._take(nb_gpus)
+            self._take(nb_gpus, debug_sleep)
 
-    def _take(self, nb_gpus: int) -> None:
+    def _take(self, nb_gpus: int, pause: float) -> None:
         self.logger.info("acquiring lock")
         try:
             lease = berth.acquire(nb_gpus, no_wait=True)
@@ -137,7 +136,7 @@ class GPUOwner:
         self.logger.info("lock acquired")
         try:
             self._say_visible_devices()
-            time.sleep(self.debug_sleep)
+            time.sleep(pause)
             self._make_placeholders(len(lease.gpus))
         except BaseException:
             lease.release()
@@ -148,7 +147,7 @@ class GPUOwner:
         self.devices_taken.extend(lease.indices)
 
     def _say_visible_devices(self) -> None:
-        self.logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
+        self.logger.info("Set CUDA_VISIBLE_DEVICES=" + os.environ["CUDA_VISIBLE_DEVICES"])
 
     def _make_placeholders(self, count: int) -> None:
         try:
@@ -186,7 +185,7 @@ def claim_gpus(
 ) -> None:
     """Takes GPUs as GPUOwner does, and keeps the owner in `gpu_owner`."""
     global gpu_owner
-    gpu_owner = GPUOwner(nb_gpus, placeholder_fn, logger, debug_sleep)
+    gpu_owner = GPUOwner(nb_gpus=nb_gpus, placeholder_fn=placeholder_fn, logger=logger, debug_sleep=debug_sleep)
 
 
 def release_gpus() -> None:
