@@ -1,0 +1,322 @@
+"""What `from gpuselect import gpuselect` gives, and the command `gpuselect`: idle GPUs chosen by simple rules.
+
+gpuselect looks and chooses, and so may choose what somebody else has chosen a moment before. Here what is chosen is
+leased: by a call for the process, by the command for what it runs or for the calling shell. Who only wants to look
+says set_cvd=False, or -q without a command to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, NoReturn, SupportsIndex
+
+import berth
+from berth import _environment
+
+__all__ = ["GpuInfo", "gpuselect", "gpustatus"]
+
+_MIB = 1 << 20
+_MOST_PROCESSES = 4096  # the largest limit that berth takes
+
+_log = logging.getLogger("gpuselect")
+if not _log.handlers:  # the module may be loaded under two names
+    _log.setLevel(logging.INFO)
+    _log.addHandler(logging.StreamHandler())
+
+
+class GpuInfo(NamedTuple):
+    """A GPU and what it is doing. What the driver or berth does not tell is None, never 0.
+
+    It is a tuple, as in gpuselect's code; and it has keys, as gpuselect's document says: the names of the fields, and
+    `utilization` and `mem_utilization`.
+    """
+
+    device: int | str  # text for a MIG instance
+    name: str | None
+    util: int | None  # percent
+    mem_util: int | None  # percent
+    mem_free: int | None  # bytes
+    mem_used: int | None
+    mem_total: int | None
+    processes: int
+    fan_speed: int | None  # this one, the next and the last: always None, since berth does not ask
+    effective_power_limt: int | None
+    performance_state: int | None  # 0 (fastest) to 15
+    power_usage: int | None  # milliwatts
+    temperature: int | None  # degrees Celsius
+    is_throttling: int | None
+
+    def keys(self) -> list[str]:
+        """So that dict(info) works."""
+        return [*self._fields, *_OTHER_KEYS]
+
+    def __getitem__(self, key: str | SupportsIndex | slice) -> Any:
+        if isinstance(key, str):
+            return self._asdict()[_OTHER_KEYS.get(key, key)]
+        return tuple.__getitem__(self, key)
+
+
+_OTHER_KEYS = {"utilization": "util", "mem_utilization": "mem_util"}
+
+
+def _info(gpu: berth.Gpu) -> GpuInfo:
+    total, used = gpu.memory_total_mib, gpu.memory_used_mib
+    return GpuInfo(
+        device=gpu.index,
+        name=gpu.name,
+        util=gpu.utilization_pct,
+        mem_util=gpu.memory_utilization_pct,
+        mem_free=None if total is None or used is None else (total - used) * _MIB,
+        mem_used=None if used is None else used * _MIB,
+        mem_total=None if total is None else total * _MIB,
+        # On a free GPU there may be displays, which do not count.
+        processes=0 if gpu.state == "free" else len(gpu.processes),
+        fan_speed=None,
+        effective_power_limt=None,
+        performance_state=gpu.performance_state,
+        power_usage=None if gpu.power_w is None else round(gpu.power_w * 1000),
+        temperature=gpu.temperature_c,
+        is_throttling=None,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What a caller asked for."""
+
+    count: int
+    devices: tuple[int, ...]
+    name: str | None
+    util: int
+    mem_util: int
+    processes: int
+    selector: Callable[[GpuInfo], bool] | None = None
+    had: tuple[str | None, ...] = ()  # UUIDs of GPUs that the caller has already
+
+    def accepts(self, gpu: berth.Gpu) -> bool:
+        """By what the GPU is, and not by what it is doing."""
+        if self.selector is not None:
+            return bool(self.selector(_info(gpu)))
+        if self.devices:
+            return gpu.index in self.devices
+        return self.name is None or self.name.lower() in (gpu.name or "").lower()
+
+    def keywords(self) -> dict[str, Any]:
+        """For berth.acquire() and berth.select()."""
+        if self.selector is not None:
+            # It alone decides, also about strangers' processes; but the emptiest GPUs come first.
+            return {"count": self.count, "policy": "spread", "processes": _MOST_PROCESSES, "selector": self._is_chosen}
+        return {"count": self.count, "policy": "random", "gpu": list(self.devices) or None, "name": self.name,
+                "util": _limit(self.util), "mem_util": _limit(self.mem_util),
+                "processes": min(self.processes, _MOST_PROCESSES), "selector": self._is_chosen if self.had else None}
+
+    def _is_chosen(self, gpu: berth.Gpu) -> bool:
+        """The selector is not asked about GPUs whose values the driver does not tell: nobody can have them."""
+        return gpu.uuid not in self.had and gpu.state not in ("lost", "unknown") and self.accepts(gpu)
+
+    def flags(self) -> list[str]:
+        """For the command berth: the same, in its words."""
+        values = {**self.keywords(), "gpu": ",".join(map(str, self.devices)) or None}
+        words = {"count": "--count", "policy": "--policy", "gpu": "--gpu", "name": "--name", "util": "--max-util",
+                 "mem_util": "--max-mem-util", "processes": "--max-processes"}
+        return ["--no-wait", *(f"{word}={values[key]}" for key, word in words.items() if values[key] is not None)]
+
+    def without(self, gpus: Sequence[berth.Gpu]) -> _Request:
+        """What remains to be had by who has these."""
+        indices = [gpu.index for gpu in gpus]
+        return dataclasses.replace(self, count=self.count - len(gpus), had=tuple(gpu.uuid for gpu in gpus),
+                                   devices=tuple(device for device in self.devices if device not in indices))
+
+
+def _limit(percent: int) -> int | None:
+    """100 percent is no limit: a load that the driver does not tell is above every other."""
+    return percent if percent < 100 else None
+
+
+def _checked(
+    count: int,
+    devices: int | Sequence[int] | None,
+    name: str | None,
+    util: int,
+    mem_util: int,
+    processes: int,
+    selector: Callable[[GpuInfo], bool] | None = None,
+) -> _Request:
+    """The request, if it makes sense; berth.UsageError otherwise. Nothing has been touched by then."""
+    if count < 1:
+        raise berth.UsageError("GPU count must be >= 1")
+    wanted = (devices,) if isinstance(devices, int) else tuple(dict.fromkeys(devices or ()))
+    if wanted and name is not None:
+        raise berth.UsageError("Use only one of 'devices' and 'name' parameters")
+    if min(util, mem_util, processes) < 0:
+        raise berth.UsageError("Utilization/process count thresholds must be >= 0")
+    if selector is not None:
+        return _Request(count, (), None, util, mem_util, processes, selector)
+    if len(wanted) > count:
+        _log.warning("count=%d but %d device IDs were specified, setting count=%d", count, len(wanted), len(wanted))
+        count = len(wanted)
+    return _Request(count, wanted, name, util, mem_util, processes)
+
+
+def _check_devices(devices: Sequence[int]) -> None:
+    cards = {str(gpu.index).partition(":")[0] for gpu in berth.status()} if devices else set()
+    for device in devices:
+        if str(device) not in cards:
+            raise berth.UsageError(f"Invalid device ID {device}")
+
+
+_leases: list[berth.Lease] = []  # what earlier calls took, and have not given back
+
+
+def _lease(request: _Request) -> str:
+    """Leases what the process does not have already by an earlier call, and gives back what it needs no more."""
+    had = [gpu for lease in _leases for gpu in lease.gpus if request.accepts(gpu)][:request.count]
+    rest = request.without(had)
+    if rest.count > 0:
+        _leases.append(berth.acquire(no_wait=True, **rest.keywords()))
+        had += _leases[-1].gpus
+    chosen = [gpu.uuid for gpu in had]
+    for lease in [lease for lease in _leases if not set(lease.uuids).intersection(chosen)]:
+        _leases.remove(lease)
+        lease.release()
+    return _show(chosen)
+
+
+def _show(chosen: Sequence[str | None]) -> str:
+    """Sets the environment to these GPUs, which may be of several leases, and to fewer than all of theirs."""
+    names = {uuid: name for lease in _leases
+             for uuid, name in zip(lease.uuids, lease.environment["CUDA_VISIBLE_DEVICES"].split(","))}
+    value = ",".join(names[uuid] for uuid in names if uuid in chosen)
+    _environment.pop(__name__)  # so that it comes to be the newest
+    _environment.push(__name__, {**_leases[-1].environment, "CUDA_VISIBLE_DEVICES": value})
+    return value
+
+
+def _select(request: _Request) -> str:
+    chosen = berth.select(**request.keywords())
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that an index means to CUDA what it means here
+    return ",".join(str(gpu.index) for gpu in chosen)
+
+
+def _matches(request: _Request) -> int:
+    """How many GPUs would do, where there are too few."""
+    for count in range(min(request.count - 1, len(berth.status())), 0, -1):
+        try:
+            berth.select(**dataclasses.replace(request, count=count).keywords())
+        except (berth.NotGranted, berth.Impossible):
+            continue
+        return count
+    return 0
+
+
+def gpuselect(
+    count: int = 1,
+    devices: int | Sequence[int] | None = None,
+    name: str | None = None,
+    util: int = 0,
+    mem_util: int = 0,
+    processes: int = 0,
+    selector: Callable[[GpuInfo], bool] | None = None,
+    silent: bool = False,
+    set_cvd: bool = True,
+) -> str:
+    """Leases idle GPUs for the life of the process, sets CUDA_VISIBLE_DEVICES, and returns its new value.
+
+    Does not wait: an exception if there are too few now; with `silent`, the empty string. A later call gives back
+    what an earlier one took, but for the GPUs that suit it too.
+
+    count: how many. devices: an index or a list of them, of which all are wanted. name: a part of the name.
+    util, mem_util, processes: the most that a GPU may have of utilization, of memory utilization (percent) and of
+    processes. selector: decides alone, instead of these. set_cvd: False to choose without leasing and without
+    setting the variable: somebody else may then be given the same GPUs.
+
+        gpuselect(count=2, name="A6000")
+    """
+    request = _checked(count, devices, name, util, mem_util, processes, selector)
+    _log.debug("%s", request)
+    _check_devices(request.devices)
+    try:
+        if 0 < len(request.devices) < request.count:
+            raise berth.Impossible(f"{request.count} GPUs are asked for, and {len(request.devices)} named")
+        value = _lease(request) if set_cvd else _select(request)
+    except (berth.NotGranted, berth.Impossible) as error:
+        message = f"Requested {request.count} GPUs, but {_matches(request)} matched filters: {error}"
+        _log.debug("%s", message)
+        if silent:
+            return ""
+        raise type(error)(message) from error
+    _log.debug("CUDA_VISIBLE_DEVICES=%s", value)
+    return value
+
+
+def gpustatus(only_cvd: bool = True) -> list[GpuInfo]:
+    """Every GPU and what it is doing; by default only those that CUDA_VISIBLE_DEVICES names, if it names any."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip() if only_cvd else ""
+    if visible in ("", "all"):
+        return [_info(gpu) for gpu in berth.status()]
+    names = [name.strip() for name in visible.split(",")]
+    return [_info(gpu) for gpu in berth.status() if str(gpu.index) in names or gpu.uuid in names]
+
+
+def _indices(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError("Parameter must be a single int or 'int1,int2,...'") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpuselect", usage="%(prog)s [OPTIONS] [-- CMD...]",
+        description="Leases idle GPUs, without waiting: for CMD, or else for the calling shell, which is told their "
+                    "indices.",
+        epilog="A shell gives its GPUs back by its end, or by 'berth release'.")
+    parser.add_argument("-d", "--devices", metavar="LIST", type=_indices, help="these GPUs, by index: 0 or 0,2")
+    parser.add_argument("-n", "--name", metavar="TEXT", help="GPUs with TEXT in their name")
+    parser.add_argument("-u", "--util", metavar="PCT", type=int, default=0, help="the most utilization (default 0)")
+    parser.add_argument("-m", "--mem_util", metavar="PCT", type=int, default=0,
+                        help="the most memory utilization (default 0)")
+    parser.add_argument("-c", "--count", metavar="N", type=int, default=1, help="how many GPUs (default 1)")
+    parser.add_argument("-p", "--processes", metavar="K", type=int, default=0, help="the most processes (default 0)")
+    parser.add_argument("-q", "--quiet", action="store_true",
+                        help="print nothing; without CMD, only say by the exit code whether there are such GPUs")
+    parser.add_argument("-D", "--debug", action="store_true", help="say more on stderr")
+    parser.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="what to run on the GPUs")
+    return parser
+
+
+def _become(arguments: list[str]) -> NoReturn:
+    """Goes on as the command berth: the same process, so that its parent, signals and exit code are what they were."""
+    _log.debug("berth %s", arguments)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so, if left, by whatever runs after it
+        signal.signal(ignored, signal.SIG_DFL)
+    os.execv(berth.program(), ["berth", *arguments])
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """The command `gpuselect`. Does not return: it becomes the command berth, whose exit code is that of CMD."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if options.debug:
+        _log.setLevel(logging.DEBUG)
+    try:
+        request = _checked(options.count, options.devices, options.name, options.util, options.mem_util,
+                           options.processes)
+    except berth.UsageError as error:
+        parser.error(str(error))
+    if command:
+        os.environ["PYTHONUNBUFFERED"] = "1"  # as gpuselect does: what a script prints is seen at once
+        _become(["run", *request.flags(), "--", *command])
+    if options.quiet:
+        _become(["run", *request.flags(), "--", "true"])
+    _become(["acquire", "--print", "ids", *request.flags()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""The package `safe_gpu` (safe-gpu 2.0), served by berth's leases."""
+
+from __future__ import annotations
+
+from . import safe_gpu
+from .safe_gpu import PyCudaPlaceholder, PytorchPlaceholder, TensorflowPlaceholder, claim_gpus, release_gpus
+
+__all__ = ["PyCudaPlaceholder", "PytorchPlaceholder", "TensorflowPlaceholder", "claim_gpus", "release_gpus",
+           "safe_gpu"]

@@ -1,0 +1,194 @@
+"""What `from safe_gpu import safe_gpu` gives: GPUs taken for the life of the process, or RuntimeError at once.
+
+safe-gpu takes a GPU by a lock for the choice and a little memory (the placeholder) for the time after it. Here a lease
+does both, so that no GPU is given twice whatever the neighbours use. The placeholder is still made, for those who only
+look at nvidia-smi.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import time
+from typing import Any, Callable, Protocol
+
+import berth
+
+__all__ = ["GPUOwner", "NvidiasmiError", "PyCudaPlaceholder", "PytorchPlaceholder", "TensorflowPlaceholder",
+           "claim_gpus", "get_free_gpus", "gpu_owner", "pycuda_placeholder", "pytorch_placeholder", "release_gpus",
+           "tensorflow_placeholder"]
+
+# What safe-gpu raises where nvidia-smi fails.
+NvidiasmiError = berth.NoDriver
+
+
+class Logger(Protocol):
+    """The module `logging`, one of its loggers, or anything else that takes a line."""
+
+    def info(self, msg: str) -> None: ...
+
+    def error(self, msg: str) -> None: ...
+
+
+class OneGpuError(RuntimeError, ValueError):
+    """More GPUs were wanted than the only one. safe-gpu raises ValueError where that one drives a display, and
+    RuntimeError elsewhere: a script may expect either."""
+
+
+class _ToolkitPlaceholder:
+    """A placeholder of a toolkit that keeps its hold on a GPU until the process ends."""
+
+    toolkit = ""
+
+    def __init__(self, logger: Logger | None = None) -> None:
+        self.logger: Logger = logger or logging
+
+    def release(self, placeholder: Any) -> None:
+        self.logger.info(f"{self.toolkit} keeps its hold on the GPU until the process ends: nothing to release")
+
+
+class PytorchPlaceholder(_ToolkitPlaceholder):
+    """Takes a little memory by PyTorch."""
+
+    toolkit = "PyTorch"
+
+    def __call__(self, device_no: int) -> Any:
+        torch = importlib.import_module("torch")
+        return torch.zeros(1, device=f"cuda:{device_no}")
+
+
+class TensorflowPlaceholder(_ToolkitPlaceholder):
+    """Takes a little memory by TensorFlow 2."""
+
+    toolkit = "TensorFlow"
+
+    def __call__(self, device_no: int) -> Any:
+        tensorflow = importlib.import_module("tensorflow")
+        with tensorflow.device(f"GPU:{device_no}"):
+            return tensorflow.constant([0.0])
+
+
+class PyCudaPlaceholder(_ToolkitPlaceholder):
+    """Makes a CUDA context by PyCUDA. It is the one that can be released; the script may use it until then."""
+
+    toolkit = "PyCUDA"
+
+    def __call__(self, device_no: int) -> Any:
+        driver = importlib.import_module("pycuda.driver")
+        driver.init()
+        return driver.Device(device_no).make_context()
+
+    def release(self, placeholder: Any) -> None:
+        placeholder.detach()
+        self.logger.info("released the CUDA context")
+
+
+# Older scripts name functions. These are as good: they take the number of a device.
+pytorch_placeholder = PytorchPlaceholder()
+tensorflow_placeholder = TensorflowPlaceholder()
+pycuda_placeholder = PyCudaPlaceholder()
+
+
+def get_free_gpus() -> list[str]:
+    """The indices of the GPUs that nobody has now. By the time it is read, that may have changed."""
+    return [str(gpu.index) for gpu in berth.status() if gpu.state == "free"]
+
+
+def _too_few(nb_gpus: int, why: berth.Error) -> RuntimeError:
+    if nb_gpus > len(berth.status()) == 1:
+        return OneGpuError(f"Requested {nb_gpus} GPUs on a machine with single one.")
+    return RuntimeError(f"Required {nb_gpus} GPUs, only found these free: {get_free_gpus()}: {why}")
+
+
+class GPUOwner:
+    """Has `nb_gpus` GPUs to itself from now until release_gpus() or the end of the process, however it ends.
+
+    Does not wait: RuntimeError if there are not enough now. For each GPU `placeholder_fn` is called with its number
+    in the process (0 and up), once CUDA_VISIBLE_DEVICES is set; so CUDA must not have been started before.
+    `debug_sleep` is how many seconds to wait before that.
+    """
+
+    def __init__(
+        self,
+        nb_gpus: int = 1,
+        placeholder_fn: Callable[[int], Any] = pytorch_placeholder,
+        logger: Logger | None = None,
+        debug_sleep: float = 0.0,
+    ) -> None:
+        self.logger: Logger = logger or logging
+        self.placeholder_fn = placeholder_fn
+        self.devices_taken: list[int | str] = []
+        self.placeholders: list[Any] = []
+        self._lease: berth.Lease | None = None
+        if nb_gpus == 0:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+            self._say_visible_devices()
+        else:
+            self._take(nb_gpus, debug_sleep)
+
+    def _take(self, nb_gpus: int, pause: float) -> None:
+        self.logger.info("acquiring lock")
+        try:
+            lease = berth.acquire(nb_gpus, no_wait=True)
+        except (berth.NotGranted, berth.Impossible) as error:
+            raise _too_few(nb_gpus, error) from error
+        self.logger.info("lock acquired")
+        try:
+            self._say_visible_devices()
+            time.sleep(pause)
+            self._make_placeholders(len(lease.gpus))
+        except BaseException:
+            lease.release()
+            raise
+        finally:
+            self.logger.info("lock released")
+        self._lease = lease
+        self.devices_taken.extend(lease.indices)
+
+    def _say_visible_devices(self) -> None:
+        self.logger.info("Set CUDA_VISIBLE_DEVICES=" + os.environ["CUDA_VISIBLE_DEVICES"])
+
+    def _make_placeholders(self, count: int) -> None:
+        try:
+            self.placeholders.extend(self.placeholder_fn(device_no) for device_no in range(count))
+        except RuntimeError:
+            self.logger.error("No placeholder could be made on a GPU of this process. Was CUDA started before the "
+                              "GPUs were claimed?")
+            raise
+
+    def release_gpus(self) -> None:
+        """Releases the placeholders and gives the GPUs back. CUDA_VISIBLE_DEVICES is again what it was before.
+
+        What the process goes on using is not given to others before it has ended: it is a stranger's then.
+        """
+        release = getattr(self.placeholder_fn, "release", None)  # a plain function has none
+        while self.placeholders:
+            placeholder = self.placeholders.pop()
+            self.logger.info(f"Releasing placeholder on CUDA device: {self.devices_taken[len(self.placeholders)]}")
+            if release is not None:
+                release(placeholder)
+        self.devices_taken.clear()
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+
+gpu_owner: GPUOwner | None = None
+
+
+def claim_gpus(
+    nb_gpus: int = 1,
+    placeholder_fn: Callable[[int], Any] = pytorch_placeholder,
+    logger: Logger | None = None,
+    debug_sleep: float = 0.0,
+) -> None:
+    """Takes GPUs as GPUOwner does, and keeps the owner in `gpu_owner`."""
+    global gpu_owner
+    gpu_owner = GPUOwner(nb_gpus=nb_gpus, placeholder_fn=placeholder_fn, logger=logger, debug_sleep=debug_sleep)
+
+
+def release_gpus() -> None:
+    """Gives back what claim_gpus() took; nothing, if it was not called."""
+    if gpu_owner is not None:
+        gpu_owner.release_gpus()
