@@ -19,6 +19,21 @@ def holder(python):
     return job
 
 
+def helpers(job):
+    """The processes that ask the driver for it."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                comm, fields = file.read().split("(", 1)[1].rsplit(")", 1)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, parent = fields.split()[:2]
+        if comm == "berth-probe" and int(parent) == job.pid and state != "Z":
+            found.append(name)
+    return found
+
+
 def test_ctrl_c_ends_the_waiting_and_leaves_the_queue(python, holder):
     waiter = python.start("""
         try:
@@ -63,14 +78,14 @@ def test_a_handler_that_returns_keeps_the_place(python, holder):
 
 def test_a_signal_while_the_driver_is_asked_does_no_harm(python):
     """The question is asked again: nothing is granted, or refused, for a signal."""
-    python.server.use({"gpus": [{}], "faults": [{"call": "nvmlInit", "delay": "700ms"}]})
+    python.server.use({"gpus": [{"memory": "8GiB"}], "faults": [{"call": "nvmlInit", "delay": "700ms"}]})
     waiter = python.start("""
         import signal
         signal.signal(signal.SIGUSR1, lambda *_: say("handled"))
         say("begin")
         say(berth.acquire().indices)
     """)
-    first_line(waiter)
+    wait_until(lambda: helpers(waiter))
     waiter.process.send_signal(signal.SIGUSR1)
     assert waiter.process.wait(60) == 0
     assert waiter.out.splitlines() == ["begin", "handled", "[0]"], waiter.err
@@ -291,20 +306,8 @@ def test_the_helper_that_asks_the_driver_leaves_when_nobody_asks(python):
         stay()
     """)
     first_line(job)
-
-    def helpers():
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    comm, fields = file.read().split("(", 1)[1].rsplit(")", 1)
-                if comm == "berth-probe" and int(fields.split()[1]) == job.pid and fields.split()[0] != "Z":
-                    found.append(name)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        return found
-    assert helpers()
-    wait_until(lambda: not helpers())
+    assert helpers(job)
+    wait_until(lambda: not helpers(job))
     job.process.stdin.write(b"\n")
     job.process.stdin.flush()
     wait_until(lambda: job.out.splitlines()[1:] == ["4"], lambda: job.out + job.err)

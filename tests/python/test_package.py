@@ -1,0 +1,120 @@
+"""The package as it is given to people: its examples, its types, and the wheel in an empty environment."""
+
+import doctest
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from conftest import BUILD, ROOT, SIM_LIBRARIES
+from pythons import PACKAGE, python  # noqa: F401
+
+pytestmark = pytest.mark.release_only
+
+DOCTESTS = """
+    import doctest, importlib, os, pkgutil
+    names = ["berth"] + ["berth." + module.name for module in pkgutil.iter_modules(berth.__path__)
+                         if module.name.startswith("_") and module.name not in ("_native", "_joining")]
+    tried = 0
+    for name in names:
+        result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+        assert result.failed == 0, name
+        tried += result.attempted
+    say(tried)
+"""
+
+
+def test_the_examples_of_the_docstrings(python):
+    python.server.use("2x24GiB")
+    assert int(python.says(DOCTESTS)) >= 25
+
+
+def test_every_public_name_has_a_docstring_and_is_found(python):
+    said = python.says("""
+        import inspect
+        for name in berth.__all__:
+            value = getattr(berth, name)
+            assert inspect.getdoc(value), name
+            assert name in dir(berth)
+        try:
+            berth.nonsense
+        except AttributeError as problem:
+            say(problem)
+    """)
+    assert said == "module 'berth' has no attribute 'nonsense'"
+
+
+def test_the_types_hold():
+    """Of the package itself, and for who uses it."""
+    result = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_types_help_who_uses_it(tmp_path):
+    (tmp_path / "user.py").write_text(
+        "import berth\n"
+        "with berth.gpus(2, name='A6000', timeout='10m') as lease:\n"
+        "    reveal_type(lease.gpus[0].memory_used_mib)\n"
+        "berth.acquire(memory='8GiB')\n"
+        "berth.acquire(selector=lambda gpu: gpu.nonsense)\n"
+        "@berth.job(mem='auto')\n"
+        "def train(lr: float) -> int: return 1\n"
+        "reveal_type(train(0.1))\n")
+    result = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "user.py"],
+                            cwd=tmp_path, env={**os.environ, "MYPYPATH": str(PACKAGE)}, capture_output=True, text=True)
+    assert 'Revealed type is "builtins.int | None"' in result.stdout or "Union[builtins.int, None]" in result.stdout
+    assert 'Unexpected keyword argument "memory"' in result.stdout
+    assert '"Gpu" has no attribute "nonsense"' in result.stdout
+    assert 'Revealed type is "builtins.int"' in result.stdout
+    assert "Found 2 errors" in result.stdout, result.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """An empty virtual environment, into which the wheel was installed; ./dev test has built it."""
+    folder = tmp_path_factory.mktemp("installed")
+    [wheel] = (ROOT / "build" / "wheels").glob("berth-*.whl")
+    subprocess.run(["/usr/bin/python3", "-m", "venv", folder], check=True)
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel],
+                   check=True)
+    return folder
+
+
+def run_installed(installed, server, *command):
+    env = {**server.env, "PATH": f"{installed / 'bin'}:/usr/bin:/bin"}
+    result = subprocess.run([installed / "bin" / command[0], *command[1:]], env=env, capture_output=True, text=True,
+                            stdin=subprocess.DEVNULL, timeout=60)
+    assert (result.returncode, result.stderr) == (0, ""), result
+    return result.stdout.strip()
+
+
+def test_the_wheel_brings_module_command_and_simulated_driver(installed, server):
+    assert run_installed(installed, server, "berth", "--version") == "berth 0.1.0"
+    assert run_installed(installed, server, "berth", "run", "-n", "2", "--", "sh", "-c", "echo $BERTH_GPUS") == "0,1"
+    assert run_installed(installed, server, "python", "-c", """if True:
+        import berth, sys
+        with berth.gpus(placeholder=True) as lease:
+            print(lease.indices, [process.name for process in berth.status()[0].processes])
+        print(berth.program() == sys.prefix + "/bin/berth", berth.__file__.startswith(sys.prefix))
+    """) == "[0] ['berth-hold']\nTrue True"
+    assert "berth-sim-job" in run_installed(installed, server, "berth-sim-job", "--help")
+
+
+def test_the_wheel_is_typed_and_whole(installed):
+    [package] = (installed / "lib").glob("python3*/site-packages/berth")
+    here = {str(path.relative_to(ROOT / "python" / "berth")) for path in (ROOT / "python" / "berth").rglob("*.py*")
+            if "__pycache__" not in path.parts and path.is_file()}
+    there = {str(path.relative_to(package)) for path in package.rglob("*.py*")
+             if "__pycache__" not in path.parts and path.is_file()}
+    assert here == there and "py.typed" in there
+    assert len(list(package.glob("_native.*.so"))) == 1
+
+
+def test_the_wheel_needs_nothing_but_glibc(installed):
+    """As the other shipped files: see docs/dependencies.md."""
+    [package] = (installed / "lib").glob("python3*/site-packages/berth")
+    for path in [*package.glob("_native.*.so"), installed / "bin" / "berth"]:
+        needed = subprocess.run(["readelf", "-d", path], check=True, capture_output=True, text=True).stdout
+        libraries = [line.split("[")[1].rstrip("]") for line in needed.splitlines() if "(NEEDED)" in line]
+        assert set(libraries) <= {"libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6", "libdl.so.2", "libpthread.so.0"}, path
