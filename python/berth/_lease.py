@@ -370,4 +370,4 @@ def _in_fork() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_in_fork)
+os.register_at_fork(before=_native.pause_watching, after_in_parent=_native.resume_watching, after_in_child=_in_fork)

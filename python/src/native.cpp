@@ -18,6 +18,7 @@
 #include "python/src/lease.h"
 #include "python/src/placeholder.h"
 #include "python/src/request.h"
+#include "python/src/watcher.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -61,6 +62,8 @@ NB_MODULE(_native, module) {
   module.def(
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
   module.def("cuda_is_started", &cuda_is_started);
+  module.def("pause_watching", &pause_watching);
+  module.def("resume_watching", &resume_watching);
   define_interrupt(module);
   define_lease(module);
   define_placeholder(module);

@@ -2,6 +2,7 @@
 #include "python/src/watcher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -30,13 +31,26 @@ class Watcher {
   void add(const std::shared_ptr<HeldLease>& lease) {
     const std::lock_guard lock(mutex_);
     watched_.push_back({lease, Clock::now() + kShort});
-    if (!started_) start();
+    if (!thread_.joinable()) start();
     // Not if it wakes soon enough by itself: a program that leases a thousand times a second must
     // not wake it as often.
     if (wakes_ <= watched_.back().from + kShort) return;
     wakes_ = {};
-    const std::uint64_t one = 1;
-    (void)!::write(news_.get(), &one, sizeof one);
+    wake();
+  }
+
+  void pause() {
+    if (!thread_.joinable()) return;
+    stop_ = true;
+    wake();
+    thread_.join();
+    stop_ = false;
+  }
+
+  void resume() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
+    if (!watched_.empty() && !thread_.joinable()) start();
   }
 
  private:
@@ -45,6 +59,11 @@ class Watcher {
     Clock::time_point from;
   };
 
+  void wake() {
+    const std::uint64_t one = 1;
+    (void)!::write(news_.get(), &one, sizeof one);
+  }
+
   // Signals are Python's: its main thread must be the one that they wake.
   void start() {
     sigset_t all;
@@ -52,16 +71,15 @@ class Watcher {
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      std::thread([this] { run(); }).detach();
-      started_ = true;
+      thread_ = std::thread([this] { run(); });
     } catch (const std::system_error&) {
       // No thread is to be had: then the lease is not put back. Tried again with the next one.
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  [[noreturn]] void run() {
-    for (;;) {
+  void run() {
+    while (!stop_) {
       auto until = Clock::now() + kAudit;
       std::vector<std::shared_ptr<HeldLease>> leases;
       {
@@ -103,20 +121,40 @@ class Watcher {
   std::mutex mutex_;
   std::vector<Watched> watched_;
   Clock::time_point wakes_{};  // the thread, at the latest
-  bool started_ = false;
+  std::thread thread_;
+  std::atomic<bool> stop_ = false;
 };
 
-}  // namespace
-
-void watch(const std::shared_ptr<HeldLease>& lease) {
-  // Of this process: a fork has no thread, and its copy of the lock may be held for ever.
+// Of this process: a fork has no thread, and its copy of the lock may be held for ever. Called with
+// the interpreter held.
+Watcher& own_watcher() {
   static Watcher* watcher = nullptr;
   static pid_t owner = 0;
   if (owner != ::getpid()) {
     watcher = new Watcher;  // never destroyed: the thread outlives main()
     owner = ::getpid();
   }
-  watcher->add(lease);
+  return *watcher;
+}
+
+}  // namespace
+
+void watch(const std::shared_ptr<HeldLease>& lease) {
+  own_watcher().add(lease);
+}
+
+void pause_watching() {
+  own_watcher().pause();
+}
+
+// A little later, in the main thread: Python 3.13 looks for threads when it has called us.
+void resume_watching() {
+  Py_AddPendingCall(
+      [](void*) {
+        own_watcher().resume();
+        return 0;
+      },
+      nullptr);
 }
 
 }  // namespace berth::python

@@ -11,4 +11,8 @@ namespace berth::python {
 // leases of the process, which sleeps. Not in forks.
 void watch(const std::shared_ptr<HeldLease>& lease);
 
+// For the time of a fork, of which Python warns where there are threads.
+void pause_watching();
+void resume_watching();
+
 }  // namespace berth::python

@@ -396,7 +396,7 @@ def test_what_a_command_leaves_behind_keeps_its_lease(python):
         stay()
     """)
     pid = int(first_line(job))
-    wait_until(lambda: "stays until these have ended: sleep" in job.err)
+    wait_until(lambda: "stays until these have ended: " in job.err and f"(pid {pid})" in job.err)
     assert leased(python.server) == [0]
     os.kill(pid, 9)
     wait_until(lambda: all_free(python.server))

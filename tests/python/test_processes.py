@@ -237,7 +237,8 @@ def test_who_waits_in_a_thread_leaves_no_ticket_to_a_fork(python):
 
 def test_forks_while_threads_lease_disturb_nobody(python):
     assert python.says("""
-        import os, threading
+        import os, threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 says that there are threads
         done = threading.Event()
         counts = []
         def lease():
