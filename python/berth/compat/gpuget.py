@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import subprocess
 import sys
 from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
@@ -21,6 +22,7 @@ from ._gpuget_lists import Lists, is_id, stamp
 
 PROG = "GPU.py"
 EXIT_TOO_MANY = 255  # as GPUGET has it
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 ABOUT = """\
 Hands out the GPUs of this host, one to each caller: GPUGET's command, on berth.
@@ -41,6 +43,11 @@ def _id(text: str) -> str:
     return ":".join(str(int(part)) for part in text.split(":"))
 
 
+def _id_or_uuid(text: str) -> str:
+    """What --get prints: a UUID where an index would mislead CUDA, such as beside a card that was lost."""
+    return text if _UUID.fullmatch(text) else _id(text)
+
+
 def _ids(text: str) -> List[str]:
     return [_id(part.strip()) for part in text.split(",")]
 
@@ -59,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(name, *others, action="store_true", help=text)
 
     flag("--get", text="lease a GPU that is idle, and print its ID; wait until there is one")
-    parser.add_argument("--release", type=_id, metavar="ID", help="give a GPU back")
+    parser.add_argument("--release", type=_id_or_uuid, metavar="ID", help="give a GPU back")
     parser.add_argument("--pid", type=_count, help="--get for this process, not for the calling shell")
     manage = parser.add_mutually_exclusive_group()
     manage.add_argument("--redis-manage-all", action="store_true", help="hand out all GPUs of this host")
@@ -155,7 +162,7 @@ class GpuGet:
 
     def release(self) -> int:
         gpu_id: str = self._flags.release
-        gpu = self._gpus().get(gpu_id)
+        gpu = next((gpu for gpu in self._gpus().values() if gpu_id in (str(gpu.index), gpu.uuid)), None)
         if gpu is None:
             print(f"GPU {gpu_id} is not managed.")
             return 0
@@ -165,8 +172,8 @@ class GpuGet:
         code = subprocess.run([berth.program(), "release", gpu_id], stdout=subprocess.DEVNULL).returncode
         if code != 0:
             return code
-        released = f"{stamp(datetime.datetime.now())}: GPU {gpu_id} released by PID {self._flags.pid or os.getppid()}."
-        self._lists.add_events([*_acquired(gpu), released])
+        released = f"GPU {gpu.index} released by PID {self._flags.pid or os.getppid()}."
+        self._lists.add_events([*_acquired(gpu), f"{stamp(datetime.datetime.now())}: {released}"])
         print(f"GPU {gpu_id} released.")
         return 0
 
