@@ -126,7 +126,8 @@ def test_children_of_multiprocessing(tools, method):
     plant_originals(tools)
     tools.use("1x24GiB")
     file = script(tools, "children.py", CHILDREN)
-    assert good(compat(tools, file, method)) == f"{[(number, 'berth.compat.grn', '0') for number in range(4)]}\n"
+    result = compat(tools, file, method)  # on stderr it tells who waits, and for what
+    assert (result.returncode, result.stdout) == (0, f"{[(n, 'berth.compat.grn', '0') for n in range(4)]}\n"), result.stderr
 
 
 @pytest.mark.parametrize("code", ["subprocess.run([sys.executable, '-c', 'import grn; print(grn.__name__)'])",
