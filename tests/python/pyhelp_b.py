@@ -1,4 +1,4 @@
-"""What the tests of the compatibility layer share: Python with the built package, and the older tools' commands by name."""
+"""What the tests of the compatibility layer share: Python with the built package, and the tools' commands by name."""
 
 import os
 import sys

@@ -119,7 +119,8 @@ def test_the_log(managed, jobs):
 # Which GPUs are managed.
 
 @pytest.mark.parametrize("flags, number, ids", [
-    (["--redis-manage", "0,2"], 2, "0,2"), (["--redis-manage", "3, 1 ,3"], 2, "1,3"), (["--redis-manage", "2,9"], 1, "2"),
+    (["--redis-manage", "0,2"], 2, "0,2"), (["--redis-manage", "3, 1 ,3"], 2, "1,3"),
+    (["--redis-manage", "2,9"], 1, "2"),
     (["--redis-manage-count", "1"], 1, "3"), (["--redis-manage-count", "3"], 3, "1,2,3"),
     (["--redis-manage-count", "4"], 4, "0,1,2,3")])
 def test_some_are_managed(tools, flags, number, ids):
@@ -292,7 +293,8 @@ def test_a_lost_gpu_hides_no_other(tools, jobs):
     tools.use({"gpus": [{"count": 3, "memory": "24GiB"}], "faults": [{"gpu": 0, "lost": True}]})
     uuid = gpu(tools.status(), 1)["uuid"]  # CUDA counts without the lost one, so that an index would mislead
     job = bash(jobs, "a=$(GPU.py --get); echo $a; GPU.py --idle; GPU.py --release $a; GPU.py --idle")
-    assert ready(job) == [uuid, "There is 1 IDDLE GPUs, IDs: 2", f"GPU {uuid} released.", "There is 2 IDDLE GPUs, IDs: 1,2"]
+    assert ready(job) == [uuid, "There is 1 IDDLE GPUs, IDs: 2", f"GPU {uuid} released.",
+                          "There is 2 IDDLE GPUs, IDs: 1,2"]
 
 
 def test_mig_instances(tools, jobs):
@@ -392,8 +394,9 @@ def plant(path, how):
         path.write_bytes(how)
 
 
-MALFORMED = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'{"version": 1}', b'{"version": 2, "gpus": [], "since_ms": 0}',
-             b'{"version": 1, "gpus": "0", "since_ms": 0}', b'{"version": 1, "gpus": [0], "since_ms": 0}',
+MALFORMED = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'{"version": 1}',
+             b'{"version": 2, "gpus": [], "since_ms": 0}', b'{"version": 1, "gpus": "0", "since_ms": 0}',
+             b'{"version": 1, "gpus": [0], "since_ms": 0}',
              b'{"version": 1, "gpus": ["--all"], "since_ms": 0}', b'{"version": 1, "gpus": ["0"], "since_ms": 1e300}',
              b'{"version": 1, "gpus": ["0"], "since_ms": NaN}', b'{"version": 1, "gpus": ["0"], "since_ms": "x"}']
 
@@ -454,6 +457,15 @@ def test_planted_events(managed, jobs):
     assert result.stderr.count("\n") == 2 and "\033" not in result.stderr
 
 
+def test_events_from_before_the_list_are_not_shown(managed, jobs):
+    job = bash(jobs, "a=$(GPU.py --get); GPU.py --release $a")
+    ready(job)
+    [own] = (managed.folder / "harbour.compat").glob("gpuget-events-*")
+    own.write_text("2001-01-01 00:00:00: GPU 0 released by PID 7.\n" + own.read_text())
+    said = says(managed, "--log")
+    assert f"GPU 0 released by PID {job.pid}." in said and "2001" not in said
+
+
 def test_events_that_cannot_be_written_do_not_matter(managed, jobs):
     ready(bash(jobs, "a=$(GPU.py --get); GPU.py --release $a"))
     [own] = (managed.folder / "harbour.compat").glob("gpuget-events-*")
@@ -469,9 +481,10 @@ def test_events_that_cannot_be_written_do_not_matter(managed, jobs):
 
 @pytest.mark.parametrize("words", [
     [], ["--force"], ["--frob"], ["0"], ["--release"], ["--release", "x"], ["--release", "-1"], ["--release", "1.5"],
-    ["--release", ""], ["--release", "99999999999999999999"], ["--release", "GPU-"], ["--release", "GPU-1\n"], ["--redis-manage", ""], ["--redis-manage", "0,,1"],
-    ["--redis-manage", "0;1"], ["--redis-manage", "\033[31m"], ["--redis-manage-count", "0"], ["--redis-manage-count", "-1"],
-    ["--redis-manage-count", "x"], ["--redis-port", "x", "--get"], ["--redis-db", "", "--get"], ["--get", "--pid", "0"],
+    ["--release", ""], ["--release", "99999999999999999999"], ["--release", "GPU-"], ["--release", "GPU-1\n"],
+    ["--redis-manage", ""], ["--redis-manage", "0,,1"], ["--redis-manage", "0;1"], ["--redis-manage", "\033[31m"],
+    ["--redis-manage-count", "0"], ["--redis-manage-count", "-1"], ["--redis-manage-count", "x"],
+    ["--redis-port", "x", "--get"], ["--redis-db", "", "--get"], ["--get", "--pid", "0"],
     ["--redis-manage-all", "--redis-manage", "0"]])
 def test_wrong_words(tools, words):
     assert_one_line_error(gpu_py(tools, *words), 64, "GPU.py")

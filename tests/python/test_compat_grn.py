@@ -160,6 +160,14 @@ def test_start_with_some_gpus_restricts_the_jobs(grn, jobs):
     assert other.runs and busy.runs
 
 
+def test_inside_a_lease_the_lease_counts(grn, jobs):
+    """And not what grn-start was told, which may be other GPUs."""
+    start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "0,1"})
+    good(grn.berth("run", "--gpu", "3", "--", PYTHON, "-m", "berth.compat", "job.py", **in_scripts(grn)))
+    good(grn.berth("run", "--gpu", "3", "--", "grn-run", "python job.py", **in_scripts(grn)))
+    assert [note["gpu"] for note in notes(grn)] == ["3", "3"]
+
+
 # Which GPUs.
 
 @pytest.mark.parametrize("value, shown", [("0,1", "{0, 1}"), ("3", "{3}"), ("1, 0", "{0, 1}"),
@@ -217,7 +225,8 @@ def test_another_users_server_restricts_nobody(grn, jobs):
 
 @pytest.mark.parametrize("policy", ["spread", "spreading", "pack", "packing"])
 def test_policies(grn, policy):
-    result = code(grn, f"@grn.job(resource_policy={policy!r})\ndef f(): return os.environ['CUDA_VISIBLE_DEVICES']\nprint(f())")
+    result = code(grn, f"@grn.job(resource_policy={policy!r})\n"
+                  "def f(): return os.environ['CUDA_VISIBLE_DEVICES']\nprint(f())")
     assert good(result) == "0\n"
 
 
@@ -327,7 +336,8 @@ def test_no_gpu_is_given_twice(grn, method):
 
 
 def test_a_killed_job(grn, jobs):
-    path = script(grn, "code.py", "import grn, sys\n@grn.job()\ndef f(): print('runs', flush=True); sys.stdin.read()\nf()")
+    path = script(grn, "code.py", "import grn, sys\n@grn.job()\n"
+                  "def f(): print('runs', flush=True); sys.stdin.read()\nf()")
     job = jobs.start(PYTHON, "-m", "berth.compat", path)
     job.gpus()
     assert state_of(grn, 0) == "leased"
@@ -473,7 +483,8 @@ except berth.NoDriver as error:
 
 def test_run_one_after_another(grn):
     """A failure does not keep the others from running, and is passed on."""
-    commands = ["sh -c 'echo one $CUDA_VISIBLE_DEVICES; exit 3'", "no-such-program", "sh -c 'echo \"two  words\"; exit 4'"]
+    commands = ["sh -c 'echo one $CUDA_VISIBLE_DEVICES; exit 3'", "no-such-program",
+                "sh -c 'echo \"two  words\"; exit 4'"]
     result = grn.run("grn-run", "-d", *commands)
     assert (result.returncode, result.stdout) == (3, "one 0\ntwo  words\n")
     assert "'no-such-program' was not found" in result.stderr

@@ -1,4 +1,4 @@
-"""`python -m berth.compat SCRIPT` runs a script as Python would, with berth's modules; `berth compat NAME` finds a Python."""
+"""`python -m berth.compat SCRIPT` runs a script as Python would, with berth's modules; `berth compat` finds one."""
 
 import json
 import os
@@ -18,7 +18,8 @@ SERVED = ["safe_gpu", "safe_gpu.safe_gpu", "gpu_lock", "gpuselect", "grn"]
 PROBE = """\
 import __main__, json, sys
 print(json.dumps({
-    "argv": sys.argv, "path": sys.path, "name": __name__, "file": globals().get("__file__"), "executable": sys.executable,
+    "argv": sys.argv, "path": sys.path, "name": __name__, "file": globals().get("__file__"),
+    "executable": sys.executable, "unbuffered": sys.stdout.write_through,
     "spec": __main__.__spec__ and __main__.__spec__.name, "package": __package__, "flags": list(sys.flags),
     "warnings": sys.warnoptions, "stdin": sys.stdin.read(), "cached": globals().get("__cached__"),
 }))
@@ -36,7 +37,7 @@ def forms(server):
 
 
 @pytest.mark.parametrize("form", ["script", "relative", "folder", "module", "glued", "code"])
-@pytest.mark.parametrize("flags", [[], ["-O", "-W", "error::UserWarning", "-B"]])
+@pytest.mark.parametrize("flags", [[], ["-u"], ["-O", "-W", "error::UserWarning", "-B"]])
 def test_a_script_sees_what_it_would_see_without(tools, form, flags):
     words = forms(tools)[form]
     tools.env["PYTHONPATH"] += f":{tools.folder / 'scripts'}"
@@ -46,13 +47,14 @@ def test_a_script_sees_what_it_would_see_without(tools, form, flags):
 
 
 def test_a_script_from_stdin(tools):
-    result = tools.run("sh", "-c", f"echo 'import grn, sys; print(grn.__name__, sys.argv)' | {PYTHON} -m berth.compat - x")
+    code = "import grn, sys; print(grn.__name__, sys.argv)"
+    result = tools.run("sh", "-c", f"echo '{code}' | {PYTHON} -m berth.compat - x")
     assert good(result) == "berth.compat.grn ['-', 'x']\n"
 
 
-@pytest.mark.parametrize("line", ["raise SystemExit(7)", "raise SystemExit('a text')", "import os; os.kill(os.getpid(), 9)",
-                                  "def f(): 1 / 0\nf()", "what is this", "import no_such_module", "print('fine')",
-                                  "import os; os._exit(3)"])
+@pytest.mark.parametrize("line", ["raise SystemExit(7)", "raise SystemExit('a text')", "def f(): 1 / 0\nf()",
+                                  "what is this", "import no_such_module", "print('fine')", "import os; os._exit(3)",
+                                  "import os; os.kill(os.getpid(), 9)"])
 def test_how_it_ends_is_passed_on(tools, line):
     file = script(tools, "end.py", line)
     plain = tools.run(PYTHON, file)
@@ -127,15 +129,17 @@ def test_children_of_multiprocessing(tools, method):
     tools.use("1x24GiB")
     file = script(tools, "children.py", CHILDREN)
     result = compat(tools, file, method)  # on stderr it tells who waits, and for what
-    assert (result.returncode, result.stdout) == (0, f"{[(n, 'berth.compat.grn', '0') for n in range(4)]}\n"), result.stderr
+    answers = [(number, "berth.compat.grn", "0") for number in range(4)]
+    assert (result.returncode, result.stdout) == (0, f"{answers}\n"), result.stderr
 
 
-@pytest.mark.parametrize("code", ["subprocess.run([sys.executable, '-c', 'import grn; print(grn.__name__)'])",
-                                  "subprocess.run(sys.executable + ' -c \"import grn; print(grn.__name__)\"', shell=True)",
-                                  "os.execv(sys.executable, ['python', '-c', 'import grn; print(grn.__name__)'])"])
-def test_pythons_that_the_script_starts(tools, code):
+@pytest.mark.parametrize("way", ["subprocess.run([sys.executable, '-c', CODE])",
+                                 "subprocess.run(f'{sys.executable} -c \"{CODE}\"', shell=True)",
+                                 "os.execv(sys.executable, ['python', '-c', CODE])"])
+def test_pythons_that_the_script_starts(tools, way):
     plant_originals(tools)
-    file = script(tools, "nested.py", f"import os, subprocess, sys\n{code}\n")
+    code = "CODE = 'import grn; print(grn.__name__)'"
+    file = script(tools, "nested.py", f"import os, subprocess, sys\n{code}\n{way}\n")
     assert good(compat(tools, file)) == "berth.compat.grn\n"
 
 
@@ -208,7 +212,8 @@ def test_the_list_of_commands(server, words):
         assert f"  {name} " in text
 
 
-@pytest.mark.parametrize("words", [["nonesuch"], ["nonesuch", "--help"], [""], ["gpuge"], ["GPU.PY"], ["--frob", "gpuget"]])
+@pytest.mark.parametrize("words", [["nonesuch"], ["nonesuch", "--help"], [""], ["gpuge"], ["GPU.PY"],
+                                   ["--frob", "gpuget"]])
 def test_a_command_that_there_is_not(server, words):
     assert_one_line_error(server.berth("compat", *words), 64, "compat")
 
@@ -257,7 +262,8 @@ def test_no_python(server):
 def test_a_python_without_the_package(server):
     berth = installed(server, f'exec {PYTHON} "$@"')
     for name in ("gpuselect", "gpuget", "grn-run"):
-        assert_one_line_error(server.run(berth, "compat", name, env={"PYTHONPATH": None}), 127, "package berth", "install")
+        result = server.run(berth, "compat", name, env={"PYTHONPATH": None})
+        assert_one_line_error(result, 127, "package berth", "install")
 
 
 def test_another_package_of_that_name(server):

@@ -2,9 +2,9 @@
 
 Which of them are idle is in no list: the harbour and the driver know, and cannot be wrong about it.
 
-A list belongs to whoever made it; only its owner and root change it. (In a shared Redis anybody could. Berth lets nobody
-alter what is another's; who wants a list of his own takes another prefix.) What happened is told from the leases that
-there are now, and from a file of each user to which `--release` adds: no file that all may write to, nothing to forge.
+A list belongs to whoever made it; only its owner and root change it. (In a shared Redis anybody could. Berth lets
+nobody alter what is another's; who wants a list of his own takes another prefix.) What happened is told from the leases
+that there are now, and from a file of each user to which `--release` adds: no file that all may write to.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Lists:
 
     def managed(self) -> Optional[Managed]:
         """None if nobody has said which GPUs to manage."""
-        folder = _state.open_folder(make=False)
+        folder = _state.find_folder()
         if folder is None:
             return None
         with folder:
@@ -82,9 +82,7 @@ class Lists:
     def manage(self, gpus: List[str], force: bool) -> bool:
         """Makes this the list; False if there is one and no `force`. NotYours if there is another user's."""
         new = Managed(gpus, datetime.datetime.now(datetime.timezone.utc))
-        folder = _state.open_folder(make=True)
-        assert folder is not None
-        with folder:
+        with _state.make_folder() as folder:
             try:
                 folder.write(self._managed, new.to_json(), replace=force)
             except FileExistsError:
@@ -99,31 +97,29 @@ class Lists:
 
     def delete(self) -> None:
         """No matter if there is none. NotYours if it is another user's."""
-        folder = _state.open_folder(make=False)
+        folder = _state.find_folder()
         if folder is None:
             return
         with folder:
             folder.remove(self._managed)
-            if self._own_events() in folder.names():
-                folder.remove(self._own_events())
+            folder.remove(self._own_events())
 
     def add_events(self, lines: Sequence[str]) -> None:
         """For events() to give. What happened has happened: where it cannot be written, that is only said."""
         try:
-            folder = _state.open_folder(make=True)
-            assert folder is not None
-            with folder:
+            with _state.make_folder() as folder:
                 self._append(folder, "".join(f"{line}\n" for line in lines).encode())
         except (OSError, berth.Error, _state.Planted) as problem:
             self._complain(f"the log has no line of this: {problem}")
 
     def events(self, since: datetime.datetime) -> List[str]:
         """What all users have added since then, oldest first."""
-        folder = _state.open_folder(make=False)
+        folder = _state.find_folder()
         if folder is None:
             return []
         with folder:
-            lines = [line for name in folder.names() if name.startswith(self._events) for line in self._read_events(folder, name)]
+            names = [name for name in folder.names() if name.startswith(self._events)]
+            lines = [line for name in names for line in self._read_events(folder, name)]
         return sorted((line for line in lines if line >= stamp(since)), key=lambda line: line[:19])
 
     def _own_events(self) -> str:
@@ -143,7 +139,8 @@ class Lists:
         try:
             about = os.fstat(file)
             if about.st_uid != os.getuid():
-                raise _state.Planted(f"{folder.place(self._own_events())} belongs to {_state.name_of_user(about.st_uid)}")
+                owner = _state.name_of_user(about.st_uid)
+                raise _state.Planted(f"{folder.place(self._own_events())} belongs to {owner}")
             os.fchmod(file, 0o644)
             if about.st_size > _state.MAX_BYTES // 2:
                 os.ftruncate(file, 0)  # it begins anew, before it is too large to be read

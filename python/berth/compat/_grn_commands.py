@@ -15,8 +15,6 @@ import berth
 from . import _command, environment
 from ._grn_server import announced, gpus_of_server
 
-_MAX_LABEL = 256  # bytes, as berth has it
-
 
 def _means(entry: str, gpu: berth.Gpu) -> bool:
     """Whether an entry of CUDA_VISIBLE_DEVICES means this GPU: the number of a MIG card means all of its instances."""
@@ -38,8 +36,8 @@ def _managed() -> List[berth.Gpu]:
             break  # such an entry ends the list
         chosen += found
     if not chosen:
-        raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={value!r} leaves no GPU to manage; unset it, or name GPUs of this "
-                               "host")
+        raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={value!r} leaves no GPU to manage; unset it, or name GPUs that "
+                               "are there")
     return [gpu for gpu in gpus if gpu in chosen]
 
 
@@ -101,9 +99,7 @@ class _Runner:
     def _run_one(self, words: List[str]) -> int:
         gpus = gpus_of_server()
         choice = ["--count", "1", "--gpu", ",".join(gpus)] if gpus else []
-        label = " ".join(words).encode("utf-8", "replace")[:_MAX_LABEL].decode("utf-8", "ignore")
-        self._process = subprocess.Popen([berth.program(), "run", *choice, "--label", label, "--", *words],
-                                         env=environment())
+        self._process = subprocess.Popen([berth.program(), "run", *choice, "--", *words], env=environment())
         if self._stopped:  # before there was a process to tell
             self._process.send_signal(self._stopped)
         return self._process.wait()
@@ -121,8 +117,8 @@ def _words(command: str) -> List[str]:
 
 def run(argv: Optional[Sequence[str]] = None) -> int:
     """grn-run: runs commands in sequence, each on a leased GPU, with `import grn` served by berth."""
-    parser = _command.Parser("grn-run", description="Runs commands in sequence, each on a GPU of its own. One that fails "
-                             "does not keep the others from running; the first failure's exit code is passed on.")
+    parser = _command.Parser("grn-run", description="Runs commands in sequence, each on a GPU of its own. One that "
+                             "fails does not keep the others from running; the first failure's exit code is passed on.")
     parser.add_argument("-d", "--debug", action="store_true", help="accepted, and without effect")
     parser.add_argument("cmds", nargs="+", metavar="CMD", help="a command line in quotes, such as \"python job.py\"")
     flags = parser.parse_args(argv)

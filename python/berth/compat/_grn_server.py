@@ -1,7 +1,7 @@
 """What a `grn-start` that runs tells the jobs of the same user: which GPUs it was told to manage.
 
-In a file of that user's, which counts while grn-start holds a lock on it: the kernel ends the lock with the process. Other
-users' jobs are their own affair.
+In a file of that user's, which counts while grn-start holds a lock on it: the kernel ends the lock with the process.
+Other users' jobs are their own affair.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ def _lock(file: int) -> bool:
 @contextlib.contextmanager
 def announced(uuids: Optional[List[str]]) -> Iterator[None]:
     """Meanwhile gpus_of_server() gives these GPUs to the user's jobs. UsageError if another grn-start runs."""
-    folder = _state.open_folder(make=True)
-    assert folder is not None
-    with folder:
+    with _state.make_folder() as folder:
         try:
             file = folder.open(_name(), os.O_RDWR | os.O_CREAT)
         except _state.Planted as problem:
@@ -67,7 +65,7 @@ def gpus_of_server() -> Optional[List[str]]:
     """
     if os.environ.get("BERTH_LEASE"):
         return None
-    folder = _state.open_folder(make=False)
+    folder = _state.find_folder()
     if folder is None:
         return None
     with folder:

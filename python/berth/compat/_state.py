@@ -1,8 +1,8 @@
 """What the commands of older tools must remember, in files that all users of a harbour can read.
 
-A folder beside the harbour, and none in it: there every name has a meaning. It is as a harbour is: of mode 1777, made by
-whoever comes first, each file its writer's alone (the folder is sticky). Files are small and replaced by rename, so that
-a reader sees all of one or none. What somebody planted (a link, a directory, a FIFO, a huge file) is never followed.
+A folder beside the harbour, and none in it: there every name has a meaning. It is as a harbour is: of mode 1777, made
+by whoever comes first, each file its writer's alone (the folder is sticky). Files are small, and replaced by rename so
+that a reader sees all of one or none. What somebody planted (a link, a directory, a FIFO, a huge file) does not count.
 """
 
 from __future__ import annotations
@@ -137,24 +137,20 @@ class Folder:
         except OSError:
             owner = os.getuid()
         if owner != os.getuid():
-            return berth.NotYours(f"{self.place(name)} belongs to {name_of_user(owner)}; only {name_of_user(owner)} and "
-                                  f"root can {deed} it")
+            user = name_of_user(owner)
+            return berth.NotYours(f"{self.place(name)} belongs to {user}; only {user} and root can {deed} it")
         return berth.HarbourError(f"cannot {deed} {self.place(name)}: {problem.strerror}")
 
 
-def open_folder(make: bool) -> Optional[Folder]:
-    """The folder; None if there is none and it should not be made. HarbourError if it cannot be used."""
+def find_folder() -> Optional[Folder]:
+    """The folder; None if nobody has made it. HarbourError if it cannot be used."""
     path = path_of_folder()
     try:
-        if make:
-            _make(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        if not make:
-            return None
-        raise berth.HarbourError(f"cannot make {path!r}: its folder is not there; make it") from None
+        return None
     except OSError as problem:
-        raise berth.HarbourError(f"cannot use {path!r}: {problem.strerror}; see whose it is: ls -ld {path!r}") from problem
+        raise berth.HarbourError(f"cannot use {path!r}: {problem.strerror}; see whose it is, by ls -ld") from problem
     mode = os.fstat(descriptor).st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         os.close(descriptor)
@@ -163,12 +159,19 @@ def open_folder(make: bool) -> Optional[Folder]:
     return Folder(path, descriptor)
 
 
-def _make(path: str) -> None:
-    """With its mode from the first moment: Linux obeys the sticky bit in mkdir."""
+def make_folder() -> Folder:
+    """The folder, made where nobody else has. HarbourError if it cannot be used."""
+    path = path_of_folder()
     before = os.umask(0)
     try:
-        os.mkdir(path, 0o1777)
+        os.mkdir(path, 0o1777)  # at once: Linux obeys the sticky bit here
     except FileExistsError:
         pass
+    except OSError as problem:
+        raise berth.HarbourError(f"cannot make the folder {path!r}: {problem.strerror}") from problem
     finally:
         os.umask(before)
+    folder = find_folder()
+    if folder is None:
+        raise berth.HarbourError(f"somebody has just removed the folder {path!r}; try again")
+    return folder

@@ -1,8 +1,8 @@
 """GPUGET's command GPU.py, on berth's leases: `GPUID=$(GPU.py --get)` leases a GPU for the calling shell.
 
-What it prints is what GPUGET prints. What differs: a lease ends when its shell does, however it is called (a subshell is
-seen through) and however it ends; a GPU that somebody else uses is not idle; nothing that is in use is handed out again,
-whatever --force or --redis-purge are told. It needs no Redis.
+What it prints is what GPUGET prints. What differs: a lease ends when its shell does, however it is called (a subshell
+is seen through) and however it ends; a GPU that somebody else uses is not idle; nothing that is in use is handed out
+again, whatever --force or --redis-purge are told. It needs no Redis.
 """
 
 from __future__ import annotations
@@ -267,7 +267,8 @@ def _is_running(pid: int) -> bool:
 
 def _holder_line(gpu_id: str, lease: berth.LeaseInfo) -> str:
     running = _is_running(lease.pid)
-    line = f"GPU {gpu_id} acquired by {'running' if running else 'not running'} PID {lease.pid:6d} at {stamp(lease.since)}"
+    who = f"{'running' if running else 'not running'} PID {lease.pid:6d}"
+    line = f"GPU {gpu_id} acquired by {who} at {stamp(lease.since)}"
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return line
     return f"\033[{32 if running else 31}m{line}\033[0m"
