@@ -273,6 +273,16 @@ def test_another_package_of_that_name(server):
     assert_one_line_error(result, 127, "package berth", "install")
 
 
+def test_a_package_that_lacks_something_else(server):
+    """That is not said to be missing which is there."""
+    package = server.folder / "modules" / "berth" / "compat"
+    package.mkdir(parents=True)
+    (package / "gpuget.py").write_text("import nonesuch")
+    berth = installed(server, f'exec {PYTHON} "$@"')
+    result = server.run(berth, "compat", "gpuget", env={"PYTHONPATH": str(server.folder / "modules")})
+    assert result.returncode == 1 and result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'nonesuch'"
+
+
 def test_nothing_is_imported_from_the_folder_that_one_is_in(server):
     for name in ("berth.py", "argparse.py"):
         (server.folder / name).write_text("raise RuntimeError('planted')")
