@@ -43,6 +43,8 @@ std::span<const Command> commands() {
       Command{"cancel", "Leave the queue", define_cancel},
       Command{"drain", "Take GPUs out of service", define_drain},
       Command{"undrain", "Take GPUs back into service", define_undrain},
+      Command{"compat", "Run a command of an older tool on berth's leases", define_compat, false,
+              true},
       Command{"doctor", "Check the installation, and explain what is wrong", define_doctor},
       Command{"setup", "As root: set the harbour up for all users of this host", define_setup},
       Command{"completion", "Print the completion script for a shell", define_completion},

@@ -46,6 +46,7 @@ Action define_cancel(Flags& command, CLI::App& program);
 Action define_drain(Flags& command, CLI::App& program);
 Action define_undrain(Flags& command, CLI::App& program);
 Action define_status(Flags& command, CLI::App& program);
+Action define_compat(Flags& command, CLI::App& program);
 Action define_doctor(Flags& command, CLI::App& program);
 Action define_setup(Flags& command, CLI::App& program);
 Action define_help(Flags& command, CLI::App& program);

@@ -1,0 +1,54 @@
+"""python -m berth.compat SCRIPT [ARGS…]: runs a script with the modules of older tools served by berth.
+
+The script gets a Python of its own, in place of this one (same PID): whatever `python SCRIPT ARGS…` would give it, such
+as its `__main__`, sys.path and tracebacks, is then right by itself, also in processes that multiprocessing starts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import List
+
+from berth.compat import environment
+
+USAGE = """\
+usage: python -m berth.compat SCRIPT [ARGS…]
+       python -m berth.compat -m MODULE [ARGS…]
+       python -m berth.compat -c CODE [ARGS…]
+
+Runs a script as Python would, with the modules safe_gpu, gpu_lock, gpuselect and grn served by berth: the GPUs that it
+takes through them are leased. Flags of Python's own go before -m berth.compat.
+"""
+EXIT_USAGE = 64
+
+
+def refuse(what: str) -> int:
+    print(f"berth: compat: {what}; see python -m berth.compat --help", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def interpreter_flags() -> List[str]:
+    """The flags that this Python was started with, as multiprocessing passes them to its children, and -u."""
+    flags: List[str] = getattr(subprocess, "_args_from_interpreter_flags")()
+    return [*flags, "-u"] if getattr(sys.stdout, "write_through", False) else flags
+
+
+def main() -> int:
+    """Becomes the script's Python. Returns only if there is nothing to run."""
+    words = sys.argv[1:]
+    if words[:1] in (["-h"], ["--help"]):
+        print(USAGE, end="")
+        return 0
+    if not words:
+        return refuse("no script")
+    if words[0].startswith("-") and words[0][:2] not in ("-", "-m", "-c"):
+        return refuse(f"{ascii(words[0])} is not expected; Python's own flags go before -m berth.compat")
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        return refuse("Python's flags -I, -E and -S keep berth out of the script; leave them out")
+    os.execve(sys.executable, [sys.executable, *interpreter_flags(), *words], environment())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

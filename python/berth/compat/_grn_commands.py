@@ -1,0 +1,125 @@
+"""GRN's commands: `grn-start`, which needs no server to start, and `grn-run`, which runs commands on leased GPUs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import signal
+import subprocess
+from types import FrameType
+from typing import List, Optional, Sequence
+
+import berth
+
+from . import _command, environment
+from ._grn_server import announced, gpus_of_server
+
+
+def _means(entry: str, gpu: berth.Gpu) -> bool:
+    """Whether an entry of CUDA_VISIBLE_DEVICES means this GPU: the number of a MIG card means all of its instances."""
+    if entry.isdecimal():
+        return str(gpu.index).partition(":")[0] == str(int(entry))
+    return len(entry) > len("GPU-") and (gpu.uuid or "").lower().startswith(entry.lower())
+
+
+def _managed() -> List[berth.Gpu]:
+    """The GPUs that jobs may have: those that CUDA_VISIBLE_DEVICES leaves, read as CUDA reads it."""
+    gpus = [gpu for gpu in berth.status() if gpu.uuid and gpu.state != "lost"]
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return gpus
+    chosen: List[berth.Gpu] = []
+    for entry in value.split(","):
+        found = [gpu for gpu in gpus if _means(entry.strip(), gpu)]
+        if not found:
+            break  # such an entry ends the list
+        chosen += found
+    if not chosen:
+        raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={value!r} leaves no GPU to manage; unset it, or name GPUs that "
+                               "are there")
+    return [gpu for gpu in gpus if gpu in chosen]
+
+
+def _show(gpus: List[berth.Gpu], restricted: bool) -> None:
+    print("No server is needed: with berth each job leases its GPU itself, and waits until there is one.")
+    print(f"While this runs, your jobs {'use no other GPUs than these' if restricted else 'may use any GPU'}.\n")
+    for gpu in gpus:
+        print(f"  GPU {gpu.index}  {gpu.name or '?'}  {gpu.state}")
+    indices = ", ".join(str(gpu.index) for gpu in gpus)
+    now = datetime.datetime.now().strftime("%m/%d/%y %H:%M:%S")
+    print(f"\n[{now}] INFO     Managing GPUs {{{indices}}}", flush=True)
+
+
+def start(argv: Optional[Sequence[str]] = None) -> int:
+    """grn-start: shows the GPUs, and stays until Ctrl-C. CUDA_VISIBLE_DEVICES restricts the user's jobs meanwhile."""
+    parser = _command.Parser("grn-start", description="Shows the GPUs and stays until Ctrl-C. Jobs need no server; if "
+                             "CUDA_VISIBLE_DEVICES is set, those of yours use no other GPUs while this runs.")
+    parser.add_argument("--debug", action="store_true", help="accepted, and without effect")
+    parser.parse_args(argv)
+    ends = {signal.SIGINT, signal.SIGTERM}
+
+    def serve() -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+        gpus = _managed()
+        restricted = "CUDA_VISIBLE_DEVICES" in os.environ
+        with announced([gpu.uuid for gpu in gpus if gpu.uuid] if restricted else None):
+            _show(gpus, restricted)
+            signal.sigwait(ends)
+        return 0
+
+    return _command.finish(parser.prog, serve)
+
+
+class _Runner:
+    """Runs commands one after another, each on a GPU of its own, until there are no more or somebody stops it."""
+
+    def __init__(self) -> None:
+        self._stopped = 0  # by this signal
+        self._process: Optional[subprocess.Popen[bytes]] = None
+
+    def run(self, commands: List[List[str]]) -> int:
+        """A command that fails does not keep the others from running. Gives the first failure's exit code, else 0."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        failure = 0
+        for words in commands:
+            code = self._run_one(words)
+            if self._stopped:
+                return 128 + self._stopped
+            failure = failure or code
+        return failure
+
+    def _stop(self, number: int, _: Optional[FrameType]) -> None:
+        """Ctrl-C reaches the command without us."""
+        self._stopped = number
+        if self._process is not None and number != signal.SIGINT:
+            self._process.send_signal(number)
+
+    def _run_one(self, words: List[str]) -> int:
+        gpus = gpus_of_server()
+        choice = ["--count", "1", "--gpu", ",".join(gpus)] if gpus else []
+        self._process = subprocess.Popen([berth.program(), "run", *choice, "--", *words], env=environment())
+        if self._stopped:  # before there was a process to tell
+            self._process.send_signal(self._stopped)
+        return self._process.wait()
+
+
+def _words(command: str) -> List[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as problem:
+        raise berth.UsageError(f"{command!r} cannot be read: {problem}") from problem
+    if not words:
+        raise berth.UsageError("a command is empty; say what to run, such as: grn-run \"python job.py\"")
+    return words
+
+
+def run(argv: Optional[Sequence[str]] = None) -> int:
+    """grn-run: runs commands in sequence, each on a leased GPU, with `import grn` served by berth."""
+    parser = _command.Parser("grn-run", description="Runs commands in sequence, each on a GPU of its own. One that "
+                             "fails does not keep the others from running; the first failure's exit code is passed on.")
+    parser.add_argument("-d", "--debug", action="store_true", help="accepted, and without effect")
+    parser.add_argument("cmds", nargs="+", metavar="CMD", help="a command line in quotes, such as \"python job.py\"")
+    flags = parser.parse_args(argv)
+    return _command.finish(parser.prog, lambda: _Runner().run([_words(command) for command in flags.cmds]))

@@ -1,0 +1,280 @@
+"""GPUGET's command GPU.py, on berth's leases: `GPUID=$(GPU.py --get)` leases a GPU for the calling shell.
+
+What it prints is what GPUGET prints. What differs: a lease ends when its shell does, however it is called (a subshell
+is seen through) and however it ends; a GPU that somebody else uses is not idle; nothing that is in use is handed out
+again, whatever --force or --redis-purge are told. It needs no Redis.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import subprocess
+import sys
+from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
+
+import berth
+
+from . import _command
+from ._gpuget_lists import Lists, is_id, stamp
+
+PROG = "GPU.py"
+EXIT_TOO_MANY = 255  # as GPUGET has it
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,100}")
+
+ABOUT = """\
+Hands out the GPUs of this host, one to each caller: GPUGET's command, on berth.
+
+The GPU is the calling shell's until --release, or until that shell ends:
+  GPUID=$(GPU.py --get); program --device $GPUID; GPU.py --release $GPUID
+"""
+NOTES = """\
+There is no Redis server behind this. --redis-server, --redis-port, --redis-db and --redis-prefix are accepted, and
+keep the lists of managed GPUs apart; they have no other effect. Such a list is its maker's: only that user and root
+change it. Whether a GPU is idle is the same for all lists, and for every other user of berth.
+"""
+
+
+def _id(text: str) -> str:
+    if not is_id(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no GPU; give its index, such as 2")
+    return ":".join(str(int(part)) for part in text.split(":"))
+
+
+def _id_or_uuid(text: str) -> str:
+    """What --get prints: a UUID where an index would mislead CUDA, such as beside a card that was lost."""
+    return text if _UUID.fullmatch(text) else _id(text)
+
+
+def _ids(text: str) -> List[str]:
+    return [_id(part.strip()) for part in text.split(",")]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs; 1 is the least")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _command.Parser(PROG, description=ABOUT, epilog=NOTES,
+                             formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def flag(name: str, *others: str, text: str) -> None:
+        parser.add_argument(name, *others, action="store_true", help=text)
+
+    flag("--get", text="lease a GPU that is idle, and print its ID; wait until there is one")
+    parser.add_argument("--release", type=_id_or_uuid, metavar="ID", help="give a GPU back")
+    parser.add_argument("--pid", type=_count, help="--get for this process, not for the calling shell")
+    manage = parser.add_mutually_exclusive_group()
+    manage.add_argument("--redis-manage-all", action="store_true", help="hand out all GPUs of this host")
+    manage.add_argument("--redis-manage", type=_ids, metavar="LIST", help="hand out these, such as 0,2")
+    manage.add_argument("--redis-manage-count", type=_count, metavar="N", help="hand out the last N")
+    flag("--force", text="where there is a list already, replace it; leases stay as they are")
+    flag("--redis-delete", text="forget the list; leases stay as they are")
+    flag("--redis-purge", "---redis-purge",
+         text="nothing is left to do: what a process that has ended had is idle at once")
+    flag("--info", text="print how many GPUs there are, are managed and are idle")
+    flag("--idle", text="print the GPUs that --get would give now")
+    flag("--managed", text="print the managed GPUs")
+    flag("--active", text="print the managed GPUs that are not idle, and who has them")
+    flag("--log", text="print what happened")
+    flag("--gpu-count", text="print how many GPUs this host has")
+    flag("--managed-gpu-count", text="print how many are managed")
+    parser.add_argument("--redis-server", default="localhost", metavar="NAME", help="see below (default: localhost)")
+    parser.add_argument("--redis-port", type=int, default=6379, metavar="N", help="see below (default: 6379)")
+    parser.add_argument("--redis-db", type=int, default=0, metavar="N", help="see below (default: 0)")
+    parser.add_argument("--redis-prefix", default="GPU", metavar="TEXT", help="see below (default: GPU)")
+    return parser
+
+
+class GpuGet:
+    """One call of the command."""
+
+    def __init__(self, flags: argparse.Namespace) -> None:
+        self._flags = flags
+        names = (flags.redis_server, flags.redis_port, flags.redis_db, flags.redis_prefix)
+        self._lists = Lists(names, lambda text: _command.say(PROG, text))
+
+    def obey(self) -> int:
+        """Does the first thing that the flags ask for, in GPUGET's order; gives the exit code."""
+        deeds: Tuple[Tuple[str, Callable[[], int]], ...] = (
+            ("gpu_count", self.gpu_count),
+            ("managed_gpu_count", self.managed_gpu_count),
+            ("redis_manage_all", self.manage),
+            ("redis_manage", self.manage),
+            ("redis_manage_count", self.manage),
+            ("get", self.get),
+            ("release", self.release),
+            ("log", self.log),
+            ("idle", self.idle),
+            ("managed", self.managed),
+            ("info", self.info),
+            ("redis_delete", self.delete),
+            ("redis_purge", self.purge),
+            ("active", self.active),
+        )
+        for name, deed in deeds:
+            if getattr(self._flags, name) not in (None, False):
+                return deed()
+        raise berth.UsageError(f"nothing to do; see {PROG} --help")
+
+    def gpu_count(self) -> int:
+        print(len(berth.status()))
+        return 0
+
+    def managed_gpu_count(self) -> int:
+        print(len(self._managed()))
+        return 0
+
+    def manage(self) -> int:
+        present = [str(gpu.index) for gpu in berth.status()]
+        wanted = self._wanted(present)
+        if wanted is None:
+            print(f"Can not manage more GPUs than available but you requested {self._flags.redis_manage_count} out of "
+                  f"{len(present)} possible!")
+            return EXIT_TOO_MANY
+        if not wanted:
+            raise berth.Impossible("none of these GPUs is there; 'berth status' lists those that are")
+        if self._lists.manage(wanted, self._flags.force):
+            print(len(wanted))
+        else:
+            print("Objects already initialized, add force to proceed.")
+        return 0
+
+    def get(self) -> NoReturn:
+        """Becomes `berth acquire`, which prints the ID: the same process, since it leases for whoever called it."""
+        managed = self._managed()
+        if not managed:
+            raise berth.Impossible(f"no GPU is managed; run: {PROG} --redis-manage-all")
+        usable = [str(gpu.index) for gpu in berth.status() if gpu.state != "lost" and gpu.uuid]
+        ids = [one for one in managed if one in usable]
+        if not ids:
+            raise berth.Impossible(f"none of the managed GPUs ({','.join(managed)}) can be used; see: berth status")
+        words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids)]
+        if self._flags.pid is not None:
+            words += ["--for", str(self._flags.pid)]
+        # The list says what may be had. A script may well have set this to the ID that it got before.
+        variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        os.execve(words[0], words, variables)
+
+    def release(self) -> int:
+        gpu_id: str = self._flags.release
+        gpu = next((gpu for gpu in self._gpus().values() if gpu_id in (str(gpu.index), gpu.uuid)), None)
+        if gpu is None:
+            print(f"GPU {gpu_id} is not managed.")
+            return 0
+        if gpu.state == "free":
+            print(f"GPU {gpu_id} is already idle.")
+            return 0
+        code = subprocess.run([berth.program(), "release", gpu_id], stdout=subprocess.DEVNULL).returncode
+        if code != 0:
+            return code
+        released = f"GPU {gpu.index} released by PID {self._flags.pid or os.getppid()}."
+        self._lists.add_events([*_acquired(gpu), f"{stamp(datetime.datetime.now())}: {released}"])
+        print(f"GPU {gpu_id} released.")
+        return 0
+
+    def log(self) -> int:
+        """Where leases ended with their shell, nobody was there to write it down."""
+        managed = self._lists.managed()
+        if managed is None:
+            return 0
+        print(f"{stamp(managed.since)}: Redis initialized, {len(managed.gpus)} managed GPUs.")
+        held = [line for gpu in self._gpus().values() for line in _acquired(gpu)]
+        for line in sorted(self._lists.events(managed.since) + held, key=lambda line: line[:19]):
+            print(line)
+        return 0
+
+    def idle(self) -> int:
+        ids = self._idle()
+        print(f"There is {len(ids)} IDDLE GPUs, IDs: {','.join(ids)}")
+        return 0
+
+    def managed(self) -> int:
+        ids = self._managed()
+        print(f"There is {len(ids)} MANAGED GPUs, IDs: {','.join(ids)}")
+        return 0
+
+    def info(self) -> int:
+        total = len(berth.status())
+        managed = self._managed()
+        if managed:
+            print(f"GPU total:{total} managed:{len(managed)} idle:{len(self._idle())}")
+        else:
+            print(f"GPU total:{total} no managed")
+        return 0
+
+    def delete(self) -> int:
+        self._lists.delete()
+        print("All Redis objects related to GPU management were deleted.")
+        return 0
+
+    def purge(self) -> int:
+        """A lease ends with its last process: there is nothing that this could find, and nothing that it may touch."""
+        return 0
+
+    def active(self) -> int:
+        gpus = {gpu_id: gpu for gpu_id, gpu in self._gpus().items() if gpu.state != "free"}
+        if gpus:
+            print(f"There is {len(gpus)} ACTIVE GPUs, IDs: {', '.join(gpus)}")
+        else:
+            print("There are no active GPUs.")
+        for gpu_id, gpu in gpus.items():
+            for lease in gpu.leases:
+                print(_holder_line(gpu_id, lease))
+            if not gpu.leases:
+                print(f"GPU {gpu_id} acquired by unknown process.")
+        return 0
+
+    def _managed(self) -> List[str]:
+        managed = self._lists.managed()
+        return managed.gpus if managed else []
+
+    def _gpus(self) -> Dict[str, berth.Gpu]:
+        """The managed ones that are there, by ID."""
+        managed = self._managed()
+        return {str(gpu.index): gpu for gpu in berth.status() if str(gpu.index) in managed}
+
+    def _idle(self) -> List[str]:
+        return [gpu_id for gpu_id, gpu in self._gpus().items() if gpu.state == "free"]
+
+    def _wanted(self, present: List[str]) -> Optional[List[str]]:
+        """The GPUs to manage, of those that are there; None if there are too few."""
+        if self._flags.redis_manage_all:
+            return present
+        if self._flags.redis_manage is not None:
+            return [one for one in present if one in self._flags.redis_manage]
+        count: int = self._flags.redis_manage_count
+        return present[-count:] if count <= len(present) else None
+
+
+def _acquired(gpu: berth.Gpu) -> List[str]:
+    return [f"{stamp(lease.since)}: GPU {gpu.index} acquired by PID {lease.pid}." for lease in gpu.leases]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # another user's
+    except (ProcessLookupError, OverflowError):
+        return False
+    return pid > 0
+
+
+def _holder_line(gpu_id: str, lease: berth.LeaseInfo) -> str:
+    running = _is_running(lease.pid)
+    who = f"{'running' if running else 'not running'} PID {lease.pid:6d}"
+    line = f"GPU {gpu_id} acquired by {who} at {stamp(lease.since)}"
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return line
+    return f"\033[{32 if running else 31}m{line}\033[0m"
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The command; `argv` without its name. Gives the exit code."""
+    flags = _parser().parse_args(argv)
+    return _command.finish(PROG, GpuGet(flags).obey)

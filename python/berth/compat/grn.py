@@ -1,0 +1,132 @@
+"""GRN (gpu-resource-negotiator) on berth's leases: `@grn.job()` gives each call of a function a GPU.
+
+There is no server to start. Until berth learns how much memory a job needs, each call has its GPU alone; so a profile
+run teaches nothing yet, but runs as GRN's document says. What the job raises, its caller sees.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import threading
+from typing import Any, Callable, Optional, Protocol, TypeVar, cast
+
+import berth
+
+from ._grn_server import gpus_of_server
+
+__all__ = ["job"]
+
+_log = logging.getLogger("berth")
+_POLICIES = {"spread": "spread", "spreading": "spread", "pack": "pack", "packing": "pack"}
+_MAX_LABEL = 256  # bytes, as berth has it
+
+_Result = TypeVar("_Result", covariant=True)
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+class Job(Protocol[_Result]):
+    """A function that waits for a GPU, runs on it, and gives it back."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Result: ...
+
+    def profile(self, function: _Function) -> _Function:
+        """Names a lighter function that runs before the first call, with the same arguments."""
+
+
+def job(
+    jobstr: Optional[str] = None,
+    resource_policy: str = "spread",
+    continue_on_server_unavailable: bool = False,
+) -> Callable[[Callable[..., _Result]], Job[_Result]]:
+    """Gives each call of the decorated function a GPU: CUDA_VISIBLE_DEVICES is set while it runs.
+
+    `jobstr` is the name of the job type (by default FILE::FUNCTION), which others see in `berth status`.
+    `resource_policy` is "spread" or "pack". Where berth cannot be used at all (no driver, no harbour), the call raises
+    ConnectionError, or with `continue_on_server_unavailable` runs without a lease.
+    """
+    if resource_policy not in _POLICIES:
+        raise ValueError(f"Got resource_policy={resource_policy}, but options are {('spread', 'pack')}.")
+
+    def decorate(function: Callable[..., _Result]) -> Job[_Result]:
+        calls = _Calls(function, jobstr or _job_type(function), _POLICIES[resource_policy])
+
+        # A function, and no object that can be called: it must be one for pickle, and for a class whose method it is.
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> _Result:
+            problem = _why_unavailable()
+            if problem is None:
+                return cast(_Result, calls.run(*args, **kwargs))
+            if not continue_on_server_unavailable:
+                raise ConnectionError(str(problem)) from problem
+            _log.warning("%s runs without a lease: %s", calls.job_type, problem)
+            return function(*args, **kwargs)
+
+        setattr(call, "profile", calls.set_profile)
+        return cast("Job[_Result]", call)
+
+    return decorate
+
+
+class _Calls:
+    """The calls of one job in this process."""
+
+    def __init__(self, function: Callable[..., Any], job_type: str, policy: str) -> None:
+        self.job_type = job_type
+        self._function = function
+        self._policy = policy
+        self._profile: Optional[Callable[..., object]] = None
+        self._profiled = False
+        # Calls of the same job wait for its profile, those of others do not.
+        self._profiling = threading.RLock()
+
+    def set_profile(self, function: _Function) -> _Function:
+        if self._profile is not None:
+            raise AttributeError(f"{self.job_type} has a profile function already ({_job_type(self._profile)}), and "
+                                 f"cannot have {_job_type(function)} too")
+        self._profile = function
+        return function
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        with self._profiling:
+            if self._profile is not None and not self._profiled:
+                self._run_profile(self._profile, *args, **kwargs)
+        return self._leased(self._function)(*args, **kwargs)
+
+    def _run_profile(self, profile: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        """One that fails keeps the job from running, and does not count: the next call tries it again."""
+        self._profiled = True  # before: it may call its own job
+        try:
+            self._leased(profile)(*args, **kwargs)
+        except BaseException:
+            self._profiled = False
+            raise
+
+    def _leased(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """At each call anew: which GPUs will do may have changed since the last."""
+        return berth.job(1, gpu=gpus_of_server(), policy=self._policy, label=_label(self.job_type))(function)
+
+
+def _why_unavailable() -> Optional[berth.Error]:
+    """Asked before, as a job may itself raise what berth raises."""
+    try:
+        berth.status()
+    except (berth.NoDriver, berth.HarbourError) as problem:
+        return problem
+    return None
+
+
+def _job_type(function: Callable[..., object]) -> str:
+    """FILE::FUNCTION, as GRN builds it."""
+    try:
+        file = inspect.getfile(function)
+    except TypeError:  # built in, or an object that can be called
+        file = getattr(function, "__module__", None) or "?"
+    return f"{file}::{getattr(function, '__name__', type(function).__name__)}"
+
+
+def _label(job_type: str) -> str:
+    """The end says more than the start."""
+    encoded = job_type.encode("utf-8", "replace")
+    return encoded[-_MAX_LABEL:].decode("utf-8", "ignore")

@@ -1,0 +1,141 @@
+// berth compat NAME [ARG…]
+//
+// The commands of older tools are a part of berth's Python package. This finds a Python that has
+// it, and becomes that: the same process, since what leases for its caller must be the caller's
+// child.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/job.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Tool {
+  std::string_view name;
+  std::string_view module;    // of the package berth.compat
+  std::string_view function;  // takes sys.argv, gives the exit code
+  std::string_view summary;
+};
+
+constexpr std::array kTools{
+    Tool{"gpuselect", "gpuselect", "main", "gpuselect: choose GPUs, and run a command on them"},
+    Tool{"gpuget", "gpuget", "main", "GPUGET: a GPU for the calling shell"},
+    Tool{"GPU.py", "gpuget", "main", "the same, by its original name"},
+    Tool{"grn-start", "_grn_commands", "start", "GRN: show the GPUs, and stay until Ctrl-C"},
+    Tool{"grn-run", "_grn_commands", "run", "GRN: run commands, each on a GPU of its own"},
+};
+
+// Not from the folder that one happens to be in: what is called berth there may be anything.
+constexpr std::string_view kCode =
+    "import sys\n"
+    "sys.path[:] = [folder for folder in sys.path if folder]\n"
+    "del sys.argv[0]\n"
+    "try:\n"
+    "    from berth.compat.{0} import {1} as command\n"
+    "except ModuleNotFoundError as problem:\n"
+    "    if (problem.name or '').partition('.')[0] != 'berth':\n"
+    "        raise\n"
+    "    print('berth: compat: ' + sys.executable + ' has no Python package berth; install it '\n"
+    "          'there, or put a Python that has it first in the PATH', file=sys.stderr)\n"
+    "    sys.exit(127)\n"
+    "sys.exit(command())\n";
+
+std::string list_of_tools() {
+  std::string text = "Commands of older tools, on berth's leases:\n";
+  for (const Tool& tool : kTools) text += fmt::format("  {:<12}{}\n", tool.name, tool.summary);
+  return text +
+         "\nWhat follows NAME is that command's own: 'berth compat NAME --help' explains it.\n"
+         "For a script that calls it by its name alone, put a file of that name into the PATH:\n"
+         "  #!/bin/sh\n"
+         "  exec berth compat GPU.py \"$@\"\n";
+}
+
+// The folder of this very program.
+fs::path own_folder() {
+  std::error_code ignored;
+  return fs::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+// The one that berth was installed into, if it was; else the user's.
+std::string python_beside(const fs::path& folder) {
+  const std::string beside = (folder / "python3").string();
+  return !folder.empty() && ::access(beside.c_str(), X_OK) == 0 ? beside : "python3";
+}
+
+// In a build tree the package lies beside the programs.
+void offer_package_of_build(const fs::path& folder) {
+  const fs::path packages = folder.parent_path() / "python";
+  std::error_code ignored;
+  if (!fs::exists(packages / "berth" / "__init__.py", ignored)) return;
+  const std::string_view before = setting("PYTHONPATH");
+  const std::string value =
+      before.empty() ? packages.string() : fmt::format("{}:{}", packages.string(), before);
+  ::setenv("PYTHONPATH", value.c_str(), 1);
+}
+
+// Returns only if it fails.
+Result<int> become(const Tool& tool, const std::vector<std::string>& words) {
+  const fs::path folder = own_folder();
+  const std::string python = python_beside(folder);
+  if (const auto problem = check_program(python)) {
+    say(fmt::format("compat: {}", problem->message));
+    return problem->code;
+  }
+  offer_package_of_build(folder);
+  std::vector<std::string> arguments{python, "-c",
+                                     fmt::format(fmt::runtime(kCode), tool.module, tool.function)};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execvp(argv[0], argv.data());
+  constexpr int kNotRunnable = 126;
+  say(fmt::format("compat: {} cannot be run: {}", in_quotes(python), std::strerror(errno)));
+  return kNotRunnable;
+}
+
+Result<int> run() {
+  const std::vector<std::string>& words = words_to_run();
+  if (words.empty()) {
+    print(list_of_tools());
+    return 0;
+  }
+  const auto tool = std::find_if(kTools.begin(), kTools.end(),
+                                 [&](const Tool& one) { return one.name == words.front(); });
+  if (tool == kTools.end()) {
+    return fail(ErrorKind::usage,
+                fmt::format("compat: {} is no command of an older tool; 'berth compat' lists them",
+                            in_quotes(words.front())));
+  }
+  return become(*tool, words);
+}
+
+}  // namespace
+
+Action define_compat(Flags& command, CLI::App& /*program*/) {
+  command.mention("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Which command");
+  command.mention("ARG", "...", "Its own flags and arguments");
+  command.footer(list_of_tools().c_str());
+  return []() { return run(); };
+}
+
+}  // namespace berth
