@@ -9,7 +9,9 @@ import sys
 
 import pytest
 from leasing import eventually, jobs, state_of  # noqa: F401
-from pyhelp_a import assert_nothing_twice, contend, lines, scripts, states  # noqa: F401
+from compat_scripts import assert_nothing_twice, contend, lines, scripts, states  # noqa: F401
+
+pytestmark = pytest.mark.release_only
 
 SAY = """
 import os

@@ -10,7 +10,7 @@ import stat
 import pytest
 from conftest import BUILD, SERVERS, assert_one_line_error
 from leasing import NOBODY, eventually, gpu, jobs, must_be_root, state_of  # noqa: F401
-from pyhelp_b import good, python_in_path, tools  # noqa: F401
+from compat_tools import good, python_in_path, tools  # noqa: F401
 
 pytestmark = pytest.mark.release_only
 

@@ -2,11 +2,14 @@
 
 import json
 import signal
+import sys
 
 import pytest
 from conftest import SERVERS
 from leasing import eventually, gpu, jobs, state_of, uuids  # noqa: F401
-from pyhelp_a import assert_nothing_twice, contend, lines, ready, scripts, states  # noqa: F401
+from compat_scripts import assert_nothing_twice, contend, lines, ready, scripts, states  # noqa: F401
+
+pytestmark = pytest.mark.release_only
 
 LAB = {"gpus": [{"name": "NVIDIA GeForce RTX 3090", "memory": "24GiB", "count": 2},
                 {"name": "NVIDIA RTX A6000", "memory": "48GiB", "count": 2}]}
@@ -20,8 +23,8 @@ SAY = ["sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"']
 @pytest.fixture
 def command(server, scripts):
     """The command gpuselect, in the PATH of the server; and `python`, which its document's examples call."""
-    scripts.install_command("gpuselect", "-m berth.compat.gpuselect")
-    scripts.install_command("python", "")
+    scripts.install_command("gpuselect", "berth compat gpuselect")
+    scripts.install_command("python", sys.executable)
     return lambda *words, **options: server.run("gpuselect", *words, **options)
 
 

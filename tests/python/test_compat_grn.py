@@ -8,7 +8,7 @@ import signal
 import pytest
 from conftest import assert_one_line_error
 from leasing import eventually, jobs, must_be_root, state_of  # noqa: F401
-from pyhelp_b import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
+from compat_tools import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
 
 pytestmark = pytest.mark.release_only
 

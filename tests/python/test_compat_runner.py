@@ -8,7 +8,7 @@ import signal
 import pytest
 from conftest import BERTH, assert_one_line_error
 from leasing import jobs  # noqa: F401
-from pyhelp_b import PACKAGES, PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
+from compat_tools import PACKAGES, PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
 
 pytestmark = pytest.mark.release_only
 

@@ -1,11 +1,14 @@
 """`from safe_gpu import safe_gpu` on berth's leases: the examples of its document, and what they promise."""
 
 import signal
+import sys
 
 import pytest
 from conftest import SERVERS
 from leasing import eventually, gpu, jobs, state_of  # noqa: F401
-from pyhelp_a import assert_nothing_twice, contend, lines, scripts, states  # noqa: F401
+from compat_scripts import assert_nothing_twice, contend, lines, scripts, states  # noqa: F401
+
+pytestmark = pytest.mark.release_only
 
 LOG = "import logging\nlogging.basicConfig(level=logging.INFO, format='%(name)s [%(levelname)s] %(message)s')\n"
 # A placeholder that needs no toolkit, for tests of other things.
@@ -70,7 +73,7 @@ logger.info("Finished")
 def test_the_documents_check_that_it_works(server, scripts):
     """Two scripts at once, in a shell: both log what the document shows, and neither gets a GPU of the other's."""
     server.use("3x24GiB")
-    scripts.install_command("python3", "-m berth.compat")
+    scripts.install_command("python3", f"{sys.executable} -m berth.compat")
     (server.folder / "gpu-acquisitor.py").write_text(ACQUISITOR)
     # The shell gives its stdin to both, which end when it is closed.
     shell = scripts.jobs.start("sh", "-c", """exec 3<&0

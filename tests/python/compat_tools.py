@@ -4,9 +4,9 @@ import os
 import sys
 
 import pytest
-from conftest import BUILD, Server
+from conftest import Server
+from pythons import PACKAGE as PACKAGES
 
-PACKAGES = BUILD / "python"
 PYTHON = sys.executable
 TOOLS = ["GPU.py", "grn-start", "grn-run"]
 

@@ -3,11 +3,13 @@
 The toolkits are stubs of a few lines; but they use memory of the simulated driver, as real ones use a real one's.
 """
 
+import os
 import sys
 
 import pytest
-from conftest import BUILD, SIM_LIBRARIES
+from conftest import SIM_LIBRARIES
 from leasing import Jobs, eventually
+from pythons import PACKAGE
 
 # Ends when nobody holds its stdin any more: no test can leave it behind.
 STAY = "\nprint('ready', flush=True)\nimport sys\nsys.stdin.read()\n"
@@ -86,7 +88,7 @@ class Scripts:
             path = self.modules / f"{name}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        server.env["PYTHONPATH"] = f"{BUILD / 'python'}:{self.modules}"
+        server.env["PYTHONPATH"] = f"{PACKAGE}:{self.modules}"
 
     def command(self, text, *arguments):
         self.number += 1
@@ -112,14 +114,14 @@ class Scripts:
         """Starts a script, which stays until the test ends or ends it, and waits until it has done what it says."""
         return ready(self.start(text + STAY, *arguments, **options))
 
-    def install_command(self, name, module):
-        """A command that is in nobody's PATH, put into this server's."""
+    def install_command(self, name, words):
+        """A command of this name in the server's PATH, which runs `words` and what it is given."""
         programs = self.server.folder / "programs"
         programs.mkdir(exist_ok=True)
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+        (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         (programs / name).chmod(0o755)
-        if not self.server.env["PATH"].startswith(f"{programs}:"):
-            self.server.env["PATH"] = f"{programs}:{self.server.env['PATH']}"
+        python = os.path.dirname(sys.executable)  # the one that the package was built for
+        self.server.env["PATH"] = f"{programs}:{python}:{self.server.env['PATH']}"
 
 
 def ready(job):
