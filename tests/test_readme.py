@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 from conftest import BERTH, ROOT, wait_until
@@ -91,7 +92,10 @@ def test_every_command_of_the_table_works(server, command):
         wait_until(lambda: server.status()["queue"])
         command = command.replace("TICKET", server.status()["queue"][0]["ticket"])
     command = command.replace("COMMAND", "status").replace("CMD", "echo done").replace("GPU", "0")
-    result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command + "; exit $?")
+    command = command.replace("NAME", "grn-run --help")
+    python = os.path.dirname(sys.executable)  # the one that the package was built for
+    result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command + "; exit $?",
+                        env={"PATH": f"{python}:{server.env['PATH']}"})
     assert result.returncode == (124 if watching else 0), result
     assert result.stdout or result.stderr
     # The shell's lease ends with the shell, a moment later. (With a command alone, bash would become

@@ -1,11 +1,12 @@
 """The package as it is given to people: its examples, its types, and the wheel in an empty environment."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, wait_until
 from pythons import PACKAGE, python  # noqa: F401
 
 pytestmark = pytest.mark.release_only
@@ -26,6 +27,37 @@ DOCTESTS = """
 def test_the_examples_of_the_docstrings(python):
     python.server.use("2x24GiB")
     assert int(python.says(DOCTESTS)) >= 25
+
+
+LAB = {"gpus": [{"name": "NVIDIA GeForce RTX 3090", "memory": "24GiB", "count": 4},
+                {"name": "NVIDIA RTX A6000", "memory": "48GiB", "count": 2}]}
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+def test_the_example_of_the_documents(python, document):
+    """With a train.py that says what it sees."""
+    [example] = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    python.server.use(LAB)
+    (python.server.folder / "train.py").write_text("import os; print('trained on', os.environ['BERTH_GPUS'])\n")
+    programs = python.server.folder / "programs"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    said = python.says(example + "\nassert train(0.1) is None if 'train' in globals() else evaluate('x') is None\n",
+                       env={"PATH": f"{programs}:{python.server.env['PATH']}"}).splitlines()
+    assert any(line.startswith("trained on ") for line in said), said
+    assert "[0, 1]" in said or any(line.count("A6000") == 2 for line in said), said
+
+
+def test_the_commands_that_readme_has_for_older_tools(python):
+    """`python -m berth.compat train.py`, and GPU.py."""
+    [runner, command] = re.findall(r"`((?:python -m )?berth[ .]compat [^`N]+)`", (ROOT / "README.md").read_text())
+    (python.server.folder / "train.py").write_text("from gpuselect import gpuselect\nprint('on', gpuselect())\n")
+    where = f"{os.path.dirname(sys.executable)}:{python.server.env['PATH']}"
+    script = f"cd {python.server.folder}\n{runner}\nberth compat GPU.py --redis-manage-all >/dev/null\n{command}\n"
+    result = python.server.run("bash", "--norc", "-ec", script, env={**python.env, "PATH": where})
+    assert result.returncode == 0, result
+    assert re.fullmatch(r"on \d\n\d\n", result.stdout), result
+    wait_until(lambda: not list(python.server.harbour.glob("lease-*")))  # the shell's, which has ended
 
 
 def test_every_public_name_has_a_docstring_and_is_found(python):
@@ -101,6 +133,7 @@ def test_the_wheel_brings_module_command_and_simulated_driver(installed, server)
 
 def test_the_wheel_is_typed_and_whole(installed):
     [package] = (installed / "lib").glob("python3*/site-packages/berth")
+
     def files(folder):
         return {str(path.relative_to(folder)) for path in folder.rglob("*")
                 if path.is_file() and path.suffix not in (".pyc", ".so")}
