@@ -158,7 +158,8 @@ def _surroundings(wanted: _request.Wanted) -> tuple[Optional[str], str]:
     """What restricts the choice, and the lease that the GPUs come out of, if one does."""
     outer = wanted.within or _around.get()
     if outer is None or outer.released:
-        return _environment.surroundings()
+        visible, within = _environment.surroundings()
+        return None if visible is None else _request.clean(visible), _request.clean(within)
     return None, outer.id
 
 

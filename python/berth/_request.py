@@ -3,10 +3,11 @@ for the command line."""
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, TypedDict, Union
 
 from ._errors import UsageError
 
@@ -97,16 +98,23 @@ def _number(name: str, value: object) -> str:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name}: {value!r} is not a text")
+    if value != clean(value):
+        raise UsageError(f"{name}: {value!r} is not UTF-8")
     return value
 
 
+def clean(text: str) -> str:
+    """Text from outside, such as a file's name, that C++ can take: bytes that are not UTF-8 become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _size(name: str, value: object) -> str:
-    return value if isinstance(value, str) else f"{_number(name, value)}B"
+    return _text(name, value) if isinstance(value, str) else f"{_number(name, value)}B"
 
 
 def _duration(name: str, value: object) -> str:
     if isinstance(value, str):
-        return value
+        return _text(name, value)
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -134,10 +142,22 @@ _OPTIONS = frozenset(Wanted.__dataclass_fields__) - {"values"}
 _CALLABLES = ("selector", "on_wait")
 
 
+_LONGEST_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
+
+
+def command_text(words: Sequence[str]) -> str:
+    """A command line for people. Where other users' processes are hidden (hidepid), only the program's name: `ps` would
+    not show them more."""
+    name = words[0].rpartition("/")[2]
+    if not os.access("/proc/1/cmdline", os.R_OK):
+        return clean(name)
+    text = clean(" ".join([name, *words[1:]]))
+    return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND - 1]}…"
+
+
 def command_line() -> str:
-    """What this program was called as, for people."""
-    words = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
-    return " ".join([words[0].rpartition("/")[2], *words[1:]])
+    """What this program was called as."""
+    return command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
 
 
 def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
@@ -156,4 +176,5 @@ def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
         del given["mem"]  # nothing is learned yet: the first run of a job has its GPU alone
     values = {name: parse(name, given[name]) for name, parse in _VALUES.items() if name in given}
     options = {name: given[name] for name in _OPTIONS if name in given}
-    return Wanted(values, **{"command": command_line(), **options})
+    options["command"] = clean(str(given["command"])) if "command" in given else command_line()
+    return Wanted(values, **options)

@@ -35,7 +35,7 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     request = {name: value for name, value in keywords.items() if name in _OURS}
     options = {name: value for name, value in keywords.items() if name not in _OURS}
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
-    request = {"command": " ".join(map(_text, words)), **request, "set_environment": False}
+    request = {"command": _request.command_text([_text(word) for word in words]), **request, "set_environment": False}
     with acquire(count, **request) as lease:
         variables = {**(os.environ if env is None else env), **lease.environment}
         return subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout, **options)

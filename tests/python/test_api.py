@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import pytest
 from conftest import BUILD, SIM_JOB, wait_until
@@ -51,6 +52,23 @@ def test_a_lease_is_seen_by_all_and_ends_with_its_program(python):
         lease_id, job.pid, "from Python", "my training", 8192, False)
     assert job.end() == 0
     wait_until(lambda: all_free(python.server))
+
+
+def test_an_environment_that_is_not_utf8(python):
+    assert python.says("""
+        try:
+            berth.acquire(command="\\udcff")
+        except berth.Impossible as problem:
+            say(problem)
+    """, env={"CUDA_VISIBLE_DEVICES": b"\xff"}).startswith("CUDA_VISIBLE_DEVICES")
+
+
+def test_others_see_the_command_line_and_not_a_whole_program(python):
+    seen = python.says("lease = berth.acquire()\nsay(berth.status()[0].leases[0].command)\n" + "#" * 9999)
+    assert seen.startswith("python -c import sys, berth\n") and len(seen) == 256 and seen.endswith("…")
+    script = python.script("train.py", "lease = berth.acquire()\nsay(berth.status()[0].leases[0].command)\n")
+    result = python.server.run(sys.executable, script, "--lr", "0.1", env=python.env)
+    assert result.stdout.strip() == f"python {script} --lr 0.1"
 
 
 def test_a_lease_is_kept_though_nobody_keeps_its_object(python):
@@ -161,6 +179,8 @@ def test_inside_berth_run_the_lease_is_the_outer_one(python):
     ("timeout=float('nan')", "UsageError", "timeout: duration 'nans'"),
     ("no_wait=True, timeout=1", "UsageError", "no_wait= and timeout= contradict each other"),
     ("label='x' * 300", "UsageError", "label: "),
+    ("label='\\udcff'", "UsageError", "label: '\\udcff' is not UTF-8"),
+    ("mem='\\udcff'", "UsageError", "mem: '\\udcff' is not UTF-8"),
     ("ids='name'", "UsageError", "ids: 'name' is neither 'index' nor 'uuid'"),
     ("selector='3090'", "UsageError", "selector: '3090' cannot be called"),
     ("gpus=2", "TypeError", "'gpus' is not a keyword of a request; there are command, count, gpu,"),
