@@ -1,9 +1,8 @@
 // How a thread that waits in C++ is told that Python wants something: Ctrl-C, or a task's end.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <atomic>
+#include <nanobind/nanobind.h>
 #include <string>
 #include <utility>
 

@@ -167,9 +167,8 @@ nb::list indices(const HeldLease& held) {
 
 std::map<std::string, std::string> environment(const HeldLease& held, const std::string& ids) {
   const Lease& lease = held.lease();
-  const auto variables =
-      job_environment(lease.host_gpus(), lease.record().uuids,
-                      ids == "uuid" ? IdForm::uuid : IdForm::index, lease.id());
+  const auto variables = job_environment(lease.host_gpus(), lease.record().uuids,
+                                         ids == "uuid" ? IdForm::uuid : IdForm::index, lease.id());
   return {variables.begin(), variables.end()};
 }
 
@@ -210,7 +209,8 @@ HeldLease::HeldLease(Lease lease)
 }
 
 bool HeldLease::release() {
-  if (maker_ != ::getpid()) {  // nobody else is here, and the lock may be held by a thread that is not
+  if (maker_ !=
+      ::getpid()) {  // nobody else is here, and the lock may be held by a thread that is not
     for_programs_.reset();
     lease_.hand_over();
     return false;

@@ -22,13 +22,12 @@ Register& all() {
 }
 
 void watch_forks() {
-  static const int once =
-      ::pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
-                       [] {
-                         for (const int fd : all().descriptors) ::close(fd);
-                         all().descriptors.clear();
-                         all().mutex.unlock();
-                       });
+  static const int once = ::pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
+                                           [] {
+                                             for (const int fd : all().descriptors) ::close(fd);
+                                             all().descriptors.clear();
+                                             all().mutex.unlock();
+                                           });
   (void)once;
 }
 

@@ -107,10 +107,9 @@ class Acquiring {
         return Lease(std::move(harbour_), std::move(me_.record), std::move(me_.bell).shared(),
                      std::move(snapshot->gpus));
       }
-      const WaitNews news =
-          tell({decision->position, decision->length,
-                explain_wait(decision->wait, me_.record.request, decision->scene),
-                decision->wait.starts});
+      const WaitNews news = tell({decision->position, decision->length,
+                                  explain_wait(decision->wait, me_.record.request, decision->scene),
+                                  decision->wait.starts});
       if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
       if (!decision->front) probe_.rest();
       wait(*decision);
@@ -399,8 +398,7 @@ Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector
 
 void narrow(Request& request, std::vector<std::string> chosen) {
   if (request.uuids) {
-    std::erase_if(chosen,
-                  [&](const std::string& uuid) { return !contains(*request.uuids, uuid); });
+    std::erase_if(chosen, [&](const std::string& uuid) { return !contains(*request.uuids, uuid); });
   }
   request.uuids = std::move(chosen);
 }

@@ -78,12 +78,11 @@ Result<std::vector<std::string>> choose_within(const Record& outer,
   auto found = candidates(snapshot, outer, request);
   const std::size_t count = request.count;
   if (found.size() < count) {
-    return fail(
-        ErrorKind::impossible,
-        fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
-                    "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
-                    outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
-                    found.size(), count, count == 1 ? "is" : "are"));
+    return fail(ErrorKind::impossible,
+                fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
+                            "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
+                            outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
+                            found.size(), count, count == 1 ? "is" : "are"));
   }
   std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
     return uses(a, outer.id, leases) < uses(b, outer.id, leases);

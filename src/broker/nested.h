@@ -7,8 +7,8 @@
 
 namespace berth {
 
-// The lease of this id, which BERTH_LEASE names, if it lives. One that has ended is nothing; another
-// user's is ErrorKind::not_yours.
+// The lease of this id, which BERTH_LEASE names, if it lives. One that has ended is nothing;
+// another user's is ErrorKind::not_yours.
 Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id);
 
 // The GPUs of `outer` for a request inside it: those that the fewest of `leases` inside it use.

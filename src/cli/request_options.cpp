@@ -104,8 +104,8 @@ Flags::Take into(Target& target, Result<Value> (*parse)(std::string_view),
   };
 }
 
-using Declare = std::function<void(const char* names, const char* type, const char* help,
-                                   Flags::Take take)>;
+using Declare =
+    std::function<void(const char* names, const char* type, const char* help, Flags::Take take)>;
 
 // Every value of a request, once.
 void declare_values(const std::shared_ptr<RequestOptions>& options, const Declare& declare) {
@@ -172,10 +172,10 @@ Result<std::string> parse_text(std::string_view text) {
 std::shared_ptr<RequestOptions> add_request_options(Flags& command) {
   auto options = std::make_shared<RequestOptions>();
   command.group("Request");
-  declare_values(options, [&](const char* names, const char* type, const char* help,
-                              Flags::Take take) {
-    command.value(names, type, help, std::move(take));
-  });
+  declare_values(options,
+                 [&](const char* names, const char* type, const char* help, Flags::Take take) {
+                   command.value(names, type, help, std::move(take));
+                 });
   command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
   command.group("Options");
   command.finally([options]() { return settle(*options, Spelling::flags); });
@@ -187,16 +187,16 @@ Result<RequestOptions> read_request(const std::map<std::string, std::string>& va
   auto options = std::make_shared<RequestOptions>();
   options->no_wait = no_wait;
   Result<void> read;
-  declare_values(options, [&](std::string_view names, const char*, const char*,
-                              const Flags::Take& take) {
-    const std::string_view flag = names.substr(names.rfind("--"));
-    const std::string keyword = spelled(flag, Spelling::keywords);
-    const auto value = values.find(keyword.substr(0, keyword.size() - 1));
-    if (value == values.end() || !read) return;
-    if (auto taken = take(value->second); !taken) {
-      read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, taken.error().message));
-    }
-  });
+  declare_values(
+      options, [&](std::string_view names, const char*, const char*, const Flags::Take& take) {
+        const std::string_view flag = names.substr(names.rfind("--"));
+        const std::string keyword = spelled(flag, Spelling::keywords);
+        const auto value = values.find(keyword.substr(0, keyword.size() - 1));
+        if (value == values.end() || !read) return;
+        if (auto taken = take(value->second); !taken) {
+          read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, taken.error().message));
+        }
+      });
   if (read) read = settle(*options, Spelling::keywords);
   if (!read) return tl::make_unexpected(read.error());
   return *options;

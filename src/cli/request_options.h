@@ -15,9 +15,9 @@
 namespace berth {
 
 struct RequestOptions {
-  Request request;    // without `uuids`: what --gpu means, only the driver knows (select_gpus)
+  Request request;  // without `uuids`: what --gpu means, only the driver knows (select_gpus)
   std::optional<unsigned> count;  // as given; request.count follows from it and from --gpu
-  std::string gpus;   // --gpu as written, well-formed; empty if it was not given
+  std::string gpus;               // --gpu as written, well-formed; empty if it was not given
   std::string label;  // UTF-8; may hold control characters, so printable() before it is shown
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;  // zero means what no_wait means

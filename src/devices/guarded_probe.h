@@ -66,7 +66,7 @@ class GuardedProbe final : public Probe {
   UniqueFd socket_;
   pid_t child_ = -1;
   pid_t owner_ = -1;  // the process that has started the child
-  UniqueFd ending_;  // the last child that was told to end, and is yet to be collected
+  UniqueFd ending_;   // the last child that was told to end, and is yet to be collected
   int interrupt_ = -1;
   bool left_ = false;      // the last child that was found dead had left by itself
   bool told_ = false;      // on_slow, of the current question

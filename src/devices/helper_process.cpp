@@ -93,8 +93,8 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETSIGMASK);
+  ::posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   sigset_t set;
   ::sigfillset(&set);
   ::posix_spawnattr_setsigdefault(&attributes, &set);

@@ -71,7 +71,8 @@ bool job_is_on(const Gpu& gpu, const Pids& before, pid_t parent) {
   return std::any_of(gpu.processes.begin(), gpu.processes.end(), [&](const GpuProcess& process) {
     if (!host_pids) return std::find(before.begin(), before.end(), process.pid) == before.end();
     // The name tells the helpers apart: this one, and those of a berth that the job itself runs.
-    return process.name != kPlaceholderHelper.name && descends_from(static_cast<pid_t>(process.pid), parent);
+    return process.name != kPlaceholderHelper.name &&
+           descends_from(static_cast<pid_t>(process.pid), parent);
   });
 }
 

@@ -20,7 +20,7 @@ namespace berth {
 struct PlaceholderSettings {
   std::string nvml;  // libraries to load, as for dlopen()
   std::string cuda;
-  std::string program;  // see start_helper()
+  std::string program;                        // see start_helper()
   std::chrono::milliseconds limit{20'000};    // for all helpers together to have their memory
   std::chrono::milliseconds look_every{500};  // for the job's process
 };

@@ -63,7 +63,9 @@ void WaitDisplay::finish() {
 
 Hooks WaitDisplay::hooks(int interrupt) {
   return {[this](const WaitNews& news) { show(news); },
-          [this](const std::string& text) { notice(text); }, interrupt, {}};
+          [this](const std::string& text) { notice(text); },
+          interrupt,
+          {}};
 }
 
 Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner) {
