@@ -147,7 +147,8 @@ def gpuselect(env, folder):
     script = written(folder / "run_gpuselect.py", GPUSELECT)
     return Peer("one job, beside gpuselect", command(BERTH, "run", "--", "true"),
                 command(PEERS / "bin" / "python", script, "--", "true"),
-                ("berth run -- true", "gpuselect -- true, which leases nothing"), with_driver(env))
+                ("berth run -- true", "gpuselect -- true, which leases nothing; about throttling the bench answers it"),
+                with_driver(env))
 
 
 def nvidia_smi(env, folder):
