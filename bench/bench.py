@@ -17,20 +17,21 @@ import sys
 import tempfile
 import time
 
+import python_bench
 import queue_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "queue", "load", "micro")
+PARTS = ("commands", "lease", "queue", "load", "python", "micro")
 
 
-def time_commands(commands, runs, env):
+def time_commands(commands, runs, env, warmup=20):
     """Median wall time in seconds of each command, by hyperfine, without a shell."""
     with tempfile.NamedTemporaryFile() as file:
-        subprocess.run(["hyperfine", "--shell=none", "--style=none", "--warmup=20", f"--runs={runs}",
-                        f"--export-json={file.name}", *commands],
+        subprocess.run(["hyperfine", "--shell=none", "--style=none", f"--warmup={warmup}",
+                        f"--runs={runs}", f"--export-json={file.name}", *commands],
                        env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return [result["median"] for result in json.load(file)["results"]]
 
@@ -116,9 +117,10 @@ def queue_figures(options, env, folder):
     return results, facts
 
 
-def bound(name, value, most):
-    """A figure that is no ratio of times, with its limit."""
-    return {"name": name, "value": value, "ratio": value, "limit": most}
+def bound(name, value, most, spread=()):
+    """A figure that is no ratio of times, with its limit, and of which values it is the median."""
+    return {"name": name, "value": value, "ratio": value, "limit": most,
+            **({"value_low": min(spread), "value_high": max(spread)} if spread else {})}
 
 
 def load_figures(options, env):
@@ -134,13 +136,54 @@ def load_figures(options, env):
                    [first / part], 1.5)], facts
 
 
+def import_cost(rounds, runs, env):
+    """Milliseconds that `import berth` adds to the start of Python."""
+    pairs = [time_commands([f"{sys.executable} -c 'import berth'", f"{sys.executable} -c pass"], runs,
+                           python_bench.with_package(env), warmup=2) for _ in range(rounds)]
+    added = [1000 * (a - b) for a, b in pairs]
+    return bound("ms that import berth adds", statistics.median(added), 15.0, added)
+
+
+def python_against_cpp(rounds, env, folder):
+    """berth.acquire() + release() against the same in C++, both in a warm process."""
+    results = []
+    for name, base in (("memory", MEMORY), ("/tmp", folder)):
+        with tempfile.TemporaryDirectory(dir=base) as own:
+            pairs = python_bench.lease_rounds(rounds, queue_bench.in_folder(env, pathlib.Path(own)))
+        results.append(figure(f"acquire + release in Python, in {name}", "in one Python process", "in one C++ process",
+                              [ours / 1000 for ours, _ in pairs], [theirs / 1000 for _, theirs in pairs], 2.0))
+    return results
+
+
+def beside(peer, rounds, runs):
+    """A tool that others wrote; no limit, since it does something else."""
+    runs = max(2, runs // peer.jobs)
+    pairs = [time_commands([peer.ours, peer.theirs], runs, peer.env, warmup=1) for _ in range(rounds)]
+    return figure(peer.name, *peer.about, [1000 * a / peer.jobs for a, _ in pairs],
+                  [1000 * b / peer.jobs for _, b in pairs], None)
+
+
+def python_figures(options, env, folder):
+    """The Python package, and tools with a like purpose beside berth."""
+    runs = max(1, options.runs // 20)  # Python starts many times as slowly as berth
+    # More turns for leases: their time jumps, with whether the process that asks the driver is still awake.
+    results = [import_cost(options.rounds, 2 * runs, env), *python_against_cpp(3 * options.rounds, env, folder)]
+    peers, missing = python_bench.peers(env, folder)
+    return results + [beside(peer, options.rounds, runs) for peer in peers], missing
+
+
+def exceeded(result):
+    return result["limit"] is not None and result["ratio"] > result["limit"]
+
+
 def show(results, facts, micro):
     heading = ("figure", "berth", "yardstick", "ratio", "spread", "limit")
     rows = []
     for r in results:
-        verdict = f"{r['limit']:.2f} {'ok' if r['ratio'] <= r['limit'] else 'EXCEEDED'}"
+        verdict = "" if r["limit"] is None else f"{r['limit']:.2f} {'EXCEEDED' if exceeded(r) else 'ok'}"
         if "value" in r:
-            rows.append((r["name"], f"{r['value']:.3f}", "", "", "", verdict))
+            spread = f"{r['value_low']:.2f}-{r['value_high']:.2f}" if "value_low" in r else ""
+            rows.append((r["name"], f"{r['value']:.3f}", "", "", spread, verdict))
         else:
             rows.append((r["name"], f"{r['subject_ms']:.2f} ms", f"{r['yardstick_ms']:.2f} ms",
                          f"{r['ratio']:.2f}", f"{r['ratio_low']:.2f}-{r['ratio_high']:.2f}", verdict))
@@ -194,13 +237,17 @@ def main():
             load, more = load_figures(options, env)
             results += load
             facts += more
+        if wanted("python"):
+            python, more = python_figures(options, env, folder)
+            results += python
+            facts += more
         if wanted("micro"):
             micro = micro_benchmarks(env)
     show(results, facts, micro)
     path = ROOT / "build" / "bench.json"
     path.write_text(json.dumps({"ratios": results, "facts": facts, "micro": micro}, indent=2) + "\n")
     print(f"\nWritten to {path.relative_to(ROOT)}")
-    return 1 if options.check and any(r["ratio"] > r["limit"] for r in results) else 0
+    return 1 if options.check and any(map(exceeded, results)) else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 // What leasing costs, against Redis, and under load. Prints JSON for bench.py.
 //
-//   lease_bench pairs ROUNDS PORT               acquire + release against BRPOP + LPUSH, in one
-//   process lease_bench load WORKERS JOBS COMMAND...    so many runs of COMMAND by so many workers
+// - lease_bench pairs ROUNDS PORT: acquire + release against BRPOP + LPUSH, in one process
+// - lease_bench leases TIMES: for each line of input, the median in us of TIMES acquire + release
+// - lease_bench load WORKERS JOBS COMMAND...: so many runs of COMMAND by so many workers
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -59,10 +60,33 @@ double median_time(int times, Work work) {
   return median(std::move(taken));
 }
 
-int pairs(int rounds, int port) {
-  constexpr int kTimes = 500;
+std::unique_ptr<berth::Probe> driver() {
   auto probe = berth::open_driver();
   if (!probe) die(probe.error().message);
+  return std::move(*probe);
+}
+
+void lease_once(berth::Probe& probe) {
+  auto lease = berth::acquire(probe, {}, {});
+  if (!lease || !*lease) die(lease ? "not granted" : lease.error().message);
+  if (!(*lease)->release()) die("not released");
+}
+
+// A line of the input begins a round, so that rounds of another process can come between them.
+int leases(int times) {
+  const auto probe = driver();
+  lease_once(*probe);
+  for (int c = std::getchar(); c != EOF; c = std::getchar()) {
+    if (c != '\n') continue;
+    std::printf("%.2f\n", median_time(times, [&probe] { lease_once(*probe); }));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int pairs(int rounds, int port) {
+  constexpr int kTimes = 500;
+  const auto probe = driver();
   const std::unique_ptr<redisContext, void (*)(redisContext*)> redis(
       redisConnect("127.0.0.1", port), redisFree);
   if (!redis || redis->err != 0) die("no Redis");
@@ -71,16 +95,11 @@ int pairs(int rounds, int port) {
     if (reply == nullptr) die("Redis does not answer");
     freeReplyObject(reply);
   };
-  const auto lease_once = [&probe] {
-    auto lease = berth::acquire(**probe, {}, {});
-    if (!lease || !*lease) die(lease ? "not granted" : lease.error().message);
-    if (!(*lease)->release()) die("not released");
-  };
   command("LPUSH gpus 0");
-  lease_once();
+  lease_once(*probe);
   std::printf("[");
   for (int i = 0; i < rounds; ++i) {
-    const double ours = median_time(kTimes, lease_once);
+    const double ours = median_time(kTimes, [&probe] { lease_once(*probe); });
     const double theirs = median_time(kTimes, [&command] {
       command("BRPOP gpus 0");
       command("LPUSH gpus 0");
@@ -139,6 +158,7 @@ int load(int workers, int jobs, char** command) {
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
   if (mode == "pairs" && argc == 4) return pairs(number(argv[2]), number(argv[3]));
+  if (mode == "leases" && argc == 3) return leases(number(argv[2]));
   if (mode == "load" && argc > 4) return load(number(argv[2]), number(argv[3]), argv + 4);
   die("see the head of bench/lease_bench.cpp");
 }

@@ -1,0 +1,183 @@
+"""Prepares what is measured about Python: the import, leases in a warm process, and tools that others wrote."""
+
+import pathlib
+import shlex
+import subprocess
+import sys
+from typing import NamedTuple
+
+import queue_bench
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BERTH = ROOT / "build" / "bin" / "berth"
+LEASE_BENCH = ROOT / "build" / "bench" / "lease_bench"
+PEERS = ROOT / "build" / "peers"
+LEASES = 300  # in a round
+GPUS = 8
+JOBS = 64  # for tools that are given many at once
+
+# As `lease_bench leases`, in Python.
+LEASE_BENCH_PY = """
+import statistics, sys, time
+import berth
+
+def lease_once():
+    begin = time.perf_counter_ns()
+    berth.acquire().release()
+    return (time.perf_counter_ns() - begin) / 1000
+
+lease_once()
+for line in sys.stdin:
+    print(statistics.median(lease_once() for _ in range(int(sys.argv[1]))), flush=True)
+"""
+
+# gpuselect's command. It also asks why a GPU is throttled, which the simulated driver does not know: "idle" is said
+# to it at once.
+GPUSELECT = """
+import sys
+import pynvml
+pynvml.nvmlDeviceGetCurrentClocksEventReasons = lambda handle: pynvml.nvmlClocksEventReasonGpuIdle
+from gpuselect.nvmlgpuselect import main
+sys.exit(main())
+"""
+
+# A script for safe-gpu. Its lock has a fixed name in /tmp, where others would be in the way.
+SAFE_GPU = """
+import sys
+from {package} import safe_gpu
+
+class Nothing:
+    def __call__(self, device_no): pass
+    def release(self, placeholder): pass
+
+safe_gpu.LOCK_FILENAME = sys.argv[1]
+safe_gpu.GPUOwner(placeholder_fn=Nothing()).release_gpus()
+"""
+
+LIST_GPUS = """
+import pynvml
+pynvml.nvmlInit()
+for index in range(pynvml.nvmlDeviceGetCount()):
+    print(index, pynvml.nvmlDeviceGetPciInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).busId, sep=", ")
+"""
+
+# In the place of nvidia-smi, whose questions by safe-gpu it answers as the driver did when the bench began. It asks
+# nobody, so that safe-gpu waits for it less than for the real one.
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+*--query-gpu=*) echo '{gpus}' ;;
+*--query-compute-apps=*) ;;
+-q) echo 'Attached GPUs : {count}' ;;
+*) exit 2 ;;
+esac
+"""
+
+
+class Worker:
+    """A process that says, for each line it is given, how many microseconds a lease takes now."""
+
+    def __init__(self, command, env):
+        self.process = subprocess.Popen([*command, str(LEASES)], env=env, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        self.process.communicate()
+
+    def ask(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+
+class Peer(NamedTuple):
+    """A tool to be measured beside berth."""
+
+    name: str
+    ours: str
+    theirs: str
+    about: tuple  # the two, for people
+    env: dict
+    jobs: int = 1  # that the two commands run
+
+
+def with_package(env):
+    """The environment in which Python finds berth, and keeps it compiled, as pip leaves what it installs."""
+    kept = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(ROOT / "build" / "python")}
+
+
+def with_driver(env):
+    """The environment in which programs that know nothing of berth find the simulated driver."""
+    return {**env, "LD_LIBRARY_PATH": str(ROOT / "build" / "lib" / "sim")}
+
+
+def lease_rounds(rounds, env):
+    """acquire + release in a warm process, in microseconds: (Python, C++) by turns."""
+    python = [sys.executable, "-c", LEASE_BENCH_PY]
+    with Worker(python, with_package(env)) as ours, Worker([LEASE_BENCH, "leases"], env) as theirs:
+        return [(ours.ask(), theirs.ask()) for _ in range(rounds)]
+
+
+def peers(env, folder):
+    """What can be measured here, and for each of the others why it cannot."""
+    makers = {"gpuselect": gpuselect, "safe_gpu": safe_gpu, "simple_gpu_scheduler": simple_gpu_scheduler}
+    missing = [("GPUGET", "left out: it is not in the Python registry, and its pycuda is built with CUDA's headers")]
+    found = []
+    for package, make in makers.items():
+        if any(PEERS.glob(f"lib/python3*/site-packages/{package}")):
+            found.append(make(env, folder))
+        else:
+            missing.append((package, "left out: it could not be installed"))
+    return found, missing
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+def command(*words):
+    return shlex.join(map(str, words))
+
+
+def gpuselect(env, folder):
+    script = written(folder / "run_gpuselect.py", GPUSELECT)
+    return Peer("one job, beside gpuselect", command(BERTH, "run", "--", "true"),
+                command(PEERS / "bin" / "python", script, "--", "true"),
+                ("berth run -- true", "gpuselect -- true, which leases nothing; about throttling the bench answers it"),
+                with_driver(env))
+
+
+def nvidia_smi(env, folder):
+    """A folder with a stand-in for nvidia-smi."""
+    gpus = subprocess.run([sys.executable, "-c", LIST_GPUS], env=with_driver(env), check=True,
+                          capture_output=True, text=True).stdout.strip()
+    folder.mkdir()
+    written(folder / "nvidia-smi", NVIDIA_SMI.format(gpus=gpus, count=len(gpus.splitlines()))).chmod(0o755)
+    return folder
+
+
+def safe_gpu(env, folder):
+    """The whole script, since one claims GPUs once in the life of a process."""
+    tools = nvidia_smi(env, folder / "tools")
+    python = PEERS / "bin" / "python"
+    lock = folder / "locks" / "safe_gpu"
+    ours = written(folder / "safe_gpu_ours.py", SAFE_GPU.format(package="berth.compat.safe_gpu"))
+    theirs = written(folder / "safe_gpu_theirs.py", SAFE_GPU.format(package="safe_gpu"))
+    return Peer("one script, beside safe-gpu", command(python, ours, lock), command(python, theirs, lock),
+                ("a script that claims a GPU by berth.compat.safe_gpu",
+                 "the same by safe-gpu, with a stand-in for nvidia-smi that answers at once"),
+                {**with_package(env), "PATH": f"{tools}:{env['PATH']}"})
+
+
+def simple_gpu_scheduler(env, folder):
+    jobs = written(folder / "jobs", "true\n" * JOBS)
+    ours = f"exec xargs -P {GPUS} -I @ {shlex.quote(str(BERTH))} run -- sh -c @ < {shlex.quote(str(jobs))}"
+    theirs = (f"exec {shlex.quote(str(PEERS / 'bin' / 'simple_gpu_scheduler'))} --gpus "
+              f"{','.join(map(str, range(GPUS)))} < {shlex.quote(str(jobs))}")
+    return Peer("one of many jobs, beside simple_gpu_scheduler", command("sh", "-c", ours), command("sh", "-c", theirs),
+                (f"{JOBS} lines by xargs -P {GPUS} -I @ berth run -- sh -c @, each",
+                 "the same by simple_gpu_scheduler, which asks neither the driver nor other users, each"), env, JOBS)
