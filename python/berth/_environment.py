@@ -6,6 +6,8 @@ import os
 import threading
 from typing import Optional
 
+from . import _native
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LEASE = "BERTH_LEASE"
 
@@ -21,14 +23,15 @@ def _newest() -> dict[str, str]:
 def _apply(old: dict[str, str], new: dict[str, str]) -> None:
     """From one lease's values to another's, or to what was there before. What somebody else has changed meanwhile is
     his."""
-    for name in {*old, *new}:
-        if name in old and os.environ.get(name) != old[name]:
+    names = [*new, *(name for name in old if name not in new)]
+    for name, value in zip(names, _native.getenv(names)):
+        if name in old and value != old[name]:
             continue
-        value = new.get(name, _before.get(name))
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        wanted = new[name] if name in new else _before[name]
+        if wanted is not None:
+            os.environb[name.encode()] = wanted.encode()  # of os.environ the quicker half
+        elif value is not None:
+            del os.environb[name.encode()]
 
 
 def push(lease: str, variables: dict[str, str]) -> None:
@@ -36,7 +39,7 @@ def push(lease: str, variables: dict[str, str]) -> None:
     with _lock:
         if not _leases:
             _before.clear()
-            _before.update({name: os.environ.get(name) for name in variables})
+            _before.update(zip(variables, _native.getenv(list(variables))))
         old = _newest()
         _leases[lease] = variables
         _apply(old, variables)
@@ -52,16 +55,16 @@ def pop(lease: str) -> None:
         _apply(old, _newest())
 
 
-def _as_before(name: str) -> Optional[str]:
-    value = os.environ.get(name)
-    return _before.get(name) if value is not None and value == _newest().get(name) else value
-
-
 def surroundings() -> tuple[Optional[str], str]:
     """What restricts the choice from outside, and inside which lease this process was started. What berth itself has
     set in this process does not count: a second lease is a second request."""
+    names = [VISIBLE, LEASE]
     with _lock:
-        return _as_before(VISIBLE), _as_before(LEASE) or ""
+        visible, lease = [
+            _before.get(name) if value is not None and value == _newest().get(name) else value
+            for name, value in zip(names, _native.getenv(names))
+        ]
+        return visible, lease or ""
 
 
 def _in_fork() -> None:

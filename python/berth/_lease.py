@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import os
 import threading
@@ -11,12 +10,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Callable, Optional, Protocol, Union
 
 from . import _cuda, _environment, _native, _request
-from ._gpu import Gpu, gpus_from_json, status
 from ._program import program
 from ._waiting import Teller, interruptible, logger
 
 if TYPE_CHECKING:
+    import asyncio
+
     from typing_extensions import Unpack
+
+    from ._gpu import Gpu
 
 
 class _Hold(Protocol):
@@ -63,6 +65,8 @@ class Lease:
     @property
     def gpus(self) -> list[Gpu]:
         """The GPUs as they were when they were granted; `berth.status()` tells how they are now."""
+        from ._gpu import gpus_from_json
+
         if self._gpus is None:
             self._gpus = [gpu for gpu in gpus_from_json(self._hold.gpus_json()) if gpu.uuid in self.uuids]
         return self._gpus
@@ -158,8 +162,7 @@ def _surroundings(wanted: _request.Wanted) -> tuple[Optional[str], str]:
     """What restricts the choice, and the lease that the GPUs come out of, if one does."""
     outer = wanted.within or _around.get()
     if outer is None or outer.released:
-        visible, within = _environment.surroundings()
-        return None if visible is None else _request.clean(visible), _request.clean(within)
+        return _environment.surroundings()
     return None, outer.id
 
 
@@ -167,6 +170,8 @@ def _selector(wanted: _request.Wanted) -> Optional[Callable[[], list[str]]]:
     selects = wanted.selector
     if selects is None:
         return None
+    from ._gpu import status
+
     return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and selects(gpu)]
 
 
@@ -186,7 +191,7 @@ def _take(native: _native.Lease, wanted: _request.Wanted) -> Lease:
     """What is to be done with a lease that was just granted."""
     lease = Lease(native, native.id, native.indices, native.uuids, native.environment(wanted.ids))
     _held[lease.id] = lease
-    logger.info("lease %s: GPU %s", lease.id, ",".join(map(str, lease.indices)))
+    logger.info("lease %s: GPU %s", lease.id, lease.environment["BERTH_GPUS"])
     try:
         if wanted.set_environment:
             _warn_if_too_late(lease)
@@ -302,6 +307,8 @@ async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.
 
 
 async def _acquire_async(wanted: _request.Wanted) -> Lease:
+    import asyncio
+
     # A thread of its own, not one of the loop's: those are few, and others wait for them.
     loop = asyncio.get_running_loop()
     granted: asyncio.Future[Optional[_native.Lease]] = loop.create_future()
@@ -351,6 +358,8 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     >>> [gpu.index for gpu in berth.select(count=2, util=10)]
     [0, 1]
     """
+    from ._gpu import status
+
     program()
     wanted = _request.read(count, choice)
     visible, within = _surroundings(wanted)

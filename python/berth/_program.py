@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from . import _native
 from ._errors import NoDriver
@@ -19,7 +18,9 @@ def _find() -> str:
         path = os.path.normpath(os.path.join(_PACKAGE, folder, "berth"))
         if os.access(path, os.X_OK):
             return path
-    found = shutil.which("berth")
+    from shutil import which
+
+    found = which("berth")
     if found is None:
         raise NoDriver("the berth command, which asks the driver, is not beside this package; install berth again")
     return found

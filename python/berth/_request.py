@@ -3,21 +3,22 @@ for the command line."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, TypedDict, Union
 
 from ._errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from ._gpu import Gpu
     from ._lease import Lease
     from ._waiting import Waiting
 
 Size = Union[str, int]
-Duration = Union[str, float, timedelta]
+Duration = Union[str, float, "timedelta"]
 
 
 class Choice(TypedDict, total=False):
@@ -73,8 +74,7 @@ class Request(Choice, total=False):
     """Take the GPUs out of this lease of the process. A request inside `with berth.gpus()` does so by itself."""
 
 
-@dataclass
-class Wanted:
+class Wanted(NamedTuple):
     """A request, read."""
 
     values: dict[str, str]
@@ -115,8 +115,7 @@ def _size(name: str, value: object) -> str:
 def _duration(name: str, value: object) -> str:
     if isinstance(value, str):
         return _text(name, value)
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
+    value = value.total_seconds() if hasattr(value, "total_seconds") else value  # a timedelta
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{name}: {value!r} is not a time; write '10m', a number of seconds, or a timedelta")
     return f"{value:.9f}s"
@@ -138,7 +137,7 @@ _VALUES: Mapping[str, Callable[[str, object], str]] = {
     "mem_util": _number, "processes": _number, "policy": _text, "time": _duration, "label": _text,
     "timeout": _duration,
 }  # fmt: skip
-_OPTIONS = frozenset(Wanted.__dataclass_fields__) - {"values"}
+_OPTIONS = frozenset(Wanted._fields) - {"values"}
 _CALLABLES = ("selector", "on_wait")
 
 
@@ -155,6 +154,7 @@ def command_text(words: Sequence[str]) -> str:
     return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND - 1]}…"
 
 
+@functools.lru_cache(maxsize=None)
 def command_line() -> str:
     """What this program was called as."""
     return command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])

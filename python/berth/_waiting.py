@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Callable, Iterator, Optional
+import time
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from . import _native
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 logger = logging.getLogger("berth")
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """Where a request stands, for `on_wait`."""
 
     position: int
@@ -33,7 +33,7 @@ class Waiting:
     def __str__(self) -> str:
         text = f"position {self.position} of {self.length}: {self.reason}" if self.position else self.reason
         if self.starts is not None:
-            seconds = int((self.starts - datetime.now(timezone.utc)).total_seconds())
+            seconds = int(self.starts.timestamp() - time.time())
             if seconds > 0:
                 text += f"; expected in about {_rough(seconds)}"
         return text
@@ -50,19 +50,22 @@ class Teller:
 
     def __init__(self, on_wait: Optional[Callable[[Waiting], None]], progress: Optional[bool]) -> None:
         self._on_wait = on_wait
-        self._shows = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
+        self._progress = progress
         self._line = False
         self._told = False
 
     def wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
         """For the native module: it waits, and why."""
+        from datetime import datetime, timezone  # who does not wait does not need it
+
         when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
         waiting = Waiting(position, length, reason, when)
         # Who shows nothing and hears nothing must not wonder for hours: the first time, the log warns.
-        silent = self._on_wait is None and not self._shows and not self._told
+        shows = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
+        silent = self._on_wait is None and not shows and not self._told
         logger.log(logging.WARNING if silent else logging.INFO, "waiting, %s", waiting)
         self._told = True
-        if self._shows:
+        if shows:
             self._show(f"berth: waiting, {waiting}")
         if self._on_wait is not None:
             self._on_wait(waiting)
@@ -82,7 +85,7 @@ class Teller:
         if not sys.stderr.isatty():
             print(text, file=sys.stderr, flush=True)
             return
-        room = shutil.get_terminal_size().columns - 1
+        room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
         print(f"\r{text[:room]}\033[K", end="", file=sys.stderr, flush=True)
         self._line = True
 
@@ -104,24 +107,26 @@ def _own_interrupt() -> _native.Interrupt:
     return _own.interrupt
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[_native.Interrupt]:
+class interruptible:
     """What ends the waiting of this thread when a signal's handler raises: in the main thread, where they run.
 
     Python's handler of a signal only makes a note and writes to the wakeup descriptor, so that is what wakes us. What
     arrived is passed on to whoever had the descriptor before, an event loop for example.
     """
-    interrupt = _own_interrupt()
-    try:
-        before = signal.set_wakeup_fd(interrupt.wakeup_fd(), warn_on_full_buffer=False)
-    except ValueError:  # not the main thread
-        yield interrupt
-        return
-    try:
-        yield interrupt
-    finally:
-        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
-        seen = interrupt.seen()
-        if before >= 0 and seen:
-            with contextlib.suppress(OSError):
-                os.write(before, seen)
+
+    def __enter__(self) -> _native.Interrupt:
+        self._interrupt = _own_interrupt()
+        self._before: Optional[int] = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.set_wakeup_fd(self._interrupt.wakeup_fd(), warn_on_full_buffer=False)
+        return self._interrupt
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            return
+        signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
+        if self._before >= 0:
+            seen = self._interrupt.seen()
+            if seen:
+                with contextlib.suppress(OSError):
+                    os.write(self._before, seen)

@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "broker/join.h"
 #include "cli/output/status_json.h"
@@ -49,6 +50,22 @@ std::optional<int> join(const std::string& id) {
   return inheritable(std::move(*joined));
 }
 
+// Variables of this process as text. As os.environ has them, which takes much longer to say that it
+// has not. A value that is not UTF-8 has U+FFFD in it, and so equals nothing that berth has set.
+nb::list variables(const std::vector<std::string>& names) {
+  nb::list values;
+  for (const std::string& name : names) {
+    const auto value = variable(name.c_str());
+    if (!value) {
+      values.append(nb::none());
+    } else {
+      values.append(nb::steal(PyUnicode_DecodeUTF8(
+          value->data(), static_cast<Py_ssize_t>(value->size()), "replace")));
+    }
+  }
+  return values;
+}
+
 }  // namespace
 }  // namespace berth::python
 
@@ -61,6 +78,7 @@ NB_MODULE(_native, module) {
   module.def("join", &join, "id"_a);
   module.def(
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
+  module.def("getenv", &variables, "names"_a);
   module.def("cuda_is_started", &cuda_is_started);
   module.def("pause_watching", &pause_watching);
   module.def("resume_watching", &resume_watching);

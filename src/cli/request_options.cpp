@@ -186,6 +186,7 @@ Result<RequestOptions> read_request(const std::map<std::string, std::string>& va
                                     bool no_wait) {
   auto options = std::make_shared<RequestOptions>();
   options->no_wait = no_wait;
+  if (values.empty()) return *options;  // what most programs ask for
   Result<void> read;
   declare_values(
       options, [&](std::string_view names, const char*, const char*, const Flags::Take& take) {

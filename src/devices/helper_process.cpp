@@ -167,12 +167,10 @@ bool send_all(int socket, std::string_view bytes) {
   return true;
 }
 
-bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt) {
+bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt,
+                   std::chrono::microseconds awake) {
   using Clock = std::chrono::steady_clock;
-  // To be put to sleep and woken again takes longer than a driver that is awake takes to answer.
-  // Who yields does not keep the other side from running, even on one processor.
-  constexpr std::chrono::microseconds kQuick(200);
-  const auto quick = std::min(until, Clock::now() + kQuick);
+  const auto quick = std::min(until, Clock::now() + awake);
   for (;;) {
     const auto now = Clock::now();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
@@ -182,6 +180,7 @@ bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int inte
     const int ready = ::poll(watched.data(), watched.size(), timeout);
     if (ready > 0) return watched[0].revents != 0;
     if (left <= 0) return false;
+    // Who yields does not keep the other side from running, even on one processor.
     if (!asleep) ::sched_yield();
   }
 }
