@@ -162,6 +162,8 @@ def command_line() -> str:
 
 def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
     """The keywords of a call, checked; those that are None count as left out."""
+    if count is None and not request:  # what most programs ask for
+        return Wanted({}, command=command_line())
     given = {name: value for name, value in {"count": count, **request}.items() if value is not None}
     for name in given:
         if name not in _VALUES and name not in _OPTIONS:

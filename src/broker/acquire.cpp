@@ -74,7 +74,7 @@ class Acquiring {
         will_do_ = me_.record.request.uuids;
       }
       const bool too_few = ask_.selector && !select(snapshot->gpus);
-      if (interrupted()) return std::nullopt;
+      if (ask_.selector && interrupted()) return std::nullopt;  // it may have raised
       Topology topology;
       if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);

@@ -23,8 +23,8 @@ bool Lease::release() {
 
 UniqueFd Lease::bell_for_programs() const {
   constexpr int kAbove = 300;  // `exec 9>lock`, and bash's own 255
-  UniqueFd copy(::fcntl(bell_.get(), F_DUPFD_CLOEXEC, kAbove));
-  if (!copy) copy = UniqueFd(::fcntl(bell_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  UniqueFd copy(::fcntl(bell_.get(), F_DUPFD, kAbove));
+  if (!copy) copy = UniqueFd(::fcntl(bell_.get(), F_DUPFD, STDERR_FILENO + 1));
   return copy;
 }
 
