@@ -204,9 +204,7 @@ int inheritable(UniqueFd fd) {
 }
 
 HeldLease::HeldLease(Lease lease)
-    : lease_(std::move(lease)), for_programs_(lease_.bell_for_programs()), maker_(::getpid()) {
-  ::fcntl(for_programs_.get(), F_SETFD, 0);
-}
+    : lease_(std::move(lease)), for_programs_(lease_.bell_for_programs()), maker_(::getpid()) {}
 
 bool HeldLease::release() {
   if (maker_ !=
@@ -232,7 +230,6 @@ void HeldLease::restore() {
     notices_.push_back(fmt::format("somebody deleted the lease {} from {}; it was put back", id(),
                                    lease_.harbour().location().path));
     for_programs_ = lease_.bell_for_programs();
-    ::fcntl(for_programs_.get(), F_SETFD, 0);
   }
 }
 

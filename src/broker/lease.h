@@ -32,8 +32,8 @@ class Lease {
 
   // To be inherited by the job, which keeps the lease alive with it.
   int bell() const { return bell_.get(); }
-  // A copy of it for programs to inherit, above the numbers that scripts choose by hand. Empty,
-  // with errno set, if there is no descriptor left.
+  // A copy of it that every program inherits (not close-on-exec), above the numbers that scripts
+  // choose by hand. Empty, with errno set, if there is no descriptor left.
   UniqueFd bell_for_programs() const;
 
   // Gives the lease back, unless other processes hold the bell: then it stays until they are gone,

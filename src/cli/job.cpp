@@ -115,10 +115,6 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
   std::vector<std::string> variables = job_variables(job);
   std::vector<char*> argv = pointers(arguments);
   std::vector<char*> envp = pointers(variables);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  // To its own number: that keeps it open in the job (glibc clears the close-on-exec flag).
-  if (bell) ::posix_spawn_file_actions_adddup2(&actions, bell.get(), bell.get());
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
@@ -127,19 +123,18 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
   ::getrlimit(RLIMIT_NOFILE, &ours);
   ::setrlimit(RLIMIT_NOFILE, &job.descriptors);
   pid_t pid = -1;
-  int problem =
-      !bell ? EMFILE
-            : ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
+  int problem = !bell
+                    ? EMFILE
+                    : ::posix_spawnp(&pid, argv[0], nullptr, &attributes, argv.data(), envp.data());
   if (problem == ENOEXEC) {  // a script without #!, which execvp() gives to the shell
     std::string shell = "/bin/sh";
     std::vector<char*> with_shell{shell.data()};
     with_shell.insert(with_shell.end(), argv.begin(), argv.end());
     problem =
-        ::posix_spawn(&pid, shell.c_str(), &actions, &attributes, with_shell.data(), envp.data());
+        ::posix_spawn(&pid, shell.c_str(), nullptr, &attributes, with_shell.data(), envp.data());
   }
   ::setrlimit(RLIMIT_NOFILE, &ours);
   ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
   if (problem != 0) return complaint(job.command.front(), problem);
   return pid;
 }
