@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from . import _native
@@ -37,6 +38,7 @@ def program() -> str:
     if _path is None:
         _path = _find()
         _native.belong_to_program(_path)
+        atexit.register(_native.let_nobody_return)  # daemon threads, which Python does not wait for
     return _path
 
 

@@ -22,6 +22,7 @@
 #include "cli/output/status_json.h"
 #include "devices/driver.h"
 #include "python/src/errors.h"
+#include "python/src/interpreter.h"
 #include "python/src/interrupt.h"
 #include "python/src/request.h"
 #include "python/src/watcher.h"
@@ -77,7 +78,7 @@ class Callbacks {
   }
 
   bool leaves() {
-    const nb::gil_scoped_acquire held;
+    const WithInterpreter held;
     if (failed() || !interrupt_.leaves()) return failed();
     if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes what a signal's handler raised
     return true;
@@ -85,7 +86,7 @@ class Callbacks {
 
   template <class Call>
   void guarded(Call call) {
-    const nb::gil_scoped_acquire held;
+    const WithInterpreter held;
     if (failed()) return;
     try {
       call();
@@ -116,13 +117,13 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
   Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
   ask.command = std::move(command);
   ask.selector = callbacks.selector();
-  Probe& probe = own_probe();
+  const std::shared_ptr<Probe> probe = own_probe();
   const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
   auto granted = [&] {
-    const nb::gil_scoped_release free;
-    probe.interrupt_by(interrupt.reading());
-    auto result = acquire(probe, std::move(ask), callbacks.hooks());
-    probe.interrupt_by(-1);
+    const WithoutInterpreter free;
+    probe->interrupt_by(interrupt.reading());
+    auto result = acquire(*probe, std::move(ask), callbacks.hooks());
+    probe->interrupt_by(-1);
     if (callbacks.failed() && result && *result) (*result)->release();
     return result;
   }();
@@ -140,11 +141,11 @@ std::vector<std::string> select(const Values& values, std::optional<std::string>
   Ask ask = make_python_ask(values, true, std::move(visible_devices), std::move(within));
   Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
   ask.selector = callbacks.selector();
-  Probe& probe = own_probe();
+  const std::shared_ptr<Probe> probe = own_probe();
   const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
   auto chosen = [&] {
-    const nb::gil_scoped_release free;
-    return choose_free(probe, ask);
+    const WithoutInterpreter free;
+    return choose_free(*probe, ask);
   }();
   callbacks.raise_problem();
   return unless_error(std::move(chosen));
@@ -192,7 +193,7 @@ std::string gpus_json(const HeldLease& held) {
 }
 
 std::string holders(const HeldLease& held) {
-  const nb::gil_scoped_release free;
+  const WithoutInterpreter free;
   return printable(bell_holders(held.lease().record()));
 }
 
@@ -252,7 +253,7 @@ void define_lease(nb::module_& module) {
       .def("environment", &environment, "ids"_a)
       .def("gpus_json", &gpus_json)
       .def("fileno", &HeldLease::bell)
-      .def("release", &HeldLease::release, nb::call_guard<nb::gil_scoped_release>())
+      .def("release", &HeldLease::release, nb::call_guard<WithoutInterpreter>())
       .def("notices", &HeldLease::notices)
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),

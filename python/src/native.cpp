@@ -15,6 +15,7 @@
 #include "devices/driver.h"
 #include "python/src/cuda.h"
 #include "python/src/errors.h"
+#include "python/src/interpreter.h"
 #include "python/src/interrupt.h"
 #include "python/src/lease.h"
 #include "python/src/placeholder.h"
@@ -29,10 +30,10 @@ namespace {
 
 std::string status() {
   HarbourLocation where = harbour_location();
-  Probe& probe = own_probe();
+  const std::shared_ptr<Probe> probe = own_probe();
   return unless_error([&] {
-    const nb::gil_scoped_release free;
-    return observe(probe, driver_is_simulated(), std::move(where)).map([](const Status& found) {
+    const WithoutInterpreter free;
+    return observe(*probe, driver_is_simulated(), std::move(where)).map([](const Status& found) {
       return status_json(found, JsonForm::line);
     });
   }());
@@ -43,7 +44,7 @@ std::string status() {
 std::optional<int> join(const std::string& id) {
   auto joined = unless_error([&] {
     HarbourLocation where = harbour_location();
-    const nb::gil_scoped_release free;
+    const WithoutInterpreter free;
     return join_lease(id, std::move(where));
   }());
   if (!joined) return std::nullopt;
@@ -59,8 +60,8 @@ nb::list variables(const std::vector<std::string>& names) {
     if (!value) {
       values.append(nb::none());
     } else {
-      values.append(nb::steal(PyUnicode_DecodeUTF8(
-          value->data(), static_cast<Py_ssize_t>(value->size()), "replace")));
+      values.append(nb::steal(
+          PyUnicode_DecodeUTF8(value->data(), static_cast<Py_ssize_t>(value->size()), "replace")));
     }
   }
   return values;
@@ -80,6 +81,7 @@ NB_MODULE(_native, module) {
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
   module.def("getenv", &variables, "names"_a);
   module.def("cuda_is_started", &cuda_is_started);
+  module.def("let_nobody_return", &let_nobody_return);
   module.def("pause_watching", &pause_watching);
   module.def("resume_watching", &resume_watching);
   define_interrupt(module);

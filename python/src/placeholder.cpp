@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/errors.h"
+#include "python/src/interpreter.h"
 #include "python/src/placeholder.h"
 
 namespace nb = nanobind;
@@ -15,12 +16,12 @@ namespace berth::python {
 void define_placeholder(nb::module_& module) {
   nb::class_<Placeholders>(module, "Placeholders")
       .def("pids", &Placeholders::pids)
-      .def("release", &Placeholders::stop, nb::call_guard<nb::gil_scoped_release>());
+      .def("release", &Placeholders::stop, nb::call_guard<WithoutInterpreter>());
   module.def(
       "hold_places",
       [](const std::vector<std::string>& uuids) {
         return unless_error([&] {
-          const nb::gil_scoped_release free;
+          const WithoutInterpreter free;
           return Placeholders::start(uuids);
         }());
       },

@@ -16,7 +16,7 @@ namespace {
 
 struct OwnProbe {
   std::string chosen;  // by what the environment said then
-  std::unique_ptr<Probe> probe;
+  std::shared_ptr<Probe> probe;
 };
 
 thread_local OwnProbe own;
@@ -34,7 +34,7 @@ std::string driver_choice() {
 
 }  // namespace
 
-Probe& own_probe() {
+std::shared_ptr<Probe> own_probe() {
   std::string choice = driver_choice();
   if (!own.probe || own.chosen != choice) {
     own.probe = unless_error(open_driver([] {
@@ -42,7 +42,7 @@ Probe& own_probe() {
     }));
     own.chosen = std::move(choice);
   }
-  return *own.probe;
+  return own.probe;
 }
 
 SlowDriverNotice::SlowDriverNotice(std::function<void(const std::string&)> notice) {

@@ -1,7 +1,9 @@
 // A request as Python writes it, and the driver that is asked about it.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <nanobind/nanobind.h>
 #include <optional>
 #include <string>
@@ -12,8 +14,9 @@
 namespace berth::python {
 
 // This thread's probe, for the driver that the environment chooses at this moment. One for each
-// thread: a probe's helper ends with the thread that started it. Raises; needs the interpreter.
-Probe& own_probe();
+// thread: a probe's helper ends with the thread that started it. Keep it while it is used: a
+// callback may change the environment and ask again. Raises; needs the interpreter.
+std::shared_ptr<Probe> own_probe();
 
 // `notice` is told when the driver of this thread is slow, until this ends.
 class SlowDriverNotice {

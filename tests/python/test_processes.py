@@ -235,6 +235,26 @@ def test_who_waits_in_a_thread_leaves_no_ticket_to_a_fork(python):
     kill(pid)
 
 
+def test_the_end_of_a_program_whose_daemon_threads_are_at_work(python):
+    """Python ends such threads wherever they ask for the interpreter: not inside of us, which would be an abort."""
+    for _ in range(10):
+        python.says("""
+            import logging, os, threading
+            logging.disable()
+            begun = threading.Semaphore(0)
+            def work():
+                while True:
+                    berth.status()
+                    berth.acquire(set_environment=False).release()
+                    begun.release()
+            for _ in range(3): threading.Thread(target=work, daemon=True).start()
+            for _ in range(9): begun.acquire()
+            pid = os.fork()
+            if pid == 0: sys.exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        """, env={"PYTHONWARNINGS": "ignore"})  # Python 3.12 says that there are threads
+
+
 def test_forks_while_threads_lease_disturb_nobody(python):
     assert python.says("""
         import os, threading, warnings
