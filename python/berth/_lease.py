@@ -341,6 +341,10 @@ async def _acquire_async(wanted: _request.Wanted) -> Lease:
         native = await granted
     except asyncio.CancelledError:
         interrupt.leave()
+        if granted.done() and not granted.cancelled():  # granted, and cancelled before the task could hear of it
+            late = granted.result()
+            if late is not None:
+                late.release()
         raise
     assert native is not None, "only a cancelled task leaves"
     return _take(native, wanted)

@@ -79,6 +79,8 @@ CHILDREN = """
 
     if __name__ == "__main__":
         context = multiprocessing.get_context(sys.argv[1])
+        if sys.argv[1] == "forkserver":
+            context.set_forkserver_preload(["berth"])  # as its __main__ is in later versions of Python
         with berth.gpus() as lease:
             here, there = context.Pipe()
             child = context.Process(target=work, args=[there])
@@ -233,6 +235,23 @@ def test_who_waits_in_a_thread_leaves_no_ticket_to_a_fork(python):
     job.process.wait()
     wait_until(lambda: not python.server.status()["queue"])
     kill(pid)
+
+
+def test_there_is_no_thread_at_a_fork(python):
+    """Of which Python 3.12 would warn; and afterwards leases are watched again."""
+    assert python.says("""
+        import os
+        def threads(): return len(os.listdir("/proc/self/task"))
+        os.register_at_fork(before=lambda: say(threads()))  # is called after what is registered later
+        lease = berth.acquire()
+        say(threads())
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        while threads() == 1: pass
+        say(threads())
+    """).split() == ["2", "1", "2"]
 
 
 def test_the_end_of_a_program_whose_daemon_threads_are_at_work(python):

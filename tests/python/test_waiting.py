@@ -91,6 +91,28 @@ def test_a_signal_while_the_driver_is_asked_does_no_harm(python):
     assert waiter.out.splitlines() == ["begin", "handled", "[0]"], waiter.err
 
 
+def test_a_fork_hears_its_own_signals(python, holder):
+    waiter = python.start("""
+        import os, signal
+        try:
+            berth.acquire(no_wait=True)
+        except berth.NotGranted:
+            pass
+        pid = os.fork()
+        if pid:
+            say(pid)
+        try:
+            berth.acquire(progress=True)
+        except KeyboardInterrupt:
+            say("the child" if pid == 0 else "the parent")
+    """)
+    pid = int(first_line(waiter))
+    wait_until(lambda: len(python.server.status()["queue"]) == 2)
+    os.kill(pid, signal.SIGINT)
+    wait_until(lambda: "the child" in waiter.out, lambda: waiter.err)
+    assert "the parent" not in waiter.out and len(python.server.status()["queue"]) == 1
+
+
 def test_what_arrives_while_it_waits_reaches_an_event_loop(python, holder):
     """A blocking acquire inside asyncio takes the loop's wakeup descriptor, and passes on what came."""
     waiter = python.start("""
@@ -199,6 +221,28 @@ def test_a_cancelled_task_leaves_the_queue(python, holder):
     """)
     assert waiter.process.wait(60) == 0, waiter.err
     assert waiter.out.splitlines() == ["cancelled", "gone", "late", "refused"]
+
+
+@pytest.mark.parametrize("when", ["task.cancel()", "loop.call_soon(task.cancel)"])
+def test_a_task_that_is_cancelled_at_the_moment_of_its_grant_keeps_nothing(python, when):
+    """Before the loop has heard of the grant, or between that and the task."""
+    assert python.says(f"""
+        import asyncio, threading
+        async def main():
+            loop = asyncio.get_running_loop()
+            task = asyncio.ensure_future(berth.acquire_async())
+            await asyncio.sleep(0)
+            while any(thread.name == "berth.acquire_async" for thread in threading.enumerate()): pass
+            say(berth.status()[0].state)
+            {when}
+            try:
+                await task
+            except asyncio.CancelledError:
+                say("cancelled")
+            say(berth.status()[0].state)
+            return task     # keeps what it holds
+        asyncio.run(main())
+    """) == "leased\ncancelled\nfree"
 
 
 def test_async_with(python):
