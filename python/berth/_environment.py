@@ -11,27 +11,18 @@ from . import _native
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LEASE = "BERTH_LEASE"
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal's handler may release a lease in the middle of this
 _before: dict[str, Optional[str]] = {}  # the values that were there before the first lease
 _leases: dict[str, dict[str, str]] = {}  # by id, the oldest first
 
 
 def _newest() -> dict[str, str]:
-    return next(reversed(_leases.values())) if _leases else {}
+    held = list(_leases.values())
+    return held[-1] if held else {}
 
 
-def _apply(old: dict[str, str], new: dict[str, str]) -> None:
-    """From one lease's values to another's, or to what was there before. What somebody else has changed meanwhile is
-    his."""
-    names = [*new, *(name for name in old if name not in new)]
-    for name, value in zip(names, _native.getenv(names)):
-        if name in old and value != old[name]:
-            continue
-        wanted = new[name] if name in new else _before[name]
-        if wanted is not None:
-            os.environb[name.encode()] = wanted.encode()  # of os.environ the quicker half
-        elif value is not None:
-            del os.environb[name.encode()]
+def _set(name: str, value: str) -> None:
+    os.environb[name.encode()] = value.encode()  # os.environ is the same, and slower
 
 
 def push(lease: str, variables: dict[str, str]) -> None:
@@ -40,19 +31,29 @@ def push(lease: str, variables: dict[str, str]) -> None:
         if not _leases:
             _before.clear()
             _before.update(zip(variables, _native.getenv(list(variables))))
-        old = _newest()
         _leases[lease] = variables
-        _apply(old, variables)
+        for name, value in variables.items():
+            _set(name, value)
 
 
 def pop(lease: str) -> None:
-    """Takes it back, also if it is not the newest."""
+    """Takes it back, also if it is not the newest: to what the newest has then, or to what was there before. What
+    somebody else has changed meanwhile is his."""
     with _lock:
         if lease not in _leases:
             return
-        old = _newest()
-        del _leases[lease]
-        _apply(old, _newest())
+        old = _leases[lease]
+        others = [held for other, held in list(_leases.items()) if other != lease]
+        new = others[-1] if others else {}
+        for name, value in old.items():
+            wanted = new[name] if name in new else _before[name]
+            if os.environb.get(name.encode()) != value.encode():
+                continue  # or it is not the newest
+            if wanted is not None:
+                _set(name, wanted)
+            else:
+                os.environb.pop(name.encode(), None)
+        _leases.pop(lease, None)  # at last: who was interrupted before calls again
 
 
 def surroundings() -> tuple[Optional[str], str]:
@@ -70,7 +71,7 @@ def surroundings() -> tuple[Optional[str], str]:
 def _in_fork() -> None:
     """A child stands inside the leases of its parent."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _leases.clear()
     _before.clear()
 

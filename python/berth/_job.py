@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Iterable, Iterator, Optional, TypeVar, cast
 
 from . import _request
+from ._errors import UsageError
 from ._lease import gpus
 
 if TYPE_CHECKING:
@@ -22,21 +23,32 @@ class Job(Generic[R]):
     def __init__(self, function: Callable[..., R], count: Optional[int], request: _request.Request) -> None:
         functools.update_wrapper(self, function)
         _request.read(count, request)  # what is wrong with it is said where it is written
+        if not callable(function):
+            raise UsageError(f"job: {function!r} is no function")
         self._function = function
         self._count = count
-        self._request: _request.Request = {"label": f"{function.__module__}.{function.__qualname__}", **request}
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        self._request: _request.Request = {"label": f"{function.__module__}.{name}", **request}
         self._profile: Optional[Callable[..., object]] = None
         self._profiled = False
         self._asynchronous = inspect.iscoroutinefunction(function)
+        self._generates = inspect.isgeneratorfunction(function)
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         if self._asynchronous:
             return cast(R, self._call_async(args, keywords))
+        if self._generates:
+            return cast(R, self._generate(args, keywords))
         with gpus(self._count, **self._request):
             if self._profile is not None and not self._profiled:
                 self._profile(*args, **keywords)
             self._profiled = True
             return self._function(*args, **keywords)
+
+    def _generate(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[Any]:
+        """The lease lasts as long as the generator runs."""
+        with gpus(self._count, **self._request):
+            yield from cast(Iterable[Any], self._function(*args, **keywords))
 
     async def _call_async(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         async with gpus(self._count, **self._request):
@@ -46,6 +58,10 @@ class Job(Generic[R]):
                     await made
             self._profiled = True
             return await cast(Awaitable[Any], self._function(*args, **keywords))
+
+    def __reduce__(self) -> str:
+        """By its name, as functions are pickled: a pool's workers find it there."""
+        return str(getattr(self, "__qualname__"))
 
     def __get__(self, instance: object, owner: Optional[type] = None) -> Any:
         """For methods: bound, as functions are."""
@@ -77,6 +93,9 @@ def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Cal
     >>> train(0.2)
     (0.2, '0')
     """
+    if callable(count):
+        raise UsageError("job: write it with parentheses, @berth.job()")
+
     def decorate(function: Callable[..., R]) -> Job[R]:
         return Job(function, count, request)
     return decorate

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextvars
 import os
+import sys
 import threading
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Union
 
 from . import _cuda, _environment, _native, _request
+from ._errors import UsageError
 from ._program import program
-from ._waiting import Teller, interruptible, logger
+from ._waiting import Teller, logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,12 +33,15 @@ class _Hold(Protocol):
     def holders(self) -> str: ...
 
 
-class Lease:
+class Lease(_native.Releasable):
     """GPUs that are this program's, until `release` or until the last process that holds it has ended.
 
     Processes that hold it: this one, its forks, programs that it starts with the descriptor `fileno()` open, and
     Python programs started inside it that import berth. A lease can be sent to a child of multiprocessing, which then
     holds it too.
+
+    `release()` gives the GPUs back, and os.environ what it was; to call it again does nothing. It is False if other
+    processes hold the lease: then it stays until they have ended, and the log says who they are.
 
     >>> import berth
     >>> with berth.acquire(mem="8GiB") as lease:
@@ -48,6 +53,7 @@ class Lease:
 
     def __init__(self, hold: _Hold, lease_id: str, indices: list[Union[int, str]], uuids: list[str],
                  environment: dict[str, str]) -> None:
+        super().__init__()
         self._hold = hold
         self._gpus: Optional[list[Gpu]] = None
         self._pid = os.getpid()
@@ -75,15 +81,10 @@ class Lease:
         """The bell: `subprocess.Popen(..., pass_fds=[lease.fileno()])` lets a program hold the lease."""
         return self._hold.fileno()
 
-    def release(self) -> bool:
-        """Gives the GPUs back, and os.environ what it was. To call it again does nothing.
-
-        False if other processes hold the lease: then it stays until they have ended, and the log says who they are.
-        """
+    def _release(self) -> bool:
+        """Of release(). Can be called again after it was left half-way."""
         if self.released:
             return True
-        self.released = True
-        _held.pop(self.id, None)
         _environment.pop(self.id)
         while self.placeholders:
             release = getattr(self.placeholders.pop(), "release", None)
@@ -92,6 +93,8 @@ class Lease:
         for notice in self._hold.notices():
             logger.warning("%s", notice)
         gone = self._hold.release()
+        _held.pop(self.id, None)
+        self.released = True
         if gone:
             logger.info("released the lease %s", self.id)
         elif self._pid == os.getpid():
@@ -99,12 +102,12 @@ class Lease:
                            self._hold.holders() or "processes that cannot be seen from here")
         return gone
 
+    def _leave(self) -> None:
+        """Of __exit__()."""
+        self._release()
+
     def __enter__(self) -> Lease:
         return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self.release()
 
     def __repr__(self) -> str:
         about = "released" if self.released else f"GPU {','.join(map(str, self.indices))}"
@@ -141,10 +144,13 @@ class _Joined:
 
 def _joined(lease_id: str, indices: list[Union[int, str]], uuids: list[str], environment: dict[str, str]) -> Lease:
     """What is unpickled: the same lease, held by this process too, and seen by it."""
+    if lease_id in _held:
+        return _held[lease_id]
     program()
     bell = _native.join(lease_id)
     lease = Lease(_Joined(bell), lease_id, indices, uuids, environment)
     if bell is None:
+        logger.warning("the lease %s, which was sent to this process, has ended", lease_id)
         lease.released = True
         return lease
     _held[lease_id] = lease
@@ -154,6 +160,8 @@ def _joined(lease_id: str, indices: list[Union[int, str]], uuids: list[str], env
 
 # Until they are released: a lease does not end because nobody has kept its object.
 _held: dict[str, Lease] = {}
+# Of a fork: the leases of its parent, which it holds by their bells until it ends.
+_inherited: list[Lease] = []
 # The lease of the `with berth.gpus()` around us, in this thread or task.
 _around: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
 
@@ -161,6 +169,8 @@ _around: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth
 def _surroundings(wanted: _request.Wanted) -> tuple[Optional[str], str]:
     """What restricts the choice, and the lease that the GPUs come out of, if one does."""
     outer = wanted.within or _around.get()
+    if wanted.within is not None and wanted.within.released:
+        raise UsageError(f"within: the lease {wanted.within.id} has ended; leave it out to ask the queue")
     if outer is None or outer.released:
         return _environment.surroundings()
     return None, outer.id
@@ -175,7 +185,7 @@ def _selector(wanted: _request.Wanted) -> Optional[Callable[[], list[str]]]:
     return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and selects(gpu)]
 
 
-def _ask(wanted: _request.Wanted, interrupt: _native.Interrupt) -> Optional[_native.Lease]:
+def _ask(wanted: _request.Wanted, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
     """Waits for the lease; None if it was told to leave."""
     program()
     visible, within = _surroundings(wanted)
@@ -190,9 +200,9 @@ def _ask(wanted: _request.Wanted, interrupt: _native.Interrupt) -> Optional[_nat
 def _take(native: _native.Lease, wanted: _request.Wanted) -> Lease:
     """What is to be done with a lease that was just granted."""
     lease = Lease(native, native.id, native.indices, native.uuids, native.environment(wanted.ids))
-    _held[lease.id] = lease
-    logger.info("lease %s: GPU %s", lease.id, lease.environment["BERTH_GPUS"])
     try:
+        _held[lease.id] = lease
+        logger.info("lease %s: GPU %s", lease.id, lease.environment["BERTH_GPUS"])
         if wanted.set_environment:
             _warn_if_too_late(lease)
             _environment.push(lease.id, lease.environment)
@@ -210,7 +220,7 @@ def _warn_if_too_late(lease: Lease) -> None:
     if culprit is not None:
         warnings.warn(
             f"CUDA was already started ({culprit}), so this process goes on with the GPUs that it saw then, not with "
-            f"those of the lease {lease.id}; ask berth before anything uses the GPU", RuntimeWarning, stacklevel=4)
+            f"those of the lease {lease.id}; ask berth before anything uses the GPU", RuntimeWarning, stacklevel=5)
 
 
 def _hold_places(lease: Lease, placeholder: Union[bool, Callable[[int], object]]) -> None:
@@ -244,14 +254,18 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
     >>> lease.release()
     True
     """
-    wanted = _request.read(count, request)
-    with interruptible() as interrupt:
-        native = _ask(wanted, interrupt)
+    return _acquire(_request.read(count, request))
+
+
+def _acquire(wanted: _request.Wanted) -> Lease:
+    # A signal's handler may raise between any two steps. Until _take() has it, nobody but this frame knows the lease,
+    # and it ends with the frame.
+    native = _ask(wanted, None)
     assert native is not None, "nobody has told it to leave"
     return _take(native, wanted)
 
 
-class gpus:
+class gpus(_native.Settled):
     """GPUs for a block of code: `with berth.gpus(2, name="A6000") as lease:`, or `async with`.
 
     Takes what `acquire` takes. What asks for GPUs inside the block, in the same thread or task, gets them out of this
@@ -267,31 +281,56 @@ class gpus:
     """
 
     def __init__(self, count: Optional[int] = None, **request: Unpack[_request.Request]) -> None:
+        super().__init__()
         self._wanted = _request.read(count, request)
-        self._entered: list[tuple[Lease, contextvars.Token[Optional[Lease]]]] = []
+        self._entered: list[_Entry] = []
 
     def __enter__(self) -> Lease:
-        with interruptible() as interrupt:
-            native = _ask(self._wanted, interrupt)
-        assert native is not None, "nobody has told it to leave"
-        return self._enter(_take(native, self._wanted))
+        lease = _acquire(self._wanted)
+        try:
+            self._entered.append(_Entry(lease, _around.set(lease), _whose()))
+            return lease
+        except BaseException:
+            lease.release()
+            raise
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        lease, token = self._entered.pop()
-        _around.reset(token)
-        lease.release()
+    def _leave(self) -> None:
+        """Of __exit__(). Can be called again after it was left half-way."""
+        mine = [entry for entry in self._entered if entry.whose == _whose()]
+        entry = (mine or self._entered)[-1]  # where another thread or task leaves it, the last of all
+        try:
+            _around.reset(entry.token)
+        except (ValueError, RuntimeError):
+            pass  # in another context than it was entered in, as generators can be; or for the second time
+        entry.lease.release()
+        self._entered.remove(entry)
 
     async def __aenter__(self) -> Lease:
-        return self._enter(await _acquire_async(self._wanted))
+        lease = await _acquire_async(self._wanted)
+        self._entered.append(_Entry(lease, _around.set(lease), _whose()))
+        return lease
 
     async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
         self.__exit__(kind, error, trace)
 
-    def _enter(self, lease: Lease) -> Lease:
-        self._entered.append((lease, _around.set(lease)))
-        return lease
+
+class _Entry(NamedTuple):
+    """A block that was entered and not left yet."""
+
+    lease: Lease
+    token: contextvars.Token[Optional[Lease]]
+    whose: tuple[int, int]
+
+
+def _whose() -> tuple[int, int]:
+    """This thread, and its task if it has one."""
+    tasks = sys.modules.get("asyncio.tasks")
+    try:
+        task = None if tasks is None else tasks.current_task()
+    except RuntimeError:  # no loop runs here
+        task = None
+    return threading.get_ident(), id(task)
 
 
 async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
@@ -339,10 +378,10 @@ async def _acquire_async(wanted: _request.Wanted) -> Lease:
     threading.Thread(target=work, name="berth.acquire_async", daemon=True).start()
     try:
         native = await granted
-    except asyncio.CancelledError:
+    except BaseException:  # cancelled, or closed
         interrupt.leave()
         if granted.done() and not granted.cancelled():  # granted, and cancelled before the task could hear of it
-            late = granted.result()
+            late = None if granted.exception() else granted.result()
             if late is not None:
                 late.release()
         raise
@@ -365,11 +404,14 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     from ._gpu import status
 
     program()
+    unknown = [name for name in choice if name not in _request.Choice.__annotations__]
+    if unknown:
+        raise TypeError(f"{unknown[0]!r} is not a keyword of select; there are "
+                        f"{', '.join(sorted(_request.Choice.__annotations__))}")
     wanted = _request.read(count, choice)
     visible, within = _surroundings(wanted)
     teller = Teller(None, False)
-    with interruptible() as interrupt:
-        uuids = _native.select(wanted.values, visible, within, interrupt, teller.notice, _selector(wanted))
+    uuids = _native.select(wanted.values, visible, within, teller.notice, _selector(wanted))
     found = {gpu.uuid: gpu for gpu in status()}
     chosen = [found[uuid] for uuid in uuids if uuid in found]
     if set_environment:
@@ -380,7 +422,7 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
 
 
 def _in_fork() -> None:
-    """A child's own copy of its parent's leases: it has the bells, and stands inside them."""
+    _inherited.extend(_held.values())
     _held.clear()
 
 

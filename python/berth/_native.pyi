@@ -1,12 +1,24 @@
+from types import TracebackType
 from typing import Callable, Optional
 
 __version__: str
 
 class Interrupt:
     def __init__(self) -> None: ...
-    def wakeup_fd(self) -> int: ...
     def leave(self) -> None: ...
-    def seen(self) -> bytes: ...
+
+class Settled:
+    def __init__(self) -> None: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+        /,
+    ) -> None: ...
+
+class Releasable(Settled):
+    def release(self) -> bool: ...
 
 class Lease:
     @property
@@ -32,7 +44,7 @@ def acquire(
     visible_devices: Optional[str],
     within: str,
     command: str,
-    interrupt: Interrupt,
+    interrupt: Optional[Interrupt],
     on_wait: Callable[[int, int, str, Optional[float]], None],
     on_notice: Callable[[str], None],
     selector: Optional[Callable[[], list[str]]],
@@ -41,7 +53,6 @@ def select(
     values: dict[str, str],
     visible_devices: Optional[str],
     within: str,
-    interrupt: Interrupt,
     on_notice: Callable[[str], None],
     selector: Optional[Callable[[], list[str]]],
 ) -> list[str]: ...

@@ -139,6 +139,7 @@ _VALUES: Mapping[str, Callable[[str, object], str]] = {
 }  # fmt: skip
 _OPTIONS = frozenset(Wanted._fields) - {"values"}
 _CALLABLES = ("selector", "on_wait")
+_FLAGS = ("no_wait", "set_environment", "progress")
 
 
 _LONGEST_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
@@ -172,6 +173,11 @@ def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
     for name in _CALLABLES:
         if name in given and not callable(given[name]):
             raise UsageError(f"{name}: {given[name]!r} cannot be called")
+    for name in _FLAGS:
+        if not isinstance(given.get(name, False), bool):
+            raise UsageError(f"{name}: {given[name]!r} is neither True nor False")
+    if not hasattr(given.get("within"), "fileno") and "within" in given:
+        raise UsageError(f"within: {given['within']!r} is no lease")
     if given.get("ids", "index") not in ("index", "uuid"):
         raise UsageError(f"ids: {given['ids']!r} is neither 'index' nor 'uuid'")
     if given.get("mem") == "auto":

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from . import _request
+from ._errors import UsageError
 from ._lease import acquire
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     >>> berth.run("echo GPU $CUDA_VISIBLE_DEVICES", shell=True, capture_output=True, text=True).stdout
     'GPU 0\\n'
     """
+    if not args:
+        raise UsageError("run: no command; say what to run, such as ['python', 'train.py']")
     request = {name: value for name, value in keywords.items() if name in _OURS}
     options = {name: value for name, value in keywords.items() if name not in _OURS}
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)

@@ -1,13 +1,11 @@
-"""Waiting as Python wants it: Ctrl-C and signal handlers work, and people see why they wait."""
+"""What people see while a request waits: a callback, a line on the terminal, the log."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
@@ -78,55 +76,20 @@ class Teller:
     def finish(self) -> None:
         """Takes the line away."""
         if self._line:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self._print("\r\033[K", end="")
         self._line = False
 
     def _show(self, text: str) -> None:
-        if not sys.stderr.isatty():
-            print(text, file=sys.stderr, flush=True)
+        if sys.stderr is None or not sys.stderr.isatty():
+            self._print(text)
             return
-        room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-        print(f"\r{text[:room]}\033[K", end="", file=sys.stderr, flush=True)
-        self._line = True
+        with contextlib.suppress(OSError):  # a terminal that is gone
+            room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+            self._print(f"\r{text[:room]}\033[K", end="")
+            self._line = True
 
-
-class _Own(threading.local):
-    """The interrupt of each thread, kept for the next time."""
-
-    interrupt: Optional[_native.Interrupt] = None
-    pid = 0
-
-
-_own = _Own()
-
-
-def _own_interrupt() -> _native.Interrupt:
-    if _own.interrupt is None or _own.pid != os.getpid():  # a fork shares its parent's pipe
-        _own.interrupt = _native.Interrupt()
-        _own.pid = os.getpid()
-    return _own.interrupt
-
-
-class interruptible:
-    """What ends the waiting of this thread when a signal's handler raises: in the main thread, where they run.
-
-    Python's handler of a signal only makes a note and writes to the wakeup descriptor, so that is what wakes us. What
-    arrived is passed on to whoever had the descriptor before, an event loop for example.
-    """
-
-    def __enter__(self) -> _native.Interrupt:
-        self._interrupt = _own_interrupt()
-        self._before: Optional[int] = None
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.set_wakeup_fd(self._interrupt.wakeup_fd(), warn_on_full_buffer=False)
-        return self._interrupt
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is None:
-            return
-        signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
-        if self._before >= 0:
-            seen = self._interrupt.seen()
-            if seen:
-                with contextlib.suppress(OSError):
-                    os.write(self._before, seen)
+    @staticmethod
+    def _print(text: str, end: str = "\n") -> None:
+        """Who cannot be told waits all the same."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            print(text, end=end, file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <memory>
 #include <unistd.h>
 
 #include "python/src/errors.h"
@@ -55,15 +56,52 @@ bool Interrupt::leaves() {
   return leaving_ || PyErr_CheckSignals() != 0;
 }
 
+Interrupt& own_interrupt() {
+  thread_local std::unique_ptr<Interrupt> own;
+  thread_local pid_t owner = 0;
+  if (owner != ::getpid()) {
+    own = std::make_unique<Interrupt>();
+    owner = ::getpid();
+  }
+  return *own;
+}
+
+namespace {
+
+// signal.set_wakeup_fd(): the descriptor before it. Python has no such function for C.
+int exchange_wakeup(int fd) {
+  static const auto* const call =
+      new nb::object(nb::module_::import_("_signal").attr("set_wakeup_fd"));
+  return nb::cast<int>((*call)(fd, nb::arg("warn_on_full_buffer") = false));
+}
+
+}  // namespace
+
+SignalsWake::SignalsWake(Interrupt& interrupt)
+    : interrupt_(interrupt), main_thread_(::gettid() == ::getpid()) {
+  if (!main_thread_) return;
+  try {
+    before_ = exchange_wakeup(interrupt.writing());
+  } catch (nb::python_error&) {
+    main_thread_ = false;  // a subinterpreter's
+  }
+}
+
+SignalsWake::~SignalsWake() {
+  if (!main_thread_) return;
+  try {
+    exchange_wakeup(before_);
+  } catch (nb::python_error& error) {  // somebody has closed the one before
+    error.discard_as_unraisable("berth");
+    return;
+  }
+  if (before_ < 0) return;
+  const std::string seen = interrupt_.seen();
+  (void)!::write(before_, seen.data(), seen.size());
+}
+
 void define_interrupt(nb::module_& module) {
-  nb::class_<Interrupt>(module, "Interrupt")
-      .def(nb::init<>())
-      .def("wakeup_fd", &Interrupt::writing)
-      .def("leave", &Interrupt::leave)
-      .def("seen", [](Interrupt& interrupt) {
-        const std::string seen = interrupt.seen();
-        return nb::bytes(seen.data(), seen.size());
-      });
+  nb::class_<Interrupt>(module, "Interrupt").def(nb::init<>()).def("leave", &Interrupt::leave);
 }
 
 }  // namespace berth::python

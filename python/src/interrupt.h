@@ -11,7 +11,7 @@
 namespace berth::python {
 
 // A pipe. What is written into it wakes who waits: Python's own signal handler writes there (see
-// signal.set_wakeup_fd), and so does leave().
+// SignalsWake), and so does leave().
 class Interrupt {
  public:
   Interrupt();
@@ -37,6 +37,26 @@ class Interrupt {
   UniqueFd writing_;
   std::string seen_;
   std::atomic<bool> leaving_ = false;
+};
+
+// This thread's own, kept for the next time; in a fork, the fork's.
+Interrupt& own_interrupt();
+
+// For as long as this lives, signals wake who waits with `interrupt`, if this is the main thread,
+// in which Python runs their handlers. Python's own part of a handler only makes a note and writes
+// to the wakeup descriptor. What arrived is passed on to whoever had the descriptor before: an
+// event loop, for example. Needs the interpreter.
+class SignalsWake {
+ public:
+  explicit SignalsWake(Interrupt& interrupt);
+  ~SignalsWake();
+  SignalsWake(const SignalsWake&) = delete;
+  SignalsWake& operator=(const SignalsWake&) = delete;
+
+ private:
+  Interrupt& interrupt_;
+  bool main_thread_;
+  int before_ = -1;
 };
 
 void define_interrupt(nanobind::module_& module);

@@ -79,8 +79,9 @@ class Callbacks {
 
   bool leaves() {
     const WithInterpreter held;
-    if (failed() || !interrupt_.leaves()) return failed();
+    if (!failed() && !interrupt_.leaves()) return false;
     if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes what a signal's handler raised
+    interrupt_.wake();                                    // so that whoever asks next leaves too
     return true;
   }
 
@@ -107,23 +108,39 @@ class Callbacks {
   std::optional<nb::python_error> problem_;
 };
 
+// Has the driver's questions obey the interrupt, until this ends.
+class Interruptible {
+ public:
+  Interruptible(Probe& probe, Callbacks& callbacks) : probe_(probe) {
+    Hooks hooks = callbacks.hooks();
+    probe_.interrupt_by(hooks.interrupt, std::move(hooks.leaves));
+  }
+  ~Interruptible() { probe_.interrupt_by(-1); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  Probe& probe_;
+};
+
 // Nothing if it was told to leave.
 std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
                                          std::optional<std::string> visible_devices,
-                                         std::string within, std::string command,
-                                         Interrupt& interrupt, nb::object on_wait,
-                                         nb::object on_notice, nb::object selector) {
+                                         std::string within, std::string command, Interrupt* given,
+                                         nb::object on_wait, nb::object on_notice,
+                                         nb::object selector) {
   Ask ask = make_python_ask(values, no_wait, std::move(visible_devices), std::move(within));
+  Interrupt& interrupt = given != nullptr ? *given : own_interrupt();
+  const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
   ask.command = std::move(command);
   ask.selector = callbacks.selector();
-  const std::shared_ptr<Probe> probe = own_probe();
+  const std::shared_ptr<Probe> probe = own_probe(ProbeUse::request);
   const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
   auto granted = [&] {
     const WithoutInterpreter free;
-    probe->interrupt_by(interrupt.reading());
+    const Interruptible interruptible(*probe, callbacks);
     auto result = acquire(*probe, std::move(ask), callbacks.hooks());
-    probe->interrupt_by(-1);
     if (callbacks.failed() && result && *result) (*result)->release();
     return result;
   }();
@@ -136,15 +153,17 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
 }
 
 std::vector<std::string> select(const Values& values, std::optional<std::string> visible_devices,
-                                std::string within, Interrupt& interrupt, nb::object on_notice,
-                                nb::object selector) {
+                                std::string within, nb::object on_notice, nb::object selector) {
   Ask ask = make_python_ask(values, true, std::move(visible_devices), std::move(within));
+  Interrupt& interrupt = own_interrupt();
+  const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
   ask.selector = callbacks.selector();
-  const std::shared_ptr<Probe> probe = own_probe();
+  const std::shared_ptr<Probe> probe = own_probe(ProbeUse::request);
   const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
   auto chosen = [&] {
     const WithoutInterpreter free;
+    const Interruptible interruptible(*probe, callbacks);
     return choose_free(*probe, ask);
   }();
   callbacks.raise_problem();
@@ -257,10 +276,10 @@ void define_lease(nb::module_& module) {
       .def("notices", &HeldLease::notices)
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
-             "within"_a, "command"_a, "interrupt"_a, "on_wait"_a, "on_notice"_a,
+             "within"_a, "command"_a, "interrupt"_a.none(), "on_wait"_a, "on_notice"_a,
              "selector"_a.none());
-  module.def("select", &select, "values"_a, "visible_devices"_a.none(), "within"_a, "interrupt"_a,
-             "on_notice"_a, "selector"_a.none());
+  module.def("select", &select, "values"_a, "visible_devices"_a.none(), "within"_a, "on_notice"_a,
+             "selector"_a.none());
 }
 
 }  // namespace berth::python

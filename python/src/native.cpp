@@ -20,6 +20,7 @@
 #include "python/src/lease.h"
 #include "python/src/placeholder.h"
 #include "python/src/request.h"
+#include "python/src/settle.h"
 #include "python/src/watcher.h"
 
 namespace nb = nanobind;
@@ -30,7 +31,7 @@ namespace {
 
 std::string status() {
   HarbourLocation where = harbour_location();
-  const std::shared_ptr<Probe> probe = own_probe();
+  const std::shared_ptr<Probe> probe = own_probe(ProbeUse::question);
   return unless_error([&] {
     const WithoutInterpreter free;
     return observe(*probe, driver_is_simulated(), std::move(where)).map([](const Status& found) {
@@ -85,6 +86,7 @@ NB_MODULE(_native, module) {
   module.def("pause_watching", &pause_watching);
   module.def("resume_watching", &resume_watching);
   define_interrupt(module);
+  define_settled(module);
   define_lease(module);
   define_placeholder(module);
 }

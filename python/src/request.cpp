@@ -34,23 +34,22 @@ std::string driver_choice() {
 
 }  // namespace
 
-std::shared_ptr<Probe> own_probe() {
+std::shared_ptr<Probe> own_probe(ProbeUse use) {
   std::string choice = driver_choice();
-  if (!own.probe || own.chosen != choice) {
-    own.probe = unless_error(open_driver([] {
-      if (on_slow) on_slow("waiting for the driver to answer");
-    }));
-    own.chosen = std::move(choice);
-  }
-  return own.probe;
+  const bool busy = own.probe.use_count() > 1;  // by a call that this one is inside of
+  if (own.probe && own.chosen == choice && (use == ProbeUse::question || !busy)) return own.probe;
+  std::shared_ptr<Probe> made = unless_error(open_driver([] {
+    if (on_slow) on_slow("waiting for the driver to answer");
+  }));
+  if (!busy) own = {std::move(choice), made};
+  return made;
 }
 
-SlowDriverNotice::SlowDriverNotice(std::function<void(const std::string&)> notice) {
-  on_slow = std::move(notice);
-}
+SlowDriverNotice::SlowDriverNotice(std::function<void(const std::string&)> notice)
+    : before_(std::exchange(on_slow, std::move(notice))) {}
 
 SlowDriverNotice::~SlowDriverNotice() {
-  on_slow = nullptr;
+  on_slow = std::move(before_);
 }
 
 Ask make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,

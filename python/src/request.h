@@ -1,6 +1,7 @@
 // A request as Python writes it, and the driver that is asked about it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,8 +16,10 @@ namespace berth::python {
 
 // This thread's probe, for the driver that the environment chooses at this moment. One for each
 // thread: a probe's helper ends with the thread that started it. Keep it while it is used: a
-// callback may change the environment and ask again. Raises; needs the interpreter.
-std::shared_ptr<Probe> own_probe();
+// callback may ask berth again; for one question it may have the same probe, and else has another.
+// Raises; needs the interpreter.
+enum class ProbeUse : std::uint8_t { question, request };
+std::shared_ptr<Probe> own_probe(ProbeUse use);
 
 // `notice` is told when the driver of this thread is slow, until this ends.
 class SlowDriverNotice {
@@ -25,6 +28,9 @@ class SlowDriverNotice {
   ~SlowDriverNotice();
   SlowDriverNotice(const SlowDriverNotice&) = delete;
   SlowDriverNotice& operator=(const SlowDriverNotice&) = delete;
+
+ private:
+  std::function<void(const std::string&)> before_;
 };
 
 // What to ask for, by the keywords of the package (each value as text) and by what surrounds the

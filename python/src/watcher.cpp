@@ -147,8 +147,13 @@ void pause_watching() {
   own_watcher().pause();
 }
 
-// A little later, in the main thread: Python 3.13 looks for threads when it has called us.
+// In the main thread a little later, when it goes on: Python 3.13 looks for threads when it has
+// called us. Another thread cannot wait for that.
 void resume_watching() {
+  if (::gettid() != ::getpid()) {
+    own_watcher().resume();
+    return;
+  }
   Py_AddPendingCall(
       [](void*) {
         own_watcher().resume();

@@ -62,7 +62,6 @@ class Acquiring {
       auto snapshot = probe_.snapshot();
       if (interrupted()) return std::nullopt;
       if (!snapshot) {
-        if (std::exchange(stayed_, false)) continue;  // the interrupt has ended the question
         if (try_again(snapshot.error())) continue;
         if (interrupted()) return std::nullopt;
         return tl::make_unexpected(snapshot.error());
@@ -200,7 +199,6 @@ class Acquiring {
     pollfd entry{hooks_.interrupt, POLLIN, 0};
     if (::poll(&entry, 1, 0) <= 0) return false;
     leaving_ = !hooks_.leaves || hooks_.leaves();
-    stayed_ = !leaving_;
     return leaving_;
   }
 
@@ -319,7 +317,6 @@ class Acquiring {
   bool restricted_ = false;
   std::optional<std::vector<std::string>> will_do_;  // of which the selector chooses
   bool leaving_ = false;
-  bool stayed_ = false;  // interrupted, and then not for leaving
   WaitNews last_news_;
   std::string last_trouble_;
   unsigned troubles_ = 0;                   // one after the other

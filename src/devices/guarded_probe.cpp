@@ -65,6 +65,7 @@ Result<void> GuardedProbe::start() {
   if (!helper) return tl::make_unexpected(helper.error());
   socket_ = std::move(helper->socket);
   child_ = helper->pid;
+  handle_ = open_process(child_);
   owner_ = ::getpid();
   return {};
 }
@@ -74,6 +75,7 @@ void GuardedProbe::forget_if_forked() {
   if (owner_ == ::getpid()) return;
   socket_.reset();
   ending_.reset();
+  handle_.reset();
   child_ = -1;
   prepared_ = false;
 }
@@ -84,7 +86,7 @@ void GuardedProbe::stop() {
   prepared_ = false;
   if (!socket_) return;
   socket_.reset();
-  end_helper(std::exchange(ending_, open_process(child_)));
+  end_helper(std::exchange(ending_, std::move(handle_)));
   send_signal(ending_, SIGKILL);
   child_ = -1;
 }
@@ -121,16 +123,24 @@ Error GuardedProbe::timed_out() {
                       format_duration(settings_.limit))};
 }
 
+// True once there is something to read; false if not by then, or if it is time to leave.
+bool GuardedProbe::wait_for_answer(Clock::time_point until) {
+  for (;;) {
+    if (wait_readable(socket_.get(), until, interrupt_)) return true;
+    if (Clock::now() >= until || !leaves_ || leaves_()) return false;
+  }
+}
+
 // Receives exactly `size` bytes of the answer to a question that was asked at `begin`.
 Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point begin) {
   std::string bytes(size, '\0');
   std::size_t have = 0;
   while (have < size) {
     const auto slow = begin + std::min(settings_.slow_after, settings_.limit);
-    if (!wait_readable(socket_.get(), slow, interrupt_)) {
+    if (!wait_for_answer(slow)) {
       const bool soon = Clock::now() < slow;  // then it was interrupted
       if (!soon && settings_.on_slow && !std::exchange(told_, true)) settings_.on_slow();
-      if (soon || !wait_readable(socket_.get(), begin + settings_.limit, interrupt_)) {
+      if (soon || !wait_for_answer(begin + settings_.limit)) {
         return tl::make_unexpected(timed_out());
       }
     }

@@ -43,7 +43,10 @@ class GuardedProbe final : public Probe {
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
   void prepare() override;
-  void interrupt_by(int descriptor) override { interrupt_ = descriptor; }
+  void interrupt_by(int descriptor, std::function<bool()> leaves) override {
+    interrupt_ = descriptor;
+    leaves_ = std::move(leaves);
+  }
   void rest() override { stop(); }
   void when_slow(std::function<void()> say) { settings_.on_slow = std::move(say); }
 
@@ -56,6 +59,7 @@ class GuardedProbe final : public Probe {
   Result<std::string> ask(char question);
   Result<std::string> ask_once(char question);
   Result<std::string> answer();
+  bool wait_for_answer(Clock::time_point until);
   Result<std::string> receive(std::size_t size, Clock::time_point begin);
   template <class T>
   Result<T> ask_for(char question);
@@ -65,9 +69,11 @@ class GuardedProbe final : public Probe {
   GuardSettings settings_;
   UniqueFd socket_;
   pid_t child_ = -1;
+  UniqueFd handle_;   // the same, also when somebody else has collected it
   pid_t owner_ = -1;  // the process that has started the child
   UniqueFd ending_;   // the last child that was told to end, and is yet to be collected
   int interrupt_ = -1;
+  std::function<bool()> leaves_;
   bool left_ = false;      // the last child that was found dead had left by itself
   bool told_ = false;      // on_slow, of the current question
   bool prepared_ = false;  // a snapshot was asked for, and its answer not yet read

@@ -54,9 +54,9 @@ bool send_all(int socket, std::string_view bytes);
 
 // True once `fd` can be read, or its other end is gone; false if neither when the time is up. What
 // has arrived counts, however late it is looked at: this process may have been stopped meanwhile.
-// `interrupt`, if there is one, ends it early with false when it can be read. It stays awake for the
-// time `awake` at first: to be put to sleep and woken again takes longer than a driver that is awake
-// takes to answer.
+// `interrupt`, if there is one, ends it early with false when it can be read. It stays awake for
+// the time `awake` at first: to be put to sleep and woken again takes longer than a driver that is
+// awake takes to answer.
 bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt = -1,
                    std::chrono::microseconds awake = std::chrono::microseconds(200));
 

@@ -108,6 +108,7 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
                                          const PlaceholderSettings& settings) {
   const auto until = Clock::now() + settings.limit;
   Placeholders all;  // wherever this returns early, those that were started end
+  all.owner_ = ::getpid();
   const auto refuse = [](const std::string& uuid, const Error& error) {
     return fail(error.kind,
                 fmt::format("no placeholder on {}: {}", printable(uuid), error.message));
@@ -168,6 +169,7 @@ std::vector<pid_t> Placeholders::pids() {
 }
 
 void Placeholders::stop() {
+  if (owner_ != ::getpid()) helpers_.clear();
   for (Held& helper : helpers_) helper.socket.reset();  // all at once: a context ends slowly
   for (const Held& helper : helpers_) end_helper(helper.handle);
   helpers_.clear();

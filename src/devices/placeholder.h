@@ -44,6 +44,7 @@ class Placeholders {
   Placeholders(Placeholders&&) noexcept = default;
   Placeholders& operator=(Placeholders&& other) noexcept {
     helpers_.swap(other.helpers_);
+    std::swap(owner_, other.owner_);
     return *this;
   }
   Placeholders(const Placeholders&) = delete;
@@ -71,6 +72,7 @@ class Placeholders {
   static Result<void> wait_for(const Held& helper, Clock::time_point until);
 
   std::vector<Held> helpers_;
+  pid_t owner_ = -1;  // the process that has started them: a fork leaves them alone
 };
 
 }  // namespace berth

@@ -1,6 +1,8 @@
 // The seam between berth and the drivers: who can say what the GPUs of this host are doing.
 #pragma once
 
+#include <functional>
+
 #include "base/result.h"
 #include "devices/gpu.h"
 
@@ -18,9 +20,9 @@ class Probe {
 
   // A snapshot will be wanted soon: the driver may begin. That snapshot may be as old as this call.
   virtual void prepare() {}
-  // A question that takes long ends, with an Error, when this descriptor can be read; -1: none
-  // does.
-  virtual void interrupt_by(int /*descriptor*/) {}
+  // A question that takes long ends, with an Error, when this descriptor can be read and `leaves`
+  // (which takes what is there), if there is one, says so; -1: none does.
+  virtual void interrupt_by(int /*descriptor*/, std::function<bool()> /*leaves*/ = {}) {}
   // Nothing will be wanted for long: what a session costs can be given back.
   virtual void rest() {}
 

@@ -17,6 +17,7 @@
 
 #include "base/environment.h"
 #include "base/pid_namespace.h"
+#include "base/private_fd.h"
 #include "base/simulation.h"
 #include "base/text.h"
 #include "base/users.h"
@@ -59,12 +60,13 @@ UniqueFd open_directory(const HarbourLocation& where) {
 bool make_directory(const std::string& path, const Fill& fill) {
   std::string name = fmt::format("{}.new-XXXXXX", path);
   if (::mkdtemp(name.data()) == nullptr) return false;
-  const UniqueFd made(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const PrivateFd made = UniqueFd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const bool ready =
       made && ::fchmod(made.get(), kHarbourMode) == 0 && ::flock(made.get(), LOCK_EX) == 0;
   if (ready && ::renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
     if (fill) fill(made.get());
     std::this_thread::sleep_for(kGrace);
+    ::flock(made.get(), LOCK_UN);  // for whoever else has this open file, too
     return true;
   }
   const int reason = errno;

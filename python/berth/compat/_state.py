@@ -96,7 +96,7 @@ class Folder:
 
     def write(self, name: str, content: bytes, replace: bool) -> None:
         """FileExistsError if it is there and should not be replaced. NotYours if another user's is there."""
-        new = f"new-{os.getpid()}-{name}"
+        new = f"new-{os.urandom(8).hex()}-{name}"  # a name that nobody can plant
         try:
             self._write_new(new, content)
             if replace:

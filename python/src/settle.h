@@ -1,0 +1,17 @@
+// Endings that a signal's handler cannot keep from happening.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace berth::python {
+
+// Defines Settled and Releasable, bases for classes of the package: __exit__() calls _leave() of
+// the class, and release() calls _release(). Those can be called again after they were left
+// half-way.
+//
+// In Python a handler may raise (Ctrl-C) between any two steps, also at the first one of
+// __exit__(). Here it cannot: what was interrupted is called once more, and only then the exception
+// goes on.
+void define_settled(nanobind::module_& module);
+
+}  // namespace berth::python
