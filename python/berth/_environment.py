@@ -14,46 +14,56 @@ LEASE = "BERTH_LEASE"
 _lock = threading.RLock()  # a signal's handler may release a lease in the middle of this
 _before: dict[str, Optional[str]] = {}  # the values that were there before the first lease
 _leases: dict[str, dict[str, str]] = {}  # by id, the oldest first
+_shown: dict[str, str] = {}  # what stands there by berth's doing
 
 
-def _newest() -> dict[str, str]:
+def _newest() -> Optional[dict[str, str]]:
     held = list(_leases.values())
-    return held[-1] if held else {}
+    return held[-1] if held else None
 
 
-def _set(name: str, value: str) -> None:
-    os.environb[name.encode()] = value.encode()  # os.environ is the same, and slower
+def _show(whatever: bool) -> None:
+    """Shows the newest lease, or what was there before. What somebody else has changed meanwhile is his, unless
+    `whatever` is there shall go.
+
+    Each step can be repeated: a handler may come between any two, raise, or call this itself. (os.environb is
+    os.environ, and quicker.)
+    """
+    while True:
+        target = _newest()
+        for name in {*_shown, *(target or ())}:
+            key = name.encode()
+            shown = _shown.get(name)
+            ours = shown is not None and os.environb.get(key) == shown.encode()
+            if target is None:
+                value = _before.get(name)
+                if ours and value is not None:
+                    os.environb[key] = value.encode()
+                elif ours:
+                    os.environb.pop(key, None)
+                _shown.pop(name, None)
+            elif whatever or ours:
+                os.environb[key] = target[name].encode()
+                _shown[name] = target[name]
+        if target is _newest():
+            return
 
 
 def push(lease: str, variables: dict[str, str]) -> None:
     """Sets what a program sees of this lease."""
     with _lock:
         if not _leases:
-            _before.clear()
             _before.update(zip(variables, _native.getenv(list(variables))))
         _leases[lease] = variables
-        for name, value in variables.items():
-            _set(name, value)
+        _show(whatever=True)
 
 
 def pop(lease: str) -> None:
-    """Takes it back, also if it is not the newest: to what the newest has then, or to what was there before. What
-    somebody else has changed meanwhile is his."""
+    """Takes it back, also if it is not the newest."""
     with _lock:
-        if lease not in _leases:
-            return
-        old = _leases[lease]
-        others = [held for other, held in list(_leases.items()) if other != lease]
-        new = others[-1] if others else {}
-        for name, value in old.items():
-            wanted = new[name] if name in new else _before[name]
-            if os.environb.get(name.encode()) != value.encode():
-                continue  # or it is not the newest
-            if wanted is not None:
-                _set(name, wanted)
-            else:
-                os.environb.pop(name.encode(), None)
-        _leases.pop(lease, None)  # at last: who was interrupted before calls again
+        _leases.pop(lease, None)
+        if _shown:
+            _show(whatever=False)
 
 
 def surroundings() -> tuple[Optional[str], str]:
@@ -62,7 +72,7 @@ def surroundings() -> tuple[Optional[str], str]:
     names = [VISIBLE, LEASE]
     with _lock:
         visible, lease = [
-            _before.get(name) if value is not None and value == _newest().get(name) else value
+            _before.get(name) if value is not None and value == _shown.get(name) else value
             for name, value in zip(names, _native.getenv(names))
         ]
         return visible, lease or ""
@@ -74,6 +84,7 @@ def _in_fork() -> None:
     _lock = threading.RLock()
     _leases.clear()
     _before.clear()
+    _shown.clear()
 
 
 os.register_at_fork(after_in_child=_in_fork)

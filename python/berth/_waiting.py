@@ -91,5 +91,6 @@ class Teller:
     @staticmethod
     def _print(text: str, end: str = "\n") -> None:
         """Who cannot be told waits all the same."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            print(text, end=end, file=sys.stderr, flush=True)
+        if sys.stderr is not None:  # print() would take stdout for it
+            with contextlib.suppress(OSError, ValueError):
+                print(text, end=end, file=sys.stderr, flush=True)

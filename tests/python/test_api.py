@@ -384,6 +384,83 @@ def test_what_a_selector_raises_reaches_the_caller(python):
     assert all_free(python.server)
 
 
+def test_a_selector_may_change_the_environment_and_ask_berth(python):
+    """What it asks must not take the driver away from the request that it is a part of."""
+    assert python.says("""
+        import os
+        count = 0
+        def selector(gpu):
+            global count
+            count += 1
+            os.environ["LD_LIBRARY_PATH"] = f"/other/{count}"
+            with berth.gpus(gpu=3, within=None):
+                return len(berth.status()) == 4
+        say(berth.acquire(selector=selector).indices)
+    """) == "[0]"
+
+
+def test_a_block_may_be_left_in_another_context(python):
+    """As with generators that another thread goes on with; and one `gpus` may be entered by several threads."""
+    assert python.says("""
+        import contextvars, threading
+        def generator():
+            with berth.gpus() as lease:
+                yield lease
+        made = generator()
+        contextvars.Context().run(next, made)
+        made.close()
+        both = berth.gpus(set_environment=False)
+        met = threading.Barrier(2)
+        def use():
+            with both as lease:
+                met.wait()
+                seen.append(lease.indices)
+                met.wait()
+        seen = []
+        threads = [threading.Thread(target=use) for _ in range(2)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        say(sorted(seen), [gpu.state for gpu in berth.status()])
+    """) == "[[0], [1]] ['free', 'free', 'free', 'free']"
+
+
+def test_a_new_lease_sets_the_environment_whatever_was_done_to_it(python):
+    assert python.says("""
+        import os
+        first = berth.acquire()
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        second = berth.acquire()
+        say(os.environ["CUDA_VISIBLE_DEVICES"])
+    """) == "1"
+
+
+def test_a_fork_leaves_its_parents_placeholder_alone(python):
+    assert python.says("""
+        import os
+        with berth.gpus(placeholder=True) as lease:
+            pid = os.fork()
+            if pid == 0:
+                lease.release()
+                os._exit(0)
+            os.waitpid(pid, 0)
+            say([process.name for process in berth.status()[0].processes])
+    """) == "['berth-hold']"
+
+
+@pytest.mark.parametrize("stderr", ["/dev/full", "&-"])
+def test_who_cannot_be_told_waits_all_the_same(python, stderr):
+    python.server.start("berth", "run", "-n", "4", "--", "sleep", "1h")
+    wait_until(lambda: len(leased(python.server)) == 4)
+    script = python.script("wait.py", """
+        try:
+            berth.acquire(timeout=0.05, progress=True)
+        except berth.NotGranted:
+            say("waited")
+    """)
+    result = python.server.run("bash", "-c", f"exec {sys.executable} {script} 2>{stderr}", env=python.env)
+    assert result.stdout == "waited\n"
+
+
 def test_run_is_like_subprocess_run(python):
     said = python.says("""
         import subprocess, os
@@ -472,6 +549,39 @@ def test_a_profile_that_fails_keeps_no_gpu_and_is_tried_again(python):
             say(problem, [gpu.state for gpu in berth.status()])
         say(train(), train(), len(tries))
     """) == "no luck ['free', 'free', 'free', 'free']\ntrained trained 2"
+
+
+def test_jobs_in_a_pool_and_as_generators(python):
+    script = python.script("jobs.py", """
+        import multiprocessing, os
+        @berth.job()
+        def train(lr): return lr * 2
+        @berth.job()
+        def steps(count):
+            for step in range(count):
+                yield step, os.environ["CUDA_VISIBLE_DEVICES"]
+        if __name__ == "__main__":
+            for method in ("fork", "spawn"):
+                with multiprocessing.get_context(method).Pool(2) as pool:
+                    say(pool.map(train, [1, 2]))
+            say(list(steps(2)), [gpu.state for gpu in berth.status()])
+    """)
+    result = python.server.run(sys.executable, script, env=python.env)
+    assert result.stdout.splitlines() == ["[2, 4]", "[2, 4]", "[(0, '0'), (1, '0')] "
+                                         "['free', 'free', 'free', 'free']"], result
+
+
+@pytest.mark.parametrize("code, message", [
+    ("@berth.job\ndef train(): ...", "job: write it with parentheses, @berth.job()"),
+    ("berth.run([])", "run: no command; say what to run"),
+    ("berth.acquire(no_wait='yes')", "no_wait: 'yes' is neither True nor False"),
+    ("berth.acquire(within='x')", "within: 'x' is no lease"),
+    ("lease = berth.acquire(); lease.release(); berth.acquire(within=lease)", "within: the lease "),
+    ("berth.select(timeout=1)", "'timeout' is not a keyword of select; there are "),
+])
+def test_mistakes_are_told_in_a_line(python, code, message):
+    result = python.run(code)
+    assert result.returncode == 1 and message in result.stderr.splitlines()[-1], result.stderr
 
 
 def test_a_wrong_request_of_a_job_is_refused_where_it_is_written(python):

@@ -42,6 +42,46 @@ def test_a_fork_holds_the_lease_until_it_ends(python):
     wait_until(lambda: all_free(python.server))
 
 
+def test_a_fork_holds_a_lease_whose_object_nobody_kept(python):
+    job = python.start("""
+        import os, time
+        berth.acquire()
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(3600)
+        say(pid)
+        stay()
+    """)
+    pid = first_line(job)
+    job.process.kill()
+    job.process.wait()
+    assert leased(python.server) == [0]
+    kill(pid)
+    wait_until(lambda: all_free(python.server))
+
+
+def test_a_fork_while_another_thread_makes_the_harbour_does_not_keep_it_locked(python):
+    """Who makes it keeps it locked for a moment, for those who have a lease to put back."""
+    python.server.harbour.rmdir()
+    job = python.start("""
+        import os, threading, time
+        from berth import _lease                     # so that the fork meets no import that another thread has begun
+        maker = threading.Thread(target=berth.acquire)
+        maker.start()
+        while not os.path.isdir(os.environ["BERTH_DIR"]): pass
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(3600)
+        maker.join()
+        say(pid)
+        stay()
+    """)
+    pid = first_line(job)
+    assert leased(python.server) == [0]              # says so at once: nobody has the lock
+    assert python.server.berth("run", "--no-wait", "--", "true").returncode == 0
+    kill(pid)
+
+
 def test_a_fork_that_releases_only_lets_go_itself(python):
     assert python.says("""
         import os
@@ -325,6 +365,48 @@ def test_a_lease_that_somebody_deletes_is_put_back(python):
     job.process.stdin.flush()
     wait_until(lambda: all_free(python.server))
     assert f"somebody deleted the lease {lease_id} from" in job.err
+
+
+def test_leases_are_watched_after_a_fork_in_a_thread(python):
+    """Also while the main thread does nothing that could begin it again."""
+    job = python.start("""
+        import os, threading, time
+        lease = berth.acquire()
+        def fork():
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+            say(lease.id)
+            time.sleep(3600)
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    """)
+    lease_id = first_line(job)
+    links = f"/proc/{job.pid}/fd"
+    wait_until(lambda: any("inotify" in os.readlink(f"{links}/{fd}") for fd in os.listdir(links)))
+    for name in ("lease-", "bell-"):
+        (python.server.harbour / f"{name}{lease_id}").unlink()
+    wait_until(lambda: leased(python.server) == [0])
+
+
+def test_a_worker_that_gets_the_same_lease_again_and_again_holds_it_once(python):
+    script = python.script("again.py", """
+        import multiprocessing, os
+        def bells(lease): return sum("bell-" + lease.id in os.readlink(f"/proc/self/fd/{fd}")
+                                     for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}"))
+        def let_go(lease): lease.release(); return bells(lease)
+        if __name__ == "__main__":
+            lease = berth.acquire()
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                say(len(set(pool.map(bells, [lease] * 5))), pool.apply(let_go, [lease]))
+            import copy
+            assert copy.copy(lease) is lease
+    """)
+    result = python.server.run(sys.executable, script, env=python.env)
+    # (Importing berth in the worker holds it by one more bell.)
+    assert result.stdout.split() == ["1", "1"], result
 
 
 def test_a_program_in_a_lease_that_has_ended_asks_the_queue(python):

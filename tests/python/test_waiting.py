@@ -113,6 +113,81 @@ def test_a_fork_hears_its_own_signals(python, holder):
     assert "the parent" not in waiter.out and len(python.server.status()["queue"]) == 1
 
 
+def test_signals_that_come_faster_than_the_driver_answers(python):
+    """They neither end the question nor begin it anew; nor inside a lease."""
+    python.server.use({"gpus": [{"memory": "8GiB"}], "faults": [{"call": "nvmlInit", "delay": "300ms"}]})
+    assert python.says("""
+        import signal
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        with berth.gpus() as lease:
+            say(lease.indices)
+            import os
+            os.environ["LD_LIBRARY_PATH"] = "/another"   # so that the next question needs another helper
+            with berth.gpus() as inner:
+                say(inner.indices)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    """) == "[0]\n[0]"
+
+
+def test_no_interrupt_loses_a_lease(python):
+    """Ctrl-C at any step of Python's: in the end nothing is leased but what the program still has in hand."""
+    said = python.says("""
+        import os, random, signal, threading
+        logging = __import__("logging")
+        logging.disable()
+        random.seed(7)
+        interrupted = done = 0
+        finished = False
+        def interrupt():
+            while not finished:
+                os.kill(os.getpid(), signal.SIGINT)
+                threading.Event().wait(random.random() / 100)
+        berth.acquire().release()
+        quiet = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        for _ in range(300):
+            try:
+                signal.signal(signal.SIGINT, quiet)
+                with berth.gpus():
+                    pass
+                done += 1
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                while True:
+                    try:
+                        signal.signal(signal.SIGINT, signal.SIG_IGN)
+                        break
+                    except KeyboardInterrupt:
+                        pass
+        finished = True
+        thread.join()
+        import gc
+        gc.collect()
+        say(interrupted > 0 and done > 0, [gpu.state for gpu in berth.status()])
+    """)
+    assert said == "True ['free', 'free', 'free', 'free']"
+
+
+def test_a_handler_may_release_a_lease_at_any_step(python):
+    assert python.says("""
+        import random, signal
+        random.seed(3)
+        given = []
+        signal.signal(signal.SIGALRM, lambda *_: given and given.pop().release())
+        for _ in range(300):
+            given.append(berth.acquire(mem="1GiB"))
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.002))
+            with berth.gpus(mem="1GiB"):
+                pass
+            while given: pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        say([gpu.state for gpu in berth.status()])
+    """, env={"PYTHONWARNINGS": "ignore"}) == "['free', 'free', 'free', 'free']"
+
+
 def test_what_arrives_while_it_waits_reaches_an_event_loop(python, holder):
     """A blocking acquire inside asyncio takes the loop's wakeup descriptor, and passes on what came."""
     waiter = python.start("""
