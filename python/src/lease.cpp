@@ -135,7 +135,7 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
   Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
   ask.command = std::move(command);
   ask.selector = callbacks.selector();
-  const std::shared_ptr<Probe> probe = own_probe(ProbeUse::request);
+  const std::shared_ptr<Probe> probe = own_probe();
   const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
   auto granted = [&] {
     const WithoutInterpreter free;
@@ -159,7 +159,7 @@ std::vector<std::string> select(const Values& values, std::optional<std::string>
   const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
   ask.selector = callbacks.selector();
-  const std::shared_ptr<Probe> probe = own_probe(ProbeUse::request);
+  const std::shared_ptr<Probe> probe = own_probe();
   const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
   auto chosen = [&] {
     const WithoutInterpreter free;

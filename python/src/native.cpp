@@ -31,7 +31,7 @@ namespace {
 
 std::string status() {
   HarbourLocation where = harbour_location();
-  const std::shared_ptr<Probe> probe = own_probe(ProbeUse::question);
+  const std::shared_ptr<Probe> probe = own_probe();
   return unless_error([&] {
     const WithoutInterpreter free;
     return observe(*probe, driver_is_simulated(), std::move(where)).map([](const Status& found) {

@@ -1,10 +1,12 @@
 // Probes and asks of Python's threads; see request.h.
 #include "python/src/request.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/environment.h"
 #include "cli/request_options.h"
@@ -19,7 +21,7 @@ struct OwnProbe {
   std::shared_ptr<Probe> probe;
 };
 
-thread_local OwnProbe own;
+thread_local std::vector<OwnProbe> own;  // more than one where calls were inside of calls
 thread_local std::function<void(const std::string&)> on_slow;
 
 // What a helper takes over from its parent's environment when it starts.
@@ -34,14 +36,16 @@ std::string driver_choice() {
 
 }  // namespace
 
-std::shared_ptr<Probe> own_probe(ProbeUse use) {
+std::shared_ptr<Probe> own_probe() {
   std::string choice = driver_choice();
-  const bool busy = own.probe.use_count() > 1;  // by a call that this one is inside of
-  if (own.probe && own.chosen == choice && (use == ProbeUse::question || !busy)) return own.probe;
+  auto idle = std::find_if(own.begin(), own.end(),
+                           [](const OwnProbe& one) { return one.probe.use_count() == 1; });
+  if (idle != own.end() && idle->chosen == choice) return idle->probe;
   std::shared_ptr<Probe> made = unless_error(open_driver([] {
     if (on_slow) on_slow("waiting for the driver to answer");
   }));
-  if (!busy) own = {std::move(choice), made};
+  if (idle != own.end()) own.erase(idle);
+  own.push_back({std::move(choice), made});
   return made;
 }
 

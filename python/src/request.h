@@ -1,7 +1,6 @@
 // A request as Python writes it, and the driver that is asked about it.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,10 +15,9 @@ namespace berth::python {
 
 // This thread's probe, for the driver that the environment chooses at this moment. One for each
 // thread: a probe's helper ends with the thread that started it. Keep it while it is used: a
-// callback may ask berth again; for one question it may have the same probe, and else has another.
-// Raises; needs the interpreter.
-enum class ProbeUse : std::uint8_t { question, request };
-std::shared_ptr<Probe> own_probe(ProbeUse use);
+// callback or a signal's handler may ask berth again, and then gets another. Raises; needs the
+// interpreter.
+std::shared_ptr<Probe> own_probe();
 
 // `notice` is told when the driver of this thread is slow, until this ends.
 class SlowDriverNotice {

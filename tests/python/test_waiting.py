@@ -70,7 +70,7 @@ def test_a_handler_that_returns_keeps_the_place(python, holder):
     [ticket] = [one["ticket"] for one in python.server.status()["queue"]]
     for count in (1, 2, 3):
         waiter.process.send_signal(signal.SIGUSR1)
-        wait_until(lambda: waiter.out.count("handled") == count)
+        wait_until(lambda: waiter.out.count("handled") == count, lambda: waiter.err)
     holder.end()
     assert waiter.process.wait(25) == 0
     assert waiter.out.splitlines() == [f"handled {ticket}"] * 3 + [ticket]
