@@ -102,9 +102,13 @@ class Lease(_native.Releasable):
                            self._hold.holders() or "processes that cannot be seen from here")
         return gone
 
-    def _leave(self) -> None:
+    def _entry(self) -> Lease:
         """Of __exit__()."""
-        self._release()
+        return self
+
+    def _leave(self, entry: Lease) -> None:
+        """The same."""
+        entry._release()
 
     def __enter__(self) -> Lease:
         return self
@@ -294,16 +298,20 @@ class gpus(_native.Settled):
             lease.release()
             raise
 
-    def _leave(self) -> None:
-        """Of __exit__(). Can be called again after it was left half-way."""
+    def _entry(self) -> _Entry:
+        """Of __exit__(): what this thread or task has entered last; where another one leaves it, the last of all."""
         mine = [entry for entry in self._entered if entry.whose == _whose()]
-        entry = (mine or self._entered)[-1]  # where another thread or task leaves it, the last of all
+        return (mine or self._entered)[-1]
+
+    def _leave(self, entry: _Entry) -> None:
+        """Of __exit__(). Can be called again after it was left half-way."""
         try:
             _around.reset(entry.token)
         except (ValueError, RuntimeError):
             pass  # in another context than it was entered in, as generators can be; or for the second time
         entry.lease.release()
-        self._entered.remove(entry)
+        if entry in self._entered:
+            self._entered.remove(entry)
 
     async def __aenter__(self) -> Lease:
         lease = await _acquire_async(self._wanted)

@@ -1,10 +1,10 @@
-// The base class; see settle.h.
+// The base classes; see settle.h.
 #include "python/src/settle.h"
 
 #include <optional>
+#include <utility>
 
 namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace berth::python {
 namespace {
@@ -12,32 +12,50 @@ namespace {
 struct Settled {};
 struct Releasable : Settled {};
 
-nb::object settle(const nb::object& step) {
-  std::optional<nb::python_error> first;
-  for (;;) {
-    try {
-      nb::object result = step();
-      if (first) throw nb::python_error(*first);
-      return result;
-    } catch (nb::python_error& error) {
-      if (first) throw nb::python_error(*first);
-      first.emplace(std::move(error));
+// Steps that are taken whatever is raised on the way; that is raised at the end.
+class Steps {
+ public:
+  template <class Step>
+  nb::object take(const Step& step) {
+    constexpr int kTries = 3;
+    for (int i = 1;; ++i) {
+      try {
+        return step();
+      } catch (nb::python_error& error) {
+        if (!first_) first_.emplace(std::move(error));
+        if (i == kTries) throw nb::python_error(*first_);
+      }
     }
   }
+  void raise_first() const {
+    if (first_) throw nb::python_error(*first_);
+  }
+
+ private:
+  std::optional<nb::python_error> first_;
+};
+
+void leave(const nb::object& self, const nb::args& /*the exception, if there is one*/) {
+  Steps steps;
+  const nb::object entry = steps.take([&] { return self.attr("_entry")(); });
+  steps.take([&] { return self.attr("_leave")(entry); });
+  steps.raise_first();
+}
+
+nb::object release(const nb::object& self) {
+  Steps steps;
+  nb::object result = steps.take([&] { return self.attr("_release")(); });
+  steps.raise_first();
+  return result;
 }
 
 }  // namespace
 
 void define_settled(nb::module_& module) {
-  nb::class_<Settled>(module, "Settled")
-      .def(nb::init<>())
-      .def("__exit__",
-           [](const nb::object& self, const nb::args&) { settle(self.attr("_leave")); });
+  nb::class_<Settled>(module, "Settled").def(nb::init<>()).def("__exit__", &leave);
   nb::class_<Releasable, Settled>(module, "Releasable")
       .def(nb::init<>())
-      .def(
-          "release", [](const nb::object& self) { return settle(self.attr("_release")); },
-          "Gives the GPUs back.");
+      .def("release", &release, "Gives the GPUs back.");
 }
 
 }  // namespace berth::python

@@ -5,9 +5,9 @@
 
 namespace berth::python {
 
-// Defines Settled and Releasable, bases for classes of the package: __exit__() calls _leave() of
-// the class, and release() calls _release(). Those can be called again after they were left
-// half-way.
+// Defines Settled and Releasable, bases for classes of the package: __exit__() asks _entry() of the
+// class what is to be left, and gives it to _leave(); release() calls _release(). Each of these can
+// be called again after it was left half-way.
 //
 // In Python a handler may raise (Ctrl-C) between any two steps, also at the first one of
 // __exit__(). Here it cannot: what was interrupted is called once more, and only then the exception
