@@ -64,8 +64,7 @@ Result<void> GuardedProbe::start() {
                    settings_.program);
   if (!helper) return tl::make_unexpected(helper.error());
   socket_ = std::move(helper->socket);
-  child_ = helper->pid;
-  handle_ = open_process(child_);
+  handle_ = open_process(helper->pid);
   owner_ = ::getpid();
   return {};
 }
@@ -76,7 +75,6 @@ void GuardedProbe::forget_if_forked() {
   socket_.reset();
   ending_.reset();
   handle_.reset();
-  child_ = -1;
   prepared_ = false;
 }
 
@@ -88,28 +86,29 @@ void GuardedProbe::stop() {
   socket_.reset();
   end_helper(std::exchange(ending_, std::move(handle_)));
   send_signal(ending_, SIGKILL);
-  child_ = -1;
 }
 
 Error GuardedProbe::child_died() {
-  int status = 0;
-  const bool reaped = TEMP_FAILURE_RETRY(::waitpid(child_, &status, 0)) == child_;
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(handle_.get());
+  const bool reaped = handle_ && TEMP_FAILURE_RETRY(::waitid(P_PIDFD, id, &info, WEXITED)) == 0;
+  const bool exited = reaped && info.si_code == CLD_EXITED;
   // In somebody else's program, which may have collected it before us.
-  const bool quietly = !reaped || (WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const bool quietly = !reaped || (exited && info.si_status == 0);
   left_ = quietly && !settings_.program.empty();
   prepared_ = false;
   socket_.reset();
-  child_ = -1;
-  if (reaped && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+  handle_.reset();
+  if (reaped && !exited && info.si_status == SIGKILL) {
     return {ErrorKind::no_driver,
             "the process that asks the NVIDIA driver was killed; try again, and see whether this "
             "host is out of memory (dmesg | grep -i oom)"};
   }
-  if (reaped && WIFSIGNALED(status)) {
+  if (reaped && !exited) {
     return {ErrorKind::no_driver,
             fmt::format("the NVIDIA driver's library crashed (signal {}); reinstall the driver, or "
                         "see the kernel's log (dmesg)",
-                        WTERMSIG(status))};
+                        info.si_status)};
   }
   return {ErrorKind::no_driver,
           "the process that asks the NVIDIA driver ended unexpectedly; try again"};

@@ -68,8 +68,7 @@ class GuardedProbe final : public Probe {
 
   GuardSettings settings_;
   UniqueFd socket_;
-  pid_t child_ = -1;
-  UniqueFd handle_;   // the same, also when somebody else has collected it
+  UniqueFd handle_;   // the child, also when somebody else has collected it
   pid_t owner_ = -1;  // the process that has started the child
   UniqueFd ending_;   // the last child that was told to end, and is yet to be collected
   int interrupt_ = -1;

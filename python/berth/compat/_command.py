@@ -8,6 +8,7 @@ import sys
 from typing import Callable, NoReturn
 
 import berth
+from berth import _native, _request
 
 EXIT_USAGE = 64
 EXIT_OUTPUT = 74
@@ -24,7 +25,7 @@ _EXIT_CODES = (
 
 def _fit(text: str) -> str:
     """`text` as one line that a terminal shows and does not obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return _native.printable(_request.clean(text))
 
 
 def say(prog: str, text: str) -> None:
