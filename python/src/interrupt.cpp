@@ -59,7 +59,7 @@ bool Interrupt::leaves() {
 Interrupt& own_interrupt() {
   thread_local std::unique_ptr<Interrupt> own;
   thread_local pid_t owner = 0;
-  if (owner != ::getpid()) {
+  if (!own || owner != ::getpid()) {
     own = std::make_unique<Interrupt>();
     owner = ::getpid();
   }

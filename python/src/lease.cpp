@@ -1,7 +1,6 @@
 // Acquiring and holding from Python; see lease.h.
 #include "python/src/lease.h"
 
-#include <algorithm>
 #include <chrono>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -112,8 +111,8 @@ class Callbacks {
 class Interruptible {
  public:
   Interruptible(Probe& probe, Callbacks& callbacks) : probe_(probe) {
-    Hooks hooks = callbacks.hooks();
-    probe_.interrupt_by(hooks.interrupt, std::move(hooks.leaves));
+    const Hooks hooks = callbacks.hooks();
+    probe_.interrupt_by(hooks.interrupt, hooks.leaves);
   }
   ~Interruptible() { probe_.interrupt_by(-1); }
   Interruptible(const Interruptible&) = delete;
@@ -227,8 +226,8 @@ HeldLease::HeldLease(Lease lease)
     : lease_(std::move(lease)), for_programs_(lease_.bell_for_programs()), maker_(::getpid()) {}
 
 bool HeldLease::release() {
-  if (maker_ !=
-      ::getpid()) {  // nobody else is here, and the lock may be held by a thread that is not
+  // In a fork nobody else is here, and the lock may be held by a thread that is not.
+  if (maker_ != ::getpid()) {
     for_programs_.reset();
     lease_.hand_over();
     return false;

@@ -1,7 +1,6 @@
 // A lease that a Python program holds, and how it gets one.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 #include <nanobind/nanobind.h>
 #include <optional>

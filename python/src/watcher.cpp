@@ -130,7 +130,7 @@ class Watcher {
 Watcher& own_watcher() {
   static Watcher* watcher = nullptr;
   static pid_t owner = 0;
-  if (owner != ::getpid()) {
+  if (watcher == nullptr || owner != ::getpid()) {
     watcher = new Watcher;  // never destroyed: the thread outlives main()
     owner = ::getpid();
   }

@@ -1,7 +1,6 @@
 // The choice without a lease; see choice.h.
 #include "broker/choice.h"
 
-#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <utility>

@@ -43,9 +43,9 @@ class GuardedProbe final : public Probe {
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
   void prepare() override;
-  void interrupt_by(int descriptor, std::function<bool()> leaves) override {
+  void interrupt_by(int descriptor, const std::function<bool()>& leaves) override {
     interrupt_ = descriptor;
-    leaves_ = std::move(leaves);
+    leaves_ = leaves;
   }
   void rest() override { stop(); }
   void when_slow(std::function<void()> say) { settings_.on_slow = std::move(say); }

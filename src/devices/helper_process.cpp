@@ -80,6 +80,7 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   std::vector<std::string> words{helper.name, kFlag, std::to_string(::getpid())};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const UniqueFd moved(::fcntl(socket, F_DUPFD_CLOEXEC, kSocket + 1));  // out of the way of 0 to 3

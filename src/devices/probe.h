@@ -22,7 +22,7 @@ class Probe {
   virtual void prepare() {}
   // A question that takes long ends, with an Error, when this descriptor can be read and `leaves`
   // (which takes what is there), if there is one, says so; -1: none does.
-  virtual void interrupt_by(int /*descriptor*/, std::function<bool()> /*leaves*/ = {}) {}
+  virtual void interrupt_by(int /*descriptor*/, const std::function<bool()>& /*leaves*/ = {}) {}
   // Nothing will be wanted for long: what a session costs can be given back.
   virtual void rest() {}
 
