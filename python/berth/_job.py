@@ -11,9 +11,7 @@ from ._errors import UsageError
 from ._lease import gpus
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, Unpack
-
-    P = ParamSpec("P")
+    from typing_extensions import Unpack
 R = TypeVar("R")
 
 

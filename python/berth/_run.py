@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from . import _request
 from ._errors import UsageError
 from ._lease import acquire
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _OURS = frozenset(_request.Request.__annotations__) | frozenset(_request.Choice.__annotations__)

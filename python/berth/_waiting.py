@@ -9,8 +9,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
-from . import _native
-
 if TYPE_CHECKING:
     from datetime import datetime
 
