@@ -106,6 +106,15 @@ def jobs(server):
     some.stop()
 
 
+def ready(job):
+    """What a shell has printed before it said that it is ready; waits for that."""
+    def said():
+        assert job.runs, (job.process.returncode, job.out, job.err)
+        return "ready\n" in job.out
+    eventually(said, "the shell's script")
+    return job.out.split("ready\n")[0].splitlines()
+
+
 def gpus_of(server, *flags, env=None):
     """The indices that `berth run FLAGS` gives to a job that ends at once."""
     result = server.berth("run", *flags, "--", "sh", "-c", 'echo "$BERTH_GPUS"', env=env)

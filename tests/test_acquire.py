@@ -11,7 +11,7 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, is_alive, jobs, must_be_root, read_to_end, state_of, uuids  # noqa: F401
+from leasing import NOBODY, eventually, gpu, is_alive, jobs, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
 
 SHELLS = {"bash": ["bash", "--norc"], "dash": ["dash"], "zsh": ["zsh", "-f"]}
 
@@ -24,14 +24,6 @@ def leases(server):
 def start_shell(jobs, script, shell="bash", **options):
     """A shell that runs the script, says "ready", and stays until its stdin ends."""
     return jobs.start(*SHELLS[shell], "-c", f"{script}\necho ready\nread -r line\nexit 0", **options)
-
-
-def ready(job):
-    def said():
-        assert job.runs, (job.process.returncode, job.out, job.err)
-        return "ready\n" in job.out
-    eventually(said, "the shell's script")
-    return job.out.split("ready\n")[0].splitlines()
 
 
 def all_free(server):

@@ -1,6 +1,5 @@
 """What the tests of the Python package share: Python programs on a simulated server."""
 
-import os
 import sys
 import textwrap
 
@@ -72,7 +71,3 @@ def cpu_ticks(pid):
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
-
-
-def as_nobody():
-    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 from conftest import BUILD, SERVERS, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, jobs, must_be_root, state_of  # noqa: F401
+from leasing import NOBODY, eventually, gpu, jobs, must_be_root, ready, state_of  # noqa: F401
 from compat_tools import good, python_in_path, tools  # noqa: F401
 
 pytestmark = pytest.mark.release_only
@@ -28,14 +28,6 @@ def says(server, *words, **options):
 def bash(jobs, script, **options):
     """A shell that runs the script, says "ready", and stays until its stdin ends."""
     return jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0", **options)
-
-
-def ready(job):
-    def said():
-        assert job.runs, (job.process.returncode, job.out, job.err)
-        return "ready\n" in job.out
-    eventually(said, "the shell's script")
-    return job.out.split("ready\n")[0].splitlines()
 
 
 def list_file(server):

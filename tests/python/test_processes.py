@@ -24,28 +24,12 @@ def test_kill_9_frees(python):
     assert waiter.gpus() == "0"
 
 
-def test_a_fork_holds_the_lease_until_it_ends(python):
-    job = python.start("""
+@pytest.mark.parametrize("take", ["lease = berth.acquire()", "berth.acquire()"])
+def test_a_fork_holds_the_lease_until_it_ends(python, take):
+    """Also where nobody has kept its object."""
+    job = python.start(f"""
         import os, time
-        lease = berth.acquire()
-        pid = os.fork()
-        if pid == 0:
-            time.sleep(3600)
-        say(pid)
-        stay()
-    """)
-    pid = first_line(job)
-    job.process.kill()
-    job.process.wait()
-    assert leased(python.server) == [0]
-    kill(pid)
-    wait_until(lambda: all_free(python.server))
-
-
-def test_a_fork_holds_a_lease_whose_object_nobody_kept(python):
-    job = python.start("""
-        import os, time
-        berth.acquire()
+        {take}
         pid = os.fork()
         if pid == 0:
             time.sleep(3600)
