@@ -18,35 +18,32 @@ _shown: dict[str, str] = {}  # what stands there by berth's doing
 
 
 def _newest() -> Optional[dict[str, str]]:
-    held = list(_leases.values())
+    held = list(_leases.values())  # in one step
     return held[-1] if held else None
 
 
-def _show(whatever: bool) -> None:
-    """Shows the newest lease, or what was there before. What somebody else has changed meanwhile is his, unless
-    `whatever` is there shall go.
-
-    Each step can be repeated: a handler may come between any two, raise, or call this itself. (os.environb is
-    os.environ, and quicker.)
-    """
+def _show_newest() -> None:
+    """Shows the newest lease, or what was there before. What somebody else has changed meanwhile is his."""
     while True:
         target = _newest()
-        for name in {*_shown, *(target or ())}:
-            key = name.encode()
-            shown = _shown.get(name)
-            ours = shown is not None and os.environb.get(key) == shown.encode()
+        names = list(_shown)
+        for name, value in zip(names, _native.getenv(names)):
+            wanted = (target or _before).get(name)
+            if value == _shown.get(name):
+                if wanted is not None:
+                    os.environb[name.encode()] = wanted.encode()
+                else:
+                    os.environb.pop(name.encode(), None)
             if target is None:
-                value = _before.get(name)
-                if ours and value is not None:
-                    os.environb[key] = value.encode()
-                elif ours:
-                    os.environb.pop(key, None)
                 _shown.pop(name, None)
-            elif whatever or ours:
-                os.environb[key] = target[name].encode()
+            else:
                 _shown[name] = target[name]
-        if target is _newest():
+        if _newest() is target:
             return
+
+
+# In these two, each step can be repeated, and a handler may come between any two of them, raise, or call them itself.
+# (os.environb is os.environ, and quicker.)
 
 
 def push(lease: str, variables: dict[str, str]) -> None:
@@ -55,7 +52,12 @@ def push(lease: str, variables: dict[str, str]) -> None:
         if not _leases:
             _before.update(zip(variables, _native.getenv(list(variables))))
         _leases[lease] = variables
-        _show(whatever=True)
+        _shown.update(variables)
+        for name, value in variables.items():
+            os.environb[name.encode()] = value.encode()
+        if _newest() is not variables:
+            _shown.update(variables)
+            _show_newest()
 
 
 def pop(lease: str) -> None:
@@ -63,7 +65,7 @@ def pop(lease: str) -> None:
     with _lock:
         _leases.pop(lease, None)
         if _shown:
-            _show(whatever=False)
+            _show_newest()
 
 
 def surroundings() -> tuple[Optional[str], str]:

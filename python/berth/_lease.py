@@ -192,6 +192,7 @@ def _selector(wanted: _request.Wanted) -> Optional[Callable[[], list[str]]]:
 def _ask(wanted: _request.Wanted, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
     """Waits for the lease; None if it was told to leave."""
     program()
+    _native.prepare()
     visible, within = _surroundings(wanted)
     teller = Teller(wanted.on_wait, wanted.progress)
     try:
@@ -203,7 +204,7 @@ def _ask(wanted: _request.Wanted, interrupt: Optional[_native.Interrupt]) -> Opt
 
 def _take(native: _native.Lease, wanted: _request.Wanted) -> Lease:
     """What is to be done with a lease that was just granted."""
-    lease = Lease(native, native.id, native.indices, native.uuids, native.environment(wanted.ids))
+    lease = Lease(native, *native.describe(wanted.ids))
     try:
         _held[lease.id] = lease
         logger.info("lease %s: GPU %s", lease.id, lease.environment["BERTH_GPUS"])
@@ -218,7 +219,7 @@ def _take(native: _native.Lease, wanted: _request.Wanted) -> Lease:
 
 
 def _warn_if_too_late(lease: Lease) -> None:
-    if os.environ.get(_environment.VISIBLE) == lease.environment[_environment.VISIBLE]:
+    if _native.getenv([_environment.VISIBLE]) == [lease.environment[_environment.VISIBLE]]:
         return
     culprit = _cuda.started_by()
     if culprit is not None:

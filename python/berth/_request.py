@@ -161,10 +161,16 @@ def command_line() -> str:
     return command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
 
 
+@functools.lru_cache(maxsize=None)
+def _anything() -> Wanted:
+    """What most programs ask for."""
+    return Wanted({}, command=command_line())
+
+
 def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
     """The keywords of a call, checked; those that are None count as left out."""
-    if count is None and not request:  # what most programs ask for
-        return Wanted({}, command=command_line())
+    if count is None and not request:
+        return _anything()
     given = {name: value for name, value in {"count": count, **request}.items() if value is not None}
     for name in given:
         if name not in _VALUES and name not in _OPTIONS:

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <memory>
+#include <optional>
 #include <unistd.h>
 
 #include "python/src/errors.h"
@@ -57,10 +57,10 @@ bool Interrupt::leaves() {
 }
 
 Interrupt& own_interrupt() {
-  thread_local std::unique_ptr<Interrupt> own;
+  thread_local std::optional<Interrupt> own;
   thread_local pid_t owner = 0;
   if (!own || owner != ::getpid()) {
-    own = std::make_unique<Interrupt>();
+    own.emplace();
     owner = ::getpid();
   }
   return *own;

@@ -184,11 +184,16 @@ nb::list indices(const HeldLease& held) {
   return list;
 }
 
-std::map<std::string, std::string> environment(const HeldLease& held, const std::string& ids) {
+// What Python's own object keeps: in one call, which is quicker than four.
+nb::tuple describe(const HeldLease& held, const std::string& ids) {
   const Lease& lease = held.lease();
-  const auto variables = job_environment(lease.host_gpus(), lease.record().uuids,
-                                         ids == "uuid" ? IdForm::uuid : IdForm::index, lease.id());
-  return {variables.begin(), variables.end()};
+  const auto& uuids = lease.record().uuids;
+  const auto form = ids == "uuid" ? IdForm::uuid : IdForm::index;
+  nb::dict environment;
+  for (const auto& [name, value] : job_environment(lease.host_gpus(), uuids, form, lease.id())) {
+    environment[name.c_str()] = value;
+  }
+  return nb::make_tuple(lease.id(), indices(held), uuids, environment);
 }
 
 // Its GPUs as they were when it was granted, in the form of `berth status --json`.
@@ -265,10 +270,7 @@ std::vector<std::string> HeldLease::notices() {
 
 void define_lease(nb::module_& module) {
   nb::class_<HeldLease>(module, "Lease")
-      .def_prop_ro("id", &HeldLease::id)
-      .def_prop_ro("uuids", [](const HeldLease& held) { return held.lease().record().uuids; })
-      .def_prop_ro("indices", &indices)
-      .def("environment", &environment, "ids"_a)
+      .def("describe", &describe, "ids"_a)
       .def("gpus_json", &gpus_json)
       .def("fileno", &HeldLease::bell)
       .def("release", &HeldLease::release, nb::call_guard<WithoutInterpreter>())

@@ -76,6 +76,7 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);  // leases are kept until the process ends: they are no leak
   module.attr("__version__") = BERTH_VERSION;
   module.def("belong_to_program", &berth::belong_to_program, "path"_a);
+  module.def("prepare", &prepare_own_probe);
   module.def("status", &status);
   module.def("join", &join, "id"_a);
   module.def(

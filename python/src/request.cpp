@@ -34,12 +34,23 @@ std::string driver_choice() {
   return choice + helper_program();
 }
 
+// One that no call uses now.
+std::vector<OwnProbe>::iterator find_idle() {
+  return std::find_if(own.begin(), own.end(),
+                      [](const OwnProbe& one) { return one.probe.use_count() == 1; });
+}
+
 }  // namespace
+
+void prepare_own_probe() {
+  if (const auto idle = find_idle(); idle != own.end() && idle->chosen == driver_choice()) {
+    idle->probe->prepare();
+  }
+}
 
 std::shared_ptr<Probe> own_probe() {
   std::string choice = driver_choice();
-  auto idle = std::find_if(own.begin(), own.end(),
-                           [](const OwnProbe& one) { return one.probe.use_count() == 1; });
+  const auto idle = find_idle();
   if (idle != own.end() && idle->chosen == choice) return idle->probe;
   std::shared_ptr<Probe> made = unless_error(open_driver([] {
     if (on_slow) on_slow("waiting for the driver to answer");

@@ -19,6 +19,9 @@ namespace berth::python {
 // interpreter.
 std::shared_ptr<Probe> own_probe();
 
+// If there is one already, it may ask the driver while the caller makes up its mind.
+void prepare_own_probe();
+
 // `notice` is told when the driver of this thread is slow, until this ends.
 class SlowDriverNotice {
  public:

@@ -31,6 +31,9 @@ constexpr std::uint32_t kLargestAnswer = 64 << 20;  // a sane driver stays far b
 // session that costs the driver memory.
 constexpr std::chrono::seconds kIdle(10);
 
+// Who has prepared and then did not ask, because something else failed, may ask an hour later.
+constexpr std::chrono::seconds kFresh(1);
+
 }  // namespace
 
 // Answers questions until the parent's end is gone, or nobody asks any more.
@@ -75,13 +78,13 @@ void GuardedProbe::forget_if_forked() {
   socket_.reset();
   ending_.reset();
   handle_.reset();
-  prepared_ = false;
+  prepared_.reset();
 }
 
 // Ends the child, and does not wait for that: a process with 8 GPUs open takes a while to go.
 void GuardedProbe::stop() {
   forget_if_forked();
-  prepared_ = false;
+  prepared_.reset();
   if (!socket_) return;
   socket_.reset();
   end_helper(std::exchange(ending_, std::move(handle_)));
@@ -96,7 +99,7 @@ Error GuardedProbe::child_died() {
   // In somebody else's program, which may have collected it before us.
   const bool quietly = !reaped || (exited && info.si_status == 0);
   left_ = quietly && !settings_.program.empty();
-  prepared_ = false;
+  prepared_.reset();
   socket_.reset();
   handle_.reset();
   if (reaped && !exited && info.si_status == SIGKILL) {
@@ -169,9 +172,10 @@ Result<std::string> GuardedProbe::ask(char question) {
 
 Result<std::string> GuardedProbe::ask_once(char question) {
   if (auto started = start(); !started) return tl::make_unexpected(started.error());
-  if (std::exchange(prepared_, false)) {
+  if (const auto asked = std::exchange(prepared_, std::nullopt)) {
+    const bool fresh = Clock::now() - *asked < kFresh;
     auto prepared = answer();
-    if (question == kSnapshot || !prepared) return prepared;
+    if ((question == kSnapshot && fresh) || !prepared) return prepared;
   }
   if (!send_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
   return answer();
@@ -179,7 +183,7 @@ Result<std::string> GuardedProbe::ask_once(char question) {
 
 void GuardedProbe::prepare() {
   if (prepared_ || !start()) return;  // what is wrong, the question itself will tell
-  prepared_ = send_all(socket_.get(), {&kSnapshot, 1});
+  if (send_all(socket_.get(), {&kSnapshot, 1})) prepared_ = Clock::now();
 }
 
 template <class T>

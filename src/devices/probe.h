@@ -18,7 +18,8 @@ class Probe {
   virtual Result<Snapshot> snapshot() = 0;
   virtual Result<Topology> topology() = 0;
 
-  // A snapshot will be wanted soon: the driver may begin. That snapshot may be as old as this call.
+  // A snapshot will be wanted at once: the driver may begin. That snapshot may be as old as this
+  // call, or asked for anew.
   virtual void prepare() {}
   // A question that takes long ends, with an Error, when this descriptor can be read and `leaves`
   // (which takes what is there), if there is one, says so; -1: none does.

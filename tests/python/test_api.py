@@ -238,6 +238,29 @@ def test_no_driver_and_no_harbour(python):
     assert said.startswith("HarbourError ")
 
 
+def test_what_the_driver_said_for_a_request_that_failed_is_not_believed_later(python):
+    """The driver is asked first; a harbour that cannot be used leaves its answer unread."""
+    (python.server.folder / "file").write_text("")
+    job = python.start("""
+        import os, time
+        harbour = os.environ["BERTH_DIR"]
+        os.environ["BERTH_DIR"] = sys.argv[1]
+        try:
+            berth.acquire()
+        except berth.HarbourError:
+            say("refused")
+        os.environ["BERTH_DIR"] = harbour
+        sys.stdin.readline()
+        time.sleep(1.1)  # what is a second old counts as new
+        say(berth.acquire().indices)
+    """, python.server.folder / "file")
+    assert first_line(job) == "refused"
+    python.server.start_job("--mem", "2GiB", "--time", "1h", gpu=0)
+    job.process.stdin.write(b"go\n")
+    job.process.stdin.flush()
+    wait_until(lambda: job.out.splitlines()[1:] == ["[1]"])
+
+
 def test_somebody_elses_lease_is_not_yours(python):
     must_be_root()
     job = python.start("say(berth.acquire().id); stay()")
