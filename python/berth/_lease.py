@@ -194,7 +194,7 @@ def _ask(wanted: _request.Wanted, interrupt: Optional[_native.Interrupt]) -> Opt
     program()
     _native.prepare()
     visible, within = _surroundings(wanted)
-    teller = Teller(wanted.on_wait, wanted.progress)
+    teller = Teller(wanted.on_wait, wanted.progress, _held)
     try:
         return _native.acquire(wanted.values, wanted.no_wait, visible, within, wanted.command, interrupt, teller.wait,
                                teller.notice, _selector(wanted))

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Sized
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,7 +44,9 @@ def _rough(seconds: int) -> str:
 class Teller:
     """Tells whoever wants to know how the waiting goes: a callback, a line on the terminal, the log."""
 
-    def __init__(self, on_wait: Optional[Callable[[Waiting], None]], progress: Optional[bool]) -> None:
+    def __init__(self, on_wait: Optional[Callable[[Waiting], None]], progress: Optional[bool],
+                 held: Sized = ()) -> None:
+        self._held = held
         self._on_wait = on_wait
         self._progress = progress
         self._line = False
@@ -55,6 +57,9 @@ class Teller:
         from datetime import datetime, timezone  # who does not wait does not need it
 
         when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
+        if self._held:  # a loop that forgets to release waits for itself
+            leases = "a lease" if len(self._held) == 1 else f"{len(self._held)} leases"
+            reason += f"; this program holds {leases} itself: release() what it no longer needs"
         waiting = Waiting(position, length, reason, when)
         # Who shows nothing and hears nothing must not wonder for hours: the first time, the log warns.
         shows = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress

@@ -246,15 +246,10 @@ bool HeldLease::release() {
 void HeldLease::restore() {
   const std::lock_guard lock(mutex_);
   if (released_) return;
-  const auto restored = lease_.restore();
-  if (!restored) {
-    notices_.push_back(fmt::format("the lease {} was deleted and cannot be put back: {}", id(),
-                                   restored.error().message));
-  } else if (*restored) {
-    notices_.push_back(fmt::format("somebody deleted the lease {} from {}; it was put back", id(),
-                                   lease_.harbour().location().path));
-    for_programs_ = lease_.bell_for_programs();
-  }
+  auto notice = lease_.restore();
+  if (!notice) return;
+  notices_.push_back(std::move(*notice));
+  for_programs_ = lease_.bell_for_programs();
 }
 
 int HeldLease::deletion_watch() {

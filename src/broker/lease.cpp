@@ -42,17 +42,22 @@ int Lease::deletion_watch() {
   return watch_.get();
 }
 
-Result<bool> Lease::restore() {
+std::optional<std::string> Lease::restore() {
   // Again after each time: what is deleted between the look and the watch would not be noticed.
   constexpr int kMostTimes = 10;
   bool any = false;
   for (int i = 0; i < kMostTimes; ++i) {
-    auto restored = restore_once();
-    if (!restored) return restored;
+    const auto restored = restore_once();
+    if (!restored) {
+      return fmt::format("the lease {} was deleted and cannot be put back: {}", id(),
+                         restored.error().message);
+    }
     if (!*restored) break;
     any = true;
   }
-  return any;
+  if (!any) return std::nullopt;
+  return fmt::format("somebody deleted the lease {} from {}; it was put back", id(),
+                     harbour_.location().path);
 }
 
 Result<bool> Lease::restore_once() {

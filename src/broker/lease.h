@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +48,8 @@ class Lease {
   // watch left; restore() can be called at any time instead.
   int deletion_watch();
 
-  // Puts the lease back if its files were deleted; true if it had to.
-  Result<bool> restore();
+  // Puts the lease back if its files were deleted; then says what the user should hear of it.
+  std::optional<std::string> restore();
 
  private:
   Result<bool> restore_once();

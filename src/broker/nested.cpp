@@ -49,7 +49,7 @@ Result<void> share_of(const Record& outer, Request& request) {
   return fail(
       ErrorKind::impossible,
       fmt::format("this runs inside the lease {}, which has {} of each GPU, and {} is asked "
-                  "for; ask for less, or unset BERTH_LEASE to ask the queue",
+                  "for; ask for less, or from outside of it (in a shell: unset BERTH_LEASE)",
                   outer.id, format_size(*outer.request.memory), format_size(*request.memory)));
 }
 
@@ -80,7 +80,8 @@ Result<std::vector<std::string>> choose_within(const Record& outer,
   if (found.size() < count) {
     return fail(ErrorKind::impossible,
                 fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
-                            "{} asked for; ask for fewer, or unset BERTH_LEASE to ask the queue",
+                            "{} asked for; ask for fewer, or from outside of it (in a shell: unset "
+                            "BERTH_LEASE)",
                             outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
                             found.size(), count, count == 1 ? "is" : "are"));
   }

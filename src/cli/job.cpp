@@ -164,14 +164,7 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals,
       if (number != SIGCHLD && to_berth_alone(*info, job)) ::kill(job, number);
     }
     if (ready > 0 && watched[1].revents == 0) continue;
-    const auto restored = lease.restore();
-    if (!restored) {
-      on_notice(fmt::format("the lease {} was deleted and cannot be put back: {}", lease.id(),
-                            restored.error().message));
-    } else if (*restored) {
-      on_notice(fmt::format("somebody deleted the lease {} from {}; it was put back", lease.id(),
-                            lease.harbour().location().path));
-    }
+    if (const auto notice = lease.restore()) on_notice(*notice);
   }
 }
 

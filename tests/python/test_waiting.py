@@ -333,6 +333,18 @@ def test_async_with(python):
     """) == "[0, 1] 0,1\n[0]\nFalse ['free', 'free', 'free', 'free']"
 
 
+def test_a_loop_that_forgets_to_release_hears_that_it_waits_for_itself(python):
+    said = python.says("""
+        def heard(waiting):
+            say(waiting.reason)
+            leases[0].release()
+        leases = [berth.acquire() for _ in range(4)]
+        say(berth.acquire(on_wait=heard).indices)
+    """).splitlines()
+    assert said[0].endswith("; this program holds 4 leases itself: release() what it no longer needs")
+    assert said[1:] == ["[0]"]
+
+
 def test_the_callback_hears_position_and_reason(python, holder):
     first = python.start("berth.acquire(4, progress=True, time='1h'); say('first'); stay()")
     first.waits()
