@@ -910,7 +910,8 @@ def test_noise_does_not_make_a_waiter_decide_all_the_time(world):
 
 def test_noise_does_not_keep_a_keeper_busy(world):
     lease, _ = acquire(world, ALICE)
-    keeper, = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_keeper(world, name)]
+    keeper, = eventually(lambda: [int(name) for name in os.listdir("/proc") if name.isdigit() and is_keeper(world, name)],
+                         "the keeper")
     with shouting(world, MALLORY, world.path(f"bell-{lease}"), 1, ring_without_end):
         assert seconds_for(world, keeper, "ioctl(", 100) > 3  # how much there is to read
     assert world.leases() == {lease: str(ALICE)}
