@@ -6,29 +6,17 @@ target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversi
 target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSION}")
 target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 
-# For builds that are only tested: they take two thirds of the time. Not for the one that is shipped, which
-# so proves that each file includes what it needs.
-option(BERTH_PRECOMPILE "Precompile the headers that most files include" OFF)
-set(berth_precompiled <algorithm> <chrono> <functional> <map> <memory> <optional> <set> <string> <vector>
-  <fmt/format.h> <tl/expected.hpp>)
-
 # berth_library(NAME [SOURCES ...] [TESTS ...] [NEEDS ...])
 function(berth_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;TESTS;NEEDS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC ${ARG_NEEDS} PRIVATE berth_flags)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
-  if(BERTH_PRECOMPILE)
-    target_precompile_headers(${name} PRIVATE ${berth_precompiled})
-  endif()
   if(BERTH_TESTS AND ARG_TESTS)
     add_executable(${name}_test ${ARG_TESTS})
     target_link_libraries(${name}_test PRIVATE ${name} berth_flags GTest::gtest GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE
       BERTH_TEST_SIM_DIR="${BERTH_OUTPUT_DIR}/lib/sim" BERTH_TEST_BIN_DIR="${BERTH_OUTPUT_DIR}/bin")
-    if(BERTH_PRECOMPILE)
-      target_precompile_headers(${name}_test PRIVATE ${berth_precompiled} <gtest/gtest.h>)
-    endif()
     set_target_properties(${name}_test PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/unit")
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 120)
