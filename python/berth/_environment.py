@@ -73,9 +73,15 @@ def surroundings() -> tuple[Optional[str], str]:
     set in this process does not count: a second lease is a second request."""
     names = [VISIBLE, LEASE]
     with _lock:
+        while True:
+            shown = dict(_shown)
+            ours = [shown, *_leases.values()]  # in the middle of push(), what is there may be an older one's
+            values = _native.getenv(names)
+            if shown == _shown:  # no handler came in between
+                break
         visible, lease = [
-            _before.get(name) if value is not None and value == _shown.get(name) else value
-            for name, value in zip(names, _native.getenv(names))
+            _before.get(name) if value is not None and any(value == own.get(name) for own in ours) else value
+            for name, value in zip(names, values)
         ]
         return visible, lease or ""
 
