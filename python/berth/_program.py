@@ -38,6 +38,7 @@ def program() -> str:
     if _path is None:
         _path = _find()
         _native.belong_to_program(_path)
+        atexit.register(_native.archive_all)
         atexit.register(_native.let_nobody_return)  # daemon threads, which Python does not wait for
     return _path
 

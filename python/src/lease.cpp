@@ -238,9 +238,21 @@ bool HeldLease::release() {
     return false;
   }
   const std::lock_guard lock(mutex_);
-  released_ = true;
+  const bool again = std::exchange(released_, true);
   for_programs_.reset();
-  return lease_.release();
+  const bool gone = lease_.release();
+  if (!again) archive_later(lease_.harbour().location(), entry_now(Ending::released));
+  return gone;
+}
+
+HistoryEntry HeldLease::entry_now(Ending ending) const {
+  return history_entry(lease_.record(), lease_.host_gpus(), ending);
+}
+
+std::optional<HistoryEntry> HeldLease::entry(Ending ending) {
+  const std::lock_guard lock(mutex_);
+  if (released_) return std::nullopt;
+  return entry_now(ending);
 }
 
 void HeldLease::restore() {

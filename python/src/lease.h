@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "broker/archiving.h"
 #include "broker/lease.h"
 
 namespace berth::python {
@@ -18,11 +19,15 @@ class HeldLease {
 
   const std::string& id() const { return lease_.id(); }
   const Lease& lease() const { return lease_; }
+  const HarbourLocation& location() { return lease_.harbour().location(); }
   // The bell that programs inherit; -1 once it is released.
   int bell() const { return for_programs_.get(); }
 
   // False if others hold it still. In a fork: lets go of the fork's own hold.
   bool release();
+
+  // As the history has it now; nothing once it was released.
+  std::optional<HistoryEntry> entry(Ending ending);
 
   // Puts the lease back if somebody deleted its files, and notes it. Not in a fork.
   void restore();
@@ -32,6 +37,8 @@ class HeldLease {
   std::vector<std::string> notices();
 
  private:
+  HistoryEntry entry_now(Ending ending) const;
+
   std::mutex mutex_;
   Lease lease_;
   UniqueFd for_programs_;

@@ -84,6 +84,7 @@ NB_MODULE(_native, module) {
   module.def("getenv", &variables, "names"_a);
   module.def("cuda_is_started", &cuda_is_started);
   module.def("let_nobody_return", &let_nobody_return);
+  module.def("archive_all", &archive_all, nb::call_guard<WithoutInterpreter>());
   module.def("pause_watching", &pause_watching);
   module.def("resume_watching", &resume_watching);
   define_interrupt(module);

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace berth::python {
@@ -39,7 +40,35 @@ class Watcher {
     wake();
   }
 
+  void archive_later(const HarbourLocation& harbour, HistoryEntry entry) {
+    const std::lock_guard lock(mutex_);
+    if (ended_.empty()) write_at_ = Clock::now() + kShort;
+    ended_.push_back({harbour, std::move(entry)});
+    if (paused_) return;  // resume() sees to it
+    if (!thread_.joinable()) start();
+    if (wakes_ <= write_at_) return;
+    wakes_ = {};
+    wake();
+  }
+
+  void archive_all() {
+    std::vector<std::shared_ptr<HeldLease>> leases;
+    {
+      const std::lock_guard lock(mutex_);
+      write_at_ = {};
+      for (const Watched& one : watched_) {
+        if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
+      }
+    }
+    write_ended();
+    for (const auto& lease : leases) archive_now(*lease, Ending::released);
+  }
+
   void pause() {
+    {
+      const std::lock_guard lock(mutex_);
+      paused_ = true;
+    }
     if (!thread_.joinable()) return;
     stop_ = true;
     wake();
@@ -49,15 +78,36 @@ class Watcher {
 
   void resume() {
     const std::lock_guard lock(mutex_);
+    paused_ = false;
     std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
-    if (!watched_.empty() && !thread_.joinable()) start();
+    if ((!watched_.empty() || !ended_.empty()) && !thread_.joinable()) start();
   }
 
  private:
   struct Watched {
     std::weak_ptr<HeldLease> lease;
     Clock::time_point from;
+    bool archived = false;  // that it has begun
   };
+  struct Ended {
+    HarbourLocation harbour;
+    HistoryEntry entry;
+  };
+
+  static void archive_now(HeldLease& lease, Ending ending) {
+    if (const auto entry = lease.entry(ending)) (void)archive(lease.location(), *entry);
+  }
+
+  // What has waited long enough.
+  void write_ended() {
+    std::vector<Ended> ended;
+    {
+      const std::lock_guard lock(mutex_);
+      if (write_at_ > Clock::now()) return;
+      ended.swap(ended_);
+    }
+    for (const Ended& one : ended) (void)archive(one.harbour, one.entry);
+  }
 
   void wake() {
     const std::uint64_t one = 1;
@@ -81,19 +131,25 @@ class Watcher {
   void run() {
     while (!stop_) {
       auto until = Clock::now() + kAudit;
+      write_ended();
       std::vector<std::shared_ptr<HeldLease>> leases;
+      std::vector<std::shared_ptr<HeldLease>> begun;
       {
         const std::lock_guard lock(mutex_);
         std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
-        for (const Watched& one : watched_) {
+        for (Watched& one : watched_) {
           if (one.from > Clock::now()) {
             until = std::min(until, one.from);
           } else if (auto lease = one.lease.lock()) {
+            if (!std::exchange(one.archived, true)) begun.push_back(lease);
             leases.push_back(std::move(lease));
           }
         }
+        if (!ended_.empty()) until = std::min(until, write_at_);
         wakes_ = until;
       }
+      for (const auto& lease : begun) archive_now(*lease, Ending::running);
+      begun.clear();
       std::vector<pollfd> watched{{news_.get(), POLLIN, 0}};
       for (const auto& lease : leases) watched.push_back({lease->deletion_watch(), POLLIN, 0});
       leases.clear();
@@ -120,13 +176,16 @@ class Watcher {
   UniqueFd news_;
   std::mutex mutex_;
   std::vector<Watched> watched_;
-  Clock::time_point wakes_{};  // the thread, at the latest
+  std::vector<Ended> ended_;      // to be written
+  Clock::time_point write_at_{};  // all of them
+  Clock::time_point wakes_{};     // the thread, at the latest
   std::thread thread_;
+  bool paused_ = false;  // then only pause() and resume() touch the thread
   std::atomic<bool> stop_ = false;
 };
 
-// Of this process: a fork has no thread, and its copy of the lock may be held for ever. Called with
-// the interpreter held.
+// Of this process: a fork has no thread, and its copy of the lock may be held for ever. The
+// first call in a process needs the interpreter.
 Watcher& own_watcher() {
   static Watcher* watcher = nullptr;
   static pid_t owner = 0;
@@ -141,6 +200,14 @@ Watcher& own_watcher() {
 
 void watch(const std::shared_ptr<HeldLease>& lease) {
   own_watcher().add(lease);
+}
+
+void archive_later(const HarbourLocation& harbour, HistoryEntry entry) {
+  own_watcher().archive_later(harbour, std::move(entry));
+}
+
+void archive_all() {
+  own_watcher().archive_all();
 }
 
 void pause_watching() {

@@ -15,6 +15,7 @@
 #include "base/pace.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
+#include "broker/archiving.h"
 #include "broker/decision.h"
 #include "broker/explain.h"
 #include "broker/nested.h"
@@ -77,6 +78,7 @@ class Acquiring {
       Topology topology;
       if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
+      if (decision) archive_dead(harbour_.location(), decision->dead, snapshot->gpus);
       if (interrupted()) return std::nullopt;
       if (!decision) {
         if (try_again(decision.error())) continue;

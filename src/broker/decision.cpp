@@ -63,7 +63,7 @@ class Deciding {
     } else if (auto waits = prepare_wait(std::move(*leases)); !waits) {
       return tl::make_unexpected(waits.error());
     }
-    transaction_.tidy();
+    decision_.dead = transaction_.tidy();
     return std::move(decision_);
   }
 

@@ -48,6 +48,8 @@ struct Decision {
   bool unwatched = false;  // some leases cannot be watched: too few descriptors
   bool unclaimed = false;  // an earlier ticket was granted and has yet to claim
   UniqueFd behind;         // the bell of the next ticket that is awake, if this one is first
+
+  std::vector<Record> dead;  // leases of dead holders that were cleared away, for the history
 };
 
 // Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was

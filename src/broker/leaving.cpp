@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "base/users.h"
+#include "broker/archiving.h"
 #include "broker/holders.h"
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
@@ -145,7 +146,9 @@ Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> place
     ended.push_back(std::move(place.record));
   }
   if (auto rung = locked.transaction->ring_front(); !rung) return tl::make_unexpected(rung.error());
-  locked.transaction->tidy();
+  const auto dead = locked.transaction->tidy();
+  locked.transaction.reset();
+  archive_dead(locked.harbour->location(), dead, {});
   return ended;
 }
 
@@ -253,7 +256,9 @@ Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
     ring((*client)->bell.get());
     ended.push_back(std::move(lease));
   }
-  locked.transaction->tidy();
+  const auto dead = locked.transaction->tidy();
+  locked.transaction.reset();
+  archive_dead(locked.harbour->location(), dead, {});
   return ended;
 }
 

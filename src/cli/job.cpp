@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -139,8 +140,11 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
   return pid;
 }
 
-int supervise(pid_t job, Lease& lease, SignalQueue& signals,
-              const std::function<void(const std::string&)>& on_notice) {
+int exit_code(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
   // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
   // short job does not pay it.
   constexpr int kShortJobMs = 1000;
@@ -151,20 +155,19 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals,
     for (pid_t changed = 1; changed > 0;) {
       changed = ::waitpid(job, &status, WNOHANG | WUNTRACED);
       if (changed <= 0) break;
-      if (WIFEXITED(status)) return WEXITSTATUS(status);
-      if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+      if (WIFEXITED(status) || WIFSIGNALED(status)) return status;
       if (WIFSTOPPED(status)) follow_into_stop(job, status);
     }
     const int deletion = short_job ? -1 : lease.deletion_watch();
     std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}}};
     const int ready = ::poll(watched.data(), watched.size(), short_job ? kShortJobMs : kAuditMs);
-    if (ready == 0) short_job = false;
+    if (ready == 0 && std::exchange(short_job, false)) hooks.on_long();
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
       if (number != SIGCHLD && to_berth_alone(*info, job)) ::kill(job, number);
     }
     if (ready > 0 && watched[1].revents == 0) continue;
-    if (const auto notice = lease.restore()) on_notice(*notice);
+    if (const auto notice = lease.restore()) hooks.on_notice(*notice);
   }
 }
 

@@ -34,9 +34,16 @@ std::optional<NoSuchProgram> check_program(const std::string& name);
 std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
                                              const SignalQueue& signals);
 
-// Waits for the job's end, passes on what is sent to berth alone, puts the lease back if somebody
-// deletes it (`on_notice` tells). The exit code: the job's, or 128+N for a signal.
-int supervise(pid_t job, Lease& lease, SignalQueue& signals,
-              const std::function<void(const std::string&)>& on_notice);
+struct JobHooks {
+  std::function<void(const std::string&)> on_notice;  // what the user should hear
+  std::function<void()> on_long;                      // once, when it has run for a second
+};
+
+// Waits for the job's end, passes on what is sent to berth alone, and puts the lease back if
+// somebody deletes it. Gives the job's status, as waitpid() does.
+int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks);
+
+// The exit code that says the same: the job's, or 128+N for a signal.
+int exit_code(int status);
 
 }  // namespace berth

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/pace.h"
+#include "broker/archiving.h"
 #include "cli/signals.h"
 #include "harbour/bell.h"
 
@@ -81,8 +82,18 @@ void keep(Lease& lease, int owner) {
 [[noreturn]] void be_keeper(Lease& lease, const Owner& owner, int pipe) {
   detach();
   close_all_but({lease.bell(), owner.handle.get(), pipe, lease.harbour().directory()});
-  if (was_delivered(pipe)) keep(lease, owner.handle.get());
+  const auto record = [&lease](Ending ending) {
+    (void)archive(lease.harbour().location(),
+                  history_entry(lease.record(), lease.host_gpus(), ending));
+  };
+  if (!was_delivered(pipe)) {
+    lease.release();
+    ::_exit(0);
+  }
+  record(Ending::running);
+  keep(lease, owner.handle.get());
   lease.release();
+  record(Ending::released);
   ::_exit(0);
 }
 

@@ -13,6 +13,9 @@ namespace berth {
 // The same for all users of a host, without anybody setting it up.
 constexpr const char* kDefaultHarbour = "/tmp/berth";
 
+// In a harbour elsewhere, the folder of the archive (see archive/folder.h).
+constexpr const char* kArchiveInHarbour = "archive";
+
 struct HarbourLocation {
   std::string path;
   bool chosen = false;  // by BERTH_DIR

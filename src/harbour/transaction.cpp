@@ -20,6 +20,7 @@
 #include "base/process.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
+#include "harbour/location.h"
 
 namespace berth {
 namespace {
@@ -141,6 +142,7 @@ Result<void> Transaction::list() {
       // Not even looked at: who made a directory can mount something there, of which others may
       // learn nothing (FUSE), or only after a long time.
       const bool directory = entry->d_type == DT_DIR;
+      if (directory && name == kArchiveInHarbour) continue;
       if (!sort_in(name, directory ? unseen : listing_)) {
         listing_.others.emplace_back(name);
       } else if (directory) {
@@ -420,16 +422,19 @@ Result<bool> Transaction::remove_drain(const std::string& uuid) {
   return file_error("remove a drain in", lock_.get());
 }
 
-void Transaction::tidy() {
+std::vector<Record> Transaction::tidy() {
   const uid_t me = ::geteuid();
+  std::vector<Record> leases;
   std::set<std::string> known(listing_.leases.begin(), listing_.leases.end());
   for (const TicketName& name : listing_.tickets) known.insert(name.id);
-  for (const Oddity& oddity : oddities_) {
+  const std::vector<Oddity> found = oddities_;  // more may be found on the way
+  for (const Oddity& oddity : found) {
     if (!oddity.leftover || (me != 0 && oddity.owner != me)) continue;
     // Its bell has the same id, which ends the name; the bell goes first, so that a kill between
     // the two leaves what still counts as dead.
     const std::string id = oddity.file.substr(oddity.file.rfind('-') + 1);
     const bool became_lease = !oddity.owner;
+    if (auto lease = dead_lease(oddity, id)) leases.push_back(std::move(*lease));
     if (!became_lease) ::unlinkat(lock_.get(), bell_name(id).c_str(), 0);
     ::unlinkat(lock_.get(), oddity.file.c_str(), 0);
   }
@@ -442,7 +447,7 @@ void Transaction::tidy() {
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
   }
   // One bell more than records is our own, whose record is being written.
-  if (listing_.bells.size() <= known.size() + 1) return;
+  if (listing_.bells.size() <= known.size() + 1) return leases;
   for (const std::string& id : listing_.bells) {
     if (known.contains(id)) continue;
     struct stat about {};
@@ -453,6 +458,19 @@ void Transaction::tidy() {
     const auto bell = open_bell(lock_.get(), id, about.st_uid);
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
   }
+  return leases;
+}
+
+std::optional<Record> Transaction::dead_lease(const Oddity& oddity, const std::string& id) {
+  if (!oddity.owner || oddity.file != lease_name(id)) return std::nullopt;
+  const auto about = look(oddity.file);
+  if (!about || !*about) return std::nullopt;
+  const auto text = read(oddity.file, **about);
+  if (!text || !*text) return std::nullopt;
+  auto record = read_record(**text);
+  if (!record || record->id != id) return std::nullopt;
+  record->uid = *oddity.owner;  // who he is, the kernel says
+  return std::move(*record);
 }
 
 }  // namespace berth

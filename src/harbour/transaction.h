@@ -100,8 +100,8 @@ class Transaction {
 
   const std::vector<Oddity>& oddities() const { return oddities_; }
   // Removes what dead clients of this user left behind (root: of any). Never needed for
-  // correctness.
-  void tidy();
+  // correctness. Gives the leases among them, for the history.
+  std::vector<Record> tidy();
 
   int directory() const { return lock_.get(); }
 
@@ -114,6 +114,7 @@ class Transaction {
   Result<std::optional<std::string>> read(const std::string& file, const struct stat& about);
   Result<void> write(const std::string& file, const std::string& text);
   Result<void> end(const std::string& file, const std::string& id);
+  std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id);
   void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);
 

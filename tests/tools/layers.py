@@ -11,9 +11,10 @@ MAY_INCLUDE = {
     "src/devices": ["src/base"],
     "src/schedule": ["src/base"],
     "src/harbour": ["src/base", "src/schedule"],
-    "src/broker": ["src/base", "src/devices", "src/harbour", "src/schedule"],
-    "src/cli": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker"],
-    "python": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
+    "src/archive": ["src/base", "src/harbour", "src/schedule"],
+    "src/broker": ["src/archive", "src/base", "src/devices", "src/harbour", "src/schedule"],
+    "src/cli": ["src/archive", "src/base", "src/devices", "src/harbour", "src/schedule", "src/broker"],
+    "python": ["src/archive", "src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
     "sim": ["src/base", "src/devices"],
     "bench": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
 }

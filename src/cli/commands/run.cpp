@@ -3,11 +3,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
 #include "base/descriptors.h"
 #include "broker/acquire.h"
+#include "broker/archiving.h"
 #include "broker/holders.h"
 #include "broker/job_environment.h"
 #include "cli/command.h"
@@ -76,10 +78,20 @@ Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& si
     say(problem->message);
     return problem->code;
   }
-  const int code = supervise(std::get<pid_t>(started), lease, signals, say);
+  const auto record = [&lease](Ending ending, int code) {
+    (void)archive(lease.harbour().location(),
+                  history_entry(lease.record(), lease.host_gpus(), ending, code));
+  };
+  const int status = supervise(std::get<pid_t>(started), lease, signals,
+                               {say, [&record] { record(Ending::running, 0); }});
   placeholders.reset();
   if (!lease.release()) say_lease_stays(lease);
-  return code;
+  if (WIFSIGNALED(status)) {
+    record(Ending::killed, WTERMSIG(status));
+  } else {
+    record(Ending::exited, WEXITSTATUS(status));
+  }
+  return exit_code(status);
 }
 
 Result<int> run(const Options& options) {

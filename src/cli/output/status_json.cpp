@@ -7,27 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/users.h"
+#include "cli/output/json_parts.h"
 
 namespace berth {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json mib_or_null(const std::optional<Bytes>& size) {
-  return size ? Json(to_mib(*size)) : Json(nullptr);
-}
-
-// "2026-11-15T23:11:51Z".
-std::string iso_time(TimePoint time) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(
-                         std::chrono::time_point_cast<std::chrono::system_clock::duration>(time))));
-}
 
 // A card has a number. A MIG instance has "card:instance", which is no number.
 Json index_of(const GpuIndex& index) {

@@ -1,0 +1,36 @@
+// Where what lasts is kept: each user's history and profiles, in a folder of his own that everybody
+// can read.
+//
+// The archive is a directory like the harbour's, writable for all and sticky, and whoever needs it
+// first makes it. Only its owner writes in a user's folder. Nothing that berth promises depends on
+// what is in there: where it cannot be written, jobs run all the same.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "harbour/location.h"
+
+namespace berth {
+
+// Beside the default harbour, which a reboot may empty, a place that lasts; else inside of the
+// harbour, so that who moves the one moves both.
+std::string archive_path(const HarbourLocation& harbour);
+
+struct UserFolder {
+  uid_t uid = 0;
+  std::string path;
+  UniqueFd directory;
+};
+
+// This user's, to write in; made where there is none. An Error where the disk is nearly full: what
+// is left there may be what the next lease needs.
+Result<UserFolder> own_folder(const std::string& archive);
+
+// Everybody's that can be read, by user. Folders that somebody else has planted are not among them.
+std::vector<UserFolder> user_folders(const std::string& archive);
+
+}  // namespace berth

@@ -1,0 +1,82 @@
+// What happened: a line of JSON for each lease that has ended, in a file for each month.
+//
+// docs/history.md describes the lines, and why they are no database. A line is written at once, by
+// one call: it is there whole or, on a full disk, damaged, and then it alone is lost. Lines are
+// only ever appended, by the user whose folder it is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+#include "archive/folder.h"
+#include "base/quantity.h"
+#include "schedule/plan.h"
+
+namespace berth {
+
+enum class Ending : std::uint8_t {
+  running,   // nobody has seen its end yet
+  exited,    // with `code`
+  killed,    // by the signal `code`
+  released,  // given back by who held it
+  lost,      // its holder was gone, some time before `ended`
+};
+
+struct HistoryGpu {
+  std::string uuid;
+  std::string index;  // as people saw it then; empty if nobody knows
+  std::string name;
+};
+
+struct HistoryEntry {
+  std::string id;
+  uid_t uid = 0;
+  std::string command;
+  std::string label;
+  std::string within;  // the lease that it was carved out of, or nothing
+  std::vector<HistoryGpu> gpus;
+  std::optional<Bytes> memory;  // reserved on each; nothing: the whole GPU
+  TimePoint asked;
+  TimePoint granted;
+  TimePoint ended;  // when it was seen; for one that runs, when that was written
+  Ending ending = Ending::running;
+  int code = 0;
+};
+
+// One line, without its end.
+std::string write_entry(const HistoryEntry& entry);
+// Nothing if it is damaged.
+std::optional<HistoryEntry> read_entry(std::string_view line);
+
+Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry);
+
+// The names of a user's files that tell of what ended at that time or later, the oldest first.
+std::vector<std::string> month_files(const UserFolder& folder, TimePoint since);
+
+// What stands in one of them from `done` on, which becomes where to go on: a line without its end
+// may still be being written. Gives the number of lines that are damaged. Only root may tell of
+// others than himself.
+using TakeEntry = std::function<void(HistoryEntry&& entry)>;
+std::size_t read_lines(const UserFolder& folder, const std::string& file, off_t& done,
+                       const TakeEntry& take);
+
+// Everybody's, put together: each lease once, in the order of their grants. One that has begun and
+// not ended is still running, for all that is written.
+struct History {
+  std::vector<HistoryEntry> entries;
+  std::size_t damaged = 0;
+};
+using WantEntry = std::function<bool(const HistoryEntry& entry)>;
+History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want);
+
+void sort_by_grant(std::vector<HistoryEntry>& entries);
+
+// The name of the file that takes what ends at that time: "history-2026-11.jsonl".
+std::string month_file(TimePoint time);
+
+}  // namespace berth

@@ -1,0 +1,161 @@
+// Lines of history: written, read, put together; damaged ones.
+#include "archive/history.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "archive/follow.h"
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+
+TimePoint at(std::int64_t seconds) {
+  return TimePoint(std::chrono::seconds(1'763'280'000 + seconds));  // 2025-11-16 08:00 UTC
+}
+
+HistoryEntry entry(const std::string& id, Ending ending = Ending::exited, std::int64_t begin = 0) {
+  HistoryEntry made;
+  made.id = id;
+  made.uid = ::geteuid();
+  made.command = "python train.py";
+  made.gpus = {{"GPU-1", "0", "A6000"}, {"GPU-2", "1", "A6000"}};
+  made.memory = gib(8);
+  made.asked = at(begin);
+  made.granted = at(begin + 60);
+  made.ended = at(begin + 3600);
+  made.ending = ending;
+  return made;
+}
+
+class HistoryTest : public testing::Test {
+ protected:
+  HistoryTest() {
+    std::string pattern = testing::TempDir() + "berth-history-XXXXXX";
+    archive_ = ::mkdtemp(pattern.data());
+  }
+  ~HistoryTest() override { std::filesystem::remove_all(archive_); }
+
+  void append(const HistoryEntry& one) {
+    const auto done = append_history(*own_folder(archive_), one);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  std::string file() { return fmt::format("{}/{}", own_folder(archive_)->path, month_file(at(0))); }
+  History read(TimePoint since = {}) {
+    return read_all_history(archive_, since, [](const HistoryEntry&) { return true; });
+  }
+  std::vector<std::string> ids(TimePoint since = {}) {
+    std::vector<std::string> found;
+    for (const HistoryEntry& one : read(since).entries) {
+      found.push_back(one.id);
+    }
+    return found;
+  }
+
+  std::string archive_;
+};
+
+TEST_F(HistoryTest, what_was_written_is_read) {
+  HistoryEntry written = entry("aaaaaaaa", Ending::killed);
+  written.code = 9;
+  written.label = "a \"b\"\n\x1b[31m\xff";  // the last byte is no UTF-8
+  written.within = "bbbbbbbb";
+  const auto read = read_entry(write_entry(written));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->id, "aaaaaaaa");
+  EXPECT_EQ(read->uid, ::geteuid());
+  EXPECT_EQ(read->label, "a \"b\"\n\x1b[31m\xef\xbf\xbd");
+  EXPECT_EQ(read->within, "bbbbbbbb");
+  ASSERT_EQ(read->gpus.size(), 2U);
+  EXPECT_EQ(read->gpus[1].uuid, "GPU-2");
+  EXPECT_EQ(read->gpus[1].index, "1");
+  EXPECT_EQ(read->gpus[1].name, "A6000");
+  EXPECT_EQ(read->memory, gib(8));
+  EXPECT_EQ(read->asked, at(0));
+  EXPECT_EQ(read->granted, at(60));
+  EXPECT_EQ(read->ended, at(3600));
+  EXPECT_EQ(read->ending, Ending::killed);
+  EXPECT_EQ(read->code, 9);
+  written.memory.reset();
+  EXPECT_EQ(read_entry(write_entry(written))->memory, std::nullopt);
+}
+
+TEST_F(HistoryTest, a_month_has_its_file) {
+  EXPECT_EQ(month_file(at(0)), "history-2025-11.jsonl");
+  append(entry("aaaaaaaa"));
+  HistoryEntry later = entry("bbbbbbbb");
+  later.ended = at(30 * 86'400);
+  append(later);
+  EXPECT_EQ(ids(), (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb"}));
+  EXPECT_EQ(ids(at(86'400)), std::vector<std::string>{"bbbbbbbb"});
+  EXPECT_TRUE(ids(at(60 * 86'400)).empty());
+}
+
+TEST_F(HistoryTest, damaged_lines_alone_are_lost) {
+  append(entry("aaaaaaaa"));
+  std::ofstream(file(), std::ios::app) << "{\"id\":\"half a li";  // a full disk
+  append(entry("bbbbbbbb"));
+  std::ofstream(file(), std::ios::app) << "\n\n[]\nnull\n{}\n\xff\xfe\n"
+                                       << std::string(1 << 20, '[') << "\n";
+  append(entry("cccccccc"));
+  const History history = read();
+  EXPECT_EQ(history.entries.size(), 3U);
+  EXPECT_EQ(history.damaged, 6U);
+}
+
+TEST_F(HistoryTest, every_way_to_cut_a_line_is_damage_and_nothing_worse) {
+  const std::string line = write_entry(entry("aaaaaaaa"));
+  for (std::size_t length = 0; length < line.size(); ++length) {
+    EXPECT_FALSE(read_entry(line.substr(0, length))) << length;
+  }
+  for (const char* key : {"id", "uid", "gpus", "granted_ms", "ending"}) {
+    std::string changed = line;
+    changed[changed.find(key)] = '_';
+    EXPECT_FALSE(read_entry(changed)) << key;
+  }
+}
+
+TEST_F(HistoryTest, a_lease_is_there_once_as_who_knows_most_tells_it) {
+  append(entry("aaaaaaaa", Ending::running));
+  append(entry("aaaaaaaa", Ending::lost));
+  append(entry("aaaaaaaa", Ending::exited));
+  append(entry("aaaaaaaa", Ending::lost));
+  append(entry("bbbbbbbb", Ending::running, -60));
+  const History history = read();
+  ASSERT_EQ(history.entries.size(), 2U);
+  EXPECT_EQ(history.entries[0].id, "bbbbbbbb");  // granted first
+  EXPECT_EQ(history.entries[1].ending, Ending::exited);
+}
+
+TEST_F(HistoryTest, nobody_but_root_tells_of_others) {
+  HistoryEntry others = entry("aaaaaaaa");
+  others.uid = ::geteuid() + 1;
+  append(others);
+  append(entry("bbbbbbbb"));
+  const History history = read();
+  EXPECT_EQ(history.entries.size(), ::geteuid() == 0 ? 2U : 1U);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(own_folder(archive_)->path.c_str(), 1000, 1000), 0);
+  std::filesystem::rename(fmt::format("{}/0", archive_), fmt::format("{}/1000", archive_));
+  EXPECT_TRUE(ids().empty());
+}
+
+TEST_F(HistoryTest, who_follows_sees_what_is_new) {
+  append(entry("aaaaaaaa"));
+  HistoryFollower follower(archive_);
+  EXPECT_TRUE(follower.next().empty());
+  append(entry("bbbbbbbb"));
+  std::ofstream(file(), std::ios::app) << "{\"id\":";  // its rest is yet to come
+  auto seen = follower.next();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0].id, "bbbbbbbb");
+  EXPECT_TRUE(follower.next().empty());
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,93 @@
+// Leases as the history has them; see archiving.h.
+#include "broker/archiving.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "harbour/harbour.h"
+
+namespace berth {
+namespace {
+
+Result<std::map<std::string, Record>> live_leases(const HarbourLocation& where) {
+  std::map<std::string, Record> leases;
+  auto harbour = Harbour::open_existing(where);
+  if (!harbour) return tl::make_unexpected(harbour.error());
+  if (!*harbour) return leases;
+  auto transaction = (*harbour)->begin(LockMode::shared, {});
+  if (!transaction) return tl::make_unexpected(transaction.error());
+  auto clients = transaction->leases();
+  if (!clients) return tl::make_unexpected(clients.error());
+  for (Client& client : *clients) {
+    std::string id = client.record.id;
+    leases.emplace(std::move(id), std::move(client.record));
+  }
+  return leases;
+}
+
+}  // namespace
+
+HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
+                           int code) {
+  HistoryEntry entry;
+  entry.id = lease.id;
+  entry.uid = lease.uid;
+  entry.command = lease.command;
+  entry.label = lease.label;
+  entry.within = lease.within;
+  for (const std::string& uuid : lease.uuids) {
+    HistoryGpu one{uuid, "", ""};
+    const auto gpu = std::find_if(gpus.begin(), gpus.end(),
+                                  [&](const Gpu& candidate) { return candidate.uuid == uuid; });
+    if (gpu != gpus.end()) {
+      one.index = to_string(gpu->index);
+      one.name = gpu->name.value_or("");
+    }
+    entry.gpus.push_back(std::move(one));
+  }
+  entry.memory = lease.request.memory;
+  entry.asked = lease.since;
+  entry.granted = lease.granted;
+  entry.ended = std::chrono::system_clock::now();
+  entry.ending = ending;
+  entry.code = code;
+  return entry;
+}
+
+Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry) {
+  const auto folder = own_folder(archive_path(harbour));
+  if (!folder) return tl::make_unexpected(folder.error());
+  return append_history(*folder, entry);
+}
+
+Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want) {
+  History history = read_all_history(archive_path(harbour), since, want);
+  // After the history: what ends in between is still running, rather than lost.
+  auto live = live_leases(harbour);
+  if (!live) return tl::make_unexpected(live.error());
+  for (HistoryEntry& entry : history.entries) {
+    const bool lives = live->erase(entry.id) > 0;
+    if (entry.ending != Ending::running) continue;
+    if (lives) {
+      entry.ended = std::chrono::system_clock::now();
+    } else {
+      entry.ending = Ending::lost;
+    }
+  }
+  for (const auto& [id, lease] : *live) {
+    HistoryEntry entry = history_entry(lease, {}, Ending::running);
+    if (want(entry)) history.entries.push_back(std::move(entry));
+  }
+  sort_by_grant(history.entries);
+  return history;
+}
+
+void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
+                  const std::vector<Gpu>& gpus) {
+  for (const Record& lease : leases) {
+    (void)archive(harbour, history_entry(lease, gpus, Ending::lost));
+  }
+}
+
+}  // namespace berth

@@ -1,0 +1,31 @@
+// Telling the archive of leases.
+//
+// Never under the harbour's lock, and never before the release that it tells of: the archive may be
+// slow, full or not there, and then nothing but the history is lost.
+#pragma once
+
+#include <vector>
+
+#include "archive/history.h"
+#include "devices/gpu.h"
+#include "harbour/location.h"
+#include "harbour/record.h"
+
+namespace berth {
+
+// As it is now, at this moment: `gpus` is every GPU of the host, or as many as are known.
+HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
+                           int code = 0);
+
+// Writes it into this user's folder.
+Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry);
+
+// Leases whose holders were found dead.
+void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
+                  const std::vector<Gpu>& gpus);
+
+// What the archive and the harbour know together. What is written as running and is not in the
+// harbour any more is lost: nobody has seen its end.
+Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want);
+
+}  // namespace berth

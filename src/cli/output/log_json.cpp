@@ -1,0 +1,59 @@
+// The JSON of `berth log`; see log_json.h.
+#include "cli/output/log_json.h"
+
+#include "base/users.h"
+#include "cli/output/json_parts.h"
+
+namespace berth {
+namespace {
+
+const char* word_for(Ending ending) {
+  switch (ending) {
+    case Ending::running:
+      return "running";
+    case Ending::exited:
+      return "exited";
+    case Ending::killed:
+      return "killed";
+    case Ending::released:
+      return "released";
+    case Ending::lost:
+      return "lost";
+  }
+  return "lost";
+}
+
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(std::chrono::floor<std::chrono::milliseconds>(time)).count();
+}
+
+}  // namespace
+
+std::string log_json(const HistoryEntry& entry) {
+  Json gpus = Json::array();
+  for (const HistoryGpu& gpu : entry.gpus) {
+    gpus.push_back({{"uuid", gpu.uuid},
+                    {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
+                    {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)}});
+  }
+  const bool ended = entry.ending != Ending::running;
+  const Json line{{"lease", entry.id},
+                  {"user", user_name(entry.uid)},
+                  {"command", entry.command},
+                  {"label", entry.label},
+                  {"within", entry.within.empty() ? Json(nullptr) : Json(entry.within)},
+                  {"gpus", std::move(gpus)},
+                  {"exclusive", !entry.memory},
+                  {"memory_mib", mib_or_null(entry.memory)},
+                  {"asked", iso_time(entry.asked)},
+                  {"granted", iso_time(entry.granted)},
+                  {"ended", ended ? Json(iso_time(entry.ended)) : Json(nullptr)},
+                  {"ending", word_for(entry.ending)},
+                  {"exit_code", entry.ending == Ending::exited ? Json(entry.code) : Json(nullptr)},
+                  {"signal", entry.ending == Ending::killed ? Json(entry.code) : Json(nullptr)},
+                  {"waited_s", seconds(entry.granted - entry.asked)},
+                  {"lasted_s", seconds(entry.ended - entry.granted)}};
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace berth

@@ -1,0 +1,120 @@
+// The table of `berth log`; see log_text.h.
+#include "cli/output/log_text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "base/users.h"
+
+namespace berth {
+namespace {
+
+constexpr std::size_t kTime = std::strlen("2026-11-16 08:41:45");
+constexpr std::size_t kLength = std::strlen("23h 59m");
+constexpr std::size_t kMemory = std::strlen("9.99 GiB");
+constexpr std::size_t kEnd = std::strlen("exit 127");
+constexpr std::size_t kWidestUser = 16;
+constexpr std::size_t kWidestGpus = 12;
+
+std::string local_time(TimePoint time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time.time_since_epoch()).count();
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds)));
+}
+
+// What is not at least a second is nothing to a reader.
+std::string length(std::chrono::nanoseconds time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  return whole.count() <= 0 ? "<1s" : format_duration(whole);
+}
+
+std::string gpus_of(const HistoryEntry& entry) {
+  std::string list;
+  for (const HistoryGpu& gpu : entry.gpus) {
+    if (!list.empty()) list += ',';
+    list += gpu.index.empty() ? gpu.uuid : gpu.index;
+  }
+  return list;
+}
+
+std::string end_of(const HistoryEntry& entry) {
+  switch (entry.ending) {
+    case Ending::running:
+      return "running";
+    case Ending::exited:
+      return entry.code == 0 ? "ok" : fmt::format("exit {}", entry.code);
+    case Ending::killed: {
+      const char* name = ::sigabbrev_np(entry.code);
+      return name == nullptr ? fmt::format("sig {}", entry.code) : name;
+    }
+    case Ending::released:
+      return "released";
+    case Ending::lost:
+      return "lost";
+  }
+  return "";
+}
+
+Style style_of(const HistoryEntry& entry) {
+  switch (entry.ending) {
+    case Ending::running:
+      return Style::notice;
+    case Ending::exited:
+      return entry.code == 0 ? Style::good : Style::bad;
+    case Ending::killed:
+      return Style::bad;
+    case Ending::released:
+      return Style::plain;
+    case Ending::lost:
+      return Style::warning;
+  }
+  return Style::plain;
+}
+
+}  // namespace
+
+LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries)
+    : terminal_(terminal), user_(std::strlen("USER")), gpus_(std::strlen("GPU")) {
+  for (const HistoryEntry& entry : entries) {
+    user_ = std::max(user_, display_width(terminal.show(user_name(entry.uid))));
+    gpus_ = std::max(gpus_, display_width(terminal.show(gpus_of(entry))));
+  }
+  user_ = std::min(user_, kWidestUser);
+  gpus_ = std::min(gpus_, kWidestGpus);
+}
+
+std::string LogTable::heading() const {
+  return terminal_.paint(
+             Style::bold,
+             fmt::format("{}  {}  {}  {}  {}  {}  {}  COMMAND", left("GRANTED", kTime),
+                         right("LASTED", kLength), right("WAITED", kLength), left("USER", user_),
+                         left("GPU", gpus_), right("MEMORY", kMemory), left("END", kEnd))) +
+         "\n";
+}
+
+std::string LogTable::line(const HistoryEntry& entry) const {
+  const auto cell = [this](std::string_view text, std::size_t width) {
+    return left(fitted(terminal_.show(text), width, terminal_.charset), width);
+  };
+  const std::string before =
+      fmt::format("{}  {}  {}  {}  {}  {}  ", local_time(entry.granted),
+                  right(length(entry.ended - entry.granted), kLength),
+                  right(length(entry.granted - entry.asked), kLength),
+                  cell(user_name(entry.uid), user_), cell(gpus_of(entry), gpus_),
+                  right(entry.memory ? format_size(*entry.memory) : "whole", kMemory));
+  std::string what = terminal_.show(entry.command);
+  if (!entry.label.empty()) what += fmt::format(" ({})", terminal_.show(entry.label));
+  const std::string end = cell(end_of(entry), kEnd);
+  if (terminal_.width) {
+    const std::size_t used = display_width(before) + kEnd + 2;
+    const std::size_t room = *terminal_.width > used ? *terminal_.width - used : 0;
+    what = fitted(what, room, terminal_.charset);
+  }
+  return fmt::format("{}{}  {}\n", before, terminal_.paint(style_of(entry), end), what);
+}
+
+}  // namespace berth

@@ -1,0 +1,26 @@
+// What `berth log` prints for people.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "archive/history.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+
+// A table whose columns are as wide as its first entries need, and to which lines can be added.
+class LogTable {
+ public:
+  LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries);
+
+  std::string heading() const;
+  std::string line(const HistoryEntry& entry) const;
+
+ private:
+  const Terminal& terminal_;
+  std::size_t user_;
+  std::size_t gpus_;
+};
+
+}  // namespace berth

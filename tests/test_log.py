@@ -1,0 +1,236 @@
+"""`berth log`, and what is written for it: who had what, when, and how it ended."""
+
+import json
+import os
+import signal
+
+import pytest
+from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
+from leasing import NOBODY, eventually, jobs, must_be_root, ready  # noqa: F401
+
+ESCAPES = "\x1b[31m\x1b]0;owned\x07\r\n\t\u202etxt\u2066"
+
+
+def log(server, *flags, **options):
+    """The entries of `berth log --json`; it must succeed and complain of nothing."""
+    result = server.berth("log", "--json", *flags, **options)
+    assert (result.returncode, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def endings(server, *flags):
+    return [(entry["ending"], entry["exit_code"], entry["signal"]) for entry in log(server, *flags)]
+
+
+def history_files(server):
+    return sorted((server.harbour / "archive").glob("*/history-*.jsonl"))
+
+
+# What is written.
+
+def test_a_job(server):
+    server.berth("run", "-n", "2", "--mem", "8GiB", "--label", "try", "--", "true")
+    [entry] = log(server)
+    assert len(entry["lease"]) == 8 and entry["user"] == "root" and entry["command"] == "true"
+    assert entry["label"] == "try" and entry["within"] is None
+    assert [gpu["index"] for gpu in entry["gpus"]] == ["0", "1"]
+    assert entry["gpus"][0]["uuid"].startswith("GPU-") and entry["gpus"][0]["name"] == "Simulated 24 GiB GPU"
+    assert (entry["exclusive"], entry["memory_mib"]) == (False, 8192)
+    assert entry["asked"] <= entry["granted"] <= entry["ended"]
+    assert (entry["ending"], entry["exit_code"], entry["signal"]) == ("exited", 0, None)
+    assert entry["waited_s"] >= 0 and entry["lasted_s"] >= 0
+
+
+def test_how_jobs_end(server):
+    server.berth("run", "--", "sh", "-c", "exit 137")
+    server.berth("run", "--", "sh", "-c", "kill -KILL $$")
+    server.berth("run", "--", "no-such-program")
+    assert endings(server) == [("exited", 137, None), ("killed", None, 9)]
+
+
+def test_a_shells_lease(server, jobs):
+    shell = jobs.start("bash", "-c", 'eval "$(berth acquire)"; echo ready; read -r line; berth release; read -r line')
+    ready(shell)
+    eventually(lambda: endings(server) == [("running", None, None)])
+    shell.process.stdin.write(b"\n")
+    shell.process.stdin.flush()
+    eventually(lambda: endings(server) == [("released", None, None)])
+
+
+def test_a_lease_inside_another_names_it(server):
+    server.berth("run", "--", BERTH, "run", "--", "true")
+    [outer] = [entry for entry in log(server) if entry["within"] is None]
+    [inner] = [entry for entry in log(server) if entry["within"] is not None]
+    assert inner["within"] == outer["lease"]
+
+
+def test_a_running_job_is_there_while_it_runs(server, jobs):
+    job = jobs.hold()
+    [entry] = log(server)
+    assert (entry["ending"], entry["ended"]) == ("running", None)
+    assert job.end() == 0
+    assert endings(server) == [("exited", 0, None)]
+
+
+def kill_holder(job):
+    """berth and the job itself, at once."""
+    children = open(f"/proc/{job.pid}/task/{job.pid}/children").read().split()
+    for pid in [job.pid, *map(int, children)]:
+        os.kill(pid, signal.SIGKILL)
+    job.process.wait()
+
+
+def test_a_holder_that_was_killed_is_recorded_by_who_notices(server, jobs):
+    job = jobs.hold(command=["sh", "-c", 'echo "$BERTH_GPUS"; exec sleep 3600'])
+    kill_holder(job)
+    server.berth("run", "--", "true")
+    assert endings(server) == [("lost", None, None), ("exited", 0, None)]
+    [file] = history_files(server)
+    assert sum('"lost"' in line for line in file.read_text().splitlines()) == 1
+
+
+def test_what_has_begun_and_is_gone_is_lost_even_if_nobody_noticed(server, jobs):
+    """As after a reboot, which empties the harbour."""
+    job = jobs.hold(command=["sh", "-c", 'echo "$BERTH_GPUS"; exec sleep 3600'])
+    eventually(lambda: history_files(server), "the line that a job has begun")
+    kill_holder(job)
+    for file in server.harbour.iterdir():
+        if file.is_file() or file.is_fifo():
+            file.unlink()
+    assert endings(server) == [("lost", None, None)]
+
+
+def test_a_release_needs_no_history(server):
+    (server.harbour / "archive").write_text("in the way")
+    result = server.berth("run", "--", "true")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert all(gpu["state"] == "free" for gpu in server.status()["gpus"])
+
+
+def test_only_his_own(server):
+    """Each user writes in a folder of his own, and everybody can read it."""
+    must_be_root()
+    server.berth("run", "--", "true")
+    server.run(*NOBODY, BERTH, "run", "--", "true")
+    assert [entry["user"] for entry in log(server)] == ["root", "nobody"]
+    result = server.run(*NOBODY, BERTH, "log", "--json")
+    assert len(result.stdout.splitlines()) == 2
+    owners = {file.parent.name: file.stat().st_uid for file in history_files(server)}
+    assert owners == {"0": 0, "65534": 65534}
+
+
+def test_nobody_tells_of_others(server):
+    must_be_root()
+    server.run(*NOBODY, BERTH, "run", "--", "true")
+    [file] = history_files(server)
+    line = json.loads(file.read_text())
+    with file.open("a") as more:
+        more.write(json.dumps({**line, "id": "forged22", "uid": 0}) + "\n")
+    result = server.berth("log", "--json")
+    assert [json.loads(line)["user"] for line in result.stdout.splitlines()] == ["nobody"]
+    assert "1 line of the history in" in result.stderr
+
+
+# What is read.
+
+def test_damaged_lines_alone_are_lost_and_it_says_so(server):
+    server.berth("run", "--", "true")
+    [file] = history_files(server)
+    with file.open("ab") as more:
+        more.write(b'{"id":"half a line')
+    server.berth("run", "--", "false")
+    with file.open("ab") as more:
+        more.write(b"\xff\xfe\nnull\n")
+    result = server.berth("log", "--json")
+    assert [json.loads(line)["exit_code"] for line in result.stdout.splitlines()] == [0, 1]
+    assert result.stderr == (f"berth: 3 lines of the history in {server.harbour}/archive could not be read, "
+                             "and were left out\n")
+
+
+def test_the_table(server):
+    server.berth("run", "--label", "a label", "--", "sh", "-c", "exit 3")
+    result = server.berth("log")
+    heading, line = result.stdout.splitlines()
+    assert heading.split() == ["GRANTED", "LASTED", "WAITED", "USER", "GPU", "MEMORY", "END", "COMMAND"]
+    assert line.endswith("<1s      <1s  root  0       whole  exit 3    sh -c exit 3 (a label)")
+
+
+def test_nothing_that_a_terminal_would_obey(server):
+    server.berth("run", "--label", ESCAPES, "--", "sh", "-c", "exit 0", ESCAPES)
+    result = server.berth("log")
+    assert_fit_for_terminal(result.stdout)
+    assert len(result.stdout.splitlines()) == 2
+    narrow = server.berth("log", env={"COLUMNS": "100"})
+    assert all(len(line) <= 100 for line in narrow.stdout.splitlines())
+
+
+def test_filters(server):
+    must_be_root()
+    server.berth("run", "--gpu", "1", "--", "true")
+    server.run(*NOBODY, BERTH, "run", "--gpu", "2,3", "--", "true")
+    uuid = log(server)[0]["gpus"][0]["uuid"]
+    assert [entry["user"] for entry in log(server, "--user", "nobody")] == ["nobody"]
+    assert [entry["user"] for entry in log(server, "--user", "65534")] == ["nobody"]
+    assert [entry["user"] for entry in log(server, "--gpu", "1")] == ["root"]
+    assert [entry["user"] for entry in log(server, "--gpu", uuid)] == ["root"]
+    assert [entry["user"] for entry in log(server, "--gpu", "0,3")] == ["nobody"]
+    assert log(server, "--gpu", "0") == []
+    assert len(log(server, "--since", "1h")) == len(log(server, "--since", "2020-01-31")) == 2
+    assert log(server, "--since", "2096-01-01 12:00") == []
+
+
+def test_since_goes_by_the_end(server):
+    server.berth("run", "--", "true")
+    [file] = history_files(server)
+    line = json.loads(file.read_text())
+    old = {**line, "id": "longago2", "ended_ms": line["ended_ms"] - 10 * 86_400_000}
+    with file.open("a") as more:
+        more.write(json.dumps(old) + "\n")
+    assert len(log(server)) == 1 and len(log(server, "--since", "11d")) == 2
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--since", "soon"], ["--since", "'soon'", "2h"]),
+    (["--since", "2026-13-01"], ["--since", "2026-13-01"]),
+    (["--user", "no such user"], ["--user", "'no such user'"]),
+    (["--gpu", "first"], ["--gpu", "first"]),
+    (["yesterday"], ["yesterday"]),
+])
+def test_wrong_usage(server, flags, words):
+    assert_one_line_error(server.berth("log", *flags), 64, *words)
+
+
+def test_an_empty_history_says_what_to_do(server):
+    result = server.berth("log")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "berth run -- " in result.stderr
+    assert log(server) == []
+
+
+def test_follow(server, jobs):
+    server.berth("run", "--label", "before", "--", "true")
+    follower = jobs.start(BERTH, "log", "--follow", "--json")
+    eventually(lambda: "before" in follower.out)
+    server.berth("run", "--label", "first", "--", "true")
+    running = jobs.hold("--label", "second")
+    eventually(lambda: "first" in follower.out)
+    assert running.end() == 0
+    eventually(lambda: "second" in follower.out)
+    assert [json.loads(line)["label"] for line in follower.out.splitlines()] == ["before", "first", "second"]
+    follower.process.send_signal(signal.SIGINT)
+    assert follower.process.wait(25) == -signal.SIGINT
+
+
+def test_follow_sees_users_who_come_later(server, jobs):
+    must_be_root()
+    follower = jobs.start(BERTH, "log", "--follow")
+    eventually(lambda: "GRANTED" in follower.out)
+    server.run(*NOBODY, BERTH, "run", "--label", "somebody new", "--", "true")
+    eventually(lambda: "somebody new" in follower.out)
+
+
+def test_follow_ends_with_its_reader(server, jobs):
+    follower = jobs.start("bash", "-c", f"{BERTH} log --follow | head -1; echo done")
+    server.berth("run", "--", "true")
+    eventually(lambda: "done" in follower.out)
+    assert "GRANTED" in follower.out
