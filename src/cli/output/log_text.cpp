@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <string_view>
 
 #include "base/text.h"
 #include "base/users.h"
@@ -14,10 +15,10 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kTime = std::strlen("2026-11-16 08:41:45");
-constexpr std::size_t kLength = std::strlen("23h 59m");
-constexpr std::size_t kMemory = std::strlen("9.99 GiB");
-constexpr std::size_t kEnd = std::strlen("exit 127");
+constexpr std::size_t kTime = std::string_view("2026-11-16 08:41:45").size();
+constexpr std::size_t kLength = std::string_view("23h 59m").size();
+constexpr std::size_t kMemory = std::string_view("9.99 GiB").size();
+constexpr std::size_t kEnd = std::string_view("exit 127").size();
 constexpr std::size_t kWidestUser = 16;
 constexpr std::size_t kWidestGpus = 12;
 
