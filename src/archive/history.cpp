@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <rapidjson/document.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <unordered_map>
@@ -21,7 +21,7 @@
 namespace berth {
 namespace {
 
-using Value = rapidjson::Value;
+using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr std::string_view kPrefix = "history-";
@@ -38,33 +38,43 @@ std::int64_t to_ms(TimePoint time) {
   return std::chrono::floor<milliseconds>(time.time_since_epoch()).count();
 }
 
-const Value* find(const Value& object, const char* key) {
-  const auto member = object.FindMember(key);
-  return member == object.MemberEnd() ? nullptr : &member->value;
+const Json* find(const Json& object, const char* key) {
+  const auto member = object.find(key);
+  return member == object.end() ? nullptr : &*member;
 }
 
-bool take_text(const Value& object, const char* key, std::string& target) {
-  const Value* value = find(object, key);
-  if (value == nullptr || !value->IsString()) return false;
-  target.assign(value->GetString(), value->GetStringLength());
+bool take_text(const Json& object, const char* key, std::string& target) {
+  const Json* value = find(object, key);
+  if (value == nullptr || !value->is_string()) return false;
+  target = value->get_ref<const std::string&>();
   return true;
 }
 
-bool take_time(const Value& object, const char* key, TimePoint& target) {
+template <class Number>
+bool take_number(const Json& object, const char* key, Number& target) {
+  const Json* value = find(object, key);
+  if (value == nullptr || !value->is_number_unsigned()) return false;
+  const auto number = value->get<std::uint64_t>();
+  if (number > static_cast<std::uint64_t>(std::numeric_limits<Number>::max())) return false;
+  target = static_cast<Number>(number);
+  return true;
+}
+
+bool take_time(const Json& object, const char* key, TimePoint& target) {
   constexpr std::int64_t kLatestMs = 4'000'000'000'000;  // the year 2096
-  const Value* value = find(object, key);
-  if (value == nullptr || !value->IsInt64() || value->GetInt64() < 0) return false;
-  target = TimePoint(milliseconds(std::min(value->GetInt64(), kLatestMs)));
+  std::int64_t ms = 0;
+  if (!take_number(object, key, ms)) return false;
+  target = TimePoint(milliseconds(std::min(ms, kLatestMs)));
   return true;
 }
 
-bool take_gpus(const Value& object, std::vector<HistoryGpu>& target) {
-  const Value* list = find(object, "gpus");
-  if (list == nullptr || !list->IsArray()) return false;
-  target.reserve(list->Size());
-  for (const Value& one : list->GetArray()) {
+bool take_gpus(const Json& object, std::vector<HistoryGpu>& target) {
+  const Json* list = find(object, "gpus");
+  if (list == nullptr || !list->is_array()) return false;
+  target.reserve(list->size());
+  for (const Json& one : *list) {
     HistoryGpu gpu;
-    if (!one.IsObject() || !take_text(one, "uuid", gpu.uuid)) return false;
+    if (!one.is_object() || !take_text(one, "uuid", gpu.uuid)) return false;
     take_text(one, "index", gpu.index);
     take_text(one, "name", gpu.name);
     target.push_back(std::move(gpu));
@@ -72,37 +82,78 @@ bool take_gpus(const Value& object, std::vector<HistoryGpu>& target) {
   return true;
 }
 
-bool take_ending(const Value& object, HistoryEntry& entry) {
-  const Value* word = find(object, "ending");
-  if (word == nullptr || !word->IsString()) return false;
-  const auto* const known = std::find_if(kEndings.begin(), kEndings.end(), [&](const auto& pair) {
-    return std::string_view(word->GetString()) == pair.second;
-  });
+bool take_ending(const Json& object, HistoryEntry& entry) {
+  std::string word;
+  if (!take_text(object, "ending", word)) return false;
+  const auto* const known = std::find_if(kEndings.begin(), kEndings.end(),
+                                         [&](const auto& pair) { return word == pair.second; });
   if (known == kEndings.end()) return false;
   entry.ending = known->first;
-  const Value* code = find(object, "code");
-  if (code != nullptr && code->IsInt()) entry.code = code->GetInt();
+  take_number(object, "code", entry.code);
   return true;
 }
 
-// A regular file from `offset` to its end; nothing if there is none.
-std::string read_file(int directory, const std::string& name, off_t offset) {
-  const UniqueFd file(
-      ::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
-  std::string text(static_cast<std::size_t>(std::max<off_t>(0, about.st_size - offset)), '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    const auto got = ::pread(file.get(), text.data() + have, text.size() - have,
-                             offset + static_cast<off_t>(have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    have += static_cast<std::size_t>(got);
+// The lines of a regular file from `offset` on, piece by piece: its owner may have made it as long
+// as he likes. What is longer than a line can be is given as one that says nothing.
+class Lines {
+ public:
+  Lines(int directory, const std::string& name, off_t offset)
+      : file_(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)),
+        offset_(offset) {
+    struct stat about {};
+    if (!file_ || ::fstat(file_.get(), &about) != 0 || !S_ISREG(about.st_mode)) file_.reset();
+    // Of more than anybody can have lived through, the end.
+    if (file_ && about.st_size - offset_ > kMostBytes) offset_ = about.st_size - kMostBytes;
+    read_ = offset_;
   }
-  text.resize(have);
-  return text;
-}
+
+  // Nothing at the end.
+  std::optional<std::string_view> next() {
+    bool too_long = false;
+    for (;;) {
+      const auto end = std::string_view(piece_).find('\n', begin_);
+      if (end != std::string_view::npos) {
+        const std::string_view line = std::string_view(piece_).substr(begin_, end - begin_);
+        offset_ += static_cast<off_t>(line.size() + 1);
+        begin_ = end + 1;
+        return too_long ? std::string_view("too long") : line;
+      }
+      if (piece_.size() - begin_ > kLongestLine) {
+        too_long = true;
+        offset_ += static_cast<off_t>(piece_.size() - begin_);
+        begin_ = piece_.size();
+      }
+      if (!more()) return std::nullopt;
+    }
+  }
+
+  // Where the lines that were given end.
+  off_t offset() const { return offset_; }
+
+ private:
+  static constexpr std::size_t kPiece = 1 << 20;
+  static constexpr off_t kMostBytes = off_t{1} << 29;
+
+  bool more() {
+    piece_.erase(0, begin_);
+    begin_ = 0;
+    const std::size_t have = piece_.size();
+    piece_.resize(have + kPiece);
+    ssize_t got = -1;
+    do {
+      got = file_ ? ::pread(file_.get(), piece_.data() + have, kPiece, read_) : 0;
+    } while (got < 0 && errno == EINTR);
+    piece_.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    read_ += std::max<ssize_t>(got, 0);
+    return got > 0;
+  }
+
+  UniqueFd file_;
+  off_t offset_;
+  off_t read_ = 0;  // how much of the file is in the piece, or was
+  std::string piece_;
+  std::size_t begin_ = 0;  // of the next line, in the piece
+};
 
 // Of two that tell of the same lease: the one who saw its end, and else the later one.
 bool knows_more(const HistoryEntry& one, const HistoryEntry& other) {
@@ -116,49 +167,42 @@ bool knows_more(const HistoryEntry& one, const HistoryEntry& other) {
 }  // namespace
 
 std::string write_entry(const HistoryEntry& entry) {
-  nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
+  Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
     gpus.push_back({{"uuid", gpu.uuid}, {"index", gpu.index}, {"name", gpu.name}});
   }
   const auto* const ending = std::find_if(kEndings.begin(), kEndings.end(), [&](const auto& pair) {
     return pair.first == entry.ending;
   });
-  const nlohmann::ordered_json line{
-      {"id", entry.id},
-      {"uid", entry.uid},
-      {"command", entry.command},
-      {"label", entry.label},
-      {"within", entry.within},
-      {"gpus", std::move(gpus)},
-      {"memory", entry.memory ? nlohmann::ordered_json(entry.memory->count) : nullptr},
-      {"asked_ms", to_ms(entry.asked)},
-      {"granted_ms", to_ms(entry.granted)},
-      {"ended_ms", to_ms(entry.ended)},
-      {"ending", ending->second},
-      {"code", entry.code}};
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const Json line{{"id", entry.id},
+                  {"uid", entry.uid},
+                  {"command", entry.command},
+                  {"label", entry.label},
+                  {"within", entry.within},
+                  {"gpus", std::move(gpus)},
+                  {"memory", entry.memory ? Json(entry.memory->count) : Json(nullptr)},
+                  {"asked_ms", to_ms(entry.asked)},
+                  {"granted_ms", to_ms(entry.granted)},
+                  {"ended_ms", to_ms(entry.ended)},
+                  {"ending", ending->second},
+                  {"code", entry.code}};
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::optional<HistoryEntry> read_entry(std::string_view line) {
-  // Large enough for a line, so that reading a million of them allocates nothing.
-  std::array<char, 8 << 10> room;  // NOLINT(cppcoreguidelines-pro-type-member-init): the parser's
-  rapidjson::MemoryPoolAllocator<> pool(room.data(), room.size());
-  rapidjson::Document document(&pool);
-  document.Parse<rapidjson::kParseIterativeFlag>(line.data(), line.size());
-  if (document.HasParseError() || !document.IsObject()) return std::nullopt;
+  const Json document = Json::parse(line, nullptr, false);
+  if (!document.is_object()) return std::nullopt;
   HistoryEntry entry;
-  const Value* uid = find(document, "uid");
-  if (uid == nullptr || !uid->IsUint()) return std::nullopt;
-  entry.uid = uid->GetUint();
   const bool good =
-      take_text(document, "id", entry.id) && take_text(document, "command", entry.command) &&
-      take_text(document, "label", entry.label) && take_gpus(document, entry.gpus) &&
-      take_text(document, "within", entry.within) && take_time(document, "asked_ms", entry.asked) &&
+      take_text(document, "id", entry.id) && take_number(document, "uid", entry.uid) &&
+      take_text(document, "command", entry.command) && take_text(document, "label", entry.label) &&
+      take_text(document, "within", entry.within) && take_gpus(document, entry.gpus) &&
+      take_time(document, "asked_ms", entry.asked) &&
       take_time(document, "granted_ms", entry.granted) &&
       take_time(document, "ended_ms", entry.ended) && take_ending(document, entry);
   if (!good) return std::nullopt;
-  const Value* memory = find(document, "memory");
-  if (memory != nullptr && memory->IsUint64()) entry.memory = Bytes{memory->GetUint64()};
+  Bytes memory;
+  if (take_number(document, "memory", memory.count)) entry.memory = memory;
   return entry;
 }
 
@@ -206,21 +250,18 @@ std::vector<std::string> month_files(const UserFolder& folder, TimePoint since) 
 
 std::size_t read_lines(const UserFolder& folder, const std::string& file, off_t& done,
                        const TakeEntry& take) {
-  const std::string text = read_file(folder.directory.get(), file, done);
+  Lines lines(folder.directory.get(), file, done);
   std::size_t damaged = 0;
-  std::size_t begin = 0;
-  for (std::size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    if (line.empty()) continue;
-    auto entry = line.size() <= kLongestLine ? read_entry(line) : std::nullopt;
+  while (const auto line = lines.next()) {
+    if (line->empty()) continue;
+    auto entry = read_entry(*line);
     if (entry && (folder.uid == 0 || entry->uid == folder.uid)) {
       take(std::move(*entry));
     } else {
       ++damaged;
     }
   }
-  done += static_cast<off_t>(begin);
+  done = lines.offset();
   return damaged;
 }
 

@@ -108,6 +108,23 @@ TEST_F(HistoryTest, damaged_lines_alone_are_lost) {
   EXPECT_EQ(history.damaged, 6U);
 }
 
+TEST_F(HistoryTest, a_file_may_be_as_long_as_its_owner_likes) {
+  append(entry("aaaaaaaa"));
+  std::filesystem::resize_file(file(), std::uintmax_t{1} << 40);  // a hole: it takes up nothing
+  std::ofstream(file(), std::ios::app) << "\n";
+  append(entry("bbbbbbbb"));
+  EXPECT_EQ(ids(), std::vector<std::string>{"bbbbbbbb"});
+}
+
+TEST_F(HistoryTest, lines_are_found_wherever_the_pieces_end) {
+  for (int i = 0; i < 8; ++i) {
+    HistoryEntry long_one = entry(fmt::format("aaaaaaa{}", i));
+    long_one.command.assign(200'000 + 7'919 * static_cast<std::size_t>(i), 'x');
+    append(long_one);
+  }
+  EXPECT_EQ(ids().size(), 8U);
+}
+
 TEST_F(HistoryTest, every_way_to_cut_a_line_is_damage_and_nothing_worse) {
   const std::string line = write_entry(entry("aaaaaaaa"));
   for (std::size_t length = 0; length < line.size(); ++length) {
