@@ -109,10 +109,18 @@ class Server:
 @pytest.fixture
 def open_folder():
     """A folder that every user may enter and write to, as /tmp is (pytest's own are closed)."""
-    with tempfile.TemporaryDirectory(prefix="berth-test-") as name:
-        folder = pathlib.Path(name)
-        folder.chmod(0o1777)
-        yield folder
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="berth-test-"))
+    folder.chmod(0o1777)
+    yield folder
+    remove(folder)
+
+
+def remove(folder):
+    """With all that is in it. A keeper may still write the end of its lease there."""
+    def gone():
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+    wait_until(gone, f"{folder} is removed")
 
 
 @pytest.fixture

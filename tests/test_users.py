@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import pathlib
 import pickle
 import resource
 import shutil
@@ -22,7 +23,7 @@ import tempfile
 import time
 
 import pytest
-from conftest import assert_fit_for_terminal, wait_until
+from conftest import assert_fit_for_terminal, remove, wait_until
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -129,8 +130,8 @@ class World:
 
     def in_memory(self):
         """A harbour where it costs nothing to make thousands of files."""
-        self.folders.append(tempfile.TemporaryDirectory(prefix="berth-test-", dir="/dev/shm"))
-        self.harbour = self.folders[-1].name
+        self.harbour = tempfile.mkdtemp(prefix="berth-test-", dir="/dev/shm")
+        self.folders.append(pathlib.Path(self.harbour))
         os.chmod(self.harbour, 0o1777)
         self.server.env["BERTH_DIR"] = self.harbour
         return self
@@ -209,7 +210,7 @@ class World:
             job.process.wait()
             job.process.stdin.close()
         for folder in self.folders:
-            folder.cleanup()
+            remove(folder)
 
 
 @pytest.fixture
