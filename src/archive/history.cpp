@@ -166,14 +166,17 @@ bool knows_more(const HistoryEntry& one, const HistoryEntry& other) {
 
 }  // namespace
 
+const char* ending_word(Ending ending) {
+  const auto* const known = std::find_if(kEndings.begin(), kEndings.end(),
+                                         [&](const auto& pair) { return pair.first == ending; });
+  return known->second;
+}
+
 std::string write_entry(const HistoryEntry& entry) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
     gpus.push_back({{"uuid", gpu.uuid}, {"index", gpu.index}, {"name", gpu.name}});
   }
-  const auto* const ending = std::find_if(kEndings.begin(), kEndings.end(), [&](const auto& pair) {
-    return pair.first == entry.ending;
-  });
   const Json line{{"id", entry.id},
                   {"uid", entry.uid},
                   {"command", entry.command},
@@ -184,7 +187,7 @@ std::string write_entry(const HistoryEntry& entry) {
                   {"asked_ms", to_ms(entry.asked)},
                   {"granted_ms", to_ms(entry.granted)},
                   {"ended_ms", to_ms(entry.ended)},
-                  {"ending", ending->second},
+                  {"ending", ending_word(entry.ending)},
                   {"code", entry.code}};
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -27,6 +27,9 @@ enum class Ending : std::uint8_t {
   lost,      // its holder was gone, some time before `ended`
 };
 
+// "exited", in the lines and in JSON.
+const char* ending_word(Ending ending);
+
 struct HistoryGpu {
   std::string uuid;
   std::string index;  // as people saw it then; empty if nobody knows

@@ -110,7 +110,8 @@ void follow(HistoryFollower& follower, std::set<std::string> shown, const Option
 Result<int> show_log(const Options& options) {
   const HarbourLocation where = harbour_location();
   const std::string archive = archive_path(where);
-  HistoryFollower follower(archive);  // before the rest is read, so that nothing is missed
+  std::optional<HistoryFollower> follower;
+  if (options.follow) follower.emplace(archive);  // first, so that nothing is missed
   const auto want = [&](const HistoryEntry& entry) { return wanted(entry, options); };
   auto history = recall(where, options.since, want);
   if (!history) return tl::make_unexpected(history.error());
@@ -131,7 +132,7 @@ Result<int> show_log(const Options& options) {
     print(render(entry));
     if (entry.ending != Ending::running) shown.insert(entry.id);
   }
-  if (options.follow) follow(follower, std::move(shown), options, render);
+  if (follower) follow(*follower, std::move(shown), options, render);
   return 0;
 }
 

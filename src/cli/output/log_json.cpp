@@ -7,22 +7,6 @@
 namespace berth {
 namespace {
 
-const char* word_for(Ending ending) {
-  switch (ending) {
-    case Ending::running:
-      return "running";
-    case Ending::exited:
-      return "exited";
-    case Ending::killed:
-      return "killed";
-    case Ending::released:
-      return "released";
-    case Ending::lost:
-      return "lost";
-  }
-  return "lost";
-}
-
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(std::chrono::floor<std::chrono::milliseconds>(time)).count();
 }
@@ -48,7 +32,7 @@ std::string log_json(const HistoryEntry& entry) {
                   {"asked", iso_time(entry.asked)},
                   {"granted", iso_time(entry.granted)},
                   {"ended", ended ? Json(iso_time(entry.ended)) : Json(nullptr)},
-                  {"ending", word_for(entry.ending)},
+                  {"ending", ending_word(entry.ending)},
                   {"exit_code", entry.ending == Ending::exited ? Json(entry.code) : Json(nullptr)},
                   {"signal", entry.ending == Ending::killed ? Json(entry.code) : Json(nullptr)},
                   {"waited_s", seconds(entry.granted - entry.asked)},
