@@ -98,6 +98,7 @@ def test_what_has_begun_and_is_gone_is_lost_even_if_nobody_noticed(server, jobs)
         if file.is_file() or file.is_fifo():
             file.unlink()
     assert endings(server) == [("lost", None, None)]
+    assert log(server)[0]["lasted_s"] is None
 
 
 def test_a_release_needs_no_history(server):

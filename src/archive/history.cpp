@@ -77,6 +77,10 @@ bool take_gpus(const Json& object, std::vector<HistoryGpu>& target) {
     if (!one.is_object() || !take_text(one, "uuid", gpu.uuid)) return false;
     take_text(one, "index", gpu.index);
     take_text(one, "name", gpu.name);
+    Bytes peak;
+    if (take_number(one, "peak", peak.count)) gpu.peak = peak;
+    unsigned utilization = 0;
+    if (take_number(one, "utilization_pct", utilization)) gpu.utilization_pct = utilization;
     target.push_back(std::move(gpu));
   }
   return true;
@@ -175,20 +179,25 @@ const char* ending_word(Ending ending) {
 std::string write_entry(const HistoryEntry& entry) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
-    gpus.push_back({{"uuid", gpu.uuid}, {"index", gpu.index}, {"name", gpu.name}});
+    Json one{{"uuid", gpu.uuid}, {"index", gpu.index}, {"name", gpu.name}};
+    if (gpu.peak) one["peak"] = gpu.peak->count;
+    if (gpu.utilization_pct) one["utilization_pct"] = *gpu.utilization_pct;
+    gpus.push_back(std::move(one));
   }
-  const Json line{{"id", entry.id},
-                  {"uid", entry.uid},
-                  {"command", entry.command},
-                  {"label", entry.label},
-                  {"within", entry.within},
-                  {"gpus", std::move(gpus)},
-                  {"memory", entry.memory ? Json(entry.memory->count) : Json(nullptr)},
-                  {"asked_ms", to_ms(entry.asked)},
-                  {"granted_ms", to_ms(entry.granted)},
-                  {"ended_ms", to_ms(entry.ended)},
-                  {"ending", ending_word(entry.ending)},
-                  {"code", entry.code}};
+  Json line{{"id", entry.id},
+            {"uid", entry.uid},
+            {"command", entry.command},
+            {"label", entry.label},
+            {"job", entry.job},
+            {"within", entry.within},
+            {"gpus", std::move(gpus)},
+            {"memory", entry.memory ? Json(entry.memory->count) : Json(nullptr)},
+            {"asked_ms", to_ms(entry.asked)},
+            {"granted_ms", to_ms(entry.granted)},
+            {"ended_ms", to_ms(entry.ended)},
+            {"ending", ending_word(entry.ending)},
+            {"code", entry.code}};
+  if (entry.idle) line["idle_ms"] = entry.idle->count();
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -206,6 +215,9 @@ std::optional<HistoryEntry> read_entry(std::string_view line) {
   if (!good) return std::nullopt;
   Bytes memory;
   if (take_number(document, "memory", memory.count)) entry.memory = memory;
+  take_text(document, "job", entry.job);
+  std::int64_t idle_ms = 0;
+  if (take_number(document, "idle_ms", idle_ms)) entry.idle = milliseconds(idle_ms);
   return entry;
 }
 

@@ -5,6 +5,7 @@
 // only ever appended, by the user whose folder it is.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -34,6 +35,9 @@ struct HistoryGpu {
   std::string uuid;
   std::string index;  // as people saw it then; empty if nobody knows
   std::string name;
+  // What was measured while it was held, if anything was.
+  std::optional<Bytes> peak{};                // the most that the job had on it
+  std::optional<unsigned> utilization_pct{};  // the card's, on average
 };
 
 struct HistoryEntry {
@@ -41,6 +45,7 @@ struct HistoryEntry {
   uid_t uid = 0;
   std::string command;
   std::string label;
+  std::string job;     // its type, or nothing
   std::string within;  // the lease that it was carved out of, or nothing
   std::vector<HistoryGpu> gpus;
   std::optional<Bytes> memory;  // reserved on each; nothing: the whole GPU
@@ -49,6 +54,7 @@ struct HistoryEntry {
   TimePoint ended;  // when it was seen; for one that runs, when that was written
   Ending ending = Ending::running;
   int code = 0;
+  std::optional<std::chrono::milliseconds> idle;  // how long none of its GPUs was utilized
 };
 
 // One line, without its end.

@@ -65,6 +65,10 @@ TEST_F(HistoryTest, what_was_written_is_read) {
   written.code = 9;
   written.label = "a \"b\"\n\x1b[31m\xff";  // the last byte is no UTF-8
   written.within = "bbbbbbbb";
+  written.job = "train";
+  written.gpus.front().peak = gib(5);
+  written.gpus.front().utilization_pct = 83;
+  written.idle = std::chrono::milliseconds(1500);
   const auto read = read_entry(write_entry(written));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->id, "aaaaaaaa");
@@ -75,6 +79,12 @@ TEST_F(HistoryTest, what_was_written_is_read) {
   EXPECT_EQ(read->gpus[1].uuid, "GPU-2");
   EXPECT_EQ(read->gpus[1].index, "1");
   EXPECT_EQ(read->gpus[1].name, "A6000");
+  EXPECT_EQ(read->job, "train");
+  EXPECT_EQ(read->gpus[0].peak, gib(5));
+  EXPECT_EQ(read->gpus[0].utilization_pct, 83);
+  EXPECT_EQ(read->gpus[1].peak, std::nullopt);
+  EXPECT_EQ(read->gpus[1].utilization_pct, std::nullopt);
+  EXPECT_EQ(read->idle, std::chrono::milliseconds(1500));
   EXPECT_EQ(read->memory, gib(8));
   EXPECT_EQ(read->asked, at(0));
   EXPECT_EQ(read->granted, at(60));

@@ -16,15 +16,20 @@ double seconds(std::chrono::nanoseconds time) {
 std::string log_json(const HistoryEntry& entry) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
-    gpus.push_back({{"uuid", gpu.uuid},
-                    {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
-                    {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)}});
+    gpus.push_back(
+        {{"uuid", gpu.uuid},
+         {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
+         {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)},
+         {"peak_mib", mib_or_null(gpu.peak)},
+         {"utilization_pct", gpu.utilization_pct ? Json(*gpu.utilization_pct) : Json(nullptr)}});
   }
   const bool ended = entry.ending != Ending::running;
+  const bool seen = entry.ending != Ending::lost;  // nobody knows when that was
   const Json line{{"lease", entry.id},
                   {"user", user_name(entry.uid)},
                   {"command", entry.command},
                   {"label", entry.label},
+                  {"job", entry.job.empty() ? Json(nullptr) : Json(entry.job)},
                   {"within", entry.within.empty() ? Json(nullptr) : Json(entry.within)},
                   {"gpus", std::move(gpus)},
                   {"exclusive", !entry.memory},
@@ -36,7 +41,8 @@ std::string log_json(const HistoryEntry& entry) {
                   {"exit_code", entry.ending == Ending::exited ? Json(entry.code) : Json(nullptr)},
                   {"signal", entry.ending == Ending::killed ? Json(entry.code) : Json(nullptr)},
                   {"waited_s", seconds(entry.granted - entry.asked)},
-                  {"lasted_s", seconds(entry.ended - entry.granted)}};
+                  {"lasted_s", seen ? Json(seconds(entry.ended - entry.granted)) : Json(nullptr)},
+                  {"idle_s", entry.idle ? Json(seconds(*entry.idle)) : Json(nullptr)}};
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -33,6 +33,11 @@ std::string length(std::chrono::nanoseconds time) {
   return whole.count() <= 0 ? "<1s" : format_duration(whole);
 }
 
+// When a lost one ended, nobody has seen.
+std::string lasted(const HistoryEntry& entry) {
+  return entry.ending == Ending::lost ? "?" : length(entry.ended - entry.granted);
+}
+
 std::string gpus_of(const HistoryEntry& entry) {
   std::string list;
   for (const HistoryGpu& gpu : entry.gpus) {
@@ -101,12 +106,11 @@ std::string LogTable::line(const HistoryEntry& entry) const {
   const auto cell = [this](std::string_view text, std::size_t width) {
     return left(fitted(terminal_.show(text), width, terminal_.charset), width);
   };
-  const std::string before =
-      fmt::format("{}  {}  {}  {}  {}  {}  ", local_time(entry.granted),
-                  right(length(entry.ended - entry.granted), kLength),
-                  right(length(entry.granted - entry.asked), kLength),
-                  cell(user_name(entry.uid), user_), cell(gpus_of(entry), gpus_),
-                  right(entry.memory ? format_size(*entry.memory) : "whole", kMemory));
+  const std::string before = fmt::format(
+      "{}  {}  {}  {}  {}  {}  ", local_time(entry.granted), right(lasted(entry), kLength),
+      right(length(entry.granted - entry.asked), kLength), cell(user_name(entry.uid), user_),
+      cell(gpus_of(entry), gpus_),
+      right(entry.memory ? format_size(*entry.memory) : "whole", kMemory));
   std::string what = terminal_.show(entry.command);
   if (!entry.label.empty()) what += fmt::format(" ({})", terminal_.show(entry.label));
   const std::string end = cell(end_of(entry), kEnd);
