@@ -1,10 +1,15 @@
-// Descriptors: 0, 1 and 2 when a program is started without them, and how many there may be.
+// Descriptors: 0, 1 and 2 when a program is started without them, several to wait for, and how many
+// there may be.
 #pragma once
 
 #include <array>
 #include <fcntl.h>
+#include <initializer_list>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "base/unique_fd.h"
 
 namespace berth {
 
@@ -45,6 +50,16 @@ class StandardDescriptorGuard {
  private:
   std::array<int, 3> held_{-1, -1, -1};
 };
+
+// Readable when one of them is. Empty, with errno set, if there is no descriptor left.
+inline UniqueFd readable_if_any(std::initializer_list<int> fds) {
+  UniqueFd any(::epoll_create1(EPOLL_CLOEXEC));
+  for (const int fd : fds) {
+    epoll_event event{EPOLLIN, {}};
+    ::epoll_ctl(any.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+  return any;
+}
 
 // Raises the limit of open files as far as it goes (who is first in the queue holds one per lease),
 // and gives what it was before: a child should start with that.

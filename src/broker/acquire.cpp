@@ -73,11 +73,14 @@ class Acquiring {
         if (!chosen) return tl::make_unexpected(chosen.error());
         will_do_ = me_.record.request.uuids;
       }
+      const auto waited = me_.record.profiles ? me_.ticket : std::nullopt;
+      if (ask_.learning) consider_learned(snapshot->gpus);
       const bool too_few = ask_.selector && !select(snapshot->gpus);
       if (ask_.selector && interrupted()) return std::nullopt;  // it may have raised
       Topology topology;
       if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
       auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
+      if (waited && !me_.record.profiles) wake_next_waiter(harbour_, me_.record, *waited);
       if (decision) archive_dead(harbour_.location(), decision->dead, snapshot->gpus);
       if (interrupted()) return std::nullopt;
       if (!decision) {
@@ -150,6 +153,13 @@ class Acquiring {
     auto until = Clock::now() + length;
     if (deadline_) until = std::min<Clock::time_point>(until, *deadline_);
     sleep(watched, until);
+  }
+
+  // What is known of this type may have changed while we waited.
+  void consider_learned(const std::vector<Gpu>& gpus) {
+    if (!ask_.learning->memory && std::exchange(learned_, true)) return;
+    const bool changed = fit(me_.record, *ask_.learning, gpus, harbour_.location());
+    me_.changed = me_.changed || changed;
   }
 
   // Narrows the choice to what the selector takes now. Whether that is enough, or no selector could
@@ -317,6 +327,7 @@ class Acquiring {
   std::optional<Clock::time_point> deadline_;
   Pace pace_;
   bool restricted_ = false;
+  bool learned_ = false;
   std::optional<std::vector<std::string>> will_do_;  // of which the selector chooses
   bool leaving_ = false;
   WaitNews last_news_;
@@ -362,6 +373,8 @@ Record make_record(const Ask& ask, std::string id) {
   record.holder = ask.holder;
   record.command = ask.command;
   record.label = ask.label;
+  record.sampled = true;
+  if (ask.learning) record.job = ask.learning->type;
   record.since = std::chrono::system_clock::now();
   record.request = ask.request;
   return record;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "broker/learning.h"
 #include "broker/lease.h"
 #include "devices/probe.h"
 #include "harbour/harbour.h"
@@ -32,6 +33,7 @@ struct Ask {
   std::string command;
   pid_t pid = 0;  // for whom; 0: this process
   HolderKind holder = HolderKind::job;
+  std::optional<Learning> learning{};  // what is known of its type counts
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;
   Spelling spelling = Spelling::flags;

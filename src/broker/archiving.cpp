@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 
 #include "harbour/harbour.h"
@@ -29,15 +30,23 @@ Result<std::map<std::string, Record>> live_leases(const HarbourLocation& where) 
 }  // namespace
 
 HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
-                           int code) {
+                           int code, const Usage& usage) {
   HistoryEntry entry;
   entry.id = lease.id;
   entry.uid = lease.uid;
   entry.command = lease.command;
   entry.label = lease.label;
+  entry.job = lease.job;
   entry.within = lease.within;
   for (const std::string& uuid : lease.uuids) {
     HistoryGpu one{uuid, "", ""};
+    for (const GpuUsage& used : usage.gpus) {
+      if (used.uuid != uuid) continue;
+      one.peak = used.peak;
+      if (used.utilization_pct) {
+        one.utilization_pct = static_cast<unsigned>(std::lround(*used.utilization_pct));
+      }
+    }
     const auto gpu = std::find_if(gpus.begin(), gpus.end(),
                                   [&](const Gpu& candidate) { return candidate.uuid == uuid; });
     if (gpu != gpus.end()) {
@@ -52,6 +61,7 @@ HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, En
   entry.ended = std::chrono::system_clock::now();
   entry.ending = ending;
   entry.code = code;
+  entry.idle = usage.idle;
   return entry;
 }
 

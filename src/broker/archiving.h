@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "archive/history.h"
+#include "broker/usage.h"
 #include "devices/gpu.h"
 #include "harbour/location.h"
 #include "harbour/record.h"
@@ -15,7 +16,7 @@ namespace berth {
 
 // As it is now, at this moment: `gpus` is every GPU of the host, or as many as are known.
 HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
-                           int code = 0);
+                           int code = 0, const Usage& usage = {});
 
 // Writes it into this user's folder.
 Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry);

@@ -34,7 +34,36 @@ bool is_for(const Record& lease, pid_t pid) {
   return process_owner(pid) == lease.uid;
 }
 
+// The first of `leases` from whose process it descends.
+const Record* descends_from(std::int64_t pid, const std::vector<const Record*>& leases) {
+  constexpr int kDeepest = 64;
+  auto ancestor = static_cast<pid_t>(pid);
+  for (int i = 0; i < kDeepest && ancestor > 1; ++i) {
+    for (const Record* lease : leases) {
+      if (is_for(*lease, ancestor)) return lease;
+    }
+    const auto stat = read_process_stat(ancestor);
+    ancestor = stat ? stat->parent : 0;
+  }
+  return nullptr;
+}
+
+// The one of `leases` that its environment names. Anybody can write anything there; its own user,
+// and root (containers), would.
+const Record* names_one(const GpuProcess& process, const std::vector<const Record*>& leases) {
+  const std::string named = lease_in_environment(process.pid);
+  for (const Record* lease : leases) {
+    if (lease->id == named && (process.uid == lease->uid || process.uid == 0U)) return lease;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+bool runs_under(const GpuProcess& process, const Record& lease) {
+  if (!in_host_pid_namespace()) return false;  // the driver's PIDs mean nothing here
+  return descends_from(process.pid, {&lease}) != nullptr || names_one(process, {&lease}) != nullptr;
+}
 
 bool holds(const Record& lease, const Gpu& gpu) {
   if (lease.everything) return true;
@@ -50,20 +79,8 @@ std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vecto
   if (here.empty()) return "";
   if (here.size() == 1 && process.uid == here.front()->uid) return here.front()->id;
   if (!in_host_pid_namespace()) return "";  // the driver's PIDs mean nothing here
-  constexpr int kDeepest = 64;
-  auto ancestor = static_cast<pid_t>(process.pid);
-  for (int i = 0; i < kDeepest && ancestor > 1; ++i) {
-    for (const Record* lease : here) {
-      if (is_for(*lease, ancestor)) return lease->id;
-    }
-    const auto stat = read_process_stat(ancestor);
-    ancestor = stat ? stat->parent : 0;
-  }
-  const std::string named = lease_in_environment(process.pid);
-  for (const Record* lease : here) {
-    // Anybody can write anything there; his own user, and root (containers), would.
-    if (lease->id == named && (process.uid == lease->uid || process.uid == 0U)) return lease->id;
-  }
+  if (const Record* lease = descends_from(process.pid, here)) return lease->id;
+  if (const Record* lease = names_one(process, here)) return lease->id;
   for (const Record* lease : here) {
     if (process.uid == lease->uid) return lease->id;
   }

@@ -15,6 +15,10 @@ namespace berth {
 // is gone. Reads /proc.
 std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vector<Record>& leases);
 
+// Does it certainly run under this lease, beside others that may be there: by descent, or by its
+// environment? Reads /proc.
+bool runs_under(const GpuProcess& process, const Record& lease);
+
 // Does the lease take up this GPU? One that cannot be read may hold any.
 bool holds(const Record& lease, const Gpu& gpu);
 

@@ -14,7 +14,7 @@ namespace berth {
 Result<std::vector<std::string>> choose_free(Probe& probe, const Ask& ask) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
-  QueuedTicket ticket{"", ask.request, false};
+  QueuedTicket ticket{"", ask.request};
   if (auto chosen = restrict_choice(ticket.request, ask, snapshot->gpus); !chosen) {
     return tl::make_unexpected(chosen.error());
   }

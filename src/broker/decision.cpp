@@ -119,7 +119,7 @@ class Deciding {
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
       const bool asleep = Transaction::is_stopped(**client);
       const bool stopped = asleep || (*client)->record.version > kProtocolVersion;
-      shown_.push_back({name.id, (*client)->record.request, stopped});
+      shown_.push_back(queued((*client)->record, stopped));
       const Outcome outcome = planner.decide(shown_.back());
       if (outcome.wait && !reached) {
         for (const Obstacle& obstacle : outcome.wait->obstacles) {
@@ -149,7 +149,7 @@ class Deciding {
   }
 
   void decide_mine(Planner& planner) {
-    mine_ = {me_.record.id, me_.record.request, false};
+    mine_ = queued(me_.record, false);
     outcome_ = planner.decide(mine_);
   }
 

@@ -93,6 +93,16 @@ std::string describe_busy(const PlacedGpu& placed) {
                      percent(placed.gpu.memory_utilization_pct));
 }
 
+// Who measures what this one would measure.
+std::string describe_profile(const std::string& id, const Scene& scene) {
+  if (const Record* lease = find(scene.leases, id)) {
+    return fmt::format("lease {} measures the first run of its type, {}; the others wait for that",
+                       id, in_quotes(lease->job));
+  }
+  return fmt::format("ticket {}{} is the first of its type, and will be measured", id,
+                     of_whom(id, scene));
+}
+
 std::string describe(const Obstacle& obstacle, const PlacedGpu& placed, const Scene& scene) {
   switch (obstacle.hindrance) {
     case Hindrance::unusable:
@@ -146,6 +156,7 @@ std::string describe_strangers(const PlacedGpu& placed) {
 
 std::string explain_wait(const Wait& wait, const Request& request, const Scene& scene) {
   if (wait.passed_over) return "stopped when its turn came; it keeps its place";
+  if (!wait.profiled_by.empty()) return describe_profile(wait.profiled_by, scene);
   // The same sentence for several GPUs is said once.
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
   for (const Obstacle& obstacle : wait.obstacles) {

@@ -2,6 +2,7 @@
 #include "broker/scene.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <set>
 #include <utility>
 
@@ -82,6 +83,11 @@ Bytes observed(const Record& lease, const Scene& scene) {
   return {most};
 }
 
+// What it measures: of which user and type.
+std::string profile_key(const Record& record) {
+  return record.profiles ? fmt::format("{} {}", record.uid, record.job) : std::string();
+}
+
 unsigned closeness_of(const Connection& connection) {
   constexpr unsigned kPerNvlink = 100;
   unsigned score = kPerNvlink * connection.nvlinks.value_or(0);
@@ -148,8 +154,8 @@ PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now
   }
   input.closeness = closeness(taken, topology);
   for (const Record& lease : scene.leases) {
-    HeldLease held{lease.id, lease.uuids, lease.request.memory, observed(lease, scene),
-                   lease.ends()};
+    HeldLease held{lease.id,     lease.uuids,       lease.request.memory, observed(lease, scene),
+                   lease.ends(), profile_key(lease)};
     if (lease.everything) {
       held.memory.reset();
       held.uuids.clear();
@@ -160,6 +166,10 @@ PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now
   // Not std::random_device: in a virtual machine it takes longer than the whole decision.
   input.seed = static_cast<std::uint64_t>(now.time_since_epoch().count());
   return input;
+}
+
+QueuedTicket queued(const Record& ticket, bool stopped) {
+  return {ticket.id, ticket.request, stopped, profile_key(ticket)};
 }
 
 }  // namespace berth

@@ -46,4 +46,7 @@ Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
 // waiting.
 PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now);
 
+// What the scheduler is to know of a ticket.
+QueuedTicket queued(const Record& ticket, bool stopped);
+
 }  // namespace berth

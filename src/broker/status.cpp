@@ -14,8 +14,7 @@ std::vector<TicketStatus> queue_status(const Ledger& ledger, const Scene& scene,
                                        const Topology& topology) {
   PlanInput input = plan_input(scene, topology, std::chrono::system_clock::now());
   for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
-    input.tickets.push_back(
-        {ledger.tickets[i].id, ledger.tickets[i].request, static_cast<bool>(ledger.stopped[i])});
+    input.tickets.push_back(queued(ledger.tickets[i], ledger.stopped[i]));
   }
   const std::vector<Outcome> outcomes = plan(input);
   std::vector<TicketStatus> queue;

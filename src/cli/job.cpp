@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -25,7 +26,6 @@ namespace {
 
 constexpr int kNotFound = 127;
 constexpr int kNotRunnable = 126;
-constexpr int kAuditMs = 60'000;
 
 NoSuchProgram complaint(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
@@ -145,10 +145,13 @@ int exit_code(int status) {
 }
 
 int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
+  using Clock = std::chrono::steady_clock;
   // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
   // short job does not pay it.
-  constexpr int kShortJobMs = 1000;
+  constexpr std::chrono::seconds kShortJob(1);
+  constexpr std::chrono::seconds kAudit(60);
   bool short_job = true;
+  auto audit = Clock::now() + kShortJob;
   for (;;) {
     int status = 0;
     // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
@@ -158,15 +161,19 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hoo
       if (WIFEXITED(status) || WIFSIGNALED(status)) return status;
       if (WIFSTOPPED(status)) follow_into_stop(job, status);
     }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
+    const auto pause = std::max(std::chrono::milliseconds(0), std::min(left, hooks.sample()));
     const int deletion = short_job ? -1 : lease.deletion_watch();
     std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}}};
-    const int ready = ::poll(watched.data(), watched.size(), short_job ? kShortJobMs : kAuditMs);
-    if (ready == 0 && std::exchange(short_job, false)) hooks.on_long();
+    ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
       if (number != SIGCHLD && to_berth_alone(*info, job)) ::kill(job, number);
     }
-    if (ready > 0 && watched[1].revents == 0) continue;
+    const bool due = Clock::now() >= audit;
+    if (!due && watched[1].revents == 0) continue;
+    if (due && std::exchange(short_job, false)) hooks.on_long();
+    if (due) audit = Clock::now() + kAudit;
     if (const auto notice = lease.restore()) hooks.on_notice(*notice);
   }
 }

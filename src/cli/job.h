@@ -1,6 +1,7 @@
 // The job of `berth run`: started on its GPUs, with the terminal, the signals and the lease.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
 struct JobHooks {
   std::function<void(const std::string&)> on_notice;  // what the user should hear
   std::function<void()> on_long;                      // once, when it has run for a second
+  // Looks at what the job uses, if it is time to; gives how long until the next time.
+  std::function<std::chrono::milliseconds()> sample;
 };
 
 // Waits for the job's end, passes on what is sent to berth alone, and puts the lease back if

@@ -4,25 +4,32 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <optional>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "base/pace.h"
 #include "broker/archiving.h"
+#include "broker/sampler.h"
 #include "cli/signals.h"
+#include "devices/driver.h"
 #include "harbour/bell.h"
 
 namespace berth {
 namespace {
 
-constexpr int kAuditMs = 60'000;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kAudit(60);
 
 // Nothing of the shell's: a pipe that the keeper held open would never end for its reader.
 void detach() {
@@ -55,16 +62,28 @@ bool was_delivered(int pipe) {
 }
 
 // Holds the lease until its owner ends, or somebody who may ends it.
-void keep(Lease& lease, int owner) {
+void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler) {
   SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
+  // A driver that hangs must not keep us from giving the lease back.
+  const UniqueFd news = readable_if_any({owner, lease.bell(), signals.fd()});
+  if (probe != nullptr) {
+    probe->interrupt_by(news.get());
+    sampler.emplace(*probe, lease, Attention::reporting);
+  }
   Pace pace;
+  auto audit = Clock::now() + kAudit;
   for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
+    const auto pause = sampler ? std::min(left, sampler->sample()) : left;
     std::array<pollfd, 4> watched{{{owner, POLLIN, 0},
                                    {lease.bell(), POLLIN, 0},
                                    {lease.deletion_watch(), POLLIN, 0},
                                    {signals.fd(), POLLIN, 0}}};
-    ::poll(watched.data(), watched.size(), kAuditMs);
+    const auto ms = std::max(pause, std::chrono::milliseconds(0)).count();
+    const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(ms));
     if (watched[0].revents != 0) return;
+    if (ready == 0 && Clock::now() < audit) continue;
+    audit = Clock::now() + kAudit;
     while (const auto info = signals.next()) {
       if (info->ssi_signo == SIGTERM) return;
     }
@@ -82,16 +101,19 @@ void keep(Lease& lease, int owner) {
 [[noreturn]] void be_keeper(Lease& lease, const Owner& owner, int pipe) {
   detach();
   close_all_but({lease.bell(), owner.handle.get(), pipe, lease.harbour().directory()});
-  const auto record = [&lease](Ending ending) {
+  std::optional<Sampler> sampler;
+  const auto record = [&](Ending ending) {
     (void)archive(lease.harbour().location(),
-                  history_entry(lease.record(), lease.host_gpus(), ending));
+                  history_entry(lease.record(), lease.host_gpus(), ending, 0,
+                                sampler ? sampler->usage() : Usage{}));
   };
   if (!was_delivered(pipe)) {
     lease.release();
     ::_exit(0);
   }
   record(Ending::running);
-  keep(lease, owner.handle.get());
+  const auto probe = open_driver();
+  keep(lease, owner.handle.get(), probe ? probe->get() : nullptr, sampler);
   lease.release();
   record(Ending::released);
   ::_exit(0);

@@ -24,24 +24,23 @@ constexpr std::size_t kMaxText = 256;  // bytes; everybody who looks at the queu
 template <unsigned low, unsigned high>
 Result<unsigned> parse_number(std::string_view text) {
   unsigned number = 0;
-  const auto* end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, number);
-  if (problem == std::errc{} && rest == end && number >= low && number <= high) return number;
-  return fail(ErrorKind::usage,
-              fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
+  if (auto taken = take_number(text, low, high, number); !taken) {
+    return tl::make_unexpected(taken.error());
+  }
+  return number;
 }
 
-Result<Bytes> parse_memory(std::string_view text) {
-  if (text == "auto") {
-    return fail(ErrorKind::usage, "'auto' is not there yet; name a size, such as 8GiB");
-  }
+// Nothing: as much as was learned.
+Result<std::optional<Bytes>> parse_memory(std::string_view text) {
+  if (text == "auto") return std::nullopt;
   auto size = parse_size(text);
-  if (size && *size == Bytes{}) {
+  if (!size) return tl::make_unexpected(size.error());
+  if (*size == Bytes{}) {
     return fail(ErrorKind::usage, fmt::format("{} reserves nothing; name a size, such as 8GiB, or "
                                               "leave it out for whole GPUs",
                                               in_quotes(text)));
   }
-  return size;
+  return *size;
 }
 
 Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
@@ -78,6 +77,11 @@ bool is_utf8(std::string_view text) {
   } catch (const nlohmann::json::type_error&) {
     return false;
   }
+}
+
+Result<std::string> parse_job(std::string_view text) {
+  if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a name, such as train");
+  return parse_text(text);
 }
 
 // An empty name would be part of every GPU's: most likely a variable that was not set.
@@ -118,8 +122,18 @@ void declare_values(const std::shared_ptr<RequestOptions>& options, const Declar
       parse_gpus);
   add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
       parse_name);
-  add("--mem", "SIZE", "Share GPUs: reserve SIZE on each, such as 8GiB", request.memory,
-      parse_memory);
+  declare("--mem", "SIZE",
+          "Share GPUs: reserve SIZE on each, such as 8GiB; or auto:\nwhat earlier runs of this job "
+          "needed",
+          [options](std::string_view text) -> Result<void> {
+            const auto size = parse_memory(text);
+            if (!size) return tl::make_unexpected(size.error());
+            options->request.memory = *size;
+            options->learned = !*size;
+            return {};
+          });
+  add("--job", "NAME", "Name its type, of which berth learns memory and run time", options->job,
+      parse_job);
   add("--min-mem", "SIZE", "Only GPUs with this much memory in all", request.min_memory,
       parse_size);
   add("--max-util", "PCT", "Only GPUs of at most PCT percent utilization",
@@ -157,6 +171,14 @@ Result<void> settle(RequestOptions& options, Spelling spelling) {
 }
 
 }  // namespace
+
+Result<void> take_number(std::string_view text, unsigned low, unsigned high, unsigned& target) {
+  const auto* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, target);
+  if (problem == std::errc{} && rest == end && target >= low && target <= high) return {};
+  return fail(ErrorKind::usage,
+              fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
+}
 
 Result<std::string> parse_text(std::string_view text) {
   if (text.size() > kMaxText) {

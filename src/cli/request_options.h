@@ -18,6 +18,8 @@ struct RequestOptions {
   Request request;  // without `uuids`: what --gpu means, only the driver knows (select_gpus)
   std::optional<unsigned> count;  // as given; request.count follows from it and from --gpu
   std::string gpus;               // --gpu as written, well-formed; empty if it was not given
+  bool learned = false;           // --mem auto: request.memory follows from what was learned
+  std::string job;                // --job; empty: the type is derived
   std::string label;  // UTF-8; may hold control characters, so printable() before it is shown
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;  // zero means what no_wait means
@@ -32,6 +34,9 @@ Result<RequestOptions> read_request(const std::map<std::string, std::string>& va
 
 // Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.
 Result<std::string> parse_text(std::string_view text);
+
+// A whole number from `low` to `high`; ErrorKind::usage says what is wrong.
+Result<void> take_number(std::string_view text, unsigned low, unsigned high, unsigned& target);
 
 // What to ask for, once the flags are parsed; who asks is still to be filled in.
 Ask make_ask(const RequestOptions& options);

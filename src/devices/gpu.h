@@ -74,6 +74,17 @@ struct Snapshot {
   std::vector<Gpu> gpus;
 };
 
+// What one GPU is used for at a moment, and nothing else: cheap enough to be asked several times a
+// second.
+struct GpuUse {
+  std::string uuid;
+  std::optional<Bytes> memory_total;
+  std::optional<Bytes> memory_used;
+  std::optional<unsigned> utilization_pct;
+  std::vector<GpuProcess> processes;
+  bool complete = false;  // these are all processes
+};
+
 // The nearest thing that two cards share on their way to the processor, nearest first.
 enum class Proximity : std::uint8_t {
   board,

@@ -24,8 +24,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kSnapshot = 's';
 constexpr char kTopology = 't';
+constexpr char kUse = 'u';  // and of which GPUs: a size, and as many bytes
 constexpr const char* kLeaves = "leaves";
 constexpr std::uint32_t kLargestAnswer = 64 << 20;  // a sane driver stays far below
+constexpr std::uint32_t kLargestQuestion = 1 << 20;
 
 // A Python program that has leased may run for days: its helper does not sit there as long, with a
 // session that costs the driver memory.
@@ -33,6 +35,35 @@ constexpr std::chrono::seconds kIdle(10);
 
 // Who has prepared and then did not ask, because something else failed, may ask an hour later.
 constexpr std::chrono::seconds kFresh(1);
+
+// With its size before it.
+std::string sized(const std::string& bytes) {
+  const auto size = static_cast<std::uint32_t>(bytes.size());
+  std::string message(reinterpret_cast<const char*>(&size), sizeof size);
+  message += bytes;
+  return message;
+}
+
+// The GPUs that a question is about.
+std::vector<std::string> receive_uuids(int socket) {
+  std::uint32_t size = 0;
+  std::vector<std::string> uuids;
+  if (::recv(socket, &size, sizeof size, MSG_WAITALL) != sizeof size || size > kLargestQuestion) {
+    return uuids;
+  }
+  std::string bytes(size, '\0');
+  if (::recv(socket, bytes.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size)) {
+    wire::Reader reader(bytes);
+    reader(uuids);
+  }
+  return uuids;
+}
+
+std::string answer_to(char question, NvmlSession& session, int socket) {
+  if (question == kTopology) return wire::pack(session.topology());
+  if (question == kUse) return wire::pack(session.use(receive_uuids(socket)));
+  return wire::pack(session.snapshot());
+}
 
 }  // namespace
 
@@ -45,12 +76,7 @@ void serve_probe(int socket, const HelperArguments& arguments) {
   // Who asks once often asks again at once; a Python program takes a little longer for it.
   const std::chrono::microseconds awake(leaves ? 1000 : 200);
   while (wait_readable(socket, until(), -1, awake) && ::recv(socket, &question, 1, 0) == 1) {
-    const std::string answer =
-        question == kTopology ? wire::pack(session.topology()) : wire::pack(session.snapshot());
-    const auto size = static_cast<std::uint32_t>(answer.size());
-    std::string message(reinterpret_cast<const char*>(&size), sizeof size);
-    message += answer;
-    if (!send_all(socket, message)) break;
+    if (!send_all(socket, sized(answer_to(question, session, socket)))) break;
   }
 }
 
@@ -164,20 +190,20 @@ Result<std::string> GuardedProbe::answer() {
   return receive(std::min(size, kLargestAnswer), begin);
 }
 
-Result<std::string> GuardedProbe::ask(char question) {
+Result<std::string> GuardedProbe::ask(const std::string& question) {
   auto answered = ask_once(question);
   if (!answered && std::exchange(left_, false)) return ask_once(question);
   return answered;
 }
 
-Result<std::string> GuardedProbe::ask_once(char question) {
+Result<std::string> GuardedProbe::ask_once(const std::string& question) {
   if (auto started = start(); !started) return tl::make_unexpected(started.error());
   if (const auto asked = std::exchange(prepared_, std::nullopt)) {
     const bool fresh = Clock::now() - *asked < kFresh;
     auto prepared = answer();
-    if ((question == kSnapshot && fresh) || !prepared) return prepared;
+    if ((question.front() == kSnapshot && fresh) || !prepared) return prepared;
   }
-  if (!send_all(socket_.get(), {&question, 1})) return tl::make_unexpected(child_died());
+  if (!send_all(socket_.get(), question)) return tl::make_unexpected(child_died());
   return answer();
 }
 
@@ -187,7 +213,7 @@ void GuardedProbe::prepare() {
 }
 
 template <class T>
-Result<T> GuardedProbe::ask_for(char question) {
+Result<T> GuardedProbe::ask_for(const std::string& question) {
   auto bytes = ask(question);
   if (!bytes) return tl::make_unexpected(bytes.error());
   auto answer = wire::unpack<T>(*bytes);
@@ -198,11 +224,17 @@ Result<T> GuardedProbe::ask_for(char question) {
 }
 
 Result<Snapshot> GuardedProbe::snapshot() {
-  return ask_for<Snapshot>(kSnapshot);
+  return ask_for<Snapshot>({kSnapshot});
 }
 
 Result<Topology> GuardedProbe::topology() {
-  return ask_for<Topology>(kTopology);
+  return ask_for<Topology>({kTopology});
+}
+
+Result<std::vector<GpuUse>> GuardedProbe::use(const std::vector<std::string>& uuids) {
+  wire::Writer writer;
+  writer(uuids);
+  return ask_for<std::vector<GpuUse>>(fmt::format("{}{}", kUse, sized(writer.take())));
 }
 
 }  // namespace berth

@@ -43,6 +43,7 @@ class GuardedProbe final : public Probe {
 
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
+  Result<std::vector<GpuUse>> use(const std::vector<std::string>& uuids) override;
   void prepare() override;
   void interrupt_by(int descriptor, const std::function<bool()>& leaves) override {
     interrupt_ = descriptor;
@@ -57,13 +58,13 @@ class GuardedProbe final : public Probe {
   Result<void> start();
   void stop();
   void forget_if_forked();
-  Result<std::string> ask(char question);
-  Result<std::string> ask_once(char question);
+  Result<std::string> ask(const std::string& question);
+  Result<std::string> ask_once(const std::string& question);
   Result<std::string> answer();
   bool wait_for_answer(Clock::time_point until);
   Result<std::string> receive(std::size_t size, Clock::time_point begin);
   template <class T>
-  Result<T> ask_for(char question);
+  Result<T> ask_for(const std::string& question);
   Error child_died();
   Error timed_out();
 

@@ -34,6 +34,7 @@ constexpr std::array kSymbols{
     Symbol{"nvmlDeviceGetUUID", offsetof(Api, uuid), Need::required},
     Symbol{"nvmlDeviceGetMemoryInfo", offsetof(Api, memory_v1), Need::required},
 
+    Symbol{"nvmlDeviceGetHandleByUUID", offsetof(Api, device_by_uuid), Need::optional},
     Symbol{"nvmlDeviceGetMemoryInfo_v2", offsetof(Api, memory_v2), Need::optional},
     Symbol{"nvmlDeviceGetUtilizationRates", offsetof(Api, utilization), Need::optional},
     Symbol{"nvmlDeviceGetTemperature", offsetof(Api, temperature), Need::optional},

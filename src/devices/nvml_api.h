@@ -24,6 +24,7 @@ struct Api {
   Return (*memory_v1)(Device, MemoryV1*);
 
   // optional
+  Return (*device_by_uuid)(const char*, Device*);
   Return (*memory_v2)(Device, MemoryV2*);
   Return (*utilization)(Device, Utilization*);
   Return (*temperature)(Device, int sensor, unsigned*);

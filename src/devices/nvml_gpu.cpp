@@ -85,12 +85,14 @@ void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
   }
 }
 
-void read_measurements(const Api& api, Reader& reader, Gpu& gpu) {
+void read_utilization(const Api& api, Reader& reader, Gpu& gpu) {
   Utilization utilization{};
-  if (reader.ask(api.utilization, &utilization)) {
-    gpu.utilization_pct = utilization.gpu;
-    gpu.memory_utilization_pct = utilization.memory;
-  }
+  if (!reader.ask(api.utilization, &utilization)) return;
+  gpu.utilization_pct = utilization.gpu;
+  gpu.memory_utilization_pct = utilization.memory;
+}
+
+void read_measurements(const Api& api, Reader& reader, Gpu& gpu) {
   unsigned value = 0;
   if (reader.ask(api.temperature, 0, &value)) gpu.temperature_c = value;
   if (reader.ask(api.power_usage, &value)) gpu.power_w = value / 1000.0;
@@ -130,16 +132,9 @@ void identify(const Api& api, GpuProcess& process) {
   }
 }
 
-}  // namespace
-
-Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
-  Gpu gpu;
-  gpu.index = index;
-  Reader reader(api, device, gpu);
-  read_identity(api, reader, gpu);
-  read_memory(api, reader, gpu);
-  read_measurements(api, reader, gpu);
-  if (gpu.health == Health::lost) return gpu;
+// Its processes, and whether these are all.
+void read_who(const Api& api, Reader& reader, Device device, ListLayout layout, Gpu& gpu) {
+  if (gpu.health == Health::lost) return;
   ProcessReading reading = read_processes(api, device, layout);
   gpu.processes = std::move(reading.processes);
   for (GpuProcess& process : gpu.processes) identify(api, process);
@@ -148,7 +143,34 @@ Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
   if (reading.others != success) {
     reader.note(reading.others == unknown ? not_supported : reading.others);
   }
+}
+
+}  // namespace
+
+Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
+  Gpu gpu;
+  gpu.index = index;
+  Reader reader(api, device, gpu);
+  read_identity(api, reader, gpu);
+  read_memory(api, reader, gpu);
+  read_utilization(api, reader, gpu);
+  read_measurements(api, reader, gpu);
+  read_who(api, reader, device, layout, gpu);
   return gpu;
+}
+
+GpuUse read_use(const Api& api, Device device, ListLayout layout) {
+  Gpu gpu;
+  Reader reader(api, device, gpu);
+  read_memory(api, reader, gpu);
+  read_utilization(api, reader, gpu);
+  read_who(api, reader, device, layout, gpu);
+  return {"",
+          gpu.memory_total,
+          gpu.memory_used,
+          gpu.utilization_pct,
+          std::move(gpu.processes),
+          gpu.health == Health::ok};
 }
 
 Gpu unopened_gpu(const Api& api, Return answer, GpuIndex index) {

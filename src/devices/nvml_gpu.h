@@ -14,4 +14,7 @@ Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout);
 // The same for a device that could not even be opened.
 Gpu unopened_gpu(const Api& api, Return answer, GpuIndex index);
 
+// How it is used, and nothing else; without its UUID.
+GpuUse read_use(const Api& api, Device device, ListLayout layout);
+
 }  // namespace berth::nvml

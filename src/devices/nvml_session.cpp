@@ -145,6 +145,19 @@ Result<Snapshot> NvmlSession::snapshot() {
   return snapshot;
 }
 
+Result<std::vector<GpuUse>> NvmlSession::use(const std::vector<std::string>& uuids) {
+  if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
+  std::vector<GpuUse> uses;
+  for (const std::string& uuid : uuids) {
+    nvml::Device device = nullptr;
+    const bool known = api_->device_by_uuid != nullptr &&
+                       api_->device_by_uuid(uuid.c_str(), &device) == nvml::success;
+    uses.push_back(known ? nvml::read_use(*api_, device, layout_) : GpuUse{});
+    uses.back().uuid = uuid;
+  }
+  return uses;
+}
+
 Result<Topology> NvmlSession::topology() {
   const auto count = card_count();
   if (!count) return tl::make_unexpected(count.error());

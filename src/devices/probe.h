@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "devices/gpu.h"
@@ -17,6 +19,9 @@ class Probe {
   virtual ~Probe() = default;
   virtual Result<Snapshot> snapshot() = 0;
   virtual Result<Topology> topology() = 0;
+  // Of these GPUs alone, in their order. Of one that the driver does not know any more: nothing but
+  // its UUID.
+  virtual Result<std::vector<GpuUse>> use(const std::vector<std::string>& uuids) = 0;
 
   // A snapshot will be wanted at once: the driver may begin. That snapshot may be as old as this
   // call, or asked for anew.

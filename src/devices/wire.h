@@ -37,6 +37,10 @@ void fields(auto& archive, Is<Gpu> auto& gpu) {
           gpu.temperature_c, gpu.power_w, gpu.performance_state, gpu.compute_mode,
           gpu.display_active, gpu.mig_without_instances, gpu.processes);
 }
+void fields(auto& archive, Is<GpuUse> auto& use) {
+  archive(use.uuid, use.memory_total, use.memory_used, use.utilization_pct, use.processes,
+          use.complete);
+}
 void fields(auto& archive, Is<Snapshot> auto& snapshot) {
   archive(snapshot.driver_version, snapshot.gpus);
 }

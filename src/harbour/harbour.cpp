@@ -116,6 +116,10 @@ void Harbour::forget_end(const std::string& id) {
   ::unlinkat(directory_.get(), end_name(id).c_str(), 0);
 }
 
+void Harbour::touch_lease(const std::string& id) const {
+  ::utimensat(directory_.get(), lease_name(id).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+}
+
 bool Harbour::has_ticket(const TicketName& name) const {
   return ::faccessat(directory_.get(), ticket_name(name).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }

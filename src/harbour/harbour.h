@@ -53,6 +53,9 @@ class Harbour {
                 const std::optional<TicketName>& ticket = std::nullopt) const;
   void forget_end(const std::string& id);
 
+  // Tells whoever looks that a lease of ours is used: its record's time is then.
+  void touch_lease(const std::string& id) const;
+
  private:
   Harbour(HarbourLocation where, UniqueFd directory)
       : where_(std::move(where)), directory_(std::move(directory)) {}

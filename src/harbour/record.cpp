@@ -72,6 +72,12 @@ class Fields {
     return std::nullopt;
   }
 
+  bool flag(const char* key) {
+    const Json* value = find(key);
+    if (value != nullptr && !value->is_boolean()) wrong(key);
+    return value != nullptr && value->is_boolean() && value->get<bool>();
+  }
+
   std::optional<std::vector<std::string>> texts(const char* key) {
     constexpr std::size_t kMost = 4096;
     const Json* value = find(key);
@@ -179,11 +185,14 @@ std::string write_record(const Record& record) {
             {"label", record.label},
             {"since_ms", to_ms(record.since)},
             {"request", request_json(record.request)}};
+  if (!record.job.empty()) json["job"] = record.job.substr(0, kLongestCommand);
+  if (record.profiles) json["profiles"] = true;
   if (!record.within.empty()) json["within"] = record.within;
   if (record.order && record.uuids.empty()) json["order"] = *record.order;
   if (!record.uuids.empty()) {
     json["gpus"] = record.uuids;
     json["granted_ms"] = to_ms(record.granted);
+    if (record.sampled) json["sampled"] = true;
   }
   // "replace": a command that is not UTF-8 becomes U+FFFD instead of an exception.
   return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
@@ -209,6 +218,9 @@ Result<Record> read_record(std::string_view text) {
   record.holder = fields.text("holder", 16) == "shell" ? HolderKind::shell : HolderKind::job;
   record.command = fields.text("command", kLongestCommand * 3).value_or("");
   record.label = fields.text("label", kLongestLabel * 3).value_or("");
+  record.job = fields.text("job", kLongestCommand * 3).value_or("");
+  record.profiles = fields.flag("profiles");
+  record.sampled = fields.flag("sampled");
   record.since = from_ms(fields.required_number("since_ms"));
   record.granted = from_ms(fields.number("granted_ms").value_or(0));
   record.within = fields.text("within", kIdLength).value_or("");

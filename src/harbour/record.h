@@ -33,6 +33,9 @@ struct Record {
   HolderKind holder = HolderKind::job;
   std::string command;
   std::string label;
+  std::string job;  // its type, if it has one; see docs/learning.md
+  // It is to be measured, and others of its type and user wait until it has been.
+  bool profiles = false;
   TimePoint since;  // when it asked
   Request request;
   std::string within;  // the lease that this one was carved out of, or nothing
@@ -42,6 +45,7 @@ struct Record {
   // Of a lease:
   std::vector<std::string> uuids;
   TimePoint granted;
+  bool sampled = false;     // its holder looks at it, and tells by touching the file that it is used
   bool everything = false;  // of a version that we cannot read: it may hold any GPU
 
   // When it said that it will have ended.

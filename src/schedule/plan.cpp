@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "schedule/choose.h"
@@ -71,6 +73,7 @@ class Planner::State {
   explicit State(const PlanInput& input) : input_(input) {
     for (const GpuCondition& gpu : input.gpus) places_.push_back({&gpu, {}});
     for (const HeldLease& lease : input.leases) {
+      if (!lease.profiles.empty()) profiled_by_.emplace(lease.profiles, lease.id);
       std::optional<Bytes> memory;
       if (lease.memory) memory = std::max(*lease.memory, lease.observed);
       for (Place& place : places_) {
@@ -98,6 +101,14 @@ class Planner::State {
     outcome.impossible = find_impossible(ticket.request);
     if (outcome.impossible) return outcome;
     Wait wait;
+    if (const auto measured = profiled_by_.find(ticket.profiles); measured != profiled_by_.end()) {
+      wait.profiled_by = measured->second;
+      outcome.wait = std::move(wait);
+      return outcome;
+    }
+    if (!ticket.profiles.empty() && !ticket.stopped) {
+      profiled_by_.emplace(ticket.profiles, ticket.id);
+    }
     const auto candidates = available(ticket, wait);
     wait.available = candidates.size();
     const bool enough = candidates.size() >= ticket.request.count;
@@ -176,6 +187,7 @@ class Planner::State {
   const PlanInput& input_;
   std::vector<Place> places_;
   std::optional<Reservation> reservation_;
+  std::map<std::string, std::string> profiled_by_;
 };
 
 Planner::Planner(const PlanInput& input) : state_(std::make_unique<State>(input)) {}

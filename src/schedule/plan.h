@@ -13,6 +13,8 @@
 //    would if nobody stood behind it.
 // 3. A ticket whose process is stopped is passed over, reserves nothing, and keeps its place.
 // 4. A ticket that this host can never satisfy is impossible, whatever the leases.
+// 5. A ticket that is to measure what a lease or an earlier ticket measures already waits for that,
+//    reserves nothing, and keeps its place.
 #pragma once
 
 #include <chrono>
@@ -48,12 +50,14 @@ struct HeldLease {
   std::optional<Bytes> memory;  // reserved on each GPU; nothing: exclusive
   Bytes observed;               // the most that it uses on one of them
   std::optional<TimePoint> ends;
+  std::string profiles{};  // what it measures for others, if anything
 };
 
 struct QueuedTicket {
   std::string id;
   Request request;
   bool stopped = false;
+  std::string profiles{};  // what it would measure
 };
 
 // How well two GPUs are connected, by their positions among the conditions: larger is better.
@@ -94,6 +98,7 @@ struct Wait {
   std::vector<Obstacle> obstacles;  // each of the others that would do
   std::optional<TimePoint> starts;  // an estimate, if the leases in the way say when they end
   bool passed_over = false;         // it is stopped, and could have been granted
+  std::string profiled_by{};        // the lease or ticket that measures what it would measure
 };
 
 // What this host has, to say what would fit.

@@ -13,6 +13,7 @@
 #include "base/descriptors.h"
 #include "base/text.h"
 #include "broker/job_environment.h"
+#include "broker/job_type.h"
 #include "cli/binding.h"
 #include "cli/command.h"
 #include "cli/keeper.h"
@@ -83,6 +84,11 @@ Result<void> take_pid(std::string_view text, pid_t& pid) {
 }
 
 Result<int> run(const Options& options) {
+  if (options.request->learned && options.request->job.empty()) {
+    return fail(
+        ErrorKind::usage,
+        "acquire: --mem auto needs --job NAME: what a shell will do has no type of its own");
+  }
   auto owner = lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner));
   if (!owner) return tl::make_unexpected(owner.error());
   (void)allow_many_descriptors();
@@ -92,6 +98,10 @@ Result<int> run(const Options& options) {
   ask.command = owner->name;
   ask.pid = owner->pid;
   ask.holder = HolderKind::shell;
+  if (!options.request->job.empty()) {
+    const auto type = named_type(options.request->job, ask.request.count);
+    ask.learning = Learning{type.name, options.request->learned};
+  }
   auto waited = wait_for(**probe, std::move(ask), owner->handle.get());
   if (!waited) return tl::make_unexpected(waited.error());
   if (const int* signal = std::get_if<int>(&*waited)) {

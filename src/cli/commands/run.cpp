@@ -1,24 +1,23 @@
 // berth run [REQUEST] -- CMD…
+#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
 #include "base/descriptors.h"
 #include "broker/acquire.h"
-#include "broker/archiving.h"
-#include "broker/holders.h"
-#include "broker/job_environment.h"
+#include "broker/job_type.h"
+#include "cli/attempt.h"
 #include "cli/command.h"
 #include "cli/job.h"
 #include "cli/output/terminal.h"
 #include "cli/output/wait_display.h"
 #include "cli/request_options.h"
+#include "cli/run_teller.h"
 #include "devices/driver.h"
-#include "devices/placeholder.h"
 
 namespace berth {
 namespace {
@@ -26,8 +25,9 @@ namespace {
 struct Options {
   std::shared_ptr<RequestOptions> request;
   std::string ids = "index";
-  std::string replace;
-  bool placeholder = false;
+  AttemptOptions attempt;
+  unsigned retries = 0;  // after it ran out of memory
+  int tell = -1;         // where to tell what happens, for who has called us
 };
 
 // For people: the words with blanks between them. On a host that hides processes from other users
@@ -39,59 +39,35 @@ std::string command_text(const std::vector<std::string>& words) {
   return text;
 }
 
-// When the job's main process has ended but others of it still hold the lease.
-void say_lease_stays(const Lease& lease) {
-  const auto holders = bell_holders(lease.record());
-  say(fmt::format("the lease {} stays until {} ended", lease.id(),
-                  holders.empty()
-                      ? "the processes that the job left behind have"
-                      : fmt::format("{} {}", holders,
-                                    holders.find(',') == std::string::npos ? "has" : "have")));
+Ask ask_for(const Options& options, const Job& job) {
+  const RequestOptions& request = *options.request;
+  Ask ask = make_ask(request);
+  ask.command = command_text(job.command);
+  const unsigned count = ask.request.count;
+  const JobType type =
+      request.job.empty() ? derive_type(job.command, count) : named_type(request.job, count);
+  ask.learning = Learning{type.name, request.learned, !request.request.time};
+  return ask;
 }
 
-Result<int> run_on(Lease lease, const Options& options, Job job, SignalQueue& signals) {
-  const IdForm form = options.ids == "uuid" ? IdForm::uuid : IdForm::index;
-  job.environment = job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
-  if (!options.replace.empty()) {
-    job.command = with_gpus(job.command, options.replace,
-                            index_list(lease.host_gpus(), lease.record().uuids));
-  }
-  std::optional<Placeholders> placeholders;
-  if (options.placeholder) {
-    auto held = Placeholders::start(lease.record().uuids);
-    if (held) {
-      placeholders = std::move(*held);
-    } else {
-      say(held.error().message);  // the job runs without it
-    }
-  }
-  // Ctrl-C reaches who is there: no job yet, which could obey it.
-  while (const auto signal = signals.next()) {
-    if (signal->ssi_signo == SIGCHLD) continue;
-    placeholders.reset();
-    lease.release();
-    return 128 + static_cast<int>(signal->ssi_signo);
-  }
-  const auto started = start_job(job, lease, signals);
-  if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
-    lease.release();
-    say(problem->message);
-    return problem->code;
-  }
-  const auto record = [&lease](Ending ending, int code) {
-    (void)archive(lease.harbour().location(),
-                  history_entry(lease.record(), lease.host_gpus(), ending, code));
-  };
-  const int status = supervise(std::get<pid_t>(started), lease, signals,
-                               {say, [&record] { record(Ending::running, 0); }});
-  placeholders.reset();
-  if (!lease.release()) say_lease_stays(lease);
-  if (WIFSIGNALED(status)) {
-    record(Ending::killed, WTERMSIG(status));
+// Has it ask for more than what did not suffice; for the last time, for GPUs of its own. False if
+// there is no more to be had.
+bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
+  constexpr double kMore = 1.5;
+  if (!end.reserved) return false;
+  const Bytes had = std::max(*end.reserved, end.usage.peak().value_or(Bytes{}));
+  const auto more = static_cast<std::uint64_t>(static_cast<double>(had.count) * kMore);
+  if (ask.learning->memory) {
+    ask.learning->at_least = Bytes{more};
+    ask.learning->alone = last;
+  } else if (last) {
+    ask.request.memory.reset();
   } else {
-    record(Ending::exited, WEXITSTATUS(status));
+    ask.request.memory = Bytes{more};
   }
-  return exit_code(status);
+  say(fmt::format("it ran out of memory with {}; trying again with {}", format_size(*end.reserved),
+                  last ? std::string("a GPU of its own") : format_size(Bytes{more})));
+  return true;
 }
 
 Result<int> run(const Options& options) {
@@ -108,14 +84,26 @@ Result<int> run(const Options& options) {
   job.descriptors = allow_many_descriptors();
   auto probe = open_driver([] { say("waiting for the driver to answer"); });
   if (!probe) return tl::make_unexpected(probe.error());
-  Ask ask = make_ask(*options.request);
-  ask.command = command_text(job.command);
-  auto lease = wait_for(**probe, std::move(ask));
-  if (!lease) return tl::make_unexpected(lease.error());
-  if (const int* signal = std::get_if<int>(&*lease)) return 128 + *signal;
-  (*probe)->rest();
-  SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
-  return run_on(std::move(std::get<Lease>(*lease)), options, std::move(job), signals);
+  Ask ask = ask_for(options, job);
+  AttemptOptions how = options.attempt;
+  how.uuids = options.ids == "uuid";
+  how.teaches = options.request->learned || !options.request->job.empty();
+  if (options.request->learned) how.attention = Attention::learning;
+  const RunTeller teller(options.tell);
+  for (unsigned left = options.retries;; --left) {
+    auto lease = wait_for(**probe, ask, -1, teller.show());
+    if (!lease) return tl::make_unexpected(lease.error());
+    if (const int* signal = std::get_if<int>(&*lease)) return 128 + *signal;
+    teller.granted(std::get<Lease>(*lease));
+    SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
+    const AttemptEnd end = attempt(**probe, std::move(std::get<Lease>(*lease)), job, how, signals);
+    const bool again = end.ran && end.verdict == Verdict::out_of_memory && left > 0 &&
+                       ask_for_more(ask, end, left == 1);
+    if (again) continue;
+    teller.ended(end);
+    if (how.teaches && !end.usage.framework.empty()) say(hint_for(end.usage.framework));
+    return end.code;
+  }
 }
 
 }  // namespace
@@ -128,12 +116,25 @@ Action define_run(Flags& command, CLI::App& /*program*/) {
   command.value("-I", "TEXT", "Replace TEXT in CMD by the indices of the GPUs",
                 [options](std::string_view text) -> Result<void> {
                   if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I @");
-                  options->replace = text;
+                  options->attempt.replace = text;
                   return {};
                 });
-  command.flag("--placeholder", options->placeholder,
+  command.flag("--placeholder", options->attempt.placeholder,
                "Take a little memory on the GPUs until the job uses them, for\n"
                "neighbours who only look at nvidia-smi");
+  command.value(
+      "--retry-oom", "K",
+      "If it runs out of GPU memory, run it again with more, up to\n"
+      "K times, the last time alone",
+      [options](std::string_view text) { return take_number(text, 1, 100, options->retries); });
+  command.group("");
+  command.value("--tell", "FD", "Tell what happens there", [options](std::string_view text) {
+    unsigned fd = 0;
+    auto taken = take_number(text, STDERR_FILENO + 1, 1 << 20, fd);
+    options->tell = static_cast<int>(fd);
+    return taken;
+  });
+  command.group("Options");
   command.mention("CMD", "...", "What to run, behind --");
   command.footer(
       "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs "
@@ -143,6 +144,7 @@ Action define_run(Flags& command, CLI::App& /*program*/) {
       "  berth run -- python train.py\n"
       "  berth run -n 2 --name A6000 --time 4h -- torchrun train.py\n"
       "  berth run --mem 8GiB -- python evaluate.py      share a GPU\n"
+      "  berth run --mem auto -- python evaluate.py      the same; berth learns how much\n"
       "  berth run -I @ -- ./simulate --device @\n"
       "\nExit codes: CMD's own (128+N for signal N); 64 wrong usage; 69 no driver, or a request "
       "that\n"

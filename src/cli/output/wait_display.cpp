@@ -3,28 +3,13 @@
 
 #include <chrono>
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "cli/output/terminal.h"
 #include "cli/signals.h"
 
 namespace berth {
-namespace {
-
-UniqueFd readable_if_either(int a, int b) {
-  UniqueFd either;
-  if (b < 0) return either;
-  either = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  for (const int fd : {a, b}) {
-    epoll_event event{EPOLLIN, {}};
-    ::epoll_ctl(either.get(), EPOLL_CTL_ADD, fd, &event);
-  }
-  return either;
-}
-
-}  // namespace
-
 std::string wait_text(const WaitNews& news, TimePoint now) {
   std::string text = news.position == 0 ? news.reason
                                         : fmt::format("position {} of {}: {}", news.position,
@@ -68,13 +53,16 @@ Hooks WaitDisplay::hooks(int interrupt) {
           {}};
 }
 
-Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner) {
+Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner, const Show& show) {
   SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   WaitDisplay display;
-  const UniqueFd either = readable_if_either(leaving.fd(), owner);
+  const UniqueFd either = owner < 0 ? UniqueFd() : readable_if_any({leaving.fd(), owner});
   const int interrupt = either ? either.get() : leaving.fd();
   probe.interrupt_by(interrupt);
-  auto lease = acquire(probe, std::move(ask), display.hooks(interrupt));
+  Hooks hooks = display.hooks(interrupt);
+  if (show.news) hooks.on_wait = show.news;
+  if (show.notice) hooks.on_notice = show.notice;
+  auto lease = acquire(probe, std::move(ask), hooks);
   display.finish();
   probe.interrupt_by(-1);
   if (!lease) return tl::make_unexpected(lease.error());

@@ -2,6 +2,7 @@
 // file.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <variant>
 
@@ -25,10 +26,18 @@ class WaitDisplay {
   std::string last_;
 };
 
+// Who takes the news of a request that waits, and its notices.
+struct Show {
+  std::function<void(const WaitNews&)> news;
+  std::function<void(const std::string&)> notice;
+};
+
 // Waits for a lease and shows how it goes: the lease, or the signal by which the user left. `owner`
 // may be the handle of the process that the lease is for: if that ends nobody waits for it any
 // more, and the signal is 0.
-Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner = -1);
+// `show` may take what would be shown instead.
+Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner = -1,
+                                          const Show& show = {});
 
 // "position 2 of 3: GPU 0 leased by bob (train.py); expected in about 10m".
 std::string wait_text(const WaitNews& news, TimePoint now);

@@ -1,0 +1,163 @@
+// Learning; see learning.h.
+#include "broker/learning.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fmt/format.h>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "harbour/bell.h"
+#include "schedule/match.h"
+
+namespace berth {
+namespace {
+
+// A job that takes up most of a card may as well have it alone.
+constexpr double kNearlyAll = 0.9;
+// What ran out of memory gets half as much again.
+constexpr double kMore = 1.5;
+// How full a card is when there is no more to be had.
+constexpr double kFull = 0.95;
+
+Bytes times(Bytes size, double factor) {
+  return Bytes{static_cast<std::uint64_t>(static_cast<double>(size.count) * factor)};
+}
+
+// The memory of the largest GPU that will do.
+std::optional<Bytes> largest(const Request& request, const std::vector<Gpu>& gpus) {
+  std::optional<Bytes> most;
+  for (const Gpu& gpu : gpus) {
+    GpuCondition condition;
+    condition.uuid = gpu.uuid.value_or("");
+    condition.name = gpu.name.value_or("");
+    condition.memory = gpu.memory_total;
+    if (!gpu.memory_total || !schedule::matches(condition, request)) continue;
+    most = std::max(most.value_or(Bytes{}), *gpu.memory_total);
+  }
+  return most;
+}
+
+// The user's own, or for want of that somebody else's.
+std::optional<Profile> known(const Learning& learning, const HarbourLocation& harbour) {
+  const std::string archive = archive_path(harbour);
+  auto own = read_profile(archive, learning.type);
+  if (!learning.memory || (own && (estimate(*own).memory || own->failures > 0))) return own;
+  auto others = others_profile(archive, learning.type);
+  return others ? others : own;
+}
+
+// Rings the client of a ticket if it waits for this profile, and can hear it.
+bool ring_if_waits(Transaction& transaction, const TicketName& name, uid_t uid,
+                   const std::string& type) {
+  const auto client = transaction.ticket(name);
+  if (!client || !*client) return false;
+  const Record& record = (*client)->record;
+  if (!record.profiles || record.uid != uid || record.job != type) return false;
+  ring((*client)->bell.get());
+  return !Transaction::is_stopped(**client);
+}
+
+}  // namespace
+
+bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
+         const HarbourLocation& harbour) {
+  const auto profile = known(learning, harbour);
+  const Estimate expected = profile ? estimate(*profile) : Estimate{};
+  const auto before = std::tuple(record.request.memory, record.request.time, record.profiles);
+  if (learning.time && expected.time) record.request.time = *expected.time;
+  if (learning.memory) {
+    record.request.memory = expected.memory;
+    if (learning.at_least) {
+      record.request.memory = std::max(expected.memory.value_or(Bytes{}), *learning.at_least);
+    }
+    const auto card = largest(record.request, gpus);
+    const bool all =
+        record.request.memory && card && *record.request.memory > times(*card, kNearlyAll);
+    if (learning.alone || all) record.request.memory.reset();
+    // A shell may do anything under its lease, so it teaches nothing. A type that keeps failing
+    // must not run one at a time for ever.
+    const bool teaches = record.holder == HolderKind::job && (!profile || profile->failures == 0);
+    record.profiles = teaches && !expected.memory && !learning.at_least;
+  }
+  return before != std::tuple(record.request.memory, record.request.time, record.profiles);
+}
+
+Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
+                   const Lesson& lesson) {
+  return change_profile(archive_path(harbour), lease.job, [&](Profile& profile) {
+    profile.command = lease.command;
+    if (!usage.framework.empty()) profile.framework = usage.framework;
+    const Bytes had =
+        std::max(usage.peak().value_or(Bytes{}), lease.request.memory.value_or(Bytes{}));
+    const bool oom = lesson.verdict == Verdict::out_of_memory;
+    if (lesson.verdict == Verdict::failure || (oom && had == Bytes{})) {
+      ++profile.failures;
+      return;
+    }
+    ProfileRun run{std::chrono::system_clock::now(), usage.peak(), lesson.lasted, oom,
+                   usage.from_card || usage.unclear};
+    if (oom) run.peak = times(had, kMore);
+    learn(profile, run);
+  });
+}
+
+void wake_waiters(Harbour& harbour, uid_t uid, const std::string& type) {
+  auto transaction = harbour.begin(LockMode::shared, {});
+  if (!transaction) return;
+  for (const TicketName& name : transaction->listing().tickets) {
+    (void)ring_if_waits(*transaction, name, uid, type);
+  }
+}
+
+void wake_next_waiter(Harbour& harbour, const Record& ticket, const TicketName& name) {
+  auto transaction = harbour.begin(LockMode::shared, {});
+  if (!transaction) return;
+  const auto& tickets = transaction->listing().tickets;
+  auto next = std::upper_bound(tickets.begin(), tickets.end(), name);
+  while (next != tickets.end() && !ring_if_waits(*transaction, *next, ticket.uid, ticket.job)) {
+    ++next;
+  }
+}
+
+bool tells_of_memory(std::string_view words) {
+  // PyTorch, CUDA, JAX, TensorFlow, CuPy, and the simulated job.
+  constexpr std::array<std::string_view, 7> kWords{"out of memory",
+                                                   "outofmemoryerror",
+                                                   "cuda_error_out_of_memory",
+                                                   "resource_exhausted",
+                                                   "resourceexhaustederror",
+                                                   "cublas_status_alloc_failed",
+                                                   "cudnn_status_alloc_failed"};
+  std::string lower(words);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](std::string_view one) { return lower.find(one) != std::string::npos; });
+}
+
+Verdict judge_end(bool succeeded, const Record& lease, const Usage& usage,
+                  const std::string& last_words) {
+  if (succeeded) return Verdict::success;
+  if (tells_of_memory(last_words)) return Verdict::out_of_memory;
+  // Beside others the card may be full by right: then it must have taken more than it had reserved.
+  const auto peak = usage.peak();
+  const bool beyond = peak && (!lease.request.memory || *peak > *lease.request.memory);
+  return beyond && usage.fullest >= kFull ? Verdict::out_of_memory : Verdict::failure;
+}
+
+std::string hint_for(const std::string& framework) {
+  if (framework == "JAX") {
+    return "JAX takes three quarters of a GPU at its start, whatever it needs; with "
+           "XLA_PYTHON_CLIENT_PREALLOCATE=false berth learns what it really uses";
+  }
+  if (framework == "TensorFlow") {
+    return "TensorFlow takes nearly all of a GPU at its start, whatever it needs; with "
+           "TF_FORCE_GPU_ALLOW_GROWTH=true berth learns what it really uses";
+  }
+  return "";
+}
+
+}  // namespace berth

@@ -1,0 +1,142 @@
+// Adding up; see usage.h.
+#include "broker/usage.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fstream>
+#include <utility>
+
+#include "broker/attribution.h"
+
+namespace berth {
+namespace {
+
+// Who takes so much of a card, may well have taken it without need.
+constexpr double kMostOfACard = 0.7;
+
+struct Framework {
+  const char* library;  // a part of the path of what its processes have loaded
+  const char* name;
+};
+constexpr std::array kFrameworks{Framework{"/jaxlib/", "JAX"},
+                                 Framework{"/tensorflow/", "TensorFlow"}};
+
+// Which of them a process of our own has loaded.
+std::string framework_of(std::int64_t pid) {
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  std::string line;
+  while (std::getline(maps, line)) {
+    for (const Framework& framework : kFrameworks) {
+      if (line.find(framework.library) != std::string::npos) return framework.name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<Bytes> Usage::peak() const {
+  std::optional<Bytes> most;
+  for (const GpuUsage& gpu : gpus) {
+    if (gpu.peak) most = std::max(most.value_or(Bytes{}), *gpu.peak);
+  }
+  return most;
+}
+
+UsageMeter::UsageMeter(const Record& lease, const std::vector<Gpu>& before)
+    : lease_(lease), utilized_(lease.uuids.size()), measured_(lease.uuids.size()) {
+  for (const std::string& uuid : lease.uuids) {
+    usage_.gpus.push_back({uuid, std::nullopt, std::nullopt, std::nullopt});
+    Before& one = before_.emplace_back();
+    for (const Gpu& gpu : before) {
+      if (gpu.uuid != uuid) continue;
+      one.used = gpu.memory_used;
+      for (const GpuProcess& process : gpu.processes) one.processes.insert(process.pid);
+    }
+  }
+}
+
+// Who holds a GPU alone has all that came later. Beside others, only what is certain counts.
+bool UsageMeter::is_ours(const GpuProcess& process, const Before& before) const {
+  if (process.kind == ProcessKind::graphics) return false;
+  const bool alone = !lease_.request.memory && lease_.within.empty();
+  // A Python program leases while it is on the GPU already.
+  if (alone && !before.processes.contains(process.pid)) return true;
+  return runs_under(process, lease_);
+}
+
+std::optional<Bytes> UsageMeter::memory_of_job(const GpuUse& use, const Before& before) {
+  std::uint64_t sum = 0;
+  bool seen = false;
+  bool told = true;
+  for (const GpuProcess& process : use.processes) {
+    if (!is_ours(process, before)) {
+      // It was there before, or it belongs to another lease; or it is in a container.
+      const bool known = process.uid || before.processes.contains(process.pid);
+      usage_.unclear = usage_.unclear || !known;
+      continue;
+    }
+    seen = true;
+    told = told && process.memory;
+    sum += process.memory.value_or(Bytes{}).count;
+  }
+  if (!seen) return std::nullopt;
+  if (told) return Bytes{sum};
+  const bool alone = !lease_.request.memory && lease_.within.empty();
+  if (!alone || !use.memory_used || !before.used || *use.memory_used < *before.used) {
+    usage_.unclear = true;
+    return std::nullopt;
+  }
+  usage_.from_card = true;
+  return Bytes{use.memory_used->count - before.used->count};
+}
+
+// Looks once at who took most of a card.
+void UsageMeter::recognise(const GpuUse& use, const Before& before, Bytes memory) {
+  if (looked_ || !use.memory_total) return;
+  const auto total = static_cast<double>(use.memory_total->count);
+  if (static_cast<double>(memory.count) < kMostOfACard * total) return;
+  looked_ = true;
+  for (const GpuProcess& process : use.processes) {
+    if (usage_.framework.empty() && is_ours(process, before)) {
+      usage_.framework = framework_of(process.pid);
+    }
+  }
+}
+
+void UsageMeter::take(const std::vector<GpuUse>& uses, Clock::time_point now) {
+  const double passed = last_ ? std::chrono::duration<double>(now - *last_).count() : 0;
+  last_ = now;
+  bool seen = false;
+  idle_ = !uses.empty();
+  for (std::size_t i = 0; i < std::min(uses.size(), before_.size()); ++i) {
+    const GpuUse& use = uses[i];
+    GpuUsage& gpu = usage_.gpus[i];
+    if (use.memory_total) gpu.total = use.memory_total;
+    if (use.memory_total && use.memory_used && use.memory_total->count > 0) {
+      usage_.fullest = std::max(usage_.fullest, static_cast<double>(use.memory_used->count) /
+                                                    static_cast<double>(use.memory_total->count));
+    }
+    if (const auto memory = memory_of_job(use, before_[i])) {
+      seen = true;
+      const bool more = !gpu.peak || *memory > *gpu.peak;
+      gpu.peak = std::max(gpu.peak.value_or(Bytes{}), *memory);
+      if (more) recognise(use, before_[i], *memory);
+    }
+    idle_ = idle_ && use.utilization_pct == 0U;
+    if (!use.utilization_pct) continue;
+    utilized_[i] += *use.utilization_pct * passed;
+    measured_[i] += passed;
+    if (measured_[i] > 0) gpu.utilization_pct = utilized_[i] / measured_[i];
+  }
+  if (seen) ++usage_.samples;
+  const bool any = std::any_of(measured_.begin(), measured_.end(), [](double s) { return s > 0; });
+  if (!any) return;
+  const auto idle =
+      idle_ ? std::chrono::duration<double>(passed) : std::chrono::duration<double>(0);
+  usage_.idle = usage_.idle.value_or(std::chrono::milliseconds(0)) +
+                std::chrono::round<std::chrono::milliseconds>(idle);
+}
+
+}  // namespace berth

@@ -1,0 +1,71 @@
+// What the job of a lease uses, put together from what the driver says again and again.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "devices/gpu.h"
+#include "harbour/record.h"
+
+namespace berth {
+
+struct GpuUsage {
+  std::string uuid;
+  std::optional<Bytes> peak;              // the most that the job had there; nothing: never seen
+  std::optional<double> utilization_pct;  // the card's, on average
+  std::optional<Bytes> total;             // the card's size
+};
+
+struct Usage {
+  std::vector<GpuUsage> gpus;
+  unsigned samples = 0;                           // in how many of them the job was seen on a GPU
+  std::optional<std::chrono::milliseconds> idle;  // how long none of the GPUs was utilized
+  double fullest = 0;      // how full a card was at most, of 1, all its processes together
+  bool from_card = false;  // the memory of processes is not told: it is the card's, less what was
+                           // in use before
+  bool unclear = false;    // processes were there of which nobody can say whose they are
+  std::string framework;   // one that takes most of a card by default, and did
+
+  // On the GPU where it is most.
+  std::optional<Bytes> peak() const;
+};
+
+// Adds up samples of one lease's GPUs. Not safe for several threads at once.
+class UsageMeter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `before`: every GPU of the host as it was when the lease was granted.
+  UsageMeter(const Record& lease, const std::vector<Gpu>& before);
+
+  // What the driver says now. Reads /proc, to tell whose processes they are.
+  void take(const std::vector<GpuUse>& uses, Clock::time_point now);
+
+  const Usage& usage() const { return usage_; }
+  // Nothing is computed on any of the GPUs, for sure, as of the last sample.
+  bool idle() const { return idle_; }
+
+ private:
+  struct Before {
+    std::set<std::int64_t> processes;
+    std::optional<Bytes> used;
+  };
+  // What the job has on one GPU; nothing if that cannot be told, or it has nothing there.
+  std::optional<Bytes> memory_of_job(const GpuUse& use, const Before& before);
+  bool is_ours(const GpuProcess& process, const Before& before) const;
+  void recognise(const GpuUse& use, const Before& before, Bytes memory);
+
+  Record lease_;
+  std::vector<Before> before_;
+  Usage usage_;
+  std::vector<double> utilized_;  // percent times seconds, of each GPU
+  std::vector<double> measured_;  // seconds
+  std::optional<Clock::time_point> last_;
+  bool idle_ = false;
+  bool looked_ = false;  // for a framework
+};
+
+}  // namespace berth

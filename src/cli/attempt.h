@@ -1,0 +1,35 @@
+// One attempt to run a job under a lease: started, watched, measured, released, and told of.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "broker/learning.h"
+#include "broker/lease.h"
+#include "broker/sampler.h"
+#include "cli/job.h"
+#include "cli/signals.h"
+#include "devices/probe.h"
+
+namespace berth {
+
+struct AttemptOptions {
+  bool uuids = false;   // the job sees UUIDs
+  std::string replace;  // by the indices of the GPUs, in the command
+  bool placeholder = false;
+  Attention attention = Attention::reporting;
+  bool teaches = false;  // the type was named, or its memory is to be learned: however short
+};
+
+struct AttemptEnd {
+  int code = 0;      // the exit code to pass on
+  bool ran = false;  // else it could not be started, or was interrupted before
+  Verdict verdict = Verdict::failure;
+  Usage usage{};
+  std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone
+};
+
+AttemptEnd attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
+                   SignalQueue& signals);
+
+}  // namespace berth
