@@ -14,6 +14,9 @@ std::vector<Process> listed(const Machine& machine, const Unit& unit, ProcessKin
   std::erase_if(processes, [&](const Process& process) {
     return process.kind != kind || (unit.instance && process.unit != unit);
   });
+  if (!machine.card(unit.card).process_memory) {
+    for (Process& process : processes) process.memory.reset();
+  }
   return processes;
 }
 

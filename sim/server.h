@@ -59,6 +59,7 @@ struct Card {
   bool persistence_mode = false;
   bool fan = true;
   bool unified_memory = false;
+  bool process_memory = true;  // the driver tells how much each process uses
   unsigned idle_power_w = 30;
   unsigned power_limit_w = 300;
   unsigned temperature_c = 35;

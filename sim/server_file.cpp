@@ -101,6 +101,7 @@ void read_cards(const Json& json, const std::string& where, FirstProblem& proble
   card.persistence_mode = fields.flag("persistence_mode", false);
   card.fan = fields.flag("fan", true);
   card.unified_memory = fields.flag("unified_memory", false);
+  card.process_memory = fields.flag("process_memory", true);
   card.idle_power_w = static_cast<unsigned>(fields.integer("idle_power_w", 0, 10'000).value_or(30));
   card.power_limit_w =
       static_cast<unsigned>(fields.integer("power_limit_w", 1, 10'000).value_or(300));

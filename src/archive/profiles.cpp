@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -29,7 +28,7 @@ constexpr std::string_view kSuffix = ".json";
 constexpr std::size_t kLargestFile = 256 << 10;
 
 // Of 50 runs the largest may be an accident; of fewer, none is.
-constexpr double kQuantile = 0.98;
+constexpr std::size_t kQuantilePct = 98;
 constexpr double kLeastMargin = 0.02;
 constexpr double kMargin = 0.10;  // after one run
 constexpr double kMostMargin = 0.25;
@@ -205,7 +204,7 @@ void estimate_memory(const Profile& profile, Estimate& result) {
     return;
   }
   const auto count = static_cast<double>(peaks.size());
-  const auto rank = static_cast<std::size_t>(std::ceil(kQuantile * count));
+  const std::size_t rank = (kQuantilePct * peaks.size() + 99) / 100;  // rounded up
   const std::uint64_t quantile = peaks[rank - 1];
   const double spread = quantile == 0
                             ? 0

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <map>
 
 #include "harbour/harbour.h"
@@ -44,7 +43,7 @@ HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, En
       if (used.uuid != uuid) continue;
       one.peak = used.peak;
       if (used.utilization_pct) {
-        one.utilization_pct = static_cast<unsigned>(std::lround(*used.utilization_pct));
+        one.utilization_pct = static_cast<unsigned>(rounded(*used.utilization_pct));
       }
     }
     const auto gpu = std::find_if(gpus.begin(), gpus.end(),

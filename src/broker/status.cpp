@@ -5,6 +5,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/pid_namespace.h"
+#include "base/process.h"
 #include "broker/explain.h"
 
 namespace berth {
@@ -36,7 +38,21 @@ std::vector<TicketStatus> queue_status(const Ledger& ledger, const Scene& scene,
   return queue;
 }
 
+// Only while its holder looks does the time of the record say anything. A shell's holder is its
+// keeper, without which there is no lease.
+bool is_looked_at(const Record& lease) {
+  if (!lease.sampled) return false;
+  if (lease.holder == HolderKind::shell) return true;
+  return lease.pid_namespace == pid_namespace() && process_owner(lease.pid) == lease.uid;
+}
+
 }  // namespace
+
+std::optional<TimePoint> idle_since(const Record& lease, TimePoint now) {
+  constexpr std::chrono::minutes kIdle(10);
+  if (!is_looked_at(lease) || now - lease.used < kIdle) return std::nullopt;
+  return lease.used;
+}
 
 std::string host_name() {
   std::array<char, 256> name{};

@@ -40,6 +40,10 @@ struct Status {
 // free.
 Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where = harbour_location());
 
+// Since when nothing is computed under a lease, where that is long enough to be told; nothing if it
+// is used, or nobody can say.
+std::optional<TimePoint> idle_since(const Record& lease, TimePoint now);
+
 // What the harbour holds at one moment, without asking any driver.
 struct Ledger {
   std::vector<Record> leases;

@@ -112,6 +112,7 @@ class Attempt {
     // Who waits for the profile would be measured again, were it not there before the release.
     const bool profiles = lease_.record().profiles;
     if (profiles) pass_on(lease_, end, lasted, options_);
+    probe_.rest();
     if (!lease_.release()) say_lease_stays(lease_);
     if (WIFSIGNALED(status)) {
       record(Ending::killed, WTERMSIG(status));

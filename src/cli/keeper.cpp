@@ -114,6 +114,7 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
   record(Ending::running);
   const auto probe = open_driver();
   keep(lease, owner.handle.get(), probe ? probe->get() : nullptr, sampler);
+  if (probe) (*probe)->rest();
   lease.release();
   record(Ending::released);
   ::_exit(0);

@@ -95,6 +95,7 @@ Result<void> GuardedProbe::start() {
   socket_ = std::move(helper->socket);
   handle_ = open_process(helper->pid);
   owner_ = ::getpid();
+  answered_ = false;
   return {};
 }
 
@@ -108,6 +109,7 @@ void GuardedProbe::forget_if_forked() {
 }
 
 // Ends the child, and does not wait for that: a process with 8 GPUs open takes a while to go.
+// Unless it has only been forked: then it may hold what is ours, such as a bell, until it is gone.
 void GuardedProbe::stop() {
   forget_if_forked();
   prepared_.reset();
@@ -115,6 +117,7 @@ void GuardedProbe::stop() {
   socket_.reset();
   end_helper(std::exchange(ending_, std::move(handle_)));
   send_signal(ending_, SIGKILL);
+  if (!answered_) end_helper(std::exchange(ending_, UniqueFd()));
 }
 
 Error GuardedProbe::child_died() {
@@ -187,6 +190,7 @@ Result<std::string> GuardedProbe::answer() {
   if (!header) return header;
   std::uint32_t size = 0;
   std::memcpy(&size, header->data(), sizeof size);
+  answered_ = true;
   return receive(std::min(size, kLargestAnswer), begin);
 }
 

@@ -75,8 +75,9 @@ class GuardedProbe final : public Probe {
   UniqueFd ending_;   // the last child that was told to end, and is yet to be collected
   int interrupt_ = -1;
   std::function<bool()> leaves_;
-  bool left_ = false;  // the last child that was found dead had left by itself
-  bool told_ = false;  // on_slow, of the current question
+  bool left_ = false;      // the last child that was found dead had left by itself
+  bool answered_ = false;  // the child has, so it has shed what it had of ours
+  bool told_ = false;      // on_slow, of the current question
   std::optional<Clock::time_point> prepared_;  // a snapshot was asked for then, its answer not read
 };
 

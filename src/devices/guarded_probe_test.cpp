@@ -44,6 +44,25 @@ GuardSettings sim_settings() {
   return settings;
 }
 
+TEST_F(GuardedProbeTest, tells_how_some_gpus_are_used) {
+  simulate("4x24GiB");
+  GuardedProbe probe(sim_settings());
+  const auto snapshot = probe.snapshot();
+  ASSERT_TRUE(snapshot) << snapshot.error().message;
+  for (int i = 0; i < 2; ++i) {
+    const auto uses = probe.use({*snapshot->gpus[2].uuid, "GPU-none", *snapshot->gpus[0].uuid});
+    ASSERT_TRUE(uses) << uses.error().message;
+    ASSERT_EQ(uses->size(), 3U);
+    EXPECT_EQ((*uses)[0].uuid, snapshot->gpus[2].uuid);
+    EXPECT_EQ((*uses)[0].memory_total, gib(24));
+    EXPECT_EQ((*uses)[0].utilization_pct, 0U);
+    EXPECT_TRUE((*uses)[0].complete);
+    EXPECT_EQ((*uses)[1].uuid, "GPU-none");
+    EXPECT_FALSE((*uses)[1].complete);
+    EXPECT_EQ((*uses)[1].memory_total, std::nullopt);
+  }
+}
+
 TEST_F(GuardedProbeTest, sees_the_gpus_again_and_again) {
   simulate("4x24GiB");
   GuardedProbe probe(sim_settings());

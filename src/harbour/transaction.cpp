@@ -227,6 +227,9 @@ Result<std::optional<Client>> Transaction::client(const std::string& file, const
     ignore(file, owner, "it names another owner or id than it has");
     return std::nullopt;
   }
+  const timespec& touched = (*about)->st_mtim;
+  record->used =
+      TimePoint(std::chrono::seconds(touched.tv_sec) + std::chrono::nanoseconds(touched.tv_nsec));
   return Client{std::move(*record), std::move(bell->end)};
 }
 

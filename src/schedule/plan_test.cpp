@@ -65,6 +65,33 @@ TEST(Plan, first_come_first_served) {
   EXPECT_EQ(outcomes[2].wait->obstacles[0].leases, std::vector<std::string>{"1"});
 }
 
+TEST(Plan, one_at_a_time_measures_a_type_and_holds_up_nobody_else) {
+  PlanInput input = server(3);
+  hold(input, "lease", {"a"});
+  input.leases.back().profiles = "train";
+  queue(input, "1").profiles = "train";
+  queue(input, "2").profiles = "test";
+  queue(input, "3").profiles = "test";
+  queue(input, "4");
+  const auto outcomes = plan(input);
+  EXPECT_EQ(fate(outcomes, 0), "wait");
+  EXPECT_EQ(outcomes[0].wait->profiled_by, "lease");
+  EXPECT_EQ(fate(outcomes, 1), "b");
+  EXPECT_EQ(fate(outcomes, 2), "wait");
+  EXPECT_EQ(outcomes[2].wait->profiled_by, "2");
+  EXPECT_EQ(fate(outcomes, 3), "c");  // the first, who waits for a profile, reserves nothing
+}
+
+TEST(Plan, a_stopped_ticket_keeps_nobody_from_measuring) {
+  PlanInput input = server(2);
+  queue(input, "1").profiles = "train";
+  input.tickets.back().stopped = true;
+  queue(input, "2").profiles = "train";
+  const auto outcomes = plan(input);
+  EXPECT_EQ(fate(outcomes, 0), "wait");
+  EXPECT_EQ(fate(outcomes, 1), "a");
+}
+
 TEST(Plan, several_gpus_come_together_or_not_at_all) {
   PlanInput input = server(3);
   hold(input, "lease", {"a"});

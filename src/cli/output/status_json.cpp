@@ -27,6 +27,8 @@ Json process_json(const PlacedProcess& placed) {
 }
 
 Json lease_json(const Record& lease) {
+  const TimePoint now = std::chrono::system_clock::now();
+  const auto idle = idle_since(lease, now);
   return {{"id", lease.id},
           {"user", user_name(lease.uid)},
           {"pid", lease.pid},
@@ -34,7 +36,10 @@ Json lease_json(const Record& lease) {
           {"label", lease.label},
           {"since", iso_time(lease.granted)},
           {"exclusive", !lease.request.memory},
-          {"memory_mib", mib_or_null(lease.request.memory)}};
+          {"memory_mib", mib_or_null(lease.request.memory)},
+          {"job", lease.job.empty() ? Json(nullptr) : Json(lease.job)},
+          {"idle_s", idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count())
+                          : Json(nullptr)}};
 }
 
 Json ticket_json(const TicketStatus& ticket) {

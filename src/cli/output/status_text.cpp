@@ -276,11 +276,14 @@ std::string lease_line(const Record& lease, const std::string& said_at, const Te
     return terminal.paint(Style::notice, cut_to(text, kIndent, terminal)) + "\n";
   }
   const std::string what = lease.label.empty() ? lease.command : lease.label;
+  const auto idle = idle_since(lease, now);
   const std::string text = fmt::format(
-      "lease {}  {}  {}  for {}  pid {}  {}", lease.id, terminal.show(user_name(lease.uid)),
+      "lease {}  {}  {}  for {}  {}pid {}  {}", lease.id, terminal.show(user_name(lease.uid)),
       lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-      ago(lease.granted, now), lease.pid, terminal.show(what));
-  return terminal.paint(Style::notice, cut_to(text, kIndent, terminal)) + "\n";
+      ago(lease.granted, now), idle ? fmt::format("idle for {}  ", ago(*idle, now)) : "", lease.pid,
+      terminal.show(what));
+  return terminal.paint(idle ? Style::warning : Style::notice, cut_to(text, kIndent, terminal)) +
+         "\n";
 }
 
 // "1. k3f9a2mx  bob  2 GPUs  waits 10m  pid 4711  python train.py", and on the next line why.

@@ -1,0 +1,86 @@
+// What is expected of the next run, from those before it.
+#include "archive/profiles.h"
+
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+using std::chrono::milliseconds;
+
+Profile after(const std::vector<std::optional<Bytes>>& peaks,
+              milliseconds lasted = milliseconds(1000)) {
+  Profile profile;
+  profile.type = "train";
+  for (const auto& peak : peaks) learn(profile, {TimePoint(), peak, lasted, false, false});
+  return profile;
+}
+
+double margin_after(const std::vector<std::optional<Bytes>>& peaks) {
+  return estimate(after(peaks)).margin;
+}
+
+TEST(Estimate, of_nothing_is_nothing) {
+  const Estimate expected = estimate(Profile{});
+  EXPECT_FALSE(expected.memory);
+  EXPECT_FALSE(expected.time);
+}
+
+TEST(Estimate, the_margin_shrinks_as_runs_agree) {
+  EXPECT_DOUBLE_EQ(margin_after({gib(5)}), 0.10);
+  EXPECT_DOUBLE_EQ(margin_after({gib(5), gib(5)}), 0.05);
+  EXPECT_DOUBLE_EQ(margin_after(std::vector<std::optional<Bytes>>(5, gib(5))), 0.02);
+  EXPECT_DOUBLE_EQ(margin_after(std::vector<std::optional<Bytes>>(40, gib(5))), 0.02);
+}
+
+TEST(Estimate, the_margin_is_larger_where_runs_differ) {
+  EXPECT_GT(margin_after({gib(2), gib(8)}), 0.2);
+  EXPECT_LE(margin_after({mib(1), gib(8)}), 0.25);
+}
+
+TEST(Estimate, is_a_high_quantile) {
+  std::vector<std::optional<Bytes>> peaks(49, gib(5));
+  peaks.insert(peaks.begin(), gib(20));
+  EXPECT_EQ(estimate(after(peaks)).quantile, gib(5));  // one of fifty may be an accident
+  peaks.resize(10);
+  EXPECT_EQ(estimate(after(peaks)).quantile, gib(20));  // one of ten is none
+}
+
+TEST(Estimate, is_at_least_a_little) {
+  EXPECT_EQ(estimate(after({Bytes{1}})).memory, mib(64));
+}
+
+TEST(Estimate, who_is_never_seen_is_thought_to_need_little_after_a_while) {
+  EXPECT_FALSE(estimate(after({std::nullopt, std::nullopt})).memory);
+  EXPECT_EQ(estimate(after({std::nullopt, std::nullopt, std::nullopt})).memory, gib(1));
+}
+
+TEST(Estimate, a_run_time_needs_three_runs_that_are_alike) {
+  EXPECT_FALSE(estimate(after({gib(1), gib(1)})).time);
+  EXPECT_EQ(estimate(after({gib(1), gib(1), gib(1)})).time, milliseconds(1250));
+  Profile profile = after({gib(1), gib(1), gib(1)});
+  learn(profile, {TimePoint(), gib(1), milliseconds(100'000), false, false});
+  EXPECT_FALSE(estimate(profile).time);
+}
+
+TEST(Estimate, what_was_set_counts) {
+  Profile profile = after({gib(1)});
+  profile.set_memory = gib(9);
+  profile.set_time = milliseconds(7);
+  EXPECT_EQ(estimate(profile).memory, gib(9));
+  EXPECT_EQ(estimate(profile).time, milliseconds(7));
+}
+
+TEST(Learn, keeps_the_last_runs_and_forgives_failures) {
+  Profile profile;
+  profile.failures = 3;
+  for (std::size_t i = 0; i < kMostRuns + 5; ++i) {
+    learn(profile, {TimePoint(), Bytes{i}, milliseconds(1), false, false});
+  }
+  ASSERT_EQ(profile.runs.size(), kMostRuns);
+  EXPECT_EQ(profile.runs.front().peak, Bytes{5});
+  EXPECT_EQ(profile.failures, 0U);
+}
+
+}  // namespace
+}  // namespace berth

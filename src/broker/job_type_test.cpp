@@ -1,0 +1,67 @@
+// What counts as the same job.
+#include "broker/job_type.h"
+
+#include <cstdio>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace berth {
+namespace {
+
+std::string type_of(const std::vector<std::string>& command) {
+  return derive_type(command, 1).name;
+}
+
+std::string type_of_line(const std::string& line) {
+  return derive_line_type(line, 1).name;
+}
+
+class JobTypeTest : public testing::Test {
+ protected:
+  JobTypeTest() : script_(testing::TempDir() + "berth-job-type-test.py") {
+    std::ofstream(script_) << "pass\n";
+  }
+  ~JobTypeTest() override { ::unlink(script_.c_str()); }
+  std::string script_;
+};
+
+TEST_F(JobTypeTest, a_script_by_its_whole_path_whatever_its_arguments) {
+  const std::string wanted = "python " + script_;
+  EXPECT_EQ(type_of({"python3", script_, "--lr", "0.1"}), wanted);
+  EXPECT_EQ(type_of({"/usr/bin/python3.11", "-u", script_, "--lr", "0.2"}), wanted);
+  EXPECT_EQ(type_of({"env", "A=1", "nice", "-n", "python", script_}), wanted);
+  EXPECT_EQ(type_of({"torchrun", "--standalone", script_}), "torchrun " + script_);
+}
+
+TEST_F(JobTypeTest, lines_of_shell) {
+  const std::string wanted = "python " + script_;
+  EXPECT_EQ(type_of_line("python " + script_ + " --lr 0.1"), wanted);
+  EXPECT_EQ(type_of_line("cd /tmp && SEED=1 python '" + script_ + "' --lr 0.1 > log 2>&1"), wanted);
+  EXPECT_EQ(type_of({"sh", "-c", "export A=1; python " + script_}), wanted);
+  EXPECT_EQ(type_of({"bash", "-lc", "time python " + script_ + " | tee log"}), wanted);
+}
+
+TEST_F(JobTypeTest, without_a_script) {
+  EXPECT_EQ(type_of({"python", "-m", "torch.distributed.run", "--nproc", "2"}),
+            "python -m torch.distributed.run");
+  EXPECT_EQ(type_of({"python", "-c", "print(1)"}), "python -c print(1)");
+  EXPECT_EQ(type_of({"train", "--fast"}), "train");
+  EXPECT_EQ(type_of_line("cd nowhere"), "cd nowhere");
+}
+
+TEST_F(JobTypeTest, the_number_of_gpus_makes_another_type) {
+  EXPECT_EQ(derive_type({"train"}, 2).name, "train on 2 GPUs");
+  EXPECT_EQ(named_type("x", 4).name, "x on 4 GPUs");
+  EXPECT_EQ(named_type("x", 1).name, "x");
+}
+
+TEST_F(JobTypeTest, nothing_is_too_odd) {
+  for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i"}) {
+    derive_line_type(line, 1);
+    derive_type({line}, 1);
+  }
+}
+
+}  // namespace
+}  // namespace berth

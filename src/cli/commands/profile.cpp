@@ -1,0 +1,217 @@
+// berth profile [show TYPE | set TYPE | forget TYPE… | of CMD…]
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "archive/profiles.h"
+#include "base/text.h"
+#include "broker/job_type.h"
+#include "broker/learning.h"
+#include "cli/command.h"
+#include "cli/output/profile_json.h"
+#include "cli/output/profile_text.h"
+#include "cli/output/terminal.h"
+#include "cli/request_options.h"
+
+namespace berth {
+namespace {
+
+struct Options {
+  std::vector<std::string> words;
+  std::optional<Bytes> memory;
+  std::optional<std::chrono::milliseconds> time;
+  unsigned count = 1;
+  bool all = false;
+  bool json = false;
+};
+
+std::string archive_here() {
+  return archive_path(harbour_location());
+}
+
+std::vector<Profile> own_profiles() {
+  auto profiles = all_profiles(archive_here());
+  std::erase_if(profiles, [](const Profile& one) { return one.uid != ::geteuid(); });
+  return profiles;
+}
+
+// The type that a text names: the whole of it, or a part that only one has.
+Result<Profile> find_type(const std::string& text) {
+  const auto profiles = own_profiles();
+  std::vector<const Profile*> found;
+  for (const Profile& profile : profiles) {
+    if (profile.type == text) return profile;
+    if (profile.type.find(text) != std::string::npos) found.push_back(&profile);
+  }
+  if (found.size() == 1) return *found.front();
+  if (found.empty()) {
+    return fail(ErrorKind::usage, fmt::format("profile: nothing was learned of {}; 'berth profile' "
+                                              "lists what was",
+                                              in_quotes(text)));
+  }
+  std::string types;
+  for (const Profile* one : found)
+    types += fmt::format("{}{}", types.empty() ? "" : ", ", in_quotes(one->type));
+  return fail(ErrorKind::usage,
+              fmt::format("profile: {} may mean {}; write more of it", in_quotes(text), types));
+}
+
+void print_profiles(const std::vector<Profile>& profiles, const Options& options) {
+  print(options.json ? profiles_json(profiles)
+                     : profiles_table(profiles, terminal_at(STDOUT_FILENO)));
+}
+
+Result<int> list(const Options& options) {
+  const auto profiles = options.all ? all_profiles(archive_here()) : own_profiles();
+  if (profiles.empty() && !options.json) {
+    say("nothing was learned yet; each job teaches that runs for a second, or with --mem auto: "
+        "berth run --mem auto -- python train.py");
+    return 0;
+  }
+  print_profiles(profiles, options);
+  return 0;
+}
+
+Result<int> show(const Options& options) {
+  if (options.words.size() != 2) {
+    return fail(ErrorKind::usage, "profile show: name one type; 'berth profile' lists them");
+  }
+  const auto profile = find_type(options.words[1]);
+  if (!profile) return tl::make_unexpected(profile.error());
+  print(options.json ? profiles_json({*profile})
+                     : profile_page(*profile, terminal_at(STDOUT_FILENO)));
+  return 0;
+}
+
+// Whoever waits for the profile need not wait any longer.
+void tell_waiters(const std::string& type) {
+  auto harbour = Harbour::open_existing();
+  if (harbour && *harbour) wake_waiters(**harbour, ::geteuid(), type);
+}
+
+Result<int> set(const Options& options) {
+  if (options.words.size() != 2 || (!options.memory && !options.time)) {
+    return fail(ErrorKind::usage,
+                "profile set: name a type and what it needs: berth profile set train --mem 8GiB");
+  }
+  const auto known = find_type(options.words[1]);
+  const std::string type = known ? known->type : options.words[1];
+  const auto changed = change_profile(archive_here(), type, [&](Profile& profile) {
+    if (options.memory) profile.set_memory = options.memory;
+    if (options.time) profile.set_time = options.time;
+  });
+  if (!changed) return tl::make_unexpected(changed.error());
+  tell_waiters(type);
+  const auto now = read_profile(archive_here(), type);
+  print(fmt::format("{} reserves {}\n", terminal_at(STDOUT_FILENO).show(type),
+                    reserve_text(now ? estimate(*now) : Estimate{})));
+  return 0;
+}
+
+Result<int> forget(const Options& options) {
+  std::vector<std::string> types;
+  if (options.all) {
+    for (const Profile& profile : own_profiles()) types.push_back(profile.type);
+  }
+  for (std::size_t i = 1; i < options.words.size(); ++i) {
+    const auto profile = find_type(options.words[i]);
+    if (!profile) return tl::make_unexpected(profile.error());
+    types.push_back(profile->type);
+  }
+  if (types.empty() && !options.all) {
+    return fail(ErrorKind::usage, "profile forget: name types, or --all for all of yours");
+  }
+  for (const std::string& type : types) {
+    const auto forgotten = forget_profile(archive_here(), type);
+    if (!forgotten) return tl::make_unexpected(forgotten.error());
+    print(fmt::format("{} is forgotten\n", terminal_at(STDOUT_FILENO).show(type)));
+  }
+  return 0;
+}
+
+// How the type of a command is derived, and what it would reserve.
+Result<int> of(const Options& options) {
+  std::vector<std::string> command(options.words.begin() + 1, options.words.end());
+  command.insert(command.end(), words_to_run().begin(), words_to_run().end());
+  if (command.empty()) {
+    return fail(ErrorKind::usage,
+                "profile of: no command, such as: berth profile of -- python train.py");
+  }
+  const JobType type = derive_type(command, options.count);
+  const std::string archive = archive_here();
+  auto profile = read_profile(archive, type.name);
+  const bool own = profile && estimate(*profile).memory;
+  if (!own) {
+    if (auto others = others_profile(archive, type.name)) profile = std::move(others);
+  }
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  print(fmt::format("{}\n  its type is {}\n", terminal.show(type.name), type.how));
+  if (!profile) {
+    print(
+        "  nothing is known of it: with --mem auto its first run has GPUs of its own, and is "
+        "measured\n");
+    return 0;
+  }
+  print(fmt::format("  with --mem auto it reserves {}{}\n", reserve_text(estimate(*profile)),
+                    own || profile->uid == ::geteuid() ? "" : ", as another user's runs needed"));
+  return 0;
+}
+
+Result<int> run(const Options& options) {
+  if (options.words.empty()) return list(options);
+  const std::string& action = options.words.front();
+  if (action == "list") return list(options);
+  if (action == "show") return show(options);
+  if (action == "set") return set(options);
+  if (action == "forget") return forget(options);
+  if (action == "of") return of(options);
+  return fail(ErrorKind::usage, fmt::format("profile: {} is none of list, show, set, forget and of",
+                                            in_quotes(action)));
+}
+
+}  // namespace
+
+Action define_profile(Flags& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  command.words("ACTION", "list (default), show TYPE, set TYPE, forget TYPE..., or of CMD...",
+                options->words);
+  command.value("--mem", "SIZE", "set: reserve this much, whatever is learned",
+                [options](std::string_view text) -> Result<void> {
+                  const auto size = parse_size(text);
+                  if (!size) return tl::make_unexpected(size.error());
+                  if (*size == Bytes{}) return fail(ErrorKind::usage, "'0' reserves nothing");
+                  options->memory = *size;
+                  return {};
+                });
+  command.value("--time", "DURATION", "set: expect it to run this long",
+                [options](std::string_view text) -> Result<void> {
+                  const auto time = parse_duration(text);
+                  if (!time) return tl::make_unexpected(time.error());
+                  options->time = std::chrono::ceil<std::chrono::milliseconds>(*time);
+                  return {};
+                });
+  command.value(
+      "-n,--count", "N", "of: for a job on N GPUs (default 1)",
+      [options](std::string_view text) { return take_number(text, 1, 4096, options->count); });
+  command.flag("--all", options->all, "list: everybody's; forget: all of yours");
+  command.flag("--json", options->json, "Print a line of JSON for each, as docs/json.md has it");
+  command.footer(
+      "What is learned of a job: how much memory it needs on each GPU, and how long it runs. Runs "
+      "of\n"
+      "the same type (berth run --job NAME, or derived from the program and its script) teach; "
+      "with\n"
+      "--mem auto a job reserves what its type needs. TYPE may be a part of the name that only "
+      "one\n"
+      "has. docs/learning.md tells the rest.\n"
+      "\nExamples:\n"
+      "  berth profile\n"
+      "  berth profile of -- python train.py --lr 0.1\n"
+      "  berth profile set train.py --mem 8GiB\n"
+      "  berth profile forget --all");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth
