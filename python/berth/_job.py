@@ -6,13 +6,20 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Iterable, Iterator, Optional, TypeVar, cast
 
-from . import _request
+from . import _native, _request
 from ._errors import UsageError
 from ._lease import gpus
+from ._program import program
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 R = TypeVar("R")
+
+
+def is_known(job: str, count: int = 1) -> bool:
+    """Has a job of this type been seen to its end?"""
+    program()
+    return _native.is_known(job, count)
 
 
 class Job(Generic[R]):
@@ -25,8 +32,11 @@ class Job(Generic[R]):
             raise UsageError(f"job: {function!r} is no function")
         self._function = function
         self._count = count
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        self._request: _request.Request = {"label": f"{function.__module__}.{name}", **request}
+        name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+        self._request: _request.Request = {"label": name, **request}
+        self._learns = request.get("mem") == "auto"
+        if self._learns and request.get("job") is None:
+            self._request["job"] = f"{_request.script_type()}: {name}"
         self._profile: Optional[Callable[..., object]] = None
         self._profiled = False
         self._asynchronous = inspect.iscoroutinefunction(function)
@@ -37,11 +47,20 @@ class Job(Generic[R]):
             return cast(R, self._call_async(args, keywords))
         if self._generates:
             return cast(R, self._generate(args, keywords))
-        with gpus(self._count, **self._request):
-            if self._profile is not None and not self._profiled:
-                self._profile(*args, **keywords)
+        profile = self._due_profile()
+        if profile is not None:
+            with gpus(self._count, **self._request):
+                if self._due_profile() is not None:  # else another process has been quicker
+                    profile(*args, **keywords)
             self._profiled = True
+        with gpus(self._count, **self._request):
             return self._function(*args, **keywords)
+
+    def _due_profile(self) -> Optional[Callable[..., object]]:
+        """The lighter function, while nothing is known of this job."""
+        if self._profile is None or self._profiled or not self._learns:
+            return None
+        return None if is_known(str(self._request["job"]), self._count or 1) else self._profile
 
     def _generate(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[Any]:
         """The lease lasts as long as the generator runs."""
@@ -49,12 +68,14 @@ class Job(Generic[R]):
             yield from cast(Iterable[Any], self._function(*args, **keywords))
 
     async def _call_async(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        async with gpus(self._count, **self._request):
-            if self._profile is not None and not self._profiled:
-                made = self._profile(*args, **keywords)
+        profile = self._due_profile()
+        if profile is not None:
+            async with gpus(self._count, **self._request):
+                made = profile(*args, **keywords) if self._due_profile() is not None else None
                 if inspect.isawaitable(made):
                     await made
             self._profiled = True
+        async with gpus(self._count, **self._request):
             return await cast(Awaitable[Any], self._function(*args, **keywords))
 
     def __reduce__(self) -> str:
@@ -66,8 +87,8 @@ class Job(Generic[R]):
         return self if instance is None else functools.partial(self, instance)
 
     def profile(self, function: Callable[..., object]) -> Callable[..., object]:
-        """Names a lighter function that needs as much memory, for a job that takes too long to be measured itself. It
-        is called before the first call of the job, with the same arguments and on the same GPUs."""
+        """Names a lighter function that needs as much memory, for a job that takes too long to be measured itself. With
+        mem="auto" it is called before the first call of the job, with the same arguments, and measured instead."""
         self._profile = function
         return function
 
@@ -75,8 +96,8 @@ class Job(Generic[R]):
 def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]:
     """A decorator: each call of the function waits for GPUs, and gives them back when it returns.
 
-    Takes what `acquire` takes. `mem="auto"` will reserve what earlier calls needed; until that is learned, each call
-    has a whole GPU.
+    Takes what `acquire` takes. With `mem="auto"` a call reserves what earlier ones needed: the first has a whole GPU and
+    is measured, others of the same function wait for that. The type of the job is the script and the function.
 
     >>> import berth, os
     >>> @berth.job(mem="auto")

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from ._gpu import Gpu
 
 
+_LONGEST_WORDS = 4096  # of an error's text
+
+
 class _Hold(Protocol):
     """What keeps a lease alive in this process."""
 
     def gpus_json(self) -> str: ...
     def fileno(self) -> int: ...
+    def fail(self, words: str) -> None: ...
+    def measures(self) -> bool: ...
     def release(self) -> bool: ...
     def notices(self) -> list[str]: ...
     def holders(self) -> str: ...
@@ -92,6 +97,7 @@ class Lease(_native.Releasable):
                 release()
         for notice in self._hold.notices():
             logger.warning("%s", notice)
+        self._judge(sys.exc_info()[1])
         gone = self._hold.release()
         _held.pop(self.id, None)
         self.released = True
@@ -101,6 +107,25 @@ class Lease(_native.Releasable):
             logger.warning("the lease %s stays until these have ended: %s", self.id,
                            self._hold.holders() or "processes that cannot be seen from here")
         return gone
+
+    @property
+    def measures(self) -> bool:
+        """This is the first run of its type with mem="auto": it has its GPUs alone, and others of its type wait until it
+        is released."""
+        return self._hold.measures()
+
+    def _judge(self, error: Optional[BaseException]) -> None:
+        """What is released because of an error does not teach what the job needs, unless it says that the memory did not
+        suffice."""
+        ended_well = isinstance(error, SystemExit) and error.code in (None, 0)
+        if error is not None and not ended_well:
+            self.failed(f"{type(error).__name__}: {error}")
+
+    def failed(self, words: str = "") -> None:
+        """Says that what the GPUs were used for has failed: berth then learns nothing of it. Where the words say that the
+        memory did not suffice, the next run reserves more. What is released while an exception is handled has failed
+        anyway."""
+        self._hold.fail(_request.clean(words)[-_LONGEST_WORDS:])
 
     def _entry(self) -> Lease:
         """Of __exit__()."""
@@ -132,6 +157,12 @@ class _Joined:
 
     def fileno(self) -> int:
         return -1 if self._bell is None else self._bell
+
+    def fail(self, words: str) -> None:
+        """Who has made the lease knows."""
+
+    def measures(self) -> bool:
+        return False
 
     def release(self) -> bool:
         if self._bell is not None:
@@ -243,7 +274,7 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
     """Waits for GPUs and leases them until `release()`, or until this process has ended, however it ends.
 
     Takes `count` (1) and the keywords of `berth._request.Request`: gpu, name, mem, min_mem, util, mem_util, processes,
-    policy, time, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait, progress, command,
+    policy, time, job, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait, progress, command,
     within.
 
     Raises NotGranted, Impossible, NoDriver, HarbourError, NotYours, or UsageError for arguments that make no sense.

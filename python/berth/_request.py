@@ -46,8 +46,10 @@ class Request(Choice, total=False):
     """What `acquire` and its like take."""
 
     mem: Optional[Size]
-    """Share GPUs: reserve so much on each, such as "8GiB" (a number is bytes). Without it, whole GPUs. "auto" will be
-    what earlier runs needed; for now it is a whole GPU."""
+    """Share GPUs: reserve so much on each, such as "8GiB" (a number is bytes). Without it, whole GPUs. "auto":
+    what earlier runs of this job needed, which berth has learned; the first has whole GPUs, and is measured."""
+    job: Optional[str]
+    """The type of the job, of which berth learns memory and run time; for "auto" by default the program's script."""
     time: Optional[Duration]
     """How long it runs, such as "2h" (a number is seconds): short jobs fill gaps."""
     label: Optional[str]
@@ -108,6 +110,11 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _job(name: str, value: object) -> str:
+    """Of a long one, the end: it says more than the start."""
+    return _text(name, value).encode()[-_LONGEST_JOB:].decode(errors="ignore")
+
+
 def _size(name: str, value: object) -> str:
     return _text(name, value) if isinstance(value, str) else f"{_number(name, value)}B"
 
@@ -135,13 +142,14 @@ def _gpus(name: str, value: object) -> str:
 _VALUES: Mapping[str, Callable[[str, object], str]] = {
     "count": _number, "gpu": _gpus, "name": _text, "mem": _size, "min_mem": _size, "util": _number,
     "mem_util": _number, "processes": _number, "policy": _text, "time": _duration, "label": _text,
-    "timeout": _duration,
+    "timeout": _duration, "job": _job,
 }  # fmt: skip
 _OPTIONS = frozenset(Wanted._fields) - {"values"}
 _CALLABLES = ("selector", "on_wait")
 _FLAGS = ("no_wait", "set_environment", "progress")
 
 
+_LONGEST_JOB = 256  # bytes
 _LONGEST_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
 
 
@@ -159,6 +167,14 @@ def command_text(words: Sequence[str]) -> str:
 def command_line() -> str:
     """What this program was called as."""
     return command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+
+
+def script_type() -> str:
+    """The type of this program's job, as `berth run` derives it: the same script is the same type."""
+    script = sys.argv[0] if sys.argv else ""
+    if os.path.isfile(script):
+        return clean(f"python {os.path.realpath(script)}")
+    return "python"
 
 
 @functools.lru_cache(maxsize=None)
@@ -187,7 +203,7 @@ def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
     if given.get("ids", "index") not in ("index", "uuid"):
         raise UsageError(f"ids: {given['ids']!r} is neither 'index' nor 'uuid'")
     if given.get("mem") == "auto":
-        del given["mem"]  # nothing is learned yet: the first run of a job has its GPU alone
+        given.setdefault("job", script_type())
     values = {name: parse(name, given[name]) for name, parse in _VALUES.items() if name in given}
     options = {name: given[name] for name in _OPTIONS if name in given}
     options["command"] = clean(str(given["command"])) if "command" in given else command_line()

@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import Any, Mapping, Optional, Sequence, Union
 
-from . import _request
+from . import _native, _request
 from ._errors import UsageError
 from ._lease import acquire
 
@@ -36,6 +36,11 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     options = {name: value for name, value in keywords.items() if name not in _OURS}
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
     request = {"command": _request.command_text([_text(word) for word in words]), **request, "set_environment": False}
+    if request.get("mem") == "auto" and request.get("job") is None:
+        request["job"] = _native.job_type([_request.clean(_text(word)) for word in words], bool(options.get("shell")))
     with acquire(count, **request) as lease:
         variables = {**(os.environ if env is None else env), **lease.environment}
-        return subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout, **options)
+        done = subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout, **options)
+        if done.returncode != 0:
+            lease.failed(_text(done.stderr or ""))
+        return done

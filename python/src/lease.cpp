@@ -11,6 +11,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "broker/choice.h"
 #include "broker/holders.h"
 #include "broker/job_environment.h"
+#include "broker/job_type.h"
 #include "cli/output/status_json.h"
 #include "devices/driver.h"
 #include "python/src/errors.h"
@@ -132,6 +134,8 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
   Interrupt& interrupt = given != nullptr ? *given : own_interrupt();
   const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
+  const bool learns = ask.learning && ask.learning->memory;
+  const Attention attention = learns ? Attention::learning : Attention::reporting;
   ask.command = std::move(command);
   ask.selector = callbacks.selector();
   const std::shared_ptr<Probe> probe = own_probe();
@@ -146,7 +150,7 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
   callbacks.raise_problem();
   auto lease = unless_error(std::move(granted));
   if (!lease) return nullptr;
-  auto held = std::make_shared<HeldLease>(std::move(*lease));
+  auto held = std::make_shared<HeldLease>(std::move(*lease), attention);
   watch(held);
   return held;
 }
@@ -215,6 +219,16 @@ std::string gpus_json(const HeldLease& held) {
   return status_json(status, JsonForm::line);
 }
 
+// Was a job of this type ever seen to its end, by anybody?
+bool is_known(const std::string& job, unsigned count) {
+  const WithoutInterpreter free;
+  const std::string archive = archive_path(harbour_location());
+  const std::string type = named_type(job, count).name;
+  const auto own = read_profile(archive, type);
+  if (own && (!own->runs.empty() || own->set_memory)) return true;
+  return others_profile(archive, type).has_value();
+}
+
 std::string holders(const HeldLease& held) {
   const WithoutInterpreter free;
   return printable(bell_holders(held.lease().record()));
@@ -227,8 +241,36 @@ int inheritable(UniqueFd fd) {
   return fd.release();
 }
 
-HeldLease::HeldLease(Lease lease)
-    : lease_(std::move(lease)), for_programs_(lease_.bell_for_programs()), maker_(::getpid()) {}
+HeldLease::HeldLease(Lease lease, Attention attention)
+    : lease_(std::move(lease)),
+      attention_(attention),
+      sampler_(lease_, attention),
+      for_programs_(lease_.bell_for_programs()),
+      maker_(::getpid()) {}
+
+void HeldLease::fail(const std::string& words) {
+  verdict_ = tells_of_memory(words) ? Verdict::out_of_memory : Verdict::failure;
+}
+
+std::chrono::milliseconds HeldLease::due() {
+  const std::lock_guard lock(mutex_);
+  return released_ ? std::chrono::milliseconds::max() : sampler_.due();
+}
+
+void HeldLease::take(const Result<std::vector<GpuUse>>& uses) {
+  const std::lock_guard lock(mutex_);
+  if (!released_) sampler_.take(uses, lease_);
+}
+
+// Before the release, for the same reason as with `berth run`.
+void HeldLease::pass_on() {
+  const Record& record = lease_.record();
+  if (record.job.empty() || !record.within.empty()) return;
+  const auto lasted = std::chrono::steady_clock::now() - begin_;
+  const Lesson lesson{verdict_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
+  (void)teach(lease_.harbour().location(), record, sampler_.usage(), lesson);
+  if (record.profiles) wake_waiters(lease_.harbour(), record.uid, record.job);
+}
 
 bool HeldLease::release() {
   // In a fork nobody else is here, and the lock may be held by a thread that is not.
@@ -239,14 +281,21 @@ bool HeldLease::release() {
   }
   const std::lock_guard lock(mutex_);
   const bool again = std::exchange(released_, true);
+  if (!again) pass_on();
   for_programs_.reset();
-  const bool gone = lease_.release();
+  bool gone = lease_.release();
+  // A helper that the watcher has only begun to start has the bell until it is itself.
+  constexpr int kMostMs = 20;
+  for (int i = 0; !gone && i < kMostMs && watcher_asks(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gone = lease_.release();
+  }
   if (!again) archive_later(lease_.harbour().location(), entry_now(Ending::released));
   return gone;
 }
 
 HistoryEntry HeldLease::entry_now(Ending ending) const {
-  return history_entry(lease_.record(), lease_.host_gpus(), ending);
+  return history_entry(lease_.record(), lease_.host_gpus(), ending, 0, sampler_.usage());
 }
 
 std::optional<HistoryEntry> HeldLease::entry(Ending ending) {
@@ -280,12 +329,21 @@ void define_lease(nb::module_& module) {
       .def("describe", &describe, "ids"_a)
       .def("gpus_json", &gpus_json)
       .def("fileno", &HeldLease::bell)
+      .def("fail", &HeldLease::fail, "words"_a)
+      .def("measures", &HeldLease::measures)
       .def("release", &HeldLease::release, nb::call_guard<WithoutInterpreter>())
       .def("notices", &HeldLease::notices)
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
              "within"_a, "command"_a, "interrupt"_a.none(), "on_wait"_a, "on_notice"_a,
              "selector"_a.none());
+  module.def("is_known", &is_known, "job"_a, "count"_a);
+  module.def(
+      "job_type",
+      [](const std::vector<std::string>& words, bool shell) {
+        return (shell ? derive_line_type(words.at(0), 1) : derive_type(words, 1)).name;
+      },
+      "words"_a, "shell"_a);
   module.def("select", &select, "values"_a, "visible_devices"_a.none(), "within"_a, "on_notice"_a,
              "selector"_a.none());
 }

@@ -1,6 +1,7 @@
 // A lease that a Python program holds, and how it gets one.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <nanobind/nanobind.h>
 #include <optional>
@@ -8,20 +9,33 @@
 #include <vector>
 
 #include "broker/archiving.h"
+#include "broker/learning.h"
 #include "broker/lease.h"
+#include "broker/sampler.h"
 
 namespace berth::python {
 
 // Safe for several threads. In a fork of the process that made it, it can only be let go.
 class HeldLease {
  public:
-  explicit HeldLease(Lease lease);
+  HeldLease(Lease lease, Attention attention);
 
   const std::string& id() const { return lease_.id(); }
   const Lease& lease() const { return lease_; }
   const HarbourLocation& location() { return lease_.harbour().location(); }
   // The bell that programs inherit; -1 once it is released.
   int bell() const { return for_programs_.get(); }
+
+  // What it was used for went wrong, with these words of an error: it teaches nothing, unless they
+  // say that the memory did not suffice.
+  void fail(const std::string& words);
+  // Others of its type wait until it has been measured.
+  bool measures() const { return lease_.record().profiles; }
+
+  // Whether it is time to ask the driver about its GPUs, which takes place without any lock.
+  std::chrono::milliseconds due();
+  void take(const Result<std::vector<GpuUse>>& uses);
+  Attention attention() const { return attention_; }
 
   // False if others hold it still. In a fork: lets go of the fork's own hold.
   bool release();
@@ -38,9 +52,14 @@ class HeldLease {
 
  private:
   HistoryEntry entry_now(Ending ending) const;
+  void pass_on();
 
   std::mutex mutex_;
   Lease lease_;
+  Attention attention_;
+  Sampler sampler_;
+  Verdict verdict_ = Verdict::success;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   UniqueFd for_programs_;
   std::vector<std::string> notices_;
   pid_t maker_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "broker/job_type.h"
 #include "cli/request_options.h"
 #include "devices/driver.h"
 #include "python/src/errors.h"
@@ -24,6 +25,14 @@ struct OwnProbe {
 thread_local std::vector<OwnProbe> own;  // more than one where calls were inside of calls
 thread_local std::function<void(const std::string&)> on_slow;
 
+// One that no call uses now.
+std::vector<OwnProbe>::iterator find_idle() {
+  return std::find_if(own.begin(), own.end(),
+                      [](const OwnProbe& one) { return one.probe.use_count() == 1; });
+}
+
+}  // namespace
+
 // What a helper takes over from its parent's environment when it starts.
 std::string driver_choice() {
   std::string choice;
@@ -33,14 +42,6 @@ std::string driver_choice() {
   }
   return choice + helper_program();
 }
-
-// One that no call uses now.
-std::vector<OwnProbe>::iterator find_idle() {
-  return std::find_if(own.begin(), own.end(),
-                      [](const OwnProbe& one) { return one.probe.use_count() == 1; });
-}
-
-}  // namespace
 
 void prepare_own_probe() {
   if (const auto idle = find_idle(); idle != own.end() && idle->chosen == driver_choice()) {
@@ -69,7 +70,12 @@ SlowDriverNotice::~SlowDriverNotice() {
 
 Ask make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
                     std::optional<std::string> visible_devices, std::string within) {
-  Ask ask = make_ask(unless_error(read_request(values, no_wait)));
+  const RequestOptions options = unless_error(read_request(values, no_wait));
+  Ask ask = make_ask(options);
+  if (!options.job.empty()) {
+    const JobType type = named_type(options.job, ask.request.count);
+    ask.learning = Learning{type.name, options.learned, !options.request.time};
+  }
   ask.spelling = Spelling::keywords;
   ask.visible_devices = std::move(visible_devices);
   ask.within = std::move(within);

@@ -19,6 +19,9 @@ namespace berth::python {
 // interpreter.
 std::shared_ptr<Probe> own_probe();
 
+// What the environment says of the driver to ask: it may change between two requests.
+std::string driver_choice();
+
 // If there is one already, it may ask the driver while the caller makes up its mind.
 void prepare_own_probe();
 

@@ -16,6 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "devices/driver.h"
+#include "python/src/request.h"
+
 namespace berth::python {
 namespace {
 
@@ -24,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 // A watch has its price when it ends (see supervise()): a short lease does not pay it.
 constexpr std::chrono::seconds kShort(1);
 constexpr std::chrono::seconds kAudit(60);
+// What is to be learned from must be looked at from its start.
+constexpr std::chrono::milliseconds kLearning(20);
 
 class Watcher {
  public:
@@ -31,11 +36,15 @@ class Watcher {
 
   void add(const std::shared_ptr<HeldLease>& lease) {
     const std::lock_guard lock(mutex_);
-    watched_.push_back({lease, Clock::now() + kShort});
+    const auto now = Clock::now();
+    const bool learns = lease->attention() == Attention::learning;
+    watched_.push_back({lease, now + (learns ? kLearning : kShort), now + kShort});
+    choose_driver();
     if (!thread_.joinable()) start();
     // Not if it wakes soon enough by itself: a program that leases a thousand times a second must
     // not wake it as often.
-    if (wakes_ <= watched_.back().from + kShort) return;
+    const auto enough = learns ? kLearning : kShort;
+    if (wakes_ <= watched_.back().sampled_from + enough) return;
     wakes_ = {};
     wake();
   }
@@ -64,6 +73,8 @@ class Watcher {
     for (const auto& lease : leases) archive_now(*lease, Ending::released);
   }
 
+  bool asks() const { return asks_; }
+
   void pause() {
     {
       const std::lock_guard lock(mutex_);
@@ -86,8 +97,9 @@ class Watcher {
  private:
   struct Watched {
     std::weak_ptr<HeldLease> lease;
-    Clock::time_point from;
-    bool archived = false;  // that it has begun
+    Clock::time_point sampled_from;
+    Clock::time_point kept_from;  // put back if somebody deletes it
+    bool archived = false;        // that it has begun
   };
   struct Ended {
     HarbourLocation harbour;
@@ -128,45 +140,101 @@ class Watcher {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
+  // By what the environment says now: the thread must not look at it.
+  void choose_driver() {
+    std::string choice = driver_choice();
+    if (probe_ && choice == chosen_) return;
+    auto probe = open_driver();
+    if (!probe) return;
+    probe_ = std::move(*probe);
+    chosen_ = std::move(choice);
+    probe_->interrupt_by(news_.get(), [this] {
+      again_ = take_news() || again_;
+      return stop_.load();
+    });
+  }
+
+  bool take_news() const {
+    std::uint64_t count = 0;
+    return ::read(news_.get(), &count, sizeof count) > 0;
+  }
+
+  // Asks about the leases whose time it is, and gives when the next one's is. Without any lock: a
+  // driver may hang.
+  Clock::time_point look_at(const std::vector<std::shared_ptr<HeldLease>>& leases, Probe* probe) {
+    auto next = Clock::now() + kAudit;
+    for (const auto& lease : leases) {
+      if (probe == nullptr || stop_) break;
+      if (lease->due().count() <= 0) {
+        asks_ = true;
+        const auto uses = probe->use(lease->lease().record().uuids);
+        asks_ = false;
+        lease->take(uses);
+      }
+      const auto due = std::min<std::chrono::milliseconds>(lease->due(), kAudit);
+      next = std::min(next, Clock::now() + due);
+    }
+    return next;
+  }
+
   void run() {
     while (!stop_) {
-      auto until = Clock::now() + kAudit;
+      again_ = false;
       write_ended();
-      std::vector<std::shared_ptr<HeldLease>> leases;
+      auto until = Clock::now() + kAudit;
+      std::vector<std::shared_ptr<HeldLease>> sampled;
+      std::vector<std::shared_ptr<HeldLease>> kept;
       std::vector<std::shared_ptr<HeldLease>> begun;
+      std::shared_ptr<Probe> probe;
       {
         const std::lock_guard lock(mutex_);
         std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
         for (Watched& one : watched_) {
-          if (one.from > Clock::now()) {
-            until = std::min(until, one.from);
-          } else if (auto lease = one.lease.lock()) {
-            if (!std::exchange(one.archived, true)) begun.push_back(lease);
-            leases.push_back(std::move(lease));
-          }
+          const auto now = Clock::now();
+          const auto lease = one.lease.lock();
+          if (one.sampled_from > now) until = std::min(until, one.sampled_from);
+          if (one.kept_from > now) until = std::min(until, one.kept_from);
+          if (lease && one.sampled_from <= now) sampled.push_back(lease);
+          if (!lease || one.kept_from > now) continue;
+          if (!std::exchange(one.archived, true)) begun.push_back(lease);
+          kept.push_back(lease);
         }
         if (!ended_.empty()) until = std::min(until, write_at_);
         wakes_ = until;
+        probe = probe_;
       }
+      until = std::min(until, look_at(sampled, probe.get()));
+      sampled.clear();
       for (const auto& lease : begun) archive_now(*lease, Ending::running);
       begun.clear();
-      std::vector<pollfd> watched{{news_.get(), POLLIN, 0}};
-      for (const auto& lease : leases) watched.push_back({lease->deletion_watch(), POLLIN, 0});
-      leases.clear();
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-      ::poll(watched.data(), watched.size(), static_cast<int>(std::max(0L, left.count())));
-      std::uint64_t count = 0;
-      const bool only_news = ::read(news_.get(), &count, sizeof count) > 0;
-      if (!only_news) restore_all();
+      sleep(std::move(kept), until);
     }
+    // Its helper would end with this thread.
+    const std::lock_guard lock(mutex_);
+    if (probe_) probe_->rest();
+  }
+
+  // Until then, or until there is something to do.
+  void sleep(std::vector<std::shared_ptr<HeldLease>> kept, Clock::time_point until) {
+    std::vector<pollfd> watched{{news_.get(), POLLIN, 0}};
+    for (const auto& lease : kept) watched.push_back({lease->deletion_watch(), POLLIN, 0});
+    kept.clear();
+    if (again_) return;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    ::poll(watched.data(), watched.size(), static_cast<int>(std::max(0L, left.count())));
+    (void)take_news();
+    const bool deleted = std::any_of(watched.begin() + 1, watched.end(),
+                                     [](const pollfd& one) { return one.revents != 0; });
+    if (deleted || Clock::now() >= audit_) restore_all();
   }
 
   void restore_all() {
+    audit_ = Clock::now() + kAudit;
     std::vector<std::shared_ptr<HeldLease>> leases;
     {
       const std::lock_guard lock(mutex_);
       for (const Watched& one : watched_) {
-        if (one.from > Clock::now()) continue;
+        if (one.kept_from > Clock::now()) continue;
         if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
       }
     }
@@ -179,9 +247,14 @@ class Watcher {
   std::vector<Ended> ended_;      // to be written
   Clock::time_point write_at_{};  // all of them
   Clock::time_point wakes_{};     // the thread, at the latest
+  Clock::time_point audit_{};     // of the files, at the latest
+  std::shared_ptr<Probe> probe_;  // asked by the thread alone
+  std::string chosen_;            // by what the environment said then
   std::thread thread_;
   bool paused_ = false;  // then only pause() and resume() touch the thread
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> asks_ = false;
+  bool again_ = false;  // something was said while the thread asked the driver
 };
 
 // Of this process: a fork has no thread, and its copy of the lock may be held for ever. The
@@ -208,6 +281,10 @@ void archive_later(const HarbourLocation& harbour, HistoryEntry entry) {
 
 void archive_all() {
   own_watcher().archive_all();
+}
+
+bool watcher_asks() {
+  return own_watcher().asks();
 }
 
 void pause_watching() {

@@ -19,6 +19,9 @@ void archive_later(const HarbourLocation& harbour, HistoryEntry entry);
 // At the end of the program: what is yet to be written, and the end of what it still holds.
 void archive_all();
 
+// The driver is being asked at this moment, and a helper perhaps started for that.
+bool watcher_asks();
+
 // For the time of a fork, of which Python warns where there are threads.
 void pause_watching();
 void resume_watching();

@@ -19,24 +19,22 @@ constexpr seconds kTell(10);
 
 }  // namespace
 
-Sampler::Sampler(Probe& probe, Lease& lease, Attention attention)
-    : probe_(probe),
-      lease_(lease),
-      meter_(lease.record(), lease.host_gpus()),
-      attention_(attention),
-      next_(begin_ + kFirst) {}
+Sampler::Sampler(const Lease& lease, Attention attention)
+    : meter_(lease.record(), lease.host_gpus()), attention_(attention), next_(begin_ + kFirst) {}
 
-milliseconds Sampler::sample() {
-  auto now = Clock::now();
-  if (now >= next_) {
-    const auto uses = probe_.use(lease_.record().uuids);
-    now = Clock::now();
-    if (uses) meter_.take(*uses, now);
-    // Whose load nobody knows is not idle.
-    if (!uses || !meter_.idle()) tell(now);
-    next_ = now + (uses ? interval(now) : kNoAnswer);
-  }
-  return std::chrono::ceil<milliseconds>(next_ - now);
+milliseconds Sampler::due() const {
+  return std::chrono::ceil<milliseconds>(next_ - Clock::now());
+}
+
+void Sampler::take(const Result<std::vector<GpuUse>>& uses, Lease& lease) {
+  const auto now = Clock::now();
+  if (uses) meter_.take(*uses, now);
+  next_ = now + (uses ? interval(now) : kNoAnswer);
+  // Whose load nobody knows is not idle.
+  const bool used = !uses || !meter_.idle();
+  if (!used || now - told_ < kTell) return;
+  told_ = now;
+  lease.harbour().touch_lease(lease.id());
 }
 
 Sampler::Clock::duration Sampler::interval(Clock::time_point now) const {
@@ -44,10 +42,9 @@ Sampler::Clock::duration Sampler::interval(Clock::time_point now) const {
   return std::clamp<Clock::duration>((now - begin_) / kPart, kFirst, most);
 }
 
-void Sampler::tell(Clock::time_point now) {
-  if (now - told_ < kTell) return;
-  told_ = now;
-  lease_.harbour().touch_lease(lease_.id());
+milliseconds sample(Sampler& sampler, Probe& probe, Lease& lease) {
+  if (sampler.due().count() <= 0) sampler.take(probe.use(lease.record().uuids), lease);
+  return sampler.due();
 }
 
 }  // namespace berth

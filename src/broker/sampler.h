@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "broker/lease.h"
 #include "broker/usage.h"
@@ -16,12 +17,13 @@ enum class Attention : std::uint8_t { learning, reporting };
 // Not safe for several threads at once.
 class Sampler {
  public:
-  // Both must outlive it. Nothing is asked before the first sample() that is due.
-  Sampler(Probe& probe, Lease& lease, Attention attention);
+  Sampler(const Lease& lease, Attention attention);
 
-  // Asks the driver if it is time to; gives how long until the next time. A driver that does not
-  // answer costs samples, and nothing else.
-  std::chrono::milliseconds sample();
+  // How long until the driver is to be asked for the lease's GPUs; nothing or less: now.
+  std::chrono::milliseconds due() const;
+
+  // What it said, or that it did not answer: that costs samples, and nothing else.
+  void take(const Result<std::vector<GpuUse>>& uses, Lease& lease);
 
   const Usage& usage() const { return meter_.usage(); }
 
@@ -29,15 +31,15 @@ class Sampler {
   using Clock = std::chrono::steady_clock;
 
   Clock::duration interval(Clock::time_point now) const;
-  void tell(Clock::time_point now);
 
-  Probe& probe_;
-  Lease& lease_;
   UsageMeter meter_;
   Attention attention_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_;
   Clock::time_point told_ = begin_;  // that the lease is used
 };
+
+// Asks the driver, if it is time to; gives how long until the next time.
+std::chrono::milliseconds sample(Sampler& sampler, Probe& probe, Lease& lease);
 
 }  // namespace berth

@@ -59,7 +59,7 @@ class Attempt {
         lease_(std::move(lease)),
         options_(options),
         signals_(signals),
-        sampler_(probe, lease_, options.attention) {}
+        sampler_(lease_, options.attention) {}
 
   AttemptEnd run(Job job) {
     prepare(job);
@@ -80,9 +80,9 @@ class Attempt {
       return {problem->code};
     }
     probe_.interrupt_by(signals_.fd());  // the job's end is not missed while a driver hangs
-    const int status = supervise(
-        std::get<pid_t>(started), lease_, signals_,
-        {say, [this] { record(Ending::running, 0); }, [this] { return sampler_.sample(); }});
+    const int status = supervise(std::get<pid_t>(started), lease_, signals_,
+                                 {say, [this] { record(Ending::running, 0); },
+                                  [this] { return sample(sampler_, probe_, lease_); }});
     const auto lasted = Clock::now() - begin;
     probe_.interrupt_by(-1);
     return finish(status, lasted, words);

@@ -68,13 +68,13 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
   const UniqueFd news = readable_if_any({owner, lease.bell(), signals.fd()});
   if (probe != nullptr) {
     probe->interrupt_by(news.get());
-    sampler.emplace(*probe, lease, Attention::reporting);
+    sampler.emplace(lease, Attention::reporting);
   }
   Pace pace;
   auto audit = Clock::now() + kAudit;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
-    const auto pause = sampler ? std::min(left, sampler->sample()) : left;
+    const auto pause = sampler ? std::min(left, sample(*sampler, *probe, lease)) : left;
     std::array<pollfd, 4> watched{{{owner, POLLIN, 0},
                                    {lease.bell(), POLLIN, 0},
                                    {lease.deletion_watch(), POLLIN, 0},

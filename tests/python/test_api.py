@@ -559,7 +559,7 @@ def test_jobs(python):
 
 def test_a_profile_that_fails_keeps_no_gpu_and_is_tried_again(python):
     assert python.says("""
-        @berth.job()
+        @berth.job(mem="auto")
         def train(): return "trained"
         tries = []
         @train.profile

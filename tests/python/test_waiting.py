@@ -427,11 +427,11 @@ def test_a_cancelled_ticket_is_not_granted(python, holder):
 
 
 def test_the_helper_that_asks_the_driver_leaves_when_nobody_asks(python):
-    """A program that holds a lease for days has no session with the driver open for days."""
+    """A program that has leased once has no session with the driver open for days."""
     job = python.start("""
         import time
-        lease = berth.acquire()
-        say(lease.indices)
+        berth.acquire().release()
+        say("released")
         sys.stdin.readline()
         say(len(berth.status()))
         stay()
@@ -442,4 +442,3 @@ def test_the_helper_that_asks_the_driver_leaves_when_nobody_asks(python):
     job.process.stdin.write(b"\n")
     job.process.stdin.flush()
     wait_until(lambda: job.out.splitlines()[1:] == ["4"], lambda: job.out + job.err)
-    assert leased(python.server) == [0]

@@ -1,7 +1,7 @@
 """GRN (gpu-resource-negotiator) on berth's leases: `@grn.job()` gives each call of a function a GPU.
 
-There is no server to start. Until berth learns how much memory a job needs, each call has its GPU alone; so a profile
-run teaches nothing yet, but runs as GRN's document says. What the job raises, its caller sees.
+There is no server to start. The first call of a job, or its profile function, has a GPU alone and is measured; later
+calls share GPUs by what was learned, which lasts. What the job raises, its caller sees.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from typing import Any, Callable, Optional, Protocol, TypeVar, cast
 
 import berth
+from berth._job import is_known
 
 from ._grn_server import gpus_of_server
 
@@ -90,7 +91,7 @@ class _Calls:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         with self._profiling:
-            if self._profile is not None and not self._profiled:
+            if self._profile is not None and not self._profiled and not is_known(self.job_type):
                 self._run_profile(self._profile, *args, **kwargs)
         return self._leased(self._function)(*args, **kwargs)
 
@@ -105,7 +106,8 @@ class _Calls:
 
     def _leased(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """At each call anew: which GPUs will do may have changed since the last."""
-        return berth.job(1, gpu=gpus_of_server(), policy=self._policy, label=_label(self.job_type))(function)
+        return berth.job(1, gpu=gpus_of_server(), policy=self._policy, mem="auto", job=self.job_type,
+                         label=_label(self.job_type))(function)
 
 
 def _why_unavailable() -> Optional[berth.Error]:
