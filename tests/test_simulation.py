@@ -1,9 +1,11 @@
 """The simulation that ./dev bench measures, on a small server: it ends, and no invariant breaks."""
 
 import json
+import sys
+import xml.etree.ElementTree as ElementTree
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, ROOT
 
 SIMULATE = BUILD / "bench" / "simulate"
 
@@ -43,3 +45,16 @@ def test_a_walk_ends_where_nothing_is_left_and_goes_on_where_something_is(server
     looked_at = {case: [one["looked_at"] for one in lengths] for case, lengths in cases.items()}
     assert looked_at == {"full": [1, 1], "gaps": [50, 500]}
     assert all(len(one["ms"]) == 2 for lengths in cases.values() for one in lengths)
+
+
+def test_the_plot_is_drawn_from_what_is_simulated(server):
+    sys.path.insert(0, str(ROOT / "bench"))
+    import simulation_bench
+    runs = [waits(server, "--policy", policy, "--declared", declared)
+            for policy, declared in simulation_bench.SCENARIOS]
+    (server.folder / "runs.json").write_text(json.dumps(runs))
+    result = server.run(sys.executable, ROOT / "bench" / "plot_waits.py", server.folder / "runs.json",
+                        server.folder / "plot.svg")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = ElementTree.parse(server.folder / "plot.svg").getroot().findall("{*}polyline")
+    assert len(lines) == 18  # three in each of six charts
