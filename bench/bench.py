@@ -19,12 +19,13 @@ import time
 
 import python_bench
 import queue_bench
+import simulation_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "queue", "load", "python", "micro")
+PARTS = ("commands", "lease", "queue", "load", "python", "simulation", "micro")
 
 
 def time_commands(commands, runs, env, warmup=20):
@@ -136,6 +137,21 @@ def load_figures(options, env):
                    [first / part], 1.5)], facts
 
 
+def simulation_figures(options):
+    """Decisions about many GPUs: how many a second, and what a long queue adds to one."""
+    program = BENCH / "simulate"
+    results = []
+    for case, (short, long) in simulation_bench.growth(program, options.rounds).items():
+        results.append(figure(f"decision, {long['queued']:,} queued, {case}", f"{long['queued']:,} queued",
+                              f"{short['queued']:,} queued", long["ms"], short["ms"], 10.0))
+    if options.full:
+        runs = simulation_bench.all_waits(program)
+        (ROOT / "build" / "simulation.json").write_text(json.dumps(runs) + "\n")
+    else:
+        runs = [simulation_bench.waits(program, simulation_bench.JOBS // 10, *simulation_bench.SCENARIOS[0])]
+    return results, [simulation_bench.fact(run) for run in runs]
+
+
 def import_cost(rounds, runs, env):
     """Milliseconds that `import berth` adds to the start of Python."""
     pairs = [time_commands([f"{sys.executable} -c 'import berth'", f"{sys.executable} -c pass"], runs,
@@ -211,6 +227,8 @@ def main():
     parser.add_argument("--waiters", type=int, default=1000, help="the longest queue (default 1000)")
     parser.add_argument("--handovers", type=int, default=100, help="measured for each length (default 100)")
     parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
+    parser.add_argument("--full", action="store_true", help="all jobs and policies of the simulation (minutes), "
+                        "into build/simulation.json")
     parser.add_argument("--only", choices=PARTS, help="one part of the table")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
     options = parser.parse_args()
@@ -240,6 +258,10 @@ def main():
         if wanted("python"):
             python, more = python_figures(options, env, folder)
             results += python
+            facts += more
+        if wanted("simulation"):
+            simulation, more = simulation_figures(options)
+            results += simulation
             facts += more
         if wanted("micro"):
             micro = micro_benchmarks(env)

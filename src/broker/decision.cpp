@@ -120,8 +120,10 @@ class Deciding {
       const bool asleep = Transaction::is_stopped(**client);
       const bool stopped = asleep || (*client)->record.version > kProtocolVersion;
       shown_.push_back(queued((*client)->record, stopped));
-      const Outcome outcome = planner.decide(shown_.back());
-      if (outcome.wait && !reached) {
+      const bool matters = !reached && looked_after_.size() < decision_.scene.gpus.size();
+      const Outcome outcome =
+          planner.decide(shown_.back(), matters ? Planner::Explain::yes : Planner::Explain::no);
+      if (outcome.wait && matters) {
         for (const Obstacle& obstacle : outcome.wait->obstacles) {
           looked_after_.insert(obstacle.uuid);
         }

@@ -2,9 +2,8 @@
 #include "schedule/match.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <set>
+#include <iterator>
 
 namespace berth::schedule {
 namespace {
@@ -20,19 +19,6 @@ bool exceeds(const std::optional<unsigned>& measured, const std::optional<unsign
   return limit && (!measured || *measured > *limit);
 }
 
-std::uint64_t memory_in_use(const Place& place) {
-  std::uint64_t sum = place.gpu->strangers_memory.count;
-  for (const Holding& holding : place.holdings) {
-    if (holding.memory) sum = capped_sum(sum, holding.memory->count);
-  }
-  return sum;
-}
-
-bool held_whole(const Place& place) {
-  return std::any_of(place.holdings.begin(), place.holdings.end(),
-                     [](const Holding& holding) { return !holding.memory; });
-}
-
 // Alone, a request may have the whole GPU; beside others, some room must remain for contexts.
 bool fits(const GpuCondition& gpu, std::uint64_t used, Bytes memory) {
   if (!gpu.memory) return false;
@@ -46,22 +32,19 @@ bool end_is_known(const Holding& holding, TimePoint now) {
   return holding.ends && *holding.ends > now;
 }
 
-// What the holdings may use together at `time`, by which of unknown end have left; nothing if there
-// are too many ways to count.
-std::optional<std::set<std::uint64_t>> possible_uses(const Place& place, TimePoint time,
-                                                     TimePoint now) {
+// What `known`, and any of `unknown`, use together; nothing if there are too many ways to count.
+std::optional<std::vector<std::uint64_t>> possible_uses(std::uint64_t known,
+                                                        const std::vector<std::uint64_t>& unknown) {
   constexpr std::size_t kMostWays = 4096;
-  std::set<std::uint64_t> sums{0};
-  for (const Holding& holding : place.holdings) {
-    if (!holding.memory) continue;
-    const bool known = end_is_known(holding, now);
-    if (known && *holding.ends <= time) continue;
-    std::set<std::uint64_t> next;
-    for (const std::uint64_t sum : sums) {
-      if (!known) next.insert(sum);
-      next.insert(capped_sum(sum, holding.memory->count));
-    }
-    sums = std::move(next);
+  std::vector<std::uint64_t> sums{known};
+  std::vector<std::uint64_t> with;
+  std::vector<std::uint64_t> all;
+  for (const std::uint64_t memory : unknown) {
+    with.clear();
+    for (const std::uint64_t sum : sums) with.push_back(capped_sum(sum, memory));
+    all.clear();
+    std::set_union(sums.begin(), sums.end(), with.begin(), with.end(), std::back_inserter(all));
+    sums.swap(all);
     if (sums.size() > kMostWays) return std::nullopt;
   }
   return sums;
@@ -69,22 +52,38 @@ std::optional<std::set<std::uint64_t>> possible_uses(const Place& place, TimePoi
 
 // At one moment: is there a way in which the request fits without `added`, and not with it?
 bool might_delay_at(const Place& place, Bytes added, Bytes wanted, TimePoint time, TimePoint now) {
-  const auto sums = possible_uses(place, time, now);
-  if (!sums) return true;
   const GpuCondition& gpu = *place.gpu;
   const std::uint64_t strangers = gpu.strangers_memory.count;
-  for (const std::uint64_t sum : *sums) {
-    // Strangers use anything up to what they use now: try both ends, and the most that still fits.
-    const std::uint64_t most = gpu.memory->count > wanted.count + kContextMargin.count
-                                   ? gpu.memory->count - wanted.count - kContextMargin.count
-                                   : 0;
-    const std::uint64_t with_strangers = capped_sum(sum, strangers);
-    const std::array tried{sum, with_strangers, std::clamp(most, sum, with_strangers)};
-    for (const std::uint64_t used : tried) {
-      if (fits(gpu, used, wanted) && !fits(gpu, capped_sum(used, added.count), wanted)) return true;
-    }
+  std::uint64_t least = 0;
+  std::uint64_t most = strangers;
+  for (const Holding& holding : place.holdings()) {
+    if (!holding.memory) continue;
+    const bool known = end_is_known(holding, now);
+    if (known && *holding.ends <= time) continue;
+    if (known) least = capped_sum(least, holding.memory->count);
+    most = capped_sum(most, holding.memory->count);
   }
-  return false;
+  const auto delays = [&](std::uint64_t used) {
+    return fits(gpu, used, wanted) && !fits(gpu, capped_sum(used, added.count), wanted);
+  };
+  // Mostly the ends of what may be used tell it, and no way in between has to be looked at.
+  if (!fits(gpu, least, wanted) || fits(gpu, capped_sum(most, added.count), wanted)) return false;
+  if (delays(least)) return true;
+  std::vector<std::uint64_t> unknown;
+  for (const Holding& holding : place.holdings()) {
+    if (holding.memory && !end_is_known(holding, now)) unknown.push_back(holding.memory->count);
+  }
+  const auto sums = possible_uses(least, unknown);
+  if (!sums) return true;
+  // Strangers use anything up to what they use now: try both ends, and the most that still fits.
+  const std::uint64_t fitting = gpu.memory->count > wanted.count + kContextMargin.count
+                                    ? gpu.memory->count - wanted.count - kContextMargin.count
+                                    : 0;
+  return std::any_of(sums->begin(), sums->end(), [&](std::uint64_t sum) {
+    const std::uint64_t with_strangers = capped_sum(sum, strangers);
+    return delays(sum) || delays(with_strangers) ||
+           delays(std::clamp(fitting, sum, with_strangers));
+  });
 }
 
 // What does not depend on who holds the GPU.
@@ -99,6 +98,12 @@ std::optional<Hindrance> own_hindrance(const GpuCondition& gpu, const Request& r
 }
 
 }  // namespace
+
+void Place::add(const Holding& holding) {
+  holdings_.push_back(holding);
+  if (holding.memory) in_use_ = capped_sum(in_use_, holding.memory->count);
+  held_whole_ = held_whole_ || !holding.memory;
+}
 
 bool matches(const GpuCondition& gpu, const Request& request) {
   if (request.uuids &&
@@ -116,63 +121,68 @@ bool large_enough(const GpuCondition& gpu, const Request& request) {
 std::optional<Hindrance> hindrance(const Place& place, const Request& request) {
   if (const auto own = own_hindrance(*place.gpu, request)) return own;
   if (!request.memory) {
-    return place.holdings.empty() ? std::nullopt : std::optional(Hindrance::leased);
+    return place.holdings().empty() ? std::nullopt : std::optional(Hindrance::leased);
   }
-  if (held_whole(place)) return Hindrance::leased;
-  return fits(*place.gpu, memory_in_use(place), *request.memory) ? std::nullopt
-                                                                 : std::optional(Hindrance::memory);
+  if (place.held_whole()) return Hindrance::leased;
+  return fits(*place.gpu, place.memory_in_use(), *request.memory)
+             ? std::nullopt
+             : std::optional(Hindrance::memory);
+}
+
+bool open(const Place& place) {
+  if (!place.gpu->usable || place.held_whole()) return false;
+  return place.holdings().empty() || fits(*place.gpu, place.memory_in_use(), Bytes{1});
 }
 
 std::optional<TimePoint> available_from(const Place& place, const Request& request, TimePoint now,
                                         Unknown unknown) {
-  if (!place.gpu->usable) return std::nullopt;
+  const GpuCondition& gpu = *place.gpu;
+  if (!gpu.usable) return std::nullopt;
   const bool optimistic = unknown == Unknown::ends_now;
-  GpuCondition gpu = *place.gpu;
-  if (optimistic) {  // strangers may leave, and load may fall, at any moment
-    gpu.strangers = 0;
-    gpu.strangers_memory = {};
-    gpu.utilization_pct = gpu.memory_utilization_pct = 0;
-  }
-  std::vector<TimePoint> times{now};
-  for (const Holding& holding : place.holdings) {
-    if (end_is_known(holding, now)) times.push_back(*holding.ends);
-  }
-  std::sort(times.begin(), times.end());
-  for (const TimePoint time : times) {
-    Place then{&gpu, {}};
-    for (const Holding& holding : place.holdings) {
-      const bool stays = end_is_known(holding, now) ? *holding.ends > time : !optimistic;
-      if (stays) then.holdings.push_back(holding);
+  // Strangers may leave, and load may fall, at any moment.
+  if (!optimistic && own_hindrance(gpu, request)) return std::nullopt;
+  for (std::optional<TimePoint> time = now; time;) {
+    std::uint64_t used = optimistic ? 0 : gpu.strangers_memory.count;
+    bool blocked = false;
+    std::optional<TimePoint> next;  // when something changes
+    for (const Holding& holding : place.holdings()) {
+      const bool known = end_is_known(holding, now);
+      if (known ? *holding.ends <= *time : optimistic) continue;
+      blocked = blocked || !request.memory || !holding.memory;
+      if (holding.memory) used = capped_sum(used, holding.memory->count);
+      if (known && (!next || *holding.ends < *next)) next = holding.ends;
     }
-    if (!hindrance(then, request)) return time;
+    if (!blocked && (!request.memory || fits(gpu, used, *request.memory))) return time;
+    time = next;
   }
   return std::nullopt;
 }
 
 bool might_delay(const Place& place, const Holding& added, const Request& request, TimePoint from,
                  TimePoint now) {
-  // From `from` on, the GPU changes only when a holding of known end leaves.
-  std::vector<TimePoint> times{from};
-  for (const Holding& holding : place.holdings) {
-    if (end_is_known(holding, now) && *holding.ends > from) times.push_back(*holding.ends);
+  // Until then the GPU is held for sure, so that the request could not have it in any case.
+  TimePoint held_until = from;
+  for (const Holding& holding : place.holdings()) {
+    const bool blocks = !request.memory || !holding.memory;
+    if (blocks && end_is_known(holding, now)) held_until = std::max(held_until, *holding.ends);
   }
-  return std::any_of(times.begin(), times.end(), [&](TimePoint time) {
-    if (added.ends && *added.ends <= time) return false;
-    const bool held_for_sure =
-        std::any_of(place.holdings.begin(), place.holdings.end(), [&](const Holding& holding) {
-          const bool blocks = !request.memory || !holding.memory;
-          return blocks && end_is_known(holding, now) && *holding.ends > time;
-        });
-    if (held_for_sure) return false;  // it could not have it then in any case
-    if (!request.memory || !added.memory) return true;
-    return might_delay_at(place, *added.memory, *request.memory, time, now);
+  const auto gone_by = [&](TimePoint time) { return added.ends && *added.ends <= time; };
+  if (gone_by(held_until)) return false;
+  if (!request.memory || !added.memory) return true;
+  // From then on, the GPU changes only when a holding of known end leaves.
+  const auto delays_at = [&](TimePoint time) {
+    return !gone_by(time) && might_delay_at(place, *added.memory, *request.memory, time, now);
+  };
+  if (delays_at(held_until)) return true;
+  return std::any_of(place.holdings().begin(), place.holdings().end(), [&](const Holding& holding) {
+    return end_is_known(holding, now) && *holding.ends > held_until && delays_at(*holding.ends);
   });
 }
 
 double load(const Place& place) {
-  if (held_whole(place)) return 1;
+  if (place.held_whole()) return 1;
   if (!place.gpu->memory || place.gpu->memory->count == 0) return 0;
-  return static_cast<double>(memory_in_use(place)) / static_cast<double>(place.gpu->memory->count);
+  return static_cast<double>(place.memory_in_use()) / static_cast<double>(place.gpu->memory->count);
 }
 
 }  // namespace berth::schedule

@@ -11,14 +11,28 @@ namespace berth::schedule {
 
 // What one lease, or one grant of this decision, takes up on one GPU.
 struct Holding {
-  std::string id;
+  const std::string* id;
   std::optional<Bytes> memory;    // nothing: the whole GPU
   std::optional<TimePoint> ends;  // nothing: nobody knows
 };
 
-struct Place {
-  const GpuCondition* gpu = nullptr;
-  std::vector<Holding> holdings;
+class Place {
+ public:
+  explicit Place(const GpuCondition& gpu_) : gpu(&gpu_), in_use_(gpu_.strangers_memory.count) {}
+
+  const GpuCondition* gpu;
+
+  const std::vector<Holding>& holdings() const { return holdings_; }
+  void add(const Holding& holding);
+
+  // The sums, kept because a decision asks for them again and again.
+  std::uint64_t memory_in_use() const { return in_use_; }  // of holdings and strangers
+  bool held_whole() const { return held_whole_; }
+
+ private:
+  std::vector<Holding> holdings_;
+  std::uint64_t in_use_;
+  bool held_whole_ = false;
 };
 
 // Of the right name, size and UUID, whatever goes on there now.
@@ -29,6 +43,9 @@ bool large_enough(const GpuCondition& gpu, const Request& request);
 
 // What keeps the request from this GPU, or nothing.
 std::optional<Hindrance> hindrance(const Place& place, const Request& request);
+
+// Is there a request that nothing keeps from this GPU?
+bool open(const Place& place);
 
 // What to think of a holding, or a stranger, of which nobody knows when it ends.
 enum class Unknown { ends_now, never_ends };

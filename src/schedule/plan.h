@@ -127,8 +127,11 @@ class Planner {
   Planner& operator=(Planner&&) noexcept;
   ~Planner();
 
-  // The outcome for the next ticket of the queue. The ticket must outlive this.
-  Outcome decide(const QueuedTicket& ticket);
+  enum class Explain : std::uint8_t { yes, no };
+
+  // The outcome for the next ticket of the queue. The ticket must outlive this. Unexplained, a wait
+  // says nothing but that it is one, which takes far less time.
+  Outcome decide(const QueuedTicket& ticket, Explain explain = Explain::yes);
 
   // No GPU is left that any later ticket could have, whatever it asks for.
   bool exhausted() const;

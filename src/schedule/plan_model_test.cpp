@@ -144,6 +144,49 @@ RC_GTEST_PROP(PlanModel, keeps_the_invariants_of_one_decision, ()) {
   }
 }
 
+std::string fate(const Outcome& outcome) {
+  if (outcome.impossible) return "impossible";
+  if (outcome.wait) return "wait";
+  std::string text;
+  for (const std::string& uuid : outcome.grant->uuids) text += uuid + " ";
+  return text;
+}
+
+// A walk that wants no explanations takes short cuts. They must change nothing.
+void expect_the_same_unexplained() {
+  const int gpus = *rc::gen::inRange(1, 6);
+  PlanInput input = some_server(gpus);
+  std::map<std::string, TimePoint> ends;
+  add_some_leases(input, ends);
+  for (GpuCondition& gpu : input.gpus) {
+    gpu.usable = *rc::gen::inRange(0, 6) != 0;
+    gpu.strangers = *rc::gen::inRange(0, 4) == 0 ? 1 : 0;
+    if (gpu.strangers > 0) gpu.strangers_memory = gib(*rc::gen::inRange<std::uint64_t>(1, 25));
+    if (*rc::gen::inRange(0, 8) == 0) gpu.memory.reset();
+  }
+  const int tickets = *rc::gen::inRange(1, 30);
+  for (int i = 0; i < tickets; ++i) {
+    input.tickets.push_back(some_ticket(i, gpus + 1));
+    input.tickets.back().stopped = *rc::gen::inRange(0, 8) == 0;
+    input.tickets.back().request.max_processes = *rc::gen::inRange(0U, 2U);
+  }
+  Planner explained(input);
+  Planner unexplained(input);
+  bool exhausted = false;
+  for (const QueuedTicket& ticket : input.tickets) {
+    const Outcome outcome = explained.decide(ticket);
+    RC_ASSERT(fate(unexplained.decide(ticket, Planner::Explain::no)) == fate(outcome));
+    RC_ASSERT(!exhausted || !outcome.grant);
+    exhausted = unexplained.exhausted();
+    RC_ASSERT(exhausted == explained.exhausted());
+  }
+}
+
+RC_GTEST_PROP(PlanModel, decides_the_same_unexplained, ()) {
+  // Most servers need no short cut.
+  for (int server = 0; server < 20; ++server) expect_the_same_unexplained();
+}
+
 // Plays the server forward until the ticket `watched` starts. Who is granted runs as long as it
 // said, or as long as `really` has it.
 TimePoint start_of(const std::string& watched, PlanInput input,

@@ -1,0 +1,167 @@
+// Simulates a large server with the real scheduler, and prints what it saw as JSON.
+//
+// - simulate waits: how long jobs wait under a policy, some with declared run times
+// - simulate growth: what one decision takes with a short and with a long queue
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/simulation.h"
+
+namespace berth {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+using Json = nlohmann::ordered_json;
+
+constexpr std::array kKinds{"shared", "exclusive", "several"};
+const std::map<std::string, Policy> kPolicies{
+    {"spread", Policy::spread}, {"pack", Policy::pack}, {"random", Policy::random}};
+
+// The waits in seconds that 0, 1, ... 100 of a hundred jobs do not exceed.
+Json percentiles(std::vector<double> waits) {
+  Json values = Json::array();
+  if (waits.empty()) return values;
+  std::sort(waits.begin(), waits.end());
+  for (std::size_t p = 0; p <= 100; ++p) {
+    values.push_back(std::round(waits[p * (waits.size() - 1) / 100]));
+  }
+  return values;
+}
+
+Json summary(const std::vector<double>& waits) {
+  double sum = 0;
+  for (const double wait : waits) sum += wait;
+  return {{"jobs", waits.size()},
+          {"mean_s", waits.empty() ? 0 : std::round(sum / static_cast<double>(waits.size()))},
+          {"percentiles_s", percentiles(waits)}};
+}
+
+Json waits(const JobMix& mix, const std::string& policy) {
+  const auto begin = Clock::now();
+  const std::vector<Job> jobs = make_jobs(mix);
+  Simulation simulation(jobs, mix.gpus, mix.card, mix.seed);
+  simulation.run();
+  const auto& run = simulation.result();
+  std::vector<double> all;
+  std::array<std::vector<double>, kKinds.size()> by_kind;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const double wait = Seconds(run.waits[i]).count();
+    all.push_back(wait);
+    by_kind.at(static_cast<std::size_t>(jobs[i].kind)).push_back(wait);
+  }
+  Json wait{{"all", summary(all)}};
+  for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
+    wait[kKinds.at(kind)] = summary(by_kind.at(kind));
+  }
+  const double deciding = Seconds(run.deciding).count();
+  return {{"policy", policy},
+          {"declared", mix.declared},
+          {"gpus", mix.gpus},
+          {"jobs", mix.jobs},
+          {"users", mix.users},
+          {"load", mix.load},
+          {"seed", mix.seed},
+          {"waits", wait},
+          {"gpus_held", run.gpus_held},
+          {"gpus_used", run.gpus_used},
+          {"longest_queue", run.longest_queue},
+          {"decisions", run.decisions},
+          {"tickets_per_decision",
+           static_cast<double>(run.looked_at) / static_cast<double>(run.decisions)},
+          {"seconds", Seconds(Clock::now() - begin).count()},
+          {"deciding_s", deciding},
+          {"decisions_per_s", static_cast<double>(run.decisions) / deciding}};
+}
+
+double time_ms(const Simulation& simulation, std::size_t length, std::size_t& looked_at) {
+  const auto begin = processor_time();
+  looked_at = simulation.only_decide(length);
+  return 1000 * Seconds(processor_time() - begin).count();
+}
+
+// Two states of a server, each with the same leases for every length of the queue:
+// - full: every GPU is held whole, so that nothing is left to give
+// - gaps: the first ticket must wait, shared GPUs have room left that nobody behind it may have,
+// and
+//   so the walk goes on to the end of the queue
+Json growth(const JobMix& mix, const std::vector<std::size_t>& lengths, int rounds, bool gaps) {
+  JobMix queued = mix;
+  queued.jobs = mix.gpus * 5 + lengths.back();
+  std::vector<Job> jobs = make_jobs(queued);
+  if (!gaps) {
+    for (std::size_t i = 0; i < mix.gpus; ++i) jobs[i].ticket.request = Request{};
+  }
+  Simulation simulation(jobs, mix.gpus, mix.card, mix.seed);
+  for (std::size_t i = 0; i < jobs.size(); ++i) simulation.enqueue(i);
+  while (simulation.decide_first()) {
+  }
+  if (simulation.queued() < lengths.back()) throw std::runtime_error("the queue is too short");
+  Json measured = Json::array();
+  for (const std::size_t length : lengths) {
+    measured.push_back({{"queued", length}, {"looked_at", 0}, {"ms", Json::array()}});
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (Json& one : measured) {
+      std::size_t looked_at = 0;
+      one["ms"].push_back(time_ms(simulation, one["queued"], looked_at));
+      one["looked_at"] = looked_at;
+    }
+  }
+  return measured;
+}
+
+int simulate(int argc, char** argv) {
+  CLI::App app("Simulates a large server with the real scheduler; prints JSON");
+  JobMix mix;
+  std::string policy = "spread";
+  std::vector<std::size_t> lengths{10'000, 100'000};
+  int rounds = 7;
+  const auto add = [](CLI::App& to, const char* name, auto& value, const char* help) {
+    return to.add_option(name, value, help)->capture_default_str();
+  };
+  add(app, "--gpus", mix.gpus, "all of one kind")->check(CLI::PositiveNumber);
+  add(app, "--seed", mix.seed, "of jobs and of the random policy");
+  app.require_subcommand(1);
+  app.fallthrough();
+  CLI::App* waiting = app.add_subcommand("waits", "how long jobs wait");
+  add(*waiting, "--jobs", mix.jobs, "in all")->check(CLI::PositiveNumber);
+  add(*waiting, "--users", mix.users, "who have them")->check(CLI::PositiveNumber);
+  add(*waiting, "--load", mix.load, "as a part of what the GPUs can do")
+      ->check(CLI::PositiveNumber);
+  add(*waiting, "--declared", mix.declared, "part of the users who say how long their jobs run");
+  add(*waiting, "--policy", policy, "which GPUs")->check(CLI::IsMember(kPolicies));
+  CLI::App* growing =
+      app.add_subcommand("growth", "what one decision takes, by the queue's length");
+  add(*growing, "--lengths", lengths, "of the queue, the longest last")->check(CLI::PositiveNumber);
+  add(*growing, "--rounds", rounds, "for each length, by turns");
+  CLI11_PARSE(app, argc, argv);
+  mix.policy = kPolicies.at(policy);
+  const Json result = *waiting ? waits(mix, policy)
+                               : Json{{"full", growth(mix, lengths, rounds, false)},
+                                      {"gaps", growth(mix, lengths, rounds, true)}};
+  std::printf("%s\n", result.dump(2).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace berth
+
+int main(int argc, char** argv) {
+  try {
+    return berth::simulate(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "simulate: %s\n", error.what());
+    return 1;
+  }
+}

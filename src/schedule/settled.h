@@ -1,0 +1,30 @@
+// Requests whose answer is known, and the many others that this settles.
+#pragma once
+
+#include <vector>
+
+#include "schedule/request.h"
+
+namespace berth::schedule {
+
+// Would GPUs that do for `b` do for `a`, too? Only where both put the same conditions on them.
+bool asks_no_more(const Request& a, const Request& b);
+
+class Settled {
+ public:
+  // Does the answer to `known` hold for `asked`?
+  using Rule = bool (*)(const Request& known, const Request& asked);
+  explicit Settled(Rule rule) : rule_(rule) {}
+
+  bool covers(const Request& asked) const;
+
+  // Remembers so many that a search among them never takes longer than the answer itself; past that
+  // it forgets, which costs time and nothing else.
+  void add(Request known);
+
+ private:
+  Rule rule_;
+  std::vector<Request> known_;  // none of them covers another
+};
+
+}  // namespace berth::schedule
