@@ -105,9 +105,25 @@ def test_every_command_of_the_table_works(server, command):
         assert waiter.wait(timeout=60) == 75
 
 
+def block_under(heading):
+    """The lines for a shell in that section."""
+    [section] = re.findall(rf"^## {heading}\n(.*?)^## ", README, re.DOTALL | re.MULTILINE)
+    [block] = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+    return block
+
+
+def test_the_lines_for_sharing_work(server):
+    (server.folder / "python").write_text('#!/bin/sh\nexec berth-sim-job --quiet --mem 2GiB --time 300ms\n')
+    (server.folder / "python").chmod(0o755)
+    result = server.run("bash", "--norc", "-ec", block_under("Sharing a GPU"), cwd=server.folder,
+                        env={"PATH": f"{server.folder}:{server.env['PATH']}"})
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "2.2 GiB" in result.stdout and result.stdout.startswith("USER")
+
+
 def test_the_lines_for_scripts_work(server):
     """With stand-ins for the programs that they run, which say what they see."""
-    [block] = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    block = block_under("In scripts, shells and containers")
     programs = server.folder / "programs"
     programs.mkdir()
     for name in ("torchrun", "docker", "simulate", "python"):
