@@ -32,10 +32,8 @@ constexpr std::size_t kQuantilePct = 98;
 constexpr double kLeastMargin = 0.02;
 constexpr double kMargin = 0.10;  // after one run
 constexpr double kMostMargin = 0.25;
-constexpr Bytes kLeastReserve = mib(64);
-// Of who was never seen on a GPU in so many runs.
-constexpr std::size_t kUnseenRuns = 3;
-constexpr Bytes kUnseenReserve = gib(1);
+// Also for who did not use its GPU so far.
+constexpr Bytes kLeastReserve = mib(512);
 // A run time is a promise to who waits: not before it is known to be one.
 constexpr std::size_t kTimedRuns = 3;
 constexpr double kTimeMargin = 1.25;
@@ -199,10 +197,7 @@ std::vector<std::uint64_t> peaks_of(const Profile& profile) {
 
 void estimate_memory(const Profile& profile, Estimate& result) {
   const auto peaks = peaks_of(profile);
-  if (peaks.empty()) {
-    if (profile.runs.size() >= kUnseenRuns) result.memory = kUnseenReserve;
-    return;
-  }
+  if (peaks.empty()) return;
   const auto count = static_cast<double>(peaks.size());
   const std::size_t rank = (kQuantilePct * peaks.size() + 99) / 100;  // rounded up
   const std::uint64_t quantile = peaks[rank - 1];

@@ -21,7 +21,7 @@ namespace berth {
 // One run that taught something.
 struct ProfileRun {
   TimePoint ended;
-  std::optional<Bytes> peak;  // on the GPU where it was most; nothing: it was never seen on one
+  std::optional<Bytes> peak;  // on the GPU where it was most; nothing: too short to be seen
   std::chrono::milliseconds lasted{};
   bool out_of_memory = false;  // then `peak` is what it should have had
   bool doubtful = false;       // the peak was not told by the driver, but concluded
@@ -49,8 +49,7 @@ struct Estimate {
   std::optional<std::chrono::milliseconds> time;  // nothing: unknown
 };
 
-// A high quantile of the peaks, with a margin that is smaller the more runs agree. A type that was
-// never seen on a GPU, again and again, is thought to need little.
+// A high quantile of the peaks, with a margin that is smaller the more runs agree.
 Estimate estimate(const Profile& profile);
 
 // Takes a run in.

@@ -47,12 +47,12 @@ TEST(Estimate, is_a_high_quantile) {
 }
 
 TEST(Estimate, is_at_least_a_little) {
-  EXPECT_EQ(estimate(after({Bytes{1}})).memory, mib(64));
+  EXPECT_EQ(estimate(after({Bytes{1}})).memory, mib(512));
 }
 
-TEST(Estimate, who_is_never_seen_is_thought_to_need_little_after_a_while) {
-  EXPECT_FALSE(estimate(after({std::nullopt, std::nullopt})).memory);
-  EXPECT_EQ(estimate(after({std::nullopt, std::nullopt, std::nullopt})).memory, gib(1));
+TEST(Estimate, runs_that_were_too_short_tell_nothing_of_memory) {
+  EXPECT_FALSE(estimate(after({std::nullopt, std::nullopt, std::nullopt})).memory);
+  EXPECT_EQ(estimate(after({std::nullopt, gib(4)})).quantile, gib(4));
 }
 
 TEST(Estimate, a_run_time_needs_three_runs_that_are_alike) {

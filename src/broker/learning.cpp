@@ -22,6 +22,10 @@ constexpr double kMore = 1.5;
 // How full a card is when there is no more to be had.
 constexpr double kFull = 0.95;
 
+// Samples after which one knows. The latter are some ten seconds' (see sampler.cpp).
+constexpr unsigned kSeenEnough = 3;
+constexpr unsigned kLookedEnough = 50;
+
 Bytes times(Bytes size, double factor) {
   return Bytes{static_cast<std::uint64_t>(static_cast<double>(size.count) * factor)};
 }
@@ -58,6 +62,14 @@ bool ring_if_waits(Transaction& transaction, const TicketName& name, uid_t uid,
   if (!record.profiles || record.uid != uid || record.job != type) return false;
   ring((*client)->bell.get());
   return !Transaction::is_stopped(**client);
+}
+
+// What is short may have been seen before it had its memory: that tells nothing. Who was looked at
+// for long, and hardly seen, needs little.
+std::optional<Bytes> believable_peak(const Usage& usage) {
+  if (usage.seen >= kSeenEnough) return usage.peak();
+  if (usage.samples < kLookedEnough || usage.unclear) return std::nullopt;
+  return usage.peak().value_or(Bytes{});
 }
 
 }  // namespace
@@ -97,8 +109,8 @@ Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Us
       ++profile.failures;
       return;
     }
-    ProfileRun run{std::chrono::system_clock::now(), usage.peak(), lesson.lasted, oom,
-                   usage.from_card || usage.unclear};
+    ProfileRun run{std::chrono::system_clock::now(), believable_peak(usage), lesson.lasted, oom,
+                   usage.from_card || usage.unclear || usage.seen < kSeenEnough};
     if (oom) run.peak = times(had, kMore);
     learn(profile, run);
   });

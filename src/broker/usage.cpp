@@ -130,7 +130,8 @@ void UsageMeter::take(const std::vector<GpuUse>& uses, Clock::time_point now) {
     measured_[i] += passed;
     if (measured_[i] > 0) gpu.utilization_pct = utilized_[i] / measured_[i];
   }
-  if (seen) ++usage_.samples;
+  ++usage_.samples;
+  if (seen) ++usage_.seen;
   const bool any = std::any_of(measured_.begin(), measured_.end(), [](double s) { return s > 0; });
   if (!any) return;
   const auto idle =

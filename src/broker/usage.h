@@ -21,7 +21,8 @@ struct GpuUsage {
 
 struct Usage {
   std::vector<GpuUsage> gpus;
-  unsigned samples = 0;                           // in how many of them the job was seen on a GPU
+  unsigned samples = 0;                           // how often it was looked at
+  unsigned seen = 0;                              // and seen on a GPU
   std::optional<std::chrono::milliseconds> idle;  // how long none of the GPUs was utilized
   double fullest = 0;      // how full a card was at most, of 1, all its processes together
   bool from_card = false;  // the memory of processes is not told: it is the card's, less what was

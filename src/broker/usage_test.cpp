@@ -51,6 +51,7 @@ TEST(UsageMeter, the_peak_of_the_sum_counts) {
   meter.take({use({process(me, gib(1))})}, kStart + 2s);
   EXPECT_EQ(meter.usage().peak(), gib(5));
   EXPECT_EQ(meter.usage().samples, 3U);
+  EXPECT_EQ(meter.usage().seen, 3U);
   EXPECT_FALSE(meter.usage().unclear);
 }
 

@@ -35,14 +35,18 @@ std::string local_time(TimePoint time) {
 // What makes one wonder about a run.
 std::string remark(const ProfileRun& run) {
   if (run.out_of_memory) return "ran out of memory; counts as if it had needed this";
-  if (!run.peak) return "never seen on a GPU: too short, or it does not use it";
-  return run.doubtful ? "not certain: the driver did not say which memory is whose" : "";
+  if (!run.peak) return "too short to be seen on a GPU";
+  return run.doubtful ? "not certain: hardly seen, or the driver did not say whose memory it is"
+                      : "";
 }
 
 std::string why(const Profile& profile, const Estimate& expected) {
   if (profile.set_memory) return "as it was set";
-  if (!expected.memory) return "unknown: the next run is measured, on GPUs of its own";
-  if (!expected.quantile) return "never seen on a GPU, so this is a guess";
+  if (!expected.memory) {
+    return profile.runs.empty() && profile.failures == 0
+               ? "unknown: the next run is measured, on GPUs of its own"
+               : "unknown so far: each run has GPUs of its own";
+  }
   const auto measured = std::count_if(profile.runs.begin(), profile.runs.end(),
                                       [](const ProfileRun& run) { return run.peak.has_value(); });
   return fmt::format("{} and {:.0f} % more; {}", format_size(*expected.quantile),
