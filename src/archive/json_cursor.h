@@ -66,6 +66,7 @@ class JsonCursor {
   }
   bool word(std::string_view wanted);
   bool digits();
+  bool unusual_number(const char* begin, std::optional<std::uint64_t>& value);
   bool escaped_text(const char* begin, std::string_view& value);
   bool escape();
   bool code_unit(std::uint32_t& value);

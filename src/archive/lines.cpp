@@ -11,7 +11,7 @@ namespace berth {
 namespace {
 
 constexpr std::size_t kLongestLine = 256 << 10;
-constexpr std::size_t kPiece = 1 << 20;
+constexpr std::size_t kPiece = 256 << 10;  // which the processor's cache holds
 constexpr off_t kMostBytes = off_t{1} << 29;
 
 }  // namespace
@@ -29,34 +29,36 @@ Lines::Lines(int directory, const std::string& name, off_t offset)
 std::optional<std::string_view> Lines::next() {
   bool too_long = false;
   for (;;) {
-    const auto end = std::string_view(piece_).find('\n', begin_);
-    if (end != std::string_view::npos) {
-      const std::string_view line = std::string_view(piece_).substr(begin_, end - begin_);
-      offset_ += static_cast<off_t>(line.size() + 1);
-      begin_ = end + 1;
-      return too_long ? std::string_view("too long") : line;
+    const std::string_view rest(piece_.data() + begin_, end_ - begin_);
+    const auto length = rest.find('\n');
+    if (length != std::string_view::npos) {
+      offset_ += static_cast<off_t>(length + 1);
+      begin_ += length + 1;
+      return too_long ? std::string_view("too long") : rest.substr(0, length);
     }
-    if (piece_.size() - begin_ > kLongestLine) {
+    if (rest.size() > kLongestLine) {
       too_long = true;
-      offset_ += static_cast<off_t>(piece_.size() - begin_);
-      begin_ = piece_.size();
+      offset_ += static_cast<off_t>(rest.size());
+      begin_ = end_;
     }
     if (!more()) return std::nullopt;
   }
 }
 
+// The beginning of a line goes to the front, and behind it what comes next.
 bool Lines::more() {
-  piece_.erase(0, begin_);
+  std::copy(piece_.begin() + begin_, piece_.begin() + end_, piece_.begin());
+  end_ -= begin_;
   begin_ = 0;
-  const std::size_t have = piece_.size();
-  piece_.resize(have + kPiece);
+  if (piece_.size() - end_ < kPiece) piece_.resize(end_ + kPiece);
   ssize_t got = -1;
   do {
-    got = file_ ? ::pread(file_.get(), piece_.data() + have, kPiece, read_) : 0;
+    got = file_ ? ::pread(file_.get(), piece_.data() + end_, kPiece, read_) : 0;
   } while (got < 0 && errno == EINTR);
-  piece_.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  read_ += std::max<ssize_t>(got, 0);
-  return got > 0;
+  if (got <= 0) return false;
+  read_ += got;
+  end_ += static_cast<std::size_t>(got);
+  return true;
 }
 
 }  // namespace berth

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <vector>
 
 #include "base/unique_fd.h"
 
@@ -29,8 +30,9 @@ class Lines {
   UniqueFd file_;
   off_t offset_;
   off_t read_ = 0;  // how much of the file is in the piece, or was
-  std::string piece_;
+  std::vector<char> piece_;
   std::size_t begin_ = 0;  // of the next line, in the piece
+  std::size_t end_ = 0;    // of what was read
 };
 
 }  // namespace berth

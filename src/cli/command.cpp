@@ -42,6 +42,8 @@ std::span<const Command> commands() {
       Command{"queue", "Show who waits, since when, and why", define_queue, true},
       Command{"cancel", "Leave the queue", define_cancel},
       Command{"log", "Show who had which GPUs, when, and how it ended", define_log},
+      Command{"report", "Show GPU-hours, waiting and idleness, by user, job, GPU and day",
+              define_report},
       Command{"drain", "Take GPUs out of service", define_drain},
       Command{"undrain", "Take GPUs back into service", define_undrain},
       Command{"compat", "Run a command of an older tool on berth's leases", define_compat, false,
