@@ -32,7 +32,7 @@ def months_before(now):
 
 def lease_lines(uid, chance, begin, end):
     """A lease in that time, as the two lines that it leaves; one if it was over at once."""
-    lasted = min(int(chance.lognormvariate(14, 2)), end - begin - 2000)
+    lasted = min(int(chance.lognormvariate(12, 1.5)), end - begin - 2000)
     granted = chance.randrange(begin, end - lasted)
     asked = granted - int(chance.expovariate(1 / 300_000)) if chance.random() < 0.4 else granted - 3
     job = chance.choice(SCRIPTS)

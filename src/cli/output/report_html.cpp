@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::size_t kMostBars = 12;
 constexpr std::size_t kMostRows = 200;
-constexpr std::size_t kOpenRows = 15;  // a longer table is shown when it is asked for
 
 // No script at all, and the policy says so: what users wrote could not run even if it were not
 // escaped.
@@ -32,7 +31,7 @@ constexpr const char* kHead = R"(<!DOCTYPE html>
     --used: #5b95f5; --idle: #f0a542; --shared: #3cc4ae; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 72rem; background: var(--page);
+body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 78rem; background: var(--page);
   color: var(--text); font: 16px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
@@ -44,13 +43,13 @@ dt { color: var(--dim); font-size: .85rem; }
 dd { margin: 0; }
 .beside { display: grid; gap: 1.5rem 2.5rem; align-items: start; }
 .beside > * { min-width: 0; }
-@media (min-width: 60rem) { .beside { grid-template-columns: 2fr 3fr; } }
-.wide { overflow-x: auto; }
+@media (min-width: 60rem) { .beside { grid-template-columns: 1fr 2fr; } }
+.wide { overflow: auto; max-height: 44rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
-th { color: var(--dim); font-weight: 600; }
+th { color: var(--dim); font-weight: 600; position: sticky; top: 0; background: var(--page); }
 th.text, td.text { text-align: left; }
 th:first-child, td:first-child { padding-left: 0; }
 td.text { max-width: 20rem; overflow: hidden; text-overflow: ellipsis; }
@@ -66,7 +65,6 @@ line.mark { stroke: var(--line); }
 .legend i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px;
   margin: 0 .35rem 0 1rem; }
 .legend i:first-child { margin-left: 0; }
-summary { cursor: pointer; color: var(--dim); }
 .days { display: grid; gap: 2rem; }
 figure { margin: 0; }
 figcaption { font-size: .85rem; color: var(--dim); margin-bottom: .35rem; }
@@ -103,18 +101,17 @@ std::string table(const ReportSection& section, bool shares) {
     return fmt::format("<th scope=\"col\">{}</th>", text);
   };
   std::string whole = fmt::format(
-      "<div class=\"wide\"><table>\n<tr><th scope=\"col\" class=\"text\">{}</th>{}{}{}{}{}{}{}"
-      "</tr>\n{}</table></div>\n",
-      section.title + std::string_view("By ").size(), head("GPU-hours"),
-      shares ? head("Shared") : "", head("Utilization"), head("Idle"), head("Leases"),
-      head("Waited"), head("95%"), rows);
+      "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\"><table>\n"
+      "<tr><th scope=\"col\" "
+      "class=\"text\">{0}</th>{1}{2}{3}{4}{5}{6}{7}</tr>\n{8}</table></div>\n",
+      section.title, head("GPU-hours"), shares ? head("Shared") : "", head("Utilization"),
+      head("Idle"), head("Leases"), head("Waited"), head("95%"), rows);
   if (shown < section.rows.size()) {
     whole += fmt::format("<p>and {} more: <code>berth report --by {}</code></p>\n",
                          section.rows.size() - shown, section.word);
   }
   if (is_partly_measured(section)) whole += "<p>~ less than 90% of it was measured</p>\n";
-  if (shown <= kOpenRows) return whole;
-  return fmt::format("<details><summary>Table of {} rows</summary>\n{}</details>\n", shown, whole);
+  return whole;
 }
 
 std::string figure(std::string_view caption, std::string_view plot) {
@@ -140,15 +137,15 @@ std::string day_plots(const ReportSection& section) {
     waiting.push_back({row.name, figures.waits ? seconds_text(waited) : "-", waited});
     most_waited = std::max(most_waited, waited);
   }
-  std::string plots = figure("GPU-hours", column_plot("GPU-hours by day", hours,
+  std::string plots = figure("GPU-hours", column_plot("GPU-hours by day", hours, most_hours,
                                                       fmt::format("{} h", hours_text(most_hours))));
   if (most_utilized > 0) {
     plots += figure("Utilization while leased",
-                    column_plot("Utilization by day", utilization, percent_text(most_utilized)));
+                    column_plot("Utilization by day", utilization, 100, "100%"));
   }
   if (most_waited > 0) {
     plots += figure("Waiting: 95% of the leases waited at most so long",
-                    column_plot("Waiting by day", waiting, seconds_text(most_waited)));
+                    column_plot("Waiting by day", waiting, most_waited, seconds_text(most_waited)));
   }
   return fmt::format("<div class=\"days\">\n{}</div>\n", plots);
 }
@@ -183,7 +180,8 @@ std::string idle_html(const std::vector<IdleLease>& leases) {
   }
   return fmt::format(
       "<section>\n<h2>Leases that were idle at least half of their time</h2>\n"
-      "<div class=\"wide\"><table>\n<tr><th scope=\"col\" class=\"text\">Granted</th>"
+      "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"Idle leases\"><table>\n"
+      "<tr><th scope=\"col\" class=\"text\">Granted</th>"
       "<th scope=\"col\" class=\"text\">User</th><th scope=\"col\" class=\"text\">GPU</th>"
       "<th scope=\"col\">Idle</th><th scope=\"col\">Of</th>"
       "<th scope=\"col\" class=\"text\">Command</th></tr>\n{}</table></div>\n</section>\n",
@@ -193,7 +191,7 @@ std::string idle_html(const std::vector<IdleLease>& leases) {
 }  // namespace
 
 std::string report_html(const Report& report, ReportBy by, const std::string& host) {
-  const std::string title = html_text(fmt::format("GPUs of {}", host));
+  const std::string title = html_text(fmt::format("berth report: {}", host));
   std::string page = kHead;
   page += fmt::format("<title>{}</title>\n</head>\n<body>\n<h1>{}</h1>\n<p>{} to {}</p>\n<dl>\n",
                       title, title, local_day(report.since), local_day(report.until));

@@ -17,10 +17,10 @@ bool is_partly(double measured, double all) {
   return measured > 0 && measured < kMostlyMeasured * all;
 }
 
-// " of the 80% that were measured", or nothing if all was.
-std::string of_measured(double measured, double all) {
+// How much of `all` was measured, in words; nothing where all was.
+std::string measured_text(const char* words, double measured, double all) {
   if (all <= 0 || measured >= 0.995 * all) return "";
-  return fmt::format(" of the {:.0f}% that were measured", 100 * measured / all);
+  return fmt::format(fmt::runtime(words), 100 * measured / all);
 }
 
 std::string name_of(const KnownGpu& gpu) {
@@ -42,13 +42,15 @@ std::string hours_fact(const Figures& total) {
   if (total.idle_measured <= 0) return text + "; how much was idle was not measured";
   return text + fmt::format(", idle {} ({}{})", hours_text(total.idle),
                             percent_text(total.idle_pct()),
-                            of_measured(total.idle_measured, total.gpu_hours));
+                            measured_text(" of the {:.0f}% that were measured", total.idle_measured,
+                                          total.gpu_hours));
 }
 
 std::string utilization_fact(const Figures& total) {
   if (total.utilization_measured <= 0) return "not measured";
   return fmt::format("{} while leased{}", percent_text(total.utilization_pct()),
-                     of_measured(total.utilization_measured, total.held_hours()));
+                     measured_text("; {:.0f}% of that was measured", total.utilization_measured,
+                                   total.held_hours()));
 }
 
 }  // namespace

@@ -138,33 +138,61 @@ std::string facts_text(const Report& report, const Terminal& terminal) {
 
 std::string idle_leases_text(const Report& report, const Terminal& terminal) {
   constexpr std::size_t kLength = 7;
-  constexpr std::size_t kUser = 12;
-  constexpr std::size_t kGpus = 8;
+  constexpr std::size_t kWidestUser = 12;
+  constexpr std::size_t kWidestGpus = 9;
+  constexpr std::size_t kNarrowestCommand = 24;
+  constexpr std::size_t kIndent = 4;
   if (report.idle.empty()) return "";
+  std::size_t user = std::strlen("USER");
+  std::size_t gpus = std::strlen("GPU");
+  for (const IdleLease& lease : report.idle) {
+    user = std::max(user, display_width(terminal.show(user_name(lease.uid))));
+    gpus = std::max(gpus, display_width(terminal.show(gpu_names(lease.gpus))));
+  }
+  user = std::min(user, kWidestUser);
+  gpus = std::min(gpus, kWidestGpus);
   const auto cell = [&](std::string_view words, std::size_t width) {
     return left(fitted(terminal.show(words), width, terminal.charset), width);
   };
-  std::string text = heading(terminal, "Leases that were idle at least half of their time");
-  text += terminal.paint(Style::bold, fmt::format("{}  {}  {}  {}  COMMAND", right("IDLE", kLength),
-                                                  right("OF", kLength), left("USER", kUser),
-                                                  left("GPU", kGpus))) +
-          "\n";
+  const std::size_t width = terminal.width.value_or(~0UL);
+  const std::size_t before = 2 * kLength + user + gpus + 4 * kBetween;
+  const bool own_line = width < before + kNarrowestCommand;  // for the command
+  std::string text = heading(
+      terminal, wrapped("Leases that were idle at least half of their time", terminal.width, 0));
+  text += terminal.paint(
+      Style::bold, fmt::format("{}  {}  {}  {}{}", right("IDLE", kLength), right("OF", kLength),
+                               left("USER", user), left("GPU", gpus), own_line ? "" : "  COMMAND"));
+  text += '\n';
   for (const IdleLease& lease : report.idle) {
-    std::string line =
-        fmt::format("{}  {}  {}  {}  ", right(length_text(lease.idle), kLength),
-                    right(length_text(lease.lasted), kLength), cell(user_name(lease.uid), kUser),
-                    cell(gpu_names(lease.gpus), kGpus));
-    line += terminal.show(command_and_label(lease));
-    text += fitted(line, terminal.width.value_or(~0UL), terminal.charset) + "\n";
+    text += fmt::format("{}  {}  {}  {}", right(length_text(lease.idle), kLength),
+                        right(length_text(lease.lasted), kLength), cell(user_name(lease.uid), user),
+                        cell(gpu_names(lease.gpus), gpus));
+    text += own_line ? fmt::format("\n{}", left("", kIndent)) : "  ";
+    const std::size_t used = own_line ? kIndent : before;
+    text += fitted(terminal.show(command_and_label(lease)), width > used ? width - used : 0,
+                   terminal.charset);
+    text += '\n';
   }
   return text;
+}
+
+// What the signs mean that are there.
+std::string signs_text(const std::vector<ReportSection>& sections, const Terminal& terminal) {
+  const bool partly = std::any_of(sections.begin(), sections.end(), is_partly_measured);
+  std::string text;
+  for (const ReportSection& section : sections) {
+    const bool idle = std::any_of(section.rows.begin(), section.rows.end(),
+                                  [](const ReportRow& row) { return row.figures->idle > 0; });
+    if (idle) text = fmt::format("{} idle", terminal.charset == Charset::ascii ? "." : "\u2591");
+  }
+  if (partly) text += fmt::format("{}~ less than 90% was measured", text.empty() ? "" : "; ");
+  return text.empty() ? "" : fmt::format("\n{}\n", text);
 }
 
 }  // namespace
 
 std::string report_text(const Report& report, ReportBy by, const Terminal& terminal) {
   const auto sections = report_sections(report, by);
-  const bool partly = std::any_of(sections.begin(), sections.end(), is_partly_measured);
   std::string text;
   if (by == ReportBy::all) {
     text += terminal.paint(Style::bold, fmt::format("{} to {}", local_day(report.since),
@@ -182,8 +210,7 @@ std::string report_text(const Report& report, ReportBy by, const Terminal& termi
     }
   }
   if (by == ReportBy::all) text += idle_leases_text(report, terminal);
-  if (partly) text += "\n~ less than 90% of it was measured\n";
-  return text;
+  return text + signs_text(sections, terminal);
 }
 
 }  // namespace berth

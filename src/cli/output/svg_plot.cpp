@@ -89,10 +89,9 @@ std::string bar_plot(std::string_view title, const std::vector<PlotBar>& bars) {
   return svg + "</svg>\n";
 }
 
-std::string column_plot(std::string_view title, const std::vector<PlotBar>& columns,
+std::string column_plot(std::string_view title, const std::vector<PlotBar>& columns, double most,
                         std::string_view top) {
-  if (columns.empty()) return "";
-  const double most = highest(columns);
+  if (columns.empty() || most <= 0) return "";
   const double step = 100.0 / static_cast<double>(columns.size());
   const double foot = kAbove + kHigh;
   std::string svg = opened(title, foot + kBelow);
