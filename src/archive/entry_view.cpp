@@ -82,6 +82,12 @@ bool EntryReader::must_be_ending(JsonCursor& in) {
   return true;
 }
 
+bool EntryReader::idle_if_any(JsonCursor& in) {
+  if (!number_if_any(in, view_.idle_ms)) return false;
+  if (view_.idle_ms) view_.idle_ms = std::min(*view_.idle_ms, kLatestMs);
+  return true;
+}
+
 bool EntryReader::gpu(JsonCursor& in) {
   if (in.peek() != '{') {
     gpus_good_ = false;
@@ -128,11 +134,7 @@ bool EntryReader::member(JsonCursor& in, std::string_view key) {
   if (key == "granted_ms") return must_be_time(in, view_.granted_ms, kGranted);
   if (key == "ended_ms") return must_be_time(in, view_.ended_ms, kEnded);
   if (key == "ending") return must_be_ending(in);
-  if (key == "idle_ms") {
-    if (!number_if_any(in, view_.idle_ms)) return false;
-    if (view_.idle_ms) view_.idle_ms = std::min(*view_.idle_ms, kLatestMs);
-    return true;
-  }
+  if (key == "idle_ms") return idle_if_any(in);
   if (key == "code") {
     std::optional<int> code;
     if (!number_if_any(in, code)) return false;
@@ -142,12 +144,59 @@ bool EntryReader::member(JsonCursor& in, std::string_view key) {
   return in.skip();  // of a later version of berth
 }
 
-const EntryView* EntryReader::read(std::string_view line) {
+void EntryReader::clear() {
   auto gpus = std::move(view_.gpus);  // its place is used again
   gpus.clear();
   view_ = {};
   view_.gpus = std::move(gpus);
   read_ = 0;
+}
+
+bool EntryReader::gpus_as_written(JsonCursor& in) {
+  if (in.literal("]")) return true;
+  do {
+    GpuView& gpu = view_.gpus.emplace_back();
+    if (!in.literal("{\"uuid\":") || !in.text(gpu.uuid) || !in.literal(",\"index\":") ||
+        !in.text(gpu.index) || !in.literal(",\"name\":") || !in.text(gpu.name)) {
+      return false;
+    }
+    if (in.literal(",\"peak\":") && !number_if_any(in, gpu.peak)) return false;
+    if (in.literal(",\"utilization_pct\":") && !number_if_any(in, gpu.utilization_pct))
+      return false;
+    if (!in.literal("}")) return false;
+  } while (in.literal(","));
+  return in.literal("]");
+}
+
+// Almost all lines have their keys in the order of write_entry(), without a blank: then no key
+// needs to be read before it is compared. A line that is otherwise, or damaged, is left to
+// member().
+bool EntryReader::read_as_written(JsonCursor& in) {
+  std::optional<int> code;
+  const bool so_far =
+      in.literal("{\"id\":") && in.text(view_.id) && in.literal(",\"uid\":") && must_be_user(in) &&
+      in.literal(",\"command\":") && in.text(view_.command) && in.literal(",\"label\":") &&
+      in.text(view_.label) && in.literal(",\"job\":") && in.text(view_.job) &&
+      in.literal(",\"within\":") && in.text(view_.within) && in.literal(",\"gpus\":[") &&
+      gpus_as_written(in) && in.literal(",\"memory\":") &&
+      (in.literal("null") || number_if_any(in, view_.memory)) && in.literal(",\"asked_ms\":") &&
+      must_be_time(in, view_.asked_ms, kAsked) && in.literal(",\"granted_ms\":") &&
+      must_be_time(in, view_.granted_ms, kGranted) && in.literal(",\"ended_ms\":") &&
+      must_be_time(in, view_.ended_ms, kEnded) && in.literal(",\"ending\":") &&
+      must_be_ending(in) && in.literal(",\"code\":") && number_if_any(in, code);
+  if (!so_far) return false;
+  if (in.literal(",\"idle_ms\":") && !idle_if_any(in)) return false;
+  view_.code = code.value_or(0);
+  read_ |= kId | kCommand | kLabel | kWithin | kGpus;
+  return in.literal("}") && in.ends() && read_ == kAll;
+}
+
+const EntryView* EntryReader::read(std::string_view line) {
+  clear();
+  JsonCursor quick(line, decoded_);
+  as_written_ = read_as_written(quick);
+  if (as_written_) return &view_;
+  clear();
   JsonCursor in(line, decoded_);
   const bool sound = in.object([&](std::string_view key) { return member(in, key); }) && in.ends();
   return sound && read_ == kAll ? &view_ : nullptr;

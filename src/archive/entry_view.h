@@ -57,7 +57,13 @@ class EntryReader {
   // Nothing if the line is damaged. The view is true until the next one is read, or `line` is gone.
   const EntryView* read(std::string_view line);
 
+  // Was the last line just as write_entry() writes them? Such lines are read about twice as fast.
+  bool was_as_written() const { return as_written_; }
+
  private:
+  void clear();
+  bool read_as_written(JsonCursor& in);
+  bool gpus_as_written(JsonCursor& in);
   bool member(JsonCursor& in, std::string_view key);
   bool gpu(JsonCursor& in);
   bool gpu_list(JsonCursor& in);
@@ -65,10 +71,12 @@ class EntryReader {
   bool must_be_time(JsonCursor& in, std::int64_t& target, unsigned part);
   bool must_be_user(JsonCursor& in);
   bool must_be_ending(JsonCursor& in);
+  bool idle_if_any(JsonCursor& in);
 
   EntryView view_;
   unsigned read_ = 0;      // which parts that a line must have were read
   bool gpus_good_ = true;  // each of them has a UUID
+  bool as_written_ = false;
   std::string decoded_;
 };
 

@@ -157,6 +157,16 @@ TEST(EntryReader, what_does_not_fit_a_time_is_late_and_not_negative) {
   EXPECT_EQ(view->idle_ms, 4'000'000'000'000);
 }
 
+RC_GTEST_PROP(EntryReader, knows_lines_as_they_are_written, ()) {
+  const std::string line = some_line();
+  EntryReader reader;
+  RC_ASSERT(reader.read(line) != nullptr);
+  RC_ASSERT(reader.was_as_written());  // if not, write_entry() has changed: change this one, too
+  const std::string other = fmt::format(" {}", line);
+  RC_ASSERT(reader.read(other) != nullptr);
+  RC_ASSERT(!reader.was_as_written());
+}
+
 RC_GTEST_PROP(EntryReader, reads_as_the_yardstick_does, ()) {
   EntryReader reader;
   for (int i = 0; i < 10; ++i) {  // the same reader: nothing of a line is left for the next

@@ -202,13 +202,6 @@ bool JsonCursor::unusual_number(const char* begin, std::optional<std::uint64_t>&
   return value || std::isfinite(std::strtod(std::string(begin, at_).c_str(), nullptr));
 }
 
-bool JsonCursor::word(std::string_view wanted) {
-  if (!std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(wanted))
-    return false;
-  at_ += wanted.size();
-  return true;
-}
-
 // A value that holds no others.
 bool JsonCursor::scalar() {
   std::string_view ignored;
@@ -217,11 +210,11 @@ bool JsonCursor::scalar() {
     case '"':
       return text(ignored);
     case 't':
-      return word("true");
+      return literal("true");
     case 'f':
-      return word("false");
+      return literal("false");
     case 'n':
-      return word("null");
+      return literal("null");
     default:
       return number(number_ignored);
   }

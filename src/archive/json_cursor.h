@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,16 @@ class JsonCursor {
     return eat(']');
   }
 
+  // Exactly this, if it comes next, character by character; else nothing is read.
+  bool literal(std::string_view wanted) {
+    if (static_cast<std::size_t>(end_ - at_) < wanted.size() ||
+        std::memcmp(at_, wanted.data(), wanted.size()) != 0) {
+      return false;
+    }
+    at_ += wanted.size();
+    return true;
+  }
+
   bool text(std::string_view& value);
   // Nothing for a number that is negative, no integer, or beyond 64 bits.
   bool number(std::optional<std::uint64_t>& value);
@@ -64,7 +75,6 @@ class JsonCursor {
     ++at_;
     return true;
   }
-  bool word(std::string_view wanted);
   bool digits();
   bool unusual_number(const char* begin, std::optional<std::uint64_t>& value);
   bool escaped_text(const char* begin, std::string_view& value);

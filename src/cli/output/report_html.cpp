@@ -44,7 +44,7 @@ dd { margin: 0; }
 .beside { display: grid; gap: 1.5rem 2.5rem; align-items: start; }
 .beside > * { min-width: 0; }
 @media (min-width: 60rem) { .beside { grid-template-columns: 1fr 2fr; } }
-.wide { overflow: auto; max-height: 44rem; }
+.wide { overflow: auto; max-height: 64rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap;

@@ -66,7 +66,7 @@ class Table {
       const auto* const column = std::find_if(kColumns.begin(), kColumns.end(),
                                               [&](const Column& one) { return one.rank == rank; });
       if (column->text == shared_text && !shares) continue;
-      if (used + kBetween + column->width > width) continue;
+      if (rank > 0 && used + kBetween + column->width > width) continue;
       used += kBetween + column->width;
       shown_[static_cast<std::size_t>(column - kColumns.begin())] = true;
     }
@@ -186,7 +186,7 @@ std::string signs_text(const std::vector<ReportSection>& sections, const Termina
     if (idle) text = fmt::format("{} idle", terminal.charset == Charset::ascii ? "." : "\u2591");
   }
   if (partly) text += fmt::format("{}~ less than 90% was measured", text.empty() ? "" : "; ");
-  return text.empty() ? "" : fmt::format("\n{}\n", text);
+  return text.empty() ? "" : fmt::format("\n{}\n", wrapped(text, terminal.width, 0));
 }
 
 }  // namespace
