@@ -47,7 +47,7 @@ std::optional<std::string_view> Lines::next() {
 
 // The beginning of a line goes to the front, and behind it what comes next.
 bool Lines::more() {
-  std::copy(piece_.begin() + begin_, piece_.begin() + end_, piece_.begin());
+  std::copy(piece_.data() + begin_, piece_.data() + end_, piece_.data());
   end_ -= begin_;
   begin_ = 0;
   if (piece_.size() - end_ < kPiece) piece_.resize(end_ + kPiece);
