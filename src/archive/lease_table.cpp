@@ -12,7 +12,7 @@
 namespace berth {
 namespace {
 
-constexpr std::int64_t kIdleAtLeastMs = 10 * 60 * 1000;
+constexpr std::int64_t kIdleAtLeastMs = 600'000;
 constexpr std::size_t kLongestText = 200;  // of a command, for people
 constexpr std::size_t kFirstSlots = 1024;
 constexpr char kBetween = '\x1f';
