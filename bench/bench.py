@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+import make_history
 import python_bench
 import queue_bench
 import simulation_bench
@@ -25,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "queue", "load", "python", "simulation", "micro")
+PARTS = ("commands", "lease", "queue", "load", "python", "simulation", "report", "micro")
 
 
 def time_commands(commands, runs, env, warmup=20):
@@ -188,6 +189,18 @@ def python_figures(options, env, folder):
     return results + [beside(peer, options.rounds, runs) for peer in peers], missing
 
 
+def report_figures(options, env, folder):
+    """`berth report` over a million lines of history, all of them; no yardstick, for nobody else has one."""
+    harbour = folder / "history"
+    harbour.mkdir(mode=0o1777)
+    size = make_history.write(harbour / "archive", options.entries)
+    command = f"{BIN}/berth report --since 400d"
+    times = [time_commands([command], 1, {**env, "BERTH_DIR": str(harbour)}, warmup=1)[0]
+             for _ in range(options.rounds)]
+    return [bound(f"berth report, {options.entries} entries: s", statistics.median(times), 2.0, times)], [
+        (f"berth report, {options.entries} entries", f"{size / 1e6:.0f} MB of history")]
+
+
 def exceeded(result):
     return result["limit"] is not None and result["ratio"] > result["limit"]
 
@@ -229,6 +242,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
     parser.add_argument("--full", action="store_true", help="all jobs and policies of the simulation (minutes), "
                         "into build/simulation.json")
+    parser.add_argument("--entries", type=int, default=1_000_000, help="lines of history (default 1000000)")
     parser.add_argument("--only", choices=PARTS, help="one part of the table")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
     options = parser.parse_args()
@@ -262,6 +276,10 @@ def main():
         if wanted("simulation"):
             simulation, more = simulation_figures(options)
             results += simulation
+            facts += more
+        if wanted("report"):
+            report, more = report_figures(options, env, folder)
+            results += report
             facts += more
         if wanted("micro"):
             micro = micro_benchmarks(env)

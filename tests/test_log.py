@@ -73,11 +73,21 @@ def test_a_running_job_is_there_while_it_runs(server, jobs):
 
 
 def kill_holder(job):
-    """berth and the job itself, at once."""
-    children = open(f"/proc/{job.pid}/task/{job.pid}/children").read().split()
-    for pid in [job.pid, *map(int, children)]:
+    """berth and the job itself, at once; then they hold nothing any more."""
+    children = [int(pid) for pid in open(f"/proc/{job.pid}/task/{job.pid}/children").read().split()]
+    for pid in [job.pid, *children]:
         os.kill(pid, signal.SIGKILL)
     job.process.wait()
+    for pid in children:
+        eventually(lambda pid=pid: is_dead(pid), "the job's death")
+
+
+def is_dead(pid):
+    """A zombie has closed its files."""
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_a_holder_that_was_killed_is_recorded_by_who_notices(server, jobs):

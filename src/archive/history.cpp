@@ -8,25 +8,22 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <unordered_map>
 #include <utility>
 
+#include "archive/entry_view.h"
 #include "harbour/file_error.h"
 
 namespace berth {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using std::chrono::milliseconds;
 
 constexpr std::string_view kPrefix = "history-";
 constexpr std::string_view kSuffix = ".jsonl";
-constexpr std::size_t kLongestLine = 256 << 10;
 
 constexpr std::array<std::pair<Ending, const char*>, 5> kEndings{{{Ending::running, "running"},
                                                                   {Ending::exited, "exited"},
@@ -34,146 +31,26 @@ constexpr std::array<std::pair<Ending, const char*>, 5> kEndings{{{Ending::runni
                                                                   {Ending::released, "released"},
                                                                   {Ending::lost, "lost"}}};
 
-std::int64_t to_ms(TimePoint time) {
-  return std::chrono::floor<milliseconds>(time.time_since_epoch()).count();
-}
-
-const Json* find(const Json& object, const char* key) {
-  const auto member = object.find(key);
-  return member == object.end() ? nullptr : &*member;
-}
-
-bool take_text(const Json& object, const char* key, std::string& target) {
-  const Json* value = find(object, key);
-  if (value == nullptr || !value->is_string()) return false;
-  target = value->get_ref<const std::string&>();
-  return true;
-}
-
-template <class Number>
-bool take_number(const Json& object, const char* key, Number& target) {
-  const Json* value = find(object, key);
-  if (value == nullptr || !value->is_number_unsigned()) return false;
-  const auto number = value->get<std::uint64_t>();
-  if (number > static_cast<std::uint64_t>(std::numeric_limits<Number>::max())) return false;
-  target = static_cast<Number>(number);
-  return true;
-}
-
-bool take_time(const Json& object, const char* key, TimePoint& target) {
-  constexpr std::int64_t kLatestMs = 4'000'000'000'000;  // the year 2096
-  std::int64_t ms = 0;
-  if (!take_number(object, key, ms)) return false;
-  target = TimePoint(milliseconds(std::min(ms, kLatestMs)));
-  return true;
-}
-
-bool take_gpus(const Json& object, std::vector<HistoryGpu>& target) {
-  const Json* list = find(object, "gpus");
-  if (list == nullptr || !list->is_array()) return false;
-  target.reserve(list->size());
-  for (const Json& one : *list) {
-    HistoryGpu gpu;
-    if (!one.is_object() || !take_text(one, "uuid", gpu.uuid)) return false;
-    take_text(one, "index", gpu.index);
-    take_text(one, "name", gpu.name);
-    Bytes peak;
-    if (take_number(one, "peak", peak.count)) gpu.peak = peak;
-    unsigned utilization = 0;
-    if (take_number(one, "utilization_pct", utilization)) gpu.utilization_pct = utilization;
-    target.push_back(std::move(gpu));
-  }
-  return true;
-}
-
-bool take_ending(const Json& object, HistoryEntry& entry) {
-  std::string word;
-  if (!take_text(object, "ending", word)) return false;
-  const auto* const known = std::find_if(kEndings.begin(), kEndings.end(),
-                                         [&](const auto& pair) { return word == pair.second; });
-  if (known == kEndings.end()) return false;
-  entry.ending = known->first;
-  take_number(object, "code", entry.code);
-  return true;
-}
-
-// The lines of a regular file from `offset` on, piece by piece: its owner may have made it as long
-// as he likes. What is longer than a line can be is given as one that says nothing.
-class Lines {
- public:
-  Lines(int directory, const std::string& name, off_t offset)
-      : file_(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)),
-        offset_(offset) {
-    struct stat about {};
-    if (!file_ || ::fstat(file_.get(), &about) != 0 || !S_ISREG(about.st_mode)) file_.reset();
-    // Of more than anybody can have lived through, the end.
-    if (file_ && about.st_size - offset_ > kMostBytes) offset_ = about.st_size - kMostBytes;
-    read_ = offset_;
-  }
-
-  // Nothing at the end.
-  std::optional<std::string_view> next() {
-    bool too_long = false;
-    for (;;) {
-      const auto end = std::string_view(piece_).find('\n', begin_);
-      if (end != std::string_view::npos) {
-        const std::string_view line = std::string_view(piece_).substr(begin_, end - begin_);
-        offset_ += static_cast<off_t>(line.size() + 1);
-        begin_ = end + 1;
-        return too_long ? std::string_view("too long") : line;
-      }
-      if (piece_.size() - begin_ > kLongestLine) {
-        too_long = true;
-        offset_ += static_cast<off_t>(piece_.size() - begin_);
-        begin_ = piece_.size();
-      }
-      if (!more()) return std::nullopt;
-    }
-  }
-
-  // Where the lines that were given end.
-  off_t offset() const { return offset_; }
-
- private:
-  static constexpr std::size_t kPiece = 1 << 20;
-  static constexpr off_t kMostBytes = off_t{1} << 29;
-
-  bool more() {
-    piece_.erase(0, begin_);
-    begin_ = 0;
-    const std::size_t have = piece_.size();
-    piece_.resize(have + kPiece);
-    ssize_t got = -1;
-    do {
-      got = file_ ? ::pread(file_.get(), piece_.data() + have, kPiece, read_) : 0;
-    } while (got < 0 && errno == EINTR);
-    piece_.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    read_ += std::max<ssize_t>(got, 0);
-    return got > 0;
-  }
-
-  UniqueFd file_;
-  off_t offset_;
-  off_t read_ = 0;  // how much of the file is in the piece, or was
-  std::string piece_;
-  std::size_t begin_ = 0;  // of the next line, in the piece
-};
-
-// Of two that tell of the same lease: the one who saw its end, and else the later one.
-bool knows_more(const HistoryEntry& one, const HistoryEntry& other) {
-  const auto rank = [](const HistoryEntry& entry) {
-    if (entry.ending == Ending::running) return 0;
-    return entry.ending == Ending::lost ? 1 : 2;
-  };
-  return rank(one) > rank(other);
-}
-
 }  // namespace
 
 const char* ending_word(Ending ending) {
   const auto* const known = std::find_if(kEndings.begin(), kEndings.end(),
                                          [&](const auto& pair) { return pair.first == ending; });
   return known->second;
+}
+
+std::optional<Ending> ending_of(std::string_view word) {
+  const auto* const known = std::find_if(kEndings.begin(), kEndings.end(),
+                                         [&](const auto& pair) { return word == pair.second; });
+  return known == kEndings.end() ? std::nullopt : std::optional(known->first);
+}
+
+bool knows_more(Ending one, Ending other) {
+  const auto rank = [](Ending ending) {
+    if (ending == Ending::running) return 0;
+    return ending == Ending::lost ? 1 : 2;
+  };
+  return rank(one) > rank(other);
 }
 
 std::string write_entry(const HistoryEntry& entry) {
@@ -202,23 +79,9 @@ std::string write_entry(const HistoryEntry& entry) {
 }
 
 std::optional<HistoryEntry> read_entry(std::string_view line) {
-  const Json document = Json::parse(line, nullptr, false);
-  if (!document.is_object()) return std::nullopt;
-  HistoryEntry entry;
-  const bool good =
-      take_text(document, "id", entry.id) && take_number(document, "uid", entry.uid) &&
-      take_text(document, "command", entry.command) && take_text(document, "label", entry.label) &&
-      take_text(document, "within", entry.within) && take_gpus(document, entry.gpus) &&
-      take_time(document, "asked_ms", entry.asked) &&
-      take_time(document, "granted_ms", entry.granted) &&
-      take_time(document, "ended_ms", entry.ended) && take_ending(document, entry);
-  if (!good) return std::nullopt;
-  Bytes memory;
-  if (take_number(document, "memory", memory.count)) entry.memory = memory;
-  take_text(document, "job", entry.job);
-  std::int64_t idle_ms = 0;
-  if (take_number(document, "idle_ms", idle_ms)) entry.idle = milliseconds(idle_ms);
-  return entry;
+  EntryReader reader;
+  const EntryView* const view = reader.read(line);
+  return view == nullptr ? std::nullopt : std::optional(entry_of(*view));
 }
 
 std::string month_file(TimePoint time) {
@@ -265,19 +128,7 @@ std::vector<std::string> month_files(const UserFolder& folder, TimePoint since) 
 
 std::size_t read_lines(const UserFolder& folder, const std::string& file, off_t& done,
                        const TakeEntry& take) {
-  Lines lines(folder.directory.get(), file, done);
-  std::size_t damaged = 0;
-  while (const auto line = lines.next()) {
-    if (line->empty()) continue;
-    auto entry = read_entry(*line);
-    if (entry && (folder.uid == 0 || entry->uid == folder.uid)) {
-      take(std::move(*entry));
-    } else {
-      ++damaged;
-    }
-  }
-  done = lines.offset();
-  return damaged;
+  return read_views(folder, file, done, [&](const EntryView& view) { take(entry_of(view)); });
 }
 
 void sort_by_grant(std::vector<HistoryEntry>& entries) {
@@ -290,14 +141,16 @@ void sort_by_grant(std::vector<HistoryEntry>& entries) {
 
 History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want) {
   History history;
-  std::unordered_map<std::string, std::size_t> places;
+  // By user, too: an id that somebody writes into his own file says nothing of another's lease.
+  std::map<std::pair<uid_t, std::string>, std::size_t> places;
   for (const UserFolder& folder : user_folders(archive)) {
     const auto take = [&](HistoryEntry&& entry) {
       if (entry.ended < since || !want(entry)) return;
-      const auto [place, is_new] = places.try_emplace(entry.id, history.entries.size());
+      const auto [place, is_new] =
+          places.try_emplace({entry.uid, entry.id}, history.entries.size());
       if (is_new) {
         history.entries.push_back(std::move(entry));
-      } else if (knows_more(entry, history.entries[place->second])) {
+      } else if (knows_more(entry.ending, history.entries[place->second].ending)) {
         history.entries[place->second] = std::move(entry);
       }
     };

@@ -30,6 +30,9 @@ enum class Ending : std::uint8_t {
 
 // "exited", in the lines and in JSON.
 const char* ending_word(Ending ending);
+std::optional<Ending> ending_of(std::string_view word);
+// Of two lines about one lease: has the writer of `one` seen more of its end?
+bool knows_more(Ending one, Ending other);
 
 struct HistoryGpu {
   std::string uuid;

@@ -172,6 +172,18 @@ TEST_F(HistoryTest, nobody_but_root_tells_of_others) {
   EXPECT_TRUE(ids().empty());
 }
 
+TEST_F(HistoryTest, an_id_says_nothing_of_another_users_lease) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can tell of others";
+  for (const uid_t uid : {1000U, 1001U}) {
+    HistoryEntry one = entry("aaaaaaaa", uid == 1000 ? Ending::exited : Ending::running);
+    one.uid = uid;
+    append(one);
+  }
+  const History history = read();
+  ASSERT_EQ(history.entries.size(), 2U);
+  EXPECT_EQ(history.entries[1].ending, Ending::running);
+}
+
 TEST_F(HistoryTest, who_follows_sees_what_is_new) {
   append(entry("aaaaaaaa"));
   HistoryFollower follower(archive_);

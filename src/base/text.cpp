@@ -133,6 +133,11 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("'{}'", fitted(printable(start), kQuotedColumns, Charset::ascii));
 }
 
+std::size_t utf8_length(std::string_view text) {
+  const CodePoint c = decode(text);
+  return c.value == kInvalid ? 0 : c.length;
+}
+
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   while (!text.empty()) {

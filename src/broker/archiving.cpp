@@ -4,14 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <utility>
 
 #include "harbour/harbour.h"
 
 namespace berth {
 namespace {
 
-Result<std::map<std::string, Record>> live_leases(const HarbourLocation& where) {
-  std::map<std::string, Record> leases;
+// By user, too: what somebody writes in his own file says nothing of another's lease.
+using LiveLeases = std::map<std::pair<uid_t, std::string>, Record>;
+
+Result<LiveLeases> live_leases(const HarbourLocation& where) {
+  LiveLeases leases;
   auto harbour = Harbour::open_existing(where);
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (!*harbour) return leases;
@@ -20,8 +24,8 @@ Result<std::map<std::string, Record>> live_leases(const HarbourLocation& where) 
   auto clients = transaction->leases();
   if (!clients) return tl::make_unexpected(clients.error());
   for (Client& client : *clients) {
-    std::string id = client.record.id;
-    leases.emplace(std::move(id), std::move(client.record));
+    std::pair key(client.record.uid, client.record.id);
+    leases.emplace(std::move(key), std::move(client.record));
   }
   return leases;
 }
@@ -76,7 +80,7 @@ Result<History> recall(const HarbourLocation& harbour, TimePoint since, const Wa
   auto live = live_leases(harbour);
   if (!live) return tl::make_unexpected(live.error());
   for (HistoryEntry& entry : history.entries) {
-    const bool lives = live->erase(entry.id) > 0;
+    const bool lives = live->erase({entry.uid, entry.id}) > 0;
     if (entry.ending != Ending::running) continue;
     if (lives) {
       entry.ended = std::chrono::system_clock::now();
@@ -84,11 +88,24 @@ Result<History> recall(const HarbourLocation& harbour, TimePoint since, const Wa
       entry.ending = Ending::lost;
     }
   }
-  for (const auto& [id, lease] : *live) {
+  for (const auto& [key, lease] : *live) {
     HistoryEntry entry = history_entry(lease, {}, Ending::running);
     if (want(entry)) history.entries.push_back(std::move(entry));
   }
   sort_by_grant(history.entries);
+  return history;
+}
+
+Result<LeaseHistory> recall_leases(const HarbourLocation& harbour, TimePoint since,
+                                   std::optional<uid_t> user) {
+  LeaseHistory history = read_leases(archive_path(harbour), since, user);
+  const auto live = live_leases(harbour);
+  if (!live) return tl::make_unexpected(live.error());
+  std::vector<HistoryEntry> running;
+  for (const auto& [key, lease] : *live) {
+    if (!user || lease.uid == *user) running.push_back(history_entry(lease, {}, Ending::running));
+  }
+  history.table.settle(running, std::chrono::system_clock::now());
   return history;
 }
 

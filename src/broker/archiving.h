@@ -4,9 +4,11 @@
 // slow, full or not there, and then nothing but the history is lost.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "archive/history.h"
+#include "archive/lease_reading.h"
 #include "broker/usage.h"
 #include "devices/gpu.h"
 #include "harbour/location.h"
@@ -28,5 +30,9 @@ void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& lea
 // What the archive and the harbour know together. What is written as running and is not in the
 // harbour any more is lost: nobody has seen its end.
 Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want);
+
+// The same for a report, of one user or of all.
+Result<LeaseHistory> recall_leases(const HarbourLocation& harbour, TimePoint since,
+                                   std::optional<uid_t> user);
 
 }  // namespace berth

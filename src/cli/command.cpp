@@ -42,6 +42,7 @@ std::span<const Command> commands() {
       Command{"queue", "Show who waits, since when, and why", define_queue, true},
       Command{"cancel", "Leave the queue", define_cancel},
       Command{"log", "Show who had which GPUs, when, and how it ended", define_log},
+      Command{"report", "Show GPU-hours, waiting and idleness by user and job", define_report},
       Command{"profile", "Show, set and forget what was learned of jobs", define_profile, false,
               WordsToRun::behind_dashes},
       Command{"drain", "Take GPUs out of service", define_drain},

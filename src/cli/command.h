@@ -48,6 +48,7 @@ Action define_release(Flags& command, CLI::App& program);
 Action define_queue(Flags& command, CLI::App& program);
 Action define_cancel(Flags& command, CLI::App& program);
 Action define_log(Flags& command, CLI::App& program);
+Action define_report(Flags& command, CLI::App& program);
 Action define_profile(Flags& command, CLI::App& program);
 Action define_drain(Flags& command, CLI::App& program);
 Action define_undrain(Flags& command, CLI::App& program);

@@ -2,15 +2,14 @@
 #include "cli/output/log_text.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstring>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <string_view>
 
 #include "base/text.h"
 #include "base/users.h"
+#include "cli/output/times.h"
 
 namespace berth {
 namespace {
@@ -22,20 +21,9 @@ constexpr std::size_t kEnd = std::string_view("exit 127").size();
 constexpr std::size_t kWidestUser = 16;
 constexpr std::size_t kWidestGpus = 12;
 
-std::string local_time(TimePoint time) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(time.time_since_epoch()).count();
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds)));
-}
-
-// What is not at least a second is nothing to a reader.
-std::string length(std::chrono::nanoseconds time) {
-  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
-  return whole.count() <= 0 ? "<1s" : format_duration(whole);
-}
-
 // When a lost one ended, nobody has seen.
 std::string lasted(const HistoryEntry& entry) {
-  return entry.ending == Ending::lost ? "?" : length(entry.ended - entry.granted);
+  return entry.ending == Ending::lost ? "?" : length_text(entry.ended - entry.granted);
 }
 
 std::string gpus_of(const HistoryEntry& entry) {
@@ -108,7 +96,7 @@ std::string LogTable::line(const HistoryEntry& entry) const {
   };
   const std::string before = fmt::format(
       "{}  {}  {}  {}  {}  {}  ", local_time(entry.granted), right(lasted(entry), kLength),
-      right(length(entry.granted - entry.asked), kLength), cell(user_name(entry.uid), user_),
+      right(length_text(entry.granted - entry.asked), kLength), cell(user_name(entry.uid), user_),
       cell(gpus_of(entry), gpus_),
       right(entry.memory ? format_size(*entry.memory) : "whole", kMemory));
   std::string what = terminal_.show(entry.command);

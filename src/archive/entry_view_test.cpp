@@ -1,0 +1,203 @@
+// Lines are read as a reader that builds a tree of each would read them, damaged ones too.
+#include "archive/entry_view.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <rapidcheck/gtest.h>
+
+namespace berth {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The yardstick: plain, and slow. Nothing where the line is damaged; else all of it, as a tree.
+class Yardstick {
+ public:
+  static std::optional<Json> read(const std::string& line) {
+    const Json in = Json::parse(line, nullptr, false);
+    if (!in.is_object()) return std::nullopt;
+    Json out;
+    for (const char* key : {"id", "command", "label", "within"}) {
+      if (!text(in, key)) return std::nullopt;
+      out[key] = in[key];
+    }
+    for (const char* key : {"asked_ms", "granted_ms", "ended_ms"}) {
+      const auto ms = number(in, key, std::numeric_limits<std::int64_t>::max());
+      if (!ms) return std::nullopt;
+      out[key] = std::min<std::uint64_t>(*ms, kLatest);
+    }
+    const auto uid = number(in, "uid", std::numeric_limits<uid_t>::max());
+    if (!uid || !in.contains("gpus") || !in["gpus"].is_array() || !text(in, "ending")) return {};
+    if (!ending_of(in["ending"].get<std::string>())) return std::nullopt;
+    out["uid"] = *uid;
+    out["ending"] = in["ending"];
+    out["gpus"] = Json::array();
+    for (const Json& gpu : in["gpus"]) {
+      if (!gpu.is_object() || !text(gpu, "uuid")) return std::nullopt;
+      out["gpus"].push_back(
+          {gpu["uuid"], text(gpu, "index") ? gpu["index"] : Json(""),
+           text(gpu, "name") ? gpu["name"] : Json(""), or_null(number(gpu, "peak", UINT64_MAX)),
+           or_null(number(gpu, "utilization_pct", std::numeric_limits<unsigned>::max()))});
+    }
+    out["job"] = text(in, "job") ? in["job"] : Json("");
+    out["memory"] = or_null(number(in, "memory", UINT64_MAX));
+    out["code"] = number(in, "code", std::numeric_limits<int>::max()).value_or(0);
+    auto idle = number(in, "idle_ms", std::numeric_limits<std::int64_t>::max());
+    if (idle) idle = std::min(*idle, kLatest);
+    out["idle_ms"] = or_null(idle);
+    return out;
+  }
+
+ private:
+  static constexpr std::uint64_t kLatest = 4'000'000'000'000;
+
+  static bool text(const Json& in, const char* key) {
+    return in.contains(key) && in[key].is_string();
+  }
+  static std::optional<std::uint64_t> number(const Json& in, const char* key, std::uint64_t most) {
+    if (!in.contains(key) || !in[key].is_number_unsigned()) return std::nullopt;
+    const auto value = in[key].get<std::uint64_t>();
+    return value <= most ? std::optional(value) : std::nullopt;
+  }
+  static Json or_null(const std::optional<std::uint64_t>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  }
+};
+
+std::optional<Json> by_reader(EntryReader& reader, const std::string& line) {
+  const EntryView* const view = reader.read(line);
+  if (view == nullptr) return std::nullopt;
+  Json out{{"id", view->id},
+           {"command", view->command},
+           {"label", view->label},
+           {"within", view->within},
+           {"asked_ms", static_cast<std::uint64_t>(view->asked_ms)},
+           {"granted_ms", static_cast<std::uint64_t>(view->granted_ms)},
+           {"ended_ms", static_cast<std::uint64_t>(view->ended_ms)},
+           {"uid", view->uid},
+           {"ending", ending_word(view->ending)},
+           {"gpus", Json::array()}};
+  for (const GpuView& gpu : view->gpus) {
+    out["gpus"].push_back({gpu.uuid, gpu.index, gpu.name,
+                           gpu.peak ? Json(*gpu.peak) : Json(nullptr),
+                           gpu.utilization_pct ? Json(*gpu.utilization_pct) : Json(nullptr)});
+  }
+  out["job"] = view->job;
+  out["memory"] = view->memory ? Json(*view->memory) : Json(nullptr);
+  out["code"] = view->code;
+  out["idle_ms"] = view->idle_ms ? Json(*view->idle_ms) : Json(nullptr);
+  return out;
+}
+
+Json some_value() {
+  switch (*rc::gen::inRange(0, 8)) {
+    case 0:
+      return Json(nullptr);
+    case 1:
+      return Json(*rc::gen::arbitrary<std::uint64_t>());
+    case 2:
+      return Json(*rc::gen::inRange<std::int64_t>(-5, 200));
+    case 3:
+      return Json(1.5);
+    case 4:
+      return Json(*rc::gen::string<std::string>());
+    case 5:
+      return Json::array({Json::object({{"uuid", "GPU-3"}, {"name", 4}}), Json::object()});
+    case 6:
+      return Json::object({{"uuid", "GPU-4"}, {"more", Json::array({1, "two"})}});
+    default:
+      return Json("exited");
+  }
+}
+
+std::string some_line() {
+  HistoryEntry entry;
+  entry.id = *rc::gen::element<std::string>("aaaaaaaa", "", "an id of another length");
+  entry.uid = 1000;
+  entry.command = *rc::gen::string<std::string>();
+  entry.label =
+      *rc::gen::element<std::string>("", "a \"b\"\n\x1b", "na\xc3\xafve \xf0\x9f\x98\x80");
+  entry.gpus = {{"GPU-1", "0", "A6000", gib(5), 83}, {"GPU-2", "1", "A6000"}};
+  entry.asked = entry.granted = entry.ended = TimePoint(std::chrono::seconds(1'763'280'000));
+  entry.ending = *rc::gen::element(Ending::running, Ending::exited, Ending::lost);
+  if (*rc::gen::arbitrary<bool>()) entry.idle = std::chrono::milliseconds(1500);
+  return write_entry(entry);
+}
+
+// A line with something else in the place of a value, of a GPU's value, or beside them.
+std::string changed(const std::string& line) {
+  Json tree = Json::parse(line);
+  std::vector<std::string> keys{"of a later version"};
+  for (const auto& [key, value] : tree.items()) keys.push_back(key);
+  tree[*rc::gen::elementOf(keys)] = some_value();
+  if (tree["gpus"].is_array() && !tree["gpus"].empty() && *rc::gen::arbitrary<bool>()) {
+    Json& gpu = tree["gpus"][0];
+    if (gpu.is_object()) {
+      gpu[*rc::gen::element("uuid", "index", "name", "peak", "utilization_pct")] = some_value();
+    }
+  }
+  std::string text = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (*rc::gen::arbitrary<bool>()) {  // a key that is there twice
+    text.back() = ',';
+    text += fmt::format("\"{}\":{}}}", *rc::gen::elementOf(keys),
+                        some_value().dump(-1, ' ', true, Json::error_handler_t::replace));
+  }
+  return text;
+}
+
+TEST(EntryReader, what_does_not_fit_a_time_is_late_and_not_negative) {
+  EntryReader reader;
+  const EntryView* const view = reader.read(
+      R"({"id":"a","uid":1,"command":"","label":"","within":"","gpus":[],"asked_ms":1,)"
+      R"("granted_ms":9223372036854775807,"ended_ms":3,"ending":"lost","idle_ms":9223372036854775807})");
+  ASSERT_NE(view, nullptr);
+  EXPECT_EQ(view->granted_ms, 4'000'000'000'000);
+  EXPECT_EQ(view->idle_ms, 4'000'000'000'000);
+}
+
+RC_GTEST_PROP(EntryReader, knows_lines_as_they_are_written, ()) {
+  const std::string line = some_line();
+  EntryReader reader;
+  RC_ASSERT(reader.read(line) != nullptr);
+  RC_ASSERT(reader.was_as_written());  // if not, write_entry() has changed: change this one, too
+  const std::string other = fmt::format(" {}", line);
+  RC_ASSERT(reader.read(other) != nullptr);
+  RC_ASSERT(!reader.was_as_written());
+}
+
+RC_GTEST_PROP(EntryReader, reads_as_the_yardstick_does, ()) {
+  EntryReader reader;
+  for (int i = 0; i < 10; ++i) {  // the same reader: nothing of a line is left for the next
+    const std::string line = *rc::gen::arbitrary<bool>() ? changed(some_line()) : some_line();
+    RC_ASSERT(by_reader(reader, line) == Yardstick::read(line));
+  }
+}
+
+std::string damaged(std::string line) {
+  const int changes = *rc::gen::inRange(1, 4);
+  for (int i = 0; i < changes; ++i) {
+    const auto place = *rc::gen::inRange<std::size_t>(0, line.size());
+    const char value = *rc::gen::oneOf(rc::gen::arbitrary<char>(),
+                                       rc::gen::element('"', '{', '}', ',', '\\', '0', '-', ' '));
+    if (value == '\0') continue;  // which ends a text for nlohmann
+    if (*rc::gen::arbitrary<bool>()) {
+      line[place] = value;
+    } else {
+      line.insert(place, 1, value);
+    }
+  }
+  return line;
+}
+
+RC_GTEST_PROP(EntryReader, takes_damage_as_the_yardstick_does, ()) {
+  EntryReader reader;
+  for (int i = 0; i < 10; ++i) {
+    const std::string line = damaged(some_line());
+    RC_ASSERT(by_reader(reader, line) == Yardstick::read(line));
+  }
+}
+
+}  // namespace
+}  // namespace berth

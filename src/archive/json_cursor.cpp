@@ -1,0 +1,255 @@
+// The strict part of reading JSON; see json_cursor.h.
+#include "archive/json_cursor.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "base/text.h"
+
+namespace berth {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+bool is_plain(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+}
+
+// Past all that a string may hold and that needs no look of its own: sixteen bytes at a time, for
+// strings are most of a line, and SSE2 is in every x86-64.
+inline const char* plain_end(const char* at, const char* end) {
+#ifdef __SSE2__
+  const __m128i quote = _mm_set1_epi8('"');
+  const __m128i backslash = _mm_set1_epi8('\\');
+  const __m128i blank = _mm_set1_epi8(0x20);
+  while (end - at >= 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    // As signed numbers those from 0x80 on are less than a blank, too.
+    const __m128i special =
+        _mm_or_si128(_mm_cmplt_epi8(bytes, blank),
+                     _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
+    const auto which = static_cast<unsigned>(_mm_movemask_epi8(special));
+    if (which != 0) return at + std::countr_zero(which);
+    at += 16;
+  }
+#endif
+  while (at != end && is_plain(*at)) ++at;
+  return at;
+}
+
+void append_utf8(std::string& out, std::uint32_t c) {
+  const auto byte = [&](std::uint32_t value) { out += static_cast<char>(value); };
+  if (c < 0x80) {
+    byte(c);
+  } else if (c < 0x800) {
+    byte(0xC0 | (c >> 6));
+    byte(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    byte(0xE0 | (c >> 12));
+    byte(0x80 | ((c >> 6) & 0x3F));
+    byte(0x80 | (c & 0x3F));
+  } else {
+    byte(0xF0 | (c >> 18));
+    byte(0x80 | ((c >> 12) & 0x3F));
+    byte(0x80 | ((c >> 6) & 0x3F));
+    byte(0x80 | (c & 0x3F));
+  }
+}
+
+}  // namespace
+
+JsonCursor::JsonCursor(std::string_view text, std::string& decoded)
+    : at_(text.data()), end_(text.data() + text.size()), decoded_(decoded) {
+  if (text.starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
+  // An escape is longer than what it stands for: so this never grows, and no view of it moves.
+  decoded_.clear();
+  decoded_.reserve(text.size());
+}
+
+bool JsonCursor::text(std::string_view& value) {
+  if (!eat('"')) return false;
+  const char* const begin = at_;
+  for (;;) {
+    at_ = plain_end(at_, end_);
+    if (at_ == end_) return false;
+    if (*at_ == '"') {
+      value = {begin, static_cast<std::size_t>(at_ - begin)};
+      ++at_;
+      return true;
+    }
+    if (*at_ == '\\') return escaped_text(begin, value);
+    const std::size_t length = utf8_length({at_, static_cast<std::size_t>(end_ - at_)});
+    if (length < 2) return false;  // a control character, or no UTF-8
+    at_ += length;
+  }
+}
+
+// A string that begins at `begin`, where the first escape is the next character.
+bool JsonCursor::escaped_text(const char* begin, std::string_view& value) {
+  const std::size_t start = decoded_.size();
+  decoded_.append(begin, at_);
+  for (;;) {
+    const char* const part = at_;
+    at_ = plain_end(at_, end_);
+    decoded_.append(part, at_);
+    if (at_ == end_) return false;
+    if (*at_ == '"') {
+      ++at_;
+      value = std::string_view(decoded_).substr(start);
+      return true;
+    }
+    if (*at_ == '\\') {
+      if (!escape()) return false;
+      continue;
+    }
+    const std::size_t length = utf8_length({at_, static_cast<std::size_t>(end_ - at_)});
+    if (length < 2) return false;
+    decoded_.append(at_, length);
+    at_ += length;
+  }
+}
+
+bool JsonCursor::escape() {
+  constexpr std::string_view kLetters = "\"\\/bfnrt";
+  constexpr std::string_view kMeant = "\"\\/\b\f\n\r\t";
+  if (end_ - at_ < 2) return false;
+  const char letter = at_[1];
+  at_ += 2;
+  if (const auto place = kLetters.find(letter); place != std::string_view::npos) {
+    decoded_ += kMeant[place];
+    return true;
+  }
+  std::uint32_t c = 0;
+  if (letter != 'u' || !code_unit(c)) return false;
+  if (c >= 0xDC00 && c <= 0xDFFF) return false;  // the second half of a pair, without the first
+  if (c >= 0xD800 && c <= 0xDBFF) {
+    std::uint32_t second = 0;
+    if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') return false;
+    at_ += 2;
+    if (!code_unit(second) || second < 0xDC00 || second > 0xDFFF) return false;
+    c = 0x10000 + ((c - 0xD800) << 10) + (second - 0xDC00);
+  }
+  append_utf8(decoded_, c);
+  return true;
+}
+
+// The four hexadecimal digits behind \u.
+bool JsonCursor::code_unit(std::uint32_t& value) {
+  if (end_ - at_ < 4) return false;
+  for (int i = 0; i < 4; ++i, ++at_) {
+    const char digit = *at_;
+    const char lower = static_cast<char>(digit | 0x20);
+    value <<= 4;
+    if (digit >= '0' && digit <= '9') {
+      value |= static_cast<std::uint32_t>(digit - '0');
+    } else if (lower >= 'a' && lower <= 'f') {
+      value |= static_cast<std::uint32_t>(lower - 'a' + 10);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool JsonCursor::digits() {
+  const char* const begin = at_;
+  while (at_ != end_ && *at_ >= '0' && *at_ <= '9') ++at_;
+  return at_ != begin;
+}
+
+bool JsonCursor::number(std::optional<std::uint64_t>& value) {
+  constexpr std::ptrdiff_t kSafeDigits = 19;  // so many never overflow
+  value.reset();
+  const bool negative = peek() == '-';
+  const char* const begin = at_;
+  if (negative) ++at_;
+  const char* const first = at_;
+  std::uint64_t sum = 0;
+  for (; at_ != end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
+    sum = sum * 10 + static_cast<std::uint64_t>(*at_ - '0');
+  }
+  if (at_ == first || (*first == '0' && at_ - first > 1)) return false;
+  const bool fraction = at_ != end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E');
+  if (!negative && !fraction && at_ - first <= kSafeDigits) {
+    value = sum;
+    return true;
+  }
+  return unusual_number(begin, value);
+}
+
+// The rest of a number whose digits before the point have been read. One that no double can hold is
+// an error, as for nlohmann.
+bool JsonCursor::unusual_number(const char* begin, std::optional<std::uint64_t>& value) {
+  const auto [rest, problem] = std::from_chars(begin, at_, value.emplace());
+  if (problem != std::errc() || rest != at_) value.reset();  // negative, or too large
+  if (at_ != end_ && *at_ == '.') {
+    value.reset();
+    ++at_;
+    if (!digits()) return false;
+  }
+  if (at_ != end_ && (*at_ == 'e' || *at_ == 'E')) {
+    value.reset();
+    ++at_;
+    if (at_ != end_ && (*at_ == '+' || *at_ == '-')) ++at_;
+    if (!digits()) return false;
+  }
+  return value || std::isfinite(std::strtod(std::string(begin, at_).c_str(), nullptr));
+}
+
+// A value that holds no others.
+bool JsonCursor::scalar() {
+  std::string_view ignored;
+  std::optional<std::uint64_t> number_ignored;
+  switch (peek()) {
+    case '"':
+      return text(ignored);
+    case 't':
+      return literal("true");
+    case 'f':
+      return literal("false");
+    case 'n':
+      return literal("null");
+    default:
+      return number(number_ignored);
+  }
+}
+
+// Not by recursion: whoever wrote the line may have nested it deeper than there is stack.
+bool JsonCursor::skip() {
+  std::string open;  // what closes the objects and arrays that are open
+  const auto key = [this] {
+    std::string_view ignored;
+    return text(ignored) && eat(':');
+  };
+  do {
+    const char first = peek();
+    if (first == '{' || first == '[') {
+      const char closes = first == '{' ? '}' : ']';
+      ++at_;
+      if (!eat(closes)) {
+        open += closes;
+        if (closes == '}' && !key()) return false;
+        continue;
+      }
+    } else if (!scalar()) {
+      return false;
+    }
+    while (!open.empty()) {
+      if (eat(open.back())) {
+        open.pop_back();
+        continue;
+      }
+      if (!eat(',') || (open.back() == '}' && !key())) return false;
+      break;
+    }
+  } while (!open.empty());
+  return true;
+}
+
+}  // namespace berth

@@ -1,0 +1,95 @@
+// The cursor takes what nlohmann's parser takes, and gives the same strings and numbers.
+#include "archive/json_cursor.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <rapidcheck/gtest.h>
+
+namespace berth {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool accepted(std::string_view text) {
+  std::string decoded;
+  JsonCursor in(text, decoded);
+  return in.skip() && in.ends();
+}
+
+// What JSON is made of, and what is nearly JSON.
+std::string some_part() {
+  return *rc::gen::element<std::string>(
+      "{", "}", "[", "]", ",", ":", " ", "\t", "\"a\"", "\"\"", "\"a\\n\"", "\"\\u00e9\"",
+      "\"\\ud83d\\ude00\"", "\"\\ud83d\"", "\"\\ude00\"", "\"\xc3\xa9\"", "\"\xff\"",
+      "\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\x01\"", "\"\x7f\"", "\"\\x\"", "\"\\u12g4\"",
+      "\"12345678\\", "0", "1", "-1", "-", "01", "1.5", "1.", "1e5", "1e", "1e999", "-1e999",
+      "1e-999", "18446744073709551615", "18446744073709551616", "true", "false", "null", "nul",
+      "\"a\":1", "{}", "[]", "{\"a\":[1,2]}", "\"", "\\", "\xef\xbb\xbf", "\n", "\r", "/", "NaN");
+}
+
+TEST(JsonCursor, is_strict) {
+  for (const char* good : {"{}", " [1, 2.5e3, -0, \"\\ud83d\\ude00\"] ", "\"x\"", "null", "[[[]]]",
+                           "{\"a\":{\"b\":[{}]}}", "\xef\xbb\xbf{}"}) {
+    EXPECT_TRUE(accepted(good)) << good;
+    EXPECT_TRUE(Json::accept(good)) << good;
+  }
+  for (const char* bad : {"", " ", "{", "{}}", "[1,]", "{\"a\":1,}", "{\"a\"}", "{a:1}", "01", "1.",
+                          "\"\\ud83d\"", "\"\xff\"", "\"\n\"", "1e999", "tru", "{} {}"}) {
+    EXPECT_FALSE(accepted(bad)) << bad;
+    EXPECT_FALSE(Json::accept(bad)) << bad;
+  }
+  EXPECT_FALSE(accepted(std::string_view("{}\0", 3)));
+}
+
+TEST(JsonCursor, skips_what_is_nested_deeper_than_any_stack) {
+  const std::string deep(200'000, '[');
+  EXPECT_FALSE(accepted(deep));
+  EXPECT_TRUE(accepted(deep + std::string(200'000, ']')));
+}
+
+RC_GTEST_PROP(JsonCursor, takes_what_nlohmann_takes, ()) {
+  for (int round = 0; round < 50; ++round) {
+    std::string text;
+    const int parts = *rc::gen::inRange(1, 9);
+    for (int i = 0; i < parts; ++i) text += some_part();
+    if (*rc::gen::arbitrary<bool>()) text = fmt::format("[{}]", text);
+    RC_ASSERT(accepted(text) == Json::accept(text));
+  }
+}
+
+RC_GTEST_PROP(JsonCursor, gives_strings_and_numbers_as_nlohmann_does, ()) {
+  Json list = Json::array();
+  const int items = *rc::gen::inRange(0, 6);
+  for (int i = 0; i < items; ++i) {
+    if (*rc::gen::arbitrary<bool>()) {
+      list.push_back(*rc::gen::arbitrary<std::uint64_t>());
+    } else {
+      list.push_back(*rc::gen::string<std::string>());
+    }
+  }
+  // With every escape that there is, or with few.
+  const std::string text =
+      list.dump(-1, ' ', *rc::gen::arbitrary<bool>(), Json::error_handler_t::replace);
+  const Json expected = Json::parse(text);
+  std::string decoded;
+  JsonCursor in(text, decoded);
+  Json got = Json::array();
+  RC_ASSERT(in.array([&] {
+    if (in.peek() == '"') {
+      std::string_view value;
+      const bool good = in.text(value);
+      got.push_back(std::string(value));
+      return good;
+    }
+    std::optional<std::uint64_t> value;
+    const bool good = in.number(value);
+    got.push_back(value.value_or(0));
+    return good;
+  }));
+  RC_ASSERT(in.ends());
+  RC_ASSERT(got == expected);
+}
+
+}  // namespace
+}  // namespace berth

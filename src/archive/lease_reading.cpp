@@ -1,0 +1,69 @@
+// Files to threads; see lease_reading.h.
+#include "archive/lease_reading.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace berth {
+namespace {
+
+// More would wait for the memory.
+constexpr unsigned kMostThreads = 4;
+
+struct File {
+  const UserFolder* folder;
+  std::string name;
+};
+
+std::vector<File> files_since(const std::vector<UserFolder>& folders, TimePoint since,
+                              std::optional<uid_t> user) {
+  std::vector<File> files;
+  for (const UserFolder& folder : folders) {
+    if (user && folder.uid != *user && folder.uid != 0) continue;  // root may tell of others
+    for (std::string& name : month_files(folder, since))
+      files.push_back({&folder, std::move(name)});
+  }
+  return files;
+}
+
+}  // namespace
+
+LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optional<uid_t> user) {
+  const std::vector<UserFolder> folders = user_folders(archive);
+  const std::vector<File> files = files_since(folders, since, user);
+  const std::int64_t since_ms = to_ms(since);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    LeaseHistory part;
+    const auto take = [&](const EntryView& entry) {
+      if (entry.ended_ms < since_ms || (user && entry.uid != *user)) return;
+      part.table.take(entry);
+    };
+    for (std::size_t i = next++; i < files.size(); i = next++) {
+      off_t done = 0;
+      part.damaged += read_views(*files[i].folder, files[i].name, done, take);
+    }
+    return part;
+  };
+  const std::size_t threads = std::min<std::size_t>(
+      {std::max(1U, std::thread::hardware_concurrency()), kMostThreads, files.size()});
+  std::vector<std::future<LeaseHistory>> others;
+  try {
+    while (others.size() + 1 < threads) others.push_back(std::async(std::launch::async, work));
+  } catch (const std::system_error&) {
+    // No more threads for this user: it takes longer.
+  }
+  LeaseHistory history = work();
+  for (auto& other : others) {
+    const LeaseHistory part = other.get();
+    history.table.merge(part.table);
+    history.damaged += part.damaged;
+  }
+  return history;
+}
+
+}  // namespace berth

@@ -1,0 +1,124 @@
+// What a report needs of each lease, in little room: a million of them take up about 100 MiB.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <unordered_map>
+#include <vector>
+
+#include "archive/entry_view.h"
+
+namespace berth {
+
+// A GPU while a lease held it.
+struct LeasedGpu {
+  std::uint32_t gpu = 0;              // LeaseTable::gpus()[gpu]
+  std::int32_t utilization_pct = -1;  // -1: not measured
+};
+
+// Texts stand elsewhere, once for all leases that have them. Times are milliseconds since 1970.
+struct LeaseFacts {
+  static constexpr std::uint64_t kWhole = UINT64_MAX;
+
+  std::uint64_t id = 0;  // with `uid`, tells leases apart
+  std::int64_t granted_ms = 0;
+  std::int64_t ended_ms = 0;
+  std::int64_t idle_ms = -1;      // -1: not measured
+  std::uint64_t memory = kWhole;  // reserved on each GPU
+  float waited_s = 0;
+  uid_t uid = 0;
+  std::uint32_t job = 0;    // LeaseTable::jobs()[job]
+  std::uint32_t about = 0;  // LeaseTable::about(); only of those that were idle
+  std::uint32_t first_use = 0;
+  std::uint32_t uses = 0;
+  Ending ending = Ending::running;
+  bool nested = false;  // carved out of another, which counts
+
+  bool exclusive() const { return memory == kWhole; }
+};
+
+// Has it held GPUs for long that nobody utilized: ten minutes, and half of its time?
+bool was_idle(const LeaseFacts& lease);
+
+// The type of the job: as the line has it or, where it has none, what its command runs.
+std::string job_name(const EntryView& entry);
+
+// Texts that are there many times, as numbers.
+class Names {
+ public:
+  std::uint32_t number(std::string_view text);
+  const std::string& operator[](std::uint32_t number) const { return *texts_[number]; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(texts_.size()); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> numbers_;
+  std::vector<const std::string*> texts_;
+};
+
+struct KnownGpu {
+  std::string uuid;
+  std::string index;  // as it was then; empty if nobody knew
+  std::string name;
+};
+
+struct LeaseText {
+  std::string command;
+  std::string label;
+};
+
+// Each lease once, as who knows most tells it: in whatever order lines are taken, and tables
+// merged.
+class LeaseTable {
+ public:
+  LeaseTable();
+
+  void take(const EntryView& entry);
+  void merge(const LeaseTable& other);
+  // What the harbour says: of those that are written as running, who is not in `live` is lost.
+  void settle(const std::vector<HistoryEntry>& live, TimePoint now);
+
+  const std::deque<LeaseFacts>& leases() const { return leases_; }
+  std::span<const LeasedGpu> uses(const LeaseFacts& lease) const {
+    return std::span(uses_).subspan(lease.first_use, lease.uses);
+  }
+  const Names& jobs() const { return jobs_; }
+  const std::vector<KnownGpu>& gpus() const { return gpus_; }
+  const LeaseText& about(const LeaseFacts& lease) const { return texts_[lease.about]; }
+
+ private:
+  void put(LeaseFacts lease, std::span<const LeasedGpu> uses, const LeaseText* text);
+  // Where the index has a lease, or would have it.
+  struct Slot {
+    std::uint32_t lease = 0;  // its number and 1; 0: nothing is here
+    std::uint32_t mark = 0;   // tells most others without a look at them
+  };
+  Slot& slot_of(const LeaseFacts& lease);
+  void grow();
+  std::uint32_t gpu_number(std::string_view uuid, std::string_view index, std::string_view name);
+  std::uint32_t job_number(const EntryView& entry);
+
+  std::deque<LeaseFacts> leases_;
+  std::vector<LeasedGpu> uses_;
+  std::vector<LeaseText> texts_;
+  Names jobs_;
+  Names gpu_names_;
+  std::vector<KnownGpu> gpus_;
+  std::vector<std::uint32_t> gpu_hints_;  // which was the last one whose UUID ends so
+  std::vector<Slot> slots_;               // open addressing
+  std::uint64_t factor_;
+  std::vector<LeasedGpu> taken_;  // of the entry at hand
+  std::string key_;
+};
+
+}  // namespace berth

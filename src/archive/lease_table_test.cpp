@@ -1,0 +1,165 @@
+// Leases in a table: each once, whoever tells of it, in whatever order; and what jobs are called.
+#include "archive/lease_table.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "archive/lease_reading.h"
+
+namespace berth {
+namespace {
+
+using std::chrono::seconds;
+
+HistoryEntry entry(const std::string& id, uid_t uid, Ending ending, std::int64_t lasted = 60) {
+  HistoryEntry made;
+  made.id = id;
+  made.uid = uid;
+  made.command = "python train.py";
+  made.gpus = {{"GPU-1", "0", "A6000"}};
+  made.asked = made.granted = TimePoint(seconds(1'763'280'000));
+  made.ended = made.granted + seconds(lasted);
+  made.ending = ending;
+  return made;
+}
+
+void take(LeaseTable& table, const HistoryEntry& one) {
+  table.take(view_of(one));
+}
+
+TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
+  for (const bool backwards : {false, true}) {
+    std::vector<HistoryEntry> lines{entry("aaaaaaaa", 1, Ending::running, 1),
+                                    entry("aaaaaaaa", 1, Ending::lost, 90),
+                                    entry("aaaaaaaa", 1, Ending::exited, 60)};
+    lines[2].gpus.push_back({"GPU-2", "1", "A6000"});
+    if (backwards) std::reverse(lines.begin(), lines.end());
+    LeaseTable table;
+    for (const HistoryEntry& line : lines) take(table, line);
+    ASSERT_EQ(table.leases().size(), 1U);
+    const LeaseFacts& lease = table.leases().front();
+    EXPECT_EQ(lease.ending, Ending::exited);
+    EXPECT_EQ(lease.ended_ms - lease.granted_ms, 60'000);
+    ASSERT_EQ(table.uses(lease).size(), 2U);
+    EXPECT_EQ(table.gpus()[table.uses(lease)[1].gpu].uuid, "GPU-2");
+  }
+}
+
+TEST(LeaseTable, tells_users_apart_whatever_ids_they_write) {
+  LeaseTable table;
+  for (const char* id : {"aaaaaaaa", "", "an id that is not of berth", "a", "aaaaaaab"}) {
+    take(table, entry(id, 1, Ending::exited));
+    take(table, entry(id, 2, Ending::exited));
+  }
+  EXPECT_EQ(table.leases().size(), 10U);
+}
+
+TEST(LeaseTable, finds_each_of_many) {
+  LeaseTable one;
+  LeaseTable other;
+  for (int i = 0; i < 5'000; ++i) {
+    take(i % 2 == 0 ? one : other, entry(fmt::format("a{:07}", i), 1, Ending::running, 1));
+    take(i % 3 == 0 ? one : other, entry(fmt::format("a{:07}", i), 1, Ending::exited, i));
+  }
+  one.merge(other);
+  ASSERT_EQ(one.leases().size(), 5'000U);
+  std::int64_t sum = 0;
+  for (const LeaseFacts& lease : one.leases()) {
+    EXPECT_EQ(lease.ending, Ending::exited);
+    sum += (lease.ended_ms - lease.granted_ms) / 1000;
+  }
+  EXPECT_EQ(sum, 5'000 * 4'999 / 2);
+}
+
+TEST(LeaseTable, merges_what_the_other_calls_otherwise) {
+  LeaseTable one;
+  LeaseTable other;
+  take(one, entry("aaaaaaaa", 1, Ending::exited));
+  HistoryEntry idle = entry("bbbbbbbb", 1, Ending::exited, 3600);
+  idle.job = "evaluate";
+  idle.gpus = {{"GPU-2", "1", "A100", std::nullopt, 7}};
+  idle.idle = seconds(3000);
+  take(other, idle);
+  one.merge(other);
+  const LeaseFacts& merged = one.leases().back();
+  EXPECT_EQ(one.jobs()[merged.job], "evaluate");
+  EXPECT_EQ(one.gpus()[one.uses(merged)[0].gpu].name, "A100");
+  EXPECT_EQ(one.uses(merged)[0].utilization_pct, 7);
+  EXPECT_EQ(one.about(merged).command, "python train.py");
+  EXPECT_TRUE(was_idle(merged));
+}
+
+TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
+  LeaseTable table;
+  take(table, entry("aaaaaaaa", 1, Ending::running, 1));
+  take(table, entry("bbbbbbbb", 1, Ending::running, 1));
+  take(table, entry("cccccccc", 1, Ending::exited, 60));
+  HistoryEntry unknown_yet = entry("dddddddd", 2, Ending::running, 1);
+  HistoryEntry others_id = entry("bbbbbbbb", 2, Ending::running, 1);  // of another user
+  const TimePoint now = TimePoint(seconds(1'763'280'000 + 500));
+  table.settle({entry("aaaaaaaa", 1, Ending::running), entry("cccccccc", 1, Ending::running),
+                unknown_yet, others_id},
+               now);
+  ASSERT_EQ(table.leases().size(), 5U);
+  EXPECT_EQ(table.leases()[0].ending, Ending::running);
+  EXPECT_EQ(table.leases()[0].ended_ms, to_ms(now));
+  EXPECT_EQ(table.leases()[1].ending, Ending::lost);
+  EXPECT_EQ(table.leases()[2].ending, Ending::exited);
+  EXPECT_EQ(table.leases()[3].ending, Ending::running);
+}
+
+TEST(LeaseTable, absurd_times_are_made_sane) {
+  HistoryEntry line = entry("aaaaaaaa", 1, Ending::exited, -60);
+  line.asked = line.granted + seconds(60);
+  line.idle = seconds(1'000'000);
+  LeaseTable table;
+  take(table, line);
+  const LeaseFacts& lease = table.leases().front();
+  EXPECT_EQ(lease.ended_ms, lease.granted_ms);
+  EXPECT_EQ(lease.waited_s, 0);
+  EXPECT_EQ(lease.idle_ms, 0);
+}
+
+TEST(LeaseTable, a_job_is_called_as_it_says_or_by_its_command) {
+  const auto named = [](const char* job, const char* command) {
+    EntryView view;
+    view.job = job;
+    view.command = command;
+    return job_name(view);
+  };
+  EXPECT_EQ(named("train", "python x.py"), "train");
+  EXPECT_EQ(named("", "/usr/bin/python3 -u /home/ann/train.py --lr 1"), "python3 train.py");
+  EXPECT_EQ(named("", "./simulate --device 0"), "simulate");
+  EXPECT_EQ(named("", "  nvidia-smi"), "nvidia-smi");
+  EXPECT_EQ(named("", ""), "");
+}
+
+TEST(LeaseReading, reads_everybodys_files_and_counts_damage) {
+  std::string pattern = testing::TempDir() + "berth-leases-XXXXXX";
+  const std::string archive = ::mkdtemp(pattern.data());
+  const UserFolder folder = *own_folder(archive);
+  const uid_t me = ::geteuid();
+  for (int month = 0; month < 6; ++month) {
+    HistoryEntry one = entry(fmt::format("aaaaaaa{}", month), me, Ending::exited, 60);
+    one.ended += std::chrono::hours(24 * 30 * month);
+    ASSERT_TRUE(append_history(folder, one));
+    std::ofstream(fmt::format("{}/{}", folder.path, month_file(one.ended)), std::ios::app) << "{\n";
+  }
+  const LeaseHistory all = read_leases(archive, {}, std::nullopt);
+  EXPECT_EQ(all.table.leases().size(), 6U);
+  EXPECT_EQ(all.damaged, 6U);
+  const TimePoint later = entry("", 0, Ending::exited).ended + std::chrono::hours(24 * 70);
+  EXPECT_EQ(read_leases(archive, later, std::nullopt).table.leases().size(), 3U);
+  EXPECT_EQ(read_leases(archive, {}, me).table.leases().size(), 6U);
+  EXPECT_TRUE(read_leases(archive, {}, me + 1).table.leases().empty());
+  EXPECT_TRUE(
+      read_leases(fmt::format("{}/none", archive), {}, std::nullopt).table.leases().empty());
+  std::filesystem::remove_all(archive);
+}
+
+}  // namespace
+}  // namespace berth

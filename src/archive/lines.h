@@ -1,0 +1,38 @@
+// The lines of a file that somebody else may have written.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+namespace berth {
+
+// The lines of a regular file from `offset` on, piece by piece: its owner may have made it as long
+// as he likes. What is longer than a line can be is given as one that says nothing. Not by a
+// mapping: where its owner cuts the file short, that would kill who reads it.
+class Lines {
+ public:
+  Lines(int directory, const std::string& name, off_t offset);
+
+  // Nothing at the end. True until the next one is asked for.
+  std::optional<std::string_view> next();
+
+  // Where the lines that were given end.
+  off_t offset() const { return offset_; }
+
+ private:
+  bool more();
+
+  UniqueFd file_;
+  off_t offset_;
+  off_t read_ = 0;  // how much of the file is in the piece, or was
+  std::vector<char> piece_;
+  std::size_t begin_ = 0;  // of the next line, in the piece
+  std::size_t end_ = 0;    // of what was read
+};
+
+}  // namespace berth

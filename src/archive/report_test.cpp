@@ -1,0 +1,255 @@
+// What leases come to: cut at midnight and at the beginning, shared, lost, not measured, idle.
+#include "archive/report.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace berth {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::minutes;
+
+const TimePoint kMidnight = TimePoint(std::chrono::seconds(1'763'251'200));  // 2025-11-16 UTC
+
+TimePoint at(double hour) {
+  return kMidnight + std::chrono::milliseconds(static_cast<std::int64_t>(hour * 3'600'000));
+}
+
+class ReportTest : public testing::Test {
+ protected:
+  ReportTest() {
+    query_.since = at(0);
+    query_.now = at(72);
+    for (int day = 0; day <= 4; ++day) query_.midnights.push_back(kMidnight + hours(24 * day));
+  }
+
+  // One GPU of its own, of user 1; `change` makes it another.
+  void lease(double from, double to, const std::function<void(HistoryEntry&)>& change = {}) {
+    HistoryEntry entry;
+    entry.id = fmt::format("a{:07}", ++number_);
+    entry.uid = 1;
+    entry.command = "python train.py";
+    entry.gpus = {{"GPU-1", "0", "A6000"}};
+    entry.asked = entry.granted = at(from);
+    entry.ended = at(to);
+    entry.ending = Ending::exited;
+    if (change) change(entry);
+    table_.take(view_of(entry));
+  }
+
+  Report report() const { return make_report(table_, query_); }
+
+  LeaseTable table_;
+  ReportQuery query_;
+  int number_ = 0;
+};
+
+TEST_F(ReportTest, nothing) {
+  const Report empty = report();
+  EXPECT_EQ(empty.total.leases, 0U);
+  EXPECT_TRUE(empty.users.empty() && empty.jobs.empty() && empty.gpus.empty());
+  EXPECT_TRUE(empty.days.empty() && empty.idle.empty());
+  EXPECT_EQ(empty.total.waits, std::nullopt);
+  EXPECT_EQ(empty.total.utilization_pct(), std::nullopt);
+}
+
+TEST_F(ReportTest, is_by_user_job_gpu_and_day) {
+  lease(1, 3);
+  lease(2, 7, [](HistoryEntry& entry) {
+    entry.uid = 2;
+    entry.job = "evaluate";
+    entry.gpus.push_back({"GPU-2", "10", "A100"});
+    entry.gpus.push_back({"GPU-3", "9", "A100"});
+  });
+  const Report all = report();
+  EXPECT_DOUBLE_EQ(all.total.gpu_hours, 17);
+  ASSERT_EQ(all.users.size(), 2U);
+  EXPECT_EQ(all.users[0].of, 2U);  // who had most
+  EXPECT_DOUBLE_EQ(all.users[0].figures.gpu_hours, 15);
+  ASSERT_EQ(all.jobs.size(), 2U);
+  EXPECT_EQ(all.jobs[0].of, "evaluate");
+  EXPECT_EQ(all.jobs[1].of, "python train.py");
+  ASSERT_EQ(all.gpus.size(), 3U);
+  EXPECT_EQ(all.gpus[1].of.index, "9");  // before 10
+  EXPECT_DOUBLE_EQ(all.gpus[0].figures.gpu_hours, 7);
+  EXPECT_EQ(all.gpus[0].figures.leases, 2U);
+  ASSERT_EQ(all.days.size(), 4U);
+  EXPECT_DOUBLE_EQ(all.days[0].figures.gpu_hours, 17);
+  EXPECT_DOUBLE_EQ(all.days[1].figures.gpu_hours, 0);
+}
+
+TEST_F(ReportTest, a_lease_over_midnight_is_split) {
+  lease(20, 54);  // from the first day into the third
+  const Report split = report();
+  EXPECT_DOUBLE_EQ(split.days[0].figures.gpu_hours, 4);
+  EXPECT_DOUBLE_EQ(split.days[1].figures.gpu_hours, 24);
+  EXPECT_DOUBLE_EQ(split.days[2].figures.gpu_hours, 6);
+  EXPECT_EQ(split.days[0].figures.leases, 1U);  // on the day of its grant
+  EXPECT_EQ(split.days[1].figures.leases, 0U);
+}
+
+TEST_F(ReportTest, a_day_is_as_long_as_the_clock_says) {
+  query_.midnights[1] -= hours(1);  // as in spring
+  lease(-5, 60);
+  const Report split = report();
+  EXPECT_DOUBLE_EQ(split.days[0].figures.gpu_hours, 23);
+  EXPECT_DOUBLE_EQ(split.days[1].figures.gpu_hours, 25);
+}
+
+TEST_F(ReportTest, only_what_is_since_then_counts) {
+  lease(-10, 2, [](HistoryEntry& entry) {
+    entry.asked = at(-20);
+    entry.idle = hours(6);  // half of it
+  });
+  lease(-10, -1);
+  const Report cut = report();
+  EXPECT_EQ(cut.total.leases, 1U);
+  EXPECT_DOUBLE_EQ(cut.total.gpu_hours, 2);
+  EXPECT_DOUBLE_EQ(cut.total.idle, 1);
+  EXPECT_EQ(cut.total.waits, std::nullopt);  // it did not wait in that time
+}
+
+TEST_F(ReportTest, nothing_counts_after_now) {
+  lease(71, 1000);
+  lease(100, 200);
+  EXPECT_EQ(report().total.leases, 1U);
+  EXPECT_DOUBLE_EQ(report().total.gpu_hours, 1);
+}
+
+TEST_F(ReportTest, what_was_carved_out_of_another_is_not_counted_twice) {
+  lease(1, 3);
+  lease(1, 2, [](HistoryEntry& entry) { entry.within = "a0000001"; });
+  EXPECT_EQ(report().total.leases, 1U);
+  EXPECT_EQ(report().nested, 1U);
+  EXPECT_DOUBLE_EQ(report().total.gpu_hours, 2);
+}
+
+TEST_F(ReportTest, shares_are_counted_apart) {
+  lease(0, 1);
+  lease(0, 2, [](HistoryEntry& entry) {
+    entry.memory = gib(8);
+    entry.idle = hours(2);
+  });
+  const Figures total = report().total;
+  EXPECT_DOUBLE_EQ(total.gpu_hours, 1);
+  EXPECT_DOUBLE_EQ(total.shared_gpu_hours, 2);
+  EXPECT_DOUBLE_EQ(total.shared_gib_hours, 16);
+  EXPECT_DOUBLE_EQ(total.idle_measured, 0);  // others may have used the GPU
+}
+
+TEST_F(ReportTest, lost_and_running_ones_are_counted) {
+  lease(0, 2, [](HistoryEntry& entry) { entry.ending = Ending::lost; });
+  lease(70, 70.1, [](HistoryEntry& entry) { entry.ending = Ending::running; });
+  HistoryEntry live;
+  live.id = "a0000002";
+  live.uid = 1;
+  table_.settle({live}, query_.now);
+  const Figures total = report().total;
+  EXPECT_EQ(total.lost, 1U);
+  EXPECT_EQ(total.running, 1U);
+  EXPECT_DOUBLE_EQ(total.gpu_hours, 4);  // two up to what is written, two until now
+}
+
+TEST_F(ReportTest, what_was_not_measured_is_unknown_and_not_zero) {
+  lease(0, 6);
+  EXPECT_EQ(report().total.utilization_pct(), std::nullopt);
+  EXPECT_EQ(report().total.idle_pct(), std::nullopt);
+  lease(0, 2, [](HistoryEntry& entry) {
+    entry.gpus[0].utilization_pct = 80;
+    entry.idle = minutes(30);
+  });
+  const Figures total = report().total;
+  EXPECT_DOUBLE_EQ(*total.utilization_pct(), 80);  // the six hours do not make it less
+  EXPECT_DOUBLE_EQ(total.utilization_measured, 2);
+  EXPECT_DOUBLE_EQ(*total.idle_pct(), 25);
+  EXPECT_DOUBLE_EQ(total.idle_measured, 2);
+}
+
+TEST_F(ReportTest, utilization_is_weighed_by_time) {
+  lease(0, 3, [](HistoryEntry& entry) { entry.gpus[0].utilization_pct = 100; });
+  lease(3, 4, [](HistoryEntry& entry) { entry.gpus[0].utilization_pct = 0; });
+  EXPECT_DOUBLE_EQ(*report().total.utilization_pct(), 75);
+}
+
+TEST_F(ReportTest, only_the_gpus_that_are_named_count) {
+  query_.wants_gpu = [](std::string_view, std::string_view index) { return index == "1"; };
+  lease(0, 1);
+  lease(0, 2, [](HistoryEntry& entry) { entry.gpus.push_back({"GPU-2", "1", ""}); });
+  lease(4, 7, [](HistoryEntry& entry) { entry.gpus = {{"GPU-2", "", ""}}; });  // as the harbour
+  const Report some = report();
+  EXPECT_EQ(some.total.leases, 2U);
+  EXPECT_DOUBLE_EQ(some.total.gpu_hours, 5);
+  ASSERT_EQ(some.gpus.size(), 1U);
+  EXPECT_EQ(some.gpus[0].of.index, "1");
+}
+
+TEST_F(ReportTest, waits) {
+  for (int i = 1; i <= 100; ++i) {
+    lease(1, 2, [&](HistoryEntry& entry) { entry.asked = entry.granted - minutes(i); });
+  }
+  const auto waits = report().total.waits;
+  ASSERT_TRUE(waits);
+  EXPECT_DOUBLE_EQ(waits->median_s, 50 * 60);
+  EXPECT_DOUBLE_EQ(waits->p95_s, 95 * 60);
+  EXPECT_DOUBLE_EQ(waits->longest_s, 100 * 60);
+}
+
+TEST_F(ReportTest, idle_leases_are_the_worst_ones) {
+  const auto idle_for = [](int idle) {
+    return [idle](HistoryEntry& entry) { entry.idle = minutes(idle); };
+  };
+  lease(0, 1, idle_for(9));    // too short to matter
+  lease(0, 10, idle_for(60));  // worked most of the time
+  lease(0, 1);                 // nobody knows
+  for (int i = 0; i < 12; ++i) lease(0, 1, idle_for(30 + i));
+  lease(0, 1, [](HistoryEntry& entry) {
+    entry.idle = minutes(35);
+    entry.label = "two GPUs";
+    entry.gpus.push_back({"GPU-2", "1", ""});
+  });
+  const Report found = report();
+  ASSERT_EQ(found.idle.size(), 10U);
+  EXPECT_EQ(found.idle[0].about.label, "two GPUs");
+  EXPECT_EQ(found.idle[0].gpus.size(), 2U);
+  EXPECT_EQ(found.idle[1].idle, minutes(41));
+  EXPECT_EQ(found.idle[1].lasted, hours(1));
+  EXPECT_EQ(found.idle[1].about.command, "python train.py");
+}
+
+// However leases lie: all parts come to the whole.
+RC_GTEST_FIXTURE_PROP(ReportTest, parts_come_to_the_whole, ()) {
+  const int leases = *rc::gen::inRange(0, 12);
+  for (int i = 0; i < leases; ++i) {
+    const double from = *rc::gen::inRange(-3000, 8000) / 100.0;
+    const double to = from + *rc::gen::inRange(0, 9000) / 100.0;
+    lease(from, to, [](HistoryEntry& entry) {
+      entry.uid = *rc::gen::inRange(1U, 4U);
+      entry.gpus[0].uuid = *rc::gen::element("GPU-1", "GPU-2");
+      if (*rc::gen::arbitrary<bool>()) entry.memory = gib(3);
+      if (*rc::gen::arbitrary<bool>()) entry.gpus[0].utilization_pct = *rc::gen::inRange(0U, 101U);
+      if (*rc::gen::arbitrary<bool>()) entry.idle = minutes(*rc::gen::inRange(0, 6000));
+    });
+  }
+  const Report all = report();
+  const auto same = [&](const auto& parts) {
+    Amounts sum;
+    for (const auto& part : parts) sum.add(part.figures);
+    for (const auto amount :
+         {&Amounts::gpu_hours, &Amounts::shared_gpu_hours, &Amounts::shared_gib_hours,
+          &Amounts::utilized, &Amounts::utilization_measured, &Amounts::idle,
+          &Amounts::idle_measured}) {
+      RC_ASSERT(std::abs(sum.*amount - all.total.*amount) < 1e-6);
+    }
+  };
+  same(all.users);
+  same(all.jobs);
+  same(all.gpus);
+  same(all.days);
+  RC_ASSERT(all.total.idle <= all.total.idle_measured + 1e-9);
+  RC_ASSERT(all.total.utilized <= all.total.utilization_measured + 1e-9);
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,154 @@
+// berth report [--since WHEN] [--user NAME] [--gpu GPU,…] [--by WHAT] [--json] [--html [FILE]]
+#include "archive/report.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fmt/format.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "base/text.h"
+#include "broker/archiving.h"
+#include "broker/status.h"
+#include "cli/command.h"
+#include "cli/history_options.h"
+#include "cli/output/report_html.h"
+#include "cli/output/report_json.h"
+#include "cli/output/report_text.h"
+#include "cli/output/terminal.h"
+#include "cli/output/times.h"
+
+namespace berth {
+namespace {
+
+constexpr std::chrono::hours kDefaultSince(24 * 30);
+
+struct Options {
+  HistoryOptions history = last(kDefaultSince);
+  std::string by;
+  bool json = false;
+  std::optional<std::string> html;  // a file; "-": stdout
+};
+
+ReportBy parse_by(std::string_view word) {
+  if (word == "user") return ReportBy::user;
+  if (word == "job") return ReportBy::job;
+  if (word == "gpu") return ReportBy::gpu;
+  return word == "day" ? ReportBy::day : ReportBy::all;
+}
+
+// Of this place's clock, from the one before `first` to the one after `last`: a day has 23 hours in
+// spring and 25 in autumn.
+std::vector<TimePoint> midnights(TimePoint first, TimePoint last) {
+  std::vector<TimePoint> times;
+  std::tm day = local_parts(first);
+  do {
+    std::tm midnight{};
+    midnight.tm_year = day.tm_year;
+    midnight.tm_mon = day.tm_mon;
+    midnight.tm_mday = day.tm_mday + static_cast<int>(times.size());
+    midnight.tm_isdst = -1;
+    times.emplace_back(std::chrono::seconds(std::mktime(&midnight)));
+  } while (times.back() <= last);
+  return times;
+}
+
+Report reported(const LeaseTable& table, const HistoryOptions& options) {
+  ReportQuery query;
+  query.since = options.since;
+  query.now = std::chrono::system_clock::now();
+  std::int64_t first = to_ms(query.now);
+  for (const LeaseFacts& lease : table.leases()) first = std::min(first, lease.granted_ms);
+  query.midnights =
+      midnights(std::max(query.since, TimePoint(std::chrono::milliseconds(first))), query.now);
+  if (!options.gpus.empty()) {
+    query.wants_gpu = [&options](std::string_view uuid, std::string_view index) {
+      return names_gpu(options.gpus, uuid, index);
+    };
+  }
+  return make_report(table, query);
+}
+
+Result<void> write_page(const std::string& path, const std::string& page) {
+  if (path == "-") {
+    print(page);
+    return {};
+  }
+  std::FILE* const file = std::fopen(path.c_str(), "we");
+  bool written = file != nullptr && std::fwrite(page.data(), 1, page.size(), file) == page.size();
+  int problem = errno;
+  if (file != nullptr && std::fclose(file) != 0) {
+    if (written) problem = errno;
+    written = false;
+  }
+  if (written) return {};
+  return fail(ErrorKind::usage, fmt::format("cannot write the page to {}: {}", in_quotes(path),
+                                            ::strerrordesc_np(problem)));
+}
+
+Result<int> show_report(const Options& options) {
+  const HarbourLocation where = harbour_location();
+  const auto history = recall_leases(where, options.history.since, options.history.user);
+  if (!history) return tl::make_unexpected(history.error());
+  say_damaged(history->damaged, archive_path(where));
+  const Report report = reported(history->table, options.history);
+  const ReportBy by = parse_by(options.by);
+  if (options.json) {
+    print(report_json(report, by, host_name(), history->damaged));
+  } else if (options.html) {
+    const auto written = write_page(*options.html, report_html(report, by, host_name()));
+    if (!written) return tl::make_unexpected(written.error());
+  } else if (report.total.leases == 0) {
+    say("nothing is written for that; each lease is, when it ends: berth run -- python train.py");
+  } else {
+    print(report_text(report, by, terminal_at(STDOUT_FILENO)));
+  }
+  return 0;
+}
+
+Result<void> check(const Options& options) {
+  if (options.json && options.html) {
+    return fail(ErrorKind::usage, "--json and --html exclude each other; give one of them");
+  }
+  if (options.html == "-" && ::isatty(STDOUT_FILENO) == 1) {
+    return fail(ErrorKind::usage,
+                "--html: a page is not for a terminal; name a file: berth report --html page.html");
+  }
+  return {};
+}
+
+}  // namespace
+
+Action define_report(Flags& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  declare_history_options(command, options->history,
+                          "Only the time since then: 12h, 30d (default), 2026-11-16");
+  command.choice("--by", "user|job|gpu|day", "One table, with all its rows", options->by);
+  command.flag("--json", options->json, "Print JSON, as docs/json.md has it");
+  command.optional_value("--html", "FILE", "Write a page with plots; without FILE, to stdout",
+                         [options](std::string_view file) -> Result<void> {
+                           options->html = file.empty() ? "-" : file;
+                           return {};
+                         });
+  command.finally([options] { return check(*options); });
+  command.footer(
+      "GPU-hours, utilization while leased, idleness and waiting (the median) of everybody's\n"
+      "leases, in all and by user, job, GPU and day; then the leases that held GPUs longest\n"
+      "without using them. What was not measured is \"-\", never 0. Leases on a share of a GPU\n"
+      "(--mem) are counted apart. docs/history.md says what is counted, and how.\n"
+      "\nExamples:\n"
+      "  berth report --since 7d\n"
+      "  berth report --by job --user $USER\n"
+      "  berth report --html report.html\n"
+      "  berth report --json | jq '.users[] | [.user, .gpu_hours]'");
+  return [options]() { return show_report(*options); };
+}
+
+}  // namespace berth

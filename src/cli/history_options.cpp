@@ -1,0 +1,103 @@
+// Parsing of what `berth log` and `berth report` have in common; see history_options.h.
+#include "cli/history_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <utility>
+
+#include "base/text.h"
+#include "cli/gpu_arguments.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+namespace {
+
+// "2h" before now, or a date, with or without the time of day.
+Result<TimePoint> parse_when(std::string_view text) {
+  const std::string word(text);
+  for (const char* form :
+       {"%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"}) {
+    std::tm time{};
+    time.tm_isdst = -1;
+    const char* const end = ::strptime(word.c_str(), form, &time);
+    if (end == nullptr || *end != '\0') continue;
+    const std::time_t seconds = std::mktime(&time);
+    if (seconds >= 0) return TimePoint(std::chrono::seconds(seconds));
+  }
+  const auto ago = parse_duration(text);
+  if (!ago) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is neither a time such as 2h or 7d nor a date such as 2026-11-16",
+                            in_quotes(text)));
+  }
+  const TimePoint now = std::chrono::system_clock::now();
+  return *ago < now.time_since_epoch() ? now - *ago : TimePoint{};
+}
+
+Result<uid_t> parse_user(std::string_view text) {
+  const std::string name(text);
+  if (const passwd* user = ::getpwnam(name.c_str())) return user->pw_uid;
+  uid_t uid = 0;
+  const char* const end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, uid).ptr == end && !text.empty()) return uid;
+  return fail(ErrorKind::usage, fmt::format("there is no user {}", in_quotes(text)));
+}
+
+}  // namespace
+
+HistoryOptions last(std::chrono::hours time) {
+  HistoryOptions options;
+  options.since = std::chrono::system_clock::now() - time;
+  return options;
+}
+
+void declare_history_options(Flags& command, HistoryOptions& options, const char* since_help) {
+  command.value("--since", "WHEN", since_help, [&options](std::string_view text) -> Result<void> {
+    auto when = parse_when(text);
+    if (!when) return tl::make_unexpected(when.error());
+    options.since = *when;
+    return {};
+  });
+  command.value("--user", "NAME", "Only this user's leases",
+                [&options](std::string_view text) -> Result<void> {
+                  auto user = parse_user(text);
+                  if (!user) return tl::make_unexpected(user.error());
+                  options.user = *user;
+                  return {};
+                });
+  command.value("--gpu", "GPU,...", "Only leases of these GPUs, by index or UUID",
+                [&options](std::string_view text) -> Result<void> {
+                  auto list = gpu_list({std::string(text)});
+                  if (!list) return tl::make_unexpected(list.error());
+                  options.gpus = std::move(*list);
+                  return {};
+                });
+}
+
+bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index) {
+  while (!list.empty()) {
+    const std::string_view word = list.substr(0, list.find(','));
+    if (word == uuid || word == index) return true;
+    list.remove_prefix(std::min(list.size(), word.size() + 1));
+  }
+  return false;
+}
+
+bool wanted(const HistoryEntry& entry, const HistoryOptions& options) {
+  if (options.user && entry.uid != *options.user) return false;
+  return options.gpus.empty() ||
+         std::any_of(entry.gpus.begin(), entry.gpus.end(), [&](const HistoryGpu& gpu) {
+           return names_gpu(options.gpus, gpu.uuid, gpu.index);
+         });
+}
+
+void say_damaged(std::size_t lines, const std::string& archive) {
+  if (lines == 0) return;
+  say(fmt::format("{} {} of the history in {} could not be read, and {} left out", lines,
+                  lines == 1 ? "line" : "lines", archive, lines == 1 ? "was" : "were"));
+}
+
+}  // namespace berth

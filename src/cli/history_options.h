@@ -1,0 +1,34 @@
+// Which part of the history is meant: the flags that `berth log` and `berth report` share.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+
+#include "archive/history.h"
+#include "cli/flags.h"
+
+namespace berth {
+
+struct HistoryOptions {
+  TimePoint since;
+  std::optional<uid_t> user;
+  std::string gpus;  // a list, or nothing for all
+};
+
+// All of the last hours.
+HistoryOptions last(std::chrono::hours time);
+
+// Declares --since, --user and --gpu. `options` lives as long as the command.
+void declare_history_options(Flags& command, HistoryOptions& options, const char* since_help);
+
+// Is the GPU in the list? By its index as it was then: the driver is not asked, and it may be gone.
+bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index);
+bool wanted(const HistoryEntry& entry, const HistoryOptions& options);
+
+// Says how many lines were left out, if any.
+void say_damaged(std::size_t lines, const std::string& archive);
+
+}  // namespace berth

@@ -1,0 +1,218 @@
+// The page; see report_html.h.
+#include "cli/output/report_html.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "base/users.h"
+#include "cli/output/svg_plot.h"
+#include "cli/output/times.h"
+
+namespace berth {
+namespace {
+
+constexpr std::size_t kMostBars = 12;
+constexpr std::size_t kMostRows = 200;
+
+// No script at all, and the policy says so: what users wrote could not run even if it were not
+// escaped.
+constexpr const char* kHead = R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>
+:root { --page: #fff; --card: #f4f6f8; --text: #1b1f24; --dim: #57606a; --line: #d4d9df;
+  --used: #2f6fde; --idle: #e08a1e; --shared: #1f9d8b; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #14171b; --card: #1e2329; --text: #e4e8ec; --dim: #9aa4af; --line: #353c45;
+    --used: #5b95f5; --idle: #f0a542; --shared: #3cc4ae; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 78rem; background: var(--page);
+  color: var(--text); font: 16px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0; }
+h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
+p { margin: .25rem 0; color: var(--dim); }
+dl { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr));
+  margin: 1.25rem 0 0; }
+dl div { background: var(--card); border-radius: .5rem; padding: .75rem 1rem; }
+dt { color: var(--dim); font-size: .85rem; }
+dd { margin: 0; }
+.beside { display: grid; gap: 1.5rem 2.5rem; align-items: start; }
+.beside > * { min-width: 0; }
+@media (min-width: 60rem) { .beside { grid-template-columns: 1fr 2fr; } }
+.wide { overflow: auto; max-height: 64rem; }
+table { border-collapse: collapse; width: 100%; font-size: .875rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--dim); font-weight: 600; position: sticky; top: 0; background: var(--page); }
+th.text, td.text { text-align: left; }
+th:first-child, td:first-child { padding-left: 0; }
+td.text { max-width: 20rem; overflow: hidden; text-overflow: ellipsis; }
+td.command { white-space: normal; overflow-wrap: anywhere; min-width: 10rem; max-width: none; }
+svg { display: block; overflow: visible; }
+svg text { fill: var(--text); font-size: 13px; }
+svg text.value { text-anchor: end; fill: var(--dim); }
+rect.used, i.used { fill: var(--used); background: var(--used); }
+rect.idle, i.idle { fill: var(--idle); background: var(--idle); }
+rect.shared, i.shared { fill: var(--shared); background: var(--shared); }
+line.mark { stroke: var(--line); }
+.legend { font-size: .85rem; margin-top: 1rem; }
+.legend i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px;
+  margin: 0 .35rem 0 1rem; }
+.legend i:first-child { margin-left: 0; }
+.days { display: grid; gap: 2rem; }
+figure { margin: 0; }
+figcaption { font-size: .85rem; color: var(--dim); margin-bottom: .35rem; }
+</style>
+)";
+
+PlotBar hours_bar(const ReportRow& row) {
+  const Figures& figures = *row.figures;
+  const double idle = std::clamp(figures.idle, 0.0, figures.gpu_hours);
+  return {row.name, fmt::format("{} h", hours_text(figures.held_hours())), figures.gpu_hours - idle,
+          idle, figures.shared_gpu_hours};
+}
+
+std::string cell(std::string_view text) {
+  return fmt::format("<td>{}</td>", html_text(text));
+}
+
+std::string table(const ReportSection& section, bool shares) {
+  std::string rows;
+  const std::size_t shown = std::min(section.rows.size(), kMostRows);
+  // Of days, the last ones; else those with most hours, which come first.
+  const std::size_t from = section.by == ReportBy::day ? section.rows.size() - shown : 0;
+  for (std::size_t i = from; i < from + shown; ++i) {
+    const ReportRow& row = section.rows[i];
+    const Figures& figures = *row.figures;
+    rows += fmt::format("<tr><td class=\"text\" title=\"{0}\">{0}</td>", html_text(row.name));
+    rows += cell(hours_text(figures.gpu_hours));
+    if (shares) rows += cell(hours_text(figures.shared_gpu_hours));
+    rows += cell(utilization_text(figures)) + cell(idle_text(figures)) +
+            cell(fmt::format("{}", figures.leases)) + cell(waited_text(figures)) +
+            cell(figures.waits ? seconds_text(figures.waits->p95_s) : "-") + "</tr>\n";
+  }
+  const auto head = [](std::string_view text) {
+    return fmt::format("<th scope=\"col\">{}</th>", text);
+  };
+  std::string whole = fmt::format(
+      "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\"><table>\n"
+      "<tr><th scope=\"col\" "
+      "class=\"text\">{0}</th>{1}{2}{3}{4}{5}{6}{7}</tr>\n{8}</table></div>\n",
+      section.title, head("GPU-hours"), shares ? head("Shared") : "", head("Utilization"),
+      head("Idle"), head("Leases"), head("Waited"), head("95%"), rows);
+  if (shown < section.rows.size()) {
+    whole += fmt::format("<p>and {} more: <code>berth report --by {}</code></p>\n",
+                         section.rows.size() - shown, section.word);
+  }
+  if (is_partly_measured(section)) whole += "<p>~ less than 90% of it was measured</p>\n";
+  return whole;
+}
+
+std::string figure(std::string_view caption, std::string_view plot) {
+  return fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n", caption, plot);
+}
+
+// By day: hours, utilization, waiting.
+std::string day_plots(const ReportSection& section) {
+  std::vector<PlotBar> hours;
+  std::vector<PlotBar> utilization;
+  std::vector<PlotBar> waiting;
+  double most_hours = 0;
+  double most_waited = 0;
+  double most_utilized = 0;
+  for (const ReportRow& row : section.rows) {
+    const Figures& figures = *row.figures;
+    hours.push_back(hours_bar(row));
+    most_hours = std::max(most_hours, figures.held_hours());
+    const double pct = figures.utilization_pct().value_or(0);
+    utilization.push_back({row.name, utilization_text(figures), pct});
+    most_utilized = std::max(most_utilized, pct);
+    const double waited = figures.waits ? figures.waits->p95_s : 0;
+    waiting.push_back({row.name, figures.waits ? seconds_text(waited) : "-", waited});
+    most_waited = std::max(most_waited, waited);
+  }
+  std::string plots = figure("GPU-hours", column_plot("GPU-hours by day", hours, most_hours,
+                                                      fmt::format("{} h", hours_text(most_hours))));
+  if (most_utilized > 0) {
+    plots += figure("Utilization while leased",
+                    column_plot("Utilization by day", utilization, 100, "100%"));
+  }
+  if (most_waited > 0) {
+    plots += figure("Waiting: 95% of the leases waited at most so long",
+                    column_plot("Waiting by day", waiting, most_waited, seconds_text(most_waited)));
+  }
+  return fmt::format("<div class=\"days\">\n{}</div>\n", plots);
+}
+
+std::string section_html(const ReportSection& section, bool shares) {
+  std::string plot;
+  if (section.by == ReportBy::day) {
+    plot = day_plots(section);
+  } else {
+    std::vector<PlotBar> bars;
+    for (std::size_t i = 0; i < std::min(section.rows.size(), kMostBars); ++i) {
+      bars.push_back(hours_bar(section.rows[i]));
+    }
+    plot = bar_plot(fmt::format("GPU-hours {}", section.title), bars);
+  }
+  return fmt::format(
+      "<section>\n<h2>{}</h2>\n<div class=\"beside\">\n<div>{}</div>\n<div>{}</div>\n"
+      "</div>\n</section>\n",
+      section.title, plot, table(section, shares));
+}
+
+std::string idle_html(const std::vector<IdleLease>& leases) {
+  if (leases.empty()) return "";
+  std::string rows;
+  for (const IdleLease& lease : leases) {
+    rows += fmt::format(
+        "<tr><td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td>"
+        "<td>{}</td><td>{}</td><td class=\"text command\">{}</td></tr>\n",
+        html_text(local_time(lease.granted)), html_text(user_name(lease.uid)),
+        html_text(gpu_names(lease.gpus)), html_text(length_text(lease.idle)),
+        html_text(length_text(lease.lasted)), html_text(command_and_label(lease)));
+  }
+  return fmt::format(
+      "<section>\n<h2>Leases that were idle at least half of their time</h2>\n"
+      "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"Idle leases\"><table>\n"
+      "<tr><th scope=\"col\" class=\"text\">Granted</th>"
+      "<th scope=\"col\" class=\"text\">User</th><th scope=\"col\" class=\"text\">GPU</th>"
+      "<th scope=\"col\">Idle</th><th scope=\"col\">Of</th>"
+      "<th scope=\"col\" class=\"text\">Command</th></tr>\n{}</table></div>\n</section>\n",
+      rows);
+}
+
+}  // namespace
+
+std::string report_html(const Report& report, ReportBy by, const std::string& host) {
+  const std::string title = html_text(fmt::format("berth report: {}", host));
+  std::string page = kHead;
+  page += fmt::format("<title>{}</title>\n</head>\n<body>\n<h1>{}</h1>\n<p>{} to {}</p>\n<dl>\n",
+                      title, title, local_day(report.since), local_day(report.until));
+  for (const ReportFact& fact : report_facts(report)) {
+    page += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", fact.name, html_text(fact.text));
+  }
+  page += "</dl>\n";
+  if (report.total.leases == 0) {
+    page += "<p>Nothing is written for that time.</p>\n";
+  } else {
+    const bool shares = report.total.shared_gpu_hours > 0;
+    page += fmt::format(
+        "<p class=\"legend\"><i class=\"used\"></i>whole GPUs<i class=\"idle\"></i>of them "
+        "idle{}</p>\n",
+        shares ? "<i class=\"shared\"></i>shared GPUs" : "");
+    for (const ReportSection& section : report_sections(report, by)) {
+      page += section_html(section, shares);
+    }
+    if (by == ReportBy::all) page += idle_html(report.idle);
+  }
+  return page + "</body>\n</html>\n";
+}
+
+}  // namespace berth

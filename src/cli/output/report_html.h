@@ -1,0 +1,12 @@
+// `berth report --html`: one page that needs nothing else, with plots and their tables.
+#pragma once
+
+#include <string>
+
+#include "cli/output/report_parts.h"
+
+namespace berth {
+
+std::string report_html(const Report& report, ReportBy by, const std::string& host);
+
+}  // namespace berth

@@ -1,0 +1,13 @@
+// What `berth report` prints for people.
+#pragma once
+
+#include <string>
+
+#include "cli/output/report_parts.h"
+#include "cli/output/terminal.h"
+
+namespace berth {
+
+std::string report_text(const Report& report, ReportBy by, const Terminal& terminal);
+
+}  // namespace berth

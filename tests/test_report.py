@@ -1,0 +1,342 @@
+"""`berth report`: what the history comes to, as text, JSON and a page."""
+
+import html.parser
+import json
+import os
+import pwd
+import subprocess
+import time
+
+import pytest
+from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
+from leasing import eventually, jobs, must_be_root  # noqa: F401
+
+HOUR = 3_600_000
+HOSTILE = "<script>alert('x')</script>\"&\x1b[31m\u202e"
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+class Archive:
+    """Lines of history, written as berth writes them."""
+
+    def __init__(self, server):
+        self.folder = server.harbour / "archive"
+        self.now = int(time.time() * 1000)
+        self.number = 0
+
+    def add(self, begin, hours, uid=None, **changes):
+        """A lease that began so many hours ago and lasted so long, on GPU 0 alone."""
+        self.number += 1
+        uid = os.geteuid() if uid is None else uid
+        granted = self.now - int(begin * HOUR)
+        line = {"id": f"a{self.number:07}", "uid": uid, "command": "python train.py --lr 1", "label": "", "job": "",
+                "within": "", "gpus": [gpu(0)], "memory": None, "asked_ms": granted, "granted_ms": granted,
+                "ended_ms": granted + int(hours * HOUR), "ending": "exited", "code": 0, **changes}
+        self.write(uid, json.dumps(line), line["ended_ms"])
+        return line
+
+    def write(self, uid, text, ended_ms):
+        self.folder.mkdir(mode=0o1777, exist_ok=True)
+        own = self.folder / str(uid)
+        own.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(own, uid, uid)
+        month = time.strftime("%Y-%m", time.gmtime(ended_ms / 1000))
+        with open(own / f"history-{month}.jsonl", "a") as file:
+            file.write(text + "\n")
+
+
+def gpu(index, **measured):
+    return {"uuid": f"GPU-{index}", "index": str(index), "name": "A6000", **measured}
+
+
+@pytest.fixture
+def archive(server):
+    return Archive(server)
+
+
+def report(server, *flags, **options):
+    """`berth report --json`; it must succeed and complain of nothing."""
+    result = server.berth("report", "--json", *flags, **options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.isascii()
+    return json.loads(result.stdout)
+
+
+def some_days(archive):
+    """Leases of three days, on two GPUs, with all that can be measured, and with nothing."""
+    archive.add(30, 10, gpus=[gpu(0, utilization_pct=80), gpu(1, utilization_pct=40)], idle_ms=HOUR)
+    archive.add(50, 2, job="evaluate", asked_ms=archive.now - 50 * HOUR - 90_000)
+    archive.add(12, 4, gpus=[gpu(1)], memory=8 << 30)
+    archive.add(3, 2, idle_ms=int(1.5 * HOUR), label="forgotten")
+
+
+# Figures.
+
+def test_the_sums(server, archive):
+    some_days(archive)
+    result = report(server)
+    total = result["total"]
+    assert (total["leases"], total["running"], total["lost"]) == (4, 0, 0)
+    assert total["gpu_hours"] == pytest.approx(24) and total["shared_gpu_hours"] == pytest.approx(4)
+    assert total["shared_gib_hours"] == pytest.approx(32)
+    assert total["utilization_pct"] == pytest.approx(60) and total["utilization_measured_gpu_hours"] == pytest.approx(20)
+    assert total["idle_gpu_hours"] == pytest.approx(3.5) and total["idle_measured_gpu_hours"] == pytest.approx(22)
+    assert (total["waited_s_median"], total["waited_s_longest"]) == (0, 90)
+    for part in ("users", "jobs", "gpus", "days"):
+        for key in ("gpu_hours", "shared_gpu_hours", "utilization_measured_gpu_hours", "idle_measured_gpu_hours"):
+            assert sum(one[key] for one in result[part]) == pytest.approx(total[key], abs=1e-4), (part, key)
+    assert [one["job"] for one in result["jobs"]] == ["python train.py", "evaluate"]
+    assert [one["index"] for one in result["gpus"]] == ["0", "1"]
+    assert [one["user"] for one in result["users"]] == [ME]
+    [idle] = result["idle_leases"]
+    assert (idle["label"], idle["idle_s"], idle["lasted_s"]) == ("forgotten", 5400, 7200)
+
+
+def test_by_one_of_them(server, archive):
+    some_days(archive)
+    for by, key in (("user", "users"), ("job", "jobs"), ("gpu", "gpus"), ("day", "days")):
+        result = report(server, "--by", by)
+        assert [name for name in result if isinstance(result[name], list)] == [key]
+
+
+def test_days_are_those_of_the_users_clock(server, archive):
+    """The same lease, which spans a midnight in one place and none in the other."""
+    now = time.gmtime(archive.now / 1000)
+    since_noon = now.tm_hour - 12 + now.tm_min / 60 + 24  # of yesterday, UTC
+    archive.add(since_noon + 2, 4)
+    at_home = report(server, env={"TZ": "UTC"})["days"]
+    far_away = report(server, env={"TZ": "Etc/GMT-12"})["days"]
+    assert at_home[0]["gpu_hours"] == pytest.approx(4)
+    assert [far_away[0]["gpu_hours"], far_away[1]["gpu_hours"]] == pytest.approx([2, 2], abs=0.02)
+    assert at_home[-1]["day"] == time.strftime("%Y-%m-%d", now)
+
+
+def test_since_cuts_what_began_before(server, archive):
+    archive.add(10, 8)
+    archive.add(10, 2)
+    total = report(server, "--since", "6h")["total"]
+    assert total["leases"] == 1 and total["gpu_hours"] == pytest.approx(4, abs=0.01)
+    assert total["waited_s_median"] is None
+
+
+def test_filters(server, archive):
+    must_be_root()
+    archive.add(5, 1)
+    archive.add(5, 2, uid=65534, gpus=[gpu(0), gpu(1)])
+    assert report(server)["total"]["gpu_hours"] == pytest.approx(5)
+    assert report(server, "--user", "nobody")["total"]["gpu_hours"] == pytest.approx(4)
+    assert report(server, "--gpu", "1")["total"]["gpu_hours"] == pytest.approx(2)
+    assert report(server, "--gpu", "GPU-0", "--user", "0")["total"]["gpu_hours"] == pytest.approx(1)
+
+
+def test_what_nobody_measured_is_null(server, archive):
+    archive.add(5, 1)
+    total = report(server)["total"]
+    assert total["utilization_pct"] is None and total["idle_gpu_hours"] is None
+    text = server.berth("report").stdout
+    assert "how much was idle was not measured" in text and "Utilization  not measured" in text
+
+
+def test_leases_inside_of_others_are_not_counted_twice(server):
+    server.berth("run", "--", BERTH, "run", "--", "true")
+    total = report(server)["total"]
+    assert (total["leases"], total["nested_leases"]) == (1, 1)
+
+
+def test_what_runs_counts_until_now_and_what_is_gone_is_lost(server, archive, jobs):
+    archive.add(5, 1, ending="running")
+    archive.add(9, 2, ending="lost")
+    job = jobs.hold()
+    result = report(server)
+    assert (result["total"]["running"], result["total"]["lost"]) == (1, 2)
+    assert result["total"]["gpu_hours"] >= 3
+    assert job.end() == 0
+    eventually(lambda: report(server)["total"]["running"] == 0)
+
+
+def test_nobody_spoils_anothers_figures(server, archive):
+    """By lines with another's id, in his own file."""
+    must_be_root()
+    line = archive.add(5, 4, uid=54321)
+    archive.add(5, 0, uid=65534, id=line["id"], granted_ms=0, ended_ms=archive.now)
+    archive.add(5, 0, uid=65534, id="", command="", gpus=[])
+    archive.add(5, 0, uid=65534, id="x" * 10_000, granted_ms=10**18, ended_ms=10**18)
+    archive.write(65534, json.dumps({**line, "ended_ms": line["ended_ms"] + HOUR}), archive.now)
+    result = server.berth("report", "--json")
+    assert "1 line of the history in" in result.stderr
+    whole = json.loads(result.stdout)
+    assert whole["damaged_lines"] == 1
+    assert {one["user"]: one["gpu_hours"] for one in whole["users"]}["54321"] == pytest.approx(4)
+
+
+# Text.
+
+def test_the_text(server, archive):
+    some_days(archive)
+    result = server.berth("report")
+    assert (result.returncode, result.stderr) == (0, "")
+    for words in ("Leases       4", "GPU-hours    24.0, idle 3.5 (16% of the 92% that were measured)",
+                  "Shared       4.0 GPU-hours, 32.0 GiB-hours reserved",
+                  "Utilization  60% while leased; 71% of that was measured",
+                  "Waited       median <1s, 95% at most 1m 30s, longest 1m 30s",
+                  "python train.py --lr 1 (forgotten)", "~ less than 90% was measured"):
+        assert words in result.stdout, result.stdout
+    assert "\x1b" not in result.stdout
+    days = server.berth("report", "--by", "day").stdout.splitlines()
+    assert days[0].split() == ["DAY", "GPU-HOURS", "SHARED", "UTIL", "IDLE", "LEASES", "WAITED"]
+
+
+@pytest.mark.parametrize("width", [120, 80, 40, 30])
+@pytest.mark.parametrize("language", ["C.UTF-8", "C"])
+def test_it_fits(server, archive, width, language):
+    some_days(archive)
+    archive.add(300, 5, job="a name that is much longer than there is room for", idle_ms=5 * HOUR, label="x" * 99)
+    for flags in ([], ["--by", "day"], ["--by", "job"]):
+        result = server.berth("report", *flags, env={"COLUMNS": str(width), "LANG": language})
+        assert result.returncode == 0
+        assert_fit_for_terminal(result.stdout)
+        assert max(map(len, result.stdout.splitlines())) <= max(width, 33), result.stdout
+        assert result.stdout.isascii() == (language == "C")
+    if width == 80:
+        assert ("#" if language == "C" else "\u2588") in result.stdout
+
+
+def test_many_rows_are_cut_where_all_is_shown(server, archive):
+    for i in range(15):
+        archive.add(5, 1, job=f"job {i}")
+    assert "and 5 more: berth report --by job" in server.berth("report").stdout
+    assert len(server.berth("report", "--by", "job").stdout.splitlines()) == 16
+
+
+def test_many_days_share_columns(server, archive):
+    for day in range(0, 300, 3):
+        archive.add(24 * day + 5, 1)
+    result = server.berth("report", "--since", "400d", env={"COLUMNS": "80"})
+    assert "a column is the mean of 5 days" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_colours_only_on_a_terminal(server, archive):
+    some_days(archive)
+    shown = server.run("script", "-qec", f"{BERTH} report", "/dev/null")
+    assert "\x1b[1m" in shown.stdout
+    plain = server.run("script", "-qec", f"{BERTH} report", "/dev/null", env={"NO_COLOR": "1"})
+    assert "\x1b[" not in plain.stdout
+
+
+def test_nothing_that_a_terminal_would_obey(server, archive):
+    archive.add(5, 4, command=HOSTILE, label=HOSTILE, job=HOSTILE, idle_ms=4 * HOUR,
+                gpus=[{"uuid": HOSTILE, "index": HOSTILE, "name": HOSTILE}])
+    assert_fit_for_terminal(server.berth("report").stdout)
+
+
+# The page.
+
+class Page(html.parser.HTMLParser):
+    """Checks that what is opened is closed, and gathers what there is."""
+
+    EMPTY = {"meta", "rect", "line"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.texts, self.values = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.values += [(tag, name, value) for name, value in attributes]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.values += [(tag, name, value) for name, value in attributes]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_page(server, archive):
+    some_days(archive)
+    path = server.folder / "page.html"
+    result = server.berth("report", "--html", path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    text = path.read_text()
+    page = Page(text)
+    assert text.startswith("<!DOCTYPE html>") and page.tags.count("svg") == 6 and page.tags.count("table") == 5
+    assert "prefers-color-scheme: dark" in text
+    titled = [name for tag, name, _ in page.values if tag == "svg" and name == "aria-label"]
+    assert len(titled) == page.tags.count("svg")
+    # Nothing from elsewhere.
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not [value for _, name, value in page.values if name in ("src", "href")]
+    assert "url(" not in text and "@import" not in text
+    assert "24.0, idle 3.5 (16% of the 92% that were measured)" in page.texts
+
+
+def test_the_page_goes_to_stdout_without_a_file(server, archive):
+    some_days(archive)
+    for flags in (["--html"], ["--html", "-"], ["--html", "--by", "user"]):
+        result = server.berth("report", *flags)
+        assert result.returncode == 0 and Page(result.stdout).tags.count("svg") == (1 if "--by" in flags else 6)
+
+
+def test_nothing_in_the_page_is_obeyed(server, archive):
+    archive.add(5, 4, command=HOSTILE, label=HOSTILE, job=HOSTILE, idle_ms=4 * HOUR,
+                gpus=[{"uuid": HOSTILE, "index": HOSTILE, "name": HOSTILE}])
+    text = server.berth("report", "--html").stdout
+    page = Page(text)
+    assert "script" not in page.tags and "<script" not in text
+    assert_fit_for_terminal(text)
+    assert any("<script>alert('x')</script>" in piece for piece in page.texts)  # as text, it is there
+
+
+def test_a_page_is_not_for_a_terminal(server, archive):
+    some_days(archive)
+    result = server.run("script", "-qec", f"{BERTH} report --html", "/dev/null")
+    assert result.returncode == 64
+    assert "name a file" in result.stdout and "<html" not in result.stdout
+
+
+# What is wrong, or not there.
+
+@pytest.mark.parametrize("flags, words", [
+    (["--since", "soon"], ["--since", "'soon'"]),
+    (["--user", "no such user"], ["--user", "'no such user'"]),
+    (["--gpu", "first"], ["--gpu", "first"]),
+    (["--by", "week"], ["--by", "'week'", "user, job, gpu and day"]),
+    (["--json", "--html"], ["--json", "--html"]),
+    (["--html", "/no/such/folder/page.html"], ["/no/such/folder/page.html", "No such file"]),
+    (["yesterday"], ["yesterday"]),
+])
+def test_wrong_usage(server, flags, words):
+    assert_one_line_error(server.berth("report", *flags), 64, *words)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_told(server, archive):
+    some_days(archive)
+    assert_one_line_error(server.berth("report", "--html", "/dev/full"), 64, "/dev/full", "No space left")
+
+
+def test_an_empty_history_says_what_to_do(server):
+    result = server.berth("report")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "berth run -- " in result.stderr
+    empty = report(server)
+    assert empty["total"]["leases"] == 0 and empty["users"] == empty["days"] == empty["idle_leases"] == []
+    page = Page(server.berth("report", "--html").stdout)
+    assert "Nothing is written for that time." in page.texts
+
+
+def test_its_reader_may_go_away(server, archive):
+    some_days(archive)
+    done = subprocess.run(["bash", "-c", f"{BERTH} report | head -1"], env=server.env, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
