@@ -33,9 +33,11 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::span<const Command> commands() {
   static constexpr std::array table{
       Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true,
-              true},
-      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true, false,
-              acquire_failed},
+              WordsToRun::from_first},
+      Command{"batch", "Run many commands over the GPUs, as leases come", define_batch, false,
+              WordsToRun::behind_dashes},
+      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true,
+              WordsToRun::none, acquire_failed},
       Command{"release", "Give leases back while their shell lives", define_release},
       Command{"status", "Show every GPU: its state, memory, load and processes", define_status,
               true},
@@ -45,7 +47,7 @@ std::span<const Command> commands() {
       Command{"drain", "Take GPUs out of service", define_drain},
       Command{"undrain", "Take GPUs back into service", define_undrain},
       Command{"compat", "Run a command of an older tool on berth's leases", define_compat, false,
-              true},
+              WordsToRun::from_first},
       Command{"doctor", "Check the installation, and explain what is wrong", define_doctor},
       Command{"setup", "As root: set the harbour up for all users of this host", define_setup},
       Command{"completion", "Print the completion script for a shell", define_completion},

@@ -1,6 +1,7 @@
 // What a command of berth is: a name, a line of help, and how it declares its flags.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -15,6 +16,9 @@ namespace berth {
 // Runs a command whose flags have been parsed; gives the exit code.
 using Action = std::function<Result<int>()>;
 
+// Which words of a command line are a command line of their own, see words_to_run().
+enum class WordsToRun : std::uint8_t { none, from_first, behind_dashes };
+
 struct Command {
   const char* name;
   const char* summary;
@@ -22,13 +26,13 @@ struct Command {
   // lives as long as the action.
   Action (*define)(Flags& command, CLI::App& program);
   bool asks_driver = false;  // always, and at once
-  bool runs_words = false;   // what follows its flags is a command line, see words_to_run()
+  WordsToRun runs = WordsToRun::none;
   // What to print for who reads its output, where it ended with this code; see acquire_failed().
   std::string (*failed)(int code, std::span<const char* const> words) = nullptr;
 };
 
-// The command line that the user wants to run: what follows "--", or the first word that is no
-// flag. The parser never sees it, since it would take a word such as [1,2] apart.
+// The command line that the user wants to run: what follows "--", or (from_first) the first word
+// that is no flag. The parser never sees it, since it would take a word such as [1,2] apart.
 std::vector<std::string>& words_to_run();
 
 // Every command, in the order in which help shows them.
@@ -38,6 +42,7 @@ std::span<const Command> commands();
 Error unknown_command(std::string_view name);
 
 Action define_run(Flags& command, CLI::App& program);
+Action define_batch(Flags& command, CLI::App& program);
 Action define_acquire(Flags& command, CLI::App& program);
 std::string acquire_failed(int code, std::span<const char* const> words);
 Action define_release(Flags& command, CLI::App& program);

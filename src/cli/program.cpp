@@ -85,12 +85,13 @@ bool is_needed(const Command& command, int argc, const char* const* argv) {
 }
 
 // Where the command line to run begins, behind the flags of `command`; argc if there is none.
-int words_begin(const CLI::App& command, int argc, const char* const* argv) {
+int words_begin(const CLI::App& command, WordsToRun kind, int argc, const char* const* argv) {
   int i = 1;
   while (i < argc && argv[i] != command.get_name()) ++i;
   for (++i; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word == "--" || !word.starts_with('-')) return i;
+    if (word == "--") return i;
+    if (!word.starts_with('-') && kind == WordsToRun::from_first) return i;
     const auto* option = command.get_option_no_throw(std::string(word));
     if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // over its value
   }
@@ -117,8 +118,8 @@ int obey(int argc, const char* const* argv) {
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
     Flags flags(*sub);
     actions[sub] = command.define(flags, program);
-    if (!command.runs_words || !is_called(command, argc, argv)) continue;
-    const int end = words_begin(*sub, argc, argv);
+    if (command.runs == WordsToRun::none || !is_called(command, argc, argv)) continue;
+    const int end = words_begin(*sub, command.runs, argc, argv);
     const bool dashes = end < argc && std::string_view(argv[end]) == "--";
     words_to_run().assign(argv + end + (dashes ? 1 : 0), argv + argc);
     argc = end;
