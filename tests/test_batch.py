@@ -465,21 +465,21 @@ def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa
 # Learning
 
 
-def test_what_needs_most_comes_first_once_it_is_known(batch):
+def test_what_takes_longest_comes_first_once_it_is_known(batch):
     batch.server.use("1x24GiB")
-    for name, memory in (("small", "1GiB"), ("large", "20GiB")):
+    for name, seconds in (("short", "100ms"), ("long", "700ms")):
         script = batch.folder / name
-        script.write_text(f"#!/bin/sh\necho {name} >>{batch.folder}/ran\nexec berth-sim-job --mem {memory} --time 300ms\n")
+        script.write_text(f"#!/bin/sh\necho {name} >>{batch.folder}/ran\nexec berth-sim-job --mem 1GiB --time {seconds}\n")
         script.chmod(0o755)
-    batch.write("./small", "./large")
+    batch.write("./short", "./long")
     assert batch.run("--mem", "auto", "jobs.txt").returncode == 0
     (batch.folder / "ran").unlink()
-    batch.write("./small", "./small", "./large", "./large")
+    batch.write("./short", "./short", "./long", "./long")
     assert batch.run("--mem", "auto", "-j", "1", "jobs.txt").returncode == 0
-    assert batch.ran() == ["large", "large", "small", "small"]
+    assert batch.ran() == ["long", "long", "short", "short"]
     (batch.folder / "ran").unlink()
     assert batch.run("--mem", "auto", "-j", "1", "--in-order", "jobs.txt").returncode == 0
-    assert batch.ran() == ["small", "small", "large", "large"]
+    assert batch.ran() == ["short", "short", "long", "long"]
 
 
 # A terminal

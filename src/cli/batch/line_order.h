@@ -10,18 +10,20 @@
 
 namespace berth {
 
-// The order of the file, unless the lines are of several types and it is known what those need.
-// Then what needs most comes first (the long and large ones at the end of a batch would leave the
-// other GPUs idle), after one line of each type that is still to be measured: the others of that
-// type wait for it in any case.
+// The order of the file, unless the lines are of several types and it is known how long those run.
+// Then first comes one line of each type that is still to be measured: the others of that type wait
+// for it in any case. Of the others, in turns, the one that runs longest (at the end of a batch it
+// would leave the other GPUs idle) and one of the type of which most is left: so that lines of
+// different sizes, which fit beside each other, are in the queue at the same time. docs/batch.md
+// has the figures.
 class LineOrder {
  public:
-  // What a line of this type is expected to take up, as memory times time; nothing: unknown.
-  using Need = std::function<std::optional<double>(const std::string& type)>;
+  // How long a line of this type is expected to run, in seconds; nothing: it is to be measured.
+  using Seconds = std::function<std::optional<double>(const std::string& type)>;
 
   // Lines from 0 on that are left to be run: `types` has the type of each of `lines`.
   LineOrder(const std::vector<std::size_t>& lines, const std::vector<std::string>& types,
-            Need need);
+            Seconds seconds);
   // In the order given.
   explicit LineOrder(const std::vector<std::size_t>& lines);
 
@@ -38,7 +40,7 @@ class LineOrder {
   struct Type {
     std::string name{};
     std::deque<std::size_t> lines{};
-    std::optional<double> need{};
+    std::optional<double> seconds{};
     std::size_t running = 0;
   };
   Type* best();
@@ -46,8 +48,9 @@ class LineOrder {
   std::vector<Type> types_;           // by their first line
   std::vector<std::size_t> type_of_;  // by line
   std::deque<std::size_t> again_;
-  Need need_;
+  Seconds seconds_;
   std::size_t left_ = 0;
+  bool by_sum_ = false;  // the next one is of the type of which most is left
 };
 
 }  // namespace berth

@@ -124,23 +124,20 @@ Result<void> plan_sharing(const Options& options, BatchPlan& plan) {
   return {};
 }
 
-// By what was learned: what a line of this type takes up. It reads the profile each time: runs of
-// this very batch change it.
+// What was learned of a type. It reads the profile each time: runs of this very batch change it.
 struct Known {
   std::string archive = archive_path(harbour_location());
-  bool memory = false;
 
   std::optional<double> seconds(const std::string& type) const {
     const auto profile = read_profile(archive, type);
     return profile ? seconds(*profile) : std::nullopt;
   }
 
-  std::optional<double> need(const std::string& type) const {
+  // The same where its memory is known, too: it need not be measured.
+  std::optional<double> measured_seconds(const std::string& type) const {
     const auto profile = read_profile(archive, type);
-    const auto size = profile ? estimate(*profile).memory : std::nullopt;
-    if (!size) return std::nullopt;
-    constexpr double kUsual = 60;  // of a type whose memory was set by hand
-    return static_cast<double>(size->count) * seconds(*profile).value_or(kUsual);
+    if (!profile || !estimate(*profile).memory) return std::nullopt;
+    return seconds(*profile).value_or(0);
   }
 
  private:
@@ -170,7 +167,7 @@ LineOrder order_of(const Options& options, const BatchPlan& plan) {
   types.reserve(plan.to_run.size());
   for (const std::size_t line : plan.to_run) types.push_back(plan.types[line]);
   return {plan.to_run, types,
-          [known = Known()](const std::string& type) { return known.need(type); }};
+          [known = Known()](const std::string& type) { return known.measured_seconds(type); }};
 }
 
 // Opens the joblog, and says what of the lines is to be run.
@@ -319,7 +316,7 @@ void declare_flags(Flags& command, const std::shared_ptr<Options>& options) {
                "Go on where an earlier batch was interrupted: leave out\nwhat succeeded by its "
                "joblog");
   command.flag("--in-order", options->in_order,
-               "With --mem auto: keep the order of FILE, where else the\nlines that need most come "
+               "With --mem auto: keep the order of FILE, where else the\nlong ones come "
                "first");
   pass_on(command, options, "-I", "TEXT", "Replace TEXT in the lines by the indices of the GPUs",
           [](std::string_view text) -> Result<void> {
