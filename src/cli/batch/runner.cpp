@@ -38,6 +38,7 @@ struct Active {
   std::string log;
   std::size_t log_begin = 0;
   LineEnd end{};
+  bool placed = false;  // it stands in the queue, or has stood there
   bool granted = false;
   bool stopped = false;  // asked to end by us, for no fault of its own
   Clock::time_point since{};
@@ -92,8 +93,14 @@ class Runner {
                                                   [](const Active& one) { return !one.granted; }));
   }
 
+  // One after the other, so that they stand in the queue in their order.
+  bool all_placed() const {
+    return std::all_of(active_.begin(), active_.end(),
+                       [](const Active& one) { return one.placed; });
+  }
+
   void fill() {
-    while (!closed_ && active_.size() < plan_.jobs && waiting() < plan_.window) {
+    while (!closed_ && active_.size() < plan_.jobs && waiting() < plan_.window && all_placed()) {
       const auto line = order_.next();
       if (!line) return;
       if (auto started = start(*line); !started) give_up(started.error());
@@ -216,6 +223,7 @@ class Runner {
 
   void hear(Active& one, const RunEvent& event) {
     const Line& line = plan_.lines[one.line];
+    if (event.kind != RunEvent::Kind::notice) one.placed = true;
     switch (event.kind) {
       case RunEvent::Kind::waiting:
         if (one.granted) account(one);  // it ran out of memory, and asks for more
