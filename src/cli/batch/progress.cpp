@@ -49,7 +49,7 @@ std::string counts(const Progress& progress) {
   std::string text =
       fmt::format("{} running, {} failed, {} waiting, {}", progress.running.size(), progress.failed,
                   progress.waiting(), format_duration(whole(progress.elapsed)));
-  if (progress.stopping) return text + ", stopping";
+  if (progress.stopping) return text + ", stopping (Ctrl-C again kills)";
   if (progress.left) text += fmt::format(", about {} left", format_duration(whole(*progress.left)));
   return text;
 }

@@ -52,7 +52,7 @@ TEST(ProgressLines, say_why_nothing_runs) {
   EXPECT_EQ(progress_lines(progress, plain(80), 9).back(), "waiting: GPU 0 leased by bob");
   progress.stopping = true;
   EXPECT_EQ(progress_lines(progress, plain(80), 9).back(),
-            "0 running, 0 failed, 2 waiting, 0s, stopping");
+            "0 running, 0 failed, 2 waiting, 0s, stopping (Ctrl-C again kills)");
 }
 
 TEST(Pace, goes_by_the_type_then_by_what_was_learned_then_by_the_others) {

@@ -12,10 +12,9 @@ namespace {
 constexpr int kSignalBase = 128;
 constexpr std::size_t kUsualHeight = 24;
 
-// Lines that are drawn over by the next block are not read twice by who scrolls back.
+// From below the block to its first line.
 std::string to_top(std::size_t lines) {
-  if (lines == 0) return "";
-  return lines == 1 ? "\r" : fmt::format("\r\x1b[{}A", lines - 1);
+  return lines == 0 ? std::string() : fmt::format("\r\x1b[{}A", lines);
 }
 
 }  // namespace
@@ -73,13 +72,12 @@ void BatchView::show(const Progress& progress) {
     reason_ = progress.reason;
     return print_line(Style::plain, fmt::format("berth: waiting: {}", reason_));
   }
-  // One row stays free, for the line above that says what the shell was told.
+  // The last row stays free for the cursor: there the terminal shows ^C and ^Z, which behind a long
+  // line would begin a new one.
   const std::size_t height = terminal.height.value_or(kUsualHeight);
   const auto lines = progress_lines(progress, terminal, std::max<std::size_t>(height, 3) - 1);
   std::string text = to_top(drawn_);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    text.append(i == 0 ? "" : "\n").append(lines[i]).append("\x1b[K");
-  }
+  for (const std::string& line : lines) text.append(line).append("\x1b[K\n");
   text += "\x1b[J";
   drawn_ = lines.size();
   print_error(text);

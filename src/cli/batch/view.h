@@ -35,7 +35,7 @@ class BatchView {
   void print_line(Style style, const std::string& text);
 
   std::size_t total_;
-  std::size_t drawn_ = 0;  // lines of the block; the cursor stands behind the last of them
+  std::size_t drawn_ = 0;  // lines of the block; the cursor stands below them
   std::string reason_;     // the last that was said
 };
 
