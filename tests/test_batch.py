@@ -416,6 +416,9 @@ def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
     batch.write(*["true"] * 2000)
     process = batch.start("jobs.txt")
     eventually(lambda: len(batch.queue()) == 2, "two of them wait")
+    other = jobs.wait()
+    assert len(batch.queue()) == 3
+    other.process.terminate()
     most = 2
 
     def seen():

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 tl::unexpected<Error> cannot_start(int reason) {
@@ -97,4 +97,4 @@ void Child::kill() const {
   ::kill(-pid_, SIGKILL);
 }
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -12,7 +12,7 @@
 #include "cli/batch/run_events.h"
 #include "cli/signals.h"
 
-namespace berth {
+namespace berth::batch {
 
 // What this process must give back to its children: they start as if it were not there.
 struct Inherited {
@@ -49,4 +49,4 @@ class Child {
   RunEvents parser_;
 };
 
-}  // namespace berth
+}  // namespace berth::batch

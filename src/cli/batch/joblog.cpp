@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "cli/output/json_parts.h"
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 constexpr int kSignalBase = 128;
@@ -182,4 +182,4 @@ std::optional<std::string> Joblog::problem() const {
                      in_quotes(path_), std::strerror(problem_));
 }
 
-}  // namespace berth
+}  // namespace berth::batch

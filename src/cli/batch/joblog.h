@@ -15,7 +15,7 @@
 #include "cli/batch/lines.h"
 #include "schedule/plan.h"
 
-namespace berth {
+namespace berth::batch {
 
 // How a line of the batch has ended.
 struct LineEnd {
@@ -70,4 +70,4 @@ class Joblog {
   int problem_ = 0;    // errno
 };
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 using Json = nlohmann::json;
@@ -89,4 +89,4 @@ TEST_F(JoblogTest, tells_how_it_ended) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::batch

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-namespace berth {
+namespace berth::batch {
 
 LineOrder::LineOrder(const std::vector<std::size_t>& lines)
     : LineOrder(lines, std::vector<std::string>(lines.size()), {}) {}
@@ -67,4 +67,4 @@ void LineOrder::again(std::size_t line) {
   ++left_;
 }
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace berth {
+namespace berth::batch {
 
 // The order of the file, unless the lines are of several types and it is known how long those run.
 // Then first comes one line of each type that is still to be measured: the others of that type wait
@@ -53,4 +53,4 @@ class LineOrder {
   bool by_sum_ = false;  // the next one is of the type of which most is left
 };
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 using Order = std::vector<std::size_t>;
@@ -62,4 +62,4 @@ TEST(LineOrder, a_type_that_stays_unknown_does_not_keep_the_others) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::batch

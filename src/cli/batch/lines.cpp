@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 // The kernel takes no longer argument (MAX_ARG_STRLEN), its closing NUL included.
@@ -134,4 +134,4 @@ std::string default_folder(std::string_view path) {
   return fmt::format("{}.logs", name);
 }
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace berth {
+namespace berth::batch {
 
 struct Line {
   std::size_t number = 0;  // among the commands, from 1
@@ -33,4 +33,4 @@ std::string log_name(const Line& line, std::size_t total);
 // What the logs of a batch from this file are put into, where nobody says: "jobs.logs".
 std::string default_folder(std::string_view path);
 
-}  // namespace berth
+}  // namespace berth::batch

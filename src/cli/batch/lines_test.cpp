@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 std::vector<std::string> commands(std::string_view text) {
@@ -62,4 +62,4 @@ TEST(Lines, the_folder_is_named_like_the_file) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::batch

@@ -6,7 +6,7 @@
 
 #include "base/quantity.h"
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 constexpr std::size_t kWidestBar = 40;
@@ -118,14 +118,15 @@ std::vector<std::string> progress_lines(const Progress& progress, const Terminal
   return lines;
 }
 
-void Pace::ended(const std::string& type, std::chrono::nanoseconds lasted) {
+void RunTimes::ended(const std::string& type, std::chrono::nanoseconds lasted) {
   for (Sum* sum : {&types_[type], &all_}) {
     sum->seconds += std::chrono::duration<double>(lasted).count();
     ++sum->count;
   }
 }
 
-std::optional<double> Pace::seconds(const std::string& type, std::optional<double> known) const {
+std::optional<double> RunTimes::seconds(const std::string& type,
+                                        std::optional<double> known) const {
   const auto found = types_.find(type);
   if (found != types_.end()) return found->second.seconds / found->second.count;
   if (known) return known;
@@ -133,4 +134,4 @@ std::optional<double> Pace::seconds(const std::string& type, std::optional<doubl
   return std::nullopt;
 }
 
-}  // namespace berth
+}  // namespace berth::batch

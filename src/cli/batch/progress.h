@@ -11,7 +11,7 @@
 
 #include "cli/output/terminal.h"
 
-namespace berth {
+namespace berth::batch {
 
 struct RunningJob {
   std::string gpus;  // "0,1"
@@ -43,7 +43,7 @@ std::string brief_time(std::chrono::nanoseconds time);
 std::string place_in(std::size_t number, std::size_t total);
 
 // How long jobs take, learned as they end, and how much longer the rest will.
-class Pace {
+class RunTimes {
  public:
   void ended(const std::string& type, std::chrono::nanoseconds lasted);
   // Of a line of this type: by those that have ended, or by `known`, or by the others that have.
@@ -58,4 +58,4 @@ class Pace {
   Sum all_;
 };
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -7,7 +7,7 @@
 #include "cli/batch/view.h"
 #include "schedule/plan.h"
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -55,14 +55,14 @@ TEST(ProgressLines, say_why_nothing_runs) {
             "0 running, 0 failed, 2 waiting, 0s, stopping (Ctrl-C again kills)");
 }
 
-TEST(Pace, goes_by_the_type_then_by_what_was_learned_then_by_the_others) {
-  Pace pace;
-  EXPECT_EQ(pace.seconds("a", std::nullopt), std::nullopt);
-  pace.ended("a", 10s);
-  pace.ended("a", 20s);
-  EXPECT_EQ(pace.seconds("a", 99), 15);
-  EXPECT_EQ(pace.seconds("b", 99), 99);
-  EXPECT_EQ(pace.seconds("b", std::nullopt), 15);
+TEST(RunTimes, goes_by_the_type_then_by_what_was_learned_then_by_the_others) {
+  RunTimes times;
+  EXPECT_EQ(times.seconds("a", std::nullopt), std::nullopt);
+  times.ended("a", 10s);
+  times.ended("a", 20s);
+  EXPECT_EQ(times.seconds("a", 99), 15);
+  EXPECT_EQ(times.seconds("b", 99), 99);
+  EXPECT_EQ(times.seconds("b", std::nullopt), 15);
 }
 
 TEST(EndText, says_what_happened) {
@@ -101,4 +101,4 @@ TEST(ShareOfCard, so_many_fit_and_no_more) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::batch

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 using Json = nlohmann::json;
@@ -50,4 +50,4 @@ std::vector<RunEvent> RunEvents::take(std::string_view bytes) {
   return events;
 }
 
-}  // namespace berth
+}  // namespace berth::batch

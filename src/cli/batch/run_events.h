@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace berth {
+namespace berth::batch {
 
 struct RunEvent {
   enum class Kind : std::uint8_t { waiting, notice, granted, ended };
@@ -26,4 +26,4 @@ class RunEvents {
   std::string rest_;
 };
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -22,7 +22,7 @@
 #include "cli/job.h"
 #include "cli/signals.h"
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -284,7 +284,7 @@ class Runner {
       give_up({*own, reported(one)});
       return forget(one);
     }
-    if (one.granted) pace_.ended(plan_.types[one.line], Clock::now() - one.since);
+    if (one.granted) run_times_.ended(plan_.types[one.line], Clock::now() - one.since);
     const bool again = !one.end.succeeded() && !closed_ && one.end.attempts <= plan_.retries;
     view_.ended(line, one.end, again);
     if (again) {
@@ -348,13 +348,13 @@ class Runner {
     double longest = 0;
     std::size_t running = 0;
     for (const auto& [type, count] : to_start_) {
-      const auto each = count == 0 ? 0 : pace_.seconds(type, known_seconds(type));
+      const auto each = count == 0 ? 0 : run_times_.seconds(type, known_seconds(type));
       if (!each) return std::nullopt;
       sum += *each * static_cast<double>(count);
     }
     for (const Active& one : active_) {
       const std::string& type = plan_.types[one.line];
-      const auto whole = pace_.seconds(type, known_seconds(type));
+      const auto whole = run_times_.seconds(type, known_seconds(type));
       if (!whole) return std::nullopt;
       const std::chrono::duration<double> lasted = Clock::now() - one.since;
       const double left = one.granted ? std::max(0.0, *whole - lasted.count()) : *whole;
@@ -382,7 +382,7 @@ class Runner {
   std::map<std::string, std::size_t> to_start_;  // lines of each type
   std::size_t succeeded_before_ = 0;
   BatchResult result_;
-  Pace pace_;
+  RunTimes run_times_;
   Clock::time_point begin_ = Clock::now();
   bool closed_ = false;  // nothing more is started
   bool warned_ = false;
@@ -394,4 +394,4 @@ BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, Ba
   return Runner(plan, std::move(order), joblog, view).run();
 }
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -15,7 +15,7 @@
 #include "cli/batch/lines.h"
 #include "cli/batch/view.h"
 
-namespace berth {
+namespace berth::batch {
 
 struct BatchPlan {
   std::vector<Line> lines;
@@ -54,4 +54,4 @@ struct BatchResult {
 // result.
 BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view);
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -10,7 +10,7 @@
 #include "schedule/match.h"
 #include "schedule/plan.h"
 
-namespace berth {
+namespace berth::batch {
 
 // Beside others, kContextMargin must remain on a card (see schedule/match.cpp). A little less than
 // the rest is reserved, for a display or the like; not so much that one more would fit.
@@ -47,4 +47,4 @@ Result<Bytes> smallest_card(const Ask& ask) {
               "'berth status' shows them");
 }
 
-}  // namespace berth
+}  // namespace berth::batch

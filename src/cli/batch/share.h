@@ -5,7 +5,7 @@
 #include "base/result.h"
 #include "broker/acquire.h"
 
-namespace berth {
+namespace berth::batch {
 
 // Of a card of this size; K is 2 or more.
 Bytes share_of_card(Bytes card, unsigned jobs);
@@ -13,4 +13,4 @@ Bytes share_of_card(Bytes card, unsigned jobs);
 // The smallest of the GPUs that would do for the request; asks the driver.
 Result<Bytes> smallest_card(const Ask& ask);
 
-}  // namespace berth
+}  // namespace berth::batch

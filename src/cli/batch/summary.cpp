@@ -10,7 +10,7 @@
 
 #include "base/unique_fd.h"
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 constexpr std::size_t kShownFailures = 20;
@@ -89,4 +89,4 @@ std::string summary_text(const BatchPlan& plan, const BatchResult& result,
   return text;
 }
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -8,7 +8,7 @@
 #include "cli/batch/runner.h"
 #include "cli/output/terminal.h"
 
-namespace berth {
+namespace berth::batch {
 
 // The last lines of a file that are not empty, of what stands behind `begin` (bytes); not yet made
 // fit for a terminal.
@@ -17,4 +17,4 @@ std::vector<std::string> last_lines(const std::string& path, std::size_t begin, 
 std::string summary_text(const BatchPlan& plan, const BatchResult& result,
                          const Terminal& terminal);
 
-}  // namespace berth
+}  // namespace berth::batch

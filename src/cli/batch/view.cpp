@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace berth {
+namespace berth::batch {
 namespace {
 
 constexpr int kSignalBase = 128;
@@ -88,4 +88,4 @@ void BatchView::finish() {
   drawn_ = 0;
 }
 
-}  // namespace berth
+}  // namespace berth::batch

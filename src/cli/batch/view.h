@@ -10,7 +10,7 @@
 #include "cli/batch/progress.h"
 #include "cli/output/terminal.h"
 
-namespace berth {
+namespace berth::batch {
 
 class BatchView {
  public:
@@ -42,4 +42,4 @@ class BatchView {
 // "ok in 12s", "failed (exit 1) after 3s".
 std::string end_text(const LineEnd& end);
 
-}  // namespace berth
+}  // namespace berth::batch

@@ -32,6 +32,8 @@
 namespace berth {
 namespace {
 
+using namespace batch;
+
 // How many of its lines wait in the queue at once: one would leave a GPU idle for as long as the
 // next one takes to ask. Where the lines need different amounts of memory, several let the
 // scheduler find one that fits; more brought nothing (docs/batch.md has the figures).
