@@ -470,7 +470,7 @@ def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa
 
 def test_what_takes_longest_comes_first_once_it_is_known(batch):
     batch.server.use("1x24GiB")
-    for name, seconds in (("short", "700ms"), ("long", "1500ms")):
+    for name, seconds in (("short", "600ms"), ("long", "2500ms")):
         script = batch.folder / name
         script.write_text(f"#!/bin/sh\necho {name} >>{batch.folder}/ran\nexec berth-sim-job --mem 1GiB --time {seconds}\n")
         script.chmod(0o755)
