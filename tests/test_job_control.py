@@ -416,6 +416,18 @@ def test_a_signal_in_the_queue_leaves_it(host):
     second_gate.wait_until_started(WAKE, second)
 
 
+def test_who_ignores_a_signal_does_not_leave_the_queue_by_it(host):
+    """nohup; without a job that could obey."""
+    holder, gate = host.hold(uid=ALICE)
+    first, first_gate = host.queue(uid=BOB, prefix=["nohup"])
+    first.send(signal.SIGHUP)
+    second, _ = host.queue(uid=BOB)  # by then it would have obeyed
+    second.send(signal.SIGHUP)
+    assert second.wait() == 128 + signal.SIGHUP
+    gate.open()
+    first_gate.wait_until_started(WAKE, first)
+
+
 @pytest.mark.parametrize("script, code", [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137),
                                           ("kill -TERM $$", 143), ("kill -ABRT $$", 134)])
 def test_the_jobs_exit_code_is_passed_on(host, script, code):

@@ -93,9 +93,10 @@ def test_every_command_of_the_table_works(server, command):
         command = command.replace("TICKET", server.status()["queue"][0]["ticket"])
     command = command.replace("COMMAND", "status").replace("CMD", "echo done").replace("GPU", "0")
     command = command.replace("NAME", "grn-run --help")
+    (server.folder / "FILE").write_text("true\n")
     python = os.path.dirname(sys.executable)  # the one that the package was built for
     result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command + "; exit $?",
-                        env={"PATH": f"{python}:{server.env['PATH']}"})
+                        env={"PATH": f"{python}:{server.env['PATH']}"}, cwd=server.folder)
     assert result.returncode == (124 if watching else 0), result
     assert result.stdout or result.stderr
     # The shell's lease ends with the shell, a moment later. (With a command alone, bash would become
@@ -142,6 +143,20 @@ def test_the_lines_for_scripts_work(server):
     assert lines[4].startswith("docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES IMAGE on ")
     assert lines[5] == "read 0"
     wait_until(lambda: not list(server.harbour.glob("lease-*")))
+
+
+def test_a_batch_as_readme_has_it(server):
+    [block] = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    python = server.folder / "python"
+    python.write_text("#!/bin/sh\necho \"$@\" on $CUDA_VISIBLE_DEVICES\n")
+    python.chmod(0o755)
+    result = server.run("bash", "--norc", "-ec", block, cwd=server.folder, timeout=300,
+                        env={"PATH": f"{server.folder}:{server.env['PATH']}"})
+    assert result.returncode == 0, result
+    first, second = result.stdout.splitlines()
+    assert first.startswith("150 succeeded, 0 failed in ") and second.startswith("0 succeeded (150 before), 0 failed in ")
+    logs = [path.read_text() for path in sorted((server.folder / "jobs.logs").glob("*.log"))]
+    assert [re.fullmatch(r"train.py --seed (\d+) on [0-3]\n", log)[1] for log in logs] == [str(n) for n in range(1, 151)]
 
 
 def test_every_link_leads_somewhere():

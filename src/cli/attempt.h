@@ -17,6 +17,7 @@ struct AttemptOptions {
   bool uuids = false;   // the job sees UUIDs
   std::string replace;  // by the indices of the GPUs, in the command
   bool placeholder = false;
+  bool whole_group = false;  // see JobHooks
   Attention attention = Attention::reporting;
   bool teaches = false;  // the type was named, or its memory is to be learned: however short
 };

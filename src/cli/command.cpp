@@ -34,6 +34,8 @@ std::span<const Command> commands() {
   static constexpr std::array table{
       Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true,
               WordsToRun::from_first},
+      Command{"batch", "Run many commands over the GPUs, as leases come", define_batch, false,
+              WordsToRun::behind_dashes},
       Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true,
               WordsToRun::none, acquire_failed},
       Command{"release", "Give leases back while their shell lives", define_release},

@@ -42,6 +42,7 @@ std::span<const Command> commands();
 Error unknown_command(std::string_view name);
 
 Action define_run(Flags& command, CLI::App& program);
+Action define_batch(Flags& command, CLI::App& program);
 Action define_acquire(Flags& command, CLI::App& program);
 std::string acquire_failed(int code, std::span<const char* const> words);
 Action define_release(Flags& command, CLI::App& program);

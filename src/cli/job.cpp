@@ -70,7 +70,8 @@ std::vector<std::string> job_variables(const Job& job) {
 // What the kernel sends from the terminal goes to the whole group, job included; only what somebody
 // sent to berth must be passed on.
 bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
-  return info.ssi_code <= 0 && static_cast<pid_t>(info.ssi_pid) != job;
+  const auto sender = static_cast<pid_t>(info.ssi_pid);
+  return info.ssi_code <= 0 && sender != job && sender != ::getpid();
 }
 
 // A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
@@ -168,7 +169,9 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hoo
     ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
-      if (number != SIGCHLD && to_berth_alone(*info, job)) ::kill(job, number);
+      if (number != SIGCHLD && to_berth_alone(*info, job)) {
+        ::kill(hooks.whole_group ? 0 : job, number);
+      }
     }
     const bool due = Clock::now() >= audit;
     if (!due && watched[1].revents == 0) continue;

@@ -40,6 +40,9 @@ struct JobHooks {
   std::function<void()> on_long;                      // once, when it has run for a second
   // Looks at what the job uses, if it is time to; gives how long until the next time.
   std::function<std::chrono::milliseconds()> sample;
+  // berth and the job have a process group of their own: what is sent to berth is passed on to all
+  // of it, as a terminal would. A shell that waits for a pipeline would pass nothing on.
+  bool whole_group = false;
 };
 
 // Waits for the job's end, passes on what is sent to berth alone, and puts the lease back if

@@ -191,14 +191,23 @@ Result<std::string> parse_text(std::string_view text) {
   return std::string(text);
 }
 
-std::shared_ptr<RequestOptions> add_request_options(Flags& command) {
+std::shared_ptr<RequestOptions> add_request_options(Flags& command, WaitLimits limits) {
   auto options = std::make_shared<RequestOptions>();
   command.group("Request");
-  declare_values(options,
-                 [&](const char* names, const char* type, const char* help, Flags::Take take) {
-                   command.value(names, type, help, std::move(take));
-                 });
-  command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
+  declare_values(
+      options, [&](const char* names, const char* type, const char* help, Flags::Take take) {
+        const std::string flag = std::string(names).substr(std::string_view(names).rfind("--"));
+        if (flag == "--timeout" && limits == WaitLimits::none) return;
+        command.value(names, type, help,
+                      [options, flag, take = std::move(take)](std::string_view text) {
+                        auto taken = take(text);
+                        if (taken) options->words.push_back(fmt::format("{}={}", flag, text));
+                        return taken;
+                      });
+      });
+  if (limits == WaitLimits::offered) {
+    command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
+  }
   command.group("Options");
   command.finally([options]() { return settle(*options, Spelling::flags); });
   return options;

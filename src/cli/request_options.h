@@ -2,11 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "broker/acquire.h"
 #include "cli/flags.h"
@@ -23,11 +25,16 @@ struct RequestOptions {
   std::string label;  // UTF-8; may hold control characters, so printable() before it is shown
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;  // zero means what no_wait means
+  std::vector<std::string> words;  // the flags of the request as they were given: "--mem=8GiB"
 };
+
+// Whether there are flags that say how long to wait (--timeout, --no-wait).
+enum class WaitLimits : std::uint8_t { offered, none };
 
 // Declares the flags on `command`, and that those that contradict each other are refused. What is
 // returned is filled in by parsing, and complete once that is done.
-std::shared_ptr<RequestOptions> add_request_options(Flags& command);
+std::shared_ptr<RequestOptions> add_request_options(Flags& command,
+                                                    WaitLimits limits = WaitLimits::offered);
 
 // The same from Python's keywords (see spelled()), each with its value as text.
 Result<RequestOptions> read_request(const std::map<std::string, std::string>& values, bool no_wait);

@@ -8,7 +8,12 @@ namespace berth {
 SignalQueue::SignalQueue(std::initializer_list<int> numbers) {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int number : numbers) ::sigaddset(&set, number);
+  for (const int number : numbers) {
+    // The kernel keeps a blocked signal even where it is ignored.
+    struct sigaction now {};
+    const bool ignored = ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    if (!ignored || number == SIGCHLD) ::sigaddset(&set, number);
+  }
   ::pthread_sigmask(SIG_BLOCK, &set, &before_);
   fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }

@@ -87,6 +87,7 @@ Result<int> run(const Options& options) {
   Ask ask = ask_for(options, job);
   AttemptOptions how = options.attempt;
   how.uuids = options.ids == "uuid";
+  how.whole_group = options.tell >= 0;  // a batch gives each of its children one
   how.teaches = options.request->learned || !options.request->job.empty();
   if (options.request->learned) how.attention = Attention::learning;
   const RunTeller teller(options.tell);

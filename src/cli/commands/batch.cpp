@@ -1,0 +1,376 @@
+// berth batch [REQUEST] FILE
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "archive/profiles.h"
+#include "base/environment.h"
+#include "base/text.h"
+#include "broker/job_type.h"
+#include "cli/batch/joblog.h"
+#include "cli/batch/line_order.h"
+#include "cli/batch/lines.h"
+#include "cli/batch/runner.h"
+#include "cli/batch/share.h"
+#include "cli/batch/summary.h"
+#include "cli/batch/view.h"
+#include "cli/command.h"
+#include "cli/output/terminal.h"
+#include "cli/request_options.h"
+
+namespace berth {
+namespace {
+
+using namespace batch;
+
+// How many of its lines wait in the queue at once: one would leave a GPU idle for as long as the
+// next one takes to ask. Where the lines need different amounts of memory, several let the
+// scheduler find one that fits; more brought nothing (docs/batch.md has the figures).
+constexpr std::size_t kWindow = 2;
+constexpr std::size_t kWindowOfLearned = 8;
+
+struct Options {
+  std::shared_ptr<RequestOptions> request;
+  std::string file;  // empty: the commands stand behind "--"
+  std::vector<std::string> run_flags;
+  std::optional<unsigned> jobs;
+  unsigned per_gpu = 0;  // 0: not said
+  unsigned retries = 0;
+  std::optional<std::chrono::nanoseconds> timeout;
+  std::string logs;
+  std::string joblog;
+  bool keep_going = false;
+  bool resume = false;
+  bool in_order = false;
+  bool no_wait = false;
+};
+
+Result<std::vector<Line>> read_lines(const Options& options) {
+  const std::vector<std::string>& words = words_to_run();
+  if (options.file.empty() == words.empty()) {
+    return fail(ErrorKind::usage,
+                words.empty()
+                    ? "batch: no commands; name a file that has one per line, or - for stdin"
+                    : "batch: the commands come from a file or from behind --, not from both");
+  }
+  if (options.file.empty()) return lines_of(words);
+  const auto text = read_source(options.file);
+  if (!text) return tl::make_unexpected(text.error());
+  return parse_lines(*text, options.file);
+}
+
+// What does not come from a file has no name of its own to be found by again.
+std::string folder_of_logs(const Options& options) {
+  if (!options.logs.empty()) return options.logs;
+  if (!options.file.empty() && options.file != "-") return default_folder(options.file);
+  return fmt::format(
+      "batch-{:%Y%m%d-%H%M%S}-{}.logs",
+      fmt::localtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
+      ::getpid());
+}
+
+Result<void> check(const Options& options) {
+  if (options.no_wait) {
+    return fail(ErrorKind::usage,
+                "batch: --no-wait makes no sense here: a batch waits for its GPUs; leave it out");
+  }
+  if (options.per_gpu > 0 && (options.request->request.memory || options.request->learned)) {
+    return fail(ErrorKind::usage,
+                "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
+                "the memory; give one of them");
+  }
+  const bool named = !options.file.empty() && options.file != "-";
+  if (options.resume && !named && options.logs.empty() && options.joblog.empty()) {
+    return fail(ErrorKind::usage,
+                "batch: --resume needs the --logs of the batch that is to go on, where its "
+                "commands do not come from a file");
+  }
+  return {};
+}
+
+// Inside a lease nobody waits, so that the batch itself must not run more than there are GPUs.
+std::optional<std::size_t> gpus_of_lease() {
+  if (setting("BERTH_LEASE").empty()) return std::nullopt;
+  const std::string_view gpus = setting("BERTH_GPUS");
+  return static_cast<std::size_t>(std::count(gpus.begin(), gpus.end(), ',')) + 1;
+}
+
+// How many at once, and what each asks for.
+Result<void> plan_sharing(const Options& options, BatchPlan& plan) {
+  plan.run_flags = options.request->words;
+  plan.run_flags.insert(plan.run_flags.end(), options.run_flags.begin(), options.run_flags.end());
+  plan.window = options.request->learned ? kWindowOfLearned : kWindow;
+  if (options.jobs) plan.jobs = *options.jobs;
+  if (const auto gpus = gpus_of_lease()) {
+    const std::size_t count = std::max(1U, options.request->request.count);
+    const std::size_t fit = std::max<std::size_t>(1, *gpus / count) * std::max(1U, options.per_gpu);
+    if (!options.jobs) plan.jobs = fit;
+    return {};
+  }
+  if (options.per_gpu < 2) return {};
+  const auto card = smallest_card(make_ask(*options.request));
+  if (!card) return tl::make_unexpected(card.error());
+  plan.run_flags.push_back(
+      fmt::format("--mem={}MiB", share_of_card(*card, options.per_gpu).count >> 20));
+  return {};
+}
+
+// What was learned of a type. It reads the profile each time: runs of this very batch change it.
+struct Known {
+  std::string archive = archive_path(harbour_location());
+
+  std::optional<double> seconds(const std::string& type) const {
+    const auto profile = read_profile(archive, type);
+    return profile ? seconds(*profile) : std::nullopt;
+  }
+
+  // The same where its memory is known, too: it need not be measured.
+  std::optional<double> measured_seconds(const std::string& type) const {
+    const auto profile = read_profile(archive, type);
+    if (!profile || !estimate(*profile).memory) return std::nullopt;
+    return seconds(*profile).value_or(0);
+  }
+
+ private:
+  static std::optional<double> seconds(const Profile& profile) {
+    if (profile.set_time) return std::chrono::duration<double>(*profile.set_time).count();
+    std::chrono::milliseconds sum{};
+    for (const ProfileRun& run : profile.runs) sum += run.lasted;
+    if (profile.runs.empty()) return std::nullopt;
+    return std::chrono::duration<double>(sum).count() / static_cast<double>(profile.runs.size());
+  }
+};
+
+std::vector<std::string> types_of(const Options& options, const std::vector<Line>& lines) {
+  const unsigned count = options.request->request.count;
+  std::vector<std::string> types;
+  types.reserve(lines.size());
+  for (const Line& line : lines) {
+    types.push_back(options.request->job.empty() ? derive_line_type(line.command, count).name
+                                                 : named_type(options.request->job, count).name);
+  }
+  return types;
+}
+
+LineOrder order_of(const Options& options, const BatchPlan& plan) {
+  if (!options.request->learned || options.in_order) return LineOrder(plan.to_run);
+  std::vector<std::string> types;
+  types.reserve(plan.to_run.size());
+  for (const std::size_t line : plan.to_run) types.push_back(plan.types[line]);
+  return {plan.to_run, types,
+          [known = Known()](const std::string& type) { return known.measured_seconds(type); }};
+}
+
+// Opens the joblog, and says what of the lines is to be run.
+Result<Joblog> open_joblog(const Options& options, BatchPlan& plan) {
+  auto joblog = Joblog::open(options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs)
+                                                    : options.joblog);
+  if (!joblog) return joblog;
+  const JoblogContent& before = joblog->content();
+  // Where nothing has succeeded, nothing is lost by beginning anew.
+  if (!options.resume && before.succeeded() > 0 && !before.finished) {
+    return fail(ErrorKind::usage,
+                fmt::format("batch: {} holds a batch that has not ended well ({} of {} succeeded); "
+                            "go on with --resume, or choose another --logs",
+                            in_quotes(joblog->path()), before.succeeded(), before.total));
+  }
+  if (!options.resume) joblog->clear();
+  for (std::size_t i = 0; i < plan.lines.size(); ++i) {
+    const auto known = before.lines.find(plan.lines[i].key);
+    if (known == before.lines.end() || !known->second) plan.to_run.push_back(i);
+  }
+  return joblog;
+}
+
+Result<void> make_folder(const std::string& path) {
+  std::error_code problem;
+  std::filesystem::create_directories(path, problem);
+  if (!problem) return {};
+  return fail(ErrorKind::usage, fmt::format("batch: the folder {} for the logs cannot be made: {}; "
+                                            "choose another by --logs",
+                                            in_quotes(path), problem.message()));
+}
+
+std::string label_of(const Options& options) {
+  constexpr std::size_t kLongest = 100;
+  if (!options.request->label.empty()) return "";
+  const std::string& file = options.file;
+  if (file.empty() || file == "-") return "batch";
+  return fitted(printable(file.substr(file.rfind('/') + 1)), kLongest);
+}
+
+int code_of(const BatchResult& result) {
+  if (result.signal != 0) return 128 + result.signal;
+  return result.failed.empty() ? 0 : 1;
+}
+
+Result<int> run(const Options& options) {
+  if (auto fine = check(options); !fine) return tl::make_unexpected(fine.error());
+  BatchPlan plan;
+  auto lines = read_lines(options);
+  if (!lines) return tl::make_unexpected(lines.error());
+  plan.lines = std::move(*lines);
+  if (plan.lines.empty()) {
+    say("batch: there are no commands: nothing to do");
+    return 0;
+  }
+  if (auto planned = plan_sharing(options, plan); !planned) {
+    return tl::make_unexpected(planned.error());
+  }
+  plan.types = types_of(options, plan.lines);
+  plan.label = label_of(options);
+  plan.logs = folder_of_logs(options);
+  plan.anew = !options.resume;
+  plan.retries = options.retries;
+  plan.timeout = options.timeout;
+  plan.keep_going = options.keep_going;
+  plan.known_seconds = [known = Known()](const std::string& type) { return known.seconds(type); };
+  if (auto made = make_folder(plan.logs); !made) return tl::make_unexpected(made.error());
+  auto joblog = open_joblog(options, plan);
+  if (!joblog) return tl::make_unexpected(joblog.error());
+  const BatchResult result = [&] {
+    BatchView view(plan.lines.size());
+    return run_batch(plan, order_of(options, plan), *joblog, view);
+  }();
+  const bool refused = result.error && result.succeeded == 0 && result.failed.empty();
+  if (!refused) print(summary_text(plan, result, terminal_at(STDOUT_FILENO)));
+  std::fflush(stdout);
+  if (result.error) return tl::make_unexpected(*result.error);
+  return code_of(result);
+}
+
+// A flag of `berth run` that is passed on as it was given.
+void pass_on(Flags& command, const std::shared_ptr<Options>& options, const char* flag,
+             const char* type, const char* help, const Flags::Take& check) {
+  command.value(flag, type, help, [=](std::string_view text) {
+    auto fine = check(text);
+    if (fine) options->run_flags.insert(options->run_flags.end(), {flag, std::string(text)});
+    return fine;
+  });
+}
+
+Flags::Take number_into(const std::shared_ptr<Options>& options, unsigned Options::*target,
+                        unsigned low, unsigned high) {
+  return
+      [=](std::string_view text) { return take_number(text, low, high, options.get()->*target); };
+}
+
+Flags::Take path_into(const std::shared_ptr<Options>& options, std::string Options::*target) {
+  return [=](std::string_view text) -> Result<void> {
+    if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a path");
+    options.get()->*target = text;
+    return {};
+  };
+}
+
+Result<void> take_limit(std::string_view text, Options& options) {
+  const auto time = parse_duration(text);
+  if (!time) return tl::make_unexpected(time.error());
+  constexpr std::chrono::hours kLongest(24 * 3650);
+  if (*time == std::chrono::nanoseconds::zero() || *time > kLongest) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is no time that a job could run; write 90s, 10m or 2h, or leave it "
+                            "out",
+                            in_quotes(text)));
+  }
+  options.timeout = *time;
+  return {};
+}
+
+void declare_flags(Flags& command, const std::shared_ptr<Options>& options) {
+  constexpr unsigned kMost = 100'000;
+  command.value("-j,--jobs", "N", "At most N lines at once, also of those that wait for GPUs",
+                [options](std::string_view text) {
+                  unsigned number = 0;
+                  auto taken = take_number(text, 1, kMost, number);
+                  if (taken) options->jobs = number;
+                  return taken;
+                });
+  command.value("--per-gpu", "K",
+                "K lines share a GPU: each reserves a K-th of its memory\n(of the smallest that "
+                "matches); instead of --mem",
+                number_into(options, &Options::per_gpu, 1, 100));
+  command.flag(
+      "-k,--keep-going", options->keep_going,
+      "Go on after a failure; else what runs is left to end, and\nnothing more is started");
+  command.value("--retries", "R", "Run a line that failed again, up to R times",
+                number_into(options, &Options::retries, 0, 1000));
+  command.value("--timeout", "DURATION",
+                "End a line that runs longer, such as 2h; it has failed.\nWaiting does not count",
+                [options](std::string_view text) { return take_limit(text, *options); });
+  command.value("--logs", "DIR",
+                "Put the output of each line into a file there (default for\njobs.txt: jobs.logs)",
+                path_into(options, &Options::logs));
+  command.value("--joblog", "FILE", "Note there what has ended (default: DIR/joblog.jsonl)",
+                path_into(options, &Options::joblog));
+  command.flag("--resume", options->resume,
+               "Go on where an earlier batch was interrupted: leave out\nwhat succeeded by its "
+               "joblog");
+  command.flag("--in-order", options->in_order,
+               "With --mem auto: keep the order of FILE, where else the\nlong ones come "
+               "first");
+  pass_on(command, options, "-I", "TEXT", "Replace TEXT in the lines by the indices of the GPUs",
+          [](std::string_view text) -> Result<void> {
+            if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I {}");
+            return {};
+          });
+  pass_on(
+      command, options, "--ids", "index|uuid", "How a line sees its GPUs: index (default) or uuid",
+      [](std::string_view text) -> Result<void> {
+        if (text == "index" || text == "uuid") return {};
+        return fail(ErrorKind::usage, fmt::format("{} is none of index and uuid", in_quotes(text)));
+      });
+  pass_on(command, options, "--retry-oom", "K",
+          "If a line runs out of GPU memory, run it again with more,\nup to K times, the last time "
+          "alone",
+          [](std::string_view text) {
+            unsigned number = 0;
+            return take_number(text, 1, 100, number);
+          });
+  command.group("");
+  command.flag("--no-wait", options->no_wait, "");
+  command.group("Options");
+}
+
+}  // namespace
+
+Action define_batch(Flags& command, CLI::App& /*program*/) {
+  auto options = std::make_shared<Options>();
+  options->request = add_request_options(command, WaitLimits::none);
+  command.value("FILE", "",
+                "One command per line; - is stdin. Or the commands themselves,\nbehind --",
+                path_into(options, &Options::file));
+  declare_flags(command, options);
+  command.footer(
+      "Runs each line of FILE by the shell, on GPUs of its own, as soon as there are some. Blank "
+      "lines\n"
+      "and lines that begin with # are left out. Few lines wait in the queue at any time, so that\n"
+      "others have their turn between them.\n"
+      "\nCtrl-C ends it: running lines get SIGTERM; a second time, SIGKILL. Then --resume goes "
+      "on.\n"
+      "\nExamples:\n"
+      "  berth batch jobs.txt                            each line alone on a GPU\n"
+      "  berth batch --mem auto -k jobs.txt              sharing, by what berth learns\n"
+      "  berth batch --per-gpu 3 --retries 2 jobs.txt    three lines on each GPU\n"
+      "  berth batch --resume jobs.txt                   go on after Ctrl-C or a reboot\n"
+      "  berth batch -n 2 --timeout 4h -j 3 jobs.txt     two GPUs each, three lines at once\n"
+      "  seq 9 | sed 's/^/.\\/simulate --device @ --seed /' | berth batch -I @ -\n"
+      "  berth batch -- 'python a.py' 'python b.py --fast'\n"
+      "\nExit codes: 0 all lines succeeded; 1 some failed; 64 wrong usage; 69 no driver, or a "
+      "request\n"
+      "that can never be met; 74 the harbour or the logs cannot be used; 128+N ended by signal N.");
+  return [options]() { return run(*options); };
+}
+
+}  // namespace berth

@@ -1,0 +1,540 @@
+"""berth batch: many commands over the GPUs of a simulated server, by real processes."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+
+import pytest
+from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
+from leasing import NOBODY, eventually, is_alive, jobs, must_be_root  # noqa: F401: a fixture
+
+MOST_TICKETS = 8  # of one batch, at any time
+
+
+class Batch:
+    """A folder with a file of commands, in which batches are run."""
+
+    def __init__(self, server):
+        self.server = server
+        self.folder = server.folder / "work"
+        self.folder.mkdir()
+        self.folder.chmod(0o777)
+        self.started = []
+
+    def write(self, *lines, name="jobs.txt"):
+        (self.folder / name).write_text("".join(f"{line}\n" for line in lines))
+        return name
+
+    def run(self, *arguments, **options):
+        """To its end."""
+        return self.server.berth("batch", *arguments, cwd=self.folder, **options)
+
+    def start(self, *arguments, prefix=(), program=BERTH, **options):
+        errors = open(self.folder / f"errors{len(self.started)}", "w+")  # noqa: SIM115: read by the test
+        process = subprocess.Popen([*prefix, program, "batch", *[str(one) for one in arguments]], cwd=self.folder,
+                                   env=self.server.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                                   text=True, start_new_session=True, **options)
+        process.errors = lambda: pathlib.Path(errors.name).read_text()
+        self.started.append((process, errors))
+        return process
+
+    def joblog(self, path="jobs.logs/joblog.jsonl"):
+        """The lines that have ended, whole ones."""
+        found = [json.loads(line) for line in (self.folder / path).read_text().splitlines()]
+        return [one for one in found if one["event"] == "line"]
+
+    def logs(self, folder="jobs.logs"):
+        return {path.name[:3]: path.read_text() for path in sorted((self.folder / folder).glob("*.log"))}
+
+    def ran(self, name="ran"):
+        """What the lines have written to a file of that name, one word each."""
+        path = self.folder / name
+        return path.read_text().split() if path.exists() else []
+
+    def queue(self):
+        result = self.server.berth("queue", "--json")
+        assert (result.returncode, result.stderr) == (0, "")
+        return json.loads(result.stdout)["queue"]
+
+    def stop(self):
+        for process, errors in self.started:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            errors.close()
+
+
+@pytest.fixture
+def batch(server):
+    one = Batch(server.use("2x24GiB"))
+    yield one
+    one.stop()
+
+
+def leases(server):
+    return [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+
+
+# What is run
+
+
+def test_every_line_runs_on_a_gpu_of_its_own(batch):
+    batch.write("# how it begins", "echo one on $CUDA_VISIBLE_DEVICES", "", "  echo two >&2; echo three",
+                "printf '%s\\n' \"it's\" '#4' # a comment\r")
+    result = batch.run("jobs.txt")
+    assert result.returncode == 0, result
+    assert re.fullmatch(r"one on [01]\n", batch.logs()["001"])
+    assert batch.logs()["002"] == "two\nthree\n"
+    assert batch.logs()["003"] == "it's\n#4\n"
+    assert result.stdout.startswith("3 succeeded, 0 failed in ") and result.stdout.endswith("; logs in jobs.logs\n")
+    lines = result.stderr.splitlines()
+    assert len(lines) == 6
+    assert re.fullmatch(r"\[1/3\] started on GPU [01]: echo one on \$CUDA_VISIBLE_DEVICES", sorted(lines)[1])
+    assert re.fullmatch(r"\[1/3\] ok in \d+m?s: echo one on \$CUDA_VISIBLE_DEVICES", sorted(lines)[0])
+
+
+def test_from_stdin_and_from_the_command_line(batch):
+    piped = subprocess.run([BERTH, "batch", "-", "--logs", "in"], input="echo a\necho b", cwd=batch.folder, text=True,
+                           env=batch.server.env, capture_output=True, timeout=60)
+    assert piped.returncode == 0, piped
+    assert list(batch.logs("in").values()) == ["a\n", "b\n"]
+    given = batch.run("--logs", "given", "--", "echo [1,2]", "read line; echo $?")
+    assert given.returncode == 0, given
+    # Nobody can type there.
+    assert list(batch.logs("given").values()) == ["[1,2]\n", "1\n"]
+    assert batch.run("--", "true").returncode == 0
+    assert len(list(batch.folder.glob("batch-*.logs"))) == 1, "named by the time"
+
+
+def test_the_request_is_passed_on_as_it_was_written(batch):
+    batch.write("echo $BERTH_GPUS; berth status --json")
+    result = batch.run("jobs.txt", "--count=2", "--label", "it's \"mine\"; -x", "--mem", "1.5 GiB", "--time", "2h",
+                       "-I", "status", "--ids", "uuid")
+    assert result.returncode != 0, "the word status was replaced"
+    batch.write("berth status --json", name="again.txt")
+    result = batch.run("again.txt", "-n", "2", "--label", "it's \"mine\"; -x", "--mem", "1.5 GiB", "--time", "2h")
+    assert result.returncode == 0, result
+    gpus = json.loads(batch.logs("again.logs")["001"])["gpus"]
+    for gpu in gpus:
+        [lease] = gpu["leases"]
+        assert (lease["label"], lease["memory_mib"]) == ("it's \"mine\"; -x", 1536)
+
+
+def test_others_see_which_line_it_is(batch):
+    batch.write("true", "berth status --json")
+    assert batch.run("-j", "1", "jobs.txt").returncode == 0
+    [lease] = [lease for gpu in json.loads(batch.logs()["002"])["gpus"] for lease in gpu["leases"]]
+    assert lease["label"] == "jobs.txt 2/2"
+    assert "berth status --json" in lease["command"]
+
+
+def test_the_indices_take_the_place_of_a_text(batch):
+    batch.write("echo device={} '{}'")
+    assert batch.run("-n", "2", "-I", "{}", "jobs.txt").returncode == 0
+    assert batch.logs()["001"] == "device=0,1 0,1\n"
+
+
+def test_several_share_a_gpu(batch):
+    batch.server.use("1x24GiB")
+    go = batch.folder / "go"
+    batch.write(*[f"echo {number} >>ran; while ! [ -e go ]; do sleep 0.05; done" for number in range(5)])
+    process = batch.start("--per-gpu", 3, "jobs.txt")
+    eventually(lambda: len(batch.ran()) == 3 and len(batch.queue()) == 2, "three of them run, and two wait")
+    assert len(leases(batch.server)) == 3
+    go.touch()
+    assert process.wait(60) == 0, process.errors()
+    assert len(batch.ran()) == 5
+    assert_one_line_error(batch.run("--per-gpu", "2", "--mem", "1GiB", "jobs.txt"), 64, "contradict")
+
+
+def test_at_most_so_many_at_once(batch):
+    batch.server.use("4x24GiB")
+    (batch.folder / "marks").mkdir()
+    batch.write(*["touch marks/$$; ls marks | wc -l >>ran; rm marks/$$"] * 12)
+    assert batch.run("-j", "2", "jobs.txt").returncode == 0
+    assert {int(count) for count in batch.ran()} <= {1, 2}
+
+
+def test_inside_a_lease_its_gpus_are_enough(batch):
+    """There nobody waits, so that the batch must not start all lines at once."""
+    (batch.folder / "marks").mkdir()
+    batch.write(*["touch marks/$$; ls marks | wc -l >>ran; sleep 0.1; rm marks/$$"] * 8)
+    result = batch.server.berth("run", "-n", "2", "--", BERTH, "batch", "jobs.txt", cwd=batch.folder)
+    assert result.returncode == 0, result
+    assert max(int(count) for count in batch.ran()) == 2
+
+
+# What fails
+
+
+def test_nothing_more_is_started_after_a_failure(batch):
+    batch.server.use("1x24GiB")
+    batch.write("true", "echo reason; exit 3", *["echo later >>ran"] * 20)
+    result = batch.run("jobs.txt")
+    assert result.returncode == 1
+    # Those that stood in the queue may have had the GPU before the batch knew of the failure.
+    assert len(batch.ran()) <= 4
+    assert " not run in " in result.stdout and "--resume" in result.stdout
+    assert "nothing more is started (--keep-going goes on)" in result.stderr
+    ended = {one["number"]: (one["exit_code"], one["succeeded"]) for one in batch.joblog()}
+    assert ended.pop(2) == (3, False)
+    assert set(ended.values()) <= {(0, True)} and len(ended) <= 5
+    assert leases(batch.server) == [] and batch.queue() == []
+
+
+def test_what_runs_is_left_to_end_after_a_failure(batch):
+    until_go = "while ! [ -e go ]; do sleep 0.05; done"
+    # What it leaves behind keeps the lease, so that the one that waits cannot be faster than the batch.
+    batch.write(f"{until_go}; echo end >>ran", f"({until_go}) & while ! [ -e fail ]; do sleep 0.05; done; false",
+                "echo later >>ran")
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(leases(batch.server)) == 2 and batch.queue(), "two run and one waits")
+    (batch.folder / "fail").touch()
+    eventually(lambda: not batch.queue(), "it leaves the queue")
+    (batch.folder / "go").touch()
+    assert process.wait(60) == 1
+    assert batch.ran() == ["end"]
+    assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 1 failed, 1 not run in ")
+
+
+def test_the_summary_has_failures_first_with_their_last_words(batch):
+    batch.write("true", "seq 9; printf '\\033[31mred\\033]0;title\\007\\n'; printf '10%%\\r20%%\\n'; kill -9 $$", "exit 7")
+    result = batch.run("-k", "jobs.txt")
+    assert result.returncode == 1
+    text = result.stdout
+    assert_fit_for_terminal(text)
+    assert text.index("failed (signal 9) after") < text.index("1 succeeded, 2 failed")
+    assert "    | 8\n    | 9\n    | \\x1b[31mred\\x1b]0;title\\x07\n    | 20%\n" in text
+    assert "    | 6\n" not in text, "five lines at most"
+    assert "failed (exit 7) after" in text
+    log = re.search(r"line 2, log: (\S+)", text)[1]
+    assert (batch.folder / log).read_text().startswith("1\n2\n")
+
+
+def test_a_line_is_tried_again(batch):
+    batch.write("echo try >>ran; [ $(wc -l <ran) -ge 3 ]", "exit 5")
+    result = batch.run("-k", "-j", "1", "--retries", "2", "jobs.txt")
+    assert result.returncode == 1
+    assert len(batch.ran()) == 3
+    first, second = batch.joblog()
+    assert (first["succeeded"], first["attempts"]) == (True, 3)
+    assert (second["succeeded"], second["attempts"], second["exit_code"]) == (False, 3, 5)
+    assert result.stderr.count("runs again") == 4
+    assert "3 attempts" in result.stdout
+
+
+def test_a_line_has_so_much_time(batch):
+    """Waiting does not count: two of them need the same GPU."""
+    batch.server.use("1x24GiB")
+    batch.write("trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done", "sleep 1000 | cat", "echo short")
+    result = batch.run("-k", "--timeout", "1s", "jobs.txt")
+    assert result.returncode == 1
+    first, second, third = sorted(batch.joblog(), key=lambda one: one["number"])
+    assert (first["timed_out"], first["succeeded"]) == (True, False), "also if it ends well when it is told to"
+    assert (second["timed_out"], second["signal"]) == (True, signal.SIGTERM)
+    assert third["succeeded"]
+    assert batch.logs()["001"].startswith("--- berth: stopped after 1s (--timeout)\n")
+    assert batch.logs()["001"].endswith("bye\n")
+    assert "failed (time limit, exit 0)" in result.stderr
+    # The whole line: also what the shell waits for.
+    eventually(lambda: leases(batch.server) == [], "the lease")
+
+
+def test_more_memory_is_asked_for_after_running_out_of_it(batch):
+    batch.write("berth-sim-job --mem 4GiB --time 10ms || { echo CUDA out of memory; exit 1; }",
+                "[ $(berth status --json | grep -c '\"exclusive\": true') = 1 ] || { echo CUDA out of memory; exit 1; }")
+    result = batch.run("-j", "1", "--mem", "2GiB", "--retry-oom", "2", "jobs.txt")
+    assert result.returncode == 0, (result, batch.logs())
+    assert "trying again" in "".join(batch.logs().values())
+
+
+@pytest.mark.parametrize("flags, code, words", [
+    (["-n", "9"], 69, "can never give 9 GPUs"), (["--name", "H100"], 69, ""), (["--gpu", "7"], 69, "no GPU 7"),
+])
+def test_a_request_that_no_line_can_have_met_is_said_once(batch, flags, code, words):
+    batch.write(*["echo >>ran"] * 50)
+    result = batch.run("-k", *flags, "jobs.txt")
+    assert_one_line_error(result, code, words)
+    assert batch.ran() == []
+    # Nothing has been done, so that nothing is in the way of another try.
+    assert batch.run("jobs.txt").returncode == 0
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ([], "no commands"), (["nothing.txt"], "No such file"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], "not from both"),
+    (["--no-wait", "jobs.txt"], "--no-wait makes no sense"), (["-j", "0", "jobs.txt"], "-j"), (["--timeout", "0s", "jobs.txt"], "0s"),
+    (["--logs", "", "jobs.txt"], "--logs"), (["--logs", "jobs.txt", "jobs.txt"], "--logs"), (["--logs", "/proc/x", "jobs.txt"], "--logs"),
+    (["--joblog", "jobs.txt", "jobs.txt"], "not a joblog"), (["--resume", "--", "true"], "--resume needs the --logs"),
+    (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "index and uuid"), (["jobs.txt", "more.txt"], ""),
+    (["--mem", "lots", "jobs.txt"], "--mem"), (["\x1b[31m"], "\\x1b"),
+], ids=repr)
+def test_wrong_usage(batch, arguments, words):
+    batch.write("echo >>ran")
+    (batch.folder / "nul.txt").write_bytes(b"true\nfa\0lse\n")
+    assert_one_line_error(batch.run(*arguments), 64, words)
+    assert batch.ran() == []
+
+
+def test_no_commands_are_no_failure(batch):
+    batch.write("# all done")
+    result = batch.run("jobs.txt")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "berth: batch: there are no commands: nothing to do\n")
+
+
+# Going on
+
+
+def test_resume_runs_what_has_not_succeeded(batch):
+    batch.write("echo a >>ran", "echo b >>ran; echo said; [ -e mended ]", "echo c >>ran", "echo a >>ran")
+    assert batch.run("-k", "-j", "1", "jobs.txt").returncode == 1
+    assert batch.ran() == ["a", "b", "c", "a"]
+    refused = batch.run("jobs.txt")
+    assert_one_line_error(refused, 64, "3 of 4 succeeded", "--resume")
+    (batch.folder / "mended").touch()
+    result = batch.run("--resume", "jobs.txt")
+    assert result.returncode == 0, result
+    assert batch.ran() == ["a", "b", "c", "a", "b"]
+    assert result.stdout.startswith("1 succeeded (3 before), 0 failed")
+    assert batch.logs()["002"] == "said\n--- berth: attempt 1\nsaid\n", "what was there before is kept"
+    assert batch.run("--resume", "jobs.txt").returncode == 0
+    assert len(batch.ran()) == 5
+    # What has ended well is begun anew.
+    assert batch.run("jobs.txt").returncode == 0
+    assert len(batch.ran()) == 9
+
+
+def test_resume_goes_by_the_commands_not_by_their_places(batch):
+    batch.write("echo a >>ran", "echo b >>ran", "echo a >>ran", "false")
+    assert batch.run("-k", "jobs.txt").returncode == 1
+    (batch.folder / "ran").unlink()
+    batch.write("# new", "echo b >>ran", "echo c >>ran", "echo a >>ran", "echo b2 >>ran", "echo a >>ran", "echo a >>ran")
+    assert batch.run("--resume", "-j", "1", "jobs.txt").returncode == 0
+    assert batch.ran() == ["c", "b2", "a"], "of three a, two were done"
+
+
+def test_a_torn_joblog_loses_only_its_last_line(batch):
+    batch.write("echo a >>ran", "echo b >>ran")
+    assert batch.run("-j", "1", "jobs.txt").returncode == 0
+    path = batch.folder / "jobs.logs" / "joblog.jsonl"
+    whole = path.read_text().splitlines()
+    path.write_text("\n".join(whole[:2]) + "\n" + whole[2][:40])
+    assert batch.run("--resume", "jobs.txt").returncode == 0
+    assert batch.ran() == ["a", "b", "b"]
+    assert batch.run("--resume", "jobs.txt").returncode == 0
+    assert batch.ran() == ["a", "b", "b"]
+
+
+def test_two_batches_do_not_share_a_joblog(batch):
+    batch.write("while ! [ -e go ]; do sleep 0.05; done")
+    first = batch.start("jobs.txt")
+    eventually(lambda: leases(batch.server), "it runs")
+    assert_one_line_error(batch.run("--resume", "jobs.txt"), 64, "another batch is running")
+    (batch.folder / "go").touch()
+    assert first.wait(60) == 0
+
+
+def test_a_batch_that_was_killed_leaves_nothing_and_goes_on(batch):
+    """Its jobs are asked to end, its tickets leave, and what was done is known."""
+    batch.write("echo a >>ran", "echo b >>ran",
+                *[f"echo $$ >pid{n}.new; mv pid{n}.new pid{n}; cat gate | cat; echo {n} >>ran" for n in (1, 2, 3, 4)])
+    os.mkfifo(batch.folder / "gate")
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(list(batch.folder.glob("pid?"))) == 2 and len(batch.queue()) == 2, process.errors)
+    pids = [int(path.read_text()) for path in batch.folder.glob("pid?")]
+    process.kill()
+    process.wait()
+    eventually(lambda: not any(is_alive(pid) for pid in pids), "its jobs end")
+    eventually(lambda: not batch.queue() and not leases(batch.server), "nothing is left")
+    assert sorted(batch.ran()) == ["a", "b"]
+    refused = batch.run("jobs.txt")
+    assert_one_line_error(refused, 64, "2 of 6 succeeded")
+    second = batch.start("--resume", "jobs.txt")
+    (batch.folder / "gate").unlink()
+    (batch.folder / "gate").write_text("")
+    assert second.wait(60) == 0, second.errors()
+    assert sorted(batch.ran()) == ["1", "2", "3", "4", "a", "b"]
+
+
+# Signals
+
+
+def stay(batch, how=""):
+    """Lines that say that they run, and stay until they are told to end."""
+    return [f"{how} echo {n} >>ran; while :; do sleep 0.05; done" for n in range(4)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_cleanly(batch, number):
+    batch.write("true", *stay(batch, "trap 'echo saved >>saved; exit 1' TERM;"))
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert batch.ran("saved") == ["saved"] * 2
+    assert leases(batch.server) == [] and batch.queue() == []
+    assert "2 running jobs are asked to end" in process.errors()
+    assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 0 failed, 4 not run")
+    assert [one["command"] for one in batch.joblog()] == ["true"]
+
+
+def test_the_second_signal_kills(batch):
+    batch.write(*stay(batch, "trap '' TERM;"))
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
+    process.send_signal(signal.SIGINT)
+    eventually(lambda: "stopping" in process.errors() and not batch.queue(), "those that wait leave")
+    assert len(leases(batch.server)) == 2
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    eventually(lambda: leases(batch.server) == [], "the leases")
+
+
+def test_who_ignores_a_signal_is_not_ended_by_it(batch):
+    batch.write("kill -HUP $(cat batch.pid); echo done >>ran", "echo done >>ran")
+    process = batch.server.run("sh", "-c", 'echo $$ >batch.pid; exec nohup "$0" batch -j 1 jobs.txt', BERTH, cwd=batch.folder)
+    assert process.returncode == 0, process
+    assert batch.ran() == ["done"] * 2
+
+
+def test_who_reads_its_output_may_leave(batch):
+    batch.write(*["echo done >>ran"] * 5)
+    result = batch.server.run("bash", "-o", "pipefail", "-c", '"$0" batch jobs.txt 2>&1 | true; exit ${PIPESTATUS[0]}', BERTH,
+                              cwd=batch.folder)
+    assert len(batch.ran()) == 5, result
+
+
+# Others
+
+
+def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
+    """A batch of 2,000 lines does not put 2,000 tickets in front of others."""
+    holder = jobs.hold("-n", "2")
+    batch.write(*["true"] * 2000)
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(batch.queue()) == 2, "two of them wait")
+    other = jobs.wait()
+    assert len(batch.queue()) == 3
+    other.process.terminate()
+    most = 2
+
+    def seen():
+        nonlocal most
+        most = max(most, len(batch.queue()))
+        return len(batch.joblog()) > 50
+    holder.end()
+    eventually(seen, "it goes on", limit=60)
+    assert most <= MOST_TICKETS
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+
+
+def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # noqa: F811
+    """Who comes while a batch runs waits for the lines that wait already, and for no more."""
+    must_be_root()
+    batch.server.use("1x24GiB")
+    berth = open_build / "bin" / "berth"
+    batch.write(*[f"echo {n} >>ran; while ! [ -e go{n} ]; do sleep 0.02; done" for n in range(20)])
+    process = batch.start("jobs.txt", program=berth, prefix=NOBODY)
+    eventually(lambda: len(batch.queue()) == 2 and len(batch.ran()) == 1, process.errors)
+    other = jobs.run(program=berth)
+    other.waits()
+    for n in range(3):
+        (batch.folder / f"go{n}").touch()
+    assert other.gpus() == "0"
+    assert len(batch.ran()) == 3, "two tickets stood before it"
+    assert process.poll() is None
+    other.end()
+    eventually(lambda: len(batch.ran()) == 4, "the batch goes on")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+
+
+def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa: F811
+    jobs.hold("-n", "2")
+    batch.write("true")
+    process = batch.start("jobs.txt")
+    ticket = eventually(lambda: batch.queue(), "it waits")[0]["ticket"]
+    assert batch.server.berth("cancel", ticket).returncode == 0
+    assert process.wait(60) == 1
+    [line] = batch.joblog()
+    assert (line["exit_code"], line["lease"], line["gpus"]) == (75, None, None)
+    assert "berth: waiting: GPU 0,1 leased by" in process.errors()
+
+
+# Learning
+
+
+def test_what_takes_longest_comes_first_once_it_is_known(batch):
+    batch.server.use("1x24GiB")
+    for name, seconds in (("short", "600ms"), ("long", "2500ms")):
+        script = batch.folder / name
+        script.write_text(f"#!/bin/sh\necho {name} >>{batch.folder}/ran\nexec berth-sim-job --mem 1GiB --time {seconds}\n")
+        script.chmod(0o755)
+    batch.write("./short", "./long")
+    assert batch.run("--mem", "auto", "jobs.txt").returncode == 0
+    (batch.folder / "ran").unlink()
+    batch.write("./short", "./short", "./long", "./long")
+    assert batch.run("--mem", "auto", "-j", "1", "jobs.txt").returncode == 0
+    assert batch.ran() == ["long", "long", "short", "short"]
+    (batch.folder / "ran").unlink()
+    assert batch.run("--mem", "auto", "-j", "1", "--in-order", "jobs.txt").returncode == 0
+    assert batch.ran() == ["short", "short", "long", "long"]
+
+
+# A terminal
+
+
+@pytest.mark.release_only
+@pytest.mark.parametrize("columns, rows", [(80, 24), (40, 10)])
+def test_a_live_block_on_a_terminal_that_goes_away(batch, tmp_path, columns, rows):
+    batch.server.use("4x24GiB")
+    batch.write("exit 3", *[f"echo {n} >>ran; while ! [ -e go ]; do sleep 0.05; done # {'long ' * 30}" for n in range(30)])
+    tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", "/dev/null"]
+    env = {**batch.server.env, "PS1": "ready> ", "HISTFILE": ""}
+
+    def screen():
+        return subprocess.run([*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True).stdout
+
+    def shows(*texts):
+        return eventually(lambda: all(text in screen() for text in texts) and screen(), lambda: screen())
+    try:
+        subprocess.run([*tmux, "new-session", "-d", "-x", str(columns), "-y", str(rows), "bash", "--norc", "-i"], env=env,
+                       cwd=batch.folder, check=True)
+        shows("ready>")
+        subprocess.run([*tmux, "send-keys", "berth batch -k jobs.txt; echo code=$?", "Enter"], env=env, check=True)
+        text = shows("1/31 (3%)", "4 running, 1 failed, 26 waiting", "GPU 0", "GPU 3")
+        assert "[ 1/31] failed (exit 3) after" in text
+        assert text.count("1/31 (3%)") == 1, "drawn over, not again"
+        subprocess.run([*tmux, "send-keys", "C-c"], env=env, check=True)
+        text = shows("code=130")
+        assert "stopping: 4 running jobs are asked to end" in " ".join(text.split()).replace("jo bs", "jobs") or columns < 80
+        assert "running, 1 failed" not in text and "GPU 3" not in text
+        assert text.rstrip().endswith("ready>")
+    finally:
+        subprocess.run([*tmux, "kill-server"], env=env, check=False)
+    assert leases(batch.server) == []
+
+
+def test_nothing_of_a_users_reaches_the_terminal_as_it_is(batch):
+    batch.write("printf '\\033]0;x\\007' # \x1b]0;evil\x07 \u202e", "exit 2 # \x1b[2J")
+    master, slave = pty.openpty()
+    try:
+        process = subprocess.Popen([BERTH, "batch", "-k", "jobs.txt"], env={**batch.server.env, "NO_COLOR": "1"}, cwd=batch.folder,
+                                   stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+        os.close(slave)
+        text = b""
+        try:
+            while chunk := os.read(master, 65536):
+                text += chunk
+        except OSError:
+            pass  # the terminal's other end is closed
+        assert process.wait(60) == 1
+    finally:
+        os.close(master)
+    left = re.sub(r"\x1b\[\d*[AKJ]", "", text.decode().replace("\r", ""))
+    assert_fit_for_terminal(left)
+    assert "\\x1b[2J" in left
