@@ -75,6 +75,8 @@ class Runner {
       wait();
       obey_signals();
       for (auto one = active_.begin(); one != active_.end();) one = look_after(one);
+      // Not before the queue is left: who waits there would be granted what they give back.
+      if (result_.signal != 0 && waiting() == 0) end_running();
     }
     view_.finish();
     result_.elapsed = Clock::now() - begin_;
@@ -180,13 +182,19 @@ class Runner {
       return view_.notice("killing what still runs");
     }
     const std::size_t running = active_.size() - waiting();
-    for (Active& one : active_) ask_to_end(one);
+    close();
     view_.notice(
         running == 0
             ? std::string("stopping; --resume goes on later")
             : fmt::format("stopping: {} running {} asked to end (SIGTERM); Ctrl-C again kills at "
                           "once; --resume goes on later",
                           running, running == 1 ? "job is" : "jobs are"));
+  }
+
+  void end_running() {
+    for (Active& one : active_) {
+      if (!one.stopped) ask_to_end(one);
+    }
   }
 
   static void ask_to_end(Active& one) {
