@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import make_history
+import packing_bench
 import python_bench
 import queue_bench
 import simulation_bench
@@ -26,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "queue", "load", "python", "simulation", "report", "micro")
+PARTS = ("commands", "lease", "queue", "load", "python", "simulation", "report", "packing", "micro")
 
 
 def time_commands(commands, runs, env, warmup=20):
@@ -153,6 +154,18 @@ def simulation_figures(options):
     return results, [simulation_bench.fact(run) for run in runs]
 
 
+def packing_figures(options, env, folder):
+    """A batch of 200 jobs after learning, against what no order can reach, and against one job per GPU."""
+    own = folder / "packing"
+    own.mkdir()
+    makespans, failed, bound_s = packing_bench.measure(BIN, queue_bench.in_folder(env, own), own, passes=options.passes)
+    passes = ", ".join(f"{makespan / bound_s:.2f}" for makespan in makespans)
+    facts = [("200 jobs on 8 cards, by runs known", f"{passes} of the lower bound of {bound_s:.0f} s")]
+    return [bound("makespan of 200 jobs, of the lower bound", makespans[-1] / bound_s, 1.15),
+            bound("the same, of one job per GPU", makespans[-1] / makespans[0], 0.5),
+            bound("jobs that failed (out of memory)", failed, 0)], facts
+
+
 def import_cost(rounds, runs, env):
     """Milliseconds that `import berth` adds to the start of Python."""
     pairs = [time_commands([f"{sys.executable} -c 'import berth'", f"{sys.executable} -c pass"], runs,
@@ -242,6 +255,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
     parser.add_argument("--full", action="store_true", help="all jobs and policies of the simulation (minutes), "
                         "into build/simulation.json")
+    parser.add_argument("--passes", type=int, default=6, help="of the batch, each with one run more known (default 6)")
     parser.add_argument("--entries", type=int, default=1_000_000, help="lines of history (default 1000000)")
     parser.add_argument("--only", choices=PARTS, help="one part of the table")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
@@ -276,6 +290,10 @@ def main():
         if wanted("simulation"):
             simulation, more = simulation_figures(options)
             results += simulation
+            facts += more
+        if wanted("packing"):
+            packing, more = packing_figures(options, env, folder)
+            results += packing
             facts += more
         if wanted("report"):
             report, more = report_figures(options, env, folder)

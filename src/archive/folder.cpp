@@ -22,7 +22,6 @@
 namespace berth {
 namespace {
 
-constexpr const char* kDefaultArchive = "/var/tmp/berth";
 constexpr mode_t kArchiveMode = 01777;
 constexpr mode_t kFolderMode = 0755;
 // Somebody may have planted a folder of our name, which only he can remove: then we take another.

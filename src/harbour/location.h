@@ -13,7 +13,8 @@ namespace berth {
 // The same for all users of a host, without anybody setting it up.
 constexpr const char* kDefaultHarbour = "/tmp/berth";
 
-// In a harbour elsewhere, the folder of the archive (see archive/folder.h).
+// Where what lasts is kept beside that one (see archive/folder.h), and in a harbour elsewhere.
+constexpr const char* kDefaultArchive = "/var/tmp/berth";
 constexpr const char* kArchiveInHarbour = "archive";
 
 struct HarbourLocation {

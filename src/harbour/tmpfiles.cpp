@@ -7,13 +7,15 @@
 #include <fnmatch.h>
 #include <vector>
 
+#include "harbour/location.h"
+
 namespace berth {
 namespace {
 
 constexpr std::string_view kMark = "# Written by 'berth setup'";
 
 constexpr std::string_view kExplanation =
-    ": keeps berth's harbour, where leases and the queue live.\n"
+    ": keeps berth's harbour, where leases and the queue live, and its history.\n"
     "# d: made at every boot, root's, sticky and writable for all.\n"
     "# x: nothing in it is removed for its age, since a job may run longer than temporary files "
     "are\n"
@@ -95,8 +97,13 @@ bool line_keeps(std::string_view line, const std::string& path) {
 }  // namespace
 
 std::string tmpfiles_text(std::string_view path) {
-  return fmt::format("{}{}d {} 1777 root root -\nx {}\n", kMark, kExplanation,
-                     word_of(path, Kind::path), word_of(path, Kind::glob));
+  const auto lines = [](std::string_view folder) {
+    return fmt::format("d {} 1777 root root -\nx {}\n", word_of(folder, Kind::path),
+                       word_of(folder, Kind::glob));
+  };
+  // A harbour elsewhere has its archive inside.
+  return fmt::format("{}{}{}{}", kMark, kExplanation, lines(path),
+                     path == kDefaultHarbour ? lines(kDefaultArchive) : std::string());
 }
 
 bool is_tmpfiles_text(std::string_view text) {

@@ -6,8 +6,9 @@
 
 namespace berth {
 
-// What berth.conf says to keep the harbour at `path`, which must be absolute, without ".." and
-// without control characters: systemd-tmpfiles takes no other, or has no way to write it.
+// What berth.conf says to keep the harbour at `path`, and its archive: `path` must be absolute,
+// without ".." and without control characters: systemd-tmpfiles takes no other, or has no way to
+// write it.
 std::string tmpfiles_text(std::string_view path);
 
 // Does `text` begin as tmpfiles_text() does, so that it may be replaced and removed?

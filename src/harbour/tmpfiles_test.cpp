@@ -7,10 +7,16 @@ namespace berth {
 namespace {
 
 TEST(Tmpfiles, a_plain_path_needs_no_quotes) {
-  const std::string text = tmpfiles_text("/tmp/berth");
-  EXPECT_TRUE(text.ends_with("\nd /tmp/berth 1777 root root -\nx /tmp/berth\n")) << text;
+  const std::string text = tmpfiles_text("/srv/berth");
+  EXPECT_TRUE(text.ends_with("\nd /srv/berth 1777 root root -\nx /srv/berth\n")) << text;
   EXPECT_TRUE(is_tmpfiles_text(text));
   EXPECT_FALSE(is_tmpfiles_text("d /tmp/berth 1777 root root -\n"));
+}
+
+TEST(Tmpfiles, the_archive_of_the_default_harbour_is_kept_too) {
+  const std::string text = tmpfiles_text("/tmp/berth");
+  EXPECT_TRUE(keeps_from_cleaning(text, "/tmp/berth"));
+  EXPECT_TRUE(keeps_from_cleaning(text, "/var/tmp/berth"));
 }
 
 TEST(Tmpfiles, an_odd_path_is_escaped_and_read_back) {

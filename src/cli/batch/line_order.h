@@ -10,26 +10,32 @@
 
 namespace berth::batch {
 
-// The order of the file, unless the lines are of several types and it is known how long those run.
+// The order of the file, unless the lines are of several types and it is known what those need.
 // Then first comes one line of each type that is still to be measured: the others of that type wait
-// for it in any case. Of the others, in turns, the one that runs longest (at the end of a batch it
-// would leave the other GPUs idle) and one of the type of which most is left: so that lines of
-// different sizes, which fit beside each other, are in the queue at the same time. docs/batch.md
-// has the figures.
+// for it in any case. Of the others, the one that takes up most comes first: at the end of a batch
+// it would leave the other GPUs idle.
 class LineOrder {
  public:
-  // How long a line of this type is expected to run, in seconds; nothing: it is to be measured.
-  using Seconds = std::function<std::optional<double>(const std::string& type)>;
+  // What a line of this type takes up: its memory times its run time, in any unit; nothing: it is
+  // to be measured.
+  using Work = std::function<std::optional<double>(const std::string& type)>;
 
   // Lines from 0 on that are left to be run: `types` has the type of each of `lines`.
   LineOrder(const std::vector<std::size_t>& lines, const std::vector<std::string>& types,
-            Seconds seconds);
+            Work work);
   // In the order given.
   explicit LineOrder(const std::vector<std::size_t>& lines);
 
   // The next one, which is then not here any more; nothing if none is left.
   std::optional<std::size_t> next();
-  // A line that next() gave has ended: by now more may be known of its type.
+  // The next one that is run whatever fits: once more, or to be measured.
+  std::optional<std::size_t> next_in_any_case();
+  // Lines of which it is known what they need, the largest first: of each type `most` at most.
+  std::vector<std::size_t> known(std::size_t most) const;
+  // Takes out one that known() gave.
+  void take(std::size_t line);
+
+  // A line that was taken has ended: by now more may be known of its type.
   void ended(std::size_t line);
   // It is to be run once more, before the others.
   void again(std::size_t line);
@@ -40,17 +46,17 @@ class LineOrder {
   struct Type {
     std::string name{};
     std::deque<std::size_t> lines{};
-    std::optional<double> seconds{};
+    std::optional<double> work{};
     std::size_t running = 0;
   };
-  Type* best();
+  std::size_t taken(Type& type);
+  std::optional<std::size_t> first_again();
 
   std::vector<Type> types_;           // by their first line
   std::vector<std::size_t> type_of_;  // by line
   std::deque<std::size_t> again_;
-  Seconds seconds_;
+  Work work_;
   std::size_t left_ = 0;
-  bool by_sum_ = false;  // the next one is of the type of which most is left
 };
 
 }  // namespace berth::batch

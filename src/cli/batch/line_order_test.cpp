@@ -30,15 +30,16 @@ TEST(LineOrder, what_failed_comes_again_before_the_others) {
   EXPECT_EQ(all(order), (Order{0, 1, 2}));
 }
 
-TEST(LineOrder, in_turns_what_runs_longest_and_what_is_most) {
-  const std::map<std::string, double> times{{"short", 2}, {"long", 9}, {"middle", 5}};
-  LineOrder order({0, 1, 2, 3, 4, 5, 6},
-                  {"short", "long", "short", "short", "middle", "long", "short"},
-                  [&](const std::string& type) { return times.at(type); });
-  EXPECT_EQ(all(order), (Order{1, 5, 4, 0, 2, 3, 6}));
-  LineOrder many({0, 1, 2, 3, 4, 5}, {"long", "long", "short", "short", "short", "short"},
-                 [](const std::string& type) { return type == "long" ? 3 : 2; });
-  EXPECT_EQ(all(many), (Order{0, 2, 1, 3, 4, 5}));
+TEST(LineOrder, what_takes_up_most_comes_first) {
+  const std::map<std::string, double> work{{"small", 2}, {"large", 9}, {"middle", 5}};
+  LineOrder order({0, 1, 2, 3, 4}, {"small", "large", "small", "middle", "large"},
+                  [&](const std::string& type) { return work.at(type); });
+  EXPECT_EQ(order.known(9), (Order{1, 4, 3, 0, 2}));
+  EXPECT_EQ(order.known(1), (Order{1, 3, 0}));
+  order.take(3);
+  EXPECT_EQ(order.left(), 4U);
+  EXPECT_EQ(all(order), (Order{1, 4, 0, 2}));
+  EXPECT_EQ(order.known(9), Order{});
 }
 
 TEST(LineOrder, one_of_each_unknown_type_is_measured_first) {
@@ -48,8 +49,10 @@ TEST(LineOrder, one_of_each_unknown_type_is_measured_first) {
     return found == times.end() ? std::nullopt : std::optional(found->second);
   };
   LineOrder order({0, 1, 2, 3, 4}, {"known", "new", "new", "other", "new"}, seconds);
-  EXPECT_EQ(order.next(), 1U);
-  EXPECT_EQ(order.next(), 3U);
+  EXPECT_EQ(order.known(9), Order{0});
+  EXPECT_EQ(order.next_in_any_case(), 1U);
+  EXPECT_EQ(order.next_in_any_case(), 3U);
+  EXPECT_EQ(order.next_in_any_case(), std::nullopt);
   EXPECT_EQ(order.next(), 0U);
   times["new"] = 1;
   order.ended(1);

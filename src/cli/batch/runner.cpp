@@ -30,6 +30,10 @@ using Clock = std::chrono::steady_clock;
 // Between the SIGTERM of a time limit and the SIGKILL.
 constexpr std::chrono::seconds kGrace(10);
 constexpr std::chrono::seconds kTick(1);
+// What others give back is seen by who waits in the queue; a smaller line that would fit, only so.
+constexpr std::chrono::seconds kLookAgain(5);
+// More of one type than this do not start at the same moment.
+constexpr std::size_t kOfOneType = 64;
 
 // A line whose `berth run` is there.
 struct Active {
@@ -103,10 +107,29 @@ class Runner {
 
   void fill() {
     while (!closed_ && active_.size() < plan_.jobs && waiting() < plan_.window && all_placed()) {
-      const auto line = order_.next();
-      if (!line) return;
-      if (auto started = start(*line); !started) give_up(started.error());
+      if (plan_.fitting ? !start_fitting() : !start_next(order_.next())) return;
     }
+  }
+
+  bool start_next(std::optional<std::size_t> line) {
+    if (!line) return false;
+    if (auto started = start(*line); !started) give_up(started.error());
+    return true;
+  }
+
+  // What fits now, the largest first; where nothing does, the largest waits in the queue, and the
+  // scheduler keeps a place for it. False if there is nothing to do before something changes.
+  bool start_fitting() {
+    if (start_next(order_.next_in_any_case())) return true;
+    if (Clock::now() < look_again_) return false;
+    look_again_ = Clock::now() + kLookAgain;
+    bool any = false;
+    for (const std::size_t line : plan_.fitting(order_.known(kOfOneType))) {
+      if (closed_ || active_.size() >= plan_.jobs) break;
+      order_.take(line);
+      any = start_next(line);
+    }
+    return any || (waiting() == 0 && start_next(order_.next()));
   }
 
   Result<void> start(std::size_t index) {
@@ -154,6 +177,8 @@ class Runner {
     std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> until;
     if (view_.live()) until = Clock::now() + kTick;
+    if (plan_.fitting && order_.left() > 0)
+      until = std::min(until.value_or(look_again_), look_again_);
     for (const Active& one : active_) {
       watched.push_back({one.child.fd(), POLLIN, 0});
       if (one.limit) until = std::min(until.value_or(*one.limit), *one.limit);
@@ -231,6 +256,7 @@ class Runner {
 
   void hear(Active& one, const RunEvent& event) {
     const Line& line = plan_.lines[one.line];
+    if (event.kind == RunEvent::Kind::granted) look_again_ = {};
     if (event.kind != RunEvent::Kind::notice) one.placed = true;
     switch (event.kind) {
       case RunEvent::Kind::waiting:
@@ -286,6 +312,7 @@ class Runner {
       one.end.begin = one.end.end;
     }
     order_.ended(one.line);
+    look_again_ = {};
     if (one.stopped && !one.end.succeeded()) return forget(one);
     const auto own = one.end.lease.empty() ? own_failure(code) : std::nullopt;
     if (own) {
@@ -392,7 +419,8 @@ class Runner {
   BatchResult result_;
   RunTimes run_times_;
   Clock::time_point begin_ = Clock::now();
-  bool closed_ = false;  // nothing more is started
+  Clock::time_point look_again_{};  // at what fits
+  bool closed_ = false;             // nothing more is started
   bool warned_ = false;
 };
 

@@ -30,6 +30,9 @@ struct BatchPlan {
   unsigned retries = 0;
   std::optional<std::chrono::nanoseconds> timeout{};  // of each run
   bool keep_going = false;
+  // Of lines of known needs, those that would be granted GPUs at once; empty: they all take their
+  // turns in the queue.
+  std::function<std::vector<std::size_t>(const std::vector<std::size_t>& lines)> fitting{};
   // What was learned of a type's run time, in seconds.
   std::function<std::optional<double>(const std::string& type)> known_seconds{};
 };

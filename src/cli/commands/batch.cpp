@@ -18,6 +18,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "broker/job_type.h"
+#include "cli/batch/fitting.h"
 #include "cli/batch/joblog.h"
 #include "cli/batch/line_order.h"
 #include "cli/batch/lines.h"
@@ -135,11 +136,12 @@ struct Known {
     return profile ? seconds(*profile) : std::nullopt;
   }
 
-  // The same where its memory is known, too: it need not be measured.
-  std::optional<double> measured_seconds(const std::string& type) const {
+  // Its memory times its time; nothing if it is to be measured.
+  std::optional<double> work(const std::string& type) const {
     const auto profile = read_profile(archive, type);
-    if (!profile || !estimate(*profile).memory) return std::nullopt;
-    return seconds(*profile).value_or(0);
+    const auto memory = profile ? estimate(*profile).memory : std::nullopt;
+    if (!memory) return std::nullopt;
+    return static_cast<double>(memory->count) * seconds(*profile).value_or(0);
   }
 
  private:
@@ -169,7 +171,7 @@ LineOrder order_of(const Options& options, const BatchPlan& plan) {
   types.reserve(plan.to_run.size());
   for (const std::size_t line : plan.to_run) types.push_back(plan.types[line]);
   return {plan.to_run, types,
-          [known = Known()](const std::string& type) { return known.measured_seconds(type); }};
+          [known = Known()](const std::string& type) { return known.work(type); }};
 }
 
 // Opens the joblog, and says what of the lines is to be run.
@@ -236,6 +238,10 @@ Result<int> run(const Options& options) {
   plan.timeout = options.timeout;
   plan.keep_going = options.keep_going;
   plan.known_seconds = [known = Known()](const std::string& type) { return known.seconds(type); };
+  if (options.request->learned && !options.in_order && !gpus_of_lease()) {
+    const auto fits = std::make_shared<Fitting>(make_ask(*options.request), plan.types);
+    plan.fitting = [fits](const std::vector<std::size_t>& some) { return fits->now(some); };
+  }
   if (auto made = make_folder(plan.logs); !made) return tl::make_unexpected(made.error());
   auto joblog = open_joblog(options, plan);
   if (!joblog) return tl::make_unexpected(joblog.error());
@@ -318,8 +324,8 @@ void declare_flags(Flags& command, const std::shared_ptr<Options>& options) {
                "Go on where an earlier batch was interrupted: leave out\nwhat succeeded by its "
                "joblog");
   command.flag("--in-order", options->in_order,
-               "With --mem auto: keep the order of FILE, where else the\nlong ones come "
-               "first");
+               "With --mem auto: keep the order of FILE, where else the\nlargest that fits "
+               "comes first");
   pass_on(command, options, "-I", "TEXT", "Replace TEXT in the lines by the indices of the GPUs",
           [](std::string_view text) -> Result<void> {
             if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I {}");
