@@ -160,6 +160,14 @@ def test_a_failed_profile_run_blocks_nobody(server, jobs):
     assert profile["failures"] == 1 and profile["runs"] == []
 
 
+def test_a_type_too_short_to_be_seen_does_not_run_one_at_a_time(server, jobs):
+    flags = ["--mem", "auto", "--job", "short"]
+    assert server.berth("run", *flags, "--", "true").returncode == 0
+    held = [jobs.hold(*flags) for _ in range(3)]  # all at once, each with a GPU of its own
+    assert len({job.gpus() for job in held}) == 3
+    assert "too short to be seen" in server.berth("profile", "show", "short").stdout
+
+
 @pytest.mark.parametrize("killed", ["the holder", "the parent alone"])
 def test_a_profile_run_that_is_killed_is_done_again_by_the_next(server, jobs, killed):
     flags = ["--mem", "auto", "--job", "train"]

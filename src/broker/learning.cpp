@@ -9,16 +9,14 @@
 #include <tuple>
 #include <utility>
 
+#include "broker/scene.h"
 #include "harbour/bell.h"
-#include "schedule/match.h"
 
 namespace berth {
 namespace {
 
 // A job that takes up most of a card may as well have it alone.
 constexpr double kNearlyAll = 0.9;
-// What ran out of memory gets half as much again.
-constexpr double kMore = 1.5;
 // How full a card is when there is no more to be had.
 constexpr double kFull = 0.95;
 
@@ -34,11 +32,7 @@ Bytes times(Bytes size, double factor) {
 std::optional<Bytes> largest(const Request& request, const std::vector<Gpu>& gpus) {
   std::optional<Bytes> most;
   for (const Gpu& gpu : gpus) {
-    GpuCondition condition;
-    condition.uuid = gpu.uuid.value_or("");
-    condition.name = gpu.name.value_or("");
-    condition.memory = gpu.memory_total;
-    if (!gpu.memory_total || !schedule::matches(condition, request)) continue;
+    if (!gpu.memory_total || !matches(gpu, request)) continue;
     most = std::max(most.value_or(Bytes{}), *gpu.memory_total);
   }
   return most;
@@ -89,12 +83,17 @@ bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
     const bool all =
         record.request.memory && card && *record.request.memory > times(*card, kNearlyAll);
     if (learning.alone || all) record.request.memory.reset();
-    // A shell may do anything under its lease, so it teaches nothing. A type that keeps failing
-    // must not run one at a time for ever.
-    const bool teaches = record.holder == HolderKind::job && (!profile || profile->failures == 0);
-    record.profiles = teaches && !expected.memory && !learning.at_least;
+    // A shell may do anything under its lease, so it teaches nothing. A type that keeps failing, or
+    // is too short to be seen, must not run one at a time for ever.
+    const bool tried = profile && (profile->failures > 0 || !profile->runs.empty());
+    record.profiles = record.holder == HolderKind::job && !tried && !expected.memory;
   }
   return before != std::tuple(record.request.memory, record.request.time, record.profiles);
+}
+
+Bytes more_than(Bytes had) {
+  constexpr double kMore = 1.5;
+  return times(had, kMore);
 }
 
 Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
@@ -111,7 +110,7 @@ Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Us
     }
     ProfileRun run{std::chrono::system_clock::now(), believable_peak(usage), lesson.lasted, oom,
                    usage.from_card || usage.unclear || usage.seen < kSeenEnough};
-    if (oom) run.peak = times(had, kMore);
+    if (oom) run.peak = more_than(had);
     learn(profile, run);
   });
 }

@@ -34,6 +34,9 @@ struct Learning {
 bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
          const HarbourLocation& harbour);
 
+// What a job that ran out of memory with so much is given next: half as much again.
+Bytes more_than(Bytes had);
+
 // What a run has shown. Only success teaches, and running out of memory.
 struct Lesson {
   Verdict verdict = Verdict::failure;

@@ -8,6 +8,7 @@
 
 #include "broker/attribution.h"
 #include "broker/gpu_state.h"
+#include "schedule/match.h"
 
 namespace berth {
 namespace {
@@ -166,6 +167,14 @@ PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now
   // Not std::random_device: in a virtual machine it takes longer than the whole decision.
   input.seed = static_cast<std::uint64_t>(now.time_since_epoch().count());
   return input;
+}
+
+bool matches(const Gpu& gpu, const Request& request) {
+  GpuCondition condition;
+  condition.uuid = gpu.uuid.value_or("");
+  condition.name = gpu.name.value_or("");
+  condition.memory = gpu.memory_total;
+  return schedule::matches(condition, request);
 }
 
 QueuedTicket queued(const Record& ticket, bool stopped) {

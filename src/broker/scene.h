@@ -46,6 +46,9 @@ Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
 // waiting.
 PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now);
 
+// Is it of the right name, size and UUID, whatever goes on there now?
+bool matches(const Gpu& gpu, const Request& request);
+
 // What the scheduler is to know of a ticket.
 QueuedTicket queued(const Record& ticket, bool stopped);
 

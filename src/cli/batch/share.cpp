@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "broker/scene.h"
 #include "cli/output/terminal.h"
 #include "devices/driver.h"
-#include "schedule/match.h"
 #include "schedule/plan.h"
 
 namespace berth::batch {
@@ -34,11 +34,7 @@ Result<Bytes> smallest_card(const Ask& ask) {
   }
   std::optional<Bytes> smallest;
   for (const Gpu& gpu : snapshot->gpus) {
-    GpuCondition condition;
-    condition.uuid = gpu.uuid.value_or("");
-    condition.name = gpu.name.value_or("");
-    condition.memory = gpu.memory_total;
-    if (!gpu.memory_total || !schedule::matches(condition, request)) continue;
+    if (!gpu.memory_total || !matches(gpu, request)) continue;
     smallest = std::min(smallest.value_or(*gpu.memory_total), *gpu.memory_total);
   }
   if (smallest) return *smallest;

@@ -53,20 +53,18 @@ Ask ask_for(const Options& options, const Job& job) {
 // Has it ask for more than what did not suffice; for the last time, for GPUs of its own. False if
 // there is no more to be had.
 bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
-  constexpr double kMore = 1.5;
   if (!end.reserved) return false;
-  const Bytes had = std::max(*end.reserved, end.usage.peak().value_or(Bytes{}));
-  const auto more = static_cast<std::uint64_t>(static_cast<double>(had.count) * kMore);
+  const Bytes more = more_than(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
   if (ask.learning->memory) {
-    ask.learning->at_least = Bytes{more};
+    ask.learning->at_least = more;
     ask.learning->alone = last;
   } else if (last) {
     ask.request.memory.reset();
   } else {
-    ask.request.memory = Bytes{more};
+    ask.request.memory = more;
   }
   say(fmt::format("it ran out of memory with {}; trying again with {}", format_size(*end.reserved),
-                  last ? std::string("a GPU of its own") : format_size(Bytes{more})));
+                  last ? std::string("a GPU of its own") : format_size(more)));
   return true;
 }
 
