@@ -244,22 +244,25 @@ int inheritable(UniqueFd fd) {
 HeldLease::HeldLease(Lease lease, Attention attention)
     : lease_(std::move(lease)),
       attention_(attention),
-      sampler_(lease_, attention),
       for_programs_(lease_.bell_for_programs()),
       maker_(::getpid()) {}
 
 void HeldLease::fail(const std::string& words) {
+  if (maker_ != ::getpid()) return;
+  const std::lock_guard lock(mutex_);
   verdict_ = tells_of_memory(words) ? Verdict::out_of_memory : Verdict::failure;
 }
 
 std::chrono::milliseconds HeldLease::due() {
   const std::lock_guard lock(mutex_);
-  return released_ ? std::chrono::milliseconds::max() : sampler_.due();
+  if (released_) return std::chrono::milliseconds::max();
+  if (!sampler_) sampler_.emplace(lease_, attention_);
+  return sampler_->due();
 }
 
 void HeldLease::take(const Result<std::vector<GpuUse>>& uses) {
   const std::lock_guard lock(mutex_);
-  if (!released_) sampler_.take(uses, lease_);
+  if (!released_ && sampler_) sampler_->take(uses, lease_);
 }
 
 // Before the release, for the same reason as with `berth run`.
@@ -268,7 +271,7 @@ void HeldLease::pass_on() {
   if (record.job.empty() || !record.within.empty()) return;
   const auto lasted = std::chrono::steady_clock::now() - begin_;
   const Lesson lesson{verdict_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
-  (void)teach(lease_.harbour().location(), record, sampler_.usage(), lesson);
+  (void)teach(lease_.harbour().location(), record, usage(), lesson);
   if (record.profiles) wake_waiters(lease_.harbour(), record.uid, record.job);
 }
 
@@ -295,7 +298,7 @@ bool HeldLease::release() {
 }
 
 HistoryEntry HeldLease::entry_now(Ending ending) const {
-  return history_entry(lease_.record(), lease_.host_gpus(), ending, 0, sampler_.usage());
+  return history_entry(lease_.record(), lease_.host_gpus(), ending, 0, usage());
 }
 
 std::optional<HistoryEntry> HeldLease::entry(Ending ending) {

@@ -53,11 +53,12 @@ class HeldLease {
  private:
   HistoryEntry entry_now(Ending ending) const;
   void pass_on();
+  Usage usage() const { return sampler_ ? sampler_->usage() : Usage{}; }
 
   std::mutex mutex_;
   Lease lease_;
   Attention attention_;
-  Sampler sampler_;
+  std::optional<Sampler> sampler_;  // once it is looked at: most leases are short
   Verdict verdict_ = Verdict::success;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   UniqueFd for_programs_;

@@ -100,6 +100,7 @@ Result<int> run(const Options& options) {
                        ask_for_more(ask, end, left == 1);
     if (again) continue;
     teller.ended(end);
+    (void)probe->release();  // this process ends, and its helper with it: nobody need wait for that
     if (how.teaches && !end.usage.framework.empty()) say(hint_for(end.usage.framework));
     return end.code;
   }
