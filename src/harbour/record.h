@@ -45,8 +45,8 @@ struct Record {
   // Of a lease:
   std::vector<std::string> uuids;
   TimePoint granted;
-  bool sampled = false;     // its holder looks at it, and tells by touching the file that it is used
-  TimePoint used;           // when it last did, or was granted
+  bool sampled = false;  // its holder looks at it, and tells by touching the file that it is used
+  TimePoint used;        // when it last did, or was granted
   bool everything = false;  // of a version that we cannot read: it may hold any GPU
 
   // When it said that it will have ended.
