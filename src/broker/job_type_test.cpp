@@ -19,7 +19,8 @@ std::string type_of_line(const std::string& line) {
 
 class JobTypeTest : public testing::Test {
  protected:
-  JobTypeTest() : script_(testing::TempDir() + "berth-job-type-test.py") {
+  JobTypeTest()
+      : script_(testing::TempDir() + "berth-job-type-" + std::to_string(::getpid()) + ".py") {
     std::ofstream(script_) << "pass\n";
   }
   ~JobTypeTest() override { ::unlink(script_.c_str()); }

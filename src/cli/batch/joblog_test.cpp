@@ -1,9 +1,12 @@
+// What a joblog remembers.
 #include "cli/batch/joblog.h"
 
+#include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <unistd.h>
 
 namespace berth::batch {
 namespace {
@@ -12,7 +15,7 @@ using Json = nlohmann::json;
 
 class JoblogTest : public testing::Test {
  protected:
-  JoblogTest() { ::unlink(path_.c_str()); }
+  ~JoblogTest() override { ::unlink(path_.c_str()); }
 
   std::string text() const {
     std::stringstream all;
@@ -24,7 +27,8 @@ class JoblogTest : public testing::Test {
 
   const Line line_{2, 3, "train \xff", "k2"};
   const TimePoint now_{};
-  const std::string path_ = testing::TempDir() + "joblog.jsonl";
+  // Each test is a process of its own, and several run at once.
+  const std::string path_ = fmt::format("{}berth-joblog-{}.jsonl", testing::TempDir(), ::getpid());
 };
 
 TEST_F(JoblogTest, remembers_what_succeeded_the_last_time) {

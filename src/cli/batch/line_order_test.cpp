@@ -1,3 +1,4 @@
+// Which line comes next.
 #include "cli/batch/line_order.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Lines of a file, and what they are called.
 #include "cli/batch/lines.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// What is shown of a batch.
 #include "cli/batch/progress.h"
 
 #include <gtest/gtest.h>
