@@ -18,6 +18,12 @@ def sim_job(*flags):
     return ["sh", "-c", f'{SIM_JOB} --quiet {words} & echo "$BERTH_GPUS"; read -r line; kill $!; exit 0']
 
 
+def hold_memory(server, jobs, gib):
+    """Somebody else on the first GPU, who has his memory already."""
+    jobs.hold("--mem", f"{gib}GiB", command=sim_job("--mem", f"{gib}GiB"))
+    eventually(lambda: server.status()["gpus"][0]["memory_used_mib"] >= gib * 1024, "the neighbour's memory")
+
+
 def learn(server, *flags, times=1, job="train", env=None):
     """Has a type run to its end, so that it is known."""
     for _ in range(times):
@@ -225,7 +231,7 @@ def start_into(server, name, *words):
 
 def test_out_of_memory_is_tried_again_with_more_and_at_last_alone(server, jobs):
     server.use("1x24GiB")
-    jobs.hold("--mem", "8GiB", command=sim_job("--mem", "8GiB"))
+    hold_memory(server, jobs, 8)
     command = ["berth", "run", "--mem", "4GiB", "--retry-oom", "3", "--job", "big", "--", SIM_JOB, "--mem", "17GiB",
                "--time", "100ms"]
     path, process = start_into(server, "oom.log", *command)
@@ -241,7 +247,7 @@ def test_out_of_memory_is_tried_again_with_more_and_at_last_alone(server, jobs):
 def test_without_retries_its_exit_code_stands_and_the_estimate_is_raised(server, jobs):
     server.use("1x24GiB")
     learn(server, times=5)
-    jobs.hold("--mem", "14GiB", command=sim_job("--mem", "14GiB"))
+    hold_memory(server, jobs, 14)
     path, process = start_into(server, "oom.log", "berth", "run", "--mem", "auto", "--job", "train", "--", SIM_JOB,
                                "--mem", "11GiB", "--time", "100ms")
     assert process.wait(25) == 1 and "out of memory" in path.read_text()
@@ -262,6 +268,7 @@ def test_other_failures_teach_nothing(server):
 
 # Frameworks that take the whole card.
 
+@pytest.mark.release_only  # Python cannot load a library with sanitizers
 def test_jax_is_recognised_and_named(server):
     """A process that has a file of jaxlib mapped, and takes three quarters of the card."""
     folder = server.folder / "jaxlib"
@@ -289,12 +296,17 @@ def test_learned_run_times_give_estimates(server, jobs):
     server.use("1x24GiB")
     for _ in range(3):
         server.berth("run", "--job", "train", "--", "sleep", "0.2")
+    [profile] = profiles(server)
+    assert 0.25 <= profile["time_s"] < 25
+    [file] = (server.harbour / "archive").glob("*/profile-*.json")
+    learned = json.loads(file.read_text())
+    for run in learned["runs"]:  # as if they had taken an hour
+        run["lasted_ms"] = 3600 * 1000
+    file.write_text(json.dumps(learned))
     jobs.hold("--job", "train")
-    jobs.wait()
+    assert "expected in about 1h 1" in jobs.wait().err
     [ticket] = queue(server)
     assert ticket["starts"] is not None
-    [profile] = profiles(server)
-    assert profile["time_s"] == pytest.approx(0.25, rel=0.6)
 
 
 def test_what_is_said_counts_more_than_what_was_learned(server, jobs):

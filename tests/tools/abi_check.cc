@@ -203,6 +203,7 @@ void nvml_calls() {
   CALL(Api::driver_version, nvmlSystemGetDriverVersion);
   CALL(Api::device_count, nvmlDeviceGetCount_v2);
   CALL(Api::device_by_index, nvmlDeviceGetHandleByIndex_v2);
+  CALL(Api::device_by_uuid, nvmlDeviceGetHandleByUUID);
   CALL(Api::name, nvmlDeviceGetName);
   CALL(Api::uuid, nvmlDeviceGetUUID);
   CALL(Api::memory_v1, nvmlDeviceGetMemoryInfo);
