@@ -24,6 +24,7 @@ constexpr std::size_t kLargestRecord = 64 << 10;
 // Who ends a lease: a job does by ending; a shell's lease can also be given back while it lives.
 enum class HolderKind : std::uint8_t { job, shell };
 
+// In the order in which one reads of it, not of its sizes. NOLINTNEXTLINE(*.performance.Padding)
 struct Record {
   int version = kProtocolVersion;
   std::string id;
