@@ -47,7 +47,7 @@ std::optional<Bytes> Usage::peak() const {
 UsageMeter::UsageMeter(const Record& lease, const std::vector<Gpu>& before)
     : lease_(lease), utilized_(lease.uuids.size()), measured_(lease.uuids.size()) {
   for (const std::string& uuid : lease.uuids) {
-    usage_.gpus.push_back({uuid, std::nullopt, std::nullopt, std::nullopt});
+    usage_.gpus.push_back({uuid, std::nullopt, std::nullopt});
     Before& one = before_.emplace_back();
     for (const Gpu& gpu : before) {
       if (gpu.uuid != uuid) continue;
@@ -70,6 +70,8 @@ std::optional<Bytes> UsageMeter::memory_of_job(const GpuUse& use, const Before& 
   std::uint64_t sum = 0;
   bool seen = false;
   bool told = true;
+  // Who is not on a list that is not whole may be there all the same.
+  usage_.unclear = usage_.unclear || !use.complete;
   for (const GpuProcess& process : use.processes) {
     if (!is_ours(process, before)) {
       // It was there before, or it belongs to another lease; or it is in a container.
@@ -113,7 +115,6 @@ void UsageMeter::take(const std::vector<GpuUse>& uses, Clock::time_point now) {
   for (std::size_t i = 0; i < std::min(uses.size(), before_.size()); ++i) {
     const GpuUse& use = uses[i];
     GpuUsage& gpu = usage_.gpus[i];
-    if (use.memory_total) gpu.total = use.memory_total;
     if (use.memory_total && use.memory_used && use.memory_total->count > 0) {
       usage_.fullest = std::max(usage_.fullest, static_cast<double>(use.memory_used->count) /
                                                     static_cast<double>(use.memory_total->count));

@@ -16,7 +16,6 @@ struct GpuUsage {
   std::string uuid;
   std::optional<Bytes> peak;              // the most that the job had there; nothing: never seen
   std::optional<double> utilization_pct;  // the card's, on average
-  std::optional<Bytes> total;             // the card's size
 };
 
 struct Usage {

@@ -72,6 +72,14 @@ TEST(UsageMeter, memory_that_is_not_told_is_the_cards_where_that_is_ours_alone) 
   EXPECT_TRUE(beside.usage().unclear);
 }
 
+TEST(UsageMeter, a_list_that_is_not_whole_proves_no_absence) {
+  UsageMeter meter(lease_of_this_process(std::nullopt), {before()});
+  GpuUse unread = use({});
+  unread.complete = false;
+  meter.take({unread}, kStart);
+  EXPECT_TRUE(meter.usage().unclear);
+}
+
 TEST(UsageMeter, utilization_by_time_and_idle_time) {
   UsageMeter meter(lease_of_this_process(std::nullopt), {before()});
   meter.take({use({}, 100)}, kStart);
@@ -96,7 +104,7 @@ TEST(UsageMeter, unknown_is_not_idle) {
 
 Usage with(Bytes peak, double fullest) {
   Usage usage;
-  usage.gpus = {{"GPU-1", peak, std::nullopt, gib(24)}};
+  usage.gpus = {{"GPU-1", peak, std::nullopt}};
   usage.fullest = fullest;
   return usage;
 }
