@@ -244,6 +244,19 @@ def test_out_of_memory_is_tried_again_with_more_and_at_last_alone(server, jobs):
     assert reserved == [4096, 6144, 9216, None]
 
 
+def test_more_than_any_gpu_has_means_one_of_its_own(server, jobs):
+    server.use("1x24GiB")
+    hold_memory(server, jobs, 6)
+    path, process = start_into(server, "oom.log", "berth", "run", "--mem", "16GiB", "--retry-oom", "2", "--job", "big",
+                               "--", SIM_JOB, "--mem", "20GiB", "--time", "100ms")
+    eventually(lambda: "trying again" in path.read_text(), "the second attempt")
+    assert process.poll() is None  # it waits for the other to end
+    jobs.all[0].end()
+    assert process.wait(25) == 0
+    reserved = [entry["memory_mib"] for entry in history(server) if entry["job"] == "big"]
+    assert reserved == [16 * 1024, None]
+
+
 def test_without_retries_its_exit_code_stands_and_the_estimate_is_raised(server, jobs):
     server.use("1x24GiB")
     learn(server, times=5)

@@ -74,15 +74,16 @@ bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
   const Estimate expected = profile ? estimate(*profile) : Estimate{};
   const auto before = std::tuple(record.request.memory, record.request.time, record.profiles);
   if (learning.time && expected.time) record.request.time = *expected.time;
+  if (learning.memory) record.request.memory = expected.memory;
+  if (learning.at_least) {
+    record.request.memory = std::max(record.request.memory.value_or(Bytes{}), *learning.at_least);
+  }
+  const auto card = largest(record.request, gpus);
+  const bool nearly_all =
+      record.request.memory && card && *record.request.memory > times(*card, kNearlyAll);
+  const bool ours_to_say = learning.memory || learning.at_least;
+  if (learning.alone || (ours_to_say && nearly_all)) record.request.memory.reset();
   if (learning.memory) {
-    record.request.memory = expected.memory;
-    if (learning.at_least) {
-      record.request.memory = std::max(expected.memory.value_or(Bytes{}), *learning.at_least);
-    }
-    const auto card = largest(record.request, gpus);
-    const bool all =
-        record.request.memory && card && *record.request.memory > times(*card, kNearlyAll);
-    if (learning.alone || all) record.request.memory.reset();
     // A shell may do anything under its lease, so it teaches nothing. A type that keeps failing, or
     // is too short to be seen, must not run one at a time for ever.
     const bool tried = profile && (profile->failures > 0 || !profile->runs.empty());

@@ -55,16 +55,11 @@ Ask ask_for(const Options& options, const Job& job) {
 bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
   if (!end.reserved) return false;
   const Bytes more = more_than(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
-  if (ask.learning->memory) {
-    ask.learning->at_least = more;
-    ask.learning->alone = last;
-  } else if (last) {
-    ask.request.memory.reset();
-  } else {
-    ask.request.memory = more;
-  }
+  ask.learning->at_least = more;
+  ask.learning->alone = last;
   say(fmt::format("it ran out of memory with {}; trying again with {}", format_size(*end.reserved),
-                  last ? std::string("a GPU of its own") : format_size(more)));
+                  last ? "a GPU of its own"
+                       : fmt::format("{}, or a whole GPU where that is less", format_size(more))));
   return true;
 }
 
