@@ -258,7 +258,7 @@ class Acquiring {
     if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
     if (!decision.before) return true;
     // If it is stopped, so may be all before it, and then nobody but us could notice a death.
-    if (!harbour_.has_ticket(*decision.predecessor) || Transaction::is_stopped(*decision.before)) {
+    if (!harbour_.has_ticket(*decision.predecessor) || is_stopped(*decision.before)) {
       return false;
     }
     // Whether those are stopped who cannot be seen (containers, hidepid), only a decision finds

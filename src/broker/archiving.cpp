@@ -21,7 +21,7 @@ Result<LiveLeases> live_leases(const HarbourLocation& where) {
   if (!*harbour) return leases;
   auto transaction = (*harbour)->begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  auto clients = transaction->leases();
+  auto clients = (*transaction)->leases();
   if (!clients) return tl::make_unexpected(clients.error());
   for (Client& client : *clients) {
     std::pair key(client.record.uid, client.record.id);

@@ -33,13 +33,16 @@ struct Before {
 
 class Deciding {
  public:
-  Deciding(Harbour& harbour, Applicant& applicant, Transaction transaction)
-      : harbour_(harbour), me_(applicant), transaction_(std::move(transaction)) {}
+  Deciding(Harbour& harbour, Applicant& applicant, Transaction& transaction)
+      : harbour_(harbour),
+        me_(applicant),
+        transaction_(transaction),
+        ticket_before_(applicant.ticket) {}
 
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
     quiet(me_.bell.get());
-    decision_.cancelled = me_.ticket && harbour_.is_ended(me_.record.id, me_.ticket);
+    decision_.cancelled = me_.ticket && transaction_.is_ended(me_.record.id, me_.ticket);
     if (decision_.cancelled) {
       harbour_.forget_end(me_.record.id);
       return std::move(decision_);
@@ -63,12 +66,22 @@ class Deciding {
     } else if (auto waits = prepare_wait(std::move(*leases)); !waits) {
       return tl::make_unexpected(waits.error());
     }
-    decision_.dead = transaction_.tidy();
+    transaction_.tidy();
+    const auto done = transaction_.commit();
+    if (!done || !*done) {
+      me_.ticket = ticket_before_;
+      me_.record.uuids.clear();
+      me_.changed = true;  // whatever the ticket says by now
+    }
+    if (!done) return tl::make_unexpected(done.error());
+    if (me_.ticket) me_.ticket = transaction_.place(*me_.ticket);
+    decision_.outrun = !*done;
+    decision_.dead = transaction_.cleared();
     return std::move(decision_);
   }
 
  private:
-  const std::vector<TicketName>& queue() const { return transaction_.listing().tickets; }
+  const std::vector<TicketName>& queue() const { return transaction_.queue(); }
 
   // Somebody may have deleted our files, or the whole directory: put them back where they were. A
   // lease without its bell would count for nothing. A ticket that says something else than we want
@@ -76,7 +89,7 @@ class Deciding {
   Result<void> restore() {
     const bool has_bell = harbour_.has_bell(me_.record.id, me_.bell.get());
     if (!has_bell) {
-      auto bell = make_bell(transaction_.directory(), me_.record.id);
+      auto bell = make_bell(harbour_.directory(), me_.record.id);
       if (!bell) return tl::make_unexpected(bell.error());
       if (!*bell) {
         return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
@@ -88,8 +101,7 @@ class Deciding {
     const bool listed = std::binary_search(queue().begin(), queue().end(), *me_.ticket);
     if (has_bell && listed && !changed) return {};
     transaction_.remove_ticket(*me_.ticket);
-    if (auto written = write_ticket(me_.ticket->order); !written) return written;
-    return transaction_.list();
+    return write_ticket(me_.ticket->order);
   }
 
   Result<void> write_ticket(std::uint64_t order) {
@@ -117,7 +129,7 @@ class Deciding {
       if (!client) return tl::make_unexpected(client.error());
       if (!*client) continue;
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
-      const bool asleep = Transaction::is_stopped(**client);
+      const bool asleep = is_stopped(**client);
       const bool stopped = asleep || (*client)->record.version > kProtocolVersion;
       shown_.push_back(queued((*client)->record, stopped));
       const bool matters = !reached && looked_after_.size() < decision_.scene.gpus.size();
@@ -136,7 +148,7 @@ class Deciding {
       if (!reached) before_.push_back({name, (*client)->record.uid, asleep});
       decision_.scene.tickets.push_back((*client)->record);
       if (outcome.grant) {
-        ring((*client)->bell.get());
+        transaction_.ring(**client);
         decision_.unclaimed = decision_.unclaimed || !reached;
       }
       if (seen_.size() < kKept) seen_.push_back({name, std::move(**client)});
@@ -185,7 +197,7 @@ class Deciding {
       if (awake < kFront || distrusts) {
         auto client = client_of(ticket.name);
         if (!client) return tl::make_unexpected(client.error());
-        if (*client != nullptr) ring((*client)->bell.get());
+        if (*client != nullptr) transaction_.ring(**client);
       }
       if (ticket.asleep) continue;
       run = ticket.owner == user ? run + 1 : 1;
@@ -202,8 +214,8 @@ class Deciding {
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      ring((*client)->bell.get());
-      if (!Transaction::is_stopped(**client)) break;
+      transaction_.ring(**client);
+      if (!is_stopped(**client)) break;
     }
     return {};
   }
@@ -228,16 +240,11 @@ class Deciding {
       auto order = transaction_.next_order();
       if (!order) return tl::make_unexpected(order.error());
       if (auto written = write_ticket(*order); !written) return written;
-      decision_.position = queue().size() + 1;
-      decision_.length = queue().size() + 1;
-    } else {
-      decision_.length = queue().size();
-      if (me_.ticket) {
-        const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-        decision_.position = static_cast<std::size_t>(mine - queue().begin()) + 1;
-      }
     }
+    decision_.length = queue().size();
     if (!me_.ticket) return {};
+    const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
+    decision_.position = static_cast<std::size_t>(mine - queue().begin()) + 1;
     if (auto found = find_neighbours(); !found) return found;
     if (!decision_.front) return {};
     const auto& counted = decision_.scene.leases;
@@ -269,7 +276,7 @@ class Deciding {
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
       const uid_t owner = (*client)->record.uid;
-      if (!Transaction::is_stopped(**client)) {
+      if (!is_stopped(**client)) {
         ++awake_before;
         trusted = trusted || owner == me_.record.uid || (user && *user != owner);
         user = owner;
@@ -287,7 +294,7 @@ class Deciding {
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      if (Transaction::is_stopped(**client)) continue;
+      if (is_stopped(**client)) continue;
       decision_.behind = std::move((*client)->bell);
       break;
     }
@@ -296,7 +303,8 @@ class Deciding {
 
   Harbour& harbour_;
   Applicant& me_;
-  Transaction transaction_;
+  Transaction& transaction_;
+  std::optional<TicketName> ticket_before_;
   Decision decision_;
   std::set<TicketName> impossible_;
   std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them
@@ -315,14 +323,18 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
   // While somebody was stopped with the lock, a stranger may have come.
   constexpr std::chrono::seconds kOld(2);
   const auto asked = std::chrono::steady_clock::now();
-  auto transaction = harbour.begin(LockMode::exclusive, patience);
-  if (!transaction) return tl::make_unexpected(transaction.error());
-  if (std::chrono::steady_clock::now() - asked > kOld) {
-    Decision old;
-    old.stale = true;
-    return old;
+  for (;;) {
+    auto transaction = harbour.begin(LockMode::exclusive, patience);
+    if (!transaction) return tl::make_unexpected(transaction.error());
+    if (std::chrono::steady_clock::now() - asked > kOld) {
+      Decision old;
+      old.stale = true;
+      return old;
+    }
+    // Each time that we were outrun, somebody else was granted something.
+    auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
+    if (!decision || !decision->outrun) return decision;
   }
-  return Deciding(harbour, applicant, std::move(*transaction)).run(snapshot, topology);
 }
 
 }  // namespace berth

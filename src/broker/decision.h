@@ -30,6 +30,7 @@ struct Decision {
   bool granted = false;    // then the applicant's record is the lease, and it is written
   bool cancelled = false;  // by 'berth cancel'
   bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
+  bool outrun = false;     // somebody else was faster: nothing was decided
   std::optional<Impossible> impossible;
 
   // Else why it waits, and for whom.

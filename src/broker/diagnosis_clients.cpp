@@ -8,6 +8,7 @@
 #include "broker/diagnosis.h"
 #include "broker/explain.h"
 #include "broker/gpu_state.h"
+#include "harbour/directory_transaction.h"
 
 namespace berth {
 namespace {

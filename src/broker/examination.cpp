@@ -25,7 +25,7 @@ namespace berth {
 namespace {
 
 constexpr std::chrono::milliseconds kLockPatience(2000);
-constexpr time_t kLoneBellSeconds = 60;  // see Transaction::tidy()
+constexpr time_t kLoneBellSeconds = 60;  // see DirectoryTransaction::tidy()
 
 // What was found in the harbour.
 struct Sight {
@@ -136,7 +136,7 @@ std::optional<TimePoint> born(int directory, const std::string& file) {
 }
 
 // The files that no client's record leads to: bells alone, and the marks of who was told to end.
-void look_at_lone_files(const Transaction& transaction, std::vector<Oddity>& oddities) {
+void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<Oddity>& oddities) {
   const Listing& listing = transaction.listing();
   std::set<std::string> known(listing.leases.begin(), listing.leases.end());
   for (const TicketName& name : listing.tickets) known.insert(name.id);
@@ -180,7 +180,7 @@ OddFile look_at_file(int directory, Oddity oddity) {
   return file;
 }
 
-Result<Sight> look_at_clients(Transaction& transaction) {
+Result<Sight> look_at_clients(DirectoryTransaction& transaction) {
   if (auto listed = transaction.list(); !listed) return tl::make_unexpected(listed.error());
   auto ledger = read_ledger(transaction);
   if (!ledger) return tl::make_unexpected(ledger.error());
@@ -213,7 +213,7 @@ Sight look_inside(const HarbourLocation& where, int directory, Findings& finding
                             : as_problem("lock", locked.error()));
   Result<Sight> sight = Sight{};
   {
-    Transaction transaction(std::move(own));  // drops the lock before anything is judged
+    DirectoryTransaction transaction(std::move(own));  // drops the lock before anything is judged
     sight = look_at_clients(transaction);
   }
   if (!sight) {
@@ -237,7 +237,7 @@ std::size_t clients_in_default(const HarbourLocation& ours) {
   const bool same = mine && ::fstat(mine.get(), &here) == 0 && here.st_dev == there.st_dev &&
                     here.st_ino == there.st_ino;
   if (same) return 0;
-  Transaction transaction(std::move(other));  // without the lock: a count needs none
+  DirectoryTransaction transaction(std::move(other));  // without the lock: a count needs none
   if (!transaction.list()) return 0;
   const auto ledger = read_ledger(transaction);
   return ledger ? ledger->leases.size() + ledger->tickets.size() : 0;

@@ -18,12 +18,12 @@ Result<std::optional<UniqueFd>> join_lease(const std::string& id, HarbourLocatio
   // Under the lock: a lease that lives now is given to nobody before we hold it.
   auto transaction = (*harbour)->begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  const auto lease = transaction->lease(id);
+  const auto lease = (*transaction)->lease(id);
   if (!lease) return tl::make_unexpected(lease.error());
   if (!*lease) return std::nullopt;
   const Record& record = (*lease)->record;
   if (record.uid != ::geteuid() || record.holder != HolderKind::job) return std::nullopt;
-  UniqueFd bell(::openat(transaction->directory(), bell_name(id).c_str(),
+  UniqueFd bell(::openat((*harbour)->directory(), bell_name(id).c_str(),
                          O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!bell) return std::nullopt;
   return bell;

@@ -54,8 +54,8 @@ bool ring_if_waits(Transaction& transaction, const TicketName& name, uid_t uid,
   if (!client || !*client) return false;
   const Record& record = (*client)->record;
   if (!record.profiles || record.uid != uid || record.job != type) return false;
-  ring((*client)->bell.get());
-  return !Transaction::is_stopped(**client);
+  transaction.ring(**client);
+  return !is_stopped(**client);
 }
 
 // What is short may have been seen before it had its memory: that tells nothing. Who was looked at
@@ -119,19 +119,21 @@ Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Us
 void wake_waiters(Harbour& harbour, uid_t uid, const std::string& type) {
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return;
-  for (const TicketName& name : transaction->listing().tickets) {
-    (void)ring_if_waits(*transaction, name, uid, type);
+  for (const TicketName& name : (*transaction)->queue()) {
+    (void)ring_if_waits(**transaction, name, uid, type);
   }
+  (void)(*transaction)->commit();
 }
 
 void wake_next_waiter(Harbour& harbour, const Record& ticket, const TicketName& name) {
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return;
-  const auto& tickets = transaction->listing().tickets;
+  const auto& tickets = (*transaction)->queue();
   auto next = std::upper_bound(tickets.begin(), tickets.end(), name);
-  while (next != tickets.end() && !ring_if_waits(*transaction, *next, ticket.uid, ticket.job)) {
+  while (next != tickets.end() && !ring_if_waits(**transaction, *next, ticket.uid, ticket.job)) {
     ++next;
   }
+  (void)(*transaction)->commit();
 }
 
 bool tells_of_memory(std::string_view words) {

@@ -90,7 +90,7 @@ Result<void> Lease::put_back(int directory) {
     // The old bell stays open in the job. From now on this process proves that the lease lives.
     bell_ = std::move(**bell);
   }
-  Transaction transaction(UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  DirectoryTransaction transaction(UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   ::unlinkat(directory, lease_name(id()).c_str(), 0);  // where only the bell was deleted
   return transaction.write_lease(record_);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <unistd.h>
 #include <utility>
@@ -13,7 +14,6 @@
 #include "base/users.h"
 #include "broker/archiving.h"
 #include "broker/holders.h"
-#include "harbour/bell.h"
 #include "harbour/harbour.h"
 
 namespace berth {
@@ -22,7 +22,7 @@ namespace {
 // The harbour under its lock, or nothing at all where there is none.
 struct Locked {
   std::optional<Harbour> harbour;
-  std::optional<Transaction> transaction;
+  std::unique_ptr<Transaction> transaction;
 };
 
 Result<Locked> lock() {
@@ -35,6 +35,17 @@ Result<Locked> lock() {
   if (!transaction) return tl::make_unexpected(transaction.error());
   locked.transaction = std::move(*transaction);
   return locked;
+}
+
+// Has what was ended be so, and clears away what the dead left.
+Result<std::vector<Record>> conclude(Locked& locked, std::vector<Record> ended) {
+  locked.transaction->tidy();
+  // Nothing of this rests on what others may have changed.
+  if (auto done = locked.transaction->commit(); !done) return tl::make_unexpected(done.error());
+  const auto dead = locked.transaction->cleared();
+  locked.transaction.reset();
+  archive_dead(locked.harbour->location(), dead, {});
+  return ended;
 }
 
 bool is_own(const Record& record) {
@@ -77,7 +88,7 @@ using Condition = std::function<bool(const Record&)>;
 Result<std::vector<Record>> find_leases(Locked& locked, const Condition& wanted) {
   std::vector<Record> found;
   if (!locked.transaction) return found;
-  for (const std::string& id : locked.transaction->listing().leases) {
+  for (const std::string& id : locked.transaction->lease_ids()) {
     auto lease = find_lease(locked, id);
     if (!lease) return tl::make_unexpected(lease.error());
     if (*lease && wanted(**lease)) found.push_back(std::move(**lease));
@@ -97,7 +108,7 @@ Result<std::vector<Place>> find_tickets(Locked& locked,
                                         const std::function<bool(const Place&)>& wanted) {
   std::vector<Place> found;
   if (!locked.transaction) return found;
-  for (const TicketName& name : locked.transaction->listing().tickets) {
+  for (const TicketName& name : locked.transaction->queue()) {
     auto client = locked.transaction->ticket(name);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;
@@ -139,17 +150,14 @@ Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> place
     if (!*client) continue;  // it ended by itself meanwhile
     // Rung first: it waits for our lock, and then sees that it was ended. When it leaves, the one
     // behind it notices, even if we are killed before we can ring that.
-    ring((*client)->bell.get());
+    locked.transaction->ring(**client);
     if (auto done = locked.transaction->end_ticket(place.name); !done) {
       return tl::make_unexpected(done.error());
     }
     ended.push_back(std::move(place.record));
   }
   if (auto rung = locked.transaction->ring_front(); !rung) return tl::make_unexpected(rung.error());
-  const auto dead = locked.transaction->tidy();
-  locked.transaction.reset();
-  archive_dead(locked.harbour->location(), dead, {});
-  return ended;
+  return conclude(locked, std::move(ended));
 }
 
 // Leases
@@ -249,17 +257,14 @@ Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
     auto client = locked.transaction->lease(lease.id);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;  // it ended by itself meanwhile
-    if (auto done = locked.transaction->end_lease(lease.id); !done) {
+    if (auto done = locked.transaction->end_lease(**client); !done) {
       return tl::make_unexpected(done.error());
     }
     // Its keeper looks without the lock, so it is rung only now.
-    ring((*client)->bell.get());
+    locked.transaction->ring(**client);
     ended.push_back(std::move(lease));
   }
-  const auto dead = locked.transaction->tidy();
-  locked.transaction.reset();
-  archive_dead(locked.harbour->location(), dead, {});
-  return ended;
+  return conclude(locked, std::move(ended));
 }
 
 bool is_own_shells(const Record& lease) {

@@ -59,7 +59,7 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   if (!is_id(id)) return std::nullopt;
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  auto lease = transaction->lease(id);
+  auto lease = (*transaction)->lease(id);
   if (!lease) return tl::make_unexpected(lease.error());
   if (!*lease) return std::nullopt;
   Record record = std::move((*lease)->record);
@@ -110,7 +110,7 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
   auto transaction = harbour.begin(LockMode::exclusive, {});
   if (!transaction) return give_up(transaction.error());
-  const auto clients = transaction->leases();
+  const auto clients = (*transaction)->leases();
   if (!clients) return give_up(clients.error());
   std::vector<Record> leases;
   for (const Client& client : *clients) leases.push_back(client.record);
@@ -127,8 +127,8 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   record.uuids = std::move(*chosen);
   record.granted = std::chrono::system_clock::now();
   std::optional<TicketName> no_ticket;
-  auto written = write_own(harbour, *transaction, record, bell->fd, no_ticket,
-                           [&] { return transaction->write_lease(record); });
+  auto written = write_own(harbour, **transaction, record, bell->fd, no_ticket,
+                           [&] { return (*transaction)->write_lease(record); });
   if (!written) return give_up(written.error());
   return Lease(std::move(harbour), std::move(record), std::move(bell->fd).shared(),
                std::move(snapshot->gpus));

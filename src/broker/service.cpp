@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
+#include <memory>
 #include <optional>
 #include <unistd.h>
 #include <utility>
@@ -30,13 +31,13 @@ Result<void> check_may_drain(const Harbour& harbour, const Transaction& transact
 
 struct Open {
   Harbour harbour;
-  Transaction transaction;
+  std::unique_ptr<Transaction> transaction;
 };
 
 Result<Open> open_for_draining(Harbour harbour, LockMode mode) {
   auto transaction = harbour.begin(mode, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  if (auto may = check_may_drain(harbour, *transaction); !may) {
+  if (auto may = check_may_drain(harbour, **transaction); !may) {
     return tl::make_unexpected(may.error());
   }
   return Open{std::move(harbour), std::move(*transaction)};
@@ -66,7 +67,7 @@ Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
   if (!harbour) return tl::make_unexpected(harbour.error());
   auto open = open_for_draining(std::move(*harbour), LockMode::exclusive);
   if (!open) return tl::make_unexpected(open.error());
-  Transaction& transaction = open->transaction;
+  Transaction& transaction = *open->transaction;
   auto leases = transaction.leases();
   if (!leases) return tl::make_unexpected(leases.error());
   // Whoever waits first says why from now on.
@@ -77,6 +78,7 @@ Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
       return tl::make_unexpected(written.error());
     }
   }
+  if (auto done = transaction.commit(); !done) return tl::make_unexpected(done.error());
   std::vector<Record> staying;
   for (Client& lease : *leases) {
     if (holds_one_of(lease.record, uuids)) staying.push_back(std::move(lease.record));
@@ -88,7 +90,7 @@ Result<std::vector<Drain>> own_drains() {
   auto open = open_existing(LockMode::shared);
   if (!open) return tl::make_unexpected(open.error());
   if (!*open) return std::vector<Drain>{};
-  return (*open)->transaction.drains();
+  return (*open)->transaction->drains();
 }
 
 Result<void> undrain_gpus(const std::vector<std::string>& uuids) {
@@ -96,12 +98,13 @@ Result<void> undrain_gpus(const std::vector<std::string>& uuids) {
   if (!open) return tl::make_unexpected(open.error());
   if (!*open) return {};
   // Rung first: it waits for our lock, and decides even if we are killed half-way.
-  if (auto rung = (*open)->transaction.ring_front(); !rung) return rung;
+  if (auto rung = (*open)->transaction->ring_front(); !rung) return rung;
   for (const std::string& uuid : uuids) {
-    if (auto removed = (*open)->transaction.remove_drain(uuid); !removed) {
+    if (auto removed = (*open)->transaction->remove_drain(uuid); !removed) {
       return tl::make_unexpected(removed.error());
     }
   }
+  if (auto done = (*open)->transaction->commit(); !done) return tl::make_unexpected(done.error());
   return {};
 }
 

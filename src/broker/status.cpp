@@ -62,7 +62,7 @@ std::string host_name() {
 Result<Ledger> read_ledger(Harbour& harbour) {
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  return read_ledger(*transaction);
+  return read_ledger(**transaction);
 }
 
 Result<Ledger> read_ledger(Transaction& transaction) {
@@ -70,11 +70,11 @@ Result<Ledger> read_ledger(Transaction& transaction) {
   const auto leases = transaction.leases();
   if (!leases) return tl::make_unexpected(leases.error());
   for (const Client& lease : *leases) ledger.leases.push_back(lease.record);
-  for (const TicketName& name : transaction.listing().tickets) {
+  for (const TicketName& name : transaction.queue()) {
     auto ticket = transaction.ticket(name);
     if (!ticket) return tl::make_unexpected(ticket.error());
     if (!*ticket) continue;
-    ledger.stopped.push_back(Transaction::is_stopped(**ticket));
+    ledger.stopped.push_back(is_stopped(**ticket));
     ledger.tickets.push_back(std::move((*ticket)->record));
     ledger.ticket_names.push_back(name);
   }
@@ -82,9 +82,6 @@ Result<Ledger> read_ledger(Transaction& transaction) {
   if (!drains) return tl::make_unexpected(drains.error());
   ledger.drains = std::move(*drains);
   ledger.oddities = transaction.oddities();
-  for (const std::string& name : transaction.listing().others) {
-    ledger.oddities.push_back({name, std::nullopt, "it is not a file of berth's", false});
-  }
   return ledger;
 }
 

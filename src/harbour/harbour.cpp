@@ -41,7 +41,12 @@ bool Harbour::still_named() const {
          same_file(mine, named);
 }
 
-Result<Transaction> Harbour::begin(LockMode mode, const Patience& patience) {
+Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patience& patience) {
+  return begin_here(mode, patience);
+}
+
+Result<std::unique_ptr<DirectoryTransaction>> Harbour::begin_here(LockMode mode,
+                                                                  const Patience& patience) {
   constexpr int kMostReplacements = 100;
   for (int i = 0; i < kMostReplacements; ++i) {
     // An open file of its own: the lock belongs to it, and ends with the transaction.
@@ -52,8 +57,8 @@ Result<Transaction> Harbour::begin(LockMode mode, const Patience& patience) {
         return tl::make_unexpected(locked.error());
       }
       if (still_named()) {
-        Transaction transaction(std::move(lock));
-        if (auto listed = transaction.list(); !listed) return tl::make_unexpected(listed.error());
+        auto transaction = std::make_unique<DirectoryTransaction>(std::move(lock));
+        if (auto listed = transaction->list(); !listed) return tl::make_unexpected(listed.error());
         return transaction;
       }
     }
@@ -100,16 +105,8 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
   return ::fstat(bell, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 && same_file(mine, named);
 }
 
-bool Harbour::is_ended(const std::string& id, const std::optional<TicketName>& ticket) const {
-  struct stat about {};
-  const auto is_ours = [&](const std::string& name) {
-    return ::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
-  };
-  if (!is_ours(ticket ? ticket_name(*ticket) : lease_name(id))) return is_ours(end_name(id));
-  // The record is where it was. That there is a file of ours called end-ID proves nothing: it may
-  // be a hard link, or something that we left in a folder of somebody who moved it here.
-  return (about.st_mode & (S_IRUSR | S_IRGRP | S_IROTH)) == 0;
+bool Harbour::is_ended(const std::string& id) const {
+  return was_ended(directory_.get(), id, std::nullopt);
 }
 
 void Harbour::forget_end(const std::string& id) {

@@ -5,12 +5,14 @@
 // the same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/private_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "harbour/directory_transaction.h"
 #include "harbour/location.h"
 #include "harbour/lock.h"
 #include "harbour/transaction.h"
@@ -31,7 +33,9 @@ class Harbour {
 
   // The directory's lock, and a listing of what is there. If the directory was replaced meanwhile,
   // the new one is locked (and made, if there is none).
-  Result<Transaction> begin(LockMode mode, const Patience& patience);
+  Result<std::unique_ptr<Transaction>> begin(LockMode mode, const Patience& patience);
+  // The same, by its files alone.
+  Result<std::unique_ptr<DirectoryTransaction>> begin_here(LockMode mode, const Patience& patience);
 
   // Makes a bell with a new id, without the lock: nobody looks at a bell without a record. It
   // becomes what a fork may have, too, with the lease.
@@ -48,9 +52,8 @@ class Harbour {
   bool has_bell(const std::string& id, int bell) const;
   bool has_ticket(const TicketName& name) const;
   bool has_lease(const std::string& id) const;
-  // Was this client of ours told to end, by its own user or root? Who obeys takes the order away.
-  bool is_ended(const std::string& id,
-                const std::optional<TicketName>& ticket = std::nullopt) const;
+  // Was this lease of ours told to end, by its own user or root? Who obeys takes the order away.
+  bool is_ended(const std::string& id) const;
   void forget_end(const std::string& id);
 
   // Tells whoever looks that a lease of ours is used: its record's time is then.

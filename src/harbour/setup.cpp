@@ -15,7 +15,7 @@
 #include "base/users.h"
 #include "harbour/file_error.h"
 #include "harbour/tmpfiles.h"
-#include "harbour/transaction.h"
+#include "harbour/directory_transaction.h"
 
 namespace berth {
 namespace {
@@ -126,7 +126,7 @@ class Setup {
     // so it is something else. Where all could, somebody planted them, and they must not be in the
     // way.
     const bool open_to_all = (about.st_mode & 0002) != 0;
-    Transaction look(UniqueFd(::fcntl(directory_.get(), F_DUPFD_CLOEXEC, 0)));
+    DirectoryTransaction look(UniqueFd(::fcntl(directory_.get(), F_DUPFD_CLOEXEC, 0)));
     if (auto listed = look.list(); !listed) return listed;
     if (is_shared_folder(about) || (!open_to_all && !look.listing().others.empty())) {
       return fail(
@@ -165,7 +165,7 @@ class Setup {
   // Only root and the harbour's owner may drain, so those of the former owner end here.
   void tell_drains(uid_t former) {
     if (former == 0) return;
-    Transaction look(UniqueFd(::fcntl(directory_.get(), F_DUPFD_CLOEXEC, 0)));
+    DirectoryTransaction look(UniqueFd(::fcntl(directory_.get(), F_DUPFD_CLOEXEC, 0)));
     if (!look.list()) return;
     for (const std::string& uuid : look.listing().drains) {
       struct stat about {};

@@ -1,19 +1,16 @@
-// The harbour under its lock: the tickets and leases as they are now, and the changes of one
-// client.
+// The harbour as it is at one moment, and the changes of one client, made together.
 //
-// Whatever is read here was true at one moment, because everybody changes the harbour under the
-// same lock. A client changes only its own files. It may be killed after any line: then its bell
-// has no reader, and whatever it left behind counts for nothing.
+// A client changes only what is its own. It may be killed after any line: then its bell has no
+// reader, and whatever it left behind counts for nothing.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <sys/stat.h>
 #include <sys/types.h>
 #include <vector>
 
-#include "base/private_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "harbour/drain.h"
@@ -27,23 +24,19 @@ struct TicketName {
   auto operator<=>(const TicketName&) const = default;
 };
 
-// What lies in the directory, by the files' names alone.
-struct Listing {
-  std::vector<std::string> leases;  // ids
-  std::vector<TicketName> tickets;  // in the order of the queue
-  std::vector<std::string> bells;   // ids
-  std::vector<std::string> drains;  // UUIDs, with '_' for '/'
-  std::vector<std::string> ended;   // ids of clients that were told to end
-  std::vector<std::string> others;  // names that are not ours
-};
-
-// A live ticket or lease, and the way to ring it.
+// A live ticket or lease.
 struct Client {
   Record record;
-  UniqueFd bell;  // its writing end
+  UniqueFd bell;  // its writing end, if it can be seen from here
+  // How long ago it was rung without waking, where its bell cannot tell.
+  std::optional<std::chrono::nanoseconds> unheard{};
 };
 
-// A file that does not count: its client is dead, or somebody planted it.
+// Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Or it was
+// rung and has not woken for a while.
+bool is_stopped(const Client& client);
+
+// What does not count: its client is dead, or somebody planted it.
 struct Oddity {
   std::string file;
   std::optional<uid_t> owner;
@@ -53,79 +46,64 @@ struct Oddity {
 
 class Transaction {
  public:
-  // `lock` is the harbour's directory, opened for this alone and locked; the lock ends with this.
-  explicit Transaction(PrivateFd lock);
-  Transaction(Transaction&&) = default;
-  Transaction& operator=(Transaction&&) = default;
-  ~Transaction();
+  Transaction() = default;
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  virtual ~Transaction() = default;
 
-  Result<void> list();
-  const Listing& listing() const { return listing_; }
+  // By their names alone: some may not count.
+  virtual const std::vector<std::string>& lease_ids() const = 0;
+  // In its order, as far as this transaction has changed it, too.
+  virtual const std::vector<TicketName>& queue() const = 0;
 
   // Nothing if it does not count: then oddities() says why. An Error means that nobody can say.
-  Result<std::optional<Client>> lease(const std::string& id);
-  Result<std::optional<Client>> ticket(const TicketName& name);
+  virtual Result<std::optional<Client>> lease(const std::string& id) = 0;
+  virtual Result<std::optional<Client>> ticket(const TicketName& name) = 0;
   // All that count. Those for which descriptors are short come without their bell: they count, and
   // cannot be watched.
-  Result<std::vector<Client>> leases();
-  Result<std::vector<Drain>> drains();
-  // Whose directory this is. Beside root, only he may drain GPUs.
-  Result<uid_t> owner() const;
+  virtual Result<std::vector<Client>> leases() = 0;
+  virtual Result<std::vector<Drain>> drains() = 0;
+  // Who may drain GPUs, beside root.
+  virtual Result<uid_t> owner() const = 0;
+  // Was this client of ours told to end, by its own user or root?
+  virtual bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) = 0;
 
-  // The order of a ticket that arrives now: behind everybody who lives.
-  Result<std::uint64_t> next_order();
+  // The order of a ticket that arrives now: behind everybody who lives. Where others may arrive at
+  // the same time, only a guess; see place().
+  virtual Result<std::uint64_t> next_order() = 0;
 
-  // The files of `record`'s client, which must have a bell. A name that is taken (planted) is an
-  // Error, and so is a full disk; then nothing has changed.
-  Result<void> write_lease(const Record& record);
-  Result<void> write_ticket(const Record& record, std::uint64_t order);
+  // The record of a client, which must have a bell. A name that is taken (planted) is an Error, and
+  // so is a full disk; then nothing has changed.
+  virtual Result<void> write_lease(const Record& record) = 0;
+  virtual Result<void> write_ticket(const Record& record, std::uint64_t order) = 0;
   // Did the last write fail because there is a file of that name? Anybody can plant one, and only
   // he can remove it: then take another id.
-  bool name_was_taken() const { return name_was_taken_; }
-  Result<void> write_drain(const Drain& drain);  // replaces the one before it
-  void remove_ticket(const TicketName& name);
-  // Ends a ticket or lease of ours from outside, at once, by renaming its record to end-ID: that
-  // needs no space, and tells its process why. (Where somebody planted end-ID: by taking all its
-  // permissions away, which says the same.) Whoever is first in the queue must be rung then.
-  Result<void> end_ticket(const TicketName& name);
-  Result<void> end_lease(const std::string& id);
+  virtual bool name_was_taken() const = 0;
+  virtual Result<void> write_drain(const Drain& drain) = 0;  // replaces the one before it
+  // Forgets a drain; false if there was none.
+  virtual Result<bool> remove_drain(const std::string& uuid) = 0;
+  virtual void remove_ticket(const TicketName& name) = 0;
+  // Ends a ticket or lease of ours from outside, at once, and tells its process why. Whoever is
+  // first in the queue must be rung then.
+  virtual Result<void> end_ticket(const TicketName& name) = 0;
+  virtual Result<void> end_lease(const Client& lease) = 0;
+
+  virtual void ring(const Client& client) = 0;
   // Rings the first ticket that can hear it: something changed that may let it through.
   Result<void> ring_front();
-  // Forgets a drain; false if there was none.
-  Result<bool> remove_drain(const std::string& uuid);
 
-  // Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Or it was
-  // rung and has not woken for a while.
-  static bool is_stopped(const Client& client);
+  virtual const std::vector<Oddity>& oddities() const = 0;
+  // Removes what dead clients left behind, as far as this user may. Never needed for correctness.
+  virtual void tidy() = 0;
 
-  const std::vector<Oddity>& oddities() const { return oddities_; }
-  // Removes what dead clients of this user left behind (root: of any). Never needed for
-  // correctness. Gives the leases among them, for the history.
-  std::vector<Record> tidy();
+  // Where changes were only collected so far, makes them, all or none. False if somebody else
+  // changed meanwhile what they rest on: then none was made, and one has to begin again.
+  virtual Result<bool> commit() = 0;
+  // After that: where a ticket of ours is now.
+  virtual TicketName place(const TicketName& written) const { return written; }
 
-  int directory() const { return lock_.get(); }
-
- private:
-  Result<std::optional<Client>> client(const std::string& file, const std::string& id);
-  // Is there a lease-ID, whoever made it and whether it counts or not?
-  bool has_lease_file(const std::string& id) const;
-  // What the kernel says of a record before it is opened; nothing if it cannot be one.
-  Result<std::optional<struct stat>> look(const std::string& file);
-  Result<std::optional<std::string>> read(const std::string& file, const struct stat& about);
-  Result<void> write(const std::string& file, const std::string& text);
-  Result<void> end(const std::string& file, const std::string& id);
-  std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id);
-  void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
-              bool leftover = false);
-
-  PrivateFd lock_;
-  Listing listing_;
-  std::vector<Oddity> oddities_;
-  bool name_was_taken_ = false;
+  // The leases that tidy() has removed, for the history.
+  virtual const std::vector<Record>& cleared() const = 0;
 };
-
-std::string lease_name(const std::string& id);
-std::string ticket_name(const TicketName& name);
-std::string end_name(const std::string& id);
 
 }  // namespace berth

@@ -32,8 +32,8 @@ class HarbourTest : public testing::Test {
   }
   ~HarbourTest() override { fs::remove_all(path_); }
 
-  Transaction begin(LockMode mode = LockMode::exclusive) {
-    auto transaction = harbour_->begin(mode, {});
+  std::unique_ptr<DirectoryTransaction> begin(LockMode mode = LockMode::exclusive) {
+    auto transaction = harbour_->begin_here(mode, {});
     EXPECT_TRUE(transaction) << transaction.error().message;
     return std::move(*transaction);
   }
@@ -50,7 +50,7 @@ class HarbourTest : public testing::Test {
     return {record, std::move(bell->fd).shared()};
   }
 
-  std::vector<std::string> problems(Transaction& transaction) {
+  std::vector<std::string> problems(DirectoryTransaction& transaction) {
     EXPECT_TRUE(transaction.list());
     EXPECT_TRUE(transaction.leases());
     std::vector<std::string> found;
@@ -64,34 +64,34 @@ class HarbourTest : public testing::Test {
 
 TEST_F(HarbourTest, a_lease_lives_as_long_as_its_bell) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
-  ASSERT_EQ(begin().leases()->size(), 1U);
+  ASSERT_TRUE(begin()->write_lease(record));
+  ASSERT_EQ(begin()->leases()->size(), 1U);
   bell.reset();
-  EXPECT_EQ(begin().leases()->size(), 0U);
+  EXPECT_EQ(begin()->leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, a_child_that_inherits_the_bell_keeps_the_lease) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   const pid_t child = ::fork();
   if (child == 0) {
     ::pause();
     ::_exit(0);
   }
   bell.reset();
-  auto leases = begin().leases();
+  auto leases = begin()->leases();
   ASSERT_EQ(leases->size(), 1U);
   ::kill(child, SIGKILL);
   pollfd end{leases->front().bell.get(), 0, 0};
   EXPECT_EQ(::poll(&end, 1, 10'000), 1);  // the death is noticed
   ::waitpid(child, nullptr, 0);
-  EXPECT_EQ(begin().leases()->size(), 0U);
+  EXPECT_EQ(begin()->leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
-  auto leases = begin().leases();
+  ASSERT_TRUE(begin()->write_lease(record));
+  auto leases = begin()->leases();
   const int end = leases->front().bell.get();
   EXPECT_FALSE(unheard_for(end));
   for (int i = 0; i < 100'000; ++i) ring(end);
@@ -108,24 +108,24 @@ TEST_F(HarbourTest, tickets_are_read_in_their_order) {
   auto [first, first_bell] = client();
   auto [second, second_bell] = client();
   {
-    Transaction transaction = begin();
-    EXPECT_EQ(*transaction.next_order(), 1U);
-    ASSERT_TRUE(transaction.write_ticket(first, 1));
+    const auto transaction = begin();
+    EXPECT_EQ(*transaction->next_order(), 1U);
+    ASSERT_TRUE(transaction->write_ticket(first, 1));
   }
   {
-    Transaction transaction = begin();
-    EXPECT_EQ(*transaction.next_order(), 2U);
-    ASSERT_TRUE(transaction.write_ticket(second, 2));
+    const auto transaction = begin();
+    EXPECT_EQ(*transaction->next_order(), 2U);
+    ASSERT_TRUE(transaction->write_ticket(second, 2));
   }
-  const Transaction transaction = begin();
-  ASSERT_EQ(transaction.listing().tickets.size(), 2U);
-  EXPECT_EQ(transaction.listing().tickets[0].id, first.id);
-  EXPECT_EQ(transaction.listing().tickets[1].id, second.id);
+  const auto transaction = begin();
+  ASSERT_EQ(transaction->listing().tickets.size(), 2U);
+  EXPECT_EQ(transaction->listing().tickets[0].id, first.id);
+  EXPECT_EQ(transaction->listing().tickets[1].id, second.id);
 }
 
 TEST_F(HarbourTest, a_planted_ticket_of_the_largest_number_does_not_end_the_queue) {
   std::ofstream(path_ / "ticket-999999999999999-aaaaaaaa") << "{}";
-  EXPECT_EQ(*begin().next_order(), 1U);
+  EXPECT_EQ(*begin()->next_order(), 1U);
 }
 
 TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
@@ -138,33 +138,33 @@ TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
   std::ofstream(path_ / name("dddddddd")) << std::string(200'000, 'x');
   std::ofstream(path_ / name("eeeeeeee")) << text;  // no bell
   std::ofstream(path_ / "outside") << text;
-  Transaction transaction = begin();
-  const auto found = problems(transaction);
-  EXPECT_EQ(found.size(), 5U);
-  EXPECT_EQ(transaction.leases()->size(), 0U);
-  EXPECT_EQ(transaction.listing().others, std::vector<std::string>{"outside"});
+  const auto transaction = begin();
+  const auto found = problems(*transaction);
+  EXPECT_EQ(found.size(), 6U);
+  EXPECT_EQ(transaction->listing().others, std::vector<std::string>{"outside"});
+  EXPECT_EQ(transaction->leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, a_record_must_be_its_owners_and_its_bell_a_fifo) {
   auto [record, bell] = client({"GPU-1"});
   record.uid += 1;
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   auto [other, other_bell] = client({"GPU-2"});
-  ASSERT_TRUE(begin().write_lease(other));
+  ASSERT_TRUE(begin()->write_lease(other));
   fs::remove(path_ / bell_name(other.id));
   std::ofstream(path_ / bell_name(other.id)) << "not a FIFO";
-  EXPECT_EQ(begin().leases()->size(), 0U);
+  EXPECT_EQ(begin()->leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
-  Transaction transaction = begin();
+  ASSERT_TRUE(begin()->write_lease(record));
+  const auto transaction = begin();
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{3, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &none);
-  const auto leases = transaction.leases();
+  const auto leases = transaction->leases();
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_FALSE(leases);
   EXPECT_EQ(leases.error().kind, ErrorKind::harbour);
@@ -172,11 +172,11 @@ TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
 
 TEST_F(HarbourTest, a_lease_is_ended_from_outside_at_once) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   EXPECT_FALSE(harbour_->is_ended(record.id));
-  ASSERT_TRUE(begin().end_lease(record.id));
+  ASSERT_TRUE(begin()->end_lease({record, {}}));
   EXPECT_TRUE(harbour_->is_ended(record.id));
-  EXPECT_EQ(begin().leases()->size(), 0U);
+  EXPECT_EQ(begin()->leases()->size(), 0U);
   harbour_->forget_end(record.id);
   EXPECT_FALSE(harbour_->is_ended(record.id));
   harbour_->remove(record.id, std::nullopt);
@@ -185,32 +185,32 @@ TEST_F(HarbourTest, a_lease_is_ended_from_outside_at_once) {
 
 TEST_F(HarbourTest, a_planted_end_does_not_keep_a_lease_from_ending) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   fs::create_directory(path_ / end_name(record.id));  // which a rename cannot replace
   EXPECT_FALSE(harbour_->is_ended(record.id));
-  ASSERT_TRUE(begin().end_lease(record.id));
-  EXPECT_EQ(begin().leases()->size(), 0U);  // for root too, who could read it
+  ASSERT_TRUE(begin()->end_lease({record, {}}));
+  EXPECT_EQ(begin()->leases()->size(), 0U);  // for root too, who could read it
   EXPECT_TRUE(harbour_->is_ended(record.id));
 }
 
 TEST_F(HarbourTest, a_file_of_ours_called_end_ends_nothing_while_the_record_is_there) {
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   fs::create_hard_link(path_ / lease_name(record.id), path_ / end_name(record.id));
   EXPECT_FALSE(harbour_->is_ended(record.id));
   auto [waiting, waiting_bell] = client();
-  ASSERT_TRUE(begin().write_ticket(waiting, 7));
+  ASSERT_TRUE(begin()->write_ticket(waiting, 7));
   std::ofstream(path_ / end_name(waiting.id)) << "left somewhere";
-  EXPECT_FALSE(harbour_->is_ended(waiting.id, TicketName{7, waiting.id}));
-  ASSERT_TRUE(begin().end_ticket({7, waiting.id}));
-  EXPECT_TRUE(harbour_->is_ended(waiting.id, TicketName{7, waiting.id}));
+  EXPECT_FALSE(begin()->is_ended(waiting.id, TicketName{7, waiting.id}));
+  ASSERT_TRUE(begin()->end_ticket({7, waiting.id}));
+  EXPECT_TRUE(begin()->is_ended(waiting.id, TicketName{7, waiting.id}));
 }
 
 TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
   auto [record, bell] = client({"GPU-1"});
   auto [waiting, waiting_bell] = client();
-  ASSERT_TRUE(begin().write_lease(record));
-  ASSERT_TRUE(begin().write_ticket(waiting, 7));
+  ASSERT_TRUE(begin()->write_lease(record));
+  ASSERT_TRUE(begin()->write_ticket(waiting, 7));
   fs::create_hard_link(path_ / lease_name(record.id), path_ / "kept");
   fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({1, record.id}));
   for (const std::uint64_t order : {0UL, 8UL, 999'999'999'999'999UL}) {
@@ -218,46 +218,46 @@ TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
                          path_ / ticket_name({order, waiting.id}));
   }
   fs::create_hard_link(path_ / ticket_name({7, waiting.id}), path_ / lease_name(waiting.id));
-  Transaction transaction = begin();
-  EXPECT_EQ(transaction.leases()->size(), 1U);
+  const auto transaction = begin();
+  EXPECT_EQ(transaction->leases()->size(), 1U);
   std::vector<std::uint64_t> orders;
-  for (const TicketName& name : transaction.listing().tickets) {
-    if (*transaction.ticket(name)) orders.push_back(name.order);
+  for (const TicketName& name : transaction->listing().tickets) {
+    if (*transaction->ticket(name)) orders.push_back(name.order);
   }
   EXPECT_EQ(orders, std::vector<std::uint64_t>{7});
-  EXPECT_EQ(*transaction.next_order(), 8U);
+  EXPECT_EQ(*transaction->next_order(), 8U);
 }
 
 TEST_F(HarbourTest, a_lease_that_was_ended_is_no_ticket_by_a_second_name) {
   auto [record, bell] = client({"GPU-1"});  // its keeper has not noticed the end yet
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({1, record.id}));
-  ASSERT_TRUE(begin().end_lease(record.id));
-  Transaction transaction = begin();
-  EXPECT_EQ(transaction.listing().tickets.size(), 1U);
-  EXPECT_FALSE(*transaction.ticket({1, record.id}));
+  ASSERT_TRUE(begin()->end_lease({record, {}}));
+  const auto transaction = begin();
+  EXPECT_EQ(transaction->listing().tickets.size(), 1U);
+  EXPECT_FALSE(*transaction->ticket({1, record.id}));
 }
 
 TEST_F(HarbourTest, a_name_that_is_taken_is_told_from_a_full_disk) {
   auto [record, bell] = client({"GPU-1"});
   std::ofstream(path_ / lease_name(record.id)) << "planted";
-  Transaction transaction = begin();
-  EXPECT_FALSE(transaction.write_lease(record));
-  EXPECT_TRUE(transaction.name_was_taken());
+  const auto transaction = begin();
+  EXPECT_FALSE(transaction->write_lease(record));
+  EXPECT_TRUE(transaction->name_was_taken());
 }
 
 TEST_F(HarbourTest, a_lease_that_cannot_be_watched_counts) {
   std::vector<std::pair<Record, UniqueFd>> clients;
   for (int i = 0; i < 40; ++i) {
     clients.push_back(client({"GPU-1"}));
-    ASSERT_TRUE(begin().write_lease(clients.back().first));
+    ASSERT_TRUE(begin()->write_lease(clients.back().first));
   }
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
-  Transaction transaction = begin();
-  const rlimit few{static_cast<rlim_t>(transaction.directory()) + 80, before.rlim_max};
+  const auto transaction = begin();
+  const rlimit few{static_cast<rlim_t>(transaction->directory()) + 80, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &few);
-  const auto leases = transaction.leases();
+  const auto leases = transaction->leases();
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_TRUE(leases);
   EXPECT_EQ(leases->size(), 40U);
@@ -300,14 +300,14 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
   auto [alive, alive_bell] = client({"GPU-2"});
   auto [waiting, waiting_bell] = client();
   auto [young, young_bell] = client();  // has made its bell, and not yet its record
-  ASSERT_TRUE(begin().write_lease(dead));
-  ASSERT_TRUE(begin().write_lease(alive));
-  ASSERT_TRUE(begin().write_ticket(waiting, 1));
+  ASSERT_TRUE(begin()->write_lease(dead));
+  ASSERT_TRUE(begin()->write_lease(alive));
+  ASSERT_TRUE(begin()->write_ticket(waiting, 1));
   dead_bell.reset();
   young_bell.reset();
-  Transaction transaction = begin();
-  ASSERT_TRUE(transaction.leases());
-  transaction.tidy();
+  const auto transaction = begin();
+  ASSERT_TRUE(transaction->leases());
+  transaction->tidy();
   EXPECT_FALSE(fs::exists(path_ / lease_name(dead.id)));
   EXPECT_FALSE(fs::exists(path_ / bell_name(dead.id)));
   EXPECT_TRUE(fs::exists(path_ / lease_name(alive.id)));
@@ -317,24 +317,24 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
 
 TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {
   const std::string uuid = "MIG-GPU-1a2b/1/0";
-  ASSERT_TRUE(begin().write_drain({uuid, ::geteuid(), "one", {}}));
-  ASSERT_TRUE(begin().write_drain({uuid, ::geteuid(), "two", {}}));
+  ASSERT_TRUE(begin()->write_drain({uuid, ::geteuid(), "one", {}}));
+  ASSERT_TRUE(begin()->write_drain({uuid, ::geteuid(), "two", {}}));
   auto transaction = begin();
-  const auto drains = transaction.drains();
+  const auto drains = transaction->drains();
   ASSERT_TRUE(drains);
   ASSERT_EQ(drains->size(), 1U);
   EXPECT_EQ(drains->front().uuid, uuid);
   EXPECT_EQ(drains->front().reason, "two");
-  EXPECT_EQ(*transaction.owner(), ::geteuid());
-  EXPECT_TRUE(*transaction.remove_drain(uuid));
-  EXPECT_FALSE(*transaction.remove_drain(uuid));
+  EXPECT_EQ(*transaction->owner(), ::geteuid());
+  EXPECT_TRUE(*transaction->remove_drain(uuid));
+  EXPECT_FALSE(*transaction->remove_drain(uuid));
   EXPECT_TRUE(fs::is_empty(path_));
 }
 
 TEST_F(HarbourTest, a_umask_keeps_nobody_out) {
   const mode_t before = ::umask(077);
   auto [record, bell] = client({"GPU-1"});
-  const auto written = begin().write_lease(record);
+  const auto written = begin()->write_lease(record);
   ::umask(before);
   ASSERT_TRUE(written);
   struct stat about {};
@@ -349,7 +349,7 @@ TEST_F(HarbourTest, a_directory_that_was_replaced_is_found_again) {
   fs::create_directory(path_);
   fs::permissions(path_, static_cast<fs::perms>(01777));
   auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin().write_lease(record));
+  ASSERT_TRUE(begin()->write_lease(record));
   EXPECT_FALSE(fs::exists(path_.string() + ".old/" + lease_name(record.id)));
   fs::remove_all(path_.string() + ".old");
 }
@@ -370,7 +370,7 @@ TEST_F(HarbourTest, the_default_is_not_led_elsewhere) {
 }
 
 TEST_F(HarbourTest, a_lock_that_is_kept_names_its_holder) {
-  const Transaction held = begin();
+  const auto held = begin();
   Patience patience;
   int asked = 0;
   patience.give_up = [&asked] { return ++asked > 1; };
