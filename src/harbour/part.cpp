@@ -1,0 +1,258 @@
+// Scripts and their replies; see part.h.
+#include "harbour/part.h"
+
+#include <charconv>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "harbour/part_scripts.h"
+
+namespace berth {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+// The front of a queue, which most decisions need.
+constexpr std::size_t kWindow = 16;
+// Who did not answer so shortly ago is not asked for what can be left undone.
+constexpr std::chrono::seconds kJustAway(10);
+
+Script script(std::string_view body) {
+  return Script(fmt::format("{}{}", kScriptStart, body));
+}
+
+struct Scripts {
+  Script look = script(kLook);
+  Script tickets = script(kTickets);
+  Script commit = script(kCommit);
+  Script release = script(kRelease);
+  Script leave = script(kLeave);
+  Script ring_front = script(kRingFront);
+  Script beat = script(kBeat);
+};
+
+const Scripts& scripts() {
+  static const Scripts all;
+  return all;
+}
+
+template <class Number>
+std::optional<Number> number(const std::string& text) {
+  Number value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+milliseconds ms(const std::string& text) {
+  return milliseconds(number<std::int64_t>(text).value_or(0));
+}
+
+// The i-th of a list; nothing that was not there is nil.
+const Reply& at(const Reply& reply, std::size_t i) {
+  static const Reply nil;
+  return i < reply.list().size() ? reply.list()[i] : nil;
+}
+
+std::vector<PartEntry> entries(const Reply& reply) {
+  std::vector<PartEntry> found;
+  found.reserve(reply.list().size());
+  for (const Reply& one : reply.list()) {
+    PartEntry entry{at(one, 0).text(), at(one, 1).text(), ms(at(one, 2).text()) + kSilenceGrace,
+                    std::nullopt};
+    if (!at(one, 3).text().empty()) entry.unheard = ms(at(one, 3).text());
+    found.push_back(std::move(entry));
+  }
+  return found;
+}
+
+Json or_nothing(const std::optional<std::string>& text) {
+  return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
+}
+
+std::string as_json(const PartChange& change, const Part& part) {
+  const Json json{{"id", change.id},
+                  {"host", part.host()},
+                  {"ttl", part.url().ttl.count()},
+                  {"lease", or_nothing(change.lease)},
+                  {"version", change.version},
+                  {"epoch", std::to_string(change.epoch)},
+                  {"tail", or_nothing(change.tail)},
+                  {"ticket", or_nothing(change.ticket)},
+                  {"order", change.order ? Json(std::to_string(*change.order)) : Json(false)},
+                  {"leave", change.leave},
+                  {"put_back", change.put_back},
+                  {"remove", change.remove},
+                  {"remove_tickets", change.remove_tickets},
+                  {"ended", change.ended},
+                  {"beats", change.beats},
+                  {"drains", change.drains},
+                  {"undrains", change.undrains},
+                  {"rings", change.rings}};
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+Result<Beat> beat_of(const Reply& reply) {
+  if (reply.text() == "ended") return Beat::ended;
+  return reply.text() == "heard" ? Beat::heard : Beat::missing;
+}
+
+}  // namespace
+
+bool PartChange::is_empty() const {
+  return !lease && !ticket && !leave && put_back.empty() && remove.empty() &&
+         remove_tickets.empty() && ended.empty() && beats.empty() && drains.empty() &&
+         undrains.empty() && rings.empty();
+}
+
+Part::Part(RedisUrl url, std::string host) : url_(std::move(url)), host_(std::move(host)) {}
+
+std::vector<std::string> Part::keys() const {
+  return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
+}
+
+Result<Reply> Part::run(const Script& script, const std::vector<std::string>& arguments) {
+  // A connection that was open may have been cut since: then the same again, on a new one. What the
+  // first attempt did, if it arrived, the second finds done.
+  for (;;) {
+    const bool fresh = !connection_;
+    if (fresh) {
+      auto opened = RedisConnection::open(url_);
+      if (!opened) {
+        away_at_ = Clock::now();
+        return tl::make_unexpected(opened.error());
+      }
+      connection_ = std::move(*opened);
+    }
+    auto reply = script.run(*connection_, keys(), arguments);
+    if (reply) {
+      away_at_.reset();
+      return reply;
+    }
+    connection_.reset();
+    if (reply.error().kind != ErrorKind::away) return reply;
+    away_at_ = Clock::now();
+    if (fresh) return reply;
+  }
+}
+
+void Part::try_to(const Script& script, const std::vector<std::string>& arguments) {
+  if (away_at_ && Clock::now() - *away_at_ < kJustAway) return;
+  (void)run(script, arguments);
+}
+
+Result<PartSight> Part::look(const std::string& client) {
+  auto reply = run(scripts().look, {client, std::to_string(kWindow)});
+  if (!reply) return tl::make_unexpected(reply.error());
+  PartSight sight;
+  sight.version = at(*reply, 0).text();
+  sight.epoch = number<std::uint64_t>(at(*reply, 1).text()).value_or(0);
+  sight.ended = at(*reply, 2).integer().value_or(0) != 0;
+  sight.leases = entries(at(*reply, 3));
+  const auto& queue = at(*reply, 4).list();
+  for (std::size_t i = 0; i + 1 < queue.size(); i += 2) {
+    const auto order = number<std::uint64_t>(queue[i + 1].text());
+    if (order && is_id(queue[i].text())) sight.queue.push_back({*order, queue[i].text()});
+  }
+  sight.tickets = entries(at(*reply, 5));
+  const auto& drains = at(*reply, 6).list();
+  for (std::size_t i = 0; i + 1 < drains.size(); i += 2) {
+    sight.drains.emplace_back(drains[i].text(), drains[i + 1].text());
+  }
+  return sight;
+}
+
+Result<std::vector<PartEntry>> Part::tickets(const std::vector<std::string>& ids) {
+  auto reply = run(scripts().tickets, ids);
+  if (!reply) return tl::make_unexpected(reply.error());
+  return entries(*reply);
+}
+
+Result<PartOutcome> Part::commit(const PartChange& change) {
+  auto reply = run(scripts().commit, {as_json(change, *this)});
+  if (!reply) return tl::make_unexpected(reply.error());
+  PartOutcome outcome;
+  outcome.done = at(*reply, 0).integer() == 1;
+  outcome.order = number<std::uint64_t>(at(*reply, 1).text());
+  for (const Reply& id : at(*reply, 2).list()) outcome.removed.push_back(id.text());
+  return outcome;
+}
+
+void Part::release(const std::string& id) {
+  try_to(scripts().release, {id, std::to_string(kSilenceGrace.count())});
+}
+
+void Part::leave(const std::string& id) {
+  try_to(scripts().leave, {id});
+}
+
+void Part::ring_front() {
+  try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
+}
+
+Result<Beat> Part::beat(const std::string& id) {
+  auto reply = run(scripts().beat, {id, std::to_string(url_.ttl.count())});
+  if (!reply) return tl::make_unexpected(reply.error());
+  return beat_of(*reply);
+}
+
+Result<int> Part::listen(const std::string& id) {
+  if (ears_ && listens_for_ == id) return ears_->fd();
+  auto opened = RedisConnection::open(url_);
+  if (!opened) return tl::make_unexpected(opened.error());
+  ears_ = std::move(*opened);
+  listens_for_ = id;
+  if (auto sent = ears_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, id), "0"}); !sent) {
+    ears_.reset();
+    return tl::make_unexpected(sent.error());
+  }
+  return ears_->fd();
+}
+
+bool Part::hear() {
+  if (!ears_) return false;
+  const auto reply = ears_->receive();
+  if (reply && !*reply) return true;  // not yet
+  const bool again =
+      reply && ears_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, listens_for_), "0"});
+  if (!again) ears_.reset();
+  return again;
+}
+
+Result<void> Part::send_beat(const std::string& id) {
+  if (!heart_) {
+    auto opened = RedisConnection::open(url_);
+    if (!opened) return tl::make_unexpected(opened.error());
+    heart_ = std::move(*opened);
+  }
+  // By its source: the answer that a server which does not know it would give comes too late.
+  const auto key = keys();
+  auto sent = heart_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
+                            std::to_string(url_.ttl.count())});
+  if (!sent) {
+    heart_.reset();
+    return sent;
+  }
+  beat_sent_ = Clock::now();
+  return {};
+}
+
+std::optional<Result<Beat>> Part::beat_news() {
+  if (!beats()) return std::nullopt;
+  auto reply = heart_->receive();
+  if (reply && !*reply) {
+    if (Clock::now() - *beat_sent_ < kRedisCommandTimeout) return std::nullopt;
+    reply = fail(ErrorKind::away, fmt::format("{} does not answer", shown(url_)));
+  }
+  beat_sent_.reset();
+  if (!reply) {
+    heart_.reset();
+    return tl::make_unexpected(reply.error());
+  }
+  return beat_of(**reply);
+}
+
+}  // namespace berth

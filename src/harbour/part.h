@@ -1,0 +1,122 @@
+// One host's part of a Redis harbour: its tickets, leases and drains, which clients of any host can
+// see.
+//
+// Every change is one script, which Redis runs as one indivisible step and which does no harm when
+// it is repeated because its reply was lost. Hosts do not contend: what one changes is its own part.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "harbour/transaction.h"
+#include "redis/connection.h"
+#include "redis/script.h"
+#include "redis/url.h"
+
+namespace berth {
+
+// How much longer than its time to live a silent client counts: a busy network is no death.
+constexpr std::chrono::milliseconds kSilenceGrace(5'000);
+
+struct PartEntry {
+  std::string id;
+  std::string record;                // JSON; empty if it is far too long
+  std::chrono::milliseconds left{};  // of its time to live, grace included
+  std::optional<std::chrono::milliseconds> unheard;  // since it was rung, if it has not looked yet
+};
+
+// What was there at one moment.
+struct PartSight {
+  std::string version;      // another one after each new lease and each drain
+  std::uint64_t epoch = 0;  // of a lease that is written on this sight
+  bool ended = false;       // who looks was told to end
+  std::vector<PartEntry> leases;
+  std::vector<TicketName> queue;
+  std::vector<PartEntry> tickets;  // the first of them
+  std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
+};
+
+struct PartChange {
+  std::string id{};  // whose ticket or lease is written
+  std::optional<std::string> lease{};
+  std::string version{};  // on which the lease rests
+  std::uint64_t epoch = 0;
+  std::optional<std::string> tail{};  // the last of the queue, if it rests on that, too
+  std::optional<std::string> ticket{};
+  std::optional<std::uint64_t> order{};  // its old place; else it goes to the end
+  bool leave = false;                    // the queue
+  std::vector<std::pair<std::string, std::string>> put_back{};  // leases that Redis has lost
+  std::vector<std::pair<std::string, std::string>> remove{};    // leases of the dead, as read
+  std::vector<std::string> remove_tickets{};
+  std::vector<std::string> ended{};  // tickets and leases that are told to end
+  std::vector<std::string> beats{};  // clients that live
+  std::vector<std::pair<std::string, std::string>> drains{};
+  std::vector<std::string> undrains{};
+  std::vector<std::string> rings{};
+
+  bool is_empty() const;
+};
+
+struct PartOutcome {
+  bool done = false;  // else somebody was faster, and nothing has changed
+  std::optional<std::uint64_t> order{};
+  std::vector<std::string> removed{};  // of the leases of the dead, by us
+};
+
+enum class Beat : std::uint8_t { heard, missing, ended };
+
+// Movable. Connects when it is first asked. A fork gets connections of its own.
+class Part {
+ public:
+  Part(RedisUrl url, std::string host);
+
+  const RedisUrl& url() const { return url_; }
+  const std::string& host() const { return host_; }
+  // A third of the time to live: two beats may get lost.
+  std::chrono::milliseconds beat_interval() const { return url_.ttl / 3; }
+
+  // `client` is who looks: its rings so far are covered by what it sees. Without one, nothing is
+  // changed.
+  Result<PartSight> look(const std::string& client);
+  Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids);
+  Result<PartOutcome> commit(const PartChange& change);
+
+  // These wait for nobody who was away a moment ago: whoever dies is found dead without them.
+  void release(const std::string& id);
+  void leave(const std::string& id);
+  void ring_front();
+
+  Result<Beat> beat(const std::string& id);
+
+  // Waiting for a ring: a descriptor that is readable then, or when there is trouble. The error:
+  // nobody can hear now.
+  Result<int> listen(const std::string& id);
+  // Takes what can be read there. False: nobody can hear any more; listen again.
+  bool hear();
+
+  // A beat whose answer nobody waits for: sent, and asked for later.
+  Result<void> send_beat(const std::string& id);
+  bool beats() const { return heart_ && beat_sent_; }  // an answer is due
+  std::optional<Result<Beat>> beat_news();
+
+ private:
+  Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
+  void try_to(const Script& script, const std::vector<std::string>& arguments);
+  std::vector<std::string> keys() const;
+
+  RedisUrl url_;
+  std::string host_;
+  std::optional<RedisConnection> connection_;
+  std::optional<RedisConnection> ears_;
+  std::optional<RedisConnection> heart_;
+  std::optional<std::chrono::steady_clock::time_point> beat_sent_;
+  std::string listens_for_;
+  std::optional<std::chrono::steady_clock::time_point> away_at_;  // when last nobody answered
+};
+
+}  // namespace berth

@@ -1,0 +1,190 @@
+// The scripts of a Redis harbour: each is one indivisible step, and may be repeated.
+//
+// docs/redis-protocol.md describes the keys. KEYS are the prefix and the host's part ("berth",
+// "berth:gpu07"); the database is one server's, not a cluster's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace berth {
+
+// Before each of them. Numbers are written by %.0f, since Lua would write large ones as 1.7e+15.
+constexpr std::string_view kScriptStart = R"lua(
+local prefix, part = KEYS[1], KEYS[2]
+local function key(name) return part .. ':' .. name end
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local now_us = clock[1] * 1000000 + clock[2]
+local function number(value) return string.format('%.0f', value) end
+-- Longer than any record of ours: only said to be there.
+local function bounded(value) return #value > 65536 and '' or value end
+local function beat(id, ttl) redis.call('HSET', key('beats'), id, number(now + ttl)) end
+local function ring(id)
+  local bell = prefix .. ':ring:' .. id
+  redis.call('SET', prefix .. ':rung:' .. id, number(now), 'NX', 'EX', 3600)
+  redis.call('LPUSH', bell, part)
+  redis.call('LTRIM', bell, 0, 0)
+  redis.call('EXPIRE', bell, 3600)
+end
+local function forget(id)
+  redis.call('HDEL', key('beats'), id)
+  redis.call('DEL', prefix .. ':ring:' .. id, prefix .. ':rung:' .. id, prefix .. ':ended:' .. id)
+end
+local function version() return redis.call('GET', key('version')) or '0' end
+local function next_epoch() return number(math.max(tonumber(version()) + 1, now_us)) end
+local function entry(id, record)
+  local deadline = redis.call('HGET', key('beats'), id)
+  local rung = redis.call('GET', prefix .. ':rung:' .. id)
+  return {id, bounded(record), number((tonumber(deadline) or 0) - now),
+          rung and number(now - rung) or ''}
+end
+-- The first ticket that can hear it: not one that is silent, nor one alone that was rung and does
+-- not wake.
+local function ring_front(grace)
+  for _, id in ipairs(redis.call('ZRANGE', key('queue'), 0, 63)) do
+    if (tonumber(redis.call('HGET', key('beats'), id)) or 0) + grace > now then
+      local rung = redis.call('GET', prefix .. ':rung:' .. id)
+      ring(id)
+      if not rung or now - rung < 1000 then return end
+    end
+  end
+end
+)lua";
+
+// The part as it is. ARGV: the client that looks, whose rings are then heard, or nothing; how many
+// tickets to bring with their records.
+constexpr std::string_view kLook = R"lua(
+local me, window = ARGV[1], tonumber(ARGV[2])
+local ended = 0
+if me ~= '' then
+  redis.call('DEL', prefix .. ':ring:' .. me, prefix .. ':rung:' .. me)
+  ended = redis.call('EXISTS', prefix .. ':ended:' .. me)
+end
+local leases = {}
+local held = redis.call('HGETALL', key('leases'))
+for i = 1, #held, 2 do leases[#leases + 1] = entry(held[i], held[i + 1]) end
+local queue = redis.call('ZRANGE', key('queue'), 0, -1, 'WITHSCORES')
+local tickets = {}
+for i = 1, math.min(#queue, 2 * window), 2 do
+  tickets[#tickets + 1] = entry(queue[i], redis.call('HGET', key('tickets'), queue[i]) or '')
+end
+local drains = redis.call('HGETALL', key('drains'))
+for i = 2, #drains, 2 do drains[i] = bounded(drains[i]) end
+return {version(), next_epoch(), ended, leases, queue, tickets, drains}
+)lua";
+
+// The records of more tickets. ARGV: their ids.
+constexpr std::string_view kTickets = R"lua(
+local tickets = {}
+for _, id in ipairs(ARGV) do
+  tickets[#tickets + 1] = entry(id, redis.call('HGET', key('tickets'), id) or '')
+end
+return tickets
+)lua";
+
+// Changes, all or none. ARGV: them as JSON; see PartChange.
+constexpr std::string_view kCommit = R"lua(
+local o = cjson.decode(ARGV[1])
+if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
+  -- A lease rests on all leases and drains; where its client was not in the queue, on that too.
+  if version() ~= o.version then return {0} end
+  if o.tail and (redis.call('ZRANGE', key('queue'), -1, -1)[1] or '') ~= o.tail then return {0} end
+  if redis.call('EXISTS', prefix .. ':ended:' .. o.id) == 1 then return {0} end
+  redis.call('SET', key('version'), o.epoch)
+  redis.call('HSET', key('leases'), o.id, o.lease)
+end
+local function changed() redis.call('SET', key('version'), next_epoch()) end
+if o.lease then beat(o.id, o.ttl) end
+for _, one in ipairs(o.put_back) do
+  if redis.call('HSETNX', key('leases'), one[1], one[2]) == 1 then changed() end
+  beat(one[1], o.ttl)
+end
+local order = ''
+if o.ticket then
+  order = redis.call('ZSCORE', key('queue'), o.id)
+  if not order then
+    order = o.order
+    if not order then
+      local last = tonumber(redis.call('GET', prefix .. ':order') or '0')
+      order = number(math.max(last + 1, now * 64))
+      redis.call('SET', prefix .. ':order', order)
+    end
+    redis.call('ZADD', key('queue'), order, o.id)
+  end
+  redis.call('HSET', key('tickets'), o.id, o.ticket)
+  beat(o.id, o.ttl)
+end
+if o.leave then
+  redis.call('ZREM', key('queue'), o.id)
+  redis.call('HDEL', key('tickets'), o.id)
+end
+for _, id in ipairs(o.beats) do beat(id, o.ttl) end
+local removed = {}
+for _, one in ipairs(o.remove) do
+  if redis.call('HGET', key('leases'), one[1]) == one[2] then
+    redis.call('HDEL', key('leases'), one[1])
+    forget(one[1])
+    removed[#removed + 1] = one[1]
+  end
+end
+for _, id in ipairs(o.remove_tickets) do
+  redis.call('ZREM', key('queue'), id)
+  redis.call('HDEL', key('tickets'), id)
+  forget(id)
+end
+for _, id in ipairs(o.ended) do
+  redis.call('SET', prefix .. ':ended:' .. id, '1', 'EX', 86400)
+  redis.call('ZREM', key('queue'), id)
+  redis.call('HDEL', key('tickets'), id)
+  redis.call('HDEL', key('leases'), id)
+end
+for _, one in ipairs(o.drains) do
+  redis.call('HSET', key('drains'), one[1], one[2])
+  changed()
+end
+for _, uuid in ipairs(o.undrains) do
+  redis.call('HDEL', key('drains'), uuid)
+  changed()
+end
+for _, id in ipairs(o.rings) do ring(id) end
+redis.call('HSET', prefix .. ':hosts', o.host, number(now))
+return {1, order, removed}
+)lua";
+
+// A lease has ended. ARGV: its id, the grace.
+constexpr std::string_view kRelease = R"lua(
+redis.call('HDEL', key('leases'), ARGV[1])
+forget(ARGV[1])
+ring_front(tonumber(ARGV[2]))
+return 1
+)lua";
+
+// A ticket leaves. ARGV: its id. The one behind it may now be first.
+constexpr std::string_view kLeave = R"lua(
+local rank = redis.call('ZRANK', key('queue'), ARGV[1])
+redis.call('ZREM', key('queue'), ARGV[1])
+redis.call('HDEL', key('tickets'), ARGV[1])
+forget(ARGV[1])
+local behind = rank and redis.call('ZRANGE', key('queue'), rank, rank)[1]
+if behind then ring(behind) end
+return 1
+)lua";
+
+// Something changed that may let the first through. ARGV: the grace.
+constexpr std::string_view kRingFront = R"lua(
+ring_front(tonumber(ARGV[1]))
+return 1
+)lua";
+
+// A client lives. ARGV: its id, the time to live. "heard", "missing" or "ended".
+constexpr std::string_view kBeat = R"lua(
+local id = ARGV[1]
+if redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
+local there = redis.call('HEXISTS', key('leases'), id) == 1 or redis.call('HEXISTS', key('tickets'), id) == 1
+if not there then return 'missing' end
+beat(id, tonumber(ARGV[2]))
+return 'heard'
+)lua";
+
+}  // namespace berth
