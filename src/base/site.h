@@ -7,12 +7,15 @@
 //   host = "gpu07"
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 
 namespace berth {
+
+constexpr std::size_t kLongestHostName = 64;
 
 struct Site {
   std::string url;         // with its password; empty: no server, but the directory of this host

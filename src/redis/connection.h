@@ -24,9 +24,10 @@ namespace berth {
 
 constexpr std::chrono::milliseconds kRedisConnectTimeout(2'000);  // for each address
 constexpr std::chrono::milliseconds kRedisCommandTimeout(5'000);  // of silence
-constexpr std::size_t kLargestRedisReply = std::size_t{64} << 20;
 
 class Link;
+struct Answer;
+struct Party;
 
 // Movable. One thread at a time. A fork of this process does not get the connection: its calls fail
 // there as `away`.
@@ -60,20 +61,20 @@ class RedisConnection {
   std::int64_t id() const { return id_; }
 
   // For messages.
-  const std::string& name() const { return name_; }
+  const std::string& name() const;
 
  private:
   friend class Script;
-  struct Answer;
-  RedisConnection(const RedisUrl& url, std::unique_ptr<Link> link);
+  RedisConnection(std::unique_ptr<Link> link, Party party);
+  static Result<RedisConnection> open_server(const RedisUrl& url, const RedisUrl::Address* address,
+                                             const std::string& name);
+  static Result<RedisConnection> open_by_sentinel(const RedisUrl& url);
   Result<void> greet(const RedisUrl& url);
-  Result<std::vector<Answer>> ask(const std::vector<Words>& commands);
-  Error meaning(const std::string& text) const;
+  Result<Answer> ask(const Words& words);
+  Result<Reply> judged(Answer answer) const;
 
   std::unique_ptr<Link> link_;
-  std::string name_;    // as shown() has it
-  std::string user_;    // for advice about permissions
-  std::string prefix_;  // likewise
+  std::unique_ptr<Party> party_;
   std::int64_t id_ = 0;
 };
 

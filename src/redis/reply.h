@@ -1,6 +1,7 @@
 // What a Redis server said.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,6 +9,8 @@
 #include <vector>
 
 namespace berth {
+
+constexpr std::size_t kLargestRedisReply = std::size_t{64} << 20;  // what is larger is refused
 
 struct Reply {
   using List = std::vector<Reply>;
