@@ -19,6 +19,7 @@ const char* exception_of(ErrorKind kind) {
     case ErrorKind::impossible:
       return "Impossible";
     case ErrorKind::harbour:
+    case ErrorKind::away:
       return "HarbourError";
     case ErrorKind::not_granted:
       return "NotGranted";

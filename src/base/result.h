@@ -16,6 +16,7 @@ enum class ErrorKind {
   no_driver,    // the driver is missing, refuses, differs from its library, or does not answer
   impossible,   // a request that this host can never meet
   harbour,      // the harbour cannot be used
+  away,         // the harbour's server does not answer now, and may later
   not_granted,  // not granted in time
   not_yours,    // somebody else's ticket or lease
 };
@@ -41,6 +42,7 @@ constexpr int exit_code(ErrorKind kind) {
     case ErrorKind::impossible:
       return 69;
     case ErrorKind::harbour:
+    case ErrorKind::away:
       return 74;
     case ErrorKind::not_granted:
       return 75;

@@ -9,14 +9,16 @@ import sys
 MAY_INCLUDE = {
     "src/base": [],
     "src/devices": ["src/base"],
+    "src/redis": ["src/base"],
     "src/schedule": ["src/base"],
-    "src/harbour": ["src/base", "src/schedule"],
-    "src/archive": ["src/base", "src/harbour", "src/schedule"],
-    "src/broker": ["src/archive", "src/base", "src/devices", "src/harbour", "src/schedule"],
-    "src/cli": ["src/archive", "src/base", "src/devices", "src/harbour", "src/schedule", "src/broker"],
-    "python": ["src/archive", "src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
+    "src/harbour": ["src/base", "src/redis", "src/schedule"],
+    "src/archive": ["src/base", "src/harbour", "src/redis", "src/schedule"],
+    "src/broker": ["src/archive", "src/base", "src/devices", "src/harbour", "src/redis", "src/schedule"],
+    "src/cli": ["src/archive", "src/base", "src/devices", "src/harbour", "src/redis", "src/schedule", "src/broker"],
+    "python": ["src/archive", "src/base", "src/devices", "src/harbour", "src/redis", "src/schedule", "src/broker",
+               "src/cli"],
     "sim": ["src/base", "src/devices"],
-    "bench": ["src/base", "src/devices", "src/harbour", "src/schedule", "src/broker", "src/cli"],
+    "bench": ["src/base", "src/devices", "src/harbour", "src/redis", "src/schedule", "src/broker", "src/cli"],
 }
 # Of a driver, its simulation may know the binary interface and nothing else.
 ONLY_FILES = {("sim", "src/devices"): {"src/devices/nvml_abi.h", "src/devices/cuda_abi.h"}}

@@ -1,0 +1,37 @@
+// What a site sets once for all its users: where the harbour's server is, and this host's name.
+//
+// From the environment (BERTH_URL, BERTH_HOST), else from $XDG_CONFIG_HOME/berth.toml or
+// ~/.config/berth.toml, else from /etc/berth.toml (or the file that BERTH_SITE_FILE names):
+//
+//   url = "redis://gpu-head/0"          # or "file:/etc/berth.url", where the URL has a password
+//   host = "gpu07"
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace berth {
+
+constexpr std::size_t kLongestHostName = 64;
+
+struct Site {
+  std::string url;         // with its password; empty: no server, but the directory of this host
+  std::string url_source;  // where it was written: "BERTH_URL", or the path of a file
+  std::string host;        // letters, digits and -_. only, at most 64
+};
+
+// Errors name the file and the line, and no secret. ErrorKind::usage: what is written there is
+// wrong. ErrorKind::harbour: a file cannot be read, or others could read a password in it.
+Result<Site> site();
+
+// The URL that is meant by one that a user gave: the first line of PATH for "file:PATH", which
+// others must not be able to read; else the same. `source` becomes PATH, too.
+Result<std::string> url_behind(const std::string& url, std::string& source);
+
+// May a host be called so?
+bool is_host_name(std::string_view name);
+
+}  // namespace berth

@@ -1,0 +1,26 @@
+// What an error that a Redis server replied means for who asked, and what to do about it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace berth {
+
+// Who talks to which server.
+struct Party {
+  std::string server;  // as shown() has it
+  std::string user;    // of the server's ACL; empty: "default"
+  std::string prefix;  // of the keys
+};
+
+// "OOM command not allowed …" -> away: "redis://… is out of memory; …". `text` may be anything; it
+// must not be the answer to a command that had a password in it.
+Error meaning_of(std::string_view text, const Party& party);
+
+// The same for such an answer (AUTH, HELLO): without the server's words, since some servers repeat
+// the whole command.
+Error meaning_of_refusal(std::string_view text, const Party& party);
+
+}  // namespace berth
