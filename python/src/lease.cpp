@@ -307,6 +307,11 @@ std::optional<HistoryEntry> HeldLease::entry(Ending ending) {
   return entry_now(ending);
 }
 
+std::chrono::milliseconds HeldLease::keep() {
+  const std::lock_guard lock(mutex_);
+  return released_ ? std::chrono::hours(1) : lease_.keep();
+}
+
 void HeldLease::restore() {
   const std::lock_guard lock(mutex_);
   if (released_) return;

@@ -43,6 +43,8 @@ class HeldLease {
   // As the history has it now; nothing once it was released.
   std::optional<HistoryEntry> entry(Ending ending);
 
+  // Says that it lives, where that must be said; see Lease::keep(). Not in a fork.
+  std::chrono::milliseconds keep();
   // Puts the lease back if somebody deleted its files, and notes it. Not in a fork.
   void restore();
   // Tells when that may be needed; -1 if nothing does.

@@ -205,6 +205,7 @@ class Watcher {
       }
       until = std::min(until, look_at(sampled, probe.get()));
       sampled.clear();
+      for (const auto& lease : kept) until = std::min(until, Clock::now() + lease->keep());
       for (const auto& lease : begun) archive_now(*lease, Ending::running);
       begun.clear();
       sleep(std::move(kept), until);

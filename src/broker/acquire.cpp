@@ -29,10 +29,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kAskDriverAgain(2);  // for what only the driver can tell
-constexpr seconds kUnclaimed(1);       // a granted ticket that does not claim is stopped
-constexpr seconds kSecondWatcher(5);   // then the first ticket sees to it that there is a second
-constexpr seconds kAuditAtLeast(30);   // the safety net
+constexpr seconds kAskDriverAgain(2);         // for what only the driver can tell
+constexpr milliseconds kAskServerAgain(500);  // that is away; with as much by chance
+constexpr seconds kUnclaimed(1);              // a granted ticket that does not claim is stopped
+constexpr seconds kSecondWatcher(5);  // then the first ticket sees to it that there is a second
+constexpr seconds kAuditAtLeast(30);  // the safety net
 constexpr seconds kAuditSpread(30);
 constexpr std::size_t kNearTheFront = 3;
 
@@ -84,9 +85,11 @@ class Acquiring {
       if (decision) archive_dead(harbour_.location(), decision->dead, snapshot->gpus);
       if (interrupted()) return std::nullopt;
       if (!decision) {
+        const bool away = decision.error().kind == ErrorKind::away;
+        unsure_ = unsure_ || away;
         if (try_again(decision.error())) continue;
         if (interrupted()) return std::nullopt;
-        if (!gave_up_) return tl::make_unexpected(decision.error());
+        if (!gave_up_ && !(away && late())) return tl::make_unexpected(decision.error());
         return fail(ErrorKind::not_granted,
                     fmt::format("not granted within {}: {}", format_duration(*ask_.timeout),
                                 decision.error().message));
@@ -130,19 +133,25 @@ class Acquiring {
     me_.bell = std::move(bell->fd);
     me_.may_wait = !ask_.no_wait && !(ask_.timeout && ask_.timeout->count() == 0);
     me_.record = make_record(ask_, std::move(bell->id));
+    me_.record.witness = harbour_.witness();
     return {};
   }
 
   // Who has waited for hours does not lose its place because the driver is being updated, or the
-  // host was out of descriptors for a moment. True once it is time to look again.
+  // host was out of descriptors for a moment. For a server that is away one waits from the start.
+  // True once it is time to look again.
   bool try_again(const Error& error) {
-    if (!me_.ticket || late()) return false;
+    const bool away = error.kind == ErrorKind::away;
+    if (late() || !(me_.ticket || (away && me_.may_wait))) return false;
     if (std::exchange(last_trouble_, error.message) != error.message) {
-      notice(fmt::format("{}; keeping the place in the queue, and trying again", error.message));
+      notice(fmt::format("{}; {}trying again", error.message,
+                         me_.ticket ? "keeping the place in the queue, and " : ""));
     }
     // Longer and longer, so that who is behind finds out that we do not answer, and passes.
     constexpr unsigned kMostDoublings = 3;
-    pause(kAskDriverAgain * (1U << std::min(troubles_++, kMostDoublings)));
+    const auto first = away ? kAskServerAgain : milliseconds(kAskDriverAgain);
+    const auto spread = away ? milliseconds(random_() % kAskServerAgain.count()) : milliseconds(0);
+    pause(first * (1U << std::min(troubles_++, kMostDoublings)) + spread);
     return !interrupted() && !late();
   }
 
@@ -219,6 +228,7 @@ class Acquiring {
   void wait(Decision& decision) {
     std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
     if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+    if (harbour_.is_shared() && !listen(watched)) return;
     if (decision.before) watched.push_back({decision.before->bell.get(), 0, 0});
     for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
@@ -229,15 +239,49 @@ class Acquiring {
       if (deadline_) until = std::min(until, *deadline_);
       if (decision.unclaimed) until = std::min(until, Clock::now() + kUnclaimed);
       if (ask_driver_) until = std::min(until, Clock::now() + *ask_driver_);
+      if (decision.look_again) until = std::min(until, Clock::now() + *decision.look_again);
       if (decision.behind) until = std::min(until, second_watcher);
-      if (sleep(watched, until)) return;
+      if (sleep_and_beat(watched, until)) return;
       if (decision.behind && Clock::now() >= second_watcher) {
         ring(decision.behind.get());  // it becomes the second who notices every death
         decision.behind.reset();
         if (!decision.unclaimed && !ask_driver_ && !late()) continue;
       }
-      if (decision.front || late() || decision.unclaimed || ask_driver_) return;
+      if (decision.front || late() || decision.unclaimed || ask_driver_ || decision.look_again) {
+        return;
+      }
       if (!all_is_well(decision)) return;
+    }
+  }
+
+  // Hears rings from now on; false if nobody can, and it is time to look again.
+  bool listen(std::vector<pollfd>& watched) {
+    const auto ears = harbour_.part()->listen(me_.record.id);
+    if (ears) {
+      watched.push_back({*ears, POLLIN, 0});
+    } else {
+      pause(kAskServerAgain);
+    }
+    return ears.has_value();
+  }
+
+  // The same as sleep(), and says meanwhile that we live, where that must be said. What is lost
+  // there, or was told to end, has happened, too.
+  bool sleep_and_beat(std::vector<pollfd>& watched, Clock::time_point until) {
+    HostPart* part = harbour_.part();
+    if (part == nullptr) return sleep(watched, until);
+    for (;;) {
+      const auto beat_at = beaten_ + part->beat_interval();
+      if (sleep(watched, std::min(until, beat_at))) {
+        (void)part->hear();
+        return true;
+      }
+      if (Clock::now() >= beat_at) {
+        beaten_ = Clock::now();
+        const auto heard = part->beat(me_.record.id);
+        if (!heard || *heard != Beat::heard) return true;
+      }
+      if (Clock::now() >= until) return false;
     }
   }
 
@@ -313,7 +357,11 @@ class Acquiring {
   // Out of the queue. The one behind watches our bell, and notices.
   void leave() {
     if (!me_.bell) return;
-    harbour_.remove(me_.record.id, me_.ticket);
+    if (me_.ticket || unsure_) {
+      harbour_.remove(me_.record.id, me_.ticket);
+    } else {
+      harbour_.remove_bell(me_.record.id);
+    }
     me_.bell.reset();
   }
 
@@ -332,8 +380,10 @@ class Acquiring {
   bool leaving_ = false;
   WaitNews last_news_;
   std::string last_trouble_;
-  unsigned troubles_ = 0;                   // one after the other
-  bool gave_up_ = false;                    // waiting for the lock
+  unsigned troubles_ = 0;  // one after the other
+  bool gave_up_ = false;   // waiting for the lock
+  bool unsure_ = false;    // whether a server that was away has something of us
+  Clock::time_point beaten_ = Clock::now();
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
   std::minstd_rand random_{static_cast<unsigned>(::getpid())};

@@ -47,6 +47,10 @@ class Deciding {
       harbour_.forget_end(me_.record.id);
       return std::move(decision_);
     }
+    if (auto held = adopt(); !held || decision_.granted) {
+      if (!held) return tl::make_unexpected(held.error());
+      return std::move(decision_);
+    }
     if (auto restored = restore(); !restored) return tl::make_unexpected(restored.error());
     auto leases = transaction_.leases();
     if (!leases) return tl::make_unexpected(leases.error());
@@ -83,6 +87,18 @@ class Deciding {
  private:
   const std::vector<TicketName>& queue() const { return transaction_.queue(); }
 
+  // The answer to our last commit may have been lost, and the lease is there.
+  Result<void> adopt() {
+    if (!harbour_.is_shared()) return {};
+    auto held = transaction_.lease(me_.record.id);
+    if (!held) return tl::make_unexpected(held.error());
+    if (!*held || (*held)->record.uid != me_.record.uid) return {};
+    me_.record = std::move((*held)->record);
+    me_.ticket.reset();
+    decision_.granted = true;
+    return harbour_.put_lease(me_.record);
+  }
+
   // Somebody may have deleted our files, or the whole directory: put them back where they were. A
   // lease without its bell would count for nothing. A ticket that says something else than we want
   // by now is written again, too.
@@ -95,6 +111,7 @@ class Deciding {
         return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
       }
       me_.bell = std::move(**bell);
+      me_.record.witness = harbour_.witness();
     }
     const bool changed = std::exchange(me_.changed, false);
     if (!me_.ticket) return {};
@@ -174,6 +191,7 @@ class Deciding {
     }
     me_.record.uuids = outcome_.grant->uuids;
     me_.record.granted = now;
+    me_.record.epoch = transaction_.next_epoch();
     auto written = write_own(harbour_, transaction_, me_.record, me_.bell, me_.ticket,
                              [&] { return transaction_.write_lease(me_.record); });
     if (!written) {
@@ -254,11 +272,18 @@ class Deciding {
       if (!counts) continue;
       if (lease.bell) {
         decision_.bells.push_back(std::move(lease.bell));
+      } else if (lease.left) {
+        look_again_in(*lease.left);
       } else {
         decision_.unwatched = true;
       }
     }
     return {};
+  }
+
+  // What cannot be watched counts until then, unless it is heard of.
+  void look_again_in(std::chrono::milliseconds left) {
+    decision_.look_again = std::min(decision_.look_again.value_or(left), left);
   }
 
   // The nearest live tickets before and behind.
@@ -284,6 +309,7 @@ class Deciding {
       if (!decision_.predecessor) {
         decision_.predecessor = *name;
         decision_.before = std::move(**client);
+        if (decision_.before->left) look_again_in(*decision_.before->left);
       }
       if (trusted && awake_before >= kFront) break;
     }
@@ -324,7 +350,7 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
   constexpr std::chrono::seconds kOld(2);
   const auto asked = std::chrono::steady_clock::now();
   for (;;) {
-    auto transaction = harbour.begin(LockMode::exclusive, patience);
+    auto transaction = harbour.begin(LockMode::exclusive, patience, applicant.record.id);
     if (!transaction) return tl::make_unexpected(transaction.error());
     if (std::chrono::steady_clock::now() - asked > kOld) {
       Decision old;

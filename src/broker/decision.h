@@ -5,6 +5,7 @@
 // rung waits for the lock, and decides for itself even if the ringer died half-way.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <set>
 #include <string>
@@ -46,6 +47,7 @@ struct Decision {
   bool front = false;            // among the first two, who notice every death
   // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
   std::set<std::string> looks_after;
+  std::optional<std::chrono::milliseconds> look_again;  // when a silent one counts no more
   bool unwatched = false;  // some leases cannot be watched: too few descriptors
   bool unclaimed = false;  // an earlier ticket was granted and has yet to claim
   UniqueFd behind;         // the bell of the next ticket that is awake, if this one is first

@@ -28,6 +28,34 @@ UniqueFd Lease::bell_for_programs() const {
   return copy;
 }
 
+std::chrono::milliseconds Lease::keep() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::hours kNever(1);
+  constexpr std::chrono::milliseconds kAnswer(50);
+  HostPart* part = harbour_.part();
+  if (part == nullptr) return kNever;
+  if (part->is_beating()) {
+    const auto news = part->beat_news();
+    if (!news) return kAnswer;
+    take_beat(*news);
+  }
+  const auto due = beaten_ + part->beat_interval();
+  const auto now = Clock::now();
+  if (now < due) return std::chrono::ceil<std::chrono::milliseconds>(due - now);
+  beaten_ = now;
+  if (!part->send_beat(id())) return part->beat_interval();
+  return kAnswer;
+}
+
+void Lease::take_beat(const Result<Beat>& beat) {
+  if (!beat) return;  // the server is away: again at the next time
+  told_to_end_ = *beat == Beat::ended;
+  if (*beat != Beat::missing) return;
+  PartChange change;
+  change.put_back.emplace_back(id(), write_record(record_));
+  (void)harbour_.part()->commit(change);
+}
+
 int Lease::deletion_watch() {
   if (watch_) return watch_.get();
   watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
@@ -90,7 +118,8 @@ Result<void> Lease::put_back(int directory) {
     // The old bell stays open in the job. From now on this process proves that the lease lives.
     bell_ = std::move(**bell);
   }
-  DirectoryTransaction transaction(UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  DirectoryTransaction transaction(
+      UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   ::unlinkat(directory, lease_name(id()).c_str(), 0);  // where only the bell was deleted
   return transaction.write_lease(record_);
 }

@@ -2,6 +2,7 @@
 // every process that has the bell.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -48,10 +49,18 @@ class Lease {
   // watch left; restore() can be called at any time instead.
   int deletion_watch();
 
+  // Says that it lives, where that must be said again and again (in a harbour of several hosts), if
+  // it is time to; puts it back if the server has lost it. Gives how long until the next time.
+  // Never waits for a server longer than a connection takes.
+  std::chrono::milliseconds keep();
+  // Was it told to end, by its own user or root? Who obeys takes the order away.
+  bool is_ended() const { return told_to_end_ || harbour_.is_ended(id()); }
+
   // Puts the lease back if its files were deleted; then says what the user should hear of it.
   std::optional<std::string> restore();
 
  private:
+  void take_beat(const Result<Beat>& beat);
   Result<bool> restore_once();
   Result<void> put_back(int directory);
 
@@ -60,6 +69,8 @@ class Lease {
   UniqueFd bell_;
   std::vector<Gpu> gpus_;
   UniqueFd watch_;
+  std::chrono::steady_clock::time_point beaten_ = std::chrono::steady_clock::now();
+  bool told_to_end_ = false;
 };
 
 }  // namespace berth

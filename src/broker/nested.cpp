@@ -108,28 +108,36 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   }
   if (ask.selector) narrow(record.request, ask.selector());
   if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
-  auto transaction = harbour.begin(LockMode::exclusive, {});
-  if (!transaction) return give_up(transaction.error());
-  const auto clients = (*transaction)->leases();
-  if (!clients) return give_up(clients.error());
-  std::vector<Record> leases;
-  for (const Client& client : *clients) leases.push_back(client.record);
-  const bool alive = std::any_of(leases.begin(), leases.end(),
-                                 [&](const Record& lease) { return lease.id == outer.id; });
-  if (!alive) {
-    return give_up({ErrorKind::not_granted,
-                    fmt::format("the lease {}, inside which this was to run, has just ended; unset "
-                                "BERTH_LEASE to ask the queue",
-                                outer.id)});
+  record.witness = harbour.witness();
+  for (;;) {
+    auto transaction = harbour.begin(LockMode::exclusive, {}, record.id);
+    if (!transaction) return give_up(transaction.error());
+    const auto clients = (*transaction)->leases();
+    if (!clients) return give_up(clients.error());
+    std::vector<Record> leases;
+    for (const Client& client : *clients) leases.push_back(client.record);
+    const bool alive = std::any_of(leases.begin(), leases.end(),
+                                   [&](const Record& lease) { return lease.id == outer.id; });
+    if (!alive) {
+      return give_up(
+          {ErrorKind::not_granted,
+           fmt::format("the lease {}, inside which this was to run, has just ended; unset "
+                       "BERTH_LEASE to ask the queue",
+                       outer.id)});
+    }
+    auto chosen = choose_within(outer, leases, record.request, *snapshot);
+    if (!chosen) return give_up(chosen.error());
+    record.uuids = std::move(*chosen);
+    record.granted = std::chrono::system_clock::now();
+    record.epoch = (*transaction)->next_epoch();
+    std::optional<TicketName> no_ticket;
+    auto written = write_own(harbour, **transaction, record, bell->fd, no_ticket,
+                             [&] { return (*transaction)->write_lease(record); });
+    if (!written) return give_up(written.error());
+    const auto done = (*transaction)->commit();
+    if (!done) return give_up(done.error());
+    if (*done) break;
   }
-  auto chosen = choose_within(outer, leases, record.request, *snapshot);
-  if (!chosen) return give_up(chosen.error());
-  record.uuids = std::move(*chosen);
-  record.granted = std::chrono::system_clock::now();
-  std::optional<TicketName> no_ticket;
-  auto written = write_own(harbour, **transaction, record, bell->fd, no_ticket,
-                           [&] { return (*transaction)->write_lease(record); });
-  if (!written) return give_up(written.error());
   return Lease(std::move(harbour), std::move(record), std::move(bell->fd).shared(),
                std::move(snapshot->gpus));
 }

@@ -163,7 +163,8 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hoo
       if (WIFSTOPPED(status)) follow_into_stop(job, status);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
-    const auto pause = std::max(std::chrono::milliseconds(0), std::min(left, hooks.sample()));
+    const auto pause =
+        std::max(std::chrono::milliseconds(0), std::min({left, hooks.sample(), lease.keep()}));
     const int deletion = short_job ? -1 : lease.deletion_watch();
     std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}}};
     ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));

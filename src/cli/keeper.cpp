@@ -74,7 +74,8 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
   auto audit = Clock::now() + kAudit;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
-    const auto pause = sampler ? std::min(left, sample(*sampler, *probe, lease)) : left;
+    auto pause = std::min(left, lease.keep());
+    if (sampler) pause = std::min(pause, sample(*sampler, *probe, lease));
     std::array<pollfd, 4> watched{{{owner, POLLIN, 0},
                                    {lease.bell(), POLLIN, 0},
                                    {lease.deletion_watch(), POLLIN, 0},
@@ -82,14 +83,14 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
     const auto ms = std::max(pause, std::chrono::milliseconds(0)).count();
     const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(ms));
     if (watched[0].revents != 0) return;
-    if (ready == 0 && Clock::now() < audit) continue;
+    if (ready == 0 && Clock::now() < audit && !lease.is_ended()) continue;
     audit = Clock::now() + kAudit;
     while (const auto info = signals.next()) {
       if (info->ssi_signo == SIGTERM) return;
     }
     pace.keep(owner);  // anybody may ring us without end
     quiet(lease.bell());
-    if (lease.harbour().is_ended(lease.id())) {
+    if (lease.is_ended()) {
       lease.harbour().forget_end(lease.id());
       return;
     }
@@ -100,6 +101,7 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
 // What the child does; `pipe` says whether its parent could tell the caller of the lease.
 [[noreturn]] void be_keeper(Lease& lease, const Owner& owner, int pipe) {
   detach();
+  if (HostPart* part = lease.harbour().part()) part->disconnect();
   close_all_but({lease.bell(), owner.handle.get(), pipe, lease.harbour().directory()});
   std::optional<Sampler> sampler;
   const auto record = [&](Ending ending) {

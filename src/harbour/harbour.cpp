@@ -5,11 +5,13 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
+#include "harbour/redis_transaction.h"
 
 namespace berth {
 namespace {
@@ -20,6 +22,11 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 }  // namespace
 
+Harbour::Harbour(HarbourLocation where, UniqueFd directory)
+    : where_(std::move(where)), directory_(std::move(directory)) {
+  if (where_.url) part_ = std::make_unique<HostPart>(*where_.url, where_.host);
+}
+
 Result<Harbour> Harbour::open(HarbourLocation where, const Fill& fill) {
   auto directory = open_harbour_directory(where, fill);
   if (!directory) return tl::make_unexpected(directory.error());
@@ -28,7 +35,8 @@ Result<Harbour> Harbour::open(HarbourLocation where, const Fill& fill) {
 
 Result<std::optional<Harbour>> Harbour::open_existing(HarbourLocation where) {
   struct stat about {};
-  if (::lstat(where.path.c_str(), &about) != 0 && errno == ENOENT) return std::nullopt;
+  const bool needed = where.url || where.wrong;
+  if (!needed && ::lstat(where.path.c_str(), &about) != 0 && errno == ENOENT) return std::nullopt;
   auto harbour = open(std::move(where));
   if (!harbour) return tl::make_unexpected(harbour.error());
   return std::move(*harbour);
@@ -41,8 +49,27 @@ bool Harbour::still_named() const {
          same_file(mine, named);
 }
 
-Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patience& patience) {
-  return begin_here(mode, patience);
+Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patience& patience,
+                                                    const std::string& client) {
+  if (!part_) return begin_here(mode, patience);
+  // Before the lock, which nobody keeps while he talks to a server.
+  auto sight = part_->look(client);
+  if (!sight) return tl::make_unexpected(sight.error());
+  auto here = begin_here(mode, patience);
+  if (!here) return tl::make_unexpected(here.error());
+  return std::make_unique<RedisTransaction>(*part_, std::move(*sight), std::move(*here), witness());
+}
+
+std::string Harbour::witness() const {
+  if (!part_) return "";
+  static const std::string boot = [] {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    return id;
+  }();
+  struct stat about {};
+  if (boot.empty() || ::fstat(directory_.get(), &about) != 0) return "";
+  return fmt::format("{}:{:x}:{:x}", boot, about.st_dev, about.st_ino);
 }
 
 Result<std::unique_ptr<DirectoryTransaction>> Harbour::begin_here(LockMode mode,
@@ -89,12 +116,22 @@ Result<Harbour::OwnBell> Harbour::make_bell() {
       fmt::format("every name that berth tried in {} is taken; see 'berth doctor'", where_.path));
 }
 
-void Harbour::remove(const std::string& id, const std::optional<TicketName>& ticket) {
+void Harbour::remove_bell(const std::string& id) {
   ::unlinkat(directory_.get(), bell_name(id).c_str(), 0);
-  if (ticket) {
+}
+
+void Harbour::remove(const std::string& id, const std::optional<TicketName>& ticket) {
+  remove_bell(id);
+  if (ticket && !part_) {
     ::unlinkat(directory_.get(), ticket_name(*ticket).c_str(), 0);
-  } else {
+  } else if (!ticket) {
     ::unlinkat(directory_.get(), lease_name(id).c_str(), 0);
+  }
+  if (!part_) return;
+  if (ticket) {
+    part_->leave(id);
+  } else {
+    part_->release(id);
   }
 }
 
@@ -118,7 +155,15 @@ void Harbour::touch_lease(const std::string& id) const {
 }
 
 bool Harbour::has_ticket(const TicketName& name) const {
+  if (part_) return true;  // its bell, which can be watched, says whether it lives
   return ::faccessat(directory_.get(), ticket_name(name).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+Result<void> Harbour::put_lease(const Record& lease) {
+  if (has_lease(lease.id)) return {};
+  DirectoryTransaction files(
+      UniqueFd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  return files.write_lease(lease);
 }
 
 bool Harbour::has_lease(const std::string& id) const {

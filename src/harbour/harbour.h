@@ -1,8 +1,10 @@
-// The harbour: where the tickets and leases of this host live, in one directory for all its users.
+// The harbour: where tickets and leases live. In one directory for all users of a host; or in a
+// Redis server for several hosts, and then each host's directory has its bells and the files of its
+// leases all the same (see redis_transaction.h).
 //
-// Per client there are two files that only their owner can write: a record and a bell. A record
-// counts only if it is a regular file whose owner is the uid it names, and its bell is a FIFO of
-// the same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
+// In the directory: per client there are two files that only their owner can write: a record and a
+// bell. A record counts only if it is a regular file whose owner is the uid it names, and its bell
+// is a FIFO of the same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
 #pragma once
 
 #include <memory>
@@ -15,6 +17,7 @@
 #include "harbour/directory_transaction.h"
 #include "harbour/location.h"
 #include "harbour/lock.h"
+#include "harbour/part.h"
 #include "harbour/transaction.h"
 
 namespace berth {
@@ -32,8 +35,10 @@ class Harbour {
   int directory() const { return directory_.get(); }
 
   // The directory's lock, and a listing of what is there. If the directory was replaced meanwhile,
-  // the new one is locked (and made, if there is none).
-  Result<std::unique_ptr<Transaction>> begin(LockMode mode, const Patience& patience);
+  // the new one is locked (and made, if there is none). `client` is who decides, if it is one: its
+  // rings so far are covered by what it sees.
+  Result<std::unique_ptr<Transaction>> begin(LockMode mode, const Patience& patience,
+                                             const std::string& client = "");
   // The same, by its files alone.
   Result<std::unique_ptr<DirectoryTransaction>> begin_here(LockMode mode, const Patience& patience);
 
@@ -48,24 +53,39 @@ class Harbour {
   // Removes the files of a client of ours that has ended. Needs no lock and no space.
   void remove(const std::string& id, const std::optional<TicketName>& ticket);
 
+  // The same for a client that has neither ticket nor lease.
+  void remove_bell(const std::string& id);
+
   // Does the client's bell (and so its place here) still exist? If not, somebody deleted it.
   bool has_bell(const std::string& id, int bell) const;
-  bool has_ticket(const TicketName& name) const;
+  bool has_ticket(const TicketName& name) const;  // as far as one must ask
   bool has_lease(const std::string& id) const;
+  // Writes the file of a lease that Redis has, where it is missing.
+  Result<void> put_lease(const Record& lease);
   // Was this lease of ours told to end, by its own user or root? Who obeys takes the order away.
   bool is_ended(const std::string& id) const;
   void forget_end(const std::string& id);
+
+  // Of several hosts?
+  bool is_shared() const { return part_ != nullptr; }
+  // Names this host's directory, since it was last started: who has the same witness sees the same
+  // bells. Empty where nobody else could be asked.
+  std::string witness() const;
+
+  // In a harbour of several hosts a client must say again and again that it lives, and can be rung
+  // from elsewhere: see HostPart. There is none in a directory.
+  HostPart* part() { return part_.get(); }
 
   // Tells whoever looks that a lease of ours is used: its record's time is then.
   void touch_lease(const std::string& id) const;
 
  private:
-  Harbour(HarbourLocation where, UniqueFd directory)
-      : where_(std::move(where)), directory_(std::move(directory)) {}
+  Harbour(HarbourLocation where, UniqueFd directory);
   bool still_named() const;
 
   HarbourLocation where_;
   UniqueFd directory_;
+  std::unique_ptr<HostPart> part_;
 };
 
 }  // namespace berth

@@ -19,6 +19,7 @@
 #include "base/pid_namespace.h"
 #include "base/private_fd.h"
 #include "base/simulation.h"
+#include "base/site.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/file_error.h"
@@ -132,8 +133,24 @@ bool on_same_mount(int directory, const char* path) {
 }  // namespace
 
 HarbourLocation harbour_location() {
-  if (const auto chosen = setting("BERTH_DIR"); !chosen.empty()) return {std::string(chosen), true};
-  return default_harbour_location();
+  HarbourLocation where = default_harbour_location();
+  if (const auto chosen = setting("BERTH_DIR"); !chosen.empty())
+    where = {std::string(chosen), true};
+  const auto set = site();
+  if (!set) {
+    where.wrong = set.error();
+    return where;
+  }
+  where.host = set->host;
+  if (set->url.empty()) return where;
+  where.url_source = set->url_source;
+  auto url = parse_redis_url(set->url);
+  if (url) {
+    where.url = std::move(*url);
+  } else {
+    where.wrong = {url.error().kind, fmt::format("{}: {}", set->url_source, url.error().message)};
+  }
+  return where;
 }
 
 HarbourLocation default_harbour_location() {
@@ -144,6 +161,7 @@ HarbourLocation default_harbour_location() {
 }
 
 Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill& fill) {
+  if (where.wrong) return tl::make_unexpected(*where.wrong);
   if (where.path.front() != '/') {
     return fail(ErrorKind::harbour,
                 fmt::format("BERTH_DIR is {}, which means something else in each folder; give the "

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "redis/url.h"
 
 namespace berth {
 
@@ -20,10 +21,17 @@ constexpr const char* kArchiveInHarbour = "archive";
 struct HarbourLocation {
   std::string path;
   bool chosen = false;  // by BERTH_DIR
+
+  // Several hosts share a harbour: where its server is, and what this host is called there. The
+  // directory is then where this host's bells are.
+  std::optional<RedisUrl> url{};
+  std::string url_source{};
+  std::string host{};
+  std::optional<Error> wrong{};  // with what the site has set
 };
 
-// BERTH_DIR; else the place that belongs to the simulated server, if there is one; else the
-// default.
+// With the server that the site has set (see base/site.h). The directory: BERTH_DIR; else the place
+// that belongs to the simulated server, if there is one; else the default.
 HarbourLocation harbour_location();
 
 // What goes into a directory that was just made, before anybody else can lock it.

@@ -73,7 +73,7 @@ Json or_nothing(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
 }
 
-std::string as_json(const PartChange& change, const Part& part) {
+std::string as_json(const PartChange& change, const HostPart& part) {
   const Json json{{"id", change.id},
                   {"host", part.host()},
                   {"ttl", part.url().ttl.count()},
@@ -108,13 +108,19 @@ bool PartChange::is_empty() const {
          undrains.empty() && rings.empty();
 }
 
-Part::Part(RedisUrl url, std::string host) : url_(std::move(url)), host_(std::move(host)) {}
+HostPart::HostPart(RedisUrl url, std::string host) : url_(std::move(url)), host_(std::move(host)) {}
 
-std::vector<std::string> Part::keys() const {
+void HostPart::disconnect() {
+  connection_.reset();
+  ears_.reset();
+  heart_.reset();
+}
+
+std::vector<std::string> HostPart::keys() const {
   return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
 }
 
-Result<Reply> Part::run(const Script& script, const std::vector<std::string>& arguments) {
+Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {
   // A connection that was open may have been cut since: then the same again, on a new one. What the
   // first attempt did, if it arrived, the second finds done.
   for (;;) {
@@ -139,12 +145,12 @@ Result<Reply> Part::run(const Script& script, const std::vector<std::string>& ar
   }
 }
 
-void Part::try_to(const Script& script, const std::vector<std::string>& arguments) {
+void HostPart::try_to(const Script& script, const std::vector<std::string>& arguments) {
   if (away_at_ && Clock::now() - *away_at_ < kJustAway) return;
   (void)run(script, arguments);
 }
 
-Result<PartSight> Part::look(const std::string& client) {
+Result<PartSight> HostPart::look(const std::string& client) {
   auto reply = run(scripts().look, {client, std::to_string(kWindow)});
   if (!reply) return tl::make_unexpected(reply.error());
   PartSight sight;
@@ -165,13 +171,13 @@ Result<PartSight> Part::look(const std::string& client) {
   return sight;
 }
 
-Result<std::vector<PartEntry>> Part::tickets(const std::vector<std::string>& ids) {
+Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids) {
   auto reply = run(scripts().tickets, ids);
   if (!reply) return tl::make_unexpected(reply.error());
   return entries(*reply);
 }
 
-Result<PartOutcome> Part::commit(const PartChange& change) {
+Result<PartOutcome> HostPart::commit(const PartChange& change) {
   auto reply = run(scripts().commit, {as_json(change, *this)});
   if (!reply) return tl::make_unexpected(reply.error());
   PartOutcome outcome;
@@ -181,25 +187,25 @@ Result<PartOutcome> Part::commit(const PartChange& change) {
   return outcome;
 }
 
-void Part::release(const std::string& id) {
+void HostPart::release(const std::string& id) {
   try_to(scripts().release, {id, std::to_string(kSilenceGrace.count())});
 }
 
-void Part::leave(const std::string& id) {
+void HostPart::leave(const std::string& id) {
   try_to(scripts().leave, {id});
 }
 
-void Part::ring_front() {
+void HostPart::ring_front() {
   try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
 }
 
-Result<Beat> Part::beat(const std::string& id) {
+Result<Beat> HostPart::beat(const std::string& id) {
   auto reply = run(scripts().beat, {id, std::to_string(url_.ttl.count())});
   if (!reply) return tl::make_unexpected(reply.error());
   return beat_of(*reply);
 }
 
-Result<int> Part::listen(const std::string& id) {
+Result<int> HostPart::listen(const std::string& id) {
   if (ears_ && listens_for_ == id) return ears_->fd();
   auto opened = RedisConnection::open(url_);
   if (!opened) return tl::make_unexpected(opened.error());
@@ -212,7 +218,7 @@ Result<int> Part::listen(const std::string& id) {
   return ears_->fd();
 }
 
-bool Part::hear() {
+bool HostPart::hear() {
   if (!ears_) return false;
   const auto reply = ears_->receive();
   if (reply && !*reply) return true;  // not yet
@@ -222,7 +228,7 @@ bool Part::hear() {
   return again;
 }
 
-Result<void> Part::send_beat(const std::string& id) {
+Result<void> HostPart::send_beat(const std::string& id) {
   if (!heart_) {
     auto opened = RedisConnection::open(url_);
     if (!opened) return tl::make_unexpected(opened.error());
@@ -230,8 +236,8 @@ Result<void> Part::send_beat(const std::string& id) {
   }
   // By its source: the answer that a server which does not know it would give comes too late.
   const auto key = keys();
-  auto sent = heart_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
-                            std::to_string(url_.ttl.count())});
+  auto sent = heart_->send(
+      {"EVAL", scripts().beat.source(), "2", key[0], key[1], id, std::to_string(url_.ttl.count())});
   if (!sent) {
     heart_.reset();
     return sent;
@@ -240,8 +246,8 @@ Result<void> Part::send_beat(const std::string& id) {
   return {};
 }
 
-std::optional<Result<Beat>> Part::beat_news() {
-  if (!beats()) return std::nullopt;
+std::optional<Result<Beat>> HostPart::beat_news() {
+  if (!is_beating()) return std::nullopt;
   auto reply = heart_->receive();
   if (reply && !*reply) {
     if (Clock::now() - *beat_sent_ < kRedisCommandTimeout) return std::nullopt;

@@ -2,7 +2,8 @@
 // see.
 //
 // Every change is one script, which Redis runs as one indivisible step and which does no harm when
-// it is repeated because its reply was lost. Hosts do not contend: what one changes is its own part.
+// it is repeated because its reply was lost. Hosts do not contend: what one changes is its own
+// part.
 #pragma once
 
 #include <chrono>
@@ -25,8 +26,8 @@ constexpr std::chrono::milliseconds kSilenceGrace(5'000);
 
 struct PartEntry {
   std::string id;
-  std::string record;                // JSON; empty if it is far too long
-  std::chrono::milliseconds left{};  // of its time to live, grace included
+  std::string record;                                // JSON; empty if it is far too long
+  std::chrono::milliseconds left{};                  // of its time to live, grace included
   std::optional<std::chrono::milliseconds> unheard;  // since it was rung, if it has not looked yet
 };
 
@@ -37,7 +38,7 @@ struct PartSight {
   bool ended = false;       // who looks was told to end
   std::vector<PartEntry> leases;
   std::vector<TicketName> queue;
-  std::vector<PartEntry> tickets;  // the first of them
+  std::vector<PartEntry> tickets;                           // the first of them
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 };
 
@@ -71,14 +72,17 @@ struct PartOutcome {
 enum class Beat : std::uint8_t { heard, missing, ended };
 
 // Movable. Connects when it is first asked. A fork gets connections of its own.
-class Part {
+class HostPart {
  public:
-  Part(RedisUrl url, std::string host);
+  HostPart(RedisUrl url, std::string host);
 
   const RedisUrl& url() const { return url_; }
   const std::string& host() const { return host_; }
   // A third of the time to live: two beats may get lost.
   std::chrono::milliseconds beat_interval() const { return url_.ttl / 3; }
+
+  // Lets go of every connection, as a fork must before it closes what it has inherited.
+  void disconnect();
 
   // `client` is who looks: its rings so far are covered by what it sees. Without one, nothing is
   // changed.
@@ -101,7 +105,7 @@ class Part {
 
   // A beat whose answer nobody waits for: sent, and asked for later.
   Result<void> send_beat(const std::string& id);
-  bool beats() const { return heart_ && beat_sent_; }  // an answer is due
+  bool is_beating() const { return heart_ && beat_sent_; }  // an answer is due
   std::optional<Result<Beat>> beat_news();
 
  private:

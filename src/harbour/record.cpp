@@ -188,10 +188,12 @@ std::string write_record(const Record& record) {
   if (!record.job.empty()) json["job"] = record.job.substr(0, kLongestCommand);
   if (record.profiles) json["profiles"] = true;
   if (!record.within.empty()) json["within"] = record.within;
+  if (!record.witness.empty()) json["witness"] = record.witness;
   if (record.order && record.uuids.empty()) json["order"] = *record.order;
   if (!record.uuids.empty()) {
     json["gpus"] = record.uuids;
     json["granted_ms"] = to_ms(record.granted);
+    if (record.epoch > 0) json["epoch"] = record.epoch;
     if (record.sampled) json["sampled"] = true;
   }
   // "replace": a command that is not UTF-8 becomes U+FFFD instead of an exception.
@@ -209,6 +211,7 @@ Result<Record> read_record(std::string_view text) {
   record.uid = static_cast<uid_t>(fields.required_number("uid", UINT32_MAX));
   const std::string state = fields.text("state", 16).value_or("");
   record.uuids = fields.texts("gpus").value_or(std::vector<std::string>{});
+  record.witness = fields.text("witness", kLongestLabel).value_or("");
   if (record.version > kProtocolVersion) {
     record.everything = record.uuids.empty() || !problem.empty();
     return record;
@@ -225,6 +228,7 @@ Result<Record> read_record(std::string_view text) {
   record.granted = from_ms(fields.number("granted_ms").value_or(0));
   record.within = fields.text("within", kIdLength).value_or("");
   record.order = fields.number("order");
+  record.epoch = fields.number("epoch").value_or(0);
   const auto request = json.find("request");
   record.request = read_request(request == json.end() ? Json() : *request, problem);
   if (record.version == 0) problem = "its 'version' makes no sense";

@@ -40,12 +40,15 @@ struct Record {
   TimePoint since;  // when it asked
   Request request;
   std::string within;  // the lease that this one was carved out of, or nothing
+  // In a harbour of several hosts: the directory in which its bell is (see Harbour::witness()).
+  std::string witness;
   // Of a ticket: the number in its file's name, so that another name (a hard link) does not count.
   std::optional<std::uint64_t> order;
 
   // Of a lease:
   std::vector<std::string> uuids;
   TimePoint granted;
+  std::uint64_t epoch = 0;  // see Transaction::next_epoch()
   bool sampled = false;  // its holder looks at it, and tells by touching the file that it is used
   TimePoint used;        // when it last did, or was granted
   bool everything = false;  // of a version that we cannot read: it may hold any GPU

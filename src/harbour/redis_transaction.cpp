@@ -23,7 +23,7 @@ constexpr std::size_t kMoreTickets = 64;
 
 }  // namespace
 
-RedisTransaction::RedisTransaction(Part& part, PartSight sight,
+RedisTransaction::RedisTransaction(HostPart& part, PartSight sight,
                                    std::unique_ptr<DirectoryTransaction> here, std::string witness)
     : part_(part),
       sight_(std::move(sight)),
@@ -58,9 +58,9 @@ void RedisTransaction::ignore(const PartEntry& entry, Kind kind, std::optional<u
 Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Kind kind) {
   auto record = read_record(entry.record);
   if (!record) {
-    ignore(entry, kind, std::nullopt,
-           entry.record.empty() ? "its record is missing, or far too large"
-                                : record.error().message);
+    ignore(
+        entry, kind, std::nullopt,
+        entry.record.empty() ? "its record is missing, or far too large" : record.error().message);
     return std::nullopt;
   }
   if (record->id != entry.id) {
@@ -216,7 +216,7 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
   change_.epoch = record.epoch;
   const bool queued = std::any_of(queue().begin(), queue().end(),
                                   [&](const TicketName& name) { return name.id == record.id; });
-  if (!queued) change_.tail = queue().empty() ? "" : queue().back().id;
+  if (!queued && record.within.empty()) change_.tail = queue().empty() ? "" : queue().back().id;
   return {};
 }
 
@@ -258,7 +258,7 @@ Result<void> RedisTransaction::end_ticket(const TicketName& name) {
 
 Result<void> RedisTransaction::end_lease(const Client& lease) {
   const std::string& id = lease.record.id;
-  if (const auto here = here_->lease(id); here && *here) {
+  if (auto here = here_->lease(id); here && *here) {
     // By the kernel's leave: only its owner can.
     if (auto ended = here_->end_lease(lease); !ended) return ended;
     rung_here_.push_back(std::move((*here)->bell));

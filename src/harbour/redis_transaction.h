@@ -23,7 +23,7 @@ class RedisTransaction : public Transaction {
  public:
   // `here` is this host's directory, locked and listed after `sight` was taken. `witness` names it:
   // of a client that has the same one, its bell says whether it lives.
-  RedisTransaction(Part& part, PartSight sight, std::unique_ptr<DirectoryTransaction> here,
+  RedisTransaction(HostPart& part, PartSight sight, std::unique_ptr<DirectoryTransaction> here,
                    std::string witness);
 
   const std::vector<std::string>& lease_ids() const override { return lease_ids_; }
@@ -62,7 +62,7 @@ class RedisTransaction : public Transaction {
   void ignore(const PartEntry& entry, Kind kind, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);
 
-  Part& part_;
+  HostPart& part_;
   PartSight sight_;
   std::unique_ptr<DirectoryTransaction> here_;
   std::string witness_;

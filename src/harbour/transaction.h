@@ -30,6 +30,8 @@ struct Client {
   UniqueFd bell;  // its writing end, if it can be seen from here
   // How long ago it was rung without waking, where its bell cannot tell.
   std::optional<std::chrono::nanoseconds> unheard{};
+  // When it counts no more unless it is heard of, where its bell cannot tell.
+  std::optional<std::chrono::milliseconds> left{};
 };
 
 // Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Or it was
@@ -71,6 +73,10 @@ class Transaction {
   // The order of a ticket that arrives now: behind everybody who lives. Where others may arrive at
   // the same time, only a guess; see place().
   virtual Result<std::uint64_t> next_order() = 0;
+
+  // Of a lease that is written now: higher than that of any lease before it on these GPUs. 0 where
+  // the kernel ends leases, and nobody needs one.
+  virtual std::uint64_t next_epoch() const { return 0; }
 
   // The record of a client, which must have a bell. A name that is taken (planted) is an Error, and
   // so is a full disk; then nothing has changed.
