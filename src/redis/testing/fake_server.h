@@ -25,7 +25,7 @@ class FakeServer {
     address.sun_family = AF_UNIX;
     const std::string path = url().socket;
     path.copy(address.sun_path, sizeof address.sun_path - 1);
-    ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    (void)::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     ::listen(listener_.get(), 8);
     thread_ = std::thread([this] { serve(); });
   }

@@ -26,7 +26,7 @@ std::uint16_t free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size);
+  (void)::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size);
   ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
   return ntohs(address.sin_port);
 }
@@ -82,6 +82,7 @@ RedisServer RedisServer::sentinel_of(const RedisServer& master, const std::strin
 
 void RedisServer::start(const std::vector<std::string>& command) {
   std::vector<char*> words;
+  words.reserve(command.size() + 1);
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   const std::string log = fmt::format("{}/log", folder_.path());
