@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <sys/socket.h>
@@ -153,6 +154,28 @@ TEST(Link, another_protocol_is_no_redis) {
     EXPECT_EQ(answers.error().kind, ErrorKind::harbour) << text;
     EXPECT_EQ(pair.link->exchange({{"GET", "k"}}, kLong).error().kind, ErrorKind::harbour);
   }
+}
+
+// A server that has no room for replies reads no more commands before somebody reads them.
+TEST(Link, reads_while_it_writes) {
+  Pair pair;
+  constexpr int kCommands = 1'000;
+  std::thread server([&pair] {
+    const int fd = pair.server.get();
+    ::fcntl(fd, F_SETFL, 0);  // it waits
+    const std::string reply = "$10000\r\n" + std::string(10'000, 'y') + "\r\n";
+    for (int i = 0; i < kCommands; ++i) {
+      if (::send(fd, reply.data(), reply.size(), MSG_NOSIGNAL) < 0) return;
+    }
+    std::array<char, 65'536> heard{};
+    while (::recv(fd, heard.data(), heard.size(), 0) > 0) {
+    }
+  });
+  const std::vector<Link::Words> commands(kCommands, {"ECHO", std::string(10'000, 'x')});
+  const auto answers = pair.link->exchange(commands, milliseconds(10'000));
+  EXPECT_TRUE(answers) << answers.error().message;
+  pair.link.reset();
+  server.join();
 }
 
 // Says `text` again and again until the link has enough of it.
