@@ -34,6 +34,12 @@ void append(std::string& out, const Link::Words& words) {
   }
 }
 
+// Redis would not reply to it.
+tl::unexpected<Error> wordless() {
+  return fail(ErrorKind::harbour,
+              "a command of berth's for Redis has no words; this is a mistake in berth");
+}
+
 }  // namespace
 
 redisReplyObjectFunctions* Link::functions() {
@@ -157,7 +163,10 @@ Result<std::vector<Answer>> Link::exchange(const std::vector<Words>& commands,
                 fmt::format("a reply of {} is still awaited; this is a mistake in berth", name_));
   }
   std::string out;
-  for (const Words& words : commands) append(out, words);
+  for (const Words& words : commands) {
+    if (words.empty()) return wordless();
+    append(out, words);
+  }
   std::string_view unsent = out;
   std::vector<Answer> answers;
   answers.reserve(commands.size());
@@ -193,6 +202,7 @@ Result<std::vector<Answer>> Link::exchange(const std::vector<Words>& commands,
 
 Result<void> Link::send(const Words& command, std::chrono::milliseconds silence) {
   if (auto good = usable(); !good) return good;
+  if (command.empty()) return wordless();
   std::string out;
   append(out, command);
   std::string_view unsent = out;
