@@ -1,6 +1,8 @@
 """What every test of the whole program uses: the built binary, and a simulated server of its own.
 
 BERTH_TEST_PRESET names the build to test: release (build/bin) or asan (build/asan/bin).
+
+The tests of what every harbour must do (CONTRACT) run with each: a directory, and a Redis server.
 """
 
 import json
@@ -13,6 +15,8 @@ import time
 
 import pytest
 
+import redis_server
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PRESET = os.environ.get("BERTH_TEST_PRESET", "release")
 BUILD = ROOT / "build" if PRESET == "release" else ROOT / "build" / PRESET
@@ -20,6 +24,16 @@ BERTH = BUILD / "bin" / "berth"
 SIM_JOB = BUILD / "bin" / "berth-sim-job"
 SIM_LIBRARIES = BUILD / "lib" / "sim"
 SERVERS = ROOT / "sim" / "servers"
+
+HARBOURS = ["directory", "redis"]
+# The modules whose tests hold for every harbour.
+CONTRACT = set("test_acquire test_batch test_commands test_job_control test_learning test_run test_users".split())
+
+
+def pytest_generate_tests(metafunc):
+    if "harbour" in metafunc.fixturenames and metafunc.module.__name__ in CONTRACT:
+        metafunc.parametrize("harbour", HARBOURS, indirect=True)
+
 
 def pytest_collection_modifyitems(config, items):
     """Tests of the release build alone are left out elsewhere, so that nothing counts as skipped."""
@@ -132,8 +146,16 @@ def open_build(open_folder):
 
 
 @pytest.fixture
-def server(open_folder):
+def harbour(request):
+    """Which harbour the test's server has."""
+    return getattr(request, "param", "directory")
+
+
+@pytest.fixture
+def server(open_folder, harbour):
     one = Server(open_folder)
+    if harbour == "redis":
+        one.env["BERTH_URL"] = redis_server.shared_server().url(f"prefix={open_folder.name}")
     yield one
     one.stop()
 

@@ -1,0 +1,77 @@
+"""A Redis server of the tests' own: a real one, on a Unix socket and a free port, stopped by its PID."""
+
+import atexit
+import functools
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class RedisServer:
+    """Started at once. `folder` holds its socket, data and log."""
+
+    def __init__(self, folder, *flags, port=None):
+        self.folder = pathlib.Path(folder)
+        self.socket = self.folder / "redis.sock"
+        self.port = port or free_port()
+        self.flags = flags
+        self.process = None
+        self.start()
+
+    def start(self):
+        command = ["redis-server", "--port", self.port, "--bind", "127.0.0.1", "--unixsocket", self.socket,
+                   "--unixsocketperm", "777", "--dir", self.folder, "--save", "", "--logfile", self.folder / "redis.log",
+                   *self.flags]
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while not self.answers():
+            assert time.monotonic() < deadline, "redis-server does not answer"
+            time.sleep(0.01)
+
+    def answers(self):
+        assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+        return self.cli("ping", check=False).stdout.strip().endswith("PONG")
+
+    def cli(self, *words, check=True):
+        return subprocess.run(["redis-cli", "-s", str(self.socket), *map(str, words)], text=True, capture_output=True,
+                              check=check, env={"PATH": os.environ["PATH"], **self.secret()})
+
+    def secret(self):
+        return {}
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def url(self, query=""):
+        return f"redis+unix://{self.socket}" + (f"?{query}" if query else "")
+
+    def tcp_url(self, query=""):
+        return f"redis://127.0.0.1:{self.port}" + (f"?{query}" if query else "")
+
+
+@functools.cache
+def shared_server():
+    """One for all tests of this process, each with a prefix of its own."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="berth-redis-"))
+    folder.chmod(0o755)
+    server = RedisServer(folder)
+
+    def stop():
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    atexit.register(stop)
+    return server
