@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -155,6 +156,23 @@ def is_alive(pid):
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def processes():
+    """Each process of the host: its number, and the fields of its stat behind the name (state, parent, group, session...)."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{name}/stat") as file:
+            yield int(name), file.read().rpartition(")")[2].split()
+
+
+def kill_session(leader):
+    """All that somebody has started who was the first of a session, also what outlived him and ignores signals."""
+    for pid, fields in processes():
+        if int(fields[3]) == leader:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def read_to_end(descriptor):

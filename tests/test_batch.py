@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, is_alive, jobs, must_be_root  # noqa: F401: a fixture
+from leasing import NOBODY, eventually, is_alive, jobs, kill_session, must_be_root, processes  # noqa: F401: a fixture
 
 MOST_TICKETS = 8  # of one batch, at any time
 
@@ -63,6 +63,7 @@ class Batch:
     def stop(self):
         for process, errors in self.started:
             process.kill()
+            kill_session(process.pid)  # each has one of its own, in which its lines are
             process.wait()
             process.stdout.close()
             errors.close()
@@ -201,6 +202,24 @@ def test_what_runs_is_left_to_end_after_a_failure(batch):
     assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 1 failed, 1 not run in ")
 
 
+def test_what_runs_by_the_time_of_a_failure_is_left_to_end(batch):
+    """Also if the batch has not yet heard that it runs."""
+    batch.server.use("1x24GiB")
+    batch.write("while ! [ -e fail ]; do sleep 0.05; done; false",
+                *[f"echo begin{n} >>ran; while ! [ -e go ]; do sleep 0.05; done; echo end{n} >>ran" for n in (2, 3)])
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(leases(batch.server)) == 1 and len(batch.queue()) == 2, process.errors)
+    process.send_signal(signal.SIGSTOP)
+    (batch.folder / "fail").touch()
+    eventually(lambda: batch.ran() == ["begin2"], "the next one has the GPU")
+    process.send_signal(signal.SIGCONT)
+    eventually(lambda: "a line failed" in process.errors() and not batch.queue(), process.errors)
+    (batch.folder / "go").touch()
+    assert process.wait(60) == 1
+    assert batch.ran() == ["begin2", "end2"]
+    assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 1 failed, 1 not run in ")
+
+
 def test_the_summary_has_failures_first_with_their_last_words(batch):
     batch.write("true", "seq 9; printf '\\033[31mred\\033]0;title\\007\\n'; printf '10%%\\r20%%\\n'; kill -9 $$", "exit 7")
     result = batch.run("-k", "jobs.txt")
@@ -250,6 +269,14 @@ def test_more_memory_is_asked_for_after_running_out_of_it(batch):
     result = batch.run("-j", "1", "--mem", "2GiB", "--retry-oom", "2", "jobs.txt")
     assert result.returncode == 0, (result, batch.logs())
     assert "trying again" in "".join(batch.logs().values())
+
+
+def test_a_time_limit_is_no_want_of_memory(batch):
+    batch.write("echo try >>ran; echo CUDA out of memory; while :; do sleep 0.05; done")
+    assert batch.run("--mem", "2GiB", "--retry-oom", "2", "--timeout", "1s", "jobs.txt").returncode == 1
+    [line] = batch.joblog()
+    assert (line["timed_out"], line["out_of_memory"]) == (True, False)
+    assert batch.ran() == ["try"]
 
 
 @pytest.mark.parametrize("flags, code, words", [
@@ -381,6 +408,58 @@ def test_a_signal_ends_it_cleanly(batch, number):
     assert [one["command"] for one in batch.joblog()] == ["true"]
 
 
+def test_what_was_interrupted_counts_as_not_run_however_it_ends(batch):
+    batch.write(*stay(batch, "trap 'exit 0' TERM;"))
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    assert process.stdout.read().splitlines()[-2].startswith("0 succeeded, 0 failed, 4 not run")
+    assert batch.joblog() == []
+
+
+def save_when_told(batch):
+    """Lines that stay, and when they are told to end do so once the test lets them."""
+    return stay(batch, "trap 'while ! [ -e go ]; do sleep 0.05; done; echo saved >>saved; exit 1' TERM;")
+
+
+def ends_without_a_kill(batch, process, code):
+    eventually(lambda: "stopping" in process.errors() and not batch.queue(), process.errors)
+    (batch.folder / "go").touch()
+    assert process.wait(60) == code
+    assert batch.ran("saved") == ["saved"] * 2
+    assert "killing" not in process.errors()
+
+
+def test_several_signals_at_once_are_one(batch):
+    batch.write(*save_when_told(batch))
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
+    # While it is stopped, so that it finds them together.
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        process.send_signal(number)
+    ends_without_a_kill(batch, process, 130)
+
+
+def test_timeout_signals_it_twice(batch):
+    """timeout(1) passes on what it gets: to its child, and to the group that both are in."""
+    batch.write(*save_when_told(batch))
+    process = batch.start("jobs.txt", prefix=["timeout", "1h"])
+    eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
+    process.send_signal(signal.SIGTERM)
+    ends_without_a_kill(batch, process, 143)
+
+
+def test_no_hangup_kills_however_often_it_comes(batch):
+    batch.write(*save_when_told(batch))
+    process = batch.start("jobs.txt")
+    eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: "stopping" in process.errors(), process.errors)
+    process.send_signal(signal.SIGHUP)
+    ends_without_a_kill(batch, process, 129)
+
+
 def test_the_second_signal_kills(batch):
     batch.write(*stay(batch, "trap '' TERM;"))
     process = batch.start("jobs.txt")
@@ -388,9 +467,23 @@ def test_the_second_signal_kills(batch):
     process.send_signal(signal.SIGINT)
     eventually(lambda: "stopping" in process.errors() and not batch.queue(), "those that wait leave")
     assert len(leases(batch.server)) == 2
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+
+    def ended():
+        process.send_signal(signal.SIGINT)  # at first it takes them for the same one
+        return process.poll() is not None
+    eventually(ended, process.errors)
+    assert process.returncode == 130
     eventually(lambda: leases(batch.server) == [], "the leases")
+    assert process.stdout.read().splitlines()[-2].startswith("0 succeeded, 0 failed, 4 not run")
+    assert batch.joblog() == []
+
+
+def test_who_has_started_it_may_ignore_the_ends_of_children(batch):
+    """By env --ignore-signal=CHLD, or as a careless daemon does."""
+    batch.write("echo done >>ran", "grep SigIgn /proc/self/status")
+    result = batch.server.run("env", "--ignore-signal=CHLD", BERTH, "batch", "jobs.txt", cwd=batch.folder, timeout=25)
+    assert result.returncode == 0, result
+    assert int(batch.logs()["002"].split()[1], 16) & 1 << signal.SIGCHLD - 1 == 0, "the jobs do not"
 
 
 def test_who_ignores_a_signal_is_not_ended_by_it(batch):
@@ -430,6 +523,41 @@ def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
     assert most <= MOST_TICKETS
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
+
+
+def test_few_wait_though_many_seemed_to_fit(batch):
+    """What was learned is far too little: when the first have taken what they need, nothing is left for the others."""
+    assert batch.server.berth("profile", "set", "small", "--mem", "512MiB").returncode == 0
+    batch.write(*["berth-sim-job --mem 11GiB & echo $$ >>ran; while ! [ -e go ]; do sleep 0.05; done; kill $!; wait"] * 60)
+    process = batch.start("-k", "--mem", "auto", "--job", "small", "jobs.txt")
+
+    def started():
+        """Its lines; it has another child, which asks the driver."""
+        children = [pid for pid, fields in processes() if int(fields[1]) == process.pid and fields[0] not in "ZX"]
+        return sum("--tell" in pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in children)
+
+    def settled():
+        most.append(len(batch.queue()))
+        return most[-1] > 0 and most[-1] + len(batch.ran()) == started()
+    most = []
+    eventually(settled, lambda: (most[-1], len(batch.ran()), started()))
+    assert max(most) <= MOST_TICKETS
+    (batch.folder / "go").touch()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+
+
+@pytest.mark.release_only
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_was_learned_is_not_read_again_and_again(batch, terminal):
+    """60 types, none of them known: as many files would be looked for at every event."""
+    batch.write(*[f": >type{n}" for n in range(60)])
+    trace = batch.folder / "trace"
+    command = f"strace -o {trace} -e trace=openat {BERTH} batch -j 1 jobs.txt"
+    result = batch.server.run(*(["script", "-qec", command, "/dev/null"] if terminal else command.split()), cwd=batch.folder)
+    assert result.returncode == 0, result
+    looked = sum("profile" in line for line in trace.read_text().splitlines())
+    assert looked <= (60 * 2 if terminal else 0)
 
 
 def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # noqa: F811
@@ -517,6 +645,32 @@ def test_a_live_block_on_a_terminal_that_goes_away(batch, tmp_path, columns, row
     finally:
         subprocess.run([*tmux, "kill-server"], env=env, check=False)
     assert leases(batch.server) == []
+
+
+@pytest.mark.release_only
+def test_its_terminal_is_closed(batch, tmp_path):
+    """Then the shell and the kernel send SIGHUP, each of them."""
+    batch.write(*save_when_told(batch))
+    tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", "/dev/null"]
+    env = {**batch.server.env, "PS1": "ready> ", "HISTFILE": ""}
+
+    def screen():
+        return subprocess.run([*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True).stdout
+    shell = int(subprocess.run([*tmux, "new-session", "-d", "-P", "-F", "#{pane_pid}", "bash", "--norc", "-i"], env=env,
+                               cwd=batch.folder, check=True, capture_output=True, text=True).stdout)
+    try:
+        eventually(lambda: "ready>" in screen(), screen)
+        subprocess.run([*tmux, "send-keys", "berth batch jobs.txt", "Enter"], env=env, check=True)
+        eventually(lambda: len(batch.ran()) == 2 and "2 running" in screen(), screen)
+        subprocess.run([*tmux, "kill-server"], env=env, check=True)
+        eventually(lambda: not is_alive(shell) and not batch.queue(), "nothing waits any more")
+        (batch.folder / "go").touch()
+        eventually(lambda: batch.ran("saved") == ["saved"] * 2, lambda: batch.ran("saved"))
+        eventually(lambda: leases(batch.server) == [], "the leases")
+        assert batch.joblog() == []
+    finally:
+        subprocess.run([*tmux, "kill-server"], env=env, check=False, capture_output=True)
+        kill_session(shell)
 
 
 def test_nothing_of_a_users_reaches_the_terminal_as_it_is(batch):

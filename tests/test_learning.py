@@ -35,6 +35,7 @@ def learn(server, *flags, times=1, job="train", env=None):
 def profiles(server, *words, **options):
     result = server.berth("profile", *words, "--json", **options)
     assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.isascii()
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -244,6 +245,18 @@ def test_out_of_memory_is_tried_again_with_more_and_at_last_alone(server, jobs):
     assert reserved == [4096, 6144, 9216, None]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_to_end_did_not_run_out_of_memory(server, number):
+    path, process = start_into(server, "oom.log", "berth", "run", "--mem", "4GiB", "--retry-oom", "3", "--job", "big", "--", "sh",
+                               "-c", "trap 'exit 3' INT TERM; echo CUDA out of memory; while :; do sleep 0.05; done")
+    eventually(lambda: "out of memory" in path.read_text(), "it runs")
+    process.send_signal(number)
+    assert process.wait(25) == 3
+    assert path.read_text() == "CUDA out of memory\n"
+    [profile] = profiles(server)
+    assert (profile["runs"], profile["failures"]) == ([], 1)
+
+
 def test_more_than_any_gpu_has_means_one_of_its_own(server, jobs):
     server.use("1x24GiB")
     hold_memory(server, jobs, 6)
@@ -349,6 +362,11 @@ def test_an_idle_lease_stands_out(server, jobs):
 
 
 # The command.
+
+def test_all_text_of_json_is_ascii(server):
+    learn(server, job="größer")
+    assert profiles(server)[0]["type"].startswith("größer")
+
 
 def test_profiles_are_listed_shown_set_and_forgotten(server):
     assert server.berth("profile").stderr.startswith("berth: nothing was learned yet")

@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import socket
+import subprocess
+import time
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
@@ -15,6 +18,7 @@ def log(server, *flags, **options):
     """The entries of `berth log --json`; it must succeed and complain of nothing."""
     result = server.berth("log", "--json", *flags, **options)
     assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.isascii()
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -39,6 +43,11 @@ def test_a_job(server):
     assert entry["asked"] <= entry["granted"] <= entry["ended"]
     assert (entry["ending"], entry["exit_code"], entry["signal"]) == ("exited", 0, None)
     assert entry["waited_s"] >= 0 and entry["lasted_s"] >= 0
+
+
+def test_all_text_is_ascii(server):
+    server.berth("run", "--label", "größer", "--", "true")
+    assert log(server)[0]["label"] == "größer"
 
 
 def test_how_jobs_end(server):
@@ -70,6 +79,36 @@ def test_a_running_job_is_there_while_it_runs(server, jobs):
     assert (entry["ending"], entry["ended"]) == ("running", None)
     assert job.end() == 0
     assert endings(server) == [("exited", 0, None)]
+
+
+def written(server, ending):
+    """The lines of the history that tell of such an end."""
+    lines = [json.loads(line) for file in history_files(server) for line in file.read_text().splitlines()]
+    return [line for line in lines if line["ending"] == ending]
+
+
+def test_what_a_job_leaves_behind_keeps_its_lease_in_the_log(server, jobs):
+    job = jobs.run(command=["sh", "-c", "exec 3<&0; read -r line <&3 & exit 7"])
+    assert job.process.wait(25) == 7
+    assert endings(server) == [("running", None, None)]
+    assert json.loads(server.berth("report", "--json").stdout)["total"]["running"] == 1
+    # The last of its processes ends, and somebody notices.
+    job.process.stdin.close()
+    eventually(lambda: server.berth("run", "--", "true").returncode == 0 and written(server, "lost"), "the end of its lease")
+    [exited, lost] = written(server, "exited")[0], written(server, "lost")[0]
+    assert exited["id"] == lost["id"] and exited["ended_ms"] < lost["ended_ms"]
+    entry = log(server)[0]
+    assert (entry["ending"], entry["exit_code"]) == ("exited", 7)
+    assert entry["lasted_s"] == pytest.approx((lost["ended_ms"] - lost["granted_ms"]) / 1000)
+
+
+def test_the_first_second_is_not_taken_for_the_whole(server, jobs):
+    server.use("1x24GiB")
+    job = jobs.run(command=["sh", "-c", "berth-sim-job --mem 1GiB & read -r line; kill $!"])
+    [line] = eventually(lambda: written(server, "running"), "it has lasted a second")
+    assert "idle_ms" not in line and set(line["gpus"][0]) == {"uuid", "index", "name"}
+    assert job.end() == 0
+    assert "idle_ms" in written(server, "exited")[0]
 
 
 def kill_holder(job):
@@ -200,6 +239,16 @@ def test_since_goes_by_the_end(server):
     assert len(log(server)) == 1 and len(log(server, "--since", "11d")) == 2
 
 
+def test_what_runs_is_there_whenever_it_began(server, jobs):
+    jobs.hold("--gpu", "1")
+    [line] = eventually(lambda: written(server, "running"), "it has lasted a second")
+    eventually(lambda: time.time() * 1000 - line["ended_ms"] > 1500, "what is written is older than --since")
+    for flags in ([], ["--gpu", "1"], ["--gpu", line["gpus"][0]["uuid"]]):
+        [entry] = log(server, "--since", "1s", *flags)
+        assert (entry["lease"], entry["gpus"][0]["index"], entry["ending"]) == (line["id"], "1", "running")
+    assert log(server, "--since", "1s", "--gpu", "0") == []
+
+
 @pytest.mark.parametrize("flags, words", [
     (["--since", "soon"], ["--since", "'soon'", "2h"]),
     (["--since", "2026-13-01"], ["--since", "2026-13-01"]),
@@ -245,3 +294,16 @@ def test_follow_ends_with_its_reader(server, jobs):
     server.berth("run", "--", "true")
     eventually(lambda: "done" in follower.out)
     assert "GRANTED" in follower.out
+
+
+def test_follow_ends_when_its_reader_closes_a_socket(server):
+    reader, writer = socket.socketpair()
+    process = subprocess.Popen([BERTH, "log", "--follow"], env=server.env, stdin=subprocess.DEVNULL, stdout=writer)
+    try:
+        writer.close()
+        assert b"GRANTED" in reader.recv(4096)
+        reader.close()
+        assert process.wait(25) == 0
+    finally:
+        process.kill()
+        process.wait()

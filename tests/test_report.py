@@ -155,6 +155,16 @@ def test_what_runs_counts_until_now_and_what_is_gone_is_lost(server, archive, jo
     eventually(lambda: report(server)["total"]["running"] == 0)
 
 
+def test_how_what_runs_uses_its_gpus_is_not_known_yet(server, archive, jobs):
+    """Older versions wrote what they had measured in its first second."""
+    jobs.hold()
+    [lease] = server.status()["gpus"][0]["leases"]
+    archive.add(0, 0, id=lease["id"], gpus=[gpu(0, utilization_pct=100)], ending="running", idle_ms=0)
+    total = report(server)["total"]
+    assert total["running"] == 1
+    assert total["utilization_pct"] is None and total["idle_gpu_hours"] is None
+
+
 def test_nobody_spoils_anothers_figures(server, archive):
     """By lines with another's id, in his own file."""
     must_be_root()
@@ -336,7 +346,11 @@ def test_an_empty_history_says_what_to_do(server):
 
 
 def test_its_reader_may_go_away(server, archive):
-    some_days(archive)
-    done = subprocess.run(["bash", "-c", f"{BERTH} report | head -1"], env=server.env, capture_output=True, text=True,
-                          timeout=60)
-    assert done.returncode == 0 and done.stderr == ""
+    """Before it has read all: more than a pipe holds."""
+    for i in range(2000):
+        archive.add(5, 1, job=f"job {i} {'x' * 60}")
+    whole = server.berth("report", "--by", "job", env={"COLUMNS": "120"})
+    assert whole.returncode == 0 and len(whole.stdout) > 1 << 16
+    done = subprocess.run(["bash", "-c", f'{BERTH} report --by job | head -1; echo "${{PIPESTATUS[0]}}"'], text=True,
+                          env={**server.env, "COLUMNS": "120"}, capture_output=True, timeout=60)
+    assert done.stderr == "" and done.stdout.splitlines()[1:] == ["141"], "by SIGPIPE, like others"

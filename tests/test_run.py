@@ -169,6 +169,20 @@ def test_the_jobs_own_exit_code(server, script, code):
     assert state_of(server, 0) == "free"
 
 
+def test_who_has_started_it_may_ignore_the_ends_of_children(server):
+    result = server.run("env", "--ignore-signal=CHLD", BERTH, "run", "--", "sh", "-c", "grep SigIgn /proc/self/status; exit 7",
+                        timeout=25)
+    assert (result.returncode, result.stderr) == (7, "")
+    assert int(result.stdout.split()[1], 16) & 1 << signal.SIGCHLD - 1 == 0, "the job does not"
+
+
+def test_an_end_that_somebody_else_has_learned_is_a_failure(server):
+    """waitpid() knows nothing of it, and what it knows will not become more."""
+    result = server.run("strace", "-o", "/dev/null", "-e", "trace=wait4", "-e", "inject=wait4:error=ECHILD", BERTH, "run", "--",
+                        "true", timeout=25)
+    assert result.returncode == 1, result
+
+
 def test_a_program_that_cannot_be_run(server, jobs):
     """Said at once, and not after hours in the queue."""
     server.use("1x24GiB")

@@ -31,6 +31,14 @@ constexpr std::array<std::pair<Ending, const char*>, 5> kEndings{{{Ending::runni
                                                                   {Ending::released, "released"},
                                                                   {Ending::lost, "lost"}}};
 
+// Just as month_file() names them: else their owner could have others read any number of files.
+bool is_month_file(std::string_view name) {
+  constexpr std::string_view kForm = "history-dddd-dd.jsonl";
+  return std::equal(name.begin(), name.end(), kForm.begin(), kForm.end(), [](char c, char form) {
+    return form == 'd' ? c >= '0' && c <= '9' : c == form;
+  });
+}
+
 }  // namespace
 
 const char* ending_word(Ending ending) {
@@ -51,6 +59,10 @@ bool knows_more(Ending one, Ending other) {
     return ending == Ending::lost ? 1 : 2;
   };
   return rank(one) > rank(other);
+}
+
+bool outlived(Ending lost, Ending seen) {
+  return lost == Ending::lost && knows_more(seen, lost);
 }
 
 std::string write_entry(const HistoryEntry& entry) {
@@ -116,11 +128,11 @@ std::vector<std::string> month_files(const UserFolder& folder, TimePoint since) 
   if (copy < 0) return names;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(copy), ::closedir);
   const std::string first = month_file(since);
+  // A day for clocks that differ.
+  const std::string last = month_file(std::chrono::system_clock::now() + std::chrono::hours(24));
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
     const std::string_view name = entry->d_name;
-    if (name.starts_with(kPrefix) && name.ends_with(kSuffix) && name >= first) {
-      names.emplace_back(name);
-    }
+    if (is_month_file(name) && name >= first && name <= last) names.emplace_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -150,9 +162,13 @@ History read_all_history(const std::string& archive, TimePoint since, const Want
           places.try_emplace({entry.uid, entry.id}, history.entries.size());
       if (is_new) {
         history.entries.push_back(std::move(entry));
-      } else if (knows_more(entry.ending, history.entries[place->second].ending)) {
-        history.entries[place->second] = std::move(entry);
+        return;
       }
+      HistoryEntry& known = history.entries[place->second];
+      if (outlived(entry.ending, known.ending) || outlived(known.ending, entry.ending)) {
+        entry.ended = known.ended = std::max(entry.ended, known.ended);
+      }
+      if (knows_more(entry.ending, known.ending)) known = std::move(entry);
     };
     for (const std::string& file : month_files(folder, since)) {
       off_t done = 0;

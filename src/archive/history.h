@@ -33,6 +33,9 @@ const char* ending_word(Ending ending);
 std::optional<Ending> ending_of(std::string_view word);
 // Of two lines about one lease: has the writer of `one` seen more of its end?
 bool knows_more(Ending one, Ending other);
+// Of two lines about one lease: did what its holder left behind keep it, after `seen` was written,
+// until somebody found it `lost`? Then the later time is its end.
+bool outlived(Ending lost, Ending seen);
 
 struct HistoryGpu {
   std::string uuid;
@@ -67,7 +70,8 @@ std::optional<HistoryEntry> read_entry(std::string_view line);
 
 Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry);
 
-// The names of a user's files that tell of what ended at that time or later, the oldest first.
+// The names of a user's files that tell of what ended at that time or later, the oldest first. None
+// of a month that is yet to come.
 std::vector<std::string> month_files(const UserFolder& folder, TimePoint since);
 
 // What stands in one of them from `done` on, which becomes where to go on: a line without its end

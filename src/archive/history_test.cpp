@@ -126,6 +126,47 @@ TEST_F(HistoryTest, a_file_may_be_as_long_as_its_owner_likes) {
   EXPECT_EQ(ids(), std::vector<std::string>{"bbbbbbbb"});
 }
 
+TEST_F(HistoryTest, holes_are_passed_over) {
+  append(entry("aaaaaaaa"));
+  for (const char* id : {"bbbbbbbb", "cccccccc"}) {
+    std::filesystem::resize_file(file(), std::filesystem::file_size(file()) + (16U << 20));
+    // Zeros are left before and behind it, in the pages of the lines: damage, and no more.
+    std::ofstream(file(), std::ios::app) << '\n' << write_entry(entry(id)) << '\n';
+  }
+  std::filesystem::resize_file(file(), std::filesystem::file_size(file()) + (16U << 20));
+  const auto folder = own_folder(archive_);
+  off_t done = 0;
+  std::vector<std::string> found;
+  read_lines(*folder, month_file(at(0)), done,
+             [&](const HistoryEntry& one) { found.push_back(one.id); });
+  EXPECT_EQ(found, (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb", "cccccccc"}));
+  // Behind whole pages nothing is left of it.
+  std::filesystem::resize_file(file(), 0);
+  std::filesystem::resize_file(file(), 16U << 20);
+  std::ofstream(file(), std::ios::app) << write_entry(entry("dddddddd")) << '\n';
+  const History history = read();
+  ASSERT_EQ(history.entries.size(), 1U);
+  EXPECT_EQ(history.damaged, 0U);
+  done = 0;
+  read_lines(*folder, month_file(at(0)), done, [](const HistoryEntry&) {});
+  EXPECT_EQ(static_cast<std::uintmax_t>(done), std::filesystem::file_size(file()));
+}
+
+TEST_F(HistoryTest, only_months_that_can_be_have_files) {
+  append(entry("aaaaaaaa"));
+  const std::string folder = own_folder(archive_)->path;
+  for (const char* name :
+       {"history-9999-12.jsonl", "history-2025-11-2.jsonl", "history-2025-1a.jsonl",
+        "history-.jsonl", "history-2025-11.jsonl.jsonl"}) {
+    std::ofstream(fmt::format("{}/{}", folder, name)) << write_entry(entry("bbbbbbbb")) << '\n';
+  }
+  EXPECT_EQ(ids(), std::vector<std::string>{"aaaaaaaa"});
+  HistoryEntry now = entry("cccccccc");
+  now.ended = std::chrono::system_clock::now();
+  append(now);
+  EXPECT_EQ(ids().size(), 2U);
+}
+
 TEST_F(HistoryTest, lines_are_found_wherever_the_pieces_end) {
   for (int i = 0; i < 8; ++i) {
     HistoryEntry long_one = entry(fmt::format("aaaaaaa{}", i));
@@ -157,6 +198,24 @@ TEST_F(HistoryTest, a_lease_is_there_once_as_who_knows_most_tells_it) {
   ASSERT_EQ(history.entries.size(), 2U);
   EXPECT_EQ(history.entries[0].id, "bbbbbbbb");  // granted first
   EXPECT_EQ(history.entries[1].ending, Ending::exited);
+}
+
+TEST_F(HistoryTest, what_was_left_behind_ends_later) {
+  for (const bool backwards : {false, true}) {
+    HistoryEntry exited = entry(backwards ? "aaaaaaaa" : "bbbbbbbb");
+    exited.code = 7;
+    HistoryEntry lost = entry(exited.id, Ending::lost);
+    lost.ended = at(9'000);
+    append(backwards ? lost : exited);
+    append(backwards ? exited : lost);
+  }
+  const History history = read();
+  ASSERT_EQ(history.entries.size(), 2U);
+  for (const HistoryEntry& one : history.entries) {
+    EXPECT_EQ(one.ending, Ending::exited);
+    EXPECT_EQ(one.code, 7);
+    EXPECT_EQ(one.ended, at(9'000));
+  }
 }
 
 TEST_F(HistoryTest, nobody_but_root_tells_of_others) {

@@ -31,7 +31,7 @@ std::uint64_t short_id(std::string_view id) {
 // In an order that does not depend on which of the two came first.
 bool replaces(const LeaseFacts& one, const LeaseFacts& other) {
   if (knows_more(one.ending, other.ending)) return true;
-  return !knows_more(other.ending, one.ending) && one.ended_ms < other.ended_ms;
+  return !knows_more(other.ending, one.ending) && one.ended_ms > other.ended_ms;
 }
 
 // One that nobody can guess: else somebody could choose ids that all want the same place, and keep
@@ -114,6 +114,10 @@ void LeaseTable::grow() {
 void LeaseTable::put(LeaseFacts lease, std::span<const LeasedGpu> uses, const LeaseText* text) {
   Slot& slot = slot_of(lease);
   LeaseFacts* const known = slot.lease == 0 ? nullptr : &leases_[slot.lease - 1];
+  if (known != nullptr &&
+      (outlived(lease.ending, known->ending) || outlived(known->ending, lease.ending))) {
+    lease.ended_ms = known->ended_ms = std::max(lease.ended_ms, known->ended_ms);
+  }
   if (known != nullptr && !replaces(lease, *known)) return;
   lease.uses = static_cast<std::uint32_t>(uses.size());
   if (known != nullptr && known->uses == lease.uses) {
@@ -211,15 +215,18 @@ void LeaseTable::settle(const std::vector<HistoryEntry>& live, TimePoint now) {
   for (const HistoryEntry& entry : live) {
     EntryView view = view_of(entry);
     view.ending = Ending::running;
-    view.ended_ms = to_ms(now);  // later than what is written, which knows more of its GPUs
+    view.ended_ms = view.granted_ms;  // before what is written, which knows more of its GPUs
     take(view);
     living.emplace(entry.uid, short_id(entry.id));
   }
   for (LeaseFacts& lease : leases_) {
-    if (lease.ending != Ending::running) continue;
     if (living.contains({lease.uid, lease.id})) {
+      lease.ending = Ending::running;
       lease.ended_ms = std::max(to_ms(now), lease.granted_ms);
-    } else {
+      lease.idle_ms = -1;
+      for (std::uint32_t i = 0; i < lease.uses; ++i)
+        uses_[lease.first_use + i].utilization_pct = -1;
+    } else if (lease.ending == Ending::running) {
       lease.ending = Ending::lost;
     }
   }

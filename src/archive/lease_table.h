@@ -85,7 +85,8 @@ class LeaseTable {
 
   void take(const EntryView& entry);
   void merge(const LeaseTable& other);
-  // What the harbour says: of those that are written as running, who is not in `live` is lost.
+  // What the harbour says: who is in `live` runs until now, whatever is written, and how well it
+  // uses its GPUs is not known yet. Of the others that are written as running, each is lost.
   void settle(const std::vector<HistoryEntry>& live, TimePoint now);
 
   const std::deque<LeaseFacts>& leases() const { return leases_; }

@@ -43,7 +43,7 @@ TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
     ASSERT_EQ(table.leases().size(), 1U);
     const LeaseFacts& lease = table.leases().front();
     EXPECT_EQ(lease.ending, Ending::exited);
-    EXPECT_EQ(lease.ended_ms - lease.granted_ms, 60'000);
+    EXPECT_EQ(lease.ended_ms - lease.granted_ms, 90'000) << "it was left behind until then";
     ASSERT_EQ(table.uses(lease).size(), 2U);
     EXPECT_EQ(table.gpus()[table.uses(lease)[1].gpu].uuid, "GPU-2");
   }
@@ -97,7 +97,10 @@ TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
   LeaseTable table;
   take(table, entry("aaaaaaaa", 1, Ending::running, 1));
   take(table, entry("bbbbbbbb", 1, Ending::running, 1));
-  take(table, entry("cccccccc", 1, Ending::exited, 60));
+  HistoryEntry measured = entry("cccccccc", 1, Ending::exited, 60);
+  measured.gpus.front().utilization_pct = 90;
+  measured.idle = seconds(30);
+  take(table, measured);
   HistoryEntry unknown_yet = entry("dddddddd", 2, Ending::running, 1);
   HistoryEntry others_id = entry("bbbbbbbb", 2, Ending::running, 1);  // of another user
   const TimePoint now = TimePoint(seconds(1'763'280'000 + 500));
@@ -108,7 +111,12 @@ TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
   EXPECT_EQ(table.leases()[0].ending, Ending::running);
   EXPECT_EQ(table.leases()[0].ended_ms, to_ms(now));
   EXPECT_EQ(table.leases()[1].ending, Ending::lost);
-  EXPECT_EQ(table.leases()[2].ending, Ending::exited);
+  const LeaseFacts& left_behind = table.leases()[2];
+  EXPECT_EQ(left_behind.ending, Ending::running) << "what it left behind has the GPUs";
+  EXPECT_EQ(left_behind.ended_ms, to_ms(now));
+  EXPECT_EQ(left_behind.idle_ms, -1);
+  EXPECT_EQ(table.uses(left_behind)[0].utilization_pct, -1);
+  EXPECT_EQ(table.gpus()[table.uses(left_behind)[0].gpu].index, "0");
   EXPECT_EQ(table.leases()[3].ending, Ending::running);
 }
 

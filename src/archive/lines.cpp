@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 namespace berth {
 namespace {
@@ -32,17 +33,27 @@ std::optional<std::string_view> Lines::next() {
     const std::string_view rest(piece_.data() + begin_, end_ - begin_);
     const auto length = rest.find('\n');
     if (length != std::string_view::npos) {
-      offset_ += static_cast<off_t>(length + 1);
+      offset_ += static_cast<off_t>(length + 1) + std::exchange(hole_, 0);
       begin_ += length + 1;
       return too_long ? std::string_view("too long") : rest.substr(0, length);
     }
     if (rest.size() > kLongestLine) {
       too_long = true;
-      offset_ += static_cast<off_t>(rest.size());
+      offset_ += static_cast<off_t>(rest.size()) + std::exchange(hole_, 0);
       begin_ = end_;
     }
     if (!more()) return std::nullopt;
   }
+}
+
+// Passes over a hole; gives how much of what follows it can be read at once. 0 at the end.
+std::size_t Lines::data_ahead() {
+  if (!file_) return 0;
+  const off_t data = ::lseek(file_.get(), read_, SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? 0 : kPiece;  // ENXIO: there is no more
+  hole_ += data - std::exchange(read_, data);
+  const off_t end = ::lseek(file_.get(), read_, SEEK_HOLE);
+  return end <= read_ ? kPiece : std::min(kPiece, static_cast<std::size_t>(end - read_));
 }
 
 // The beginning of a line goes to the front, and behind it what comes next.
@@ -51,10 +62,12 @@ bool Lines::more() {
   end_ -= begin_;
   begin_ = 0;
   if (piece_.size() - end_ < kPiece) piece_.resize(end_ + kPiece);
-  ssize_t got = -1;
-  do {
-    got = file_ ? ::pread(file_.get(), piece_.data() + end_, kPiece, read_) : 0;
-  } while (got < 0 && errno == EINTR);
+  const std::size_t ahead = data_ahead();
+  ssize_t got = ahead > 0 ? -1 : 0;
+  while (ahead > 0 && got < 0) {
+    got = ::pread(file_.get(), piece_.data() + end_, ahead, read_);
+    if (got < 0 && errno != EINTR) break;
+  }
   if (got <= 0) return false;
   read_ += got;
   end_ += static_cast<std::size_t>(got);

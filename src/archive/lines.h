@@ -12,8 +12,9 @@
 namespace berth {
 
 // The lines of a regular file from `offset` on, piece by piece: its owner may have made it as long
-// as he likes. What is longer than a line can be is given as one that says nothing. Not by a
-// mapping: where its owner cuts the file short, that would kill who reads it.
+// as he likes, and what he never wrote (a hole) is passed over. What is longer than a line can be
+// is given as one that says nothing. Not by a mapping: where its owner cuts the file short, that
+// would kill who reads it.
 class Lines {
  public:
   Lines(int directory, const std::string& name, off_t offset);
@@ -26,10 +27,12 @@ class Lines {
 
  private:
   bool more();
+  std::size_t data_ahead();
 
   UniqueFd file_;
   off_t offset_;
   off_t read_ = 0;  // how much of the file is in the piece, or was
+  off_t hole_ = 0;  // how much of that was passed over, in the line at hand
   std::vector<char> piece_;
   std::size_t begin_ = 0;  // of the next line, in the piece
   std::size_t end_ = 0;    // of what was read

@@ -30,10 +30,36 @@ Result<LiveLeases> live_leases(const HarbourLocation& where) {
   return leases;
 }
 
+// It lives in the harbour, whatever is written: what its main process left behind keeps it.
+void goes_on(HistoryEntry& entry, TimePoint now) {
+  entry.ending = Ending::running;
+  entry.code = 0;
+  entry.ended = now;
+  entry.idle.reset();
+  for (HistoryGpu& gpu : entry.gpus) {
+    gpu.peak.reset();
+    gpu.utilization_pct.reset();
+  }
+}
+
+// The harbour knows no index: then the last that the same GPU had will do.
+void name_as_others(HistoryGpu& gpu, const std::vector<HistoryEntry>& entries) {
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    for (const HistoryGpu& known : entry->gpus) {
+      if (known.uuid != gpu.uuid || known.index.empty()) continue;
+      gpu.index = known.index;
+      gpu.name = known.name;
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
-                           int code, const Usage& usage) {
+                           int code, const Usage& measured) {
+  // Of what runs, the beginning would be taken for the whole.
+  const Usage usage = ending == Ending::running ? Usage{} : measured;
   HistoryEntry entry;
   entry.id = lease.id;
   entry.uid = lease.uid;
@@ -75,21 +101,29 @@ Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry) 
 }
 
 Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want) {
-  History history = read_all_history(archive_path(harbour), since, want);
-  // After the history: what ends in between is still running, rather than lost.
+  // What runs now has begun at any time before; what is written of it knows the names of its GPUs.
+  const auto running = live_leases(harbour);
+  if (!running) return tl::make_unexpected(running.error());
+  TimePoint first = since;
+  for (const auto& [key, lease] : *running) first = std::min(first, lease.granted);
+  const auto concerns = [&](const HistoryEntry& entry) {
+    return (entry.ended >= since || running->contains({entry.uid, entry.id})) && want(entry);
+  };
+  History history = read_all_history(archive_path(harbour), first, concerns);
+  // Again, after the history: what ends in between is still running, rather than lost.
   auto live = live_leases(harbour);
   if (!live) return tl::make_unexpected(live.error());
+  const TimePoint now = std::chrono::system_clock::now();
   for (HistoryEntry& entry : history.entries) {
-    const bool lives = live->erase({entry.uid, entry.id}) > 0;
-    if (entry.ending != Ending::running) continue;
-    if (lives) {
-      entry.ended = std::chrono::system_clock::now();
-    } else {
+    if (live->erase({entry.uid, entry.id}) > 0) {
+      goes_on(entry, now);
+    } else if (entry.ending == Ending::running) {
       entry.ending = Ending::lost;
     }
   }
   for (const auto& [key, lease] : *live) {
     HistoryEntry entry = history_entry(lease, {}, Ending::running);
+    for (HistoryGpu& gpu : entry.gpus) name_as_others(gpu, history.entries);
     if (want(entry)) history.entries.push_back(std::move(entry));
   }
   sort_by_grant(history.entries);

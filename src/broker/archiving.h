@@ -16,9 +16,10 @@
 
 namespace berth {
 
-// As it is now, at this moment: `gpus` is every GPU of the host, or as many as are known.
+// As it is now, at this moment: `gpus` is every GPU of the host, or as many as are known. Of one
+// that is running, nothing is told of its usage.
 HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
-                           int code = 0, const Usage& usage = {});
+                           int code = 0, const Usage& measured = {});
 
 // Writes it into this user's folder.
 Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry);
@@ -27,8 +28,9 @@ Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry);
 void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
                   const std::vector<Gpu>& gpus);
 
-// What the archive and the harbour know together. What is written as running and is not in the
-// harbour any more is lost: nobody has seen its end.
+// What the archive and the harbour know together. What is in the harbour is running, whenever it
+// began and whatever is written. What is written as running and is not in the harbour any more is
+// lost: nobody has seen its end.
 Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want);
 
 // The same for a report, of one user or of all.

@@ -80,13 +80,13 @@ class Attempt {
       return {problem->code};
     }
     probe_.interrupt_by(signals_.fd());  // the job's end is not missed while a driver hangs
-    const int status =
+    const JobEnd ended =
         supervise(std::get<pid_t>(started), lease_, signals_,
                   {say, [this] { record(Ending::running, 0); },
                    [this] { return sample(sampler_, probe_, lease_); }, options_.whole_group});
     const auto lasted = Clock::now() - begin;
     probe_.interrupt_by(-1);
-    return finish(status, lasted, words);
+    return finish(ended, lasted, words);
   }
 
  private:
@@ -103,12 +103,17 @@ class Attempt {
                                                              ending, code, sampler_.usage()));
   }
 
-  AttemptEnd finish(int status, Clock::duration lasted, const LastWords& words) {
+  AttemptEnd finish(const JobEnd& ended, Clock::duration lasted, const LastWords& words) {
+    const int status = ended.status;
     const bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    AttemptEnd end{exit_code(status), true, Verdict::failure, sampler_.usage(),
-                   lease_.record().request.memory};
-    end.verdict =
-        judge_end(succeeded, lease_.record(), end.usage, succeeded ? std::string() : words.read());
+    AttemptEnd end{exit_code(status), true,
+                   ended.interrupted, Verdict::failure,
+                   sampler_.usage(),  lease_.record().request.memory};
+    // Who was asked to end did not end for want of memory, whatever it and the card say.
+    if (succeeded || !ended.interrupted) {
+      end.verdict = judge_end(succeeded, lease_.record(), end.usage,
+                              succeeded ? std::string() : words.read());
+    }
     placeholders_.reset();
     // Who waits for the profile would be measured again, were it not there before the release.
     const bool profiles = lease_.record().profiles;

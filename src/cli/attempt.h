@@ -23,8 +23,9 @@ struct AttemptOptions {
 };
 
 struct AttemptEnd {
-  int code = 0;      // the exit code to pass on
-  bool ran = false;  // else it could not be started, or was interrupted before
+  int code = 0;              // the exit code to pass on
+  bool ran = false;          // else it could not be started, or was interrupted before
+  bool interrupted = false;  // it was asked to end
   Verdict verdict = Verdict::failure;
   Usage usage{};
   std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone

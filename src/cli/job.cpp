@@ -67,11 +67,21 @@ std::vector<std::string> job_variables(const Job& job) {
   return variables;
 }
 
+bool from_elsewhere(const signalfd_siginfo& info, pid_t job) {
+  const auto sender = static_cast<pid_t>(info.ssi_pid);
+  return info.ssi_code > 0 || (sender != job && sender != ::getpid());
+}
+
 // What the kernel sends from the terminal goes to the whole group, job included; only what somebody
 // sent to berth must be passed on.
 bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
-  const auto sender = static_cast<pid_t>(info.ssi_pid);
-  return info.ssi_code <= 0 && sender != job && sender != ::getpid();
+  return info.ssi_code <= 0 && from_elsewhere(info, job);
+}
+
+bool asks_to_end(const signalfd_siginfo& info, pid_t job) {
+  const auto number = static_cast<int>(info.ssi_signo);
+  const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+  return ends && from_elsewhere(info, job);
 }
 
 // A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
@@ -145,7 +155,7 @@ int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
+JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
   using Clock = std::chrono::steady_clock;
   // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
   // short job does not pay it.
@@ -153,13 +163,20 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hoo
   constexpr std::chrono::seconds kAudit(60);
   bool short_job = true;
   auto audit = Clock::now() + kShortJob;
+  bool interrupted = false;
+  const auto ended = [&](int status) {
+    // What ended it may still be unread, and there is nobody any more to pass it on to.
+    while (const auto info = signals.next()) interrupted |= asks_to_end(*info, job);
+    return JobEnd{status, interrupted};
+  };
   for (;;) {
     int status = 0;
     // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
     for (pid_t changed = 1; changed > 0;) {
       changed = ::waitpid(job, &status, WNOHANG | WUNTRACED);
+      if (changed < 0 && errno == ECHILD) return ended(kUnknownStatus);
       if (changed <= 0) break;
-      if (WIFEXITED(status) || WIFSIGNALED(status)) return status;
+      if (WIFEXITED(status) || WIFSIGNALED(status)) return ended(status);
       if (WIFSTOPPED(status)) follow_into_stop(job, status);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
@@ -170,6 +187,7 @@ int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hoo
     ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
+      interrupted |= asks_to_end(*info, job);
       if (number != SIGCHLD && to_berth_alone(*info, job)) {
         ::kill(hooks.whole_group ? 0 : job, number);
       }

@@ -45,9 +45,17 @@ struct JobHooks {
   bool whole_group = false;
 };
 
+struct JobEnd {
+  int status = 0;            // as waitpid() gives it
+  bool interrupted = false;  // somebody asked it to end: INT, TERM, HUP or QUIT
+};
+
+// Of a child that is gone and whose end nobody learned: as if it had failed (exit code 1).
+constexpr int kUnknownStatus = 1 << 8;
+
 // Waits for the job's end, passes on what is sent to berth alone, and puts the lease back if
-// somebody deletes it. Gives the job's status, as waitpid() does.
-int supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks);
+// somebody deletes it.
+JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks);
 
 // The exit code that says the same: the job's, or 128+N for a signal.
 int exit_code(int status);

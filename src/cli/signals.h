@@ -11,7 +11,7 @@
 namespace berth {
 
 // From its making, these signals wait to be read. One that was ignored before stays ignored
-// (nohup).
+// (nohup), but for SIGCHLD: who asks for that has children whose ends he must learn.
 class SignalQueue {
  public:
   explicit SignalQueue(std::initializer_list<int> numbers);

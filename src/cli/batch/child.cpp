@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "cli/job.h"
+
 namespace berth::batch {
 namespace {
 
@@ -84,7 +86,9 @@ std::vector<RunEvent> Child::events() {
 
 std::optional<int> Child::end() {
   int status = 0;
-  if (::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  const pid_t changed = ::waitpid(pid_, &status, WNOHANG);
+  if (changed < 0 && errno == ECHILD) return kUnknownStatus;
+  if (changed != pid_) return std::nullopt;
   if (WIFEXITED(status) || WIFSIGNALED(status)) return status;
   return std::nullopt;
 }

@@ -46,6 +46,8 @@ std::string place_in(std::size_t number, std::size_t total);
 class RunTimes {
  public:
   void ended(const std::string& type, std::chrono::nanoseconds lasted);
+  // Has one of this type ended?
+  bool knows(const std::string& type) const { return types_.contains(type); }
   // Of a line of this type: by those that have ended, or by `known`, or by the others that have.
   std::optional<double> seconds(const std::string& type, std::optional<double> known) const;
 

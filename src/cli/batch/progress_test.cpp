@@ -58,9 +58,11 @@ TEST(ProgressLines, say_why_nothing_runs) {
 
 TEST(RunTimes, goes_by_the_type_then_by_what_was_learned_then_by_the_others) {
   RunTimes times;
+  EXPECT_FALSE(times.knows("a"));
   EXPECT_EQ(times.seconds("a", std::nullopt), std::nullopt);
   times.ended("a", 10s);
   times.ended("a", 20s);
+  EXPECT_TRUE(times.knows("a"));
   EXPECT_EQ(times.seconds("a", 99), 15);
   EXPECT_EQ(times.seconds("b", 99), 99);
   EXPECT_EQ(times.seconds("b", std::nullopt), 15);

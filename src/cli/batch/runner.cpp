@@ -30,6 +30,8 @@ using Clock = std::chrono::steady_clock;
 // Between the SIGTERM of a time limit and the SIGKILL.
 constexpr std::chrono::seconds kGrace(10);
 constexpr std::chrono::seconds kTick(1);
+// One wish may come as several signals: `timeout` sends its own to the process and to the group.
+constexpr std::chrono::seconds kSameWish(1);
 // What others give back is seen by who waits in the queue; a smaller line that would fit, only so.
 constexpr std::chrono::seconds kLookAgain(5);
 // More of one type than this do not start at the same moment.
@@ -78,6 +80,8 @@ class Runner {
       view_.show(progress());
       wait();
       obey_signals();
+      // All of them first: one that fails ends those that are known to wait.
+      for (Active& one : active_) listen(one);
       for (auto one = active_.begin(); one != active_.end();) one = look_after(one);
       // Not before the queue is left: who waits there would be granted what they give back.
       if (result_.signal != 0 && waiting() == 0) end_running();
@@ -125,7 +129,7 @@ class Runner {
     look_again_ = Clock::now() + kLookAgain;
     bool any = false;
     for (const std::size_t line : plan_.fitting(order_.known(kOfOneType))) {
-      if (closed_ || active_.size() >= plan_.jobs) break;
+      if (closed_ || active_.size() >= plan_.jobs || waiting() >= plan_.window) break;
       order_.take(line);
       any = start_next(line);
     }
@@ -200,20 +204,28 @@ class Runner {
   }
 
   void stop(int number) {
-    const bool again = std::exchange(result_.signal, number) != 0;
-    closed_ = true;
-    if (again) {
-      for (const Active& one : active_) one.child.kill();
-      return view_.notice("killing what still runs");
-    }
-    const std::size_t running = active_.size() - waiting();
+    if (result_.signal != 0) return stop_again(number);
+    result_.signal = number;
+    stopped_at_ = Clock::now();
     close();
+    const std::size_t running = active_.size() - waiting();
     view_.notice(
         running == 0
             ? std::string("stopping; --resume goes on later")
             : fmt::format("stopping: {} running {} asked to end (SIGTERM); Ctrl-C again kills at "
                           "once; --resume goes on later",
                           running, running == 1 ? "job is" : "jobs are"));
+  }
+
+  // A terminal that is closed sends more than one SIGHUP, and nobody is there to mean it.
+  void stop_again(int number) {
+    if (number == SIGHUP || Clock::now() - stopped_at_ < kSameWish) return;
+    result_.signal = number;
+    for (Active& one : active_) {
+      one.stopped = true;
+      one.child.kill();
+    }
+    view_.notice("killing what still runs");
   }
 
   void end_running() {
@@ -231,6 +243,7 @@ class Runner {
   void close() {
     closed_ = true;
     for (Active& one : active_) {
+      listen(one);  // it may run by now, which it tells before it does
       if (!one.granted && !one.stopped) ask_to_end(one);
     }
   }
@@ -243,7 +256,7 @@ class Runner {
   Place look_after(Place one) {
     // Its end first: then all that it told is there to be read.
     const auto status = one->child.end();
-    for (const RunEvent& event : one->child.events()) hear(*one, event);
+    listen(*one);
     if (!status) {
       keep_to_limit(*one);
       return std::next(one);
@@ -252,6 +265,10 @@ class Runner {
     const auto next = active_.erase(one);
     finish(ended, exit_code(*status));
     return next;
+  }
+
+  void listen(Active& one) {
+    for (const RunEvent& event : one.child.events()) hear(one, event);
   }
 
   void hear(Active& one, const RunEvent& event) {
@@ -275,7 +292,12 @@ class Runner {
         one.end.begin = std::chrono::system_clock::now();
         one.end.lease = event.lease;
         one.end.gpus = event.gpus;
-        if (plan_.timeout && !one.stopped) one.limit = one.since + *plan_.timeout;
+        if (one.stopped || one.end.timed_out) one.child.stop();  // what was sent came too early
+        if (one.end.timed_out) {
+          one.limit = one.since + kGrace;
+        } else if (plan_.timeout && !one.stopped) {
+          one.limit = one.since + *plan_.timeout;
+        }
         view_.started(line, event.gpus, one.end.attempts);
         break;
       case RunEvent::Kind::ended:
@@ -312,8 +334,10 @@ class Runner {
       one.end.begin = one.end.end;
     }
     order_.ended(one.line);
+    known_seconds_.erase(plan_.types[one.line]);
     look_again_ = {};
-    if (one.stopped && !one.end.succeeded()) return forget(one);
+    // Whatever its code: nobody can tell whether it did all that it was to do.
+    if (one.stopped) return forget(one);
     const auto own = one.end.lease.empty() ? own_failure(code) : std::nullopt;
     if (own) {
       give_up({*own, reported(one)});
@@ -356,7 +380,7 @@ class Runner {
     return line.starts_with(kName) ? line.substr(kName.size()) : line;
   }
 
-  Progress progress() const {
+  Progress progress() {
     Progress now;
     now.total = plan_.lines.size();
     now.succeeded = succeeded_before_ + result_.succeeded;
@@ -373,23 +397,23 @@ class Runner {
     }
     std::stable_sort(now.running.begin(), now.running.end(),
                      [](const RunningJob& a, const RunningJob& b) { return a.lasted > b.lasted; });
-    now.left = time_left();
+    if (view_.live()) now.left = time_left();
     return now;
   }
 
   // As if as many as run now went on to run at once.
-  std::optional<std::chrono::nanoseconds> time_left() const {
+  std::optional<std::chrono::nanoseconds> time_left() {
     double sum = 0;
     double longest = 0;
     std::size_t running = 0;
     for (const auto& [type, count] : to_start_) {
-      const auto each = count == 0 ? 0 : run_times_.seconds(type, known_seconds(type));
+      const auto each = count == 0 ? 0 : seconds_of(type);
       if (!each) return std::nullopt;
       sum += *each * static_cast<double>(count);
     }
     for (const Active& one : active_) {
       const std::string& type = plan_.types[one.line];
-      const auto whole = run_times_.seconds(type, known_seconds(type));
+      const auto whole = seconds_of(type);
       if (!whole) return std::nullopt;
       const std::chrono::duration<double> lasted = Clock::now() - one.since;
       const double left = one.granted ? std::max(0.0, *whole - lasted.count()) : *whole;
@@ -402,8 +426,13 @@ class Runner {
         std::chrono::duration<double>(std::max(longest, sum / static_cast<double>(running))));
   }
 
-  std::optional<double> known_seconds(const std::string& type) const {
-    return plan_.known_seconds ? plan_.known_seconds(type) : std::nullopt;
+  // What was learned is read from a file: only where it is needed, and once until one of that type
+  // has ended.
+  std::optional<double> seconds_of(const std::string& type) {
+    if (run_times_.knows(type) || !plan_.known_seconds) return run_times_.seconds(type, {});
+    const auto [known, is_new] = known_seconds_.try_emplace(type);
+    if (is_new) known->second = plan_.known_seconds(type);
+    return run_times_.seconds(type, known->second);
   }
 
   const BatchPlan& plan_;
@@ -418,8 +447,10 @@ class Runner {
   std::size_t succeeded_before_ = 0;
   BatchResult result_;
   RunTimes run_times_;
+  std::map<std::string, std::optional<double>> known_seconds_;  // of each type, as it was read
   Clock::time_point begin_ = Clock::now();
   Clock::time_point look_again_{};  // at what fits
+  Clock::time_point stopped_at_{};  // when the first signal came
   bool closed_ = false;             // nothing more is started
   bool warned_ = false;
 };

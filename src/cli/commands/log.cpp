@@ -40,7 +40,8 @@ void follow(HistoryFollower& follower, Shown shown, const Options& options,
   while (std::fflush(stdout) == 0) {
     std::array<pollfd, 2> watched{{{follower.news(), POLLIN, 0}, {STDOUT_FILENO, 0, 0}}};
     ::poll(watched.data(), watched.size(), kAuditMs);
-    if ((watched[1].revents & POLLERR) != 0) return;  // the reader is gone
+    // The reader is gone: of a pipe, of a socket or a terminal.
+    if ((watched[1].revents & (POLLERR | POLLHUP)) != 0) return;
     for (const HistoryEntry& entry : follower.next()) {
       const bool ended = entry.ending != Ending::running;
       if (ended && wanted(entry, options.history) && shown.emplace(entry.uid, entry.id).second)

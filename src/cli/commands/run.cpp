@@ -91,8 +91,8 @@ Result<int> run(const Options& options) {
     teller.granted(std::get<Lease>(*lease));
     SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
     const AttemptEnd end = attempt(**probe, std::move(std::get<Lease>(*lease)), job, how, signals);
-    const bool again = end.ran && end.verdict == Verdict::out_of_memory && left > 0 &&
-                       ask_for_more(ask, end, left == 1);
+    const bool again = end.ran && !end.interrupted && end.verdict == Verdict::out_of_memory &&
+                       left > 0 && ask_for_more(ask, end, left == 1);
     if (again) continue;
     teller.ended(end);
     (void)probe->release();  // this process ends, and its helper with it: nobody need wait for that

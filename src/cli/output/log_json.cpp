@@ -43,7 +43,7 @@ std::string log_json(const HistoryEntry& entry) {
                   {"waited_s", seconds(entry.granted - entry.asked)},
                   {"lasted_s", seen ? Json(seconds(entry.ended - entry.granted)) : Json(nullptr)},
                   {"idle_s", entry.idle ? Json(seconds(*entry.idle)) : Json(nullptr)}};
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return line.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace berth

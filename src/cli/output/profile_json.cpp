@@ -40,7 +40,7 @@ std::string profiles_json(const std::vector<Profile>& profiles) {
         {"failures", profile.failures},
         {"framework", profile.framework.empty() ? Json(nullptr) : Json(profile.framework)},
         {"runs", std::move(runs)}};
-    text += json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    text += json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
   }
   return text;
 }
