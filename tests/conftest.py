@@ -27,12 +27,16 @@ SERVERS = ROOT / "sim" / "servers"
 
 HARBOURS = ["directory", "redis"]
 # The modules whose tests hold for every harbour.
-CONTRACT = set("test_acquire test_batch test_commands test_job_control test_learning test_run test_users".split())
+CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contention test_faults test_hardship test_job_control
+    test_learning test_run test_selection test_sharing_faults test_status test_users test_waiting test_api test_auto_memory
+    test_processes test_compat_gpu_lock test_compat_grn test_compat_runner test_compat_safe_gpu""".split())
 
 
 def pytest_generate_tests(metafunc):
-    if "harbour" in metafunc.fixturenames and metafunc.module.__name__ in CONTRACT:
-        metafunc.parametrize("harbour", HARBOURS, indirect=True)
+    if "harbour" not in metafunc.fixturenames or metafunc.module.__name__ not in CONTRACT:
+        return
+    only = metafunc.definition.get_closest_marker("harbour")
+    metafunc.parametrize("harbour", only.args if only else HARBOURS, indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -43,6 +47,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "release_only: does not depend on how berth was built")
+    config.addinivalue_line("markers", "harbour(kind): is about what this kind of harbour alone has")
 
 
 class Server:

@@ -13,6 +13,7 @@ import stat
 import subprocess
 
 import pytest
+import redis_server
 from conftest import wait_until
 
 ALICE, BOB, CAROL, DAVE = 20001, 20002, 20003, 20004
@@ -161,7 +162,11 @@ class Host:
         return self.records("lease")
 
     def tickets(self):
-        return self.records("ticket")
+        url = self.env.get("BERTH_URL")
+        if not url:
+            return self.records("ticket")
+        records = [json.loads(text) for text in redis_server.tickets_of(url)]
+        return [record for record in records if self.is_live(record["id"])]
 
     def wait_until_free(self, seconds=WAKE):
         wait_for(lambda: not self.leases() and not self.tickets(),

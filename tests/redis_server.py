@@ -10,6 +10,9 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.parse
+
+import redis
 
 
 def free_port():
@@ -56,11 +59,24 @@ class RedisServer:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def client(self, **options):
+        return redis.Redis(unix_socket_path=str(self.socket), decode_responses=True, **options)
+
     def url(self, query=""):
         return f"redis+unix://{self.socket}" + (f"?{query}" if query else "")
 
     def tcp_url(self, query=""):
         return f"redis://127.0.0.1:{self.port}" + (f"?{query}" if query else "")
+
+
+def tickets_of(url, host=None):
+    """The records of the tickets that wait under that URL, in the queue's order."""
+    parts = urllib.parse.urlsplit(url)
+    prefix = urllib.parse.parse_qs(parts.query).get("prefix", ["berth"])[0]
+    part = f"{prefix}:{host or socket.gethostname()}"
+    with redis.Redis(unix_socket_path=parts.path, decode_responses=True) as client:
+        ids = client.zrange(f"{part}:queue", 0, -1)
+        return [text for text in client.hmget(f"{part}:tickets", ids) if text] if ids else []
 
 
 @functools.cache

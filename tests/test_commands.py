@@ -98,6 +98,7 @@ def read_until(process, text, seconds=15):
 # The queue
 
 
+@pytest.mark.harbour("directory")
 def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     server.env["BERTH_DIR"] = str(server.folder / "nowhere")
     assert server.berth("queue").stdout == "Nobody waits.\n"
@@ -407,6 +408,7 @@ def test_draining_again_replaces_the_reason(server):
     lease.close()
 
 
+@pytest.mark.harbour("directory")
 def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     """A limit on the size of files stands for the full disk."""
     server.berth("drain", "2", "--reason", "one")
@@ -454,6 +456,7 @@ def test_undrain_needs_no_driver_for_a_uuid_and_no_guess(server):
     assert_one_line_error(server.berth("undrain", "0"), 69)
 
 
+@pytest.mark.harbour("directory")
 def test_only_root_and_the_harbours_owner_may_drain(server, users):
     server.berth("drain", "0", "--reason", "root's")
     for arguments in (["drain", "1"], ["undrain", "0"], ["undrain", "--all"]):

@@ -320,6 +320,7 @@ def ids(prefix, count):
 
 # None can take away what is another's.
 
+@pytest.mark.harbour("directory")
 def test_the_kernel_refuses_to_change_others_files(world):
     alice = world.hold(ALICE)
     bob = world.wait(BOB)
@@ -358,6 +359,7 @@ def test_a_hard_link_to_a_record_does_not_end_the_lease(world, which):
     assert world.try_now(BOB).returncode == 0
 
 
+@pytest.mark.harbour("directory")
 def test_a_hard_link_to_a_ticket_neither_ends_nor_moves_nor_doubles_it(world):
     alice = world.hold(ALICE)
     bob = world.wait(BOB)
@@ -1118,6 +1120,7 @@ def test_who_leases_everything_is_named(world):
 
 # Numbers of processes are used again.
 
+@pytest.mark.harbour("directory")
 def test_the_number_of_anothers_process_neither_protects_nor_blocks(world):
     """Alice's ticket names a process that is, by now, one of Bob's, and stopped. Root sees that, even where /proc is
     hidden from others."""

@@ -135,7 +135,7 @@ DirectoryTransaction::~DirectoryTransaction() {
 }
 
 void DirectoryTransaction::unlock() {
-  if (lock_) ::flock(lock_.get(), LOCK_UN);
+  if (lock_ && std::exchange(locked_, false)) ::flock(lock_.get(), LOCK_UN);
 }
 
 Result<void> DirectoryTransaction::list() {

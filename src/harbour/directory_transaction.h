@@ -80,6 +80,7 @@ class DirectoryTransaction : public Transaction {
               bool leftover = false);
 
   PrivateFd lock_;
+  bool locked_ = true;
   Listing listing_;
   std::vector<Oddity> oddities_;
   std::vector<Record> cleared_;

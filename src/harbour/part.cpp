@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 // The front of a queue, which most decisions need.
 constexpr std::size_t kWindow = 16;
+constexpr std::size_t kAll = 1'000'000;
 // Who did not answer so shortly ago is not asked for what can be left undone.
 constexpr std::chrono::seconds kJustAway(10);
 
@@ -151,7 +152,9 @@ void HostPart::try_to(const Script& script, const std::vector<std::string>& argu
 }
 
 Result<PartSight> HostPart::look(const std::string& client) {
-  auto reply = run(scripts().look, {client, std::to_string(kWindow)});
+  // Who only looks wants all of one moment.
+  const std::size_t window = client.empty() ? kAll : kWindow;
+  auto reply = run(scripts().look, {client, std::to_string(window)});
   if (!reply) return tl::make_unexpected(reply.error());
   PartSight sight;
   sight.version = at(*reply, 0).text();
