@@ -145,6 +145,42 @@ std::string shell_word(std::string_view text) {
   return out + "'";
 }
 
+Findings judge_server(const ServerFacts& facts) {
+  if (facts.error) return {as_problem("server", *facts.error)};
+  Findings findings{{"server", Level::ok,
+                     fmt::format("{} answers, as {} says; this host is {} there", facts.name,
+                                 facts.source, in_quotes(facts.host)),
+                     ""}};
+  if (facts.open_to_all) {
+    findings.push_back({"server", Level::problem,
+                        "it needs no password, and other hosts can reach it: whoever does can take "
+                        "and end everybody's leases",
+                        "set a password there (ACL SETUSER, or requirepass), or have it listen on "
+                        "loopback alone"});
+  }
+  if (facts.forgets) {
+    findings.push_back({"server", Level::note,
+                        "it keeps nothing over a restart: leases are put back by their hosts, "
+                        "places in the queue by who waits; drains are lost",
+                        "set appendonly yes there"});
+  }
+  if (facts.without > 0) {
+    findings.push_back(
+        {"server", Level::problem,
+         fmt::format("{} on this host {} not use it, but the directory alone: nobody is granted "
+                     "what they have, but they wait in a queue of their own",
+                     facts.without == 1 ? "1 lease or ticket"
+                                        : fmt::format("{} leases and tickets", facts.without),
+                     facts.without == 1 ? "does" : "do"),
+         "have their users set BERTH_URL, too, or write it in /etc/berth.toml for all"});
+  }
+  for (const Oddity& odd : facts.odd) {
+    if (odd.leftover) continue;
+    findings.push_back({"server", Level::note, fmt::format("{}: {}", odd.file, odd.problem), ""});
+  }
+  return findings;
+}
+
 std::string setup_command(const HarbourLocation& where) {
   if (!where.chosen) return "sudo berth setup";
   return fmt::format("sudo BERTH_DIR={} berth setup", shell_word(where.path));

@@ -55,6 +55,20 @@ struct DirectoryFacts {
 
 Findings judge_directory(const DirectoryFacts& facts);
 
+// The server of a harbour of several hosts.
+struct ServerFacts {
+  std::string name;              // its URL, without secrets
+  std::string source;            // where that was written
+  std::string host;              // what this host is called there
+  std::optional<Error> error{};  // it cannot be used
+  bool password = false;
+  bool open_to_all = false;  // it needs no password, and others than this host can reach it
+  bool forgets = false;      // it keeps nothing over a restart
+  std::size_t without = 0;   // leases and tickets of this host that do not use it
+  std::vector<Oddity> odd{};
+};
+Findings judge_server(const ServerFacts& facts);
+
 // A file in the harbour that does not count.
 struct OddFile {
   Oddity oddity;

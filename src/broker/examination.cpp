@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "base/users.h"
+#include "broker/server_examination.h"
 #include "broker/status.h"
 #include "broker/surroundings.h"
 #include "devices/driver.h"
@@ -280,6 +281,11 @@ Findings examine(const std::function<void()>& on_slow) {
     sight = look_inside(where, directory.get(), findings);
   } else {
     findings.push_back(cannot_open(where));
+  }
+  if (where.wrong) findings.push_back(as_problem("server", *where.wrong));
+  if (where.url) {
+    const Ledger here = sight.ledger;
+    append(findings, judge_server(look_at_server(where, here, sight.ledger)));
   }
   if (!is_simulated(where)) append(findings, judge_cleaning(look_at_cleaning(where)));
   std::set<std::string> known;

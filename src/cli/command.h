@@ -25,6 +25,7 @@ struct Command {
   // Declares flags on `command` and returns what to run. `program` is the whole command line, which
   // lives as long as the action.
   Action (*define)(Flags& command, CLI::App& program);
+  bool uses_harbour = false;
   bool asks_driver = false;  // always, and at once
   WordsToRun runs = WordsToRun::none;
   // What to print for who reads its output, where it ended with this code; see acquire_failed().

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/output/terminal.h"
+#include "cli/url_option.h"
 #include "devices/driver.h"
 
 namespace berth {
@@ -30,6 +31,7 @@ constexpr const char* kFooter =
     "Environment:\n"
     "  BERTH_SIM=4x24GiB           use simulated GPUs (or a file: see docs/simulated-driver.md)\n"
     "  BERTH_DIR=/tmp/berth        the harbour: where all users of a host meet\n"
+    "  BERTH_URL=redis://HOST      the harbour of several hosts, in Redis (see docs/redis.md)\n"
     "  BERTH_DRIVER_TIMEOUT=20s    how long to wait for a driver that does not answer\n"
     "  NO_COLOR=1                  no colours\n"
     "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or a request that can never be met;\n"
@@ -118,6 +120,7 @@ int obey(int argc, const char* const* argv) {
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
     Flags flags(*sub);
     actions[sub] = command.define(flags, program);
+    if (command.uses_harbour) add_url_option(flags);
     if (command.runs == WordsToRun::none || !is_called(command, argc, argv)) continue;
     const int end = words_begin(*sub, command.runs, argc, argv);
     const bool dashes = end < argc && std::string_view(argv[end]) == "--";

@@ -1,4 +1,5 @@
-// Reading and writing of the harbour's files; see directory_transaction.h and docs/harbour-protocol.md.
+// Reading and writing of the harbour's files; see directory_transaction.h and
+// docs/harbour-protocol.md.
 #include "harbour/directory_transaction.h"
 
 #include <algorithm>
@@ -170,8 +171,8 @@ Result<void> DirectoryTransaction::list() {
   return {};
 }
 
-void DirectoryTransaction::ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
-                         bool leftover) {
+void DirectoryTransaction::ignore(const std::string& file, std::optional<uid_t> owner,
+                                  std::string problem, bool leftover) {
   oddities_.push_back({file, owner, std::move(problem), leftover});
 }
 
@@ -196,7 +197,7 @@ Result<std::optional<struct stat>> DirectoryTransaction::look(const std::string&
 }
 
 Result<std::optional<std::string>> DirectoryTransaction::read(const std::string& file,
-                                                     const struct stat& about) {
+                                                              const struct stat& about) {
   const auto planted = [&](const char* problem) {
     ignore(file, about.st_uid, problem);
     return std::nullopt;
@@ -218,7 +219,8 @@ Result<std::optional<std::string>> DirectoryTransaction::read(const std::string&
   return text;
 }
 
-Result<std::optional<Client>> DirectoryTransaction::client(const std::string& file, const std::string& id) {
+Result<std::optional<Client>> DirectoryTransaction::client(const std::string& file,
+                                                           const std::string& id) {
   const auto about = look(file);
   if (!about) return tl::make_unexpected(about.error());
   if (!*about) return std::nullopt;
@@ -462,7 +464,8 @@ void DirectoryTransaction::tidy() {
   }
 }
 
-std::optional<Record> DirectoryTransaction::dead_lease(const Oddity& oddity, const std::string& id) {
+std::optional<Record> DirectoryTransaction::dead_lease(const Oddity& oddity,
+                                                       const std::string& id) {
   if (!oddity.owner || oddity.file != lease_name(id)) return std::nullopt;
   const auto about = look(oddity.file);
   if (!about || !*about) return std::nullopt;

@@ -1,7 +1,5 @@
 // The harbour's files: who counts, who does not, and that whatever a client dies of frees its
 // place.
-#include "harbour/transaction.h"
-
 #include <array>
 #include <fcntl.h>
 #include <filesystem>
@@ -15,6 +13,7 @@
 
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
+#include "harbour/transaction.h"
 
 namespace berth {
 namespace {

@@ -1,5 +1,5 @@
-// A transaction of a Redis harbour: its queue, leases and drains are read in one step and changed in
-// another, which is refused if somebody changed meanwhile what it rests on. Nobody holds a lock
+// A transaction of a Redis harbour: its queue, leases and drains are read in one step and changed
+// in another, which is refused if somebody changed meanwhile what it rests on. Nobody holds a lock
 // while he talks to the server.
 //
 // What Redis cannot know, this host's own directory does: there each client has its bell, and each
@@ -71,7 +71,7 @@ class RedisTransaction : public Transaction {
   std::vector<std::string> lease_ids_;
   std::vector<Oddity> oddities_;
   PartChange change_;
-  std::optional<std::string> lease_file_;  // the id of a lease that was written here
+  std::optional<std::string> lease_file_;             // the id of a lease that was written here
   std::vector<std::pair<std::string, Record>> dead_;  // leases, by their JSON
   std::vector<std::string> dead_tickets_;
   std::vector<UniqueFd> rung_here_;  // by their bells, too

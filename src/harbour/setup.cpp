@@ -13,9 +13,9 @@
 
 #include "base/text.h"
 #include "base/users.h"
+#include "harbour/directory_transaction.h"
 #include "harbour/file_error.h"
 #include "harbour/tmpfiles.h"
-#include "harbour/directory_transaction.h"
 
 namespace berth {
 namespace {
