@@ -3,7 +3,9 @@
 
 #include <charconv>
 #include <fmt/format.h>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "harbour/part_scripts.h"
 
@@ -101,6 +103,23 @@ Result<Beat> beat_of(const Reply& reply) {
   return reply.text() == "heard" ? Beat::heard : Beat::missing;
 }
 
+// The connection that the last part of this process has left: who leases again and again connects
+// once.
+struct Spare {
+  std::mutex mutex;
+  std::string url;  // the whole of it
+  std::optional<RedisConnection> connection;
+};
+
+Spare& spare() {
+  static Spare* one = new Spare;  // never destroyed: a thread may outlive main()
+  return *one;
+}
+
+std::string key_of(const RedisUrl& url) {
+  return fmt::format("{} {} {}", shown(url), url.user, url.password);
+}
+
 }  // namespace
 
 bool PartChange::is_empty() const {
@@ -110,6 +129,19 @@ bool PartChange::is_empty() const {
 }
 
 HostPart::HostPart(RedisUrl url, std::string host) : url_(std::move(url)), host_(std::move(host)) {}
+
+HostPart::~HostPart() {
+  if (!connection_) return;
+  const std::lock_guard lock(spare().mutex);
+  spare().url = key_of(url_);
+  spare().connection = std::move(connection_);
+}
+
+std::optional<RedisConnection> HostPart::take_spare() const {
+  const std::lock_guard lock(spare().mutex);
+  if (!spare().connection || spare().url != key_of(url_)) return std::nullopt;
+  return std::exchange(spare().connection, std::nullopt);
+}
 
 void HostPart::disconnect() {
   connection_.reset();
@@ -125,6 +157,7 @@ Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>
   // A connection that was open may have been cut since: then the same again, on a new one. What the
   // first attempt did, if it arrived, the second finds done.
   for (;;) {
+    if (!connection_) connection_ = take_spare();
     const bool fresh = !connection_;
     if (fresh) {
       auto opened = RedisConnection::open(url_);

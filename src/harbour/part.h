@@ -71,10 +71,14 @@ struct PartOutcome {
 
 enum class Beat : std::uint8_t { heard, missing, ended };
 
-// Movable. Connects when it is first asked. A fork gets connections of its own.
+// Connects when it is first asked, and leaves its connection to the next one of this process. A
+// fork gets connections of its own.
 class HostPart {
  public:
   HostPart(RedisUrl url, std::string host);
+  HostPart(const HostPart&) = delete;
+  HostPart& operator=(const HostPart&) = delete;
+  ~HostPart();
 
   const RedisUrl& url() const { return url_; }
   const std::string& host() const { return host_; }
@@ -112,6 +116,7 @@ class HostPart {
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
+  std::optional<RedisConnection> take_spare() const;
 
   RedisUrl url_;
   std::string host_;
