@@ -57,6 +57,8 @@ def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host):
     assert host.run("-n", CARDS, "--timeout", "20s")[0] == 0
 
 
+# The order of tickets is told by their files.
+@pytest.mark.harbour("directory")
 @pytest.mark.release_only
 @pytest.mark.parametrize("shape", [Shape(), Shape(memory_mib=14 * GIB)], ids=["exclusive", "shared"])
 def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
@@ -72,6 +74,8 @@ def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
     assert sum(life.queued is not None for life in lives) > 10, "there was to be a queue"
 
 
+# The order of tickets is told by their files.
+@pytest.mark.harbour("directory")
 @pytest.mark.release_only
 def test_the_first_ticket_is_not_delayed_by_those_behind(host):
     """Narrow and wide requests, none of which says how long it takes."""

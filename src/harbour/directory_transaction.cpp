@@ -110,13 +110,14 @@ std::string ticket_name(const TicketName& name) {
   return fmt::format("{}{:0{}}-{}", kTicket, name.order, kOrderDigits, name.id);
 }
 
-bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket) {
+bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket,
+               uid_t owner) {
   struct stat about {};
-  const auto is_ours = [&](const std::string& name) {
+  const auto is_owners = [&](const std::string& name) {
     return ::fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
+           S_ISREG(about.st_mode) && about.st_uid == owner;
   };
-  if (!is_ours(ticket ? ticket_name(*ticket) : lease_name(id))) return is_ours(end_name(id));
+  if (!is_owners(ticket ? ticket_name(*ticket) : lease_name(id))) return is_owners(end_name(id));
   // The record is where it was. That there is a file of ours called end-ID proves nothing: it may
   // be a hard link, or something that we left in a folder of somebody who moved it here.
   return (about.st_mode & (S_IRUSR | S_IRGRP | S_IROTH)) == 0;
@@ -124,7 +125,7 @@ bool was_ended(int directory, const std::string& id, const std::optional<TicketN
 
 bool DirectoryTransaction::is_ended(const std::string& id,
                                     const std::optional<TicketName>& ticket) {
-  return was_ended(directory(), id, ticket);
+  return was_ended(directory(), id, ticket, ::geteuid());
 }
 
 DirectoryTransaction::DirectoryTransaction(PrivateFd lock) : lock_(std::move(lock)) {}

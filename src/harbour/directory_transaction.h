@@ -87,8 +87,9 @@ class DirectoryTransaction : public Transaction {
   bool name_was_taken_ = false;
 };
 
-// Was a client of this user's told to end? By its files in the directory.
-bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket);
+// Was a client of this owner's told to end? By its files in the directory.
+bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket,
+               uid_t owner);
 
 std::string lease_name(const std::string& id);
 std::string ticket_name(const TicketName& name);

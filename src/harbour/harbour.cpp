@@ -53,7 +53,7 @@ Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patienc
                                                     const std::string& client) {
   if (!part_) return begin_here(mode, patience);
   // Before the lock, which nobody keeps while he talks to a server.
-  auto sight = part_->look(client);
+  auto sight = client.empty() ? part_->look() : part_->look(client);
   if (!sight) return tl::make_unexpected(sight.error());
   auto here = begin_here(mode, patience);
   if (!here) return tl::make_unexpected(here.error());
@@ -143,7 +143,7 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
 }
 
 bool Harbour::is_ended(const std::string& id) const {
-  return was_ended(directory_.get(), id, std::nullopt);
+  return was_ended(directory_.get(), id, std::nullopt, ::geteuid());
 }
 
 void Harbour::forget_end(const std::string& id) {

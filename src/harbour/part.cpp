@@ -1,6 +1,7 @@
 // Scripts and their replies; see part.h.
 #include "harbour/part.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <mutex>
@@ -16,9 +17,6 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-// The front of a queue, which most decisions need.
-constexpr std::size_t kWindow = 16;
-constexpr std::size_t kAll = 1'000'000;
 // Who did not answer so shortly ago is not asked for what can be left undone.
 constexpr std::chrono::seconds kJustAway(10);
 
@@ -28,7 +26,6 @@ Script script(std::string_view body) {
 
 struct Scripts {
   Script look = script(kLook);
-  Script tickets = script(kTickets);
   Script commit = script(kCommit);
   Script release = script(kRelease);
   Script leave = script(kLeave);
@@ -70,6 +67,31 @@ std::vector<PartEntry> entries(const Reply& reply) {
     found.push_back(std::move(entry));
   }
   return found;
+}
+
+std::vector<TicketName> queue_of(const Reply& reply) {
+  std::vector<TicketName> queue;
+  const auto& list = reply.list();
+  for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
+    const auto order = number<std::uint64_t>(list[i + 1].text());
+    if (order && is_id(list[i].text())) queue.push_back({*order, list[i].text()});
+  }
+  return queue;
+}
+
+std::vector<std::pair<std::string, std::string>> pairs_of(const Reply& reply) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  const auto& list = reply.list();
+  for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
+    pairs.emplace_back(list[i].text(), list[i + 1].text());
+  }
+  return pairs;
+}
+
+std::map<std::string, milliseconds> times_of(const Reply& reply) {
+  std::map<std::string, milliseconds> times;
+  for (const auto& [id, time] : pairs_of(reply)) times.emplace(id, ms(time));
+  return times;
 }
 
 Json or_nothing(const std::optional<std::string>& text) {
@@ -122,6 +144,14 @@ std::string key_of(const RedisUrl& url) {
 
 }  // namespace
 
+PartEntry PartSight::entry(const std::string& id, const std::string& record) const {
+  PartEntry entry{id, record.size() > kLargestRecord ? "" : record, kSilenceGrace - now,
+                  std::nullopt};
+  if (const auto beat = beats.find(id); beat != beats.end()) entry.left += beat->second;
+  if (const auto ring = rung.find(id); ring != rung.end()) entry.unheard = now - ring->second;
+  return entry;
+}
+
 bool PartChange::is_empty() const {
   return !lease && !ticket && !leave && put_back.empty() && remove.empty() &&
          remove_tickets.empty() && ended.empty() && beats.empty() && drains.empty() &&
@@ -153,7 +183,8 @@ std::vector<std::string> HostPart::keys() const {
   return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
 }
 
-Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {
+template <class Ask>
+auto HostPart::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
   // A connection that was open may have been cut since: then the same again, on a new one. What the
   // first attempt did, if it arrived, the second finds done.
   for (;;) {
@@ -167,16 +198,20 @@ Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>
       }
       connection_ = std::move(*opened);
     }
-    auto reply = script.run(*connection_, keys(), arguments);
-    if (reply) {
+    auto answer = ask(*connection_);
+    if (answer) {
       away_at_.reset();
-      return reply;
+      return answer;
     }
     connection_.reset();
-    if (reply.error().kind != ErrorKind::away) return reply;
+    if (answer.error().kind != ErrorKind::away) return answer;
     away_at_ = Clock::now();
-    if (fresh) return reply;
+    if (fresh) return answer;
   }
+}
+
+Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {
+  return ask([&](RedisConnection& server) { return script.run(server, keys(), arguments); });
 }
 
 void HostPart::try_to(const Script& script, const std::vector<std::string>& arguments) {
@@ -184,33 +219,67 @@ void HostPart::try_to(const Script& script, const std::vector<std::string>& argu
   (void)run(script, arguments);
 }
 
-Result<PartSight> HostPart::look(const std::string& client) {
-  // Who only looks wants all of one moment.
-  const std::size_t window = client.empty() ? kAll : kWindow;
-  auto reply = run(scripts().look, {client, std::to_string(window)});
+Result<PartSight> HostPart::look() {
+  auto reply = run(scripts().look, {});
   if (!reply) return tl::make_unexpected(reply.error());
   PartSight sight;
   sight.version = at(*reply, 0).text();
-  sight.epoch = number<std::uint64_t>(at(*reply, 1).text()).value_or(0);
-  sight.ended = at(*reply, 2).integer().value_or(0) != 0;
-  sight.leases = entries(at(*reply, 3));
-  const auto& queue = at(*reply, 4).list();
-  for (std::size_t i = 0; i + 1 < queue.size(); i += 2) {
-    const auto order = number<std::uint64_t>(queue[i + 1].text());
-    if (order && is_id(queue[i].text())) sight.queue.push_back({*order, queue[i].text()});
-  }
-  sight.tickets = entries(at(*reply, 5));
-  const auto& drains = at(*reply, 6).list();
-  for (std::size_t i = 0; i + 1 < drains.size(); i += 2) {
-    sight.drains.emplace_back(drains[i].text(), drains[i + 1].text());
-  }
+  sight.leases = entries(at(*reply, 1));
+  sight.queue = queue_of(at(*reply, 2));
+  sight.tickets = entries(at(*reply, 3));
+  sight.drains = pairs_of(at(*reply, 4));
   return sight;
 }
 
-Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids) {
-  auto reply = run(scripts().tickets, ids);
+Result<PartSight> HostPart::look(const std::string& client) {
+  const auto key = [part = keys()[1]](const char* name) {
+    return fmt::format("{}:{}", part, name);
+  };
+  const std::vector<RedisConnection::Words> questions{
+      {"MULTI"},
+      {"DEL", fmt::format("{}:ring:{}", url_.prefix, client)},
+      {"HDEL", key("rung"), client},
+      {"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)},
+      {"TIME"},
+      {"GET", key("version")},
+      {"HGETALL", key("leases")},
+      {"ZRANGE", key("queue"), "0", "-1", "WITHSCORES"},
+      {"HGETALL", key("beats")},
+      {"HGETALL", key("rung")},
+      {"HGETALL", key("drains")},
+      {"EXEC"}};
+  auto replies = ask([&](RedisConnection& server) { return server.pipeline(questions); });
+  if (!replies) return tl::make_unexpected(replies.error());
+  constexpr std::size_t kFirst = 2;  // of the answers that tell something: EXISTS
+  const Reply& all = replies->back();
+  const auto answer = [&all](std::size_t i) -> const Reply& { return at(all, kFirst + i); };
+  const auto micros = number<std::uint64_t>(at(answer(1), 0).text()).value_or(0) * 1'000'000 +
+                      number<std::uint64_t>(at(answer(1), 1).text()).value_or(0);
+  PartSight sight;
+  sight.ended = answer(0).integer().value_or(0) != 0;
+  sight.version = answer(2).is_nil() ? "0" : answer(2).text();
+  sight.epoch = std::max(number<std::uint64_t>(sight.version).value_or(0) + 1, micros);
+  sight.now = milliseconds(micros / 1000);
+  sight.beats = times_of(answer(5));
+  sight.rung = times_of(answer(6));
+  for (auto& [id, record] : pairs_of(answer(3))) sight.leases.push_back(sight.entry(id, record));
+  sight.queue = queue_of(answer(4));
+  sight.drains = pairs_of(answer(7));
+  return sight;
+}
+
+Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids,
+                                                 const PartSight& sight) {
+  RedisConnection::Words words{"HMGET", fmt::format("{}:tickets", keys()[1])};
+  words.insert(words.end(), ids.begin(), ids.end());
+  auto reply = ask([&](RedisConnection& server) { return server.call(words); });
   if (!reply) return tl::make_unexpected(reply.error());
-  return entries(*reply);
+  std::vector<PartEntry> found;
+  found.reserve(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    found.push_back(sight.entry(ids[i], at(*reply, i).text()));
+  }
+  return found;
 }
 
 Result<PartOutcome> HostPart::commit(const PartChange& change) {

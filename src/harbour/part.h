@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,8 +39,15 @@ struct PartSight {
   bool ended = false;       // who looks was told to end
   std::vector<PartEntry> leases;
   std::vector<TicketName> queue;
-  std::vector<PartEntry> tickets;                           // the first of them
+  std::vector<PartEntry> tickets;                           // for who only looks: all of them
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
+
+  // For who decides, by the server's clock: now, when each client's time to live ends, and since
+  // when it was rung in vain.
+  std::chrono::milliseconds now{};
+  std::map<std::string, std::chrono::milliseconds> beats;
+  std::map<std::string, std::chrono::milliseconds> rung;
+  PartEntry entry(const std::string& id, const std::string& record) const;
 };
 
 struct PartChange {
@@ -88,10 +96,12 @@ class HostPart {
   // Lets go of every connection, as a fork must before it closes what it has inherited.
   void disconnect();
 
-  // `client` is who looks: its rings so far are covered by what it sees. Without one, nothing is
-  // changed.
+  // All of one moment, with every ticket. Changes nothing.
+  Result<PartSight> look();
+  // For who decides: its rings so far are covered by what it sees. Without tickets() yet.
   Result<PartSight> look(const std::string& client);
-  Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids);
+  Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
+                                         const PartSight& sight);
   Result<PartOutcome> commit(const PartChange& change);
 
   // These wait for nobody who was away a moment ago: whoever dies is found dead without them.
@@ -113,6 +123,8 @@ class HostPart {
   std::optional<Result<Beat>> beat_news();
 
  private:
+  template <class Ask>
+  auto ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>()));
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;

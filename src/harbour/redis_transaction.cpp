@@ -94,6 +94,10 @@ Result<std::optional<Client>> RedisTransaction::judge_by_bell(const PartEntry& e
       (*here)->unheard = entry.unheard;
       return here;
     }
+    if (was_ended(here_->directory(), entry.id, std::nullopt, record.uid)) {
+      ignore(entry, kind, record.uid, "it was ended");
+      return std::nullopt;
+    }
   }
   auto bell = open_bell(here_->directory(), entry.id, record.uid);
   if (!bell) return tl::make_unexpected(bell.error());
@@ -153,7 +157,7 @@ Result<std::optional<PartEntry>> RedisTransaction::ticket_entry(const TicketName
     auto next = std::lower_bound(queue().begin(), queue().end(), name);
     for (; next != queue().end() && ids.size() < kMoreTickets; ++next) ids.push_back(next->id);
     if (ids.empty()) return std::nullopt;
-    auto more = part_.tickets(ids);
+    auto more = part_.tickets(ids, sight_);
     if (!more) return tl::make_unexpected(more.error());
     for (PartEntry& entry : *more) {
       std::string id = entry.id;
