@@ -1,0 +1,302 @@
+// Transactions in a real Redis: who is outrun, what counts, what is put back.
+#include "harbour/redis_transaction.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "harbour/bell.h"
+#include "harbour/harbour.h"
+#include "redis/testing/server.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+struct Person {
+  Record record;
+  PrivateFd bell;
+};
+
+class RedisTransactionTest : public ::testing::Test {
+ protected:
+  RedisTransactionTest() : harbour_(open(folder_.path())), redis_(server_.connect()) {}
+
+  Harbour open(const std::string& folder, std::chrono::milliseconds ttl = 45s) const {
+    fs::permissions(folder, static_cast<fs::perms>(01777));
+    HarbourLocation where{folder, true};
+    where.url = server_.url();
+    where.url->ttl = ttl;
+    where.host = "here";
+    return std::move(*Harbour::open(where));
+  }
+
+  static std::unique_ptr<Transaction> begin(Harbour& harbour, const std::string& client = "") {
+    auto transaction = harbour.begin(LockMode::exclusive, {}, client);
+    EXPECT_TRUE(transaction) << transaction.error().message;
+    return std::move(*transaction);
+  }
+  std::unique_ptr<Transaction> begin() { return begin(harbour_); }
+
+  // A client with a bell, and nothing else yet.
+  static Person person(Harbour& harbour) {
+    auto bell = harbour.make_bell();
+    Person one;
+    one.record.id = bell->id;
+    one.record.uid = ::geteuid();
+    one.record.pid = ::getpid();
+    one.record.since = std::chrono::system_clock::now();
+    one.record.witness = harbour.witness();
+    one.bell = std::move(bell->fd);
+    return one;
+  }
+
+  static Result<void> claim(Transaction& transaction, Record& record, const std::string& uuid) {
+    record.uuids = {uuid};
+    record.granted = std::chrono::system_clock::now();
+    record.epoch = transaction.next_epoch();
+    return transaction.write_lease(record);
+  }
+
+  Person holder(Harbour& harbour, const std::string& uuid) {
+    Person one = person(harbour);
+    const auto transaction = begin(harbour, one.record.id);
+    EXPECT_TRUE(claim(*transaction, one.record, uuid));
+    EXPECT_TRUE(transaction->commit().value_or(false));
+    return one;
+  }
+
+  TicketName join(Person& one) {
+    const auto transaction = begin(harbour_, one.record.id);
+    const auto order = transaction->next_order();
+    EXPECT_TRUE(transaction->write_ticket(one.record, *order));
+    EXPECT_TRUE(transaction->commit().value_or(false));
+    return transaction->place({*order, one.record.id});
+  }
+
+  bool has_file(const std::string& name) const { return fs::exists(folder_.path() + "/" + name); }
+
+  testing::RedisServer server_;
+  testing::TemporaryFolder folder_;
+  Harbour harbour_;
+  RedisConnection redis_;
+};
+
+TEST_F(RedisTransactionTest, a_lease_lives_as_long_as_its_bell) {
+  Person alice = holder(harbour_, "GPU-1");
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+  alice.bell.reset();
+  EXPECT_EQ(begin()->leases()->size(), 0U);
+}
+
+TEST_F(RedisTransactionTest, of_two_who_saw_the_same_one_is_outrun_and_leaves_nothing) {
+  Person alice = person(harbour_);
+  Person bob = person(harbour_);
+  Harbour other = open(folder_.path());
+  // Each has read before the other writes. The lock of the host is dropped in between.
+  auto sight = harbour_.part()->look(alice.record.id);
+  const auto second = begin(other, bob.record.id);
+  ASSERT_TRUE(claim(*second, bob.record, "GPU-1"));
+  ASSERT_TRUE(second->commit().value_or(false));
+  RedisTransaction first(*harbour_.part(), std::move(*sight),
+                         std::move(*harbour_.begin_here(LockMode::exclusive, {})),
+                         harbour_.witness());
+  ASSERT_TRUE(claim(first, alice.record, "GPU-2"));
+  EXPECT_TRUE(has_file(lease_name(alice.record.id)));
+  const auto done = first.commit();
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_FALSE(*done);
+  EXPECT_FALSE(has_file(lease_name(alice.record.id)));
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+}
+
+TEST_F(RedisTransactionTest, who_had_no_ticket_is_outrun_by_who_joins_the_queue) {
+  Person alice = person(harbour_);
+  auto sight = harbour_.part()->look(alice.record.id);
+  Person bob = person(harbour_);
+  join(bob);
+  RedisTransaction first(*harbour_.part(), std::move(*sight),
+                         std::move(*harbour_.begin_here(LockMode::exclusive, {})),
+                         harbour_.witness());
+  ASSERT_TRUE(claim(first, alice.record, "GPU-1"));
+  EXPECT_FALSE(first.commit().value_or(true));
+}
+
+TEST_F(RedisTransactionTest, a_commit_whose_answer_was_lost_may_be_repeated) {
+  Person alice = person(harbour_);
+  const auto sight = harbour_.part()->look(alice.record.id);
+  PartChange change;
+  change.id = alice.record.id;
+  change.version = sight->version;
+  change.epoch = sight->epoch;
+  alice.record.uuids = {"GPU-1"};
+  alice.record.epoch = sight->epoch;
+  change.lease = write_record(alice.record);
+  for (int i = 0; i < 2; ++i) {
+    const auto outcome = harbour_.part()->commit(change);
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    EXPECT_TRUE(outcome->done);
+  }
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+  PartChange ticket;
+  ticket.id = "abcdefgh";
+  ticket.ticket = "{}";
+  const auto first = harbour_.part()->commit(ticket);
+  const auto again = harbour_.part()->commit(ticket);
+  EXPECT_TRUE(first->order);
+  EXPECT_EQ(first->order, again->order);
+}
+
+TEST_F(RedisTransactionTest, tickets_keep_the_order_in_which_they_came_and_their_place_when_lost) {
+  Person alice = person(harbour_);
+  Person bob = person(harbour_);
+  const TicketName first = join(alice);
+  const TicketName second = join(bob);
+  EXPECT_LT(first.order, second.order);
+  ASSERT_TRUE(redis_.call({"FLUSHALL"}));
+  Person carol = person(harbour_);
+  join(carol);
+  const auto transaction = begin(harbour_, alice.record.id);
+  ASSERT_TRUE(transaction->write_ticket(alice.record, first.order));
+  ASSERT_TRUE(transaction->commit().value_or(false));
+  EXPECT_EQ(begin()->queue().front().id, alice.record.id);
+}
+
+TEST_F(RedisTransactionTest, what_redis_has_lost_counts_here_and_is_put_back) {
+  Person alice = holder(harbour_, "GPU-1");
+  ASSERT_TRUE(redis_.call({"FLUSHALL"}));
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+  // A young one may be on its way, and is not put back by others.
+  auto transaction = begin();
+  ASSERT_TRUE(transaction->leases());
+  ASSERT_TRUE(transaction->commit());
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 0);
+  harbour_.remove(alice.record.id, std::nullopt);
+  Person bob = person(harbour_);
+  transaction = begin(harbour_, bob.record.id);
+  bob.record.uuids = {"GPU-2"};
+  bob.record.granted = std::chrono::system_clock::now() - 1h;
+  bob.record.epoch = transaction->next_epoch();
+  ASSERT_TRUE(transaction->write_lease(bob.record));
+  ASSERT_TRUE(transaction->commit().value_or(false));
+  ASSERT_TRUE(redis_.call({"FLUSHALL"}));
+  transaction = begin();
+  EXPECT_EQ(transaction->leases()->size(), 1U);
+  EXPECT_TRUE(transaction->commit().value_or(false));
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 1);
+}
+
+TEST_F(RedisTransactionTest, an_epoch_only_grows_also_over_a_loss_of_all_data) {
+  const Person alice = holder(harbour_, "GPU-1");
+  const Person bob = holder(harbour_, "GPU-2");
+  EXPECT_LT(alice.record.epoch, bob.record.epoch);
+  ASSERT_TRUE(redis_.call({"FLUSHALL"}));
+  const Person carol = holder(harbour_, "GPU-3");
+  EXPECT_LT(bob.record.epoch, carol.record.epoch);
+}
+
+TEST_F(RedisTransactionTest, of_another_directory_the_beat_decides) {
+  const testing::TemporaryFolder elsewhere;
+  Harbour other = open(elsewhere.path());
+  Person alice = holder(other, "GPU-1");
+  alice.bell.reset();  // which nobody can see from here
+  auto leases = begin()->leases();
+  ASSERT_EQ(leases->size(), 1U);
+  EXPECT_FALSE(leases->front().bell);
+  EXPECT_TRUE(leases->front().left);
+  ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "1000"}));
+  const auto transaction = begin();
+  EXPECT_EQ(transaction->leases()->size(), 0U);
+  transaction->tidy();
+  ASSERT_TRUE(transaction->commit().value_or(false));
+  ASSERT_EQ(transaction->cleared().size(), 1U);
+  EXPECT_EQ(transaction->cleared().front().id, alice.record.id);
+}
+
+TEST_F(RedisTransactionTest, a_lease_of_who_does_not_use_redis_counts_too) {
+  HarbourLocation where{folder_.path(), true};
+  auto plain = Harbour::open(where);
+  Person alice = person(*plain);
+  alice.record.uuids = {"GPU-1"};
+  ASSERT_TRUE((*plain->begin(LockMode::exclusive, {}))->write_lease(alice.record));
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+  const Person bob = holder(harbour_, "GPU-2");
+  EXPECT_EQ((*plain->begin(LockMode::exclusive, {}))->leases()->size(), 2U);
+}
+
+TEST_F(RedisTransactionTest, who_was_told_to_end_is_granted_nothing) {
+  Person alice = person(harbour_);
+  const TicketName place = join(alice);
+  auto sight = harbour_.part()->look(alice.record.id);
+  const auto ending = begin();
+  ASSERT_TRUE(ending->end_ticket(place));
+  ASSERT_TRUE(ending->commit().value_or(false));
+  EXPECT_TRUE(begin(harbour_, alice.record.id)->is_ended(alice.record.id, place));
+  EXPECT_TRUE(begin()->queue().empty());
+  RedisTransaction late(*harbour_.part(), std::move(*sight),
+                        std::move(*harbour_.begin_here(LockMode::exclusive, {})),
+                        harbour_.witness());
+  ASSERT_TRUE(claim(late, alice.record, "GPU-1"));
+  EXPECT_FALSE(late.commit().value_or(true));
+}
+
+TEST_F(RedisTransactionTest, a_release_rings_the_first_who_can_hear_it) {
+  Person alice = holder(harbour_, "GPU-1");
+  Person bob = person(harbour_);
+  Person carol = person(harbour_);
+  join(bob);
+  join(carol);
+  harbour_.remove(alice.record.id, std::nullopt);
+  EXPECT_EQ(redis_.call({"LLEN", "berth:ring:" + bob.record.id})->integer(), 1);
+  EXPECT_EQ(redis_.call({"LLEN", "berth:ring:" + carol.record.id})->integer(), 0);
+  harbour_.remove(bob.record.id, TicketName{1, bob.record.id});
+  EXPECT_EQ(redis_.call({"LLEN", "berth:ring:" + carol.record.id})->integer(), 1);
+}
+
+TEST_F(RedisTransactionTest, what_makes_no_sense_is_ignored_and_told) {
+  const std::string huge(10 << 20, 'x');
+  for (const std::string& value : {std::string("{}"), std::string("\xff\xfe"), huge}) {
+    ASSERT_TRUE(redis_.call({"HSET", "berth:here:leases", "aaaaaaaa", value}));
+    ASSERT_TRUE(redis_.call({"HSET", "berth:here:leases", "not an id", value}));
+    ASSERT_TRUE(redis_.call({"HSET", "berth:here:tickets", "bbbbbbbb", value}));
+    ASSERT_TRUE(redis_.call({"ZADD", "berth:here:queue", "7", "bbbbbbbb"}));
+    for (const char* client : {"", "cccccccc"}) {
+      const auto transaction = begin(harbour_, client);
+      EXPECT_EQ(transaction->leases()->size(), 0U);
+      EXPECT_FALSE(*transaction->ticket({7, "bbbbbbbb"}));
+      EXPECT_GE(transaction->oddities().size(), 2U);
+    }
+  }
+}
+
+TEST_F(RedisTransactionTest, a_drain_that_cannot_be_read_is_a_drain) {
+  ASSERT_TRUE(redis_.call({"HSET", "berth:here:drains", "GPU-1", "?"}));
+  const auto drains = begin()->drains();
+  ASSERT_EQ(drains->size(), 1U);
+  EXPECT_EQ(drains->front().uuid, "GPU-1");
+}
+
+TEST_F(RedisTransactionTest, another_programs_keys_are_an_error_and_no_free_gpu) {
+  ASSERT_TRUE(redis_.call({"SET", "berth:here:leases", "mine"}));
+  for (const char* client : {"", "cccccccc"}) {
+    const auto transaction = harbour_.begin(LockMode::exclusive, {}, client);
+    ASSERT_FALSE(transaction);
+    EXPECT_EQ(transaction.error().kind, ErrorKind::harbour);
+  }
+}
+
+TEST_F(RedisTransactionTest, a_server_that_is_gone_is_away_and_nothing_is_written) {
+  Person alice = person(harbour_);
+  auto transaction = begin(harbour_, alice.record.id);
+  ASSERT_TRUE(claim(*transaction, alice.record, "GPU-1"));
+  server_.kill();
+  const auto done = transaction->commit();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().kind, ErrorKind::away);
+  EXPECT_FALSE(has_file(lease_name(alice.record.id)));
+}
+
+}  // namespace
+}  // namespace berth
