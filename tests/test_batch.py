@@ -292,9 +292,9 @@ def test_a_request_that_no_line_can_have_met_is_said_once(batch, flags, code, wo
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ([], "no commands"), (["nothing.txt"], "No such file"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], "not from both"),
+    ([], "no commands"), (["nothing.txt"], "No such file or directory; name a file that has one command per line"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], "not from both"),
     (["--no-wait", "jobs.txt"], "--no-wait makes no sense"), (["-j", "0", "jobs.txt"], "-j"), (["--timeout", "0s", "jobs.txt"], "0s"),
-    (["--logs", "", "jobs.txt"], "--logs"), (["--logs", "jobs.txt", "jobs.txt"], "--logs"), (["--logs", "/proc/x", "jobs.txt"], "--logs"),
+    (["--logs", "", "jobs.txt"], "--logs"),
     (["--joblog", "jobs.txt", "jobs.txt"], "not a joblog"), (["--resume", "--", "true"], "--resume needs the --logs"),
     (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "index and uuid"), (["jobs.txt", "more.txt"], ""),
     (["--mem", "lots", "jobs.txt"], "--mem"), (["\x1b[31m"], "\\x1b"),
@@ -303,6 +303,17 @@ def test_wrong_usage(batch, arguments, words):
     batch.write("echo >>ran")
     (batch.folder / "nul.txt").write_bytes(b"true\nfa\0lse\n")
     assert_one_line_error(batch.run(*arguments), 64, words)
+    assert batch.ran() == []
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--logs", "jobs.txt"], ["'jobs.txt'", "--logs"]), (["--logs", "/proc/x"], ["'/proc/x'", "No such file", "choose another by --logs"]),
+    (["--joblog", "/nosuch/j"], ["'/nosuch/j'", "No such file", "choose another --joblog"]),
+    (["--joblog", "/"], ["'/'", "Is a directory", "choose another --joblog"]),
+], ids=repr)
+def test_logs_that_cannot_be_used(batch, arguments, words):
+    batch.write("echo >>ran")
+    assert_one_line_error(batch.run(*arguments, "jobs.txt"), 74, *words)
     assert batch.ran() == []
 
 

@@ -152,8 +152,9 @@ class Runner {
     const UniqueFd log(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | fresh, kMode));
     if (!log) {
-      return fail(ErrorKind::harbour, fmt::format("batch: the log {} cannot be written: {}",
-                                                  in_quotes(path), std::strerror(errno)));
+      return fail(ErrorKind::harbour,
+                  fmt::format("batch: the log {} cannot be written: {}; choose another --logs",
+                              in_quotes(path), std::strerror(errno)));
     }
     struct stat about {};
     ::fstat(log.get(), &about);
@@ -187,7 +188,7 @@ class Runner {
     std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> until;
     if (view_.live()) until = Clock::now() + kTick;
-    // Where there is no room, a look would start nothing, and fill() leaves look_again_ in the past.
+    // Without room a look would start nothing, and fill() leaves look_again_ in the past.
     if (plan_.fitting && order_.left() > 0 && has_room())
       until = std::min(until.value_or(look_again_), look_again_);
     for (const Active& one : active_) {
