@@ -292,9 +292,9 @@ def test_a_request_that_no_line_can_have_met_is_said_once(batch, flags, code, wo
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ([], "no commands"), (["nothing.txt"], "No such file"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], "not from both"),
+    ([], "no commands"), (["nothing.txt"], "No such file or directory; name a file that has one command per line"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], "not from both"),
     (["--no-wait", "jobs.txt"], "--no-wait makes no sense"), (["-j", "0", "jobs.txt"], "-j"), (["--timeout", "0s", "jobs.txt"], "0s"),
-    (["--logs", "", "jobs.txt"], "--logs"), (["--logs", "jobs.txt", "jobs.txt"], "--logs"), (["--logs", "/proc/x", "jobs.txt"], "--logs"),
+    (["--logs", "", "jobs.txt"], "--logs"),
     (["--joblog", "jobs.txt", "jobs.txt"], "not a joblog"), (["--resume", "--", "true"], "--resume needs the --logs"),
     (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "index and uuid"), (["jobs.txt", "more.txt"], ""),
     (["--mem", "lots", "jobs.txt"], "--mem"), (["\x1b[31m"], "\\x1b"),
@@ -303,6 +303,17 @@ def test_wrong_usage(batch, arguments, words):
     batch.write("echo >>ran")
     (batch.folder / "nul.txt").write_bytes(b"true\nfa\0lse\n")
     assert_one_line_error(batch.run(*arguments), 64, words)
+    assert batch.ran() == []
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--logs", "jobs.txt"], ["'jobs.txt'", "--logs"]), (["--logs", "/proc/x"], ["'/proc/x'", "No such file", "choose another by --logs"]),
+    (["--joblog", "/nosuch/j"], ["'/nosuch/j'", "No such file", "choose another --joblog"]),
+    (["--joblog", "/"], ["'/'", "Is a directory", "choose another --joblog"]),
+], ids=repr)
+def test_logs_that_cannot_be_used(batch, arguments, words):
+    batch.write("echo >>ran")
+    assert_one_line_error(batch.run(*arguments, "jobs.txt"), 74, *words)
     assert batch.ran() == []
 
 
@@ -560,6 +571,24 @@ def test_what_was_learned_is_not_read_again_and_again(batch, terminal):
     assert looked <= (60 * 2 if terminal else 0)
 
 
+@pytest.mark.release_only
+@pytest.mark.parametrize("flags, ends", [(["-j", "1"], "sleep 1"), ([], "sleep 1"), ([], "exit 3")], ids=["limit", "all", "failure"])
+def test_it_sleeps_while_nothing_can_be_started(batch, flags, ends):
+    """More lines are left, and nothing is to be done before one that is there tells something."""
+    batch.write(ends, *["until [ -e go ]; do sleep 0.05; done"] * 4)
+    assert batch.server.berth("profile", "set", "known", "--mem", "12GiB").returncode == 0
+    trace = batch.folder / "trace"
+    process = batch.start("--mem", "auto", "--job", "known", *flags, "jobs.txt",
+                          prefix=["strace", "-o", trace, "-e", "trace=poll", "-e", "signal=none"])
+    eventually(lambda: batch.joblog() if (batch.folder / "jobs.logs/joblog.jsonl").exists() else None, process.errors)
+    batch.queue()  # which takes its time
+    (batch.folder / "go").touch()
+    assert process.wait(60) == (1 if ends == "exit 3" else 0)
+    # What is due is due once; a batch that does not sleep makes thousands. Who asks the driver stays awake for a moment (fd=-1).
+    polls = [line for line in trace.read_text().splitlines() if ", 0) = " in line and "fd=-1" not in line]
+    assert len(polls) < 5, polls[:40]
+
+
 def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # noqa: F811
     """Who comes while a batch runs waits for the lines that wait already, and for no more."""
     must_be_root()
@@ -671,6 +700,33 @@ def test_its_terminal_is_closed(batch, tmp_path):
     finally:
         subprocess.run([*tmux, "kill-server"], env=env, check=False, capture_output=True)
         kill_session(shell)
+
+
+def test_the_block_is_not_written_again_where_it_is_the_same(batch):
+    batch.write("echo >>ran; until [ -e go ]; do sleep 0.05; done")
+    master, slave = pty.openpty()
+    process = subprocess.Popen([BERTH, "batch", "jobs.txt"], env={**batch.server.env, "NO_COLOR": "1"}, cwd=batch.folder,
+                               stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+    os.close(slave)
+    text = b""
+    try:
+        while chunk := os.read(master, 65536):
+            text += chunk
+            # It shows tenths of a second at first, and is woken all the time.
+            if re.search(rb"[3-9]s", text):
+                (batch.folder / "go").touch()
+            elif b"1 running" in text:
+                for _ in range(20):
+                    process.send_signal(signal.SIGCHLD)
+                    batch.ran()
+    except OSError:
+        pass  # the terminal's other end is closed
+    finally:
+        os.close(master)
+        (batch.folder / "go").touch()
+    assert process.wait(60) == 0
+    blocks = [block for block in re.split(r"\r\x1b\[\d+A|\x1b\[J", text.decode()) if block]
+    assert all(one != other for one, other in zip(blocks, blocks[1:], strict=False)), blocks
 
 
 def test_nothing_of_a_users_reaches_the_terminal_as_it_is(batch):

@@ -257,6 +257,19 @@ def test_release_ends_what_acquire_began(server):
     wait_until(lambda: set(os.listdir(server.harbour)) <= {"archive"}, "the keeper left, and took its files along")
 
 
+def test_release_says_what_the_shell_keeps(server):
+    script = 'eval "$(berth acquire)"; export -n BERTH_GPUS; berth release {}; $(sed "s/.*run: //" errors); env'
+    names = "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES BERTH_LEASE"
+    for words in ("", "--all", '"$BERTH_LEASE"'):
+        result = server.run("bash", "-c", script.format(f"{words} 2>errors"), cwd=server.folder)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert (server.folder / "errors").read_text().endswith(f"; run: unset {names}\n")
+        assert not [name for name in names.split() if f"\n{name}=" in result.stdout], result.stdout
+    lease = shell_lease(server, 0)
+    assert server.berth("release", lease.id).stderr == "", "another shell's"
+    lease.close()
+
+
 def test_release_by_gpu_means_ones_own_shells(server, users):
     on_both, shared = shell_lease(server, 0, 1), shell_lease(server, 2, memory_mib=1024)
     other = shell_lease(server, 2, uid=BOB)  # pretends: nobody checks what a client writes about itself

@@ -387,10 +387,33 @@ def test_profiles_are_listed_shown_set_and_forgotten(server):
     assert profiles(server) == []
 
 
+def test_what_is_set_before_the_first_run_is_told(server):
+    """The type may be misspelt."""
+    result = server.berth("profile", "set", "trian", "--mem", "9GiB")
+    assert (result.returncode, result.stdout) == (0, "trian reserves 9 GiB\n")
+    assert result.stderr == "berth: no run of 'trian' is known yet; 'berth profile of -- CMD' shows the type of a command\n"
+    learn(server, job="train")
+    assert server.berth("profile", "set", "train", "--mem", "9GiB").stderr == ""
+
+
+@pytest.mark.parametrize("words", [[], ["show", "train"], ["forget", "--all"], ["set", "train", "--mem", "1GiB"], ["of", "--", "true"]])
+def test_a_harbour_that_cannot_be_used_is_not_an_empty_one(server, words):
+    file = server.folder / "file"
+    file.touch()
+    env = {"BERTH_DIR": str(file)}
+    expected = server.berth("report", env=env)
+    assert_one_line_error(expected, 74, "is not a directory")
+    result = server.berth("profile", *words, env=env)
+    assert (result.returncode, result.stdout, result.stderr) == (74, "", expected.stderr)
+
+
 @pytest.mark.parametrize("words,says", [
     (["show"], "name one type"), (["show", "nothing"], "nothing was learned of 'nothing'"),
     (["show", "train"], "may mean"), (["set", "one"], "--mem 8GiB"), (["set", "one", "--mem", "0"], "--mem"),
     (["set", "one", "--time", "soon"], "--time"), (["forget"], "--all"), (["of"], "no command"), (["drop"], "none of list"),
+    (["list", "train"], "'train' is too much"), (["show", "train one", "--mem", "3GiB"], "profile show: --mem means nothing"),
+    (["show", "train one", "--", "true"], "only 'berth profile of'"), (["set", "train one", "--mem", "1GiB", "--json"], "--json"),
+    (["--time", "1h"], "profile list: --time"), (["forget", "train one", "-n", "2"], "--count"), (["of", "--all", "--", "true"], "--all"),
 ])
 def test_wrong_words(server, words, says):
     learn(server, job="train one")

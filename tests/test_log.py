@@ -157,21 +157,21 @@ def test_a_release_needs_no_history(server):
     assert all(gpu["state"] == "free" for gpu in server.status()["gpus"])
 
 
-def test_only_his_own(server):
+def test_only_his_own(server, open_build):
     """Each user writes in a folder of his own, and everybody can read it."""
     must_be_root()
     server.berth("run", "--", "true")
-    server.run(*NOBODY, BERTH, "run", "--", "true")
+    server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
     assert [entry["user"] for entry in log(server)] == ["root", "nobody"]
-    result = server.run(*NOBODY, BERTH, "log", "--json")
+    result = server.run(*NOBODY, open_build / "bin" / "berth", "log", "--json")
     assert len(result.stdout.splitlines()) == 2
     owners = {file.parent.name: file.stat().st_uid for file in history_files(server)}
     assert owners == {"0": 0, "65534": 65534}
 
 
-def test_nobody_tells_of_others(server):
+def test_nobody_tells_of_others(server, open_build):
     must_be_root()
-    server.run(*NOBODY, BERTH, "run", "--", "true")
+    server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
     [file] = history_files(server)
     line = json.loads(file.read_text())
     with file.open("a") as more:
@@ -214,10 +214,10 @@ def test_nothing_that_a_terminal_would_obey(server):
     assert all(len(line) <= 100 for line in narrow.stdout.splitlines())
 
 
-def test_filters(server):
+def test_filters(server, open_build):
     must_be_root()
     server.berth("run", "--gpu", "1", "--", "true")
-    server.run(*NOBODY, BERTH, "run", "--gpu", "2,3", "--", "true")
+    server.run(*NOBODY, open_build / "bin" / "berth", "run", "--gpu", "2,3", "--", "true")
     uuid = log(server)[0]["gpus"][0]["uuid"]
     assert [entry["user"] for entry in log(server, "--user", "nobody")] == ["nobody"]
     assert [entry["user"] for entry in log(server, "--user", "65534")] == ["nobody"]
@@ -281,11 +281,11 @@ def test_follow(server, jobs):
     assert follower.process.wait(25) == -signal.SIGINT
 
 
-def test_follow_sees_users_who_come_later(server, jobs):
+def test_follow_sees_users_who_come_later(server, jobs, open_build):
     must_be_root()
     follower = jobs.start(BERTH, "log", "--follow")
     eventually(lambda: "GRANTED" in follower.out)
-    server.run(*NOBODY, BERTH, "run", "--label", "somebody new", "--", "true")
+    server.run(*NOBODY, open_build / "bin" / "berth", "run", "--label", "somebody new", "--", "true")
     eventually(lambda: "somebody new" in follower.out)
 
 

@@ -62,10 +62,10 @@ def hold(server, kind, *flags, prefix=(), command=None):
     return client, gate
 
 
-def queue_up(server, kind, *flags, job, prefix=(), command=None):
+def queue_up(server, kind, *flags, job, prefix=(), command=None, cwd=None):
     """Starts a client of that kind, and returns it once it stands in the queue."""
     before = records(server, "ticket")
-    client = server.start(*prefix, *(command or COMMANDS[kind]), *flags, "--", *job)
+    client = server.start(*prefix, *(command or COMMANDS[kind]), *flags, "--", *job, cwd=cwd)
     eventually(lambda: set(records(server, "ticket")) - set(before))
     return client
 
@@ -245,7 +245,7 @@ def test_the_peer_of_another_user(server, open_build, kind):
     """Beside root's clients, in both directions; and it cannot touch root's files."""
     shutil.copy(PEER, server.folder / "peer.py")
     server.env["PATH"] = f"{open_build / 'bin'}:/usr/bin:/bin"
-    theirs = {"prefix": NOBODY, "command": ["/usr/bin/python3", server.folder / "peer.py"]}
+    theirs = {"prefix": NOBODY, "command": ["/usr/bin/python3", server.folder / "peer.py"], "cwd": server.folder}
     roots, gate = hold(server, kind, "-n", "4")
     waiter_gate = Gate(server)
     waiter = queue_up(server, "peer", "-n", "4", job=waiter_gate.job, **theirs)

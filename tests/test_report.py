@@ -322,11 +322,19 @@ def test_a_page_is_not_for_a_terminal(server, archive):
     (["--gpu", "first"], ["--gpu", "first"]),
     (["--by", "week"], ["--by", "'week'", "user, job, gpu and day"]),
     (["--json", "--html"], ["--json", "--html"]),
-    (["--html", "/no/such/folder/page.html"], ["/no/such/folder/page.html", "No such file"]),
+    (["--html", "/no/such/folder/page.html"], ["/no/such/folder/page.html", "No such file", "name another file"]),
     (["yesterday"], ["yesterday"]),
 ])
 def test_wrong_usage(server, flags, words):
     assert_one_line_error(server.berth("report", *flags), 64, *words)
+
+
+def test_a_gpu_that_there_is_not_is_told(server):
+    for flags, words in ((["--gpu", "17"], "nothing is written for that: there is no GPU 17; "),
+                         (["--gpu", "1"], "nothing is written for that; each lease is"), ([], "nothing is written for that; each lease is")):
+        result = server.berth("report", *flags)
+        assert (result.returncode, result.stdout) == (0, "")
+        assert result.stderr.startswith(f"berth: {words}") and result.stderr.count("\n") == 1, result.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")

@@ -311,6 +311,12 @@ def test_timeout(server, jobs):
     assert_one_line_error(server.berth("run", "--timeout", "0", "--", "true"), 75, "leased by")
 
 
+def test_a_harbour_in_a_folder_that_there_is_not(server):
+    result = server.berth("run", "--", "true", env={"BERTH_DIR": "/nosuch/dir"})
+    assert_one_line_error(result, 74, "'/nosuch/dir'", "there is no folder '/nosuch'; make that, or set BERTH_DIR")
+    assert "deleted" not in result.stderr
+
+
 # What is said while it waits.
 
 def test_one_line_per_change_on_a_pipe(server, jobs):

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -165,10 +166,11 @@ std::vector<Profile> read_folder(const UserFolder& folder) {
 
 // This user's own folder, if there is one; makes nothing.
 std::optional<UserFolder> existing_folder(const std::string& archive) {
-  for (UserFolder& folder : user_folders(archive)) {
-    if (folder.uid == ::geteuid()) return std::move(folder);
-  }
-  return std::nullopt;
+  auto folders = user_folders(archive);
+  const auto own = std::find_if(folders.begin(), folders.end(),
+                                [](const UserFolder& folder) { return folder.uid == ::geteuid(); });
+  if (own == folders.end()) return std::nullopt;
+  return std::optional<UserFolder>(std::move(*own));
 }
 
 Result<void> replace_file(const UserFolder& folder, const std::string& name,

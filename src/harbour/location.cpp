@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
@@ -122,6 +123,21 @@ std::string source_of(const std::string& path) {
   return source;
 }
 
+// By errno, as make_directory() has left it.
+tl::unexpected<Error> cannot_make(const std::string& path) {
+  const int reason = errno;
+  const std::string parent = std::filesystem::path(path).parent_path();
+  struct stat about {};
+  if (reason == ENOENT && ::stat(parent.c_str(), &about) != 0 && errno == ENOENT) {
+    return fail(ErrorKind::harbour,
+                fmt::format("cannot make the harbour {}: there is no folder {}; make that, or set "
+                            "BERTH_DIR to another folder (the same for all users)",
+                            in_quotes(path), in_quotes(parent)));
+  }
+  errno = reason;
+  return file_error("make the harbour", path);
+}
+
 bool on_same_mount(int directory, const char* path) {
   struct statx here {};
   struct statx there {};
@@ -170,7 +186,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill
   }
   UniqueFd directory = open_directory(where);
   if (!directory && errno == ENOENT) {
-    if (!make_directory(where.path, fill)) return file_error("make the harbour", where.path);
+    if (!make_directory(where.path, fill)) return cannot_make(where.path);
     directory = open_directory(where);
   }
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {

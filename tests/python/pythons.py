@@ -19,9 +19,9 @@ class Python:
         self.jobs = jobs
         self.env = {"PYTHONPATH": f"{PACKAGE}:{server.folder}"}
 
-    def run(self, code, *arguments, env=None, prefix=(), **options):
+    def run(self, code, *arguments, env=None, prefix=(), program=sys.executable, **options):
         """To its end; its output is captured."""
-        return self.server.run(*prefix, sys.executable, "-c", SPEAKS + textwrap.dedent(code), *arguments,
+        return self.server.run(*prefix, program, "-c", SPEAKS + textwrap.dedent(code), *arguments,
                                env={**self.env, **(env or {})}, cwd=self.server.folder, **options)
 
     def says(self, code, *arguments, **options):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -261,16 +262,17 @@ def test_what_the_driver_said_for_a_request_that_failed_is_not_believed_later(py
     wait_until(lambda: job.out.splitlines()[1:] == ["[1]"])
 
 
-def test_somebody_elses_lease_is_not_yours(python):
+def test_somebody_elses_lease_is_not_yours(python, open_build):
     must_be_root()
+    shutil.copytree(BUILD / "python", open_build / "python")
     job = python.start("say(berth.acquire().id); stay()")
     said = python.says("""
         try:
             berth.acquire()
         except berth.NotYours as problem:
             say(problem)
-    """, env={"BERTH_LEASE": first_line(job), "PYTHONDONTWRITEBYTECODE": "1"},
-        prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+    """, env={"BERTH_LEASE": first_line(job), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(open_build / "python")},
+        prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], program="/usr/bin/python3")
     assert "belongs to root; unset BERTH_LEASE" in said
 
 

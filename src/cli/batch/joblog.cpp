@@ -69,8 +69,9 @@ Result<std::string> whole(int file, const std::string& path) {
     text.resize(before + kChunk);
     const ssize_t got = ::pread(file, text.data() + before, kChunk, static_cast<off_t>(before));
     if (got < 0) {
-      return fail(ErrorKind::usage, fmt::format("batch: the joblog {} cannot be read: {}",
-                                                in_quotes(path), std::strerror(errno)));
+      return fail(ErrorKind::harbour,
+                  fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
+                              in_quotes(path), std::strerror(errno)));
     }
     text.resize(before + static_cast<std::size_t>(got));
     if (got == 0) return text;
@@ -123,7 +124,7 @@ Result<Joblog> Joblog::open(const std::string& path) {
   joblog.path_ = path;
   joblog.file_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
   if (!joblog.file_) {
-    return fail(ErrorKind::usage,
+    return fail(ErrorKind::harbour,
                 fmt::format("batch: the joblog {} cannot be written: {}; choose another --joblog",
                             in_quotes(path), std::strerror(errno)));
   }

@@ -56,8 +56,9 @@ class Collector {
 
 tl::unexpected<Error> cannot_read(std::string_view path, int reason) {
   return fail(ErrorKind::usage,
-              fmt::format("batch: {} cannot be read: {}", path == "-" ? "stdin" : in_quotes(path),
-                          std::strerror(reason)));
+              fmt::format("batch: {} cannot be read: {}; name a file that has one command per "
+                          "line, or - for stdin",
+                          path == "-" ? "stdin" : in_quotes(path), std::strerror(reason)));
 }
 
 }  // namespace

@@ -109,8 +109,14 @@ class Runner {
                        [](const Active& one) { return one.placed; });
   }
 
+  // May a line be started now? Else one of those that are there must tell or end first.
+  bool has_room() const {
+    return !closed_ && active_.size() < plan_.jobs && waiting() < plan_.window && all_placed();
+  }
+
+  // Afterwards there is no room, or no line to start, or look_again_ is to come.
   void fill() {
-    while (!closed_ && active_.size() < plan_.jobs && waiting() < plan_.window && all_placed()) {
+    while (has_room()) {
       if (plan_.fitting ? !start_fitting() : !start_next(order_.next())) return;
     }
   }
@@ -146,8 +152,9 @@ class Runner {
     const UniqueFd log(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | fresh, kMode));
     if (!log) {
-      return fail(ErrorKind::harbour, fmt::format("batch: the log {} cannot be written: {}",
-                                                  in_quotes(path), std::strerror(errno)));
+      return fail(ErrorKind::harbour,
+                  fmt::format("batch: the log {} cannot be written: {}; choose another --logs",
+                              in_quotes(path), std::strerror(errno)));
     }
     struct stat about {};
     ::fstat(log.get(), &about);
@@ -181,7 +188,8 @@ class Runner {
     std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> until;
     if (view_.live()) until = Clock::now() + kTick;
-    if (plan_.fitting && order_.left() > 0)
+    // Without room a look would start nothing, and fill() leaves look_again_ in the past.
+    if (plan_.fitting && order_.left() > 0 && has_room())
       until = std::min(until.value_or(look_again_), look_again_);
     for (const Active& one : active_) {
       watched.push_back({one.child.fd(), POLLIN, 0});
@@ -199,6 +207,7 @@ class Runner {
     while (const auto info = signals_.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
       if (number == SIGCONT) view_.forget();
+      if (number == SIGWINCH) view_.redraw();
       if (number == SIGINT || number == SIGTERM || number == SIGHUP) stop(number);
     }
   }

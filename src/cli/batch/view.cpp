@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <utility>
 
 namespace berth::batch {
 namespace {
@@ -76,11 +77,12 @@ void BatchView::show(const Progress& progress) {
   // line would begin a new one.
   const std::size_t height = terminal.height.value_or(kUsualHeight);
   const auto lines = progress_lines(progress, terminal, std::max<std::size_t>(height, 3) - 1);
-  std::string text = to_top(drawn_);
-  for (const std::string& line : lines) text.append(line).append("\x1b[K\n");
-  text += "\x1b[J";
+  std::string block;
+  for (const std::string& line : lines) block.append(line).append("\x1b[K\n");
+  if (drawn_ == lines.size() && block == shown_) return;
+  print_error(fmt::format("{}{}\x1b[J", to_top(drawn_), block));
   drawn_ = lines.size();
-  print_error(text);
+  shown_ = std::move(block);
 }
 
 void BatchView::finish() {

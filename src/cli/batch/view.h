@@ -28,6 +28,8 @@ class BatchView {
   void show(const Progress& progress);
   // The block stands elsewhere by now (the shell has written below it), and is left there.
   void forget() { drawn_ = 0; }
+  // The terminal has another size: the block is written again, even if it is the same.
+  void redraw() { shown_.clear(); }
   // Takes the block away.
   void finish();
 
@@ -36,6 +38,7 @@ class BatchView {
 
   std::size_t total_;
   std::size_t drawn_ = 0;  // lines of the block; the cursor stands below them
+  std::string shown_;      // the block as it was written last
   std::string reason_;     // the last that was said
 };
 

@@ -199,9 +199,10 @@ Result<void> make_folder(const std::string& path) {
   std::error_code problem;
   std::filesystem::create_directories(path, problem);
   if (!problem) return {};
-  return fail(ErrorKind::usage, fmt::format("batch: the folder {} for the logs cannot be made: {}; "
-                                            "choose another by --logs",
-                                            in_quotes(path), problem.message()));
+  return fail(ErrorKind::harbour,
+              fmt::format("batch: the folder {} for the logs cannot be made: {}; choose another by "
+                          "--logs",
+                          in_quotes(path), problem.message()));
 }
 
 std::string label_of(const Options& options) {

@@ -1,9 +1,13 @@
 // berth profile [show TYPE | set TYPE | forget TYPE… | of CMD…]
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "archive/profiles.h"
@@ -23,7 +27,7 @@ struct Options {
   std::vector<std::string> words;
   std::optional<Bytes> memory;
   std::optional<std::chrono::milliseconds> time;
-  unsigned count = 1;
+  std::optional<unsigned> count;
   bool all = false;
   bool json = false;
 };
@@ -108,6 +112,12 @@ Result<int> set(const Options& options) {
   const auto now = read_profile(archive_here(), type);
   print(fmt::format("{} reserves {}\n", terminal_at(STDOUT_FILENO).show(type),
                     reserve_text(now ? estimate(*now) : Estimate{})));
+  if (now && now->runs.empty()) {
+    say(
+        fmt::format("no run of {} is known yet; 'berth profile of -- CMD' shows the type of a "
+                    "command",
+                    in_quotes(type)));
+  }
   return 0;
 }
 
@@ -140,7 +150,7 @@ Result<int> of(const Options& options) {
     return fail(ErrorKind::usage,
                 "profile of: no command, such as: berth profile of -- python train.py");
   }
-  const JobType type = derive_type(command, options.count);
+  const JobType type = derive_type(command, options.count.value_or(1));
   const std::string archive = archive_here();
   auto profile = read_profile(archive, type.name);
   const bool own = profile && estimate(*profile).memory;
@@ -160,16 +170,65 @@ Result<int> of(const Options& options) {
   return 0;
 }
 
+struct Verb {
+  std::string_view name;
+  Result<int> (*act)(const Options& options);
+  std::string_view flags;  // that mean something to it
+};
+
+constexpr std::array kVerbs{Verb{"list", list, "--all --json"}, Verb{"show", show, "--json"},
+                            Verb{"set", set, "--mem --time"}, Verb{"forget", forget, "--all"},
+                            Verb{"of", of, "--count"}};
+
+// Nothing that was given is left out without a word.
+Result<void> check(const Verb& verb, const Options& options) {
+  const std::array<std::pair<std::string_view, bool>, 5> given{
+      {{"--mem", options.memory.has_value()},
+       {"--time", options.time.has_value()},
+       {"--count", options.count.has_value()},
+       {"--all", options.all},
+       {"--json", options.json}}};
+  for (const auto& [flag, is_given] : given) {
+    if (!is_given || verb.flags.find(flag) != std::string_view::npos) continue;
+    return fail(ErrorKind::usage,
+                fmt::format("profile {}: {} means nothing here; leave it out ('berth profile "
+                            "--help' says what takes it)",
+                            verb.name, flag));
+  }
+  if (verb.name != "of" && !words_to_run().empty()) {
+    return fail(ErrorKind::usage,
+                fmt::format("profile {}: only 'berth profile of' takes a command", verb.name));
+  }
+  if (verb.name == "list" && options.words.size() > 1) {
+    return fail(ErrorKind::usage,
+                fmt::format("profile list: {} is too much; 'berth profile show TYPE' shows one",
+                            in_quotes(options.words[1])));
+  }
+  return {};
+}
+
+// A harbour that cannot be used is not one in which nothing was learned. That there is none, or
+// that its server does not answer, is no matter here: what is learned is a file of this host.
+Result<void> check_harbour() {
+  HarbourLocation where = harbour_location();
+  where.url.reset();
+  const auto harbour = Harbour::open_existing(std::move(where));
+  if (!harbour) return tl::make_unexpected(harbour.error());
+  return {};
+}
+
 Result<int> run(const Options& options) {
-  if (options.words.empty()) return list(options);
-  const std::string& action = options.words.front();
-  if (action == "list") return list(options);
-  if (action == "show") return show(options);
-  if (action == "set") return set(options);
-  if (action == "forget") return forget(options);
-  if (action == "of") return of(options);
-  return fail(ErrorKind::usage, fmt::format("profile: {} is none of list, show, set, forget and of",
-                                            in_quotes(action)));
+  const std::string name = options.words.empty() ? "list" : options.words.front();
+  const auto* const verb =
+      std::find_if(kVerbs.begin(), kVerbs.end(), [&](const Verb& one) { return one.name == name; });
+  if (verb == kVerbs.end()) {
+    return fail(
+        ErrorKind::usage,
+        fmt::format("profile: {} is none of list, show, set, forget and of", in_quotes(name)));
+  }
+  if (auto fine = check(*verb, options); !fine) return tl::make_unexpected(fine.error());
+  if (auto fine = check_harbour(); !fine) return tl::make_unexpected(fine.error());
+  return verb->act(options);
 }
 
 }  // namespace
@@ -193,9 +252,13 @@ Action define_profile(Flags& command, CLI::App& /*program*/) {
                   options->time = std::chrono::ceil<std::chrono::milliseconds>(*time);
                   return {};
                 });
-  command.value(
-      "-n,--count", "N", "of: for a job on N GPUs (default 1)",
-      [options](std::string_view text) { return take_number(text, 1, 4096, options->count); });
+  command.value("-n,--count", "N", "of: for a job on N GPUs (default 1)",
+                [options](std::string_view text) {
+                  unsigned number = 0;
+                  auto taken = take_number(text, 1, 4096, number);
+                  if (taken) options->count = number;
+                  return taken;
+                });
   command.flag("--all", options->all, "list: everybody's; forget: all of yours");
   command.flag("--json", options->json, "Print a line of JSON for each, as docs/json.md has it");
   command.footer(

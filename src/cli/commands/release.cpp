@@ -40,6 +40,18 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
   return release_leases(ids, *found);
 }
 
+// No program can change the variables of the shell that calls it.
+void say_what_stays(const std::string& lease) {
+  if (lease.empty() || setting("BERTH_LEASE") != lease) return;
+  std::string names;
+  for (const char* name :
+       {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS", "BERTH_LEASE"}) {
+    if (!setting(name).empty()) names.append(" ").append(name);
+  }
+  say(fmt::format("what is started here still sees the GPUs that were given back; run: unset{}",
+                  names));
+}
+
 Result<int> run(const Options& options) {
   if (options.all && !options.words.empty()) {
     return fail(ErrorKind::usage, "release: name leases or GPUs, or say --all, not both");
@@ -48,7 +60,10 @@ Result<int> run(const Options& options) {
                      : options.words.empty() ? release_this_lease()
                                              : release_named(options.words);
   if (!ended) return tl::make_unexpected(ended.error());
-  for (const Record& lease : *ended) print(fmt::format("lease {} is given back\n", lease.id));
+  for (const Record& lease : *ended) {
+    print(fmt::format("lease {} is given back\n", lease.id));
+    say_what_stays(lease.id);
+  }
   if (ended->empty()) {
     say(options.all
             ? std::string("no shell of yours has a lease")
@@ -70,6 +85,7 @@ Action define_release(Flags& command, CLI::App& /*program*/) {
       "job. Without arguments: the lease that BERTH_LEASE names, or else the only one you have. "
       "If\n"
       "one of several cannot be given back, none is. Only your own leases (root: anybody's).\n"
+      "The shell keeps what 'berth acquire' has set: it is told which variables to unset.\n"
       "\nExamples:\n"
       "  berth release\n"
       "  berth release k3f9a2mx\n"

@@ -18,6 +18,7 @@
 #include "broker/archiving.h"
 #include "broker/status.h"
 #include "cli/command.h"
+#include "cli/gpu_arguments.h"
 #include "cli/history_options.h"
 #include "cli/output/report_html.h"
 #include "cli/output/report_json.h"
@@ -89,8 +90,18 @@ Result<void> write_page(const std::string& path, const std::string& page) {
     written = false;
   }
   if (written) return {};
-  return fail(ErrorKind::usage, fmt::format("cannot write the page to {}: {}", in_quotes(path),
-                                            ::strerrordesc_np(problem)));
+  return fail(ErrorKind::usage,
+              fmt::format("cannot write the page to {}: {}; name another file, or none for stdout",
+                          in_quotes(path), ::strerrordesc_np(problem)));
+}
+
+// Why there may be nothing: a GPU that this host does not have, if it can be asked.
+void say_nothing_is_written(const std::string& gpus) {
+  const auto found = gpus.empty() ? Result<std::vector<NamedGpu>>() : find_gpus(gpus);
+  if (!found && found.error().kind == ErrorKind::impossible) {
+    return say(fmt::format("nothing is written for that: {}", found.error().message));
+  }
+  say("nothing is written for that; each lease is, when it ends: berth run -- python train.py");
 }
 
 Result<int> show_report(const Options& options) {
@@ -106,7 +117,7 @@ Result<int> show_report(const Options& options) {
     const auto written = write_page(*options.html, report_html(report, by, host_name()));
     if (!written) return tl::make_unexpected(written.error());
   } else if (report.total.leases == 0) {
-    say("nothing is written for that; each lease is, when it ends: berth run -- python train.py");
+    say_nothing_is_written(options.history.gpus);
   } else {
     print(report_text(report, by, terminal_at(STDOUT_FILENO)));
   }
