@@ -160,7 +160,9 @@ def harbour(request):
 def server(open_folder, harbour):
     one = Server(open_folder)
     if harbour == "redis":
-        one.env["BERTH_URL"] = redis_server.shared_server().url(f"prefix={open_folder.name}")
+        redis = redis_server.shared_server()
+        redis.settle(open_folder.name)
+        one.env["BERTH_URL"] = redis.url(f"prefix={open_folder.name}")
     yield one
     one.stop()
 

@@ -36,6 +36,9 @@ constexpr seconds kSecondWatcher(5);  // then the first ticket sees to it that t
 constexpr seconds kAuditAtLeast(30);  // the safety net
 constexpr seconds kAuditSpread(30);
 constexpr std::size_t kNearTheFront = 3;
+constexpr const char* kSettling =
+    "Redis is new to berth, was restarted, or was away; leases that it may have lost are being put "
+    "back";
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -114,9 +117,12 @@ class Acquiring {
         return Lease(std::move(harbour_), std::move(me_.record), std::move(me_.bell).shared(),
                      std::move(snapshot->gpus));
       }
-      const WaitNews news = tell({decision->position, decision->length,
-                                  explain_wait(decision->wait, me_.record.request, decision->scene),
-                                  decision->wait.starts});
+      const WaitNews news =
+          tell({decision->position, decision->length,
+                decision->settles.count() > 0
+                    ? kSettling
+                    : explain_wait(decision->wait, me_.record.request, decision->scene),
+                decision->wait.starts});
       if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
       if (!decision->front) probe_.rest();
       wait(*decision);
@@ -278,7 +284,7 @@ class Acquiring {
       }
       if (Clock::now() >= beat_at) {
         beaten_ = Clock::now();
-        const auto heard = part->beat(me_.record.id);
+        const auto heard = part->beat(me_.ticket.value_or(TicketName{0, me_.record.id}));
         if (!heard || *heard != Beat::heard) return true;
       }
       if (Clock::now() >= until) return false;

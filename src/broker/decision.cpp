@@ -63,6 +63,11 @@ class Deciding {
     const PlanInput input = plan_input(decision_.scene, topology, now);
     Planner planner(input);
     if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
+    if (const auto settles = transaction_.settles(); settles.count() > 0) {
+      withhold();
+      decision_.settles = settles;
+      look_again_in(settles);
+    }
     if (outcome_.impossible) {
       decision_.impossible = outcome_.impossible;
     } else if (outcome_.grant) {
@@ -172,11 +177,14 @@ class Deciding {
     }
     if (reached) return {};
     decide_mine(planner);
-    if (cut && outcome_.grant) {  // not before those whom nobody has looked at
-      outcome_.grant.reset();
-      outcome_.wait = Wait{};
-    }
+    if (cut) withhold();  // not before those whom nobody has looked at
     return {};
+  }
+
+  void withhold() {
+    if (!outcome_.grant) return;
+    outcome_.grant.reset();
+    outcome_.wait = Wait{};
   }
 
   void decide_mine(Planner& planner) {

@@ -47,6 +47,7 @@ struct Decision {
   bool front = false;            // among the first two, who notice every death
   // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
   std::set<std::string> looks_after;
+  std::chrono::milliseconds settles{};                  // for so long nobody is granted anything
   std::optional<std::chrono::milliseconds> look_again;  // when a silent one counts no more
   bool unwatched = false;  // some leases cannot be watched: too few descriptors
   bool unclaimed = false;  // an earlier ticket was granted and has yet to claim

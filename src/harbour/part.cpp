@@ -31,6 +31,7 @@ struct Scripts {
   Script leave = script(kLeave);
   Script ring_front = script(kRingFront);
   Script beat = script(kBeat);
+  Script birth = script(kBirth);
 };
 
 const Scripts& scripts() {
@@ -104,6 +105,7 @@ std::string as_json(const PartChange& change, const HostPart& part) {
                   {"ttl", part.url().ttl.count()},
                   {"lease", or_nothing(change.lease)},
                   {"version", change.version},
+                  {"born", change.born},
                   {"epoch", std::to_string(change.epoch)},
                   {"tail", or_nothing(change.tail)},
                   {"ticket", or_nothing(change.ticket)},
@@ -130,12 +132,24 @@ Result<Beat> beat_of(const Reply& reply) {
 struct Spare {
   std::mutex mutex;
   std::string url;  // the whole of it
+  std::string run;
   std::optional<RedisConnection> connection;
 };
 
 Spare& spare() {
   static Spare* one = new Spare;  // never destroyed: a thread may outlive main()
   return *one;
+}
+
+// Another one after each start of a server, and on each server. Who may not ask does without.
+std::string run_of(RedisConnection& server) {
+  constexpr std::string_view kName = "run_id:";
+  const auto info = server.call({"INFO", "server"});
+  if (!info) return "";
+  const auto begin = info->text().find(kName);
+  if (begin == std::string::npos) return "";
+  const auto end = info->text().find_first_of("\r\n", begin);
+  return info->text().substr(begin + kName.size(), end - begin - kName.size());
 }
 
 std::string key_of(const RedisUrl& url) {
@@ -164,12 +178,14 @@ HostPart::~HostPart() {
   if (!connection_) return;
   const std::lock_guard lock(spare().mutex);
   spare().url = key_of(url_);
+  spare().run = run_;
   spare().connection = std::move(connection_);
 }
 
-std::optional<RedisConnection> HostPart::take_spare() const {
+std::optional<RedisConnection> HostPart::take_spare() {
   const std::lock_guard lock(spare().mutex);
   if (!spare().connection || spare().url != key_of(url_)) return std::nullopt;
+  run_ = spare().run;
   return std::exchange(spare().connection, std::nullopt);
 }
 
@@ -197,6 +213,7 @@ auto HostPart::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
         return tl::make_unexpected(opened.error());
       }
       connection_ = std::move(*opened);
+      run_ = run_of(*connection_);
     }
     auto answer = ask(*connection_);
     if (answer) {
@@ -247,6 +264,7 @@ Result<PartSight> HostPart::look(const std::string& client) {
       {"HGETALL", key("beats")},
       {"HGETALL", key("rung")},
       {"HGETALL", key("drains")},
+      {"GET", fmt::format("{}:born", url_.prefix)},
       {"EXEC"}};
   auto replies = ask([&](RedisConnection& server) { return server.pipeline(questions); });
   if (!replies) return tl::make_unexpected(replies.error());
@@ -264,8 +282,27 @@ Result<PartSight> HostPart::look(const std::string& client) {
   sight.rung = times_of(answer(6));
   for (auto& [id, record] : pairs_of(answer(3))) sight.leases.push_back(sight.entry(id, record));
   sight.queue = queue_of(answer(4));
+  const auto& members = answer(4).list();
+  if (members.size() >= 2) sight.tail = members[members.size() - 2].text();
   sight.drains = pairs_of(answer(7));
+  sight.born = answer(8).text();
+  if (auto settled = settle(sight); !settled) return tl::make_unexpected(settled.error());
   return sight;
+}
+
+Result<void> HostPart::settle(PartSight& sight) {
+  const bool silent = std::any_of(sight.leases.begin(), sight.leases.end(),
+                                  [](const PartEntry& lease) { return lease.left.count() <= 0; });
+  if (silent || !sight.born.starts_with(run_ + " ")) {
+    auto born =
+        run(scripts().birth, {run_, std::to_string((beat_interval() + kSettleGrace).count()),
+                              std::to_string(url_.ttl.count())});
+    if (!born) return tl::make_unexpected(born.error());
+    sight.born = born->text();
+  }
+  const auto settled = ms(sight.born.substr(sight.born.find(' ') + 1));
+  sight.settles = std::max(settled - sight.now, milliseconds(0));
+  return {};
 }
 
 Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids,
@@ -304,8 +341,8 @@ void HostPart::ring_front() {
   try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
 }
 
-Result<Beat> HostPart::beat(const std::string& id) {
-  auto reply = run(scripts().beat, {id, std::to_string(url_.ttl.count())});
+Result<Beat> HostPart::beat(const TicketName& ticket) {
+  auto reply = run(scripts().beat, {ticket.id, std::to_string(url_.ttl.count()), "tickets"});
   if (!reply) return tl::make_unexpected(reply.error());
   return beat_of(*reply);
 }
@@ -341,8 +378,8 @@ Result<void> HostPart::send_beat(const std::string& id) {
   }
   // By its source: the answer that a server which does not know it would give comes too late.
   const auto key = keys();
-  auto sent = heart_->send(
-      {"EVAL", scripts().beat.source(), "2", key[0], key[1], id, std::to_string(url_.ttl.count())});
+  auto sent = heart_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
+                            std::to_string(url_.ttl.count()), "leases"});
   if (!sent) {
     heart_.reset();
     return sent;

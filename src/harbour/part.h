@@ -24,6 +24,9 @@ namespace berth {
 
 // How much longer than its time to live a silent client counts: a busy network is no death.
 constexpr std::chrono::milliseconds kSilenceGrace(5'000);
+// How much longer than from one beat to the next everybody is given to put back what a server may
+// have lost.
+constexpr std::chrono::milliseconds kSettleGrace(2'000);
 
 struct PartEntry {
   std::string id;
@@ -44,6 +47,10 @@ struct PartSight {
 
   // For who decides, by the server's clock: now, when each client's time to live ends, and since
   // when it was rung in vain.
+  std::string born;  // which run of the server this is, and when it was settled
+  std::chrono::milliseconds
+      settles{};     // until then nobody is granted anything: what is lost is put back
+  std::string tail;  // the last of the queue, whatever it is
   std::chrono::milliseconds now{};
   std::map<std::string, std::chrono::milliseconds> beats;
   std::map<std::string, std::chrono::milliseconds> rung;
@@ -54,6 +61,7 @@ struct PartChange {
   std::string id{};  // whose ticket or lease is written
   std::optional<std::string> lease{};
   std::string version{};  // on which the lease rests
+  std::string born{};     // likewise
   std::uint64_t epoch = 0;
   std::optional<std::string> tail{};  // the last of the queue, if it rests on that, too
   std::optional<std::string> ticket{};
@@ -109,7 +117,7 @@ class HostPart {
   void leave(const std::string& id);
   void ring_front();
 
-  Result<Beat> beat(const std::string& id);
+  Result<Beat> beat(const TicketName& ticket);
 
   // Waiting for a ring: a descriptor that is readable then, or when there is trouble. The error:
   // nobody can hear now.
@@ -117,7 +125,7 @@ class HostPart {
   // Takes what can be read there. False: nobody can hear any more; listen again.
   bool hear();
 
-  // A beat whose answer nobody waits for: sent, and asked for later.
+  // The beat of a lease, whose answer nobody waits for: sent, and asked for later.
   Result<void> send_beat(const std::string& id);
   bool is_beating() const { return heart_ && beat_sent_; }  // an answer is due
   std::optional<Result<Beat>> beat_news();
@@ -128,11 +136,13 @@ class HostPart {
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
-  std::optional<RedisConnection> take_spare() const;
+  std::optional<RedisConnection> take_spare();
+  Result<void> settle(PartSight& sight);
 
   RedisUrl url_;
   std::string host_;
   std::optional<RedisConnection> connection_;
+  std::string run_;  // of the server, at its other end; empty if it does not tell
   std::optional<RedisConnection> ears_;
   std::optional<RedisConnection> heart_;
   std::optional<std::chrono::steady_clock::time_point> beat_sent_;

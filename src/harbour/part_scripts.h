@@ -19,7 +19,10 @@ local now_us = clock[1] * 1000000 + clock[2]
 local function number(value) return string.format('%.0f', value) end
 -- Longer than any record of ours: only said to be there.
 local function bounded(value) return #value > 65536 and '' or value end
-local function beat(id, ttl) redis.call('HSET', key('beats'), id, number(now + ttl)) end
+local function beat(id, ttl)
+  redis.call('HSET', key('beats'), id, number(now + ttl))
+  redis.call('SET', prefix .. ':heard', number(now))
+end
 local function ring(id)
   local bell = prefix .. ':ring:' .. id
   redis.call('HSETNX', key('rung'), id, number(now))
@@ -75,6 +78,7 @@ local o = cjson.decode(ARGV[1])
 if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
   -- A lease rests on all leases and drains; where its client was not in the queue, on that too.
   if version() ~= o.version then return {0} end
+  if redis.call('GET', prefix .. ':born') ~= o.born then return {0} end
   if o.tail and (redis.call('ZRANGE', key('queue'), -1, -1)[1] or '') ~= o.tail then return {0} end
   if redis.call('EXISTS', prefix .. ':ended:' .. o.id) == 1 then return {0} end
   redis.call('SET', key('version'), o.epoch)
@@ -84,6 +88,8 @@ local function changed() redis.call('SET', key('version'), next_epoch()) end
 if o.lease then beat(o.id, o.ttl) end
 for _, one in ipairs(o.put_back) do
   if redis.call('HSETNX', key('leases'), one[1], one[2]) == 1 then changed() end
+  redis.call('ZREM', key('queue'), one[1])
+  redis.call('HDEL', key('tickets'), one[1])
   beat(one[1], o.ttl)
 end
 local order = ''
@@ -163,14 +169,28 @@ ring_front(tonumber(ARGV[1]))
 return 1
 )lua";
 
-// A client lives. ARGV: its id, the time to live. "heard", "missing" or "ended".
+// A client lives. ARGV: its id, the time to live, "leases" or "tickets". "heard", "missing" or
+// "ended".
 constexpr std::string_view kBeat = R"lua(
 local id = ARGV[1]
 if redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
-local there = redis.call('HEXISTS', key('leases'), id) == 1 or redis.call('HEXISTS', key('tickets'), id) == 1
-if not there then return 'missing' end
+if redis.call('HEXISTS', key(ARGV[3]), id) == 0 then return 'missing' end
 beat(id, tonumber(ARGV[2]))
 return 'heard'
+)lua";
+
+// The data may not be what it was: then nobody is granted anything until everybody has had the time
+// to put back what is lost. ARGV: the server's run, the time for that, and how long nobody was heard
+// of if nobody could be heard. Gives what PREFIX:born says by now.
+constexpr std::string_view kBirth = R"lua(
+local born = redis.call('GET', prefix .. ':born')
+local heard = tonumber(redis.call('GET', prefix .. ':heard') or '0')
+local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
+if same and now - heard < tonumber(ARGV[3]) then return born end
+born = ARGV[1] .. ' ' .. number(now + ARGV[2])
+redis.call('SET', prefix .. ':born', born)
+redis.call('SET', prefix .. ':heard', number(now))
+return born
 )lua";
 
 }  // namespace berth

@@ -217,16 +217,18 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
   change_.id = record.id;
   change_.lease = write_record(record);
   change_.version = sight_.version;
+  change_.born = sight_.born;
   change_.epoch = record.epoch;
   const bool queued = std::any_of(queue().begin(), queue().end(),
                                   [&](const TicketName& name) { return name.id == record.id; });
-  if (!queued && record.within.empty()) change_.tail = queue().empty() ? "" : queue().back().id;
+  if (!queued && record.within.empty()) change_.tail = sight_.tail;
   return {};
 }
 
 Result<void> RedisTransaction::write_ticket(const Record& record, std::uint64_t order) {
   change_.id = record.id;
   change_.ticket = write_record(record);
+  change_.leave = false;
   if (order != kAtTheEnd) change_.order = order;
   const TicketName name{order, record.id};
   auto& queue = sight_.queue;

@@ -37,6 +37,7 @@ class RedisTransaction : public Transaction {
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
   Result<std::uint64_t> next_order() override;
   std::uint64_t next_epoch() const override { return sight_.epoch; }
+  std::chrono::milliseconds settles() const override { return sight_.settles; }
   Result<void> write_lease(const Record& record) override;
   Result<void> write_ticket(const Record& record, std::uint64_t order) override;
   bool name_was_taken() const override { return here_->name_was_taken(); }

@@ -24,6 +24,12 @@ class RedisTransactionTest : public ::testing::Test {
  protected:
   RedisTransactionTest() : harbour_(open(folder_.path())), redis_(server_.connect()) {}
 
+  // As if everybody had had the time to put back what was lost.
+  void settle() {
+    const auto born = redis_.call({"GET", "berth:born"})->text();
+    ASSERT_TRUE(redis_.call({"SET", "berth:born", born.substr(0, born.find(' ')) + " 1"}));
+  }
+
   Harbour open(const std::string& folder, std::chrono::milliseconds ttl = 45s) const {
     fs::permissions(folder, static_cast<fs::perms>(01777));
     HarbourLocation where{folder, true};
@@ -131,6 +137,7 @@ TEST_F(RedisTransactionTest, a_commit_whose_answer_was_lost_may_be_repeated) {
   change.id = alice.record.id;
   change.version = sight->version;
   change.epoch = sight->epoch;
+  change.born = sight->born;
   alice.record.uuids = {"GPU-1"};
   alice.record.epoch = sight->epoch;
   change.lease = write_record(alice.record);
@@ -186,6 +193,36 @@ TEST_F(RedisTransactionTest, what_redis_has_lost_counts_here_and_is_put_back) {
   EXPECT_EQ(transaction->leases()->size(), 1U);
   EXPECT_TRUE(transaction->commit().value_or(false));
   EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 1);
+}
+
+TEST_F(RedisTransactionTest, nothing_is_granted_until_what_is_lost_was_put_back) {
+  EXPECT_GT(begin(harbour_, "cccccccc")->settles().count(), 0);  // it is new
+  settle();
+  EXPECT_EQ(begin(harbour_, "cccccccc")->settles().count(), 0);
+  Person alice = person(harbour_);
+  const auto transaction = begin(harbour_, alice.record.id);
+  ASSERT_TRUE(redis_.call({"FLUSHALL"}));
+  ASSERT_TRUE(claim(*transaction, alice.record, "GPU-1"));
+  EXPECT_FALSE(transaction->commit().value_or(true));  // who looked before the loss is outrun
+  EXPECT_GT(begin(harbour_, "cccccccc")->settles().count(), 0);
+  ASSERT_TRUE(redis_.call({"SET", "berth:born", "anotherrun 1"}));
+  EXPECT_GT(begin(harbour_, "cccccccc")->settles().count(), 0);  // it was restarted
+}
+
+TEST_F(RedisTransactionTest, the_silence_of_a_server_is_nobodys_death) {
+  const Person alice = holder(harbour_, "GPU-1");
+  settle();
+  ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "1000"}));
+  EXPECT_EQ(begin(harbour_, "cccccccc")->settles().count(), 0);  // others were heard of
+  ASSERT_TRUE(redis_.call({"SET", "berth:heard", "1000"}));
+  EXPECT_GT(begin(harbour_, "cccccccc")->settles().count(), 0);
+}
+
+TEST_F(RedisTransactionTest, a_member_of_the_queue_that_is_none_of_ours_outruns_nobody) {
+  for (const char* order : {"1e300", "inf", "7.5"}) {
+    ASSERT_TRUE(redis_.call({"ZADD", "berth:here:queue", order, "another program's"}));
+    holder(harbour_, "GPU-1");
+  }
 }
 
 TEST_F(RedisTransactionTest, an_epoch_only_grows_also_over_a_loss_of_all_data) {

@@ -78,6 +78,10 @@ class Transaction {
   // the kernel ends leases, and nobody needs one.
   virtual std::uint64_t next_epoch() const { return 0; }
 
+  // For how long nobody is to be granted anything yet: the server may have lost leases, and who
+  // holds them puts them back.
+  virtual std::chrono::milliseconds settles() const { return {}; }
+
   // The record of a client, which must have a bell. A name that is taken (planted) is an Error, and
   // so is a full disk; then nothing has changed.
   virtual Result<void> write_lease(const Record& record) = 0;
