@@ -309,7 +309,8 @@ Result<bool> RedisTransaction::commit() {
       return false;
     }
     order_ = outcome->order;
-    for (auto& [text, record] : dead_) {
+    for (auto& dead : dead_) {
+      Record& record = dead.second;
       const auto& removed = outcome->removed;
       const bool ours = std::find(removed.begin(), removed.end(), record.id) != removed.end();
       const bool known = std::any_of(cleared_.begin(), cleared_.end(),
