@@ -48,7 +48,7 @@ def test_bash_completion(server):
               'complete_line berth st; complete_line berth status --w; complete_line berth completion ""; '
               'complete_line berth help c; complete_line berth cancel --')
     lines = server.run("bash", "--norc", "-c", script).stdout.splitlines()
-    assert lines == ["status", "--watch", "--help bash zsh fish", "cancel compat completion", "--help --all"]
+    assert lines == ["status", "--watch", "--help bash zsh fish", "cancel compat completion", "--help --all --url"]
 
 
 @pytest.mark.release_only
