@@ -483,7 +483,7 @@ def test_the_second_signal_kills(batch):
         process.send_signal(signal.SIGINT)  # at first it takes them for the same one
         return process.poll() is not None
     eventually(ended, process.errors)
-    assert process.returncode == 130
+    assert process.returncode in (130, -signal.SIGINT)  # the last of them may come while it exits
     eventually(lambda: leases(batch.server) == [], "the leases")
     assert process.stdout.read().splitlines()[-2].startswith("0 succeeded, 0 failed, 4 not run")
     assert batch.joblog() == []

@@ -51,13 +51,18 @@ bool Harbour::still_named() const {
 
 Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patience& patience,
                                                     const std::string& client) {
-  if (!part_) return begin_here(mode, patience);
   // Before the lock, which nobody keeps while he talks to a server.
-  auto sight = client.empty() ? part_->look() : part_->look(client);
-  if (!sight) return tl::make_unexpected(sight.error());
+  PartSight sight;
+  if (part_) {
+    auto seen = client.empty() ? part_->look() : part_->look(client);
+    if (!seen) return tl::make_unexpected(seen.error());
+    sight = std::move(*seen);
+  }
   auto here = begin_here(mode, patience);
   if (!here) return tl::make_unexpected(here.error());
-  return std::make_unique<RedisTransaction>(*part_, std::move(*sight), std::move(*here), witness());
+  if (!part_) return std::unique_ptr<Transaction>(std::move(*here));
+  return std::unique_ptr<Transaction>(
+      std::make_unique<RedisTransaction>(*part_, std::move(sight), std::move(*here), witness()));
 }
 
 std::string Harbour::witness() const {

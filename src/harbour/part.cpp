@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 
 // Who did not answer so shortly ago is not asked for what can be left undone.
 constexpr std::chrono::seconds kJustAway(10);
+constexpr std::chrono::seconds kSilent(1);
 
 Script script(std::string_view body) {
   return Script(fmt::format("{}{}", kScriptStart, body));
@@ -95,6 +96,21 @@ std::map<std::string, milliseconds> times_of(const Reply& reply) {
   return times;
 }
 
+// The tickets that a decision looks at: the first ones, and those around its own.
+std::vector<std::string> near_front_or(const std::string& client, std::vector<TicketName> queue) {
+  constexpr std::size_t kFirst = 64;
+  constexpr std::size_t kAround = 8;
+  std::sort(queue.begin(), queue.end());
+  std::vector<std::string> ids;
+  const auto mine = std::find_if(queue.begin(), queue.end(),
+                                 [&](const TicketName& name) { return name.id == client; });
+  const auto at = static_cast<std::size_t>(mine - queue.begin());
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    if (i < kFirst || (i + kAround >= at && i <= at + kAround)) ids.push_back(queue[i].id);
+  }
+  return ids;
+}
+
 Json or_nothing(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
 }
@@ -124,6 +140,7 @@ std::string as_json(const PartChange& change, const HostPart& part) {
 
 Result<Beat> beat_of(const Reply& reply) {
   if (reply.text() == "ended") return Beat::ended;
+  if (reply.text() == "rung") return Beat::rung;
   return reply.text() == "heard" ? Beat::heard : Beat::missing;
 }
 
@@ -195,6 +212,10 @@ void HostPart::disconnect() {
   heart_.reset();
 }
 
+std::string HostPart::settle_time() const {
+  return std::to_string((beat_interval() + kSettleGrace).count());
+}
+
 std::vector<std::string> HostPart::keys() const {
   return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
 }
@@ -203,6 +224,7 @@ template <class Ask>
 auto HostPart::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
   // A connection that was open may have been cut since: then the same again, on a new one. What the
   // first attempt did, if it arrived, the second finds done.
+  const auto begin = Clock::now();
   for (;;) {
     if (!connection_) connection_ = take_spare();
     const bool fresh = !connection_;
@@ -223,7 +245,8 @@ auto HostPart::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
     connection_.reset();
     if (answer.error().kind != ErrorKind::away) return answer;
     away_at_ = Clock::now();
-    if (fresh) return answer;
+    // One that was cut says so at once. One that is silent would be silent again.
+    if (fresh || Clock::now() - begin > kSilent) return answer;
   }
 }
 
@@ -287,6 +310,9 @@ Result<PartSight> HostPart::look(const std::string& client) {
   sight.drains = pairs_of(answer(7));
   sight.born = answer(8).text();
   if (auto settled = settle(sight); !settled) return tl::make_unexpected(settled.error());
+  auto near = tickets(near_front_or(client, sight.queue), sight);
+  if (!near) return tl::make_unexpected(near.error());
+  sight.tickets = std::move(*near);
   return sight;
 }
 
@@ -294,9 +320,7 @@ Result<void> HostPart::settle(PartSight& sight) {
   const bool silent = std::any_of(sight.leases.begin(), sight.leases.end(),
                                   [](const PartEntry& lease) { return lease.left.count() <= 0; });
   if (silent || !sight.born.starts_with(run_ + " ")) {
-    auto born =
-        run(scripts().birth, {run_, std::to_string((beat_interval() + kSettleGrace).count()),
-                              std::to_string(url_.ttl.count())});
+    auto born = run(scripts().birth, {run_, settle_time(), std::to_string(url_.ttl.count())});
     if (!born) return tl::make_unexpected(born.error());
     sight.born = born->text();
   }
@@ -307,6 +331,7 @@ Result<void> HostPart::settle(PartSight& sight) {
 
 Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids,
                                                  const PartSight& sight) {
+  if (ids.empty()) return std::vector<PartEntry>{};
   RedisConnection::Words words{"HMGET", fmt::format("{}:tickets", keys()[1])};
   words.insert(words.end(), ids.begin(), ids.end());
   auto reply = ask([&](RedisConnection& server) { return server.call(words); });
@@ -342,7 +367,8 @@ void HostPart::ring_front() {
 }
 
 Result<Beat> HostPart::beat(const TicketName& ticket) {
-  auto reply = run(scripts().beat, {ticket.id, std::to_string(url_.ttl.count()), "tickets"});
+  auto reply =
+      run(scripts().beat, {ticket.id, std::to_string(url_.ttl.count()), "tickets", settle_time()});
   if (!reply) return tl::make_unexpected(reply.error());
   return beat_of(*reply);
 }
@@ -373,13 +399,16 @@ bool HostPart::hear() {
 Result<void> HostPart::send_beat(const std::string& id) {
   if (!heart_) {
     auto opened = RedisConnection::open(url_);
-    if (!opened) return tl::make_unexpected(opened.error());
+    if (!opened) {
+      away_at_ = Clock::now();
+      return tl::make_unexpected(opened.error());
+    }
     heart_ = std::move(*opened);
   }
   // By its source: the answer that a server which does not know it would give comes too late.
   const auto key = keys();
   auto sent = heart_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
-                            std::to_string(url_.ttl.count()), "leases"});
+                            std::to_string(url_.ttl.count()), "leases", settle_time()});
   if (!sent) {
     heart_.reset();
     return sent;
@@ -397,6 +426,7 @@ std::optional<Result<Beat>> HostPart::beat_news() {
   }
   beat_sent_.reset();
   if (!reply) {
+    away_at_ = Clock::now();
     heart_.reset();
     return tl::make_unexpected(reply.error());
   }

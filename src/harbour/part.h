@@ -42,7 +42,7 @@ struct PartSight {
   bool ended = false;       // who looks was told to end
   std::vector<PartEntry> leases;
   std::vector<TicketName> queue;
-  std::vector<PartEntry> tickets;                           // for who only looks: all of them
+  std::vector<PartEntry> tickets;  // with their records; not always all of them
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 
   // For who decides, by the server's clock: now, when each client's time to live ends, and since
@@ -85,7 +85,7 @@ struct PartOutcome {
   std::vector<std::string> removed{};  // of the leases of the dead, by us
 };
 
-enum class Beat : std::uint8_t { heard, missing, ended };
+enum class Beat : std::uint8_t { heard, missing, ended, rung };
 
 // Connects when it is first asked, and leaves its connection to the next one of this process. A
 // fork gets connections of its own.
@@ -106,7 +106,8 @@ class HostPart {
 
   // All of one moment, with every ticket. Changes nothing.
   Result<PartSight> look();
-  // For who decides: its rings so far are covered by what it sees. Without tickets() yet.
+  // For who decides: its rings so far are covered by what it sees. With the tickets at the front
+  // and around its own.
   Result<PartSight> look(const std::string& client);
   Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
                                          const PartSight& sight);
@@ -136,6 +137,7 @@ class HostPart {
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
+  std::string settle_time() const;  // in ms
   std::optional<RedisConnection> take_spare();
   Result<void> settle(PartSight& sight);
 

@@ -21,7 +21,7 @@ local function number(value) return string.format('%.0f', value) end
 local function bounded(value) return #value > 65536 and '' or value end
 local function beat(id, ttl)
   redis.call('HSET', key('beats'), id, number(now + ttl))
-  redis.call('SET', prefix .. ':heard', number(now))
+  redis.call('SET', key('heard'), number(now))
 end
 local function ring(id)
   local bell = prefix .. ':ring:' .. id
@@ -93,7 +93,9 @@ for _, one in ipairs(o.put_back) do
   beat(one[1], o.ttl)
 end
 local order = ''
-if o.ticket then
+-- Not for who holds by now: a commit may arrive late.
+if o.ticket and redis.call('HEXISTS', key('leases'), o.id) == 0 then
+  redis.call('HSET', key('tickets'), o.id, o.ticket)
   order = redis.call('ZSCORE', key('queue'), o.id)
   if not order then
     order = o.order
@@ -104,7 +106,6 @@ if o.ticket then
     end
     redis.call('ZADD', key('queue'), order, o.id)
   end
-  redis.call('HSET', key('tickets'), o.id, o.ticket)
   beat(o.id, o.ttl)
 end
 if o.leave then
@@ -169,13 +170,20 @@ ring_front(tonumber(ARGV[1]))
 return 1
 )lua";
 
-// A client lives. ARGV: its id, the time to live, "leases" or "tickets". "heard", "missing" or
-// "ended".
+// A client lives. ARGV: its id, the time to live, "leases" or "tickets", and the time that
+// everybody is given (see kBirth) if nobody could be heard for a whole time to live. "heard",
+// "missing", "ended", or "rung" for a ticket that was rung, which may not have reached it.
 constexpr std::string_view kBeat = R"lua(
 local id = ARGV[1]
 if redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
 if redis.call('HEXISTS', key(ARGV[3]), id) == 0 then return 'missing' end
+local heard = tonumber(redis.call('GET', key('heard')) or '0')
+local born = redis.call('GET', prefix .. ':born')
+if born and now - heard > tonumber(ARGV[2]) then
+  redis.call('SET', prefix .. ':born', string.match(born, '^%S*') .. ' ' .. number(now + ARGV[4]))
+end
 beat(id, tonumber(ARGV[2]))
+if ARGV[3] == 'tickets' and redis.call('HEXISTS', key('rung'), id) == 1 then return 'rung' end
 return 'heard'
 )lua";
 
@@ -184,12 +192,12 @@ return 'heard'
 // of if nobody could be heard. Gives what PREFIX:born says by now.
 constexpr std::string_view kBirth = R"lua(
 local born = redis.call('GET', prefix .. ':born')
-local heard = tonumber(redis.call('GET', prefix .. ':heard') or '0')
+local heard = tonumber(redis.call('GET', key('heard')) or '0')
 local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
 if same and now - heard < tonumber(ARGV[3]) then return born end
 born = ARGV[1] .. ' ' .. number(now + ARGV[2])
 redis.call('SET', prefix .. ':born', born)
-redis.call('SET', prefix .. ':heard', number(now))
+redis.call('SET', key('heard'), number(now))
 return born
 )lua";
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 #include <unistd.h>
 #include <utility>
 
@@ -61,6 +62,8 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
     ignore(
         entry, kind, std::nullopt,
         entry.record.empty() ? "its record is missing, or far too large" : record.error().message);
+    const bool silent = entry.left <= milliseconds(0);
+    if (silent && kind == Kind::ticket) dead_tickets_.push_back(entry.id);
     return std::nullopt;
   }
   if (record->id != entry.id) {
@@ -85,19 +88,9 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
 
 Result<std::optional<Client>> RedisTransaction::judge_by_bell(const PartEntry& entry, Record record,
                                                               Kind kind) {
-  // What lies here is the kernel's word: also whose it is.
-  if (kind == Kind::lease) {
-    auto here = here_->lease(entry.id);
-    if (!here) return here;
-    if (*here) {
-      if (entry.left < part_.url().ttl / 2) change_.beats.push_back(entry.id);
-      (*here)->unheard = entry.unheard;
-      return here;
-    }
-    if (was_ended(here_->directory(), entry.id, std::nullopt, record.uid)) {
-      ignore(entry, kind, record.uid, "it was ended");
-      return std::nullopt;
-    }
+  if (kind == Kind::lease && was_ended(here_->directory(), entry.id, std::nullopt, record.uid)) {
+    ignore(entry, kind, record.uid, "it was ended");
+    return std::nullopt;
   }
   auto bell = open_bell(here_->directory(), entry.id, record.uid);
   if (!bell) return tl::make_unexpected(bell.error());
@@ -111,21 +104,38 @@ Result<std::optional<Client>> RedisTransaction::judge_by_bell(const PartEntry& e
   return std::nullopt;
 }
 
+// What lies here is the kernel's word, also whose it is: it counts whatever Redis says of it.
+void RedisTransaction::beat_for(Client& here) {
+  const auto entry = leases_.find(here.record.id);
+  if (entry == leases_.end()) return;
+  if (entry->second.left < part_.url().ttl / 2) change_.beats.push_back(here.record.id);
+  here.unheard = entry->second.unheard;
+}
+
 Result<std::optional<Client>> RedisTransaction::lease(const std::string& id) {
+  auto here = here_->lease(id);
+  if (!here) return here;
+  if (*here) {
+    beat_for(**here);
+    return here;
+  }
   const auto entry = leases_.find(id);
-  if (entry != leases_.end()) return judge(entry->second, Kind::lease);
-  return here_->lease(id);
+  if (entry == leases_.end()) return std::nullopt;
+  return judge(entry->second, Kind::lease);
 }
 
 Result<std::vector<Client>> RedisTransaction::leases() {
   auto here = here_->leases();
   if (!here) return here;
   put_back_lost(*here);
-  std::vector<Client> found;
+  std::set<std::string> known;
   for (Client& client : *here) {
-    if (!leases_.contains(client.record.id)) found.push_back(std::move(client));
+    beat_for(client);
+    known.insert(client.record.id);
   }
+  std::vector<Client> found = std::move(*here);
   for (const auto& [id, entry] : leases_) {
+    if (known.contains(id)) continue;
     auto one = judge(entry, Kind::lease);
     if (!one) return tl::make_unexpected(one.error());
     if (*one) found.push_back(std::move(**one));

@@ -58,6 +58,7 @@ class RedisTransaction : public Transaction {
   Result<std::optional<Client>> judge(const PartEntry& entry, Kind kind);
   Result<std::optional<Client>> judge_by_bell(const PartEntry& entry, Record record, Kind kind);
   Result<std::optional<PartEntry>> ticket_entry(const TicketName& name);
+  void beat_for(Client& here);
   void put_back_lost(const std::vector<Client>& here);
   void withdraw();
   void ignore(const PartEntry& entry, Kind kind, std::optional<uid_t> owner, std::string problem,

@@ -214,7 +214,7 @@ TEST_F(RedisTransactionTest, the_silence_of_a_server_is_nobodys_death) {
   settle();
   ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "1000"}));
   EXPECT_EQ(begin(harbour_, "cccccccc")->settles().count(), 0);  // others were heard of
-  ASSERT_TRUE(redis_.call({"SET", "berth:heard", "1000"}));
+  ASSERT_TRUE(redis_.call({"SET", "berth:here:heard", "1000"}));
   EXPECT_GT(begin(harbour_, "cccccccc")->settles().count(), 0);
 }
 
