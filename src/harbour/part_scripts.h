@@ -36,7 +36,7 @@ local function forget(id)
   redis.call('DEL', prefix .. ':ring:' .. id, prefix .. ':ended:' .. id)
 end
 local function version() return redis.call('GET', key('version')) or '0' end
-local function next_epoch() return number(math.max(tonumber(version()) + 1, now_us)) end
+local function next_epoch() return number(math.max((tonumber(version()) or 0) + 1, now_us)) end
 local function entry(id, record)
   local deadline = redis.call('HGET', key('beats'), id)
   local rung = redis.call('HGET', key('rung'), id)
@@ -101,6 +101,7 @@ if o.ticket and redis.call('HEXISTS', key('leases'), o.id) == 0 then
     order = o.order
     if not order then
       local last = tonumber(redis.call('GET', prefix .. ':order') or '0')
+      if not (last and last < 1e15) then last = 0 end
       order = number(math.max(last + 1, now * 64))
       redis.call('SET', prefix .. ':order', order)
     end
@@ -177,7 +178,7 @@ constexpr std::string_view kBeat = R"lua(
 local id = ARGV[1]
 if redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
 if redis.call('HEXISTS', key(ARGV[3]), id) == 0 then return 'missing' end
-local heard = tonumber(redis.call('GET', key('heard')) or '0')
+local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 local born = redis.call('GET', prefix .. ':born')
 if born and now - heard > tonumber(ARGV[2]) then
   redis.call('SET', prefix .. ':born', string.match(born, '^%S*') .. ' ' .. number(now + ARGV[4]))
@@ -192,7 +193,7 @@ return 'heard'
 // of if nobody could be heard. Gives what PREFIX:born says by now.
 constexpr std::string_view kBirth = R"lua(
 local born = redis.call('GET', prefix .. ':born')
-local heard = tonumber(redis.call('GET', key('heard')) or '0')
+local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
 if same and now - heard < tonumber(ARGV[3]) then return born end
 born = ARGV[1] .. ' ' .. number(now + ARGV[2])
