@@ -32,6 +32,10 @@ CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contenti
     test_processes test_compat_gpu_lock test_compat_grn test_compat_runner test_compat_safe_gpu""".split())
 
 
+# Minutes of faults between berth and Redis; three of them are known defects. Not yet part of ./dev test.
+collect_ignore_glob = [] if os.environ.get("BERTH_TEST_REDIS_FAULTS") else ["test_redis_*.py"]
+
+
 def pytest_generate_tests(metafunc):
     if "harbour" not in metafunc.fixturenames or metafunc.module.__name__ not in CONTRACT:
         return
