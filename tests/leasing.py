@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 
@@ -17,6 +18,21 @@ SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_GPUS"; read -r line; exit 0']
 def eventually(condition, what="the condition", limit=25):
     """See wait_until. The limit is below 30 s, when the slow audit of a waiter would hide that nobody has woken it."""
     return wait_until(condition, what, limit)
+
+
+def keepers(server):
+    """The processes that hold leases of shells in this harbour."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if (entry / "comm").read_bytes() == b"berth-keeper\n" and \
+                    os.fsencode(f"BERTH_DIR={server.harbour}") in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
 
 
 class Job:

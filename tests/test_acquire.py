@@ -11,7 +11,7 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, is_alive, jobs, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
+from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
 
 SHELLS = {"bash": ["bash", "--norc"], "dash": ["dash"], "zsh": ["zsh", "-f"]}
 
@@ -35,21 +35,6 @@ def eventually_free(server):
     eventually(lambda: keepers(server) == [], "the end of the keeper")
     eventually(lambda: not any(path.name.startswith(("lease-", "bell-")) for path in server.harbour.iterdir()),
                "the end of its files")
-
-
-def keepers(server):
-    """The processes that hold leases of shells in this server's harbour."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if (entry / "comm").read_bytes() == b"berth-keeper\n" and \
-                    os.fsencode(f"BERTH_DIR={server.harbour}") in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 def assert_refused(result, code, *words):

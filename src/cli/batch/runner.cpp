@@ -20,7 +20,6 @@
 #include "cli/batch/child.h"
 #include "cli/batch/summary.h"
 #include "cli/job.h"
-#include "cli/signals.h"
 
 namespace berth::batch {
 namespace {
@@ -63,8 +62,9 @@ std::optional<ErrorKind> own_failure(int code) {
 
 class Runner {
  public:
-  Runner(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view)
-      : plan_(plan), order_(std::move(order)), joblog_(joblog), view_(view) {
+  Runner(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view,
+         SignalQueue& signals)
+      : plan_(plan), order_(std::move(order)), joblog_(joblog), view_(view), signals_(signals) {
     attempts_.resize(plan.lines.size());
     succeeded_before_ = plan.lines.size() - plan.to_run.size();
     for (const std::size_t line : plan.to_run) ++to_start_[plan.types[line]];
@@ -448,7 +448,7 @@ class Runner {
   LineOrder order_;
   Joblog& joblog_;
   BatchView& view_;
-  SignalQueue signals_{SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGCONT, SIGWINCH};
+  SignalQueue& signals_;
   Inherited inherited_;
   std::list<Active> active_;  // in the order of their start
   std::vector<unsigned> attempts_;
@@ -466,8 +466,9 @@ class Runner {
 
 }  // namespace
 
-BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view) {
-  return Runner(plan, std::move(order), joblog, view).run();
+BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view,
+                      SignalQueue& signals) {
+  return Runner(plan, std::move(order), joblog, view, signals).run();
 }
 
 }  // namespace berth::batch

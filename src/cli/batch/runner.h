@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 #include "cli/batch/line_order.h"
 #include "cli/batch/lines.h"
 #include "cli/batch/view.h"
+#include "cli/signals.h"
 
 namespace berth::batch {
 
@@ -53,8 +56,13 @@ struct BatchResult {
   std::optional<Error> error{};         // what kept it from going on
 };
 
-// `order` holds the lines to be run. Comes back when nothing runs any more. `plan` must outlive the
-// result.
-BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view);
+// By these signals the user ends a batch, and it learns of its children and its terminal.
+constexpr std::initializer_list<int> kBatchSignals{SIGINT,  SIGTERM, SIGHUP,
+                                                   SIGCHLD, SIGCONT, SIGWINCH};
+
+// `order` holds the lines to be run; `signals` are kBatchSignals. Comes back when nothing runs any
+// more. `plan` must outlive the result.
+BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view,
+                      SignalQueue& signals);
 
 }  // namespace berth::batch

@@ -246,9 +246,11 @@ Result<int> run(const Options& options) {
   if (auto made = make_folder(plan.logs); !made) return tl::make_unexpected(made.error());
   auto joblog = open_joblog(options, plan);
   if (!joblog) return tl::make_unexpected(joblog.error());
+  // Until the summary is printed: whoever presses Ctrl-C once too often still wants to read it.
+  SignalQueue signals(kBatchSignals);
   const BatchResult result = [&] {
     BatchView view(plan.lines.size());
-    return run_batch(plan, order_of(options, plan), *joblog, view);
+    return run_batch(plan, order_of(options, plan), *joblog, view, signals);
   }();
   const bool refused = result.error && result.succeeded == 0 && result.failed.empty();
   if (!refused) print(summary_text(plan, result, terminal_at(STDOUT_FILENO)));
