@@ -26,7 +26,6 @@ Script script(std::string_view body) {
 }
 
 struct Scripts {
-  Script look = script(kLook);
   Script commit = script(kCommit);
   Script release = script(kRelease);
   Script leave = script(kLeave);
@@ -57,18 +56,6 @@ milliseconds ms(const std::string& text) {
 const Reply& at(const Reply& reply, std::size_t i) {
   static const Reply nil;
   return i < reply.list().size() ? reply.list()[i] : nil;
-}
-
-std::vector<PartEntry> entries(const Reply& reply) {
-  std::vector<PartEntry> found;
-  found.reserve(reply.list().size());
-  for (const Reply& one : reply.list()) {
-    PartEntry entry{at(one, 0).text(), at(one, 1).text(), ms(at(one, 2).text()) + kSilenceGrace,
-                    std::nullopt};
-    if (!at(one, 3).text().empty()) entry.unheard = ms(at(one, 3).text());
-    found.push_back(std::move(entry));
-  }
-  return found;
 }
 
 std::vector<TicketName> queue_of(const Reply& reply) {
@@ -259,56 +246,52 @@ void HostPart::try_to(const Script& script, const std::vector<std::string>& argu
   (void)run(script, arguments);
 }
 
-Result<PartSight> HostPart::look() {
-  auto reply = run(scripts().look, {});
-  if (!reply) return tl::make_unexpected(reply.error());
-  PartSight sight;
-  sight.version = at(*reply, 0).text();
-  sight.leases = entries(at(*reply, 1));
-  sight.queue = queue_of(at(*reply, 2));
-  sight.tickets = entries(at(*reply, 3));
-  sight.drains = pairs_of(at(*reply, 4));
-  return sight;
-}
-
 Result<PartSight> HostPart::look(const std::string& client) {
+  const bool decides = !client.empty();
   const auto key = [part = keys()[1]](const char* name) {
     return fmt::format("{}:{}", part, name);
   };
-  const std::vector<RedisConnection::Words> questions{
-      {"MULTI"},
-      {"DEL", fmt::format("{}:ring:{}", url_.prefix, client)},
-      {"HDEL", key("rung"), client},
-      {"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)},
-      {"TIME"},
-      {"GET", key("version")},
-      {"HGETALL", key("leases")},
-      {"ZRANGE", key("queue"), "0", "-1", "WITHSCORES"},
-      {"HGETALL", key("beats")},
-      {"HGETALL", key("rung")},
-      {"HGETALL", key("drains")},
-      {"GET", fmt::format("{}:born", url_.prefix)},
-      {"EXEC"}};
+  std::vector<RedisConnection::Words> questions{{"MULTI"},
+                                                {"TIME"},
+                                                {"GET", key("version")},
+                                                {"HGETALL", key("leases")},
+                                                {"ZRANGE", key("queue"), "0", "-1", "WITHSCORES"},
+                                                {"HGETALL", key("beats")},
+                                                {"HGETALL", key("rung")},
+                                                {"HGETALL", key("drains")},
+                                                {"GET", fmt::format("{}:born", url_.prefix)}};
+  if (decides) {
+    questions.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
+    questions.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
+    questions.push_back({"HDEL", key("rung"), client});
+  } else {
+    questions.push_back({"HGETALL", key("tickets")});
+  }
+  questions.push_back({"EXEC"});
   auto replies = ask([&](RedisConnection& server) { return server.pipeline(questions); });
   if (!replies) return tl::make_unexpected(replies.error());
-  constexpr std::size_t kFirst = 2;  // of the answers that tell something: EXISTS
-  const Reply& all = replies->back();
-  const auto answer = [&all](std::size_t i) -> const Reply& { return at(all, kFirst + i); };
-  const auto micros = number<std::uint64_t>(at(answer(1), 0).text()).value_or(0) * 1'000'000 +
-                      number<std::uint64_t>(at(answer(1), 1).text()).value_or(0);
+  const auto answer = [&all = replies->back()](std::size_t i) -> const Reply& {
+    return at(all, i);
+  };
+  const auto micros = number<std::uint64_t>(at(answer(0), 0).text()).value_or(0) * 1'000'000 +
+                      number<std::uint64_t>(at(answer(0), 1).text()).value_or(0);
   PartSight sight;
-  sight.ended = answer(0).integer().value_or(0) != 0;
-  sight.version = answer(2).is_nil() ? "0" : answer(2).text();
+  sight.version = answer(1).is_nil() ? "0" : answer(1).text();
   sight.epoch = std::max(number<std::uint64_t>(sight.version).value_or(0) + 1, micros);
   sight.now = milliseconds(micros / 1000);
-  sight.beats = times_of(answer(5));
-  sight.rung = times_of(answer(6));
-  for (auto& [id, record] : pairs_of(answer(3))) sight.leases.push_back(sight.entry(id, record));
-  sight.queue = queue_of(answer(4));
-  const auto& members = answer(4).list();
+  sight.beats = times_of(answer(4));
+  sight.rung = times_of(answer(5));
+  for (auto& [id, record] : pairs_of(answer(2))) sight.leases.push_back(sight.entry(id, record));
+  sight.queue = queue_of(answer(3));
+  const auto& members = answer(3).list();
   if (members.size() >= 2) sight.tail = members[members.size() - 2].text();
-  sight.drains = pairs_of(answer(7));
-  sight.born = answer(8).text();
+  sight.drains = pairs_of(answer(6));
+  sight.born = answer(7).text();
+  if (!decides) {
+    for (auto& [id, record] : pairs_of(answer(8))) sight.tickets.push_back(sight.entry(id, record));
+    return sight;
+  }
+  sight.ended = answer(8).integer().value_or(0) != 0;
   if (auto settled = settle(sight); !settled) return tl::make_unexpected(settled.error());
   auto near = tickets(near_front_or(client, sight.queue), sight);
   if (!near) return tl::make_unexpected(near.error());

@@ -45,12 +45,13 @@ struct PartSight {
   std::vector<PartEntry> tickets;  // with their records; not always all of them
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 
-  // For who decides, by the server's clock: now, when each client's time to live ends, and since
-  // when it was rung in vain.
-  std::string born;  // which run of the server this is, and when it was settled
-  std::chrono::milliseconds
-      settles{};     // until then nobody is granted anything: what is lost is put back
   std::string tail;  // the last of the queue, whatever it is
+  std::string born;  // which run of the server this is, and when it was settled
+  // For so long nobody is granted anything: what the server may have lost is put back.
+  std::chrono::milliseconds settles{};
+
+  // By the server's clock: now, when each client's time to live ends, and since when it was rung in
+  // vain.
   std::chrono::milliseconds now{};
   std::map<std::string, std::chrono::milliseconds> beats;
   std::map<std::string, std::chrono::milliseconds> rung;
@@ -104,11 +105,9 @@ class HostPart {
   // Lets go of every connection, as a fork must before it closes what it has inherited.
   void disconnect();
 
-  // All of one moment, with every ticket. Changes nothing.
-  Result<PartSight> look();
-  // For who decides: its rings so far are covered by what it sees. With the tickets at the front
-  // and around its own.
-  Result<PartSight> look(const std::string& client);
+  // `client` is who decides: its rings so far are covered by what it sees, and it gets the tickets
+  // at the front and around its own. Without one: all of one moment, and nothing is changed.
+  Result<PartSight> look(const std::string& client = "");
   Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
                                          const PartSight& sight);
   Result<PartOutcome> commit(const PartChange& change);

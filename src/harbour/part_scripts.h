@@ -1,6 +1,6 @@
 // The scripts of a Redis harbour: each is one indivisible step, and may be repeated.
 //
-// docs/redis-protocol.md describes the keys. KEYS are the prefix and the host's part ("berth",
+// docs/redis.md describes the keys. KEYS are the prefix and the host's part ("berth",
 // "berth:gpu07"); the database is one server's, not a cluster's.
 #pragma once
 
@@ -17,8 +17,6 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local now_us = clock[1] * 1000000 + clock[2]
 local function number(value) return string.format('%.0f', value) end
--- Longer than any record of ours: only said to be there.
-local function bounded(value) return #value > 65536 and '' or value end
 local function beat(id, ttl)
   redis.call('HSET', key('beats'), id, number(now + ttl))
   redis.call('SET', key('heard'), number(now))
@@ -37,12 +35,6 @@ local function forget(id)
 end
 local function version() return redis.call('GET', key('version')) or '0' end
 local function next_epoch() return number(math.max((tonumber(version()) or 0) + 1, now_us)) end
-local function entry(id, record)
-  local deadline = redis.call('HGET', key('beats'), id)
-  local rung = redis.call('HGET', key('rung'), id)
-  return {id, bounded(record), number((tonumber(deadline) or 0) - now),
-          rung and number(now - rung) or ''}
-end
 -- The first ticket that can hear it: not one that is silent, nor one alone that was rung and does
 -- not wake.
 local function ring_front(grace)
@@ -54,22 +46,6 @@ local function ring_front(grace)
     end
   end
 end
-)lua";
-
-// The whole part as it is, for who only looks. (Who decides does not need all tickets, and asks by a
-// MULTI, which takes a third of the time: see HostPart::look().)
-constexpr std::string_view kLook = R"lua(
-local leases = {}
-local held = redis.call('HGETALL', key('leases'))
-for i = 1, #held, 2 do leases[#leases + 1] = entry(held[i], held[i + 1]) end
-local queue = redis.call('ZRANGE', key('queue'), 0, -1, 'WITHSCORES')
-local tickets = {}
-for i = 1, #queue, 2 do
-  tickets[#tickets + 1] = entry(queue[i], redis.call('HGET', key('tickets'), queue[i]) or '')
-end
-local drains = redis.call('HGETALL', key('drains'))
-for i = 2, #drains, 2 do drains[i] = bounded(drains[i]) end
-return {version(), leases, queue, tickets, drains}
 )lua";
 
 // Changes, all or none. ARGV: them as JSON; see PartChange.

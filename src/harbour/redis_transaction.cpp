@@ -19,7 +19,8 @@ constexpr std::uint64_t kAtTheEnd = 999'999'999'999'999;
 // A lease that is so old, and not in Redis, was lost there; one that is younger may just be on its
 // way.
 constexpr std::chrono::seconds kOnItsWay(30);
-// So many records of tickets are read at once.
+// So many records of tickets are read at once, where those that were read before the lock do not
+// suffice: a long queue, and GPUs left for those far behind.
 constexpr std::size_t kMoreTickets = 64;
 
 }  // namespace
