@@ -54,7 +54,7 @@ Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patienc
   // Before the lock, which nobody keeps while he talks to a server.
   PartSight sight;
   if (part_) {
-    auto seen = part_->look(client);
+    auto seen = part_->look(client, witness());
     if (!seen) return tl::make_unexpected(seen.error());
     sight = std::move(*seen);
   }

@@ -246,7 +246,7 @@ void HostPart::try_to(const Script& script, const std::vector<std::string>& argu
   (void)run(script, arguments);
 }
 
-Result<PartSight> HostPart::look(const std::string& client) {
+Result<PartSight> HostPart::look(const std::string& client, const std::string& witness) {
   const bool decides = !client.empty();
   const auto key = [part = keys()[1]](const char* name) {
     return fmt::format("{}:{}", part, name);
@@ -292,16 +292,20 @@ Result<PartSight> HostPart::look(const std::string& client) {
     return sight;
   }
   sight.ended = answer(8).integer().value_or(0) != 0;
-  if (auto settled = settle(sight); !settled) return tl::make_unexpected(settled.error());
+  if (auto settled = settle(sight, witness); !settled) return tl::make_unexpected(settled.error());
   auto near = tickets(near_front_or(client, sight.queue), sight);
   if (!near) return tl::make_unexpected(near.error());
   sight.tickets = std::move(*near);
   return sight;
 }
 
-Result<void> HostPart::settle(PartSight& sight) {
-  const bool silent = std::any_of(sight.leases.begin(), sight.leases.end(),
-                                  [](const PartEntry& lease) { return lease.left.count() <= 0; });
+Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
+  const bool silent =
+      std::any_of(sight.leases.begin(), sight.leases.end(), [&](const PartEntry& lease) {
+        if (lease.left.count() > 0) return false;
+        const auto record = read_record(lease.record);
+        return !record || record->witness.empty() || record->witness != witness;
+      });
   if (silent || !sight.born.starts_with(run_ + " ")) {
     auto born = run(scripts().birth, {run_, settle_time(), std::to_string(url_.ttl.count())});
     if (!born) return tl::make_unexpected(born.error());

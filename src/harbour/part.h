@@ -107,7 +107,8 @@ class HostPart {
 
   // `client` is who decides: its rings so far are covered by what it sees, and it gets the tickets
   // at the front and around its own. Without one: all of one moment, and nothing is changed.
-  Result<PartSight> look(const std::string& client = "");
+  // `witness` is that of this host's directory, whose bells tell of its own clients.
+  Result<PartSight> look(const std::string& client, const std::string& witness);
   Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
                                          const PartSight& sight);
   Result<PartOutcome> commit(const PartChange& change);
@@ -138,7 +139,7 @@ class HostPart {
   std::vector<std::string> keys() const;
   std::string settle_time() const;  // in ms
   std::optional<RedisConnection> take_spare();
-  Result<void> settle(PartSight& sight);
+  Result<void> settle(PartSight& sight, const std::string& witness);
 
   RedisUrl url_;
   std::string host_;

@@ -102,7 +102,7 @@ TEST_F(RedisTransactionTest, of_two_who_saw_the_same_one_is_outrun_and_leaves_no
   Person bob = person(harbour_);
   Harbour other = open(folder_.path());
   // Each has read before the other writes. The lock of the host is dropped in between.
-  auto sight = harbour_.part()->look(alice.record.id);
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
   const auto second = begin(other, bob.record.id);
   ASSERT_TRUE(claim(*second, bob.record, "GPU-1"));
   ASSERT_TRUE(second->commit().value_or(false));
@@ -120,7 +120,7 @@ TEST_F(RedisTransactionTest, of_two_who_saw_the_same_one_is_outrun_and_leaves_no
 
 TEST_F(RedisTransactionTest, who_had_no_ticket_is_outrun_by_who_joins_the_queue) {
   Person alice = person(harbour_);
-  auto sight = harbour_.part()->look(alice.record.id);
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
   Person bob = person(harbour_);
   join(bob);
   RedisTransaction first(*harbour_.part(), std::move(*sight),
@@ -132,7 +132,7 @@ TEST_F(RedisTransactionTest, who_had_no_ticket_is_outrun_by_who_joins_the_queue)
 
 TEST_F(RedisTransactionTest, a_commit_whose_answer_was_lost_may_be_repeated) {
   Person alice = person(harbour_);
-  const auto sight = harbour_.part()->look(alice.record.id);
+  const auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
   PartChange change;
   change.id = alice.record.id;
   change.version = sight->version;
@@ -210,11 +210,14 @@ TEST_F(RedisTransactionTest, nothing_is_granted_until_what_is_lost_was_put_back)
 }
 
 TEST_F(RedisTransactionTest, the_silence_of_a_server_is_nobodys_death) {
-  const Person alice = holder(harbour_, "GPU-1");
+  const testing::TemporaryFolder elsewhere;
+  Harbour other = open(elsewhere.path());
+  const Person alice = holder(other, "GPU-1");
   settle();
   ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "1000"}));
   EXPECT_EQ(begin(harbour_, "cccccccc")->settles().count(), 0);  // others were heard of
   ASSERT_TRUE(redis_.call({"SET", "berth:here:heard", "1000"}));
+  EXPECT_EQ(begin(other, "cccccccc")->settles().count(), 0);  // where its bell tells
   EXPECT_GT(begin(harbour_, "cccccccc")->settles().count(), 0);
 }
 
@@ -266,7 +269,7 @@ TEST_F(RedisTransactionTest, a_lease_of_who_does_not_use_redis_counts_too) {
 TEST_F(RedisTransactionTest, who_was_told_to_end_is_granted_nothing) {
   Person alice = person(harbour_);
   const TicketName place = join(alice);
-  auto sight = harbour_.part()->look(alice.record.id);
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
   const auto ending = begin();
   ASSERT_TRUE(ending->end_ticket(place));
   ASSERT_TRUE(ending->commit().value_or(false));
