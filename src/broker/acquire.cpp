@@ -18,6 +18,7 @@
 #include "broker/archiving.h"
 #include "broker/decision.h"
 #include "broker/explain.h"
+#include "broker/hosts.h"
 #include "broker/nested.h"
 #include "broker/selection.h"
 #include "harbour/bell.h"
@@ -98,6 +99,9 @@ class Acquiring {
                                 decision.error().message));
       }
       troubles_ = 0;
+      if (!decision->scene.gpus.empty() && !std::exchange(published_, true)) {
+        publish(harbour_, decision->scene, snapshot->driver_version);
+      }
       if (decision->stale) continue;
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted,
@@ -382,6 +386,7 @@ class Acquiring {
   Pace pace_;
   bool restricted_ = false;
   bool learned_ = false;
+  bool published_ = false;
   std::optional<std::vector<std::string>> will_do_;  // of which the selector chooses
   bool leaving_ = false;
   WaitNews last_news_;

@@ -8,6 +8,7 @@
 #include "base/pid_namespace.h"
 #include "base/process.h"
 #include "broker/explain.h"
+#include "broker/hosts.h"
 
 namespace berth {
 namespace {
@@ -85,9 +86,24 @@ Result<Ledger> read_ledger(Transaction& transaction) {
   return ledger;
 }
 
+Status make_status(std::string host, Ledger ledger, Scene scene, const Topology& topology) {
+  Status status;
+  status.host = std::move(host);
+  scene.tickets = ledger.tickets;
+  if (!ledger.tickets.empty()) status.queue = queue_status(ledger, scene, topology);
+  for (PlacedGpu& placed : scene.gpus) {
+    const Judgement judgement = judge(placed);
+    status.gpus.push_back({std::move(placed), judgement});
+  }
+  status.leases = std::move(ledger.leases);
+  status.oddities = std::move(ledger.oddities);
+  return status;
+}
+
 Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
+  std::string name = where.url ? where.host : host_name();
   Ledger ledger;
   auto harbour = Harbour::open_existing(std::move(where));
   if (!harbour) return tl::make_unexpected(harbour.error());
@@ -97,17 +113,12 @@ Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where) {
     ledger = std::move(*read);
   }
   Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
-  scene.tickets = ledger.tickets;
-  Status status;
-  status.host = host_name();
+  if (*harbour) publish(**harbour, scene, snapshot->driver_version);
+  Topology topology;
+  if (!ledger.tickets.empty()) topology = probe.topology().value_or(Topology{});
+  Status status = make_status(std::move(name), std::move(ledger), std::move(scene), topology);
   status.driver = std::move(snapshot->driver_version);
   status.simulated = simulated;
-  if (!ledger.tickets.empty()) {
-    status.queue = queue_status(ledger, scene, probe.topology().value_or(Topology{}));
-  }
-  for (const PlacedGpu& placed : scene.gpus) status.gpus.push_back({placed, judge(placed)});
-  status.leases = std::move(ledger.leases);
-  status.oddities = std::move(ledger.oddities);
   return status;
 }
 

@@ -1,6 +1,7 @@
 // The state of this host's GPUs, leases and queue, ready to be shown.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ struct TicketStatus {
 
 struct Status {
   std::string host;
+  // Of another host: how old is what its driver said, if anybody knows. Leases and queue are not.
+  bool elsewhere = false;
+  std::optional<std::chrono::seconds> age{};
+  std::string problem{};              // why nothing is known of its GPUs
   std::optional<std::string> driver;  // its version
   bool simulated = false;             // these are not real GPUs
   std::vector<GpuStatus> gpus;
@@ -34,15 +39,6 @@ struct Status {
   std::vector<TicketStatus> queue;
   std::vector<Oddity> oddities;  // files in the harbour that do not count
 };
-
-// Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
-// Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is
-// free.
-Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where = harbour_location());
-
-// Since when nothing is computed under a lease, where that is long enough to be told; nothing if it
-// is used, or nobody can say.
-std::optional<TimePoint> idle_since(const Record& lease, TimePoint now);
 
 // What the harbour holds at one moment, without asking any driver.
 struct Ledger {
@@ -55,6 +51,18 @@ struct Ledger {
 };
 Result<Ledger> read_ledger(Harbour& harbour);
 Result<Ledger> read_ledger(Transaction& transaction);
+
+// From what is known of one host.
+Status make_status(std::string host, Ledger ledger, Scene scene, const Topology& topology);
+
+// Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
+// Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is
+// free.
+Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where = harbour_location());
+
+// Since when nothing is computed under a lease, where that is long enough to be told; nothing if it
+// is used, or nobody can say.
+std::optional<TimePoint> idle_since(const Record& lease, TimePoint now);
 
 std::string host_name();
 

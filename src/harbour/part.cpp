@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/site.h"
 #include "harbour/part_scripts.h"
 
 namespace berth {
@@ -32,6 +33,7 @@ struct Scripts {
   Script ring_front = script(kRingFront);
   Script beat = script(kBeat);
   Script birth = script(kBirth);
+  Script publish = script(kPublish);
 };
 
 const Scripts& scripts() {
@@ -83,6 +85,13 @@ std::map<std::string, milliseconds> times_of(const Reply& reply) {
   return times;
 }
 
+// What TIME says.
+std::chrono::microseconds time_of(const Reply& reply) {
+  return std::chrono::microseconds(number<std::uint64_t>(at(reply, 0).text()).value_or(0) *
+                                       1'000'000 +
+                                   number<std::uint64_t>(at(reply, 1).text()).value_or(0));
+}
+
 // The tickets that a decision looks at: the first ones, and those around its own.
 std::vector<std::string> near_front_or(const std::string& client, std::vector<TicketName> queue) {
   constexpr std::size_t kFirst = 64;
@@ -104,7 +113,6 @@ Json or_nothing(const std::optional<std::string>& text) {
 
 std::string as_json(const PartChange& change, const HostPart& part) {
   const Json json{{"id", change.id},
-                  {"host", part.host()},
                   {"ttl", part.url().ttl.count()},
                   {"lease", or_nothing(change.lease)},
                   {"version", change.version},
@@ -273,12 +281,12 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
   const auto answer = [&all = replies->back()](std::size_t i) -> const Reply& {
     return at(all, i);
   };
-  const auto micros = number<std::uint64_t>(at(answer(0), 0).text()).value_or(0) * 1'000'000 +
-                      number<std::uint64_t>(at(answer(0), 1).text()).value_or(0);
+  const std::chrono::microseconds now = time_of(answer(0));
   PartSight sight;
   sight.version = answer(1).is_nil() ? "0" : answer(1).text();
-  sight.epoch = std::max(number<std::uint64_t>(sight.version).value_or(0) + 1, micros);
-  sight.now = milliseconds(micros / 1000);
+  sight.epoch = std::max(number<std::uint64_t>(sight.version).value_or(0) + 1,
+                         static_cast<std::uint64_t>(now.count()));
+  sight.now = std::chrono::floor<milliseconds>(now);
   sight.beats = times_of(answer(4));
   sight.rung = times_of(answer(5));
   for (auto& [id, record] : pairs_of(answer(2))) sight.leases.push_back(sight.entry(id, record));
@@ -351,6 +359,34 @@ void HostPart::leave(const std::string& id) {
 
 void HostPart::ring_front() {
   try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
+}
+
+void HostPart::publish(const std::string& card) {
+  try_to(scripts().publish, {host_, card});
+}
+
+Result<std::vector<PartCard>> HostPart::cards() {
+  constexpr std::size_t kLargestCard = 1 << 20;
+  const std::vector<RedisConnection::Words> questions{
+      {"TIME"},
+      {"HGETALL", fmt::format("{}:hosts", url_.prefix)},
+      {"HGETALL", fmt::format("{}:seen", url_.prefix)}};
+  auto replies = ask([&](RedisConnection& server) { return server.pipeline(questions); });
+  if (!replies) return tl::make_unexpected(replies.error());
+  const auto now = std::chrono::floor<milliseconds>(time_of(replies->at(0)));
+  const auto seen = times_of(replies->at(2));
+  std::map<std::string, PartCard> sorted;
+  for (auto& [host, card] : pairs_of(replies->at(1))) {
+    if (!is_host_name(host)) continue;
+    PartCard one{host, card.size() > kLargestCard ? "" : std::move(card), std::nullopt};
+    if (const auto then = seen.find(host); then != seen.end()) {
+      one.age = std::max(now - then->second, milliseconds(0));
+    }
+    sorted.emplace(host, std::move(one));
+  }
+  std::vector<PartCard> cards;
+  for (auto& [host, card] : sorted) cards.push_back(std::move(card));
+  return cards;
 }
 
 Result<Beat> HostPart::beat(const TicketName& ticket) {

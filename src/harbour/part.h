@@ -86,6 +86,13 @@ struct PartOutcome {
   std::vector<std::string> removed{};  // of the leases of the dead, by us
 };
 
+// What a host has told of itself (see broker/host_card.h).
+struct PartCard {
+  std::string host;
+  std::string card;                              // JSON; empty if it is far too long
+  std::optional<std::chrono::milliseconds> age;  // nothing: nobody knows
+};
+
 enum class Beat : std::uint8_t { heard, missing, ended, rung };
 
 // Connects when it is first asked, and leaves its connection to the next one of this process. A
@@ -117,6 +124,10 @@ class HostPart {
   void release(const std::string& id);
   void leave(const std::string& id);
   void ring_front();
+
+  void publish(const std::string& card);
+  // Of every host, by their names.
+  Result<std::vector<PartCard>> cards();
 
   Result<Beat> beat(const TicketName& ticket);
 

@@ -118,7 +118,6 @@ for _, uuid in ipairs(o.undrains) do
   changed()
 end
 for _, id in ipairs(o.rings) do ring(id) end
-redis.call('HSET', prefix .. ':hosts', o.host, number(now))
 return {1, order, removed}
 )lua";
 
@@ -176,6 +175,21 @@ born = ARGV[1] .. ' ' .. number(now + ARGV[2])
 redis.call('SET', prefix .. ':born', born)
 redis.call('SET', key('heard'), number(now))
 return born
+)lua";
+
+// A host tells of itself. ARGV: its name, its card. What nobody was heard of for a month is
+// forgotten.
+constexpr std::string_view kPublish = R"lua(
+redis.call('HSET', prefix .. ':hosts', ARGV[1], ARGV[2])
+redis.call('HSET', prefix .. ':seen', ARGV[1], number(now))
+local seen = redis.call('HGETALL', prefix .. ':seen')
+for i = 1, #seen, 2 do
+  if now - (tonumber(seen[i + 1]) or 0) > 30 * 86400000 then
+    redis.call('HDEL', prefix .. ':hosts', seen[i])
+    redis.call('HDEL', prefix .. ':seen', seen[i])
+  end
+end
+return 1
 )lua";
 
 }  // namespace berth

@@ -1,7 +1,8 @@
-// berth queue [--json]
+// berth queue [--all] [--json]
 #include <memory>
 #include <unistd.h>
 
+#include "broker/hosts.h"
 #include "broker/status.h"
 #include "cli/command.h"
 #include "cli/output/status_json.h"
@@ -11,21 +12,33 @@
 namespace berth {
 
 Action define_queue(Flags& command, CLI::App& /*program*/) {
-  auto json = std::make_shared<bool>(false);
-  command.flag("--json", *json, "Print JSON, as docs/json.md describes it");
+  struct Options {
+    bool all = false;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  command.flag("--all", options->all, "Of every host that shares this harbour (BERTH_URL)");
+  command.flag("--json", options->json, "Print JSON, as docs/json.md describes it");
   command.footer(
       "Every ticket in the order of the queue: its id, who waits, what for, since when, and why.\n"
       "An estimate is there when the leases in the way said how long they run (--time).\n"
       "\nExamples:\n"
       "  berth queue\n"
       "  berth queue --json | jq -r '.queue[] | select(.user == env.USER) | .ticket'");
-  return [json]() -> Result<int> {
+  return [options]() -> Result<int> {
+    const Terminal terminal = terminal_at(STDOUT_FILENO);
     auto probe = open_driver(say_driver_is_slow);
+    if (options->all) {
+      const auto hosts = observe_all(probe ? probe->get() : nullptr);
+      if (!hosts) return tl::make_unexpected(hosts.error());
+      print(options->json ? hosts_queue_json(*hosts, JsonForm::pretty)
+                          : hosts_queue_text(*hosts, terminal));
+      return 0;
+    }
     if (!probe) return tl::make_unexpected(probe.error());
     const auto status = observe(**probe, driver_is_simulated());
     if (!status) return tl::make_unexpected(status.error());
-    print(*json ? queue_json(*status, JsonForm::pretty)
-                : queue_text(*status, terminal_at(STDOUT_FILENO)));
+    print(options->json ? queue_json(*status, JsonForm::pretty) : queue_text(*status, terminal));
     return 0;
   };
 }

@@ -1,4 +1,4 @@
-// berth status [--json] [--watch [SECONDS]] [--topology]
+// berth status [--all] [--json] [--watch [SECONDS]] [--topology]
 #include "broker/status.h"
 
 #include <charconv>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "broker/hosts.h"
 #include "cli/command.h"
 #include "cli/output/status_json.h"
 #include "cli/output/status_text.h"
@@ -22,21 +23,28 @@ namespace {
 constexpr double kDefaultInterval = 2;
 
 struct Options {
+  bool all = false;
   bool json = false;
   bool topology = false;
   bool watching = false;
   double interval = kDefaultInterval;
 };
 
-Result<std::string> render(Probe& probe, const Options& options, const Terminal& terminal) {
+// `probe` may be missing where only others are asked for.
+Result<std::string> render(Probe* probe, const Options& options, const Terminal& terminal) {
   // One document per line when there are several: what reads a stream of JSON expects that.
   const JsonForm form = options.watching ? JsonForm::line : JsonForm::pretty;
   if (options.topology) {
-    const auto topology = probe.topology();
+    const auto topology = probe->topology();
     if (!topology) return tl::make_unexpected(topology.error());
     return options.json ? topology_json(*topology, form) : topology_text(*topology, terminal);
   }
-  const auto status = observe(probe, driver_is_simulated());
+  if (options.all) {
+    const auto hosts = observe_all(probe);
+    if (!hosts) return tl::make_unexpected(hosts.error());
+    return options.json ? hosts_json(*hosts, form) : hosts_text(*hosts, terminal);
+  }
+  const auto status = observe(*probe, driver_is_simulated());
   if (!status) return tl::make_unexpected(status.error());
   return options.json ? status_json(*status, form) : status_text(*status, terminal);
 }
@@ -55,7 +63,7 @@ void redraw(std::string_view text, std::size_t height) {
   print(out + "\x1b[J");
 }
 
-Result<int> watch(Probe& probe, const Options& options) {
+Result<int> watch(Probe* probe, const Options& options) {
   const std::chrono::duration<double> interval(options.interval);
   for (bool first = true;; first = false) {
     const Terminal terminal = terminal_at(STDOUT_FILENO);  // it may have been resized
@@ -89,6 +97,8 @@ Result<void> take_interval(std::string_view text, Options& options) {
 
 Action define_status(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
+  command.flag("--all", options->all,
+               "Every host that shares this harbour (BERTH_URL), not only this");
   command.flag("--json", options->json, "Print JSON, as docs/json.md describes it");
   command.optional_value(
       "--watch", "[SECONDS]", "Show it again every SECONDS (default 2), until Ctrl-C",
@@ -102,12 +112,17 @@ Action define_status(Flags& command, CLI::App& /*program*/) {
       "\nExamples:\n"
       "  berth status\n"
       "  berth status --watch 5\n"
+      "  berth status --all\n"
       "  berth status --json | jq '.gpus[] | select(.state == \"free\") | .index'");
   return [options]() -> Result<int> {
+    if (options->all && options->topology) {
+      return fail(ErrorKind::usage, "status: --topology is of this host alone; leave --all out");
+    }
     auto probe = open_driver(say_driver_is_slow);
-    if (!probe) return tl::make_unexpected(probe.error());
-    if (options->watching) return watch(**probe, *options);
-    const auto picture = render(**probe, *options, terminal_at(STDOUT_FILENO));
+    if (!probe && !options->all) return tl::make_unexpected(probe.error());
+    Probe* const asked = probe ? probe->get() : nullptr;
+    if (options->watching) return watch(asked, *options);
+    const auto picture = render(asked, *options, terminal_at(STDOUT_FILENO));
     if (!picture) return tl::make_unexpected(picture.error());
     print(*picture);
     return 0;

@@ -94,6 +94,19 @@ Json gpu_json(const GpuStatus& one, const Status& status) {
           {"leases", leases}};
 }
 
+Json host_json(const Status& status) {
+  Json gpus = Json::array();
+  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status));
+  return {{"host", status.host},
+          {"driver", or_null(status.driver)},
+          {"gpus", gpus},
+          {"queue", queue_array(status)}};
+}
+
+Json host_queue_json(const Status& status) {
+  return {{"host", status.host}, {"queue", queue_array(status)}};
+}
+
 // "replace": a name that is not UTF-8 becomes U+FFFD instead of an exception.
 std::string dump(const Json& json, JsonForm form) {
   return json.dump(form == JsonForm::pretty ? 2 : -1, ' ', true, Json::error_handler_t::replace) +
@@ -121,17 +134,29 @@ std::string_view path_of(Proximity proximity) {
 }  // namespace
 
 std::string status_json(const Status& status, JsonForm form) {
-  Json gpus = Json::array();
-  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status));
-  return dump({{"host", status.host},
-               {"driver", or_null(status.driver)},
-               {"gpus", gpus},
-               {"queue", queue_array(status)}},
-              form);
+  return dump(host_json(status), form);
+}
+
+std::string hosts_json(const std::vector<Status>& hosts, JsonForm form) {
+  Json list = Json::array();
+  for (const Status& host : hosts) {
+    Json one = host_json(host);
+    one["age_s"] = host.elsewhere ? Json(nullptr) : Json(0);
+    if (host.age) one["age_s"] = host.age->count();
+    one["problem"] = host.problem.empty() ? Json(nullptr) : Json(host.problem);
+    list.push_back(std::move(one));
+  }
+  return dump({{"hosts", list}}, form);
 }
 
 std::string queue_json(const Status& status, JsonForm form) {
-  return dump({{"host", status.host}, {"queue", queue_array(status)}}, form);
+  return dump(host_queue_json(status), form);
+}
+
+std::string hosts_queue_json(const std::vector<Status>& hosts, JsonForm form) {
+  Json list = Json::array();
+  for (const Status& host : hosts) list.push_back(host_queue_json(host));
+  return dump({{"hosts", list}}, form);
 }
 
 std::string topology_json(const Topology& topology, JsonForm form) {

@@ -17,6 +17,9 @@ constexpr std::size_t kShortestName = 6;
 constexpr std::size_t kIndent = 5;  // of what stands below a GPU
 constexpr std::string_view kGap = "  ";
 constexpr std::string_view kAbsent = "-";
+constexpr const char* kNobodyWaits = "Nobody waits.\n";
+constexpr const char* kNoHosts =
+    "No host has told of itself yet: run 'berth status' once on each that has GPUs.\n";
 
 Style style_of(GpuState state) {
   switch (state) {
@@ -327,7 +330,12 @@ std::string summary(const Status& status, const Terminal& terminal) {
   const std::string driver =
       fmt::format("{}driver {}", status.simulated ? "simulated " : "",
                   terminal.show(status.driver.value_or(std::string(kAbsent))));
-  return wrapped(fmt::format("{} - {} - {}", terminal.show(status.host), driver, gpus),
+  std::string told;
+  if (status.elsewhere) {
+    told = status.age ? fmt::format(" - told {} ago", format_duration(*status.age))
+                      : " - told some time ago";
+  }
+  return wrapped(fmt::format("{} - {} - {}{}", terminal.show(status.host), driver, gpus, told),
                  terminal.width, 0) +
          "\n";
 }
@@ -340,11 +348,36 @@ std::string queue_text(const Status& status, const Terminal& terminal) {
   for (const TicketStatus& ticket : status.queue) {
     out += ticket_lines(ticket, status, terminal, now);
   }
-  return out.empty() ? "Nobody waits.\n" : out;
+  return out.empty() ? kNobodyWaits : out;
+}
+
+std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal) {
+  if (hosts.empty()) return kNoHosts;
+  std::string out;
+  for (const Status& host : hosts) {
+    out += fmt::format("{}{}", out.empty() ? "" : "\n", status_text(host, terminal));
+  }
+  return out;
+}
+
+std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal) {
+  if (hosts.empty()) return kNoHosts;
+  std::string out;
+  for (const Status& host : hosts) {
+    if (host.queue.empty()) continue;
+    out += fmt::format("{}:\n{}", terminal.show(host.host), queue_text(host, terminal));
+  }
+  return out.empty() ? kNobodyWaits : out;
 }
 
 std::string status_text(const Status& status, const Terminal& terminal) {
   const TimePoint now = std::chrono::system_clock::now();
+  if (!status.problem.empty()) {
+    return wrapped(fmt::format("{} - nothing is known of its GPUs: {}", terminal.show(status.host),
+                               terminal.show(status.problem)),
+                   terminal.width, 0) +
+           "\n";
+  }
   std::string out = summary(status, terminal);
   if (status.gpus.empty()) return out + "The driver works, and it has no GPU.\n";
   const GpuTable table(status, terminal);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "broker/status.h"
 #include "cli/output/terminal.h"
@@ -11,6 +12,10 @@ namespace berth {
 
 // Whole lines, fit for `terminal`.
 std::string status_text(const Status& status, const Terminal& terminal);
+
+// Of several hosts, one after the other.
+std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal);
+std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal);
 
 // The queue alone: who waits, and why; says so if nobody does.
 std::string queue_text(const Status& status, const Terminal& terminal);

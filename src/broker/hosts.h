@@ -1,0 +1,39 @@
+// The hosts of a shared harbour: what each has told of its GPUs, and what is leased there.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "broker/host_card.h"
+#include "broker/scene.h"
+#include "broker/status.h"
+#include "harbour/harbour.h"
+#include "redis/url.h"
+
+namespace berth {
+
+// Tells the others of this host, if there are others: at most once a minute in a process.
+void publish(Harbour& harbour, const Scene& scene, const std::optional<std::string>& driver);
+
+struct HostSight {
+  std::string name;
+  std::optional<std::chrono::milliseconds> age;  // of the card
+  Result<HostCard> card;
+  Ledger ledger;
+};
+
+// Every host that has told of itself, by name. Asks no driver, and no other host.
+Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url);
+
+// With the processes that were seen there, as far as their leases have not ended since.
+Scene scene_of(const HostSight& host);
+Status status_of(const HostSight& host);
+
+// This host, if it has a driver to ask, and all others: by name.
+Result<std::vector<Status>> observe_all(Probe* probe,
+                                        const HarbourLocation& where = harbour_location());
+
+}  // namespace berth
