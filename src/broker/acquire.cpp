@@ -142,6 +142,7 @@ class Acquiring {
     if (!bell) return tl::make_unexpected(bell.error());
     me_.bell = std::move(bell->fd);
     me_.may_wait = !ask_.no_wait && !(ask_.timeout && ask_.timeout->count() == 0);
+    me_.instead_of = ask_.instead_of;
     me_.record = make_record(ask_, std::move(bell->id));
     me_.record.witness = harbour_.witness();
     return {};

@@ -34,6 +34,7 @@ struct Ask {
   pid_t pid = 0;  // for whom; 0: this process
   HolderKind holder = HolderKind::job;
   std::optional<Learning> learning{};  // what is known of its type counts
+  std::string instead_of{};            // a ticket of several hosts; see broker/roaming.h
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;
   Spelling spelling = Spelling::flags;

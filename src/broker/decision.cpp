@@ -51,6 +51,12 @@ class Deciding {
       if (!held) return tl::make_unexpected(held.error());
       return std::move(decision_);
     }
+    if (!me_.instead_of.empty()) {
+      auto found = find_place();
+      if (!found) return tl::make_unexpected(found.error());
+      decision_.cancelled = !*found;
+      if (!*found) return std::move(decision_);
+    }
     if (auto restored = restore(); !restored) return tl::make_unexpected(restored.error());
     auto leases = transaction_.leases();
     if (!leases) return tl::make_unexpected(leases.error());
@@ -104,6 +110,19 @@ class Deciding {
     return harbour_.put_lease(me_.record);
   }
 
+  // Where the ticket stands that waits here for us.
+  Result<bool> find_place() {
+    for (const TicketName& name : queue()) {
+      if (name.id != me_.instead_of) continue;
+      auto ticket = transaction_.ticket(name);
+      if (!ticket) return tl::make_unexpected(ticket.error());
+      if (!*ticket || (*ticket)->record.uid != me_.record.uid) return false;
+      place_ = name;
+      return true;
+    }
+    return false;
+  }
+
   // Somebody may have deleted our files, or the whole directory: put them back where they were. A
   // lease without its bell would count for nothing. A ticket that says something else than we want
   // by now is written again, too.
@@ -140,7 +159,7 @@ class Deciding {
     bool cut = false;
     std::size_t awake = 0;
     for (const TicketName& name : queue()) {
-      if (me_.ticket == name) {
+      if (me_.ticket == name || place_ == name) {
         decide_mine(planner);
         reached = true;
         continue;
@@ -194,9 +213,10 @@ class Deciding {
 
   Result<void> claim(TimePoint now) {
     if (auto rung = ring_front(); !rung) return rung;
-    if (me_.ticket) {
-      if (auto rung = ring_behind(); !rung) return rung;
+    if (const auto& place = me_.ticket ? me_.ticket : place_) {
+      if (auto rung = ring_behind(*place); !rung) return rung;
     }
+    if (place_) transaction_.take_place_of(*place_);
     me_.record.uuids = outcome_.grant->uuids;
     me_.record.granted = now;
     me_.record.epoch = transaction_.next_epoch();
@@ -234,8 +254,8 @@ class Deciding {
   }
 
   // The next ticket that can hear it: it watches us, and may now be first.
-  Result<void> ring_behind() {
-    auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
+  Result<void> ring_behind(const TicketName& place) {
+    auto name = std::upper_bound(queue().begin(), queue().end(), place);
     for (; name != queue().end(); ++name) {
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
@@ -339,6 +359,7 @@ class Deciding {
   Applicant& me_;
   Transaction& transaction_;
   std::optional<TicketName> ticket_before_;
+  std::optional<TicketName> place_;  // of the ticket that waits for us
   Decision decision_;
   std::set<TicketName> impossible_;
   std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them

@@ -23,13 +23,14 @@ struct Applicant {
   Record record;
   PrivateFd bell;
   std::optional<TicketName> ticket;
-  bool may_wait = true;  // else it leaves no ticket where it is not granted
-  bool changed = false;  // the request is another than the ticket says
+  std::string instead_of;  // the id of a ticket of several hosts that waits for us; see roaming.h
+  bool may_wait = true;    // else it leaves no ticket where it is not granted
+  bool changed = false;    // the request is another than the ticket says
 };
 
 struct Decision {
   bool granted = false;    // then the applicant's record is the lease, and it is written
-  bool cancelled = false;  // by 'berth cancel'
+  bool cancelled = false;  // by 'berth cancel'; or what it was to take the place of is gone
   bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
   bool outrun = false;     // somebody else was faster: nothing was decided
   std::optional<Impossible> impossible;

@@ -65,12 +65,23 @@ Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url) {
   if (!cards) return tl::make_unexpected(cards.error());
   std::vector<HostSight> hosts;
   for (PartCard& card : *cards) {
+    hosts.push_back({std::move(card.host), card.age, read_card(card.card)});
     // Each is a step of its own: what they say of one another need not be of one moment.
-    const auto sight = HostPart(url, card.host).look("", "");
-    if (!sight) return tl::make_unexpected(sight.error());
-    hosts.push_back({std::move(card.host), card.age, read_card(card.card), ledger_of(*sight)});
+    if (auto looked = look_again(hosts.back(), url, "", ""); !looked) {
+      return tl::make_unexpected(looked.error());
+    }
   }
   return hosts;
+}
+
+Result<void> look_again(HostSight& host, const RedisUrl& url, const std::string& client,
+                        const std::string& witness) {
+  const auto sight = HostPart(url, host.name).look(client, witness);
+  if (!sight) return tl::make_unexpected(sight.error());
+  host.ledger = ledger_of(*sight);
+  host.ended = sight->ended;
+  host.settles = sight->settles;
+  return {};
 }
 
 Scene scene_of(const HostSight& host) {

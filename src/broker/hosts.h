@@ -22,11 +22,19 @@ struct HostSight {
   std::string name;
   std::optional<std::chrono::milliseconds> age;  // of the card
   Result<HostCard> card;
-  Ledger ledger;
+  Ledger ledger{};
+  // For who asks as a client: was it told to end, and how long is nobody granted anything there?
+  bool ended = false;
+  std::chrono::milliseconds settles{};
 };
 
 // Every host that has told of itself, by name. Asks no driver, and no other host.
 Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url);
+
+// The same host again, as of now, but with the card that it has. `client` and `witness` as for
+// HostPart::look().
+Result<void> look_again(HostSight& host, const RedisUrl& url, const std::string& client,
+                        const std::string& witness);
 
 // With the processes that were seen there, as far as their leases have not ended since.
 Scene scene_of(const HostSight& host);

@@ -80,10 +80,10 @@ class Attempt {
       return {problem->code};
     }
     probe_.interrupt_by(signals_.fd());  // the job's end is not missed while a driver hangs
-    const JobEnd ended =
-        supervise(std::get<pid_t>(started), lease_, signals_,
-                  {say, [this] { record(Ending::running, 0); },
-                   [this] { return sample(sampler_, probe_, lease_); }, options_.whole_group});
+    const JobEnd ended = supervise(std::get<pid_t>(started), lease_, signals_,
+                                   {say, [this] { record(Ending::running, 0); },
+                                    [this] { return sample(sampler_, probe_, lease_); },
+                                    options_.whole_group, options_.lifeline});
     const auto lasted = Clock::now() - begin;
     probe_.interrupt_by(-1);
     return finish(ended, lasted, words);

@@ -18,6 +18,7 @@ struct AttemptOptions {
   std::string replace;  // by the indices of the GPUs, in the command
   bool placeholder = false;
   bool whole_group = false;  // see JobHooks
+  int lifeline = -1;         // see JobHooks
   Attention attention = Attention::reporting;
   bool teaches = false;  // the type was named, or its memory is to be learned: however short
 };

@@ -27,25 +27,32 @@ void Flags::flag(const char* name, bool& target, const char* help) {
   parser_.add_flag(name, target, help)->disable_flag_override()->group(group_);
 }
 
-CLI::Option* Flags::declare(const char* names, const char* type, const char* help, Take take) {
+CLI::Option* Flags::declare(const char* names, const char* type, const char* help, Take take,
+                            Often often) {
   const std::string all = names;
   const std::string name = all.substr(std::min(all.size(), all.find(',') + 1));
-  const auto once = [name, take = std::move(take)](const CLI::results_t& texts) {
-    if (texts.size() > 1) {
+  const auto read = [name, often, take = std::move(take)](const CLI::results_t& texts) {
+    if (texts.size() > 1 && often == Often::once) {
       throw CLI::ValidationError(name, "it is given more than once; give it once");
     }
-    const auto taken = take(texts.front());
-    if (!taken) throw CLI::ValidationError(name, taken.error().message);
+    for (const std::string& text : texts) {
+      const auto taken = take(text);
+      if (!taken) throw CLI::ValidationError(name, taken.error().message);
+    }
     return true;
   };
-  return parser_.add_option(all, once, help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)  // `once` refuses them in our words
+  return parser_.add_option(all, read, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)  // `read` refuses them in our words
       ->type_name(type)
       ->group(group_);
 }
 
 void Flags::value(const char* names, const char* type, const char* help, Take take) {
   declare(names, type, help, std::move(take));
+}
+
+void Flags::several(const char* names, const char* type, const char* help, Take take) {
+  declare(names, type, help, std::move(take), Often::any)->allow_extra_args(false);
 }
 
 void Flags::choice(const char* names, const char* type, const char* help, std::string& target) {

@@ -4,6 +4,7 @@
 // takes ten seconds to compile, and some of the time of each start of berth.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ class Flags {
   void flag(const char* name, bool& target, const char* help);
   // With a value, given once at most. A type that reads "a|b|c" completes to these words.
   void value(const char* names, const char* type, const char* help, Take take);
+  // May be given again and again.
+  void several(const char* names, const char* type, const char* help, Take take);
   // One of the words of `type`, "a|b|c".
   void choice(const char* names, const char* type, const char* help, std::string& target);
   // Its value may be left out: then `take` gets nothing.
@@ -46,7 +49,9 @@ class Flags {
   CLI::App& parser() { return parser_; }
 
  private:
-  CLI::Option* declare(const char* names, const char* type, const char* help, Take take);
+  enum class Often : std::uint8_t { once, any };
+  CLI::Option* declare(const char* names, const char* type, const char* help, Take take,
+                       Often often = Often::once);
 
   CLI::App& parser_;
   std::string group_ = "Options";

@@ -164,6 +164,7 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
   bool short_job = true;
   auto audit = Clock::now() + kShortJob;
   bool interrupted = false;
+  int lifeline = hooks.lifeline;
   const auto ended = [&](int status) {
     // What ended it may still be unread, and there is nobody any more to pass it on to.
     while (const auto info = signals.next()) interrupted |= asks_to_end(*info, job);
@@ -183,7 +184,8 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
     const auto pause =
         std::max(std::chrono::milliseconds(0), std::min({left, hooks.sample(), lease.keep()}));
     const int deletion = short_job ? -1 : lease.deletion_watch();
-    std::array<pollfd, 2> watched{{{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}}};
+    std::array<pollfd, 3> watched{
+        {{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}, {lifeline, 0, 0}}};
     ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
@@ -191,6 +193,11 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
       if (number != SIGCHLD && to_berth_alone(*info, job)) {
         ::kill(hooks.whole_group ? 0 : job, number);
       }
+    }
+    if (watched[2].revents != 0) {
+      lifeline = -1;
+      interrupted = true;
+      ::kill(0, SIGHUP);
     }
     const bool due = Clock::now() >= audit;
     if (!due && watched[1].revents == 0) continue;

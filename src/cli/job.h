@@ -43,6 +43,9 @@ struct JobHooks {
   // berth and the job have a process group of their own: what is sent to berth is passed on to all
   // of it, as a terminal would. A shell that waits for a pipeline would pass nothing on.
   bool whole_group = false;
+  // A pipe or socket whose other end is who has started us: when that is gone, our group is told by
+  // SIGHUP, as by a terminal that is closed.
+  int lifeline = -1;
 };
 
 struct JobEnd {

@@ -118,6 +118,8 @@ std::string as_json(const PartChange& change, const HostPart& part) {
                   {"version", change.version},
                   {"born", change.born},
                   {"epoch", std::to_string(change.epoch)},
+                  {"host", part.host()},
+                  {"instead_of", or_nothing(change.instead_of)},
                   {"tail", or_nothing(change.tail)},
                   {"ticket", or_nothing(change.ticket)},
                   {"order", change.order ? Json(std::to_string(*change.order)) : Json(false)},
@@ -359,6 +361,16 @@ void HostPart::leave(const std::string& id) {
 
 void HostPart::ring_front() {
   try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
+}
+
+Result<std::optional<HostPart::Claim>> HostPart::claim_of(const std::string& ticket) {
+  auto reply = ask([&](RedisConnection& server) {
+    return server.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)});
+  });
+  if (!reply) return tl::make_unexpected(reply.error());
+  const auto blank = reply->text().find(' ');
+  if (blank == std::string::npos) return std::nullopt;
+  return Claim{reply->text().substr(0, blank), reply->text().substr(blank + 1)};
 }
 
 void HostPart::publish(const std::string& card) {

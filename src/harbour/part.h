@@ -64,6 +64,8 @@ struct PartChange {
   std::string version{};  // on which the lease rests
   std::string born{};     // likewise
   std::uint64_t epoch = 0;
+  // The ticket of several hosts (see broker/roaming.h) whose place the lease takes.
+  std::optional<std::string> instead_of{};
   std::optional<std::string> tail{};  // the last of the queue, if it rests on that, too
   std::optional<std::string> ticket{};
   std::optional<std::uint64_t> order{};  // its old place; else it goes to the end
@@ -124,6 +126,13 @@ class HostPart {
   void release(const std::string& id);
   void leave(const std::string& id);
   void ring_front();
+
+  // Where a ticket of several hosts was granted, if it was: the host, and the id of the lease.
+  struct Claim {
+    std::string host;
+    std::string lease;
+  };
+  Result<std::optional<Claim>> claim_of(const std::string& ticket);
 
   void publish(const std::string& card);
   // Of every host, by their names.

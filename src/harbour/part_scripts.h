@@ -21,10 +21,11 @@ local function beat(id, ttl)
   redis.call('HSET', key('beats'), id, number(now + ttl))
   redis.call('SET', key('heard'), number(now))
 end
-local function ring(id)
+local function ring(id, at)
   local bell = prefix .. ':ring:' .. id
-  redis.call('HSETNX', key('rung'), id, number(now))
-  redis.call('LPUSH', bell, part)
+  at = at or part
+  redis.call('HSETNX', at .. ':rung', id, number(now))
+  redis.call('LPUSH', bell, at)
   redis.call('LTRIM', bell, 0, 0)
   redis.call('EXPIRE', bell, 3600)
 end
@@ -32,6 +33,16 @@ local function forget(id)
   redis.call('HDEL', key('beats'), id)
   redis.call('HDEL', key('rung'), id)
   redis.call('DEL', prefix .. ':ring:' .. id, prefix .. ':ended:' .. id)
+end
+-- A ticket leaves; the one behind it may now be first.
+local function leave(id, at)
+  local rank = redis.call('ZRANK', at .. ':queue', id)
+  redis.call('ZREM', at .. ':queue', id)
+  redis.call('HDEL', at .. ':tickets', id)
+  redis.call('HDEL', at .. ':beats', id)
+  redis.call('HDEL', at .. ':rung', id)
+  local behind = rank and redis.call('ZRANGE', at .. ':queue', rank, rank)[1]
+  if behind then ring(behind, at) end
 end
 local function version() return redis.call('GET', key('version')) or '0' end
 local function next_epoch() return number(math.max((tonumber(version()) or 0) + 1, now_us)) end
@@ -57,6 +68,17 @@ if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
   if redis.call('GET', prefix .. ':born') ~= o.born then return {0} end
   if o.tail and (redis.call('ZRANGE', key('queue'), -1, -1)[1] or '') ~= o.tail then return {0} end
   if redis.call('EXISTS', prefix .. ':ended:' .. o.id) == 1 then return {0} end
+  if o.instead_of then
+    -- Of a ticket that waits on several hosts, one is granted: who comes second finds it gone.
+    if not redis.call('ZSCORE', key('queue'), o.instead_of) then return {0} end
+    for _, host in ipairs(redis.call('HKEYS', prefix .. ':hosts')) do
+      leave(o.instead_of, prefix .. ':' .. host)
+    end
+    leave(o.instead_of, part)
+    redis.call('SET', prefix .. ':claim:' .. o.instead_of, o.host .. ' ' .. o.id, 'EX', 86400)
+    ring(o.instead_of)
+    redis.call('HDEL', key('rung'), o.instead_of)
+  end
   redis.call('SET', key('version'), o.epoch)
   redis.call('HSET', key('leases'), o.id, o.lease)
 end
@@ -129,14 +151,10 @@ ring_front(tonumber(ARGV[2]))
 return 1
 )lua";
 
-// A ticket leaves. ARGV: its id. The one behind it may now be first.
+// A ticket leaves. ARGV: its id.
 constexpr std::string_view kLeave = R"lua(
-local rank = redis.call('ZRANK', key('queue'), ARGV[1])
-redis.call('ZREM', key('queue'), ARGV[1])
-redis.call('HDEL', key('tickets'), ARGV[1])
+leave(ARGV[1], part)
 forget(ARGV[1])
-local behind = rank and redis.call('ZRANGE', key('queue'), rank, rank)[1]
-if behind then ring(behind) end
 return 1
 )lua";
 
@@ -164,8 +182,8 @@ return 'heard'
 )lua";
 
 // The data may not be what it was: then nobody is granted anything until everybody has had the time
-// to put back what is lost. ARGV: the server's run, the time for that, and how long nobody was heard
-// of if nobody could be heard. Gives what PREFIX:born says by now.
+// to put back what is lost. ARGV: the server's run, the time for that, and how long nobody was
+// heard of if nobody could be heard. Gives what PREFIX:born says by now.
 constexpr std::string_view kBirth = R"lua(
 local born = redis.call('GET', prefix .. ':born')
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0

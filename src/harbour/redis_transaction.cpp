@@ -232,7 +232,7 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
   change_.epoch = record.epoch;
   const bool queued = std::any_of(queue().begin(), queue().end(),
                                   [&](const TicketName& name) { return name.id == record.id; });
-  if (!queued && record.within.empty()) change_.tail = sight_.tail;
+  if (!queued && record.within.empty() && !change_.instead_of) change_.tail = sight_.tail;
   return {};
 }
 

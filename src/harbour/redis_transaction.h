@@ -39,6 +39,7 @@ class RedisTransaction : public Transaction {
   std::uint64_t next_epoch() const override { return sight_.epoch; }
   std::chrono::milliseconds settles() const override { return sight_.settles; }
   Result<void> write_lease(const Record& record) override;
+  void take_place_of(const TicketName& name) override { change_.instead_of = name.id; }
   Result<void> write_ticket(const Record& record, std::uint64_t order) override;
   bool name_was_taken() const override { return here_->name_was_taken(); }
   Result<void> write_drain(const Drain& drain) override;

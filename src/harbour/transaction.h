@@ -85,6 +85,8 @@ class Transaction {
   // The record of a client, which must have a bell. A name that is taken (planted) is an Error, and
   // so is a full disk; then nothing has changed.
   virtual Result<void> write_lease(const Record& record) = 0;
+  // The lease that is written next takes the place of this ticket, which waits on several hosts.
+  virtual void take_place_of(const TicketName& /*name*/) {}
   virtual Result<void> write_ticket(const Record& record, std::uint64_t order) = 0;
   // Did the last write fail because there is a file of that name? Anybody can plant one, and only
   // he can remove it: then take another id.

@@ -1,20 +1,29 @@
 // berth run [REQUEST] -- CMD…
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unistd.h>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/descriptors.h"
+#include "base/site.h"
+#include "base/text.h"
 #include "broker/acquire.h"
 #include "broker/job_type.h"
 #include "cli/attempt.h"
 #include "cli/command.h"
+#include "cli/elsewhere.h"
 #include "cli/job.h"
 #include "cli/output/terminal.h"
 #include "cli/output/wait_display.h"
+#include "cli/parcel.h"
 #include "cli/request_options.h"
 #include "cli/run_teller.h"
 #include "devices/driver.h"
@@ -26,8 +35,12 @@ struct Options {
   std::shared_ptr<RequestOptions> request;
   std::string ids = "index";
   AttemptOptions attempt;
-  unsigned retries = 0;  // after it ran out of memory
-  int tell = -1;         // where to tell what happens, for who has called us
+  unsigned retries = 0;            // after it ran out of memory
+  bool anywhere = false;           // on any host of the harbour
+  std::vector<std::string> hosts;  // or on one of these; both unset: here
+  std::vector<std::string> environment;
+  std::string parcel;  // what another host has sent us; see cli/parcel.h
+  int tell = -1;       // where to tell what happens, for who has called us
 };
 
 // For people: the words with blanks between them. On a host that hides processes from other users
@@ -63,31 +76,122 @@ bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
   return true;
 }
 
+// Makes this process what it would be where the parcel comes from. An exit code if it cannot.
+std::optional<int> unpack(const Parcel& parcel) {
+  constexpr int kNotRunnable = 126;
+  for (const auto& [name, value] : parcel.environment) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  const auto here = harbour_location();
+  if (here.host != parcel.host) {
+    say(fmt::format("this host is called {} in the harbour, and was taken for {}; see BERTH_HOST",
+                    in_quotes(here.host), in_quotes(parcel.host)));
+    return exit_code(ErrorKind::usage);
+  }
+  if (::chdir(parcel.directory.c_str()) != 0) {
+    say(fmt::format("{} cannot go to the directory {}: {}", here.host, in_quotes(parcel.directory),
+                    std::strerror(errno)));
+    return kNotRunnable;
+  }
+  return std::nullopt;
+}
+
+bool is_elsewhere(const Options& options) {
+  if (options.anywhere) return true;
+  if (options.hosts.empty()) return false;
+  return options.hosts != std::vector{harbour_location().host};
+}
+
+// The flags that `berth run` on another host is to have.
+std::vector<std::string> flags_for_elsewhere(const Options& options) {
+  std::vector<std::string> flags;
+  for (const std::string& word : options.request->words) {
+    if (!word.starts_with("--timeout=")) flags.push_back(word);
+  }
+  flags.push_back(fmt::format("--ids={}", options.ids));
+  if (!options.attempt.replace.empty()) {
+    flags.insert(flags.end(), {"-I", options.attempt.replace});
+  }
+  if (options.attempt.placeholder) flags.emplace_back("--placeholder");
+  if (options.retries > 0) flags.push_back(fmt::format("--retry-oom={}", options.retries));
+  return flags;
+}
+
+// The exit code of a job elsewhere, or a lease of this host.
+Result<std::variant<int, Lease>> run_on_hosts(const Options& options, Ask ask, const Job& job,
+                                              Probe* probe) {
+  if (ask.harbour.wrong) return tl::make_unexpected(*ask.harbour.wrong);
+  if (!ask.harbour.url) {
+    return fail(ErrorKind::usage,
+                "run: --host needs a harbour of several hosts; set BERTH_URL (docs/redis.md)");
+  }
+  auto environment = chosen_environment(options.environment);
+  if (!environment) return tl::make_unexpected(environment.error());
+  ask.within.clear();  // a lease of this host says nothing of others
+  ask.visible_devices.reset();
+  return run_elsewhere(
+      ask, {options.hosts, std::move(*environment), flags_for_elsewhere(options), job.command},
+      probe);
+}
+
 Result<int> run(const Options& options) {
   Job job;
   job.command = words_to_run();
+  std::string ticket;
+  if (!options.parcel.empty()) {
+    auto parcel = open_parcel(options.parcel);
+    if (!parcel) return tl::make_unexpected(parcel.error());
+    if (const auto code = unpack(*parcel)) return *code;
+    job.command = std::move(parcel->command);
+    ticket = std::move(parcel->ticket);
+  }
   if (job.command.empty()) {
     return fail(ErrorKind::usage,
                 "run: no command; say what to run, such as: berth run -- python train.py");
   }
-  if (const auto problem = check_program(job.command.front())) {
+  const bool elsewhere = is_elsewhere(options);
+  if (!elsewhere && !options.environment.empty()) {
+    return fail(ErrorKind::usage, "run: --env is for --host; here the job has your environment");
+  }
+  const auto problem = elsewhere ? std::nullopt : check_program(job.command.front());
+  if (problem) {
     say(problem->message);
     return problem->code;
   }
   job.descriptors = allow_many_descriptors();
   auto probe = open_driver([] { say("waiting for the driver to answer"); });
-  if (!probe) return tl::make_unexpected(probe.error());
+  if (!probe && !elsewhere) return tl::make_unexpected(probe.error());
   Ask ask = ask_for(options, job);
+  std::optional<Lease> first;  // of this host, which was the first of several
+  if (elsewhere) {
+    auto found = run_on_hosts(options, ask, job, probe ? probe->get() : nullptr);
+    if (!found) return tl::make_unexpected(found.error());
+    if (const int* code = std::get_if<int>(&*found)) return *code;
+    first = std::move(std::get<Lease>(*found));
+  }
+  ask.instead_of = ticket;
+  ask.no_wait = ask.no_wait || !ticket.empty();
   AttemptOptions how = options.attempt;
   how.uuids = options.ids == "uuid";
   how.whole_group = options.tell >= 0;  // a batch gives each of its children one
+  if (!options.parcel.empty()) how.lifeline = STDOUT_FILENO;
   how.teaches = options.request->learned || !options.request->job.empty();
   if (options.request->learned) how.attention = Attention::learning;
   const RunTeller teller(options.tell);
   for (unsigned left = options.retries;; --left) {
-    auto lease = wait_for(**probe, ask, -1, teller.show());
-    if (!lease) return tl::make_unexpected(lease.error());
+    auto lease = first ? Result<std::variant<Lease, int>>(*std::exchange(first, std::nullopt))
+                       : wait_for(**probe, ask, -1, teller.show());
+    if (!lease) {
+      const bool expected = !ask.instead_of.empty() && lease.error().kind == ErrorKind::not_granted;
+      if (expected) return exit_code(ErrorKind::not_granted);  // who has sent us waits on
+      return tl::make_unexpected(lease.error());
+    }
     if (const int* signal = std::get_if<int>(&*lease)) return 128 + *signal;
+    if (!ask.instead_of.empty()) {
+      ::unlink(options.parcel.c_str());  // by which the sender knows
+      ask.instead_of.clear();
+      ask.no_wait = options.request->no_wait;
+    }
     teller.granted(std::get<Lease>(*lease));
     SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
     const AttemptEnd end = attempt(**probe, std::move(std::get<Lease>(*lease)), job, how, signals);
@@ -99,6 +203,21 @@ Result<int> run(const Options& options) {
     if (how.teaches && !end.usage.framework.empty()) say(hint_for(end.usage.framework));
     return end.code;
   }
+}
+
+Result<void> take_hosts(std::string_view text, Options& options) {
+  options.anywhere = text == "any";
+  while (!options.anywhere && !text.empty()) {
+    const std::string_view name = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), name.size() + 1));
+    if (!is_host_name(name)) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{} is no name of a host; see berth status --all", in_quotes(name)));
+    }
+    options.hosts.emplace_back(name);
+  }
+  if (options.anywhere || !options.hosts.empty()) return {};
+  return fail(ErrorKind::usage, "it needs a name, or any");
 }
 
 }  // namespace
@@ -122,7 +241,24 @@ Action define_run(Flags& command, CLI::App& /*program*/) {
       "If it runs out of GPU memory, run it again with more, up to\n"
       "K times, the last time alone",
       [options](std::string_view text) { return take_number(text, 1, 100, options->retries); });
+  command.group("Other hosts (BERTH_URL)");
+  command.value("--host", "HOST,...",
+                "Run on whichever of these hosts has the GPUs first, by ssh;\n"
+                "'any' for all",
+                [options](std::string_view text) { return take_hosts(text, *options); });
+  command.several("--env", "NAME[=VALUE]",
+                  "Give the job this variable there; 'PREFIX*' for all that\n"
+                  "begin so, '*' for all that are not this host's own. Repeatable",
+                  [options](std::string_view text) -> Result<void> {
+                    options->environment.emplace_back(text);
+                    return {};
+                  });
   command.group("");
+  command.value("--parcel", "FILE", "Run what another host has sent",
+                [options](std::string_view text) {
+                  options->parcel = text;
+                  return Result<void>{};
+                });
   command.value("--tell", "FD", "Tell what happens there", [options](std::string_view text) {
     unsigned fd = 0;
     auto taken = take_number(text, STDERR_FILENO + 1, 1 << 20, fd);
@@ -141,6 +277,7 @@ Action define_run(Flags& command, CLI::App& /*program*/) {
       "  berth run --mem 8GiB -- python evaluate.py      share a GPU\n"
       "  berth run --mem auto -- python evaluate.py      the same; berth learns how much\n"
       "  berth run -I @ -- ./simulate --device @\n"
+      "  berth run --host any -- python train.py         wherever GPUs are free first\n"
       "\nExit codes: CMD's own (128+N for signal N); 64 wrong usage; 69 no driver, or a request "
       "that\n"
       "can never be met; 74 the harbour cannot be used; 75 not granted in time; 126, 127 CMD "

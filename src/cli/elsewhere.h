@@ -1,0 +1,26 @@
+// `berth run --host`: a job on whichever host has GPUs for it first, by ssh.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "broker/acquire.h"
+#include "broker/lease.h"
+#include "devices/probe.h"
+
+namespace berth {
+
+struct Elsewhere {
+  std::vector<std::string> hosts;  // that will do; empty: any
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::string> flags;  // for `berth run` there
+  std::vector<std::string> command;
+};
+
+// The exit code of a job that ran on another host; or the lease, if this host was first. `probe`
+// may be missing: then this host will not do.
+Result<std::variant<int, Lease>> run_elsewhere(const Ask& ask, const Elsewhere& what, Probe* probe);
+
+}  // namespace berth

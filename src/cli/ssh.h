@@ -1,0 +1,50 @@
+// Commands on another host, by the user's own ssh: his keys, his configuration, his known hosts.
+//
+// All commands of one Ssh share one connection, which ends with it.
+#pragma once
+
+#include <csignal>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/result.h"
+
+namespace berth {
+
+// Quoted for the shell at the other end.
+std::string quoted_words(const std::vector<std::string>& words);
+
+class Ssh {
+ public:
+  // `mask` is what its processes are to have blocked.
+  static Result<Ssh> to(std::string host, const sigset_t& mask);
+  Ssh(Ssh&& other) noexcept;
+  Ssh& operator=(Ssh&&) = delete;
+  ~Ssh();
+
+  const std::string& host() const { return host_; }
+
+  // Runs a command to its end. 255: ssh itself has failed, and `errors` says why.
+  struct Output {
+    int code = 0;
+    std::string output;
+    std::string errors;
+  };
+  Result<Output> run(const std::string& command, const std::string& input = "") const;
+
+  // Starts a command with this process's own input, output and terminal. It ends when this process
+  // does. Signals of the keyboard do not reach ssh itself: at a terminal it passes the key on;
+  // elsewhere its caller passes the signal on.
+  Result<pid_t> start(const std::string& command) const;
+
+ private:
+  Ssh(std::string host, std::string folder, const sigset_t& mask);
+  std::vector<std::string> arguments() const;
+
+  std::string host_;
+  std::string folder_;  // of the connection's socket
+  sigset_t mask_;
+};
+
+}  // namespace berth

@@ -1,0 +1,218 @@
+"""`berth run --host`: jobs that run wherever GPUs are free first, through real ssh between hosts of the test's own."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from conftest import BERTH, assert_one_line_error, wait_until
+from ssh_lab import Lab
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can make hosts")
+
+
+@pytest.fixture
+def harbour():
+    return "redis"
+
+
+@pytest.fixture
+def lab(server):
+    one = Lab(server, {"gpu-a": "1x24GiB", "gpu-b": "2x80GiB"})
+    yield one
+    one.stop()
+
+
+def run(lab, *words, **options):
+    return lab.head.run(BERTH, "run", *words, **options)
+
+
+def hold(lab, host, count):
+    """A job that keeps GPUs of a host; gives how to end it."""
+    job = lab.hosts[host].start(BERTH, "run", "-n", count, "--", "sh", "-c", "echo ready; read x", stdin=subprocess.PIPE)
+    assert job.stdout.readline() == "ready\n"
+    return job
+
+
+def let_go(job):
+    job.stdin.close()
+    job.wait()
+
+
+def leases(lab, host):
+    status = json.loads(lab.hosts[host].run(BERTH, "status", "--json").stdout)
+    return [lease for gpu in status["gpus"] for lease in gpu["leases"]]
+
+
+def queue(lab):
+    hosts = json.loads(lab.head.run(BERTH, "queue", "--all", "--json").stdout)["hosts"]
+    return {one["host"]: one["queue"] for one in hosts}
+
+
+def test_a_job_runs_where_it_fits(lab):
+    result = run(lab, "--host", "any", "-n", "2", "--", "sh", "-c", "hostname; echo $CUDA_VISIBLE_DEVICES; pwd; exit 7")
+    assert (result.returncode, result.stdout, result.stderr) == (7, f"gpu-b\n0,1\n{lab.folder}\n", "")
+    assert not any(queue(lab).values())
+
+
+def test_a_host_by_its_name(lab):
+    for host in ("gpu-a", "gpu-b"):
+        assert run(lab, "--host", host, "--", "hostname").stdout == f"{host}\n"
+    assert run(lab, "--host", "gpu-a,gpu-b", "--mem", "60GiB", "--", "hostname").stdout == "gpu-b\n"
+
+
+def test_the_job_starts_where_a_gpu_comes_free_first(lab):
+    held = {host: hold(lab, host, count) for host, count in (("gpu-a", 1), ("gpu-b", 2))}
+    waiting = lab.head.start(BERTH, "run", "--host", "any", "--", "hostname")
+    wait_until(lambda: all(len(one) == 1 for one in queue(lab).values()), "it waits in both queues")
+    assert queue(lab)["gpu-a"][0]["ticket"] == queue(lab)["gpu-b"][0]["ticket"]
+    let_go(held["gpu-b"])
+    out, _ = waiting.communicate(timeout=60)
+    assert out.splitlines()[-1] == "gpu-b" and waiting.returncode == 0
+    wait_until(lambda: not any(queue(lab).values()), "it has left both")
+
+
+def test_first_come_first_served_over_all_hosts(lab):
+    """Who waits for any host stands before who came later on one."""
+    held = hold(lab, "gpu-a", 1)
+    roaming = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "sh", "-c", "echo first >> order")
+    wait_until(lambda: len(queue(lab)["gpu-a"]) == 1, "it waits")
+    local = lab.hosts["gpu-a"].start(BERTH, "run", "--", "sh", "-c", "echo second >> order")
+    wait_until(lambda: len(queue(lab)["gpu-a"]) == 2, "so does the other")
+    let_go(held)
+    assert roaming.wait(60) == 0 and local.wait(60) == 0
+    assert (lab.folder / "order").read_text() == "first\nsecond\n"
+
+
+def test_input_output_and_what_a_shell_would_take_apart(lab):
+    words = ["a b", "'", '"', "$HOME", "\\", "é", "*", "", "\n"]
+    result = run(lab, "--host", "any", "--", "sh", "-c", 'cat; for w in "$@"; do echo "<$w>"; done; echo oh >&2', "sh", *words,
+                 stdin=None, input="in put\n")
+    assert result.stdout == "in put\n" + "".join(f"<{word}>\n" for word in words)
+    assert result.stderr == "oh\n"
+
+
+def test_the_environment_is_chosen(lab):
+    show = ["--", "sh", "-c", 'echo "$KEY1,$KEY2,$GIVEN,$OTHER"']
+    env = {"KEY1": "one", "KEY2": "tw'o", "OTHER": "not asked for"}
+    result = run(lab, "--host", "any", "--env", "KEY*", "--env", "GIVEN=a=b", *show, env=env)
+    assert result.stdout == "one,tw'o,a=b,\n", result
+    assert_one_line_error(run(lab, "--host", "any", "--env", "NOBODY", *show), 64, "--env", "NOBODY")
+    assert_one_line_error(run(lab, "--host", "any", "--env", "=x", *show), 64, "--env")
+    assert_one_line_error(lab.hosts["gpu-a"].run(BERTH, "run", "--env", "KEY1=x", *show), 64, "--host")
+
+
+def test_nothing_of_it_stands_in_a_command_line(lab):
+    """The environment and the URL may hold passwords."""
+    job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--env", "TOKEN", "--", "sh", "-c", "echo ready; read x",
+                         env={"TOKEN": "s3cr3t"}, stdin=subprocess.PIPE)
+    assert job.stdout.readline() == "ready\n"
+    lines = subprocess.run(["ps", "-eww", "-o", "args"], text=True, capture_output=True, check=True).stdout
+    assert "s3cr3t" not in lines and lab.common["BERTH_URL"] not in lines
+    let_go(job)
+    assert job.returncode in (0, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_are_passed_on(lab, number):
+    name = signal.Signals(number).name[3:]
+    script = f"trap 'echo got {name}; kill $!; exit 9' {name}; echo ready; sleep 1000 & wait"
+    job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "bash", "-c", script)
+    assert job.stdout.readline() == "ready\n"
+    os.kill(child_of(job.pid), number)
+    out, _ = job.communicate(timeout=60)
+    assert (out, job.returncode) == (f"got {name}\n", 9)
+    assert leases(lab, "gpu-a") == []
+
+
+def child_of(pid):
+    """nsenter runs berth in its own place or as its child."""
+    children = subprocess.run(["pgrep", "-P", str(pid), "-x", "berth"], text=True, capture_output=True).stdout.split()
+    return int(children[0]) if children else pid
+
+
+def test_who_waits_can_leave(lab):
+    held = hold(lab, "gpu-a", 1)
+    waiting = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "true")
+    wait_until(lambda: len(queue(lab)["gpu-a"]) == 1, "it waits")
+    os.kill(child_of(waiting.pid), signal.SIGINT)
+    assert waiting.wait(60) == 130
+    assert queue(lab)["gpu-a"] == []
+    assert_one_line_error(run(lab, "--host", "gpu-a", "--no-wait", "--", "true"), 75, "gpu-a")
+    let_go(held)
+
+
+def test_a_ticket_of_several_hosts_can_be_cancelled(lab):
+    held = [hold(lab, "gpu-a", 1), hold(lab, "gpu-b", 2)]
+    waiting = lab.head.start(BERTH, "run", "--host", "any", "--", "true")
+    wait_until(lambda: all(len(one) == 1 for one in queue(lab).values()), "it waits in both queues")
+    ticket = queue(lab)["gpu-a"][0]["ticket"]
+    assert lab.hosts["gpu-a"].run(BERTH, "cancel", ticket).returncode == 0
+    assert waiting.wait(60) == 75
+    assert not any(queue(lab).values())
+    for job in held:
+        let_go(job)
+
+
+def test_the_job_ends_when_who_has_started_it_is_killed(lab):
+    job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "sh", "-c", "echo ready; sleep 1000")
+    assert job.stdout.readline() == "ready\n"
+    os.kill(child_of(job.pid), signal.SIGKILL)
+    wait_until(lambda: leases(lab, "gpu-a") == [], "its lease has ended")
+
+
+def test_a_host_that_cannot_be_reached_is_left_out(lab):
+    lab.hosts["gpu-b"].processes[-1].kill()  # its sshd
+    result = run(lab, "--host", "gpu-b,gpu-a", "--min-mem", "1GiB", "--", "hostname")
+    assert result.returncode == 0 and result.stdout == "gpu-a\n", result
+    result = run(lab, "--host", "gpu-b", "--", "hostname")
+    assert result.returncode == 69 and "gpu-b: ssh:" in result.stderr, result
+    assert not any(queue(lab).values())
+
+
+def test_a_directory_that_is_not_there(lab):
+    (lab.folder / "only-here").mkdir()
+    lab.hosts["gpu-a"].inside("mount", "-t", "tmpfs", "tmpfs", str(lab.folder / "gpu-b"))
+    result = lab.head.run("env", "--chdir", str(lab.folder / "gpu-b"), BERTH, "run", "--host", "gpu-a", "--", "true")
+    assert result.returncode == 0  # a directory of that name is there
+    result = lab.head.run("env", "--chdir", str(lab.folder / "gpu-b" / "home"), BERTH, "run", "--host", "gpu-a", "--", "true")
+    assert result.returncode == 126 and "directory" in result.stderr, result
+
+
+def test_at_a_terminal(lab):
+    """`script` gives it one: the job has a terminal too, and the keys reach it."""
+    command = f"{BERTH} run --host gpu-a -- sh -c 'test -t 0 && test -t 1 && echo at a terminal; sleep 1000'"
+    job = lab.head.start("script", "-qec", command, "/dev/null", stdin=subprocess.PIPE)
+    assert job.stdout.readline().strip() == "at a terminal"
+    job.stdin.write("\x03")
+    job.stdin.flush()
+    assert job.wait(60) == 130
+    assert leases(lab, "gpu-a") == []
+
+
+def test_bad_hosts(lab):
+    assert_one_line_error(run(lab, "--host", "nowhere", "--", "true"), 69, "nowhere", "gpu-a, gpu-b")
+    assert_one_line_error(run(lab, "--host", "a;b", "--", "true"), 64, "a;b")
+    assert_one_line_error(run(lab, "--host", "", "--", "true"), 64, "--host")
+    assert_one_line_error(run(lab, "--host", "any", "-n", "3", "--", "true"), 69, "3 GPUs")
+    assert_one_line_error(run(lab, "--host", "any", "--", "true", env={"BERTH_URL": ""}), 64, "BERTH_URL")
+    assert run(lab, "--host", "any", "--", "no-such-program").returncode == 127
+
+
+def test_this_host_needs_no_ssh(lab):
+    host = lab.hosts["gpu-a"]
+    host.processes[-1].kill()
+    for words in (["--host", "gpu-a"], ["--host", "any", "--name", "24"]):
+        result = host.run(BERTH, "run", *words, "--", "hostname")
+        assert (result.returncode, result.stdout) == (0, "gpu-a\n"), result
+    assert not any(queue(lab).values())
+
+
+def test_a_host_that_calls_itself_otherwise(lab):
+    """ssh leads to it under another name than it has in the harbour."""
+    lab.hosts["gpu-a"].env["BERTH_HOST"] = "alias"
+    assert lab.hosts["gpu-a"].run(BERTH, "status").returncode == 0
+    (lab.head.home / ".ssh" / "config").open("a").write("Host alias\n  HostName gpu-a\n")
+    result = run(lab, "--host", "alias", "--", "hostname")
+    assert result.returncode == 69 and "gpu-a" in result.stderr and "BERTH_HOST" in result.stderr, result
