@@ -260,6 +260,8 @@ def test_release_ends_what_acquire_began(server):
 def test_release_says_what_the_shell_keeps(server):
     script = 'eval "$(berth acquire)"; export -n BERTH_GPUS; berth release {}; $(sed "s/.*run: //" errors); env'
     names = "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES BERTH_LEASE"
+    if "BERTH_URL" in server.env:
+        names += " BERTH_EPOCH"
     for words in ("", "--all", '"$BERTH_LEASE"'):
         result = server.run("bash", "-c", script.format(f"{words} 2>errors"), cwd=server.folder)
         assert (result.returncode, result.stderr) == (0, "")

@@ -32,6 +32,9 @@ def test_the_variables(server):
     assert variables["NVIDIA_VISIBLE_DEVICES"] == f"{ids['0']},{ids['1']}"
     assert re.fullmatch("[a-z0-9]{8}", variables["BERTH_LEASE"])
     ours = {"CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS", "BERTH_LEASE"}
+    if "BERTH_URL" in server.env:
+        assert int(variables["BERTH_EPOCH"]) < int(variables_of(server)["BERTH_EPOCH"])
+        ours.add("BERTH_EPOCH")
     assert {name: value for name, value in variables.items() if name not in ours} == server.env
 
 

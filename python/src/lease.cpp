@@ -194,7 +194,8 @@ nb::tuple describe(const HeldLease& held, const std::string& ids) {
   const auto& uuids = lease.record().uuids;
   const auto form = ids == "uuid" ? IdForm::uuid : IdForm::index;
   nb::dict environment;
-  for (const auto& [name, value] : job_environment(lease.host_gpus(), uuids, form, lease.id())) {
+  for (const auto& [name, value] :
+       job_environment(lease.host_gpus(), uuids, form, lease.id(), lease.record().epoch)) {
     environment[name.c_str()] = value;
   }
   return nb::make_tuple(lease.id(), indices(held), uuids, environment);

@@ -57,16 +57,18 @@ std::string index_list(const std::vector<Gpu>& gpus, const std::vector<std::stri
 
 std::vector<std::pair<std::string, std::string>> job_environment(
     const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids, IdForm form,
-    const std::string& lease) {
+    const std::string& lease, std::uint64_t epoch) {
   const std::string indices = index_list(gpus, uuids);
   const bool by_index = form == IdForm::index && indices_are_safe(gpus, uuids);
-  return {
+  std::vector<std::pair<std::string, std::string>> variables{
       {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},  // so that CUDA's indices are the driver's
       {"CUDA_VISIBLE_DEVICES", by_index ? indices : joined(uuids)},
       {"NVIDIA_VISIBLE_DEVICES", joined(uuids)},
       {"BERTH_GPUS", indices},
       {"BERTH_LEASE", lease},
   };
+  if (epoch > 0) variables.emplace_back("BERTH_EPOCH", std::to_string(epoch));
+  return variables;
 }
 
 std::string docker_devices(const std::vector<std::string>& uuids) {

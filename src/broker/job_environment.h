@@ -18,10 +18,11 @@ enum class IdForm : std::uint8_t { index, uuid };
 std::string index_list(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids);
 
 // The variables to set for a job that holds `lease` on the GPUs `uuids`, in their order; `gpus` are
-// all of the host. UUIDs take the place of indices where those would mislead CUDA.
+// all of the host. UUIDs take the place of indices where those would mislead CUDA. `epoch` as in
+// Record: BERTH_EPOCH, if there is one, tells a store which of two holders came later.
 std::vector<std::pair<std::string, std::string>> job_environment(
     const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids, IdForm form,
-    const std::string& lease);
+    const std::string& lease, std::uint64_t epoch = 0);
 
 // What `docker run --gpus` takes for these: "device=GPU-1,GPU-2" with the double quotes, since
 // docker reads the flag as CSV and would end the value at the comma.

@@ -92,7 +92,8 @@ class Attempt {
  private:
   void prepare(Job& job) {
     const IdForm form = options_.uuids ? IdForm::uuid : IdForm::index;
-    job.environment = job_environment(lease_.host_gpus(), lease_.record().uuids, form, lease_.id());
+    job.environment = job_environment(lease_.host_gpus(), lease_.record().uuids, form, lease_.id(),
+                                      lease_.record().epoch);
     if (options_.replace.empty()) return;
     job.command = with_gpus(job.command, options_.replace,
                             index_list(lease_.host_gpus(), lease_.record().uuids));

@@ -53,8 +53,8 @@ std::string json_of(const Lease& lease) {
 // Every value is made of letters, digits, commas, colons and dashes: nothing to quote for a shell.
 std::string exports_of(const Lease& lease, IdForm form) {
   std::string text;
-  for (const auto& [name, value] :
-       job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id())) {
+  for (const auto& [name, value] : job_environment(lease.host_gpus(), lease.record().uuids, form,
+                                                   lease.id(), lease.record().epoch)) {
     text += fmt::format("export {}={}\n", name, value);
   }
   return text;
@@ -67,8 +67,8 @@ std::string output_of(const Lease& lease, const Options& options) {
     return fmt::format("{}\n", docker_devices(lease.record().uuids));
   }
   if (options.form == "ids") {
-    const auto environment =
-        job_environment(lease.host_gpus(), lease.record().uuids, form, lease.id());
+    const auto environment = job_environment(lease.host_gpus(), lease.record().uuids, form,
+                                             lease.id(), lease.record().epoch);
     for (const auto& [name, value] : environment) {
       if (name == "CUDA_VISIBLE_DEVICES") return fmt::format("{}\n", value);
     }
