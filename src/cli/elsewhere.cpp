@@ -34,7 +34,8 @@ constexpr seconds kServerAway(1);  // until a server that is away is asked again
 constexpr seconds kFirstPause(2);  // before a host that did not grant is tried again
 constexpr seconds kLongestPause(60);
 constexpr seconds kAudit(60);  // the safety net
-constexpr int kNotGranted = 75;
+constexpr int kHarbourAway = exit_code(ErrorKind::away);
+constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
 constexpr int kNotRunnable = 126;
 constexpr int kNotFound = 127;
 constexpr int kSshFailed = 255;
@@ -226,7 +227,9 @@ class Voyage {
     auto lease = acquire(*probe_, std::move(ask), hooks);
     if (lease && *lease) return std::move(**lease);
     pause_for(ask_.harbour.host);
-    if (!lease && lease.error().kind != ErrorKind::not_granted) {
+    const bool may_change = !lease && (lease.error().kind == ErrorKind::not_granted ||
+                                       lease.error().kind == ErrorKind::away);
+    if (!lease && !may_change) {
       give_up(ask_.harbour.host, lease.error().message);
     }
     return std::nullopt;
@@ -253,7 +256,7 @@ class Voyage {
     const auto there =
         ssh.run(shell_command("test -e \"$1\" && rm -f \"$1\" && echo waits", {parcel}));
     if (!there || there->output != "waits\n") return true;
-    if (code == kNotGranted) {
+    if (code == kNotGranted || code == kHarbourAway) {
       pause_for(ssh.host());
     } else {
       last_code_ = code;

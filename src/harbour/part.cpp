@@ -117,6 +117,7 @@ std::string as_json(const PartChange& change, const HostPart& part) {
                   {"lease", or_nothing(change.lease)},
                   {"version", change.version},
                   {"born", change.born},
+                  {"settled", change.settled},
                   {"epoch", std::to_string(change.epoch)},
                   {"host", part.host()},
                   {"instead_of", or_nothing(change.instead_of)},
@@ -269,7 +270,8 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
                                                 {"HGETALL", key("beats")},
                                                 {"HGETALL", key("rung")},
                                                 {"HGETALL", key("drains")},
-                                                {"GET", fmt::format("{}:born", url_.prefix)}};
+                                                {"GET", fmt::format("{}:born", url_.prefix)},
+                                                {"GET", key("settles")}};
   if (decides) {
     questions.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
     questions.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
@@ -297,11 +299,12 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
   if (members.size() >= 2) sight.tail = members[members.size() - 2].text();
   sight.drains = pairs_of(answer(6));
   sight.born = answer(7).text();
+  sight.settled = answer(8).text();
   if (!decides) {
-    for (auto& [id, record] : pairs_of(answer(8))) sight.tickets.push_back(sight.entry(id, record));
+    for (auto& [id, record] : pairs_of(answer(9))) sight.tickets.push_back(sight.entry(id, record));
     return sight;
   }
-  sight.ended = answer(8).integer().value_or(0) != 0;
+  sight.ended = answer(9).integer().value_or(0) != 0;
   if (auto settled = settle(sight, witness); !settled) return tl::make_unexpected(settled.error());
   auto near = tickets(near_front_or(client, sight.queue), sight);
   if (!near) return tl::make_unexpected(near.error());
@@ -319,9 +322,10 @@ Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
   if (silent || !sight.born.starts_with(run_ + " ")) {
     auto born = run(scripts().birth, {run_, settle_time(), std::to_string(url_.ttl.count())});
     if (!born) return tl::make_unexpected(born.error());
-    sight.born = born->text();
+    sight.born = at(*born, 0).text();
+    sight.settled = at(*born, 1).text();
   }
-  const auto settled = ms(sight.born.substr(sight.born.find(' ') + 1));
+  const auto settled = std::max(ms(sight.born.substr(sight.born.find(' ') + 1)), ms(sight.settled));
   sight.settles = std::max(settled - sight.now, milliseconds(0));
   return {};
 }

@@ -45,8 +45,9 @@ struct PartSight {
   std::vector<PartEntry> tickets;  // with their records; not always all of them
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 
-  std::string tail;  // the last of the queue, whatever it is
-  std::string born;  // which run of the server this is, and when it was settled
+  std::string tail;     // the last of the queue, whatever it is
+  std::string born;     // which run of the server this is, and when it was settled
+  std::string settled;  // when this part was, after nobody could be heard of
   // For so long nobody is granted anything: what the server may have lost is put back.
   std::chrono::milliseconds settles{};
 
@@ -63,6 +64,7 @@ struct PartChange {
   std::optional<std::string> lease{};
   std::string version{};  // on which the lease rests
   std::string born{};     // likewise
+  std::string settled{};
   std::uint64_t epoch = 0;
   // The ticket of several hosts (see broker/roaming.h) whose place the lease takes.
   std::optional<std::string> instead_of{};

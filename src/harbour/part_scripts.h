@@ -66,6 +66,7 @@ if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
   -- A lease rests on all leases and drains; where its client was not in the queue, on that too.
   if version() ~= o.version then return {0} end
   if redis.call('GET', prefix .. ':born') ~= o.born then return {0} end
+  if (redis.call('GET', key('settles')) or '') ~= o.settled then return {0} end
   if o.tail and (redis.call('ZRANGE', key('queue'), -1, -1)[1] or '') ~= o.tail then return {0} end
   if redis.call('EXISTS', prefix .. ':ended:' .. o.id) == 1 then return {0} end
   if o.instead_of then
@@ -172,9 +173,8 @@ local id = ARGV[1]
 if redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
 if redis.call('HEXISTS', key(ARGV[3]), id) == 0 then return 'missing' end
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
-local born = redis.call('GET', prefix .. ':born')
-if born and now - heard > tonumber(ARGV[2]) then
-  redis.call('SET', prefix .. ':born', string.match(born, '^%S*') .. ' ' .. number(now + ARGV[4]))
+if now - heard > tonumber(ARGV[2]) then
+  redis.call('SET', key('settles'), number(now + ARGV[4]))
 end
 beat(id, tonumber(ARGV[2]))
 if ARGV[3] == 'tickets' and redis.call('HEXISTS', key('rung'), id) == 1 then return 'rung' end
@@ -182,17 +182,21 @@ return 'heard'
 )lua";
 
 // The data may not be what it was: then nobody is granted anything until everybody has had the time
-// to put back what is lost. ARGV: the server's run, the time for that, and how long nobody was
-// heard of if nobody could be heard. Gives what PREFIX:born says by now.
+// to put back what is lost. On all hosts after a loss; on one of which nobody could be heard, there.
+// ARGV: the server's run, the time for that, and how long nobody was heard of if nobody could be.
+// Gives what PREFIX:born and PREFIX:HOST:settles say by now.
 constexpr std::string_view kBirth = R"lua(
 local born = redis.call('GET', prefix .. ':born')
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
-if same and now - heard < tonumber(ARGV[3]) then return born end
-born = ARGV[1] .. ' ' .. number(now + ARGV[2])
-redis.call('SET', prefix .. ':born', born)
+if not same then
+  born = ARGV[1] .. ' ' .. number(now + ARGV[2])
+  redis.call('SET', prefix .. ':born', born)
+elseif now - heard >= tonumber(ARGV[3]) then
+  redis.call('SET', key('settles'), number(now + ARGV[2]))
+end
 redis.call('SET', key('heard'), number(now))
-return born
+return {born, redis.call('GET', key('settles')) or ''}
 )lua";
 
 // A host tells of itself. ARGV: its name, its card. What nobody was heard of for a month is

@@ -229,6 +229,7 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
   change_.lease = write_record(record);
   change_.version = sight_.version;
   change_.born = sight_.born;
+  change_.settled = sight_.settled;
   change_.epoch = record.epoch;
   const bool queued = std::any_of(queue().begin(), queue().end(),
                                   [&](const TicketName& name) { return name.id == record.id; });
