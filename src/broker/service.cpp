@@ -59,15 +59,10 @@ bool holds_one_of(const Record& lease, const std::vector<std::string>& uuids) {
          });
 }
 
-}  // namespace
-
-Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
-                                       const std::string& reason) {
-  auto harbour = Harbour::open();
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  auto open = open_for_draining(std::move(*harbour), LockMode::exclusive);
-  if (!open) return tl::make_unexpected(open.error());
-  Transaction& transaction = *open->transaction;
+// The leases that stay on these GPUs; nothing if somebody was faster, and nothing has changed.
+Result<std::optional<std::vector<Record>>> try_to_drain(Transaction& transaction,
+                                                        const std::vector<std::string>& uuids,
+                                                        const std::string& reason) {
   auto leases = transaction.leases();
   if (!leases) return tl::make_unexpected(leases.error());
   // Whoever waits first says why from now on.
@@ -78,12 +73,29 @@ Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
       return tl::make_unexpected(written.error());
     }
   }
-  if (auto done = transaction.commit(); !done) return tl::make_unexpected(done.error());
+  auto done = transaction.commit();
+  if (!done) return tl::make_unexpected(done.error());
+  if (!*done) return std::nullopt;
   std::vector<Record> staying;
   for (Client& lease : *leases) {
     if (holds_one_of(lease.record, uuids)) staying.push_back(std::move(lease.record));
   }
   return staying;
+}
+
+}  // namespace
+
+Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
+                                       const std::string& reason) {
+  for (;;) {
+    auto harbour = Harbour::open();
+    if (!harbour) return tl::make_unexpected(harbour.error());
+    auto open = open_for_draining(std::move(*harbour), LockMode::exclusive);
+    if (!open) return tl::make_unexpected(open.error());
+    auto staying = try_to_drain(*open->transaction, uuids, reason);
+    if (!staying) return tl::make_unexpected(staying.error());
+    if (*staying) return std::move(**staying);
+  }
 }
 
 Result<std::vector<Drain>> own_drains() {
@@ -94,18 +106,21 @@ Result<std::vector<Drain>> own_drains() {
 }
 
 Result<void> undrain_gpus(const std::vector<std::string>& uuids) {
-  auto open = open_existing(LockMode::exclusive);
-  if (!open) return tl::make_unexpected(open.error());
-  if (!*open) return {};
-  // Rung first: it waits for our lock, and decides even if we are killed half-way.
-  if (auto rung = (*open)->transaction->ring_front(); !rung) return rung;
-  for (const std::string& uuid : uuids) {
-    if (auto removed = (*open)->transaction->remove_drain(uuid); !removed) {
-      return tl::make_unexpected(removed.error());
+  for (;;) {
+    auto open = open_existing(LockMode::exclusive);
+    if (!open) return tl::make_unexpected(open.error());
+    if (!*open) return {};
+    // Rung first: it waits for our lock, and decides even if we are killed half-way.
+    if (auto rung = (*open)->transaction->ring_front(); !rung) return rung;
+    for (const std::string& uuid : uuids) {
+      if (auto removed = (*open)->transaction->remove_drain(uuid); !removed) {
+        return tl::make_unexpected(removed.error());
+      }
     }
+    const auto done = (*open)->transaction->commit();
+    if (!done) return tl::make_unexpected(done.error());
+    if (*done) return {};
   }
-  if (auto done = (*open)->transaction->commit(); !done) return tl::make_unexpected(done.error());
-  return {};
 }
 
 Result<std::string> find_drain(const std::vector<Drain>& drains, const std::string& start) {

@@ -62,6 +62,8 @@ end
 // Changes, all or none. ARGV: them as JSON; see PartChange.
 constexpr std::string_view kCommit = R"lua(
 local o = cjson.decode(ARGV[1])
+-- One that arrives late must not undo what came after it.
+if #o.drains + #o.undrains > 0 and version() ~= o.version then return {0} end
 if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
   -- A lease rests on all leases and drains; where its client was not in the queue, on that too.
   if version() ~= o.version then return {0} end

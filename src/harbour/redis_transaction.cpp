@@ -256,6 +256,7 @@ void RedisTransaction::remove_ticket(const TicketName& name) {
 }
 
 Result<void> RedisTransaction::write_drain(const Drain& drain) {
+  change_.version = sight_.version;
   change_.drains.emplace_back(drain.uuid, berth::write_drain(drain));
   return {};
 }
@@ -263,6 +264,7 @@ Result<void> RedisTransaction::write_drain(const Drain& drain) {
 Result<bool> RedisTransaction::remove_drain(const std::string& uuid) {
   const bool there = std::any_of(sight_.drains.begin(), sight_.drains.end(),
                                  [&](const auto& drain) { return drain.first == uuid; });
+  change_.version = sight_.version;
   if (there) change_.undrains.push_back(uuid);
   auto here = here_->remove_drain(uuid);
   if (!here) return here;
