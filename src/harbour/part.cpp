@@ -401,6 +401,7 @@ Result<std::vector<PartCard>> HostPart::cards() {
     sorted.emplace(host, std::move(one));
   }
   std::vector<PartCard> cards;
+  cards.reserve(sorted.size());
   for (auto& [host, card] : sorted) cards.push_back(std::move(card));
   return cards;
 }
