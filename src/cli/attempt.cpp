@@ -11,6 +11,7 @@
 #include "broker/holders.h"
 #include "broker/job_environment.h"
 #include "broker/sampler.h"
+#include "cli/keeper.h"
 #include "cli/last_words.h"
 #include "cli/output/terminal.h"
 #include "devices/placeholder.h"
@@ -80,10 +81,10 @@ class Attempt {
       return {problem->code};
     }
     probe_.interrupt_by(signals_.fd());  // the job's end is not missed while a driver hangs
-    const JobEnd ended = supervise(std::get<pid_t>(started), lease_, signals_,
-                                   {say, [this] { record(Ending::running, 0); },
-                                    [this] { return sample(sampler_, probe_, lease_); },
-                                    options_.whole_group, options_.lifeline});
+    const JobEnd ended =
+        supervise(std::get<pid_t>(started), lease_, signals_,
+                  {say, [this] { on_long(); }, [this] { return sample(sampler_, probe_, lease_); },
+                   options_.whole_group, options_.lifeline});
     const auto lasted = Clock::now() - begin;
     probe_.interrupt_by(-1);
     return finish(ended, lasted, words);
@@ -97,6 +98,11 @@ class Attempt {
     if (options_.replace.empty()) return;
     job.command = with_gpus(job.command, options_.replace,
                             index_list(lease_.host_gpus(), lease_.record().uuids));
+  }
+
+  void on_long() {
+    record(Ending::running, 0);
+    if (lease_.harbour().is_shared()) start_successor(lease_);
   }
 
   void record(Ending ending, int code) {

@@ -18,6 +18,7 @@
 
 #include "base/descriptors.h"
 #include "base/pace.h"
+#include "base/process.h"
 #include "broker/archiving.h"
 #include "broker/sampler.h"
 #include "cli/signals.h"
@@ -31,13 +32,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kAudit(60);
 
-// Nothing of the shell's: a pipe that the keeper held open would never end for its reader.
-void detach() {
+// Nothing of who has started it: a pipe that the keeper held open would never end for its reader.
+void detach(const char* name) {
   ::setsid();
   (void)!::chdir("/");
   const int null = ::open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-  ::prctl(PR_SET_NAME, "berth-keeper");
+  ::prctl(PR_SET_NAME, name);
 }
 
 void close_all_but(std::initializer_list<int> kept) {
@@ -100,7 +101,7 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
 
 // What the child does; `pipe` says whether its parent could tell the caller of the lease.
 [[noreturn]] void be_keeper(Lease& lease, const Owner& owner, int pipe) {
-  detach();
+  detach("berth-keeper");
   if (HostPart* part = lease.harbour().part()) part->disconnect();
   close_all_but({lease.bell(), owner.handle.get(), pipe, lease.harbour().directory()});
   std::optional<Sampler> sampler;
@@ -122,7 +123,31 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
   ::_exit(0);
 }
 
+// Holds no bell of its own: who lives is the job.
+[[noreturn]] void be_successor(Lease& lease, int predecessor) {
+  detach("berth-successor");
+  HostPart& part = *lease.harbour().part();
+  part.disconnect();
+  close_all_but({predecessor, lease.harbour().directory()});
+  pollfd ends{predecessor, POLLIN, 0};
+  while (::poll(&ends, 1, -1) < 0 && errno == EINTR) {
+  }
+  const auto bell = open_bell(lease.harbour().directory(), lease.id(), lease.record().uid);
+  if (!bell || bell->state != PeerBell::State::alive) ::_exit(0);
+  pollfd job{bell->end.get(), 0, 0};
+  while (job.revents == 0 && !lease.is_ended()) {
+    ::poll(&job, 1, static_cast<int>(lease.keep().count()));
+  }
+  part.release(lease.id());
+  ::_exit(0);
+}
+
 }  // namespace
+
+void start_successor(Lease& lease) {
+  const UniqueFd self = open_process(::getpid());
+  if (self && ::fork() == 0) be_successor(lease, self.get());
+}
 
 Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
   std::array<int, 2> ends{};

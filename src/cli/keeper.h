@@ -22,4 +22,10 @@ class Keeper {
   UniqueFd pipe_;
 };
 
+// For a lease of a harbour of several hosts, which somebody must speak for there: a process that
+// waits until this one is gone, killed even, and then keeps the lease as long as what the job has
+// left behind does. Without it, others would count it as gone after its time to live. Where no
+// process can be started, that is so.
+void start_successor(Lease& lease);
+
 }  // namespace berth
