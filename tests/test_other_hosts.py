@@ -117,13 +117,22 @@ def test_nothing_of_it_stands_in_a_command_line(lab):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signals_are_passed_on(lab, number):
     name = signal.Signals(number).name[3:]
-    script = f"trap 'echo got {name}; kill $!; exit 9' {name}; echo ready; sleep 1000 & wait"
+    script = f"trap 'echo got {name}; kill $!; wait; exit 9' {name}; echo ready; sleep 1000 & wait"
     job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "bash", "-c", script)
     assert job.stdout.readline() == "ready\n"
     os.kill(child_of(job.pid), number)
     out, _ = job.communicate(timeout=60)
     assert (out, job.returncode) == (f"got {name}\n", 9)
-    assert leases(lab, "gpu-a") == []
+    wait_until(lambda: leases(lab, "gpu-a") == [], "the lease has ended")
+
+
+def test_what_a_keyboard_sends_reaches_all_of_the_job(lab):
+    """A shell that waits for its child passes nothing on to it."""
+    job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "sh", "-c", "echo ready; sleep 1000; true")
+    assert job.stdout.readline() == "ready\n"
+    os.kill(child_of(job.pid), signal.SIGINT)
+    assert job.wait(60) == 130
+    wait_until(lambda: leases(lab, "gpu-a") == [], "the lease has ended")
 
 
 def child_of(pid):

@@ -78,9 +78,14 @@ bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
   return info.ssi_code <= 0 && from_elsewhere(info, job);
 }
 
+// What a terminal sends to a whole group.
+bool is_of_keyboard(int number) {
+  return number == SIGINT || number == SIGQUIT || number == SIGHUP;
+}
+
 bool asks_to_end(const signalfd_siginfo& info, pid_t job) {
   const auto number = static_cast<int>(info.ssi_signo);
-  const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+  const bool ends = number == SIGTERM || is_of_keyboard(number);
   return ends && from_elsewhere(info, job);
 }
 
@@ -191,7 +196,8 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
       const auto number = static_cast<int>(info->ssi_signo);
       interrupted |= asks_to_end(*info, job);
       if (number != SIGCHLD && to_berth_alone(*info, job)) {
-        ::kill(hooks.whole_group ? 0 : job, number);
+        const bool all = hooks.whole_group || (hooks.lifeline >= 0 && is_of_keyboard(number));
+        ::kill(all ? 0 : job, number);
       }
     }
     if (watched[2].revents != 0) {

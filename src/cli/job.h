@@ -44,7 +44,8 @@ struct JobHooks {
   // of it, as a terminal would. A shell that waits for a pipeline would pass nothing on.
   bool whole_group = false;
   // A pipe or socket whose other end is who has started us: when that is gone, our group is told by
-  // SIGHUP, as by a terminal that is closed.
+  // SIGHUP, as by a terminal that is closed. What a keyboard sends there, it sends on to us alone:
+  // that is for the group, too.
   int lifeline = -1;
 };
 
