@@ -29,7 +29,7 @@ HARBOURS = ["directory", "redis"]
 # The modules whose tests hold for every harbour.
 CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contention test_faults test_hardship test_job_control
     test_learning test_run test_selection test_sharing_faults test_status test_users test_waiting test_api test_auto_memory
-    test_processes test_compat_gpu_lock test_compat_grn test_compat_runner test_compat_safe_gpu""".split())
+    test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner test_compat_safe_gpu""".split())
 
 
 # All faults between berth and Redis take minutes; else there are some of each kind.
