@@ -94,7 +94,7 @@ double handover_us(int times, int port, const char* elsewhere, Side side) {
     if (::fork() != 0) continue;
     ::setenv("BERTH_HOST", "handover", 1);
     if (i == 1) ::setenv("BERTH_DIR", elsewhere, 1);
-    side(i, times, port, *board, gaps + i * times);
+    side(i, times, port, *board, i == 0 ? gaps : gaps + count);
     std::_Exit(0);
   }
   expect_good_ends();
@@ -148,6 +148,7 @@ class SeenProbe : public berth::Probe {
   auto seen = driver()->snapshot();
   if (!seen) die(seen.error().message);
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(clients));
   for (int i = 0; i < clients; ++i) {
     threads.emplace_back([&seen, &granted, hold] {
       SeenProbe probe(*seen);
