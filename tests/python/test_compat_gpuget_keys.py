@@ -141,7 +141,7 @@ def test_a_gpu_that_berth_has_given_to_others_comes_last(managed, original, jobs
 
 def test_who_leaves_the_queue_of_berth_takes_nothing(managed, original, jobs):
     jobs.hold("-n", "4")
-    late = shell(jobs, "GPU.py $GPUGET --get & echo $! >get; wait")
+    late = shell(jobs, "GPU.py $GPUGET --get")
     eventually(lambda: original.idle() == ALL[1:] and "waiting" in late.err, lambda: (original.idle(), late.err))
     [ticket] = [one["ticket"] for one in managed.status()["queue"]]
     assert managed.berth("cancel", ticket).returncode == 0
