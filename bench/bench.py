@@ -10,24 +10,23 @@ import argparse
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import make_history
 import packing_bench
 import python_bench
 import queue_bench
+import redis_bench
 import simulation_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "queue", "load", "python", "simulation", "report", "packing", "micro")
+PARTS = ("commands", "lease", "redis", "queue", "load", "python", "simulation", "report", "packing", "micro")
 
 
 def time_commands(commands, runs, env, warmup=20):
@@ -55,10 +54,13 @@ def micro_benchmarks(env):
             for entry in json.loads(output)["benchmarks"] if entry["aggregate_name"] == "median"}
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def lease_pairs(rounds, env, base, port):
+    """Milliseconds of acquire + release in one process, and of BRPOP + LPUSH on that Redis, by turns."""
+    with tempfile.TemporaryDirectory(dir=base) as own:
+        output = subprocess.run([BENCH / "lease_bench", "pairs", str(rounds), str(port)], check=True,
+                                env=queue_bench.in_folder(env, pathlib.Path(own)), capture_output=True, text=True).stdout
+    pairs = json.loads(output)
+    return [pair["berth_us"] / 1000 for pair in pairs], [pair["redis_us"] / 1000 for pair in pairs]
 
 
 def against_redis(rounds, env, folder):
@@ -66,28 +68,34 @@ def against_redis(rounds, env, folder):
 
     Redis keeps nothing on a disk here, so the limit is for a harbour in memory (a tmpfs, as /tmp is on
     many systems). The figure for the file system of /tmp stands beside it."""
-    port = free_port()
-    redis = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-                              "--appendonly", "no"], stdout=subprocess.DEVNULL)
-    try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        results = []
-        for name, base in (("memory", MEMORY), ("/tmp", folder)):
-            with tempfile.TemporaryDirectory(dir=base) as own:
-                output = subprocess.run([BENCH / "lease_bench", "pairs", str(rounds), str(port)], check=True,
-                                        env=queue_bench.in_folder(env, pathlib.Path(own)), capture_output=True, text=True).stdout
-            pairs = json.loads(output)
-            results.append(figure(f"acquire + release, in {name}", "in one process", "BRPOP + LPUSH, local Redis",
-                                  [pair["berth_us"] / 1000 for pair in pairs],
-                                  [pair["redis_us"] / 1000 for pair in pairs], 0.5))
-    finally:
-        redis.terminate()
-        redis.wait()
-    return results
+    with redis_bench.own_server() as server:
+        return [figure(f"acquire + release, in {name}", "in one process", "BRPOP + LPUSH, local Redis",
+                       *lease_pairs(rounds, env, base, server.port), 0.5)
+                for name, base in (("memory", MEMORY), ("/tmp", folder))]
+
+
+def redis_figures(options, env):
+    """The harbour in Redis: leases, hand-overs that only Redis tells of, and the load of many hosts."""
+    with redis_bench.own_server() as server:
+        shared = {**env, "BERTH_URL": server.tcp_url()}
+        results = [figure("acquire + release by Redis", "in one process", "BRPOP + LPUSH, the same Redis",
+                          *lease_pairs(options.rounds, shared, MEMORY, server.port), 4.0)]
+    near, far = (redis_bench.handovers(options.rounds, options.handovers // 2, delay, env, MEMORY)
+                 for delay in (0, redis_bench.DELAY))
+    # A round trip to the same machine is so short that what a client does itself counts for many. How many there are is
+    # what they add where they take longer.
+    counted = [(redis_bench.above(b) - redis_bench.above(a)) / (b["ping_us"] - a["ping_us"]) for a, b in zip(near, far)]
+    in_pings = [redis_bench.above(one) / one["ping_us"] for one in far]
+    results += [bound("round trips of a hand-over above LPUSH to BRPOP", statistics.median(counted), 3.0, counted),
+                bound("what it takes above it, in PINGs of 1 ms", statistics.median(in_pings), None, in_pings)]
+    facts = [redis_bench.handover_fact(name, rounds) for name, rounds in (("here", near), ("1 ms away", far))]
+    for hold_ms in (redis_bench.HOLD_MS, 0):
+        loads = [redis_bench.load(hosts, hold_ms, options.seconds, env, MEMORY) for hosts in redis_bench.HOSTS]
+        facts += [redis_bench.fact(load, hold_ms) for load in loads]
+        if hold_ms:
+            share = loads[-1].grants / loads[-1].hosts / loads[0].grants
+            results.append(bound(f"a host alone, of one of {loads[-1].hosts}: grants", 1 / share, 1.5))
+    return results, facts
 
 
 def figure(name, subject, yardstick, subject_ms, yardstick_ms, limit):
@@ -253,6 +261,7 @@ def main():
     parser.add_argument("--waiters", type=int, default=1000, help="the longest queue (default 1000)")
     parser.add_argument("--handovers", type=int, default=100, help="measured for each length (default 100)")
     parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
+    parser.add_argument("--seconds", type=int, default=5, help="for each number of hosts at one Redis (default 5)")
     parser.add_argument("--full", action="store_true", help="all jobs and policies of the simulation (minutes), "
                         "into build/simulation.json")
     parser.add_argument("--passes", type=int, default=6, help="of the batch, each with one run more known (default 6)")
@@ -275,6 +284,10 @@ def main():
                 compare("run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env)]
         if wanted("lease"):
             results += against_redis(options.rounds, env, folder)
+        if wanted("redis"):
+            redis, more = redis_figures(options, env)
+            results += redis
+            facts += more
         if wanted("queue"):
             queue, more = queue_figures(options, {**env, "BERTH_SIM": "1x24GiB"}, folder)
             results += queue

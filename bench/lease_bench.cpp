@@ -5,43 +5,19 @@
 // - lease_bench load WORKERS JOBS COMMAND...: so many runs of COMMAND by so many workers
 #include <algorithm>
 #include <atomic>
-#include <charconv>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
-#include <hiredis/hiredis.h>
-#include <memory>
 #include <new>
 #include <spawn.h>
-#include <string_view>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
-#include "broker/acquire.h"
-#include "devices/driver.h"
+#include "bench/bench_tools.h"
 
 extern char** environ;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Microseconds = std::chrono::duration<double, std::micro>;
-
-[[noreturn]] void die(const std::string& why) {
-  std::fprintf(stderr, "lease_bench: %s\n", why.c_str());
-  std::exit(1);
-}
-
-int number(std::string_view text) {
-  int value = 0;
-  const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc{} || rest != text.data() + text.size()) die("not a number");
-  return value;
-}
+using namespace berth::bench;
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
@@ -60,16 +36,9 @@ double median_time(int times, Work work) {
   return median(std::move(taken));
 }
 
-std::unique_ptr<berth::Probe> driver() {
-  auto probe = berth::open_driver();
-  if (!probe) die(probe.error().message);
-  return std::move(*probe);
-}
-
 void lease_once(berth::Probe& probe) {
-  auto lease = berth::acquire(probe, {}, {});
-  if (!lease || !*lease) die(lease ? "not granted" : lease.error().message);
-  if (!(*lease)->release()) die("not released");
+  berth::Lease lease = lease_of(probe);
+  give_back(lease);
 }
 
 // A line of the input begins a round, so that rounds of another process can come between them.
@@ -87,22 +56,15 @@ int leases(int times) {
 int pairs(int rounds, int port) {
   constexpr int kTimes = 500;
   const auto probe = driver();
-  const std::unique_ptr<redisContext, void (*)(redisContext*)> redis(
-      redisConnect("127.0.0.1", port), redisFree);
-  if (!redis || redis->err != 0) die("no Redis");
-  const auto command = [&redis](const char* text) {
-    void* reply = redisCommand(redis.get(), text);
-    if (reply == nullptr) die("Redis does not answer");
-    freeReplyObject(reply);
-  };
-  command("LPUSH gpus 0");
+  BareRedis redis(port);
+  redis.command("LPUSH gpus 0");
   lease_once(*probe);
   std::printf("[");
   for (int i = 0; i < rounds; ++i) {
     const double ours = median_time(kTimes, [&probe] { lease_once(*probe); });
-    const double theirs = median_time(kTimes, [&command] {
-      command("BRPOP gpus 0");
-      command("LPUSH gpus 0");
+    const double theirs = median_time(kTimes, [&redis] {
+      redis.command("BRPOP gpus 0");
+      redis.command("LPUSH gpus 0");
     });
     std::printf("%s{\"berth_us\": %.2f, \"redis_us\": %.2f}", i == 0 ? "" : ", ", ours, theirs);
   }
@@ -131,9 +93,7 @@ void work(const Board& board, int jobs, char** command, Clock::time_point begin)
 }
 
 int load(int workers, int jobs, char** command) {
-  const std::size_t size = sizeof(double) * static_cast<std::size_t>(jobs + 1);
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) die("no memory");
+  void* memory = shared_memory(sizeof(double) * static_cast<std::size_t>(jobs + 1));
   const Board board{new (memory) std::atomic<int>(0), static_cast<double*>(memory) + 1};
   const auto begin = Clock::now();
   for (int i = 0; i < workers; ++i) {

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, wait_until
+from processes import processes_of
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # The job says which GPUs it has, and runs until nobody holds its stdin any more: no test can leave it behind.
@@ -23,15 +24,10 @@ def eventually(condition, what="the condition", limit=25):
 def keepers(server):
     """The processes that hold leases of shells in this harbour."""
     found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if (entry / "comm").read_bytes() == b"berth-keeper\n" and \
-                    os.fsencode(f"BERTH_DIR={server.harbour}") in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
+    for pid in processes_of(server.harbour):
+        with contextlib.suppress(OSError):
+            if pathlib.Path(f"/proc/{pid}/comm").read_bytes() == b"berth-keeper\n":
+                found.append(pid)
     return found
 
 
@@ -209,6 +205,18 @@ def read_to_end(descriptor):
     finally:
         os.close(descriptor)
     return content
+
+
+def written_on(terminal):
+    """What arrives at a terminal, piece by piece, until its other end is closed."""
+    while True:
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:
+            return
+        if not chunk:
+            return
+        yield chunk
 
 
 def must_be_root():

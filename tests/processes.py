@@ -4,6 +4,8 @@ The jobs here use no GPU memory unless a test says so: a GPU granted twice must 
 driver's list of processes.
 """
 
+import concurrent.futures
+import contextlib
 import errno
 import json
 import os
@@ -173,26 +175,45 @@ class Host:
                  lambda: f"the harbour is empty: {self.leases()} {self.tickets()}", seconds)
 
     def processes(self):
-        """Every process that was started for this host, however far it has wandered."""
-        mark = f"BERTH_DIR={self.harbour}\0".encode()
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        return processes_of(self.harbour)
 
     def stop(self):
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill_all_of(self.harbour)
         for client in self.clients:
             client.process.kill()
             client.process.wait()
+
+
+def processes_of(harbour):
+    """Every process that was started with this harbour, however far it has wandered."""
+    mark = f"BERTH_DIR={harbour}\0".encode()
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill_all_of(harbour):
+    for pid in processes_of(harbour):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def in_lanes(hosts, work, items):
+    """work(host, item) for all items, each host one at a time."""
+    def lane(number):
+        for item in items[number::len(hosts)]:
+            try:
+                work(hosts[number], item)
+            except BaseException as problem:
+                raise AssertionError(f"{item}: {problem}") from problem
+    with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
+        for done in [pool.submit(lane, number) for number in range(len(hosts))]:
+            done.result()
 
 
 def state_of(pid):

@@ -1,13 +1,11 @@
 """Simulated hosts with a Redis harbour, for tests that do harm to it: a proxy to the server, jobs that notice when they
 are not alone, and a view of what is in Redis that does not go through berth."""
 
-import concurrent.futures
 import os
-import pathlib
-import signal
 
 from conftest import Server
 from leasing import Jobs, eventually
+from processes import kill_all_of, processes_of
 from redis_proxy import Proxy
 
 # Each GPU is a directory while a job uses it: who finds it there is not alone.
@@ -120,39 +118,13 @@ class Lane:
         assert {gpu["state"] for gpu in self.status()["gpus"]} == {"free"}
 
     def processes(self):
-        """Every process that was started for this host."""
-        mark = f"BERTH_DIR={self.server.harbour}\0".encode()
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        return processes_of(self.server.harbour)
 
     def stop(self):
         self.jobs.stop()
         self.server.stop()
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill_all_of(self.server.harbour)
         self.proxy.close()
-
-
-def in_lanes(lanes, work, items):
-    """work(lane, item) for all items, each lane one at a time."""
-    def one_lane(number):
-        for item in items[number::len(lanes)]:
-            try:
-                work(lanes[number], item)
-            except BaseException as problem:
-                raise AssertionError(f"{item}: {problem}") from problem
-    with concurrent.futures.ThreadPoolExecutor(len(lanes)) as pool:
-        for done in [pool.submit(one_lane, number) for number in range(len(lanes))]:
-            done.result()
 
 
 def assert_lines(errors):

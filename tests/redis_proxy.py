@@ -93,6 +93,7 @@ class Proxy:
         self.faults = []
         self.names = []  # of the commands since the last reset(), in the order of their arrival
         self.hit = []  # the faults that happened
+        self.late_done = threading.Event()  # a command that was late has been done by now
         self.swallows_until = 0.0
         self.connections = set()
         self.closed = False
@@ -114,6 +115,7 @@ class Proxy:
             self.faults = list(faults)
             self.names = []
             self.hit = []
+            self.late_done.clear()
             self.swallows_until = 0.0
             if not self.listener and not self.closed:
                 self.listen()
@@ -280,6 +282,7 @@ class Connection:
                 time.sleep(fault.seconds)
                 self.server.sendall(request)
                 self.wait_for(replies, asked + 1)
+                self.proxy.late_done.set()
             case "delay":
                 time.sleep(fault.seconds)
                 self.server.sendall(request)

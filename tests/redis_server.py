@@ -9,10 +9,10 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import urllib.parse
 
 import redis
+from waiting import wait_until
 
 
 def free_port():
@@ -38,10 +38,7 @@ class RedisServer:
                    *self.flags]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while not self.answers():
-            assert time.monotonic() < deadline, "redis-server does not answer"
-            time.sleep(0.01)
+        wait_until(self.answers, "redis-server answers")
 
     def answers(self):
         assert self.process.poll() is None, (self.folder / "redis.log").read_text()

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, is_alive, jobs, kill_session, must_be_root, processes  # noqa: F401: a fixture
+from leasing import NOBODY, eventually, is_alive, jobs, kill_session, must_be_root, processes, written_on  # noqa: F401: a fixture
 
 MOST_TICKETS = 8  # of one batch, at any time
 
@@ -710,7 +710,7 @@ def test_the_block_is_not_written_again_where_it_is_the_same(batch):
     os.close(slave)
     text = b""
     try:
-        while chunk := os.read(master, 65536):
+        for chunk in written_on(master):
             text += chunk
             # It shows tenths of a second at first, and is woken all the time.
             if re.search(rb"[3-9]s", text):
@@ -719,8 +719,6 @@ def test_the_block_is_not_written_again_where_it_is_the_same(batch):
                 for _ in range(20):
                     process.send_signal(signal.SIGCHLD)
                     batch.ran()
-    except OSError:
-        pass  # the terminal's other end is closed
     finally:
         os.close(master)
         (batch.folder / "go").touch()
@@ -736,12 +734,7 @@ def test_nothing_of_a_users_reaches_the_terminal_as_it_is(batch):
         process = subprocess.Popen([BERTH, "batch", "-k", "jobs.txt"], env={**batch.server.env, "NO_COLOR": "1"}, cwd=batch.folder,
                                    stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
         os.close(slave)
-        text = b""
-        try:
-            while chunk := os.read(master, 65536):
-                text += chunk
-        except OSError:
-            pass  # the terminal's other end is closed
+        text = b"".join(written_on(master))
         assert process.wait(60) == 1
     finally:
         os.close(master)

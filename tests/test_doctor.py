@@ -12,6 +12,7 @@ import time
 import pytest
 from conftest import (BERTH, BUILD, ROOT, SERVERS, assert_fit_for_terminal, assert_one_line_error,
                       wait_until)
+from leasing import written_on
 
 DAEMON = 1  # a user whom every Debian has
 ID = "abcdefgh"
@@ -131,12 +132,7 @@ def test_colours_on_a_terminal_only(server):
     master, slave = pty.openpty()
     subprocess.run([BERTH, "doctor"], env=server.env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
-    screen = b""
-    try:
-        while chunk := os.read(master, 65536):
-            screen += chunk
-    except OSError:
-        pass
+    screen = b"".join(written_on(master))
     os.close(master)
     assert b"\x1b[32mok       \x1b[0m" in screen and b"\x1b[1;31mproblem  \x1b[0m" in screen
     assert_fit_for_terminal(server.berth("doctor").stdout)

@@ -3,14 +3,13 @@
 strace makes the faults. It follows berth itself, not the child that asks the driver, nor the job.
 """
 
-import concurrent.futures
 import itertools
 import re
 import signal
 
 import pytest
 from conftest import PRESET, Server, assert_fit_for_terminal
-from processes import ALICE, BOB, CAROL, WAKE, Host, state_of, wait_for
+from processes import ALICE, BOB, CAROL, WAKE, Host, in_lanes, state_of, wait_for
 
 # Under AddressSanitizer a few of each suffice: the order of the calls is the same.
 STEP = 1 if PRESET == "release" else 9
@@ -36,19 +35,6 @@ def hosts(open_folder, open_build):
     yield found
     for host in found:
         host.stop()
-
-
-def in_lanes(hosts, work, items):
-    """work(host, item) for all items, each host one at a time."""
-    def lane(number):
-        for item in items[number::len(hosts)]:
-            try:
-                work(hosts[number], item)
-            except BaseException as problem:
-                raise AssertionError(f"{item}: {problem}") from problem
-    with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
-        for done in [pool.submit(lane, number) for number in range(len(hosts))]:
-            done.result()
 
 
 def traced(*flags, output="/dev/null"):

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.release_only  # what the server does; test_redis_faults
 
 HARBOUR_FAILS, NOT_GRANTED = 74, 75
 GRACE_S = 5  # kSilenceGrace
+SILENT_S = 1 + GRACE_S  # what was not heard of for so long, with a TTL of 1 s, counts as gone
 
 
 @pytest.fixture
@@ -162,7 +163,8 @@ def meanwhile(lane, away):
 
 
 LOSING = [WithoutData, WithOldData, Flushed]
-KEEPING = [WithData, ClientsKilled, Stopped, OutOfMemory, ReadOnly, Full, CannotSave]
+KEEPING = [WithData, ClientsKilled, OutOfMemory, ReadOnly, Full, CannotSave]
+LONG_STOPPED = pytest.param(Stopped, marks=pytest.mark.all_redis_faults)  # everybody waits for its answers
 
 
 @pytest.mark.parametrize("kind", LOSING)
@@ -181,7 +183,7 @@ def test_leases_that_live_are_there_again(lane, kind):
     lane.assert_all_free()
 
 
-@pytest.mark.parametrize("kind", [*KEEPING, *LOSING])
+@pytest.mark.parametrize("kind", [*KEEPING, LONG_STOPPED, *LOSING])
 def test_what_lives_is_there_again(lane, kind):
     away = kind(lane)
     away.prepare()
@@ -209,7 +211,7 @@ def test_what_lives_is_there_again(lane, kind):
     lane.assert_all_free()
 
 
-@pytest.mark.parametrize("kind", [WithoutData, Stopped, OutOfMemory, ReadOnly])
+@pytest.mark.parametrize("kind", [WithoutData, LONG_STOPPED, OutOfMemory, ReadOnly])
 def test_a_job_that_ends_meanwhile_is_gone_afterwards(lane, kind):
     away = kind(lane)
     one, other = lane.hold(), lane.hold()
@@ -398,7 +400,7 @@ def assert_not_granted_for(lane, seconds, env=None):
 def test_a_stopped_parent_loses_nothing_on_its_own_host(single):
     holder = single.hold()
     holder.process.send_signal(signal.SIGSTOP)
-    assert_not_granted_for(single, GRACE_S + 4)
+    assert_not_granted_for(single, SILENT_S + 1)
     assert len(single.leased()) == 1
     holder.process.send_signal(signal.SIGCONT)
     assert_not_granted_for(single, 1)
@@ -411,7 +413,7 @@ def test_a_killed_parent_leaves_the_lease_to_its_job(single):
     waiter = single.wait()
     holder.process.kill()
     holder.process.wait()
-    assert_not_granted_for(single, GRACE_S + 4)
+    assert_not_granted_for(single, SILENT_S + 1)
     assert not waiter.out
     holder.process.stdin.close()
     waiter.gpus()
@@ -435,7 +437,7 @@ def test_a_killed_waiter_blocks_nobody(single):
 def test_a_host_that_died_counts_until_it_was_silent_for_long(single):
     elsewhere = same_host_elsewhere(single)
     holder = single.hold(env={"BERTH_HOST": single.host})
-    assert_not_granted_for(single, GRACE_S + 4, elsewhere)  # it lives, as its beat says
+    assert_not_granted_for(single, SILENT_S + 1, elsewhere)  # it lives, as its beat says
     for pid in single.processes():
         os.kill(pid, signal.SIGKILL)
     holder.process.wait()
@@ -454,7 +456,7 @@ def test_a_lease_that_was_put_into_a_new_directory_is_its_own(single):
     eventually(lambda: "it was put back" in holder.err, "it is put back")
     holder.process.send_signal(signal.SIGSTOP)
     try:
-        assert_not_granted_for(single, GRACE_S + 4)
+        assert_not_granted_for(single, SILENT_S + 1)
     finally:
         holder.process.send_signal(signal.SIGCONT)
         holder.end()
@@ -464,9 +466,12 @@ def test_a_ring_that_nobody_hears_is_not_the_last_word(single):
     """The connection on which a waiter listens is dead, and nobody has told it."""
     assert single.berth("drain", "0", "--reason", "dust").returncode == 0
     waiter = single.wait(env=single.faulty)
-    with single.proxy.lock:
-        [ears] = [one for one in single.proxy.connections if one.blocked]
-        ears.deaf = True
+
+    def ears():
+        with single.proxy.lock:
+            return [one for one in single.proxy.connections if one.blocked]
+    [connection] = eventually(ears, "it listens")
+    connection.deaf = True
     assert single.berth("undrain", "0").returncode == 0
     waiter.gpus()
     assert waiter.end() == 0
@@ -483,7 +488,7 @@ def test_a_job_whose_parent_was_killed_keeps_its_gpu_for_who_cannot_hear_its_bel
     holder.process.kill()
     holder.process.wait()
     try:
-        assert_not_granted_for(single, GRACE_S + 4, elsewhere)
+        assert_not_granted_for(single, SILENT_S + 1, elsewhere)
     finally:
         holder.process.stdin.close()
 
@@ -505,14 +510,14 @@ def test_leases_are_put_back_before_anything_is_granted(single, kind):
         holder.end()
 
 
-@pytest.mark.parametrize("kind", [WithData, Stopped])
+@pytest.mark.parametrize("kind", [WithData, LONG_STOPPED])
 def test_the_silence_of_the_server_is_nobodys_death(single, kind):
     """It was away for longer than a silent client counts. The first to come is one that has nothing but Redis."""
     elsewhere = same_host_elsewhere(single)
     away = kind(single)
     holder = single.hold()
     away.go()
-    time.sleep(GRACE_S + 2)  # the server's clock goes on
+    time.sleep(SILENT_S + 0.5)  # the server's clock goes on
     holder.process.send_signal(signal.SIGSTOP)  # so that it comes second, as it well may
     away.come_back()
     try:

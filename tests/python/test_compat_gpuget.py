@@ -14,6 +14,8 @@ from compat_tools import good, python_in_path, tools  # noqa: F401
 
 pytestmark = pytest.mark.release_only
 
+# About words, or files that are the same with every harbour.
+FILES = pytest.mark.harbour("directory")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
@@ -110,6 +112,7 @@ def test_the_log(managed, jobs):
 
 # Which GPUs are managed.
 
+@FILES
 @pytest.mark.parametrize("flags, number, ids", [
     (["--redis-manage", "0,2"], 2, "0,2"), (["--redis-manage", "3, 1 ,3"], 2, "1,3"),
     (["--redis-manage", "2,9"], 1, "2"),
@@ -331,6 +334,7 @@ def test_all_users_share_a_list(everybody):
     assert says(everybody, "--redis-manage-all", "--force") == "4\n", "root may"
 
 
+@FILES
 @pytest.mark.parametrize("words", [["--redis-manage", "0", "--force"], ["--redis-delete"]])
 def test_another_users_list_stays_as_it_is(everybody, words):
     says(everybody, "--redis-manage-all")
@@ -362,6 +366,7 @@ def test_many_make_a_list_at_once(tools, jobs):
     assert len(list((tools.folder / "harbour.compat").iterdir())) == 1, "nothing is left behind"
 
 
+@FILES
 def test_many_force_at_once(managed, jobs):
     calls = [jobs.start("GPU.py", "--redis-manage", str(number % 4), "--force") for number in range(8)]
     assert [(job.process.wait(25), job.out) for job in calls] == [(0, "1\n")] * 8
@@ -393,6 +398,7 @@ MALFORMED = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'{"version"
              b'{"version": 1, "gpus": ["0"], "since_ms": NaN}', b'{"version": 1, "gpus": ["0"], "since_ms": "x"}']
 
 
+@FILES
 @pytest.mark.parametrize("how", ["symlink", "symlink to a list", "fifo", "directory", "huge", *MALFORMED])
 def test_a_planted_list_is_ignored(managed, how):
     path = list_file(managed)
@@ -410,6 +416,7 @@ def test_a_planted_list_is_ignored(managed, how):
     assert pathlib.Path("/etc/passwd").stat().st_size > 0
 
 
+@FILES
 def test_what_another_user_planted_is_in_the_way(everybody):
     says(everybody, "--redis-manage-all")
     path = list_file(everybody)
@@ -420,6 +427,7 @@ def test_what_another_user_planted_is_in_the_way(everybody):
     assert "is ignored" in result.stderr and "belongs to root" in result.stderr
 
 
+@FILES
 @pytest.mark.parametrize("how", ["file", "symlink", "not sticky"])
 def test_a_folder_that_cannot_be_used(tools, how):
     folder = tools.folder / "harbour.compat"
@@ -435,6 +443,7 @@ def test_a_folder_that_cannot_be_used(tools, how):
         assert_one_line_error(gpu_py(tools, *words), 74, "harbour.compat")
 
 
+@FILES
 def test_planted_events(managed, jobs):
     ready(bash(jobs, "a=$(GPU.py --get); GPU.py --release $a"))
     before = says(managed, "--log")
@@ -471,6 +480,7 @@ def test_events_that_cannot_be_written_do_not_matter(managed, jobs):
 
 # Bad input.
 
+@FILES
 @pytest.mark.parametrize("words", [
     [], ["--force"], ["--frob"], ["0"], ["--release"], ["--release", "x"], ["--release", "-1"], ["--release", "1.5"],
     ["--release", ""], ["--release", "99999999999999999999"], ["--release", "GPU-"], ["--release", "GPU-1\n"],
@@ -483,6 +493,7 @@ def test_wrong_words(tools, words):
     assert not (tools.folder / "harbour.compat").exists()
 
 
+@FILES
 def test_gpus_that_are_not_there(tools):
     assert_one_line_error(gpu_py(tools, "--redis-manage", "8,9"), 69, "none of these GPUs")
 

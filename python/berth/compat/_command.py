@@ -23,14 +23,14 @@ _EXIT_CODES = (
 )
 
 
-def _fit(text: str) -> str:
+def fit(text: str) -> str:
     """`text` as one line that a terminal shows and does not obey."""
     return _native.printable(_request.clean(text))
 
 
 def say(prog: str, text: str) -> None:
     """A line of berth's own, which the original command does not print."""
-    print(f"berth: {prog}: {_fit(text)}", file=sys.stderr)
+    print(f"berth: {prog}: {fit(text)}", file=sys.stderr)
 
 
 class Parser(argparse.ArgumentParser):

@@ -28,14 +28,29 @@ def path_of_folder() -> str:
     chosen = os.environ.get("BERTH_DIR")
     if chosen:
         return os.path.abspath(chosen) + ".compat"
+    simulated = _simulated_state()
+    return f"{simulated}.compat" if simulated else "/var/tmp/berth.compat"
+
+
+def path_of_harbour() -> str:
+    """The directory in which the bells of this host are."""
+    chosen = os.environ.get("BERTH_DIR")
+    if chosen:
+        return chosen
+    simulated = _simulated_state()
+    return f"{simulated}.harbour" if simulated else "/tmp/berth"
+
+
+def _simulated_state() -> Optional[str]:
+    """The file of the simulated server, if there is one."""
     simulated = os.environ.get("BERTH_SIM")
     if not simulated:
-        return "/var/tmp/berth.compat"
+        return None
     state = os.environ.get("BERTH_SIM_STATE")
     if state:
-        return os.path.abspath(state) + ".compat"
+        return os.path.abspath(state)
     server = os.path.realpath(simulated) if os.path.exists(simulated) else simulated
-    return f"/tmp/berth-sim-{hashlib.sha256(os.fsencode(server)).hexdigest()[:16]}.compat"
+    return f"/tmp/berth-sim-{hashlib.sha256(os.fsencode(server)).hexdigest()[:16]}"
 
 
 def name_of_user(uid: int) -> str:

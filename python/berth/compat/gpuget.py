@@ -3,6 +3,8 @@
 What it prints is what GPUGET prints. What differs: a lease ends when its shell does, however it is called (a subshell
 is seen through) and however it ends; a GPU that somebody else uses is not idle; nothing that is in use is handed out
 again, whatever --force or --redis-purge are told. It needs no Redis.
+
+With --keys gpuget it works on GPUGET's own lists in Redis beside those who still use GPU.py, and leases each GPU, too.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 import berth
 
-from . import _command
+from . import _command, _gpuget_warden
+from ._gpuget_keys import Keys
 from ._gpuget_lists import Lists, is_id, stamp
 
 PROG = "GPU.py"
 EXIT_TOO_MANY = 255  # as GPUGET has it
+KEYS = ("berth", "gpuget")
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 ABOUT = """\
@@ -31,8 +35,9 @@ The GPU is the calling shell's until --release, or until that shell ends:
   GPUID=$(GPU.py --get); program --device $GPUID; GPU.py --release $GPUID
 """
 NOTES = """\
-There is no Redis server behind this. --redis-server, --redis-port, --redis-db and --redis-prefix are accepted, and
-keep the lists of managed GPUs apart; they have no other effect. Such a list is its maker's: only that user and root
+There is no Redis server behind this, unless --keys gpuget (or BERTH_GPUGET_KEYS=gpuget) says so: then the lists are
+GPUGET's own, and shared with those who use the original. Else --redis-server, --redis-port, --redis-db and
+--redis-prefix are accepted, and keep the lists of managed GPUs apart; they have no other effect. Such a list is its maker's: only that user and root
 change it. Whether a GPU is idle is the same for all lists, and for every other user of berth.
 """
 
@@ -83,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     flag("--log", text="print what happened")
     flag("--gpu-count", text="print how many GPUs this host has")
     flag("--managed-gpu-count", text="print how many are managed")
+    parser.add_argument("--keys", choices=KEYS, default=os.environ.get("BERTH_GPUGET_KEYS") or KEYS[0],
+                        help="whose lists: berth's (default), or GPUGET's own in Redis")
     parser.add_argument("--redis-server", default="localhost", metavar="NAME", help="see below (default: localhost)")
     parser.add_argument("--redis-port", type=int, default=6379, metavar="N", help="see below (default: 6379)")
     parser.add_argument("--redis-db", type=int, default=0, metavar="N", help="see below (default: 0)")
@@ -131,6 +138,9 @@ class GpuGet:
 
     def manage(self) -> int:
         present = [str(gpu.index) for gpu in berth.status()]
+        return self._manage(present, lambda wanted: self._lists.manage(wanted, self._flags.force))
+
+    def _manage(self, present: List[str], make: Callable[[List[str]], bool]) -> int:
         wanted = self._wanted(present)
         if wanted is None:
             print(f"Can not manage more GPUs than available but you requested {self._flags.redis_manage_count} out of "
@@ -138,7 +148,7 @@ class GpuGet:
             return EXIT_TOO_MANY
         if not wanted:
             raise berth.Impossible("none of these GPUs is there; 'berth status' lists those that are")
-        if self._lists.manage(wanted, self._flags.force):
+        if make(wanted):
             print(len(wanted))
         else:
             print("Objects already initialized, add force to proceed.")
@@ -153,7 +163,10 @@ class GpuGet:
         ids = [one for one in managed if one in usable]
         if not ids:
             raise berth.Impossible(f"none of the managed GPUs ({','.join(managed)}) can be used; see: berth status")
-        words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids)]
+        self._become_acquire(ids)
+
+    def _become_acquire(self, ids: List[str], *flags: str) -> NoReturn:
+        words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids), *flags]
         if self._flags.pid is not None:
             words += ["--for", str(self._flags.pid)]
         # The list says what may be had. A script may well have set this to the ID that it got before.
@@ -224,7 +237,7 @@ class GpuGet:
             print("There are no active GPUs.")
         for gpu_id, gpu in gpus.items():
             for lease in gpu.leases:
-                print(_holder_line(gpu_id, lease))
+                print(_holder_line(gpu_id, lease.pid, stamp(lease.since)))
             if not gpu.leases:
                 print(f"GPU {gpu_id} acquired by unknown process.")
         return 0
@@ -251,6 +264,85 @@ class GpuGet:
         return present[-count:] if count <= len(present) else None
 
 
+class GpuGetOnKeys(GpuGet):
+    """The same, on GPUGET's own lists: a GPU is in no idle list, and leased, or neither."""
+
+    def __init__(self, flags: argparse.Namespace) -> None:
+        super().__init__(flags)
+        self._keys = Keys(flags.redis_server, flags.redis_port, flags.redis_db, flags.redis_prefix)
+
+    def obey(self) -> int:
+        _gpuget_warden.mend(self._keys)
+        return super().obey()
+
+    def manage(self) -> int:
+        present = [str(gpu.index) for gpu in berth.status() if str(gpu.index).isdecimal()]  # GPUGET has numbers alone
+        return self._manage(present, lambda wanted: self._keys.manage(wanted, len(present), self._flags.force))
+
+    def _become_acquire(self, ids: List[str], *flags: str) -> NoReturn:
+        gpu, label = _gpuget_warden.take(self._keys, ids, self._flags.pid or os.getppid())
+        super()._become_acquire([gpu], "--label", label, *flags)
+
+    def release(self) -> int:
+        said: str = self._flags.release
+        gpus = berth.status()
+        gpu_id = next((str(gpu.index) for gpu in gpus if gpu.uuid == said), said)
+        if gpu_id in self._keys.idle():
+            print(f"GPU {said} is already idle.")
+            return 0
+        if gpu_id not in self._keys.managed():
+            print(f"GPU {said} is not managed.")
+            return 0
+        mark = self._keys.holder(gpu_id).mark
+        if any(lease.label == _gpuget_warden.label_of(mark) for gpu in gpus for lease in gpu.leases if mark):
+            code = subprocess.run([berth.program(), "release", gpu_id], stdout=subprocess.DEVNULL).returncode
+            if code != 0:
+                return code
+        self._keys.put_back(gpu_id, mark, f"released by PID {self._flags.pid or os.getppid()}.")
+        print(f"GPU {said} released.")
+        return 0
+
+    def log(self) -> int:
+        for line in self._keys.events():
+            print(_command.fit(line))
+        return 0
+
+    def delete(self) -> int:
+        self._keys.delete()
+        print("All Redis objects related to GPU management were deleted.")
+        return 0
+
+    def purge(self) -> int:
+        """What berth leases goes back by itself: only those of the original are looked at."""
+        for gpu_id in self._active():
+            holder = self._keys.holder(gpu_id)
+            if holder.pid is not None and not holder.mark and not _is_running(holder.pid):
+                self._keys.put_back(gpu_id, "", f"acquired by process with PID {holder.pid}, was released by redis purge as "
+                                    "the process with given PID does no longer exist.", holder.pid)
+        return 0
+
+    def active(self) -> int:
+        ids = self._active()
+        print(f"There is {len(ids)} ACTIVE GPUs, IDs: {','.join(ids)}" if ids else "There are no active GPUs.")
+        for gpu_id in ids:
+            holder = self._keys.holder(gpu_id)
+            if holder.pid is None:
+                print(f"GPU {gpu_id} acquired by unknown process.")
+            else:
+                print(_holder_line(gpu_id, holder.pid, _command.fit(holder.since)))
+        return 0
+
+    def _managed(self) -> List[str]:
+        return self._keys.managed()
+
+    def _idle(self) -> List[str]:
+        return self._keys.idle()
+
+    def _active(self) -> List[str]:
+        idle = self._keys.idle()
+        return [gpu_id for gpu_id in self._keys.managed() if gpu_id not in idle]
+
+
 def _acquired(gpu: berth.Gpu) -> List[str]:
     return [f"{stamp(lease.since)}: GPU {gpu.index} acquired by PID {lease.pid}." for lease in gpu.leases]
 
@@ -265,10 +357,10 @@ def _is_running(pid: int) -> bool:
     return pid > 0
 
 
-def _holder_line(gpu_id: str, lease: berth.LeaseInfo) -> str:
-    running = _is_running(lease.pid)
-    who = f"{'running' if running else 'not running'} PID {lease.pid:6d}"
-    line = f"GPU {gpu_id} acquired by {who} at {stamp(lease.since)}"
+def _holder_line(gpu_id: str, pid: int, since: str) -> str:
+    running = _is_running(pid)
+    who = f"{'running' if running else 'not running'} PID {pid:6d}"
+    line = f"GPU {gpu_id} acquired by {who} at {since}"
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return line
     return f"\033[{32 if running else 31}m{line}\033[0m"
@@ -277,4 +369,9 @@ def _holder_line(gpu_id: str, lease: berth.LeaseInfo) -> str:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """The command; `argv` without its name. Gives the exit code."""
     flags = _parser().parse_args(argv)
-    return _command.finish(PROG, GpuGet(flags).obey)
+
+    def obey() -> int:
+        if flags.keys not in KEYS:
+            raise berth.UsageError(f"BERTH_GPUGET_KEYS is {flags.keys!r}; it can be {' or '.join(KEYS)}")
+        return (GpuGet if flags.keys == KEYS[0] else GpuGetOnKeys)(flags).obey()
+    return _command.finish(PROG, obey)

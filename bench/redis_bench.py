@@ -1,0 +1,161 @@
+"""Measures the harbour in Redis: on a Redis server of its own, with several hosts on this machine."""
+
+import contextlib
+import json
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import NamedTuple
+
+import queue_bench
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))
+import redis_server  # noqa: E402
+
+PROGRAM = ROOT / "build" / "bench" / "redis_bench"
+CLIENTS = 40  # of each host; 8 hold its GPUs, and the others wait
+GPUS = 8
+HOSTS = (1, 2, 4, 8, 16, 32)
+DELAY = 0.0005  # seconds, in each direction, of a server that is not here
+HOLD_MS = 1000  # so that this machine is not what limits them
+
+
+@contextlib.contextmanager
+def own_server():
+    """A Redis server that keeps nothing on a disk, and that berth has known for long."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = redis_server.RedisServer(folder)
+        try:
+            server.settle()
+            yield server
+        finally:
+            server.kill()
+
+
+class Relay:
+    """A way to the server that takes time, as a network does: to a server on the same machine it is so short that what
+    berth itself does counts for many round trips."""
+
+    def __init__(self, target, seconds):
+        self.target = target
+        self.seconds = seconds  # in each direction
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(("127.0.0.1", self.target))
+                for one, other in ((client, server), (server, client)):
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+
+    def carry(self, source, target):
+        with contextlib.suppress(OSError):  # either side has gone
+            while data := source.recv(1 << 16):
+                time.sleep(self.seconds)
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def handovers(rounds, times, delay, env, base):
+    """Microseconds of a release that wakes a waiter, of an LPUSH that wakes a BRPOP, and of a PING, in each round.
+
+    Whoever is granted a GPU is on its host, and there the bell of the lease tells him before Redis does. So both are on
+    one host, but with a directory each, as two containers are: then nothing but Redis can tell the one of the other."""
+    with own_server() as server, tempfile.TemporaryDirectory(dir=base) as own:
+        folder = pathlib.Path(own)
+        elsewhere = folder / "elsewhere"
+        elsewhere.mkdir()
+        elsewhere.chmod(0o1777)
+        relay = Relay(server.port, delay) if delay else None
+        port = relay.port if relay else server.port
+        whole = {**queue_bench.in_folder(env, folder), "BERTH_URL": f"redis://127.0.0.1:{port}", "BERTH_SIM": "1x24GiB"}
+        try:
+            output = subprocess.run([PROGRAM, "handover", str(rounds), str(times), str(port), elsewhere], env=whole,
+                                    check=True, capture_output=True, text=True).stdout
+        finally:
+            if relay:
+                relay.close()
+    return json.loads(output)
+
+
+def above(one):
+    """Microseconds that a hand-over by berth takes above a bare one."""
+    return one["berth_us"] - one["redis_us"]
+
+
+def handover_fact(where, rounds):
+    """A line for the reader."""
+    parts = (("by berth", "berth_us"), ("LPUSH to BRPOP", "redis_us"), ("PING", "ping_us"))
+    return f"hand-over, Redis {where}", ", ".join(
+        f"{what} {statistics.median(one[key] for one in rounds) / 1000:.2f} ms" for what, key in parts)
+
+
+class Load(NamedTuple):
+    """What so many hosts did in a time, and what it took."""
+
+    hosts: int
+    grants: float  # a second
+    redis_share: float  # of one core
+    redis_us: float  # of its time on a processor, for each grant
+    commands: float  # for each grant, also those in scripts
+    questions: float  # for each grant: what clients sent
+
+
+def counts(server):
+    """How often each command was called since the server began."""
+    with server.client() as client:
+        return {name.removeprefix("cmdstat_"): values["calls"] for name, values in client.info("commandstats").items()}
+
+
+def waiting(server):
+    with server.client() as client:
+        return sum(client.zcard(key) for key in client.keys("berth:*:queue"))
+
+
+def load(hosts, hold_ms, seconds, env, base):
+    """`hosts` hosts with the same load each: their clients lease, hold for `hold_ms`, and give back, again and again."""
+    with own_server() as server, tempfile.TemporaryDirectory(dir=base) as folder:
+        process = subprocess.Popen([PROGRAM, "hosts", str(hosts), str(CLIENTS), str(hold_ms), folder],
+                                   env={**env, "BERTH_URL": server.tcp_url(), "BERTH_SIM": f"{GPUS}x80GiB"},
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+        def sight():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            granted = int(process.stdout.readline())
+            return granted, time.monotonic(), queue_bench.cpu_ns(server.process.pid), counts(server)
+        try:
+            # Some are always on their way.
+            queue_bench.Queue.wait_until(lambda: waiting(server) > 0.9 * hosts * (CLIENTS - GPUS))
+            before = sight()
+            time.sleep(seconds)
+            after = sight()
+        finally:
+            process.stdin.close()
+            process.wait()
+    grants, taken, cpu = (b - a for a, b in zip(before[:3], after[:3]))
+    calls = {name: count - before[3].get(name, 0) for name, count in after[3].items()}
+    asked = sum(calls.get(name, 0) for name in ("evalsha", "eval", "exec", "hmget", "blpop"))
+    return Load(hosts, grants / taken, cpu / taken / 1e9, cpu / grants / 1000, sum(calls.values()) / grants, asked / grants)
+
+
+def fact(load, hold_ms):
+    """A line for the reader."""
+    name = f"{load.hosts} host(s), {load.hosts * (CLIENTS - GPUS)} waiting, leases of {hold_ms} ms"
+    return name, (f"{load.grants:.0f} grants/s, Redis {100 * load.redis_share:.0f}% of a core, {load.redis_us:.0f} us and "
+                  f"{load.commands:.0f} commands ({load.questions:.1f} questions) a grant")
