@@ -28,8 +28,9 @@ SERVERS = ROOT / "sim" / "servers"
 HARBOURS = ["directory", "redis"]
 # The modules whose tests hold for every harbour.
 CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contention test_faults test_hardship test_job_control
-    test_learning test_run test_selection test_sharing_faults test_status test_users test_waiting test_api test_auto_memory
-    test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner test_compat_safe_gpu""".split())
+    test_learning test_log test_report test_run test_selection test_sharing_faults test_status test_users test_waiting
+    test_api test_auto_memory test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner
+    test_compat_safe_gpu""".split())
 
 
 # All faults between berth and Redis take minutes; else there are some of each kind.
@@ -80,6 +81,7 @@ class Server:
             # SIGSTOP. The unit tests look for leaks.
             self.env["ASAN_OPTIONS"] = "detect_leaks=0"
         self.processes = []
+        self.redis = self.prefix = None  # where its harbour is in Redis
 
     def use(self, description):
         """Describes the server: "8x80GiB", a path, or a dict that is written to a file."""
@@ -170,6 +172,7 @@ def server(open_folder, harbour):
         redis = redis_server.shared_server()
         redis.settle(open_folder.name)
         one.env["BERTH_URL"] = redis.url(f"prefix={open_folder.name}")
+        one.redis, one.prefix = redis, open_folder.name
     yield one
     one.stop()
 

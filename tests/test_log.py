@@ -169,6 +169,7 @@ def test_only_his_own(server, open_build):
     assert owners == {"0": 0, "65534": 65534}
 
 
+@pytest.mark.harbour("directory")
 def test_nobody_tells_of_others(server, open_build):
     must_be_root()
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
@@ -183,6 +184,7 @@ def test_nobody_tells_of_others(server, open_build):
 
 # What is read.
 
+@pytest.mark.harbour("directory")
 def test_damaged_lines_alone_are_lost_and_it_says_so(server):
     server.berth("run", "--", "true")
     [file] = history_files(server)
@@ -197,6 +199,7 @@ def test_damaged_lines_alone_are_lost_and_it_says_so(server):
                              "and were left out\n")
 
 
+@pytest.mark.harbour("directory")
 def test_the_table(server):
     server.berth("run", "--label", "a label", "--", "sh", "-c", "exit 3")
     result = server.berth("log")
@@ -229,6 +232,7 @@ def test_filters(server, open_build):
     assert log(server, "--since", "2096-01-01 12:00") == []
 
 
+@pytest.mark.harbour("directory")
 def test_since_goes_by_the_end(server):
     server.berth("run", "--", "true")
     [file] = history_files(server)
@@ -252,12 +256,18 @@ def test_what_runs_is_there_whenever_it_began(server, jobs):
 @pytest.mark.parametrize("flags, words", [
     (["--since", "soon"], ["--since", "'soon'", "2h"]),
     (["--since", "2026-13-01"], ["--since", "2026-13-01"]),
-    (["--user", "no such user"], ["--user", "'no such user'"]),
+    (["--host", "no host"], ["--host", "'no host'"]),
     (["--gpu", "first"], ["--gpu", "first"]),
     (["yesterday"], ["yesterday"]),
 ])
 def test_wrong_usage(server, flags, words):
     assert_one_line_error(server.berth("log", *flags), 64, *words)
+
+
+@pytest.mark.harbour("directory")
+@pytest.mark.parametrize("command", ["log", "report"])
+def test_a_user_whom_nobody_knows(server, command):
+    assert_one_line_error(server.berth(command, "--user", "no such user"), 64, "--user", "'no such user'")
 
 
 def test_an_empty_history_says_what_to_do(server):

@@ -223,11 +223,11 @@ std::string gpus_json(const HeldLease& held) {
 // Was a job of this type ever seen to its end, by anybody?
 bool is_known(const std::string& job, unsigned count) {
   const WithoutInterpreter free;
-  const std::string archive = archive_path(harbour_location());
+  const HarbourLocation harbour = harbour_location();
   const std::string type = named_type(job, count).name;
-  const auto own = read_profile(archive, type);
+  const auto own = read_profile(harbour, type);
   if (own && (!own->runs.empty() || own->set_memory)) return true;
-  return others_profile(archive, type).has_value();
+  return others_profile(harbour, type).has_value();
 }
 
 std::string holders(const HeldLease& held) {

@@ -135,6 +135,8 @@ bool EntryReader::member(JsonCursor& in, std::string_view key) {
   if (key == "ended_ms") return must_be_time(in, view_.ended_ms, kEnded);
   if (key == "ending") return must_be_ending(in);
   if (key == "idle_ms") return idle_if_any(in);
+  if (key == "host") return text_if_any(in, view_.host);
+  if (key == "user") return text_if_any(in, view_.user);
   if (key == "code") {
     std::optional<int> code;
     if (!number_if_any(in, code)) return false;
@@ -186,12 +188,14 @@ bool EntryReader::read_as_written(JsonCursor& in) {
       must_be_ending(in) && in.literal(",\"code\":") && number_if_any(in, code);
   if (!so_far) return false;
   if (in.literal(",\"idle_ms\":") && !idle_if_any(in)) return false;
+  if (in.literal(",\"host\":") && !in.text(view_.host)) return false;
+  if (in.literal(",\"user\":") && !in.text(view_.user)) return false;
   view_.code = code.value_or(0);
   read_ |= kId | kCommand | kLabel | kWithin | kGpus;
   return in.literal("}") && in.ends() && read_ == kAll;
 }
 
-const EntryView* EntryReader::read(std::string_view line) {
+EntryView* EntryReader::read(std::string_view line) {
   clear();
   JsonCursor quick(line, decoded_);
   as_written_ = read_as_written(quick);
@@ -222,6 +226,8 @@ EntryView view_of(const HistoryEntry& entry) {
   view.ending = entry.ending;
   view.code = entry.code;
   if (entry.idle) view.idle_ms = entry.idle->count();
+  view.host = entry.host;
+  view.user = entry.user;
   return view;
 }
 
@@ -245,6 +251,8 @@ HistoryEntry entry_of(const EntryView& view) {
   entry.ending = view.ending;
   entry.code = view.code;
   if (view.idle_ms) entry.idle = milliseconds(*view.idle_ms);
+  entry.host = view.host;
+  entry.user = view.user;
   return entry;
 }
 
@@ -255,8 +263,9 @@ std::size_t read_views(const UserFolder& folder, const std::string& file, off_t&
   std::size_t damaged = 0;
   while (const auto line = lines.next()) {
     if (line->empty()) continue;
-    const EntryView* const view = reader.read(*line);
+    EntryView* const view = reader.read(*line);
     if (view != nullptr && (folder.uid == 0 || view->uid == folder.uid)) {
+      view->host = view->user = {};  // of this host, whatever somebody has written
       take(*view);
     } else {
       ++damaged;

@@ -40,7 +40,13 @@ struct EntryView {
   Ending ending = Ending::running;
   int code = 0;
   std::optional<std::int64_t> idle_ms;
+  std::string_view host{};
+  std::string_view user{};
 };
+
+inline LeaseKey key_of(const EntryView& view) {
+  return {std::string(view.host), view.uid, std::string(view.id)};
+}
 
 // As the lines have times.
 inline std::int64_t to_ms(TimePoint time) {
@@ -55,7 +61,7 @@ HistoryEntry entry_of(const EntryView& view);
 class EntryReader {
  public:
   // Nothing if the line is damaged. The view is true until the next one is read, or `line` is gone.
-  const EntryView* read(std::string_view line);
+  EntryView* read(std::string_view line);
 
   // Was the last line just as write_entry() writes them? Such lines are read about twice as fast.
   bool was_as_written() const { return as_written_; }

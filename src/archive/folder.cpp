@@ -102,6 +102,14 @@ Result<UserFolder> own_folder(const std::string& archive) {
               fmt::format("somebody has taken all names for your folder in {}", archive));
 }
 
+std::optional<UserFolder> existing_folder(const std::string& archive) {
+  auto folders = user_folders(archive);
+  const auto own = std::find_if(folders.begin(), folders.end(),
+                                [](const UserFolder& folder) { return folder.uid == ::geteuid(); });
+  if (own == folders.end()) return std::nullopt;
+  return std::optional<UserFolder>(std::move(*own));
+}
+
 std::vector<UserFolder> user_folders(const std::string& archive) {
   std::vector<UserFolder> folders;
   UniqueFd place = open_folder(AT_FDCWD, archive.c_str());

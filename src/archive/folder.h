@@ -6,6 +6,7 @@
 // what is in there: where it cannot be written, jobs run all the same.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -29,6 +30,9 @@ struct UserFolder {
 // This user's, to write in; made where there is none. An Error where the disk is nearly full: what
 // is left there may be what the next lease needs.
 Result<UserFolder> own_folder(const std::string& archive);
+
+// The same, if there is one; makes nothing.
+std::optional<UserFolder> existing_folder(const std::string& archive);
 
 // Everybody's that can be read, by user. Folders that somebody else has planted are not among them.
 std::vector<UserFolder> user_folders(const std::string& archive);

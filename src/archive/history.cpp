@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "archive/entry_view.h"
+#include "archive/stream.h"
 #include "harbour/file_error.h"
 
 namespace berth {
@@ -38,6 +39,38 @@ bool is_month_file(std::string_view name) {
     return form == 'd' ? c >= '0' && c <= '9' : c == form;
   });
 }
+
+// Puts the lines of each lease together.
+class Gathering {
+ public:
+  Gathering(TimePoint since, const WantEntry& want) : since_(since), want_(want) {}
+
+  void take(HistoryEntry&& entry) {
+    if (entry.ended < since_ || !want_(entry)) return;
+    const auto [place, is_new] = places_.try_emplace(key_of(entry), history_.entries.size());
+    if (is_new) {
+      history_.entries.push_back(std::move(entry));
+      return;
+    }
+    HistoryEntry& known = history_.entries[place->second];
+    if (outlived(entry.ending, known.ending) || outlived(known.ending, entry.ending)) {
+      entry.ended = known.ended = std::max(entry.ended, known.ended);
+    }
+    if (knows_more(entry.ending, known.ending)) known = std::move(entry);
+  }
+
+  History finish(std::size_t damaged) {
+    sort_by_grant(history_.entries);
+    history_.damaged = damaged;
+    return std::move(history_);
+  }
+
+ private:
+  TimePoint since_;
+  const WantEntry& want_;
+  History history_;
+  std::map<LeaseKey, std::size_t> places_;
+};
 
 }  // namespace
 
@@ -87,6 +120,8 @@ std::string write_entry(const HistoryEntry& entry) {
             {"ending", ending_word(entry.ending)},
             {"code", entry.code}};
   if (entry.idle) line["idle_ms"] = entry.idle->count();
+  if (!entry.host.empty()) line["host"] = entry.host;
+  if (!entry.user.empty()) line["user"] = entry.user;
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -152,31 +187,28 @@ void sort_by_grant(std::vector<HistoryEntry>& entries) {
 }
 
 History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want) {
-  History history;
-  // By user, too: an id that somebody writes into his own file says nothing of another's lease.
-  std::map<std::pair<uid_t, std::string>, std::size_t> places;
+  Gathering gathering(since, want);
+  std::size_t damaged = 0;
   for (const UserFolder& folder : user_folders(archive)) {
-    const auto take = [&](HistoryEntry&& entry) {
-      if (entry.ended < since || !want(entry)) return;
-      const auto [place, is_new] =
-          places.try_emplace({entry.uid, entry.id}, history.entries.size());
-      if (is_new) {
-        history.entries.push_back(std::move(entry));
-        return;
-      }
-      HistoryEntry& known = history.entries[place->second];
-      if (outlived(entry.ending, known.ending) || outlived(known.ending, entry.ending)) {
-        entry.ended = known.ended = std::max(entry.ended, known.ended);
-      }
-      if (knows_more(entry.ending, known.ending)) known = std::move(entry);
-    };
     for (const std::string& file : month_files(folder, since)) {
       off_t done = 0;
-      history.damaged += read_lines(folder, file, done, take);
+      damaged += read_lines(folder, file, done,
+                            [&](HistoryEntry&& entry) { gathering.take(std::move(entry)); });
     }
   }
-  sort_by_grant(history.entries);
-  return history;
+  return gathering.finish(damaged);
+}
+
+Result<History> read_all_history(const RedisUrl& url, TimePoint since, const WantEntry& want) {
+  Gathering gathering(since, want);
+  RedisSession server(url);
+  HistoryStream stream(url, since);
+  for (;;) {
+    const auto more =
+        stream.next(server, [&](const EntryView& view) { gathering.take(entry_of(view)); });
+    if (!more) return tl::make_unexpected(more.error());
+    if (!*more) return gathering.finish(stream.damaged());
+  }
 }
 
 }  // namespace berth

@@ -16,6 +16,7 @@
 
 #include "archive/folder.h"
 #include "base/quantity.h"
+#include "redis/url.h"
 #include "schedule/plan.h"
 
 namespace berth {
@@ -61,7 +62,22 @@ struct HistoryEntry {
   Ending ending = Ending::running;
   int code = 0;
   std::optional<std::chrono::milliseconds> idle;  // how long none of its GPUs was utilized
+  // Of a history of several hosts: where it was, and the name of `uid` there. Else empty.
+  std::string host{};
+  std::string user{};
 };
+
+// Tells a lease from all others: an id says nothing of another user's lease, nor of another host's.
+struct LeaseKey {
+  std::string host;
+  uid_t uid = 0;
+  std::string id;
+
+  auto operator<=>(const LeaseKey&) const = default;
+};
+inline LeaseKey key_of(const HistoryEntry& entry) {
+  return {entry.host, entry.uid, entry.id};
+}
 
 // One line, without its end.
 std::string write_entry(const HistoryEntry& entry);
@@ -89,6 +105,8 @@ struct History {
 };
 using WantEntry = std::function<bool(const HistoryEntry& entry)>;
 History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want);
+// The same, of all hosts.
+Result<History> read_all_history(const RedisUrl& url, TimePoint since, const WantEntry& want);
 
 void sort_by_grant(std::vector<HistoryEntry>& entries);
 

@@ -245,7 +245,7 @@ TEST_F(HistoryTest, an_id_says_nothing_of_another_users_lease) {
 
 TEST_F(HistoryTest, who_follows_sees_what_is_new) {
   append(entry("aaaaaaaa"));
-  HistoryFollower follower(archive_);
+  FileFollower follower(archive_);
   EXPECT_TRUE(follower.next().empty());
   append(entry("bbbbbbbb"));
   std::ofstream(file(), std::ios::app) << "{\"id\":";  // its rest is yet to come

@@ -1,4 +1,4 @@
-// Files to threads; see lease_reading.h.
+// Files to threads, or a stream in one; see lease_reading.h.
 #include "archive/lease_reading.h"
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "archive/stream.h"
 
 namespace berth {
 namespace {
@@ -63,6 +65,21 @@ LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optio
     history.table.merge(part.table);
     history.damaged += part.damaged;
   }
+  return history;
+}
+
+Result<LeaseHistory> read_leases(const RedisUrl& url, TimePoint since, const WantView& want) {
+  LeaseHistory history;
+  RedisSession server(url);
+  HistoryStream stream(url, since);
+  for (;;) {
+    const auto more = stream.next(server, [&](const EntryView& entry) {
+      if (want(entry)) history.table.take(entry);
+    });
+    if (!more) return tl::make_unexpected(more.error());
+    if (!*more) break;
+  }
+  history.damaged = stream.damaged();
   return history;
 }
 

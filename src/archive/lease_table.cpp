@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <set>
 #include <sys/random.h>
 #include <utility>
 
@@ -91,7 +90,7 @@ LeaseTable::LeaseTable()
     : texts_(1), gpu_hints_(256), slots_(kFirstSlots), factor_(random_factor()) {}
 
 LeaseTable::Slot& LeaseTable::slot_of(const LeaseFacts& lease) {
-  const std::uint64_t mixed = (lease.id ^ (std::uint64_t{lease.uid} << 32)) * factor_;
+  const std::uint64_t mixed = (lease.id ^ (std::uint64_t{lease.owner} << 32)) * factor_;
   const auto mark = static_cast<std::uint32_t>(mixed >> 16);
   const int shift = std::countl_zero(slots_.size()) + 1;
   for (std::size_t place = mixed >> shift;; place = (place + 1) & (slots_.size() - 1)) {
@@ -102,7 +101,7 @@ LeaseTable::Slot& LeaseTable::slot_of(const LeaseFacts& lease) {
     }
     if (slot.mark != mark) continue;
     const LeaseFacts& there = leases_[slot.lease - 1];
-    if (there.id == lease.id && there.uid == lease.uid) return slot;
+    if (there.id == lease.id && there.owner == lease.owner) return slot;
   }
 }
 
@@ -141,21 +140,42 @@ void LeaseTable::put(LeaseFacts lease, std::span<const LeasedGpu> uses, const Le
   if (leases_.size() * 2 > slots_.size()) grow();
 }
 
+std::uint32_t LeaseTable::owner_number(uid_t uid, std::string_view user, std::string_view host) {
+  if (owner_hint_ < owners_.size()) {
+    const LeaseOwner& last = owners_[owner_hint_];
+    if (last.uid == uid && last.user == user && last.host == host) return owner_hint_;
+  }
+  key_.assign(std::to_string(uid));
+  key_ += kBetween;
+  key_ += host;
+  key_ += kBetween;
+  key_ += user;
+  owner_hint_ = owner_names_.number(key_);
+  if (owner_hint_ == owners_.size()) {
+    owners_.push_back({uid, std::string(user), std::string(host)});
+  }
+  return owner_hint_;
+}
+
 std::uint32_t LeaseTable::gpu_number(std::string_view uuid, std::string_view index,
-                                     std::string_view name) {
+                                     std::string_view name, std::string_view host) {
   std::uint32_t& hint = gpu_hints_[uuid.empty() ? 0 : static_cast<unsigned char>(uuid.back())];
   if (hint < gpus_.size()) {
     const KnownGpu& last = gpus_[hint];
-    if (last.uuid == uuid && last.index == index && last.name == name) return hint;
+    if (last.uuid == uuid && last.index == index && last.name == name && last.host == host) {
+      return hint;
+    }
   }
   key_.assign(uuid);
   key_ += kBetween;
   key_ += index;
   key_ += kBetween;
   key_ += name;
+  key_ += kBetween;
+  key_ += host;
   hint = gpu_names_.number(key_);
   if (hint == gpus_.size()) {
-    gpus_.push_back({std::string(uuid), std::string(index), std::string(name)});
+    gpus_.push_back({std::string(uuid), std::string(index), std::string(name), std::string(host)});
   }
   return hint;
 }
@@ -167,7 +187,7 @@ std::uint32_t LeaseTable::job_number(const EntryView& entry) {
 void LeaseTable::take(const EntryView& entry) {
   LeaseFacts lease;
   lease.id = short_id(entry.id);
-  lease.uid = entry.uid;
+  lease.owner = owner_number(entry.uid, entry.user, entry.host);
   lease.granted_ms = entry.granted_ms;
   lease.ended_ms = std::max(entry.ended_ms, entry.granted_ms);
   lease.waited_s =
@@ -181,7 +201,7 @@ void LeaseTable::take(const EntryView& entry) {
   for (const GpuView& gpu : entry.gpus) {
     const auto utilization =
         gpu.utilization_pct ? static_cast<std::int32_t>(std::min(*gpu.utilization_pct, 100U)) : -1;
-    taken_.push_back({gpu_number(gpu.uuid, gpu.index, gpu.name), utilization});
+    taken_.push_back({gpu_number(gpu.uuid, gpu.index, gpu.name, entry.host), utilization});
   }
   if (was_idle(lease)) {
     const LeaseText text{std::string(entry.command.substr(0, kLongestText)),
@@ -193,34 +213,48 @@ void LeaseTable::take(const EntryView& entry) {
 }
 
 void LeaseTable::merge(const LeaseTable& other) {
+  std::vector<std::uint32_t> owners;
+  for (const LeaseOwner& owner : other.owners_) {
+    owners.push_back(owner_number(owner.uid, owner.user, owner.host));
+  }
   std::vector<std::uint32_t> jobs;
   for (std::uint32_t i = 0; i < other.jobs_.size(); ++i)
     jobs.push_back(jobs_.number(other.jobs_[i]));
   std::vector<std::uint32_t> gpus;
   for (const KnownGpu& gpu : other.gpus_) {
-    gpus.push_back(gpu_number(gpu.uuid, gpu.index, gpu.name));
+    gpus.push_back(gpu_number(gpu.uuid, gpu.index, gpu.name, gpu.host));
   }
   for (LeaseFacts lease : other.leases_) {
     taken_.clear();
     for (const LeasedGpu& use : other.uses(lease)) {
       taken_.push_back({gpus[use.gpu], use.utilization_pct});
     }
+    lease.owner = owners[lease.owner];
     lease.job = jobs[lease.job];
     put(lease, taken_, lease.about == 0 ? nullptr : &other.about(lease));
   }
 }
 
-void LeaseTable::settle(const std::vector<HistoryEntry>& live, TimePoint now) {
-  std::set<std::pair<uid_t, std::uint64_t>> living;
+void LeaseTable::settle(const std::vector<HistoryEntry>& live, const std::set<LeaseKey>& elsewhere,
+                        TimePoint now) {
+  std::set<LeaseKey> keys = elsewhere;
   for (const HistoryEntry& entry : live) {
     EntryView view = view_of(entry);
     view.ending = Ending::running;
     view.ended_ms = view.granted_ms;  // before what is written, which knows more of its GPUs
     take(view);
-    living.emplace(entry.uid, short_id(entry.id));
+    keys.insert(key_of(entry));
+  }
+  std::set<std::pair<std::uint32_t, std::uint64_t>> living;  // by owner
+  for (const LeaseKey& key : keys) {
+    for (std::uint32_t i = 0; i < owners_.size(); ++i) {
+      if (owners_[i].uid == key.uid && owners_[i].host == key.host) {
+        living.emplace(i, short_id(key.id));
+      }
+    }
   }
   for (LeaseFacts& lease : leases_) {
-    if (living.contains({lease.uid, lease.id})) {
+    if (living.contains({lease.owner, lease.id})) {
       lease.ending = Ending::running;
       lease.ended_ms = std::max(to_ms(now), lease.granted_ms);
       lease.idle_ms = -1;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,13 +26,13 @@ struct LeasedGpu {
 struct LeaseFacts {
   static constexpr std::uint64_t kWhole = UINT64_MAX;
 
-  std::uint64_t id = 0;  // with `uid`, tells leases apart
+  std::uint64_t id = 0;  // with `owner`, tells leases apart
   std::int64_t granted_ms = 0;
   std::int64_t ended_ms = 0;
   std::int64_t idle_ms = -1;      // -1: not measured
   std::uint64_t memory = kWhole;  // reserved on each GPU
   float waited_s = 0;
-  uid_t uid = 0;
+  std::uint32_t owner = 0;  // LeaseTable::owners()[owner]
   std::uint32_t job = 0;    // LeaseTable::jobs()[job]
   std::uint32_t about = 0;  // LeaseTable::about(); only of those that were idle
   std::uint32_t first_use = 0;
@@ -66,10 +67,18 @@ class Names {
   std::vector<const std::string*> texts_;
 };
 
+// Who had a lease, and where. In a history of several hosts uids say nothing: there he has a name.
+struct LeaseOwner {
+  uid_t uid = 0;
+  std::string user{};  // empty: `uid` tells
+  std::string host{};  // empty: this one
+};
+
 struct KnownGpu {
   std::string uuid;
   std::string index;  // as it was then; empty if nobody knew
   std::string name;
+  std::string host{};  // empty: this one
 };
 
 struct LeaseText {
@@ -85,14 +94,17 @@ class LeaseTable {
 
   void take(const EntryView& entry);
   void merge(const LeaseTable& other);
-  // What the harbour says: who is in `live` runs until now, whatever is written, and how well it
-  // uses its GPUs is not known yet. Of the others that are written as running, each is lost.
-  void settle(const std::vector<HistoryEntry>& live, TimePoint now);
+  // What the harbour says: who is in `live` or `elsewhere` runs until now, whatever is written, and
+  // how well it uses its GPUs is not known yet. Of the others that are written as running, each is
+  // lost. Of who is `elsewhere`, on other hosts, nothing is known but what is written.
+  void settle(const std::vector<HistoryEntry>& live, const std::set<LeaseKey>& elsewhere,
+              TimePoint now);
 
   const std::deque<LeaseFacts>& leases() const { return leases_; }
   std::span<const LeasedGpu> uses(const LeaseFacts& lease) const {
     return std::span(uses_).subspan(lease.first_use, lease.uses);
   }
+  const std::vector<LeaseOwner>& owners() const { return owners_; }
   const Names& jobs() const { return jobs_; }
   const std::vector<KnownGpu>& gpus() const { return gpus_; }
   const LeaseText& about(const LeaseFacts& lease) const { return texts_[lease.about]; }
@@ -106,12 +118,17 @@ class LeaseTable {
   };
   Slot& slot_of(const LeaseFacts& lease);
   void grow();
-  std::uint32_t gpu_number(std::string_view uuid, std::string_view index, std::string_view name);
+  std::uint32_t owner_number(uid_t uid, std::string_view user, std::string_view host);
+  std::uint32_t gpu_number(std::string_view uuid, std::string_view index, std::string_view name,
+                           std::string_view host);
   std::uint32_t job_number(const EntryView& entry);
 
   std::deque<LeaseFacts> leases_;
   std::vector<LeasedGpu> uses_;
   std::vector<LeaseText> texts_;
+  Names owner_names_;
+  std::vector<LeaseOwner> owners_;
+  std::uint32_t owner_hint_ = 0;  // which was the last one
   Names jobs_;
   Names gpu_names_;
   std::vector<KnownGpu> gpus_;

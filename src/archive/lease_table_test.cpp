@@ -106,7 +106,7 @@ TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
   const TimePoint now = TimePoint(seconds(1'763'280'000 + 500));
   table.settle({entry("aaaaaaaa", 1, Ending::running), entry("cccccccc", 1, Ending::running),
                 unknown_yet, others_id},
-               now);
+               {}, now);
   ASSERT_EQ(table.leases().size(), 5U);
   EXPECT_EQ(table.leases()[0].ending, Ending::running);
   EXPECT_EQ(table.leases()[0].ended_ms, to_ms(now));

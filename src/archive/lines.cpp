@@ -11,7 +11,6 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kLongestLine = 256 << 10;
 constexpr std::size_t kPiece = 256 << 10;  // which the processor's cache holds
 constexpr off_t kMostBytes = off_t{1} << 29;
 

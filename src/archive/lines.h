@@ -11,6 +11,9 @@
 
 namespace berth {
 
+// What is longer is no line of ours.
+constexpr std::size_t kLongestLine = 256 << 10;
+
 // The lines of a regular file from `offset` on, piece by piece: its owner may have made it as long
 // as he likes, and what he never wrote (a hole) is passed over. What is longer than a line can be
 // is given as one that says nothing. Not by a mapping: where its owner cuts the file short, that

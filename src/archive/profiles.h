@@ -1,18 +1,14 @@
 // What was learned of each type of job: its memory on each GPU, and how long it runs.
-//
-// Each type has a file in its user's folder of the archive, which everybody can read and he alone
-// writes: docs/learning.md describes it. It is replaced as a whole, under a lock of the folder, so
-// that of two runs that end at once neither is lost.
 #pragma once
 
 #include <chrono>
-#include <functional>
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 #include <vector>
 
-#include "archive/folder.h"
 #include "base/quantity.h"
 #include "schedule/plan.h"
 
@@ -30,12 +26,14 @@ struct ProfileRun {
 struct Profile {
   std::string type;
   uid_t uid = 0;
+  std::string user{};               // of several hosts: whose, instead of `uid`
   std::string command;              // the last that ran
   std::optional<Bytes> set_memory;  // by the user, whatever is learned
   std::optional<std::chrono::milliseconds> set_time;
   unsigned failures = 0;         // since the last success
   std::string framework;         // see Usage
   std::vector<ProfileRun> runs;  // the last ones, the latest at the end
+  std::string change{};          // of several hosts: tells who wrote it from others
 };
 
 // So many are kept.
@@ -55,17 +53,15 @@ Estimate estimate(const Profile& profile);
 // Takes a run in.
 void learn(Profile& profile, ProfileRun run);
 
-// This user's profile of a type, or nothing.
-std::optional<Profile> read_profile(const std::string& archive, const std::string& type);
-// Another user's with a memory to go by: that of the most runs.
-std::optional<Profile> others_profile(const std::string& archive, const std::string& type);
-// Everybody's, by user and type.
-std::vector<Profile> all_profiles(const std::string& archive);
+// As text, and from it; nothing if that is damaged: then it is learned anew.
+std::string write_profile(const Profile& profile);
+std::optional<Profile> parse_profile(std::string_view text);
+constexpr std::size_t kLargestProfile = 256 << 10;  // as text
 
-// Changes this user's profile of a type, which is made where there is none.
-Result<void> change_profile(const std::string& archive, const std::string& type,
-                            const std::function<void(Profile& profile)>& change);
-// Whether there was one.
-Result<bool> forget_profile(const std::string& archive, const std::string& type);
+// By user and type.
+struct ProfileList {
+  std::vector<Profile> profiles;
+  std::size_t damaged = 0;  // what is no profile, and was left out
+};
 
 }  // namespace berth

@@ -41,7 +41,7 @@ Figures finished(Growing& growing) {
 }
 
 // "10" behind "9", and "0:1" (MIG) behind "0".
-std::pair<unsigned, std::string_view> order_of(std::string_view index) {
+std::pair<unsigned, std::string_view> card_of(std::string_view index) {
   unsigned card = ~0U;
   const auto [rest, problem] = std::from_chars(index.data(), index.data() + index.size(), card);
   return {card, index.substr(static_cast<std::size_t>(rest - index.data()))};
@@ -77,7 +77,8 @@ class Adding {
   std::vector<GpuGroup> gpu_groups_;
   Report report_;
   Growing total_;
-  std::unordered_map<uid_t, Growing> users_;
+  std::vector<std::uint32_t> user_of_;  // of each owner, the first that is the same user
+  std::vector<Growing> users_;
   std::vector<Growing> jobs_;
   std::vector<Growing> days_;
   // What each day has more per hour, from end to end, than the one before it: so that a lease of
@@ -90,12 +91,19 @@ Adding::Adding(const LeaseTable& table, const ReportQuery& query)
     : table_(table),
       since_(to_ms(query.since)),
       now_(to_ms(query.now)),
+      users_(table.owners().size()),
       jobs_(table.jobs().size()) {
   report_.since = query.since;
   report_.until = query.now;
   for (const TimePoint midnight : query.midnights) midnights_.push_back(to_ms(midnight));
   days_.resize(std::max<std::size_t>(midnights_.size(), 2) - 1);
   change_.resize(days_.size() + 1);
+  std::map<std::pair<uid_t, std::string_view>, std::uint32_t> users;
+  for (const LeaseOwner& owner : table.owners()) {
+    const auto next = static_cast<std::uint32_t>(user_of_.size());
+    const uid_t uid = owner.user.empty() ? owner.uid : 0;  // which is another on each host
+    user_of_.push_back(users.try_emplace({uid, owner.user}, next).first->second);
+  }
   std::unordered_map<std::string_view, std::uint32_t> groups;
   for (const KnownGpu& gpu : table.gpus()) {
     const auto next = static_cast<std::uint32_t>(groups.size());
@@ -193,7 +201,7 @@ void Adding::add(const LeaseFacts& lease) {
       group.seen_ms = named ? lease.granted_ms : 0;
     }
   }
-  for (Growing* growing : {&total_, &users_[lease.uid], &jobs_[lease.job]}) {
+  for (Growing* growing : {&total_, &users_[user_of_[lease.owner]], &jobs_[lease.job]}) {
     growing->figures.add(rate, hours);
     count(*growing, lease);
   }
@@ -222,14 +230,15 @@ std::vector<Part<KnownGpu>> Adding::gpus() {
     gpus.push_back({table_.gpus()[group.shown], finished(group.growing)});
   }
   std::sort(gpus.begin(), gpus.end(), [](const auto& a, const auto& b) {
-    return std::pair(order_of(a.of.index), a.of.uuid) < std::pair(order_of(b.of.index), b.of.uuid);
+    return std::tuple(a.of.host, card_of(a.of.index), a.of.uuid) <
+           std::tuple(b.of.host, card_of(b.of.index), b.of.uuid);
   });
   return gpus;
 }
 
 IdleLease Adding::idle_lease(const LeaseFacts& lease) const {
   IdleLease idle;
-  idle.uid = lease.uid;
+  idle.owner = table_.owners()[lease.owner];
   idle.job = table_.jobs()[lease.job];
   idle.about = table_.about(lease);
   for (const LeasedGpu& use : table_.uses(lease)) idle.gpus.push_back(table_.gpus()[use.gpu]);
@@ -240,18 +249,30 @@ IdleLease Adding::idle_lease(const LeaseFacts& lease) const {
   return idle;
 }
 
+const std::string& order_of(const std::string& job) {
+  return job;
+}
+std::pair<std::string, uid_t> order_of(const LeaseOwner& user) {
+  return {user.user, user.uid};
+}
+
 template <class Of>
 void sort_by_hours(std::vector<Part<Of>>& parts) {
   std::sort(parts.begin(), parts.end(), [](const Part<Of>& a, const Part<Of>& b) {
     const double more = a.figures.held_hours() - b.figures.held_hours();
     if (more != 0) return more > 0;
-    return std::tie(b.figures.leases, a.of) < std::tie(a.figures.leases, b.of);
+    return std::tuple(b.figures.leases, order_of(a.of)) <
+           std::tuple(a.figures.leases, order_of(b.of));
   });
 }
 
 Report Adding::finish() {
   report_.total = finished(total_);
-  for (auto& [uid, growing] : users_) report_.users.push_back({uid, finished(growing)});
+  for (std::uint32_t i = 0; i < users_.size(); ++i) {
+    if (users_[i].figures.leases > 0) {
+      report_.users.push_back({table_.owners()[i], finished(users_[i])});
+    }
+  }
   for (std::uint32_t i = 0; i < table_.jobs().size(); ++i) {
     if (jobs_[i].figures.leases > 0) {
       report_.jobs.push_back({table_.jobs()[i], finished(jobs_[i])});

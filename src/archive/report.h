@@ -55,7 +55,7 @@ struct Part {
 };
 
 struct IdleLease {
-  uid_t uid = 0;
+  LeaseOwner owner;
   std::string job;
   LeaseText about;
   std::vector<KnownGpu> gpus;
@@ -70,7 +70,7 @@ struct Report {
   TimePoint until;
   Figures total;
   std::size_t nested = 0;               // leases that were carved out of others, and count there
-  std::vector<Part<uid_t>> users;       // who had most first
+  std::vector<Part<LeaseOwner>> users;  // who had most first; on whatever host
   std::vector<Part<std::string>> jobs;  // likewise
   std::vector<Part<KnownGpu>> gpus;     // by index
   std::vector<Part<TimePoint>> days;    // each from its midnight on; from the first that has any

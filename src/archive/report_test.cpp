@@ -66,7 +66,7 @@ TEST_F(ReportTest, is_by_user_job_gpu_and_day) {
   const Report all = report();
   EXPECT_DOUBLE_EQ(all.total.gpu_hours, 17);
   ASSERT_EQ(all.users.size(), 2U);
-  EXPECT_EQ(all.users[0].of, 2U);  // who had most
+  EXPECT_EQ(all.users[0].of.uid, 2U);  // who had most
   EXPECT_DOUBLE_EQ(all.users[0].figures.gpu_hours, 15);
   ASSERT_EQ(all.jobs.size(), 2U);
   EXPECT_EQ(all.jobs[0].of, "evaluate");
@@ -145,7 +145,7 @@ TEST_F(ReportTest, lost_and_running_ones_are_counted) {
   HistoryEntry live;
   live.id = "a0000002";
   live.uid = 1;
-  table_.settle({live}, query_.now);
+  table_.settle({live}, {}, query_.now);
   const Figures total = report().total;
   EXPECT_EQ(total.lost, 1U);
   EXPECT_EQ(total.running, 1U);

@@ -7,7 +7,10 @@
 namespace berth {
 
 // The name of `uid` as the host knows it, else its number. Remembered: a host's user directory may
-// be a slow server. Not thread-safe.
+// be a slow server.
 const std::string& user_name(uid_t uid);
+
+// The same, unless the name is given, as where several hosts meet: there a uid says nothing.
+const std::string& user_name(uid_t uid, const std::string& given);
 
 }  // namespace berth

@@ -3,16 +3,59 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "archive/spool.h"
+#include "archive/stream.h"
+#include "base/site.h"
+#include "base/users.h"
 #include "harbour/harbour.h"
+#include "redis/session.h"
 
 namespace berth {
 namespace {
 
-// By user, too: what somebody writes in his own file says nothing of another's lease.
-using LiveLeases = std::map<std::pair<uid_t, std::string>, Record>;
+struct LiveLeases {
+  std::map<LeaseKey, Record> here;
+  std::set<LeaseKey> elsewhere;              // on other hosts
+  TimePoint first_grant = TimePoint::max();  // of all of them
+
+  bool contains(const LeaseKey& key) const { return here.contains(key) || elsewhere.contains(key); }
+};
+
+// What a history of several hosts calls this one. In that of one, nobody needs a name.
+std::string name_here(const HarbourLocation& harbour) {
+  return harbour.url ? harbour.host : "";
+}
+
+// As a history of several hosts has it.
+void tell_where(HistoryEntry& entry, const HarbourLocation& harbour) {
+  if (!harbour.url) return;
+  entry.host = harbour.host;
+  entry.user = user_name(entry.uid);
+}
+
+// Of each other host, those whose beats are heard.
+Result<void> look_elsewhere(const HarbourLocation& where, LiveLeases& leases) {
+  const auto hosts =
+      RedisSession(*where.url).call({"HKEYS", fmt::format("{}:hosts", where.url->prefix)});
+  if (!hosts) return tl::make_unexpected(hosts.error());
+  for (const Reply& host : hosts->list()) {
+    if (host.text() == where.host || !is_host_name(host.text())) continue;
+    const auto sight = HostPart(*where.url, host.text()).look("", "");
+    if (!sight) return tl::make_unexpected(sight.error());
+    for (const PartEntry& lease : sight->leases) {
+      const auto record = read_record(lease.record);
+      if (!record || lease.left.count() <= 0) continue;
+      leases.first_grant = std::min(leases.first_grant, record->granted);
+      leases.elsewhere.insert({host.text(), record->uid, record->id});
+    }
+  }
+  return {};
+}
 
 Result<LiveLeases> live_leases(const HarbourLocation& where) {
   LiveLeases leases;
@@ -24,10 +67,55 @@ Result<LiveLeases> live_leases(const HarbourLocation& where) {
   auto clients = (*transaction)->leases();
   if (!clients) return tl::make_unexpected(clients.error());
   for (Client& client : *clients) {
-    std::pair key(client.record.uid, client.record.id);
-    leases.emplace(std::move(key), std::move(client.record));
+    leases.first_grant = std::min(leases.first_grant, client.record.granted);
+    LeaseKey key{name_here(where), client.record.uid, client.record.id};
+    leases.here.emplace(std::move(key), std::move(client.record));
+  }
+  transaction->reset();  // its lock, before anybody is asked again
+  if (!where.url) return leases;
+  if (auto looked = look_elsewhere(where, leases); !looked) {
+    return tl::make_unexpected(looked.error());
   }
   return leases;
+}
+
+Result<History> read_history(const HarbourLocation& harbour, TimePoint since,
+                             const WantEntry& want) {
+  if (harbour.url) return read_all_history(*harbour.url, since, want);
+  return read_all_history(archive_path(harbour), since, want);
+}
+
+// What this user's commands could not send.
+void send_kept(const HarbourLocation& harbour) {
+  if (!harbour.url) return;
+  const auto folder = existing_folder(archive_path(harbour));
+  if (folder) (void)send_unsent(*folder, *harbour.url);
+}
+
+// Of all hosts. Of what runs elsewhere, nothing is known but what was written when it began.
+Result<LeaseHistory> read_sent_leases(const HarbourLocation& harbour, TimePoint since,
+                                      const WantView& wants) {
+  send_kept(harbour);
+  const auto running = live_leases(harbour);
+  if (!running) return tl::make_unexpected(running.error());
+  const std::int64_t since_ms = to_ms(since);
+  return read_leases(*harbour.url, std::min(since, running->first_grant),
+                     [&](const EntryView& view) {
+                       if (!wants(view)) return false;
+                       return view.ended_ms >= since_ms || running->contains(key_of(view));
+                     });
+}
+
+void send(const HarbourLocation& harbour, HistoryEntry entry, const UserFolder* folder) {
+  tell_where(entry, harbour);
+  const std::string line = write_entry(entry);
+  if (folder != nullptr && keep_unsent(*folder, line)) {
+    (void)send_unsent(*folder, *harbour.url);
+    return;
+  }
+  // There is nothing to keep it in: now or never.
+  RedisSession server(*harbour.url);
+  if (!server.was_just_away()) (void)send_lines(server, *harbour.url, {line});
 }
 
 // It lives in the harbour, whatever is written: what its main process left behind keeps it.
@@ -96,50 +184,76 @@ HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, En
 
 Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry) {
   const auto folder = own_folder(archive_path(harbour));
-  if (!folder) return tl::make_unexpected(folder.error());
-  return append_history(*folder, entry);
+  Result<void> written;
+  if (folder) {
+    written = append_history(*folder, entry);
+  } else {
+    written = tl::make_unexpected(folder.error());
+  }
+  if (harbour.url) send(harbour, entry, folder ? &*folder : nullptr);
+  return written;
+}
+
+bool LeaseFilter::wants(uid_t whose, std::string_view name, std::string_view where) const {
+  if (!host.empty() && where != host) return false;
+  if (name.empty()) return !uid || whose == *uid;
+  return user.empty() || name == user;
 }
 
 Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want) {
+  send_kept(harbour);
   // What runs now has begun at any time before; what is written of it knows the names of its GPUs.
   const auto running = live_leases(harbour);
   if (!running) return tl::make_unexpected(running.error());
-  TimePoint first = since;
-  for (const auto& [key, lease] : *running) first = std::min(first, lease.granted);
+  const TimePoint first = std::min(since, running->first_grant);
   const auto concerns = [&](const HistoryEntry& entry) {
-    return (entry.ended >= since || running->contains({entry.uid, entry.id})) && want(entry);
+    return (entry.ended >= since || running->contains(key_of(entry))) && want(entry);
   };
-  History history = read_all_history(archive_path(harbour), first, concerns);
+  auto history = read_history(harbour, first, concerns);
+  if (!history) return tl::make_unexpected(history.error());
   // Again, after the history: what ends in between is still running, rather than lost.
   auto live = live_leases(harbour);
   if (!live) return tl::make_unexpected(live.error());
   const TimePoint now = std::chrono::system_clock::now();
-  for (HistoryEntry& entry : history.entries) {
-    if (live->erase({entry.uid, entry.id}) > 0) {
+  for (HistoryEntry& entry : history->entries) {
+    const LeaseKey key = key_of(entry);
+    if (live->here.erase(key) > 0 || live->elsewhere.contains(key)) {
       goes_on(entry, now);
     } else if (entry.ending == Ending::running) {
       entry.ending = Ending::lost;
     }
   }
-  for (const auto& [key, lease] : *live) {
+  for (const auto& [key, lease] : live->here) {
     HistoryEntry entry = history_entry(lease, {}, Ending::running);
-    for (HistoryGpu& gpu : entry.gpus) name_as_others(gpu, history.entries);
-    if (want(entry)) history.entries.push_back(std::move(entry));
+    tell_where(entry, harbour);
+    for (HistoryGpu& gpu : entry.gpus) name_as_others(gpu, history->entries);
+    if (want(entry)) history->entries.push_back(std::move(entry));
   }
-  sort_by_grant(history.entries);
+  sort_by_grant(history->entries);
   return history;
 }
 
 Result<LeaseHistory> recall_leases(const HarbourLocation& harbour, TimePoint since,
-                                   std::optional<uid_t> user) {
-  LeaseHistory history = read_leases(archive_path(harbour), since, user);
+                                   const LeaseFilter& filter) {
+  const auto wants = [&](const EntryView& view) {
+    return filter.wants(view.uid, view.user, view.host);
+  };
+  Result<LeaseHistory> history;
+  if (harbour.url) {
+    history = read_sent_leases(harbour, since, wants);
+  } else if (filter.host.empty()) {
+    history = read_leases(archive_path(harbour), since, filter.uid);
+  }
+  if (!history) return history;
   const auto live = live_leases(harbour);
   if (!live) return tl::make_unexpected(live.error());
   std::vector<HistoryEntry> running;
-  for (const auto& [key, lease] : *live) {
-    if (!user || lease.uid == *user) running.push_back(history_entry(lease, {}, Ending::running));
+  for (const auto& [key, lease] : live->here) {
+    HistoryEntry entry = history_entry(lease, {}, Ending::running);
+    tell_where(entry, harbour);
+    if (wants(view_of(entry))) running.push_back(std::move(entry));
   }
-  history.table.settle(running, std::chrono::system_clock::now());
+  history->table.settle(running, live->elsewhere, std::chrono::system_clock::now());
   return history;
 }
 

@@ -40,10 +40,9 @@ std::optional<Bytes> largest(const Request& request, const std::vector<Gpu>& gpu
 
 // The user's own, or for want of that somebody else's.
 std::optional<Profile> known(const Learning& learning, const HarbourLocation& harbour) {
-  const std::string archive = archive_path(harbour);
-  auto own = read_profile(archive, learning.type);
+  auto own = read_profile(harbour, learning.type);
   if (!learning.memory || (own && (estimate(*own).memory || own->failures > 0))) return own;
-  auto others = others_profile(archive, learning.type);
+  auto others = others_profile(harbour, learning.type);
   return others ? others : own;
 }
 
@@ -99,7 +98,7 @@ Bytes more_than(Bytes had) {
 
 Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
                    const Lesson& lesson) {
-  return change_profile(archive_path(harbour), lease.job, [&](Profile& profile) {
+  return change_profile(harbour, lease.job, [&](Profile& profile) {
     profile.command = lease.command;
     if (!usage.framework.empty()) profile.framework = usage.framework;
     const Bytes had =

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/known_profiles.h"
 #include "broker/usage.h"
 #include "devices/gpu.h"
 #include "harbour/harbour.h"

@@ -8,7 +8,9 @@
 #include <pwd.h>
 #include <utility>
 
+#include "base/site.h"
 #include "base/text.h"
+#include "base/users.h"
 #include "cli/gpu_arguments.h"
 #include "cli/output/terminal.h"
 
@@ -64,8 +66,20 @@ void declare_history_options(Flags& command, HistoryOptions& options, const char
   command.value("--user", "NAME", "Only this user's leases",
                 [&options](std::string_view text) -> Result<void> {
                   auto user = parse_user(text);
-                  if (!user) return tl::make_unexpected(user.error());
-                  options.user = *user;
+                  // Other hosts may have users that this one does not know.
+                  if (!user && !harbour_location().url) return tl::make_unexpected(user.error());
+                  options.of.uid = user ? std::optional(*user) : std::nullopt;
+                  options.of.user = user ? user_name(*user) : std::string(text);
+                  return {};
+                });
+  command.value("--host", "NAME", "Only leases of this host (where several share a harbour)",
+                [&options](std::string_view text) -> Result<void> {
+                  if (!is_host_name(text)) {
+                    return fail(ErrorKind::usage, fmt::format("{} is no host's name: letters, "
+                                                              "digits and -_. only",
+                                                              in_quotes(text)));
+                  }
+                  options.of.host = text;
                   return {};
                 });
   command.value("--gpu", "GPU,...", "Only leases of these GPUs, by index or UUID",
@@ -87,15 +101,21 @@ bool names_gpu(std::string_view list, std::string_view uuid, std::string_view in
 }
 
 bool wanted(const HistoryEntry& entry, const HistoryOptions& options) {
-  if (options.user && entry.uid != *options.user) return false;
+  if (!options.of.wants(entry.uid, entry.user, entry.host)) return false;
   return options.gpus.empty() ||
          std::any_of(entry.gpus.begin(), entry.gpus.end(), [&](const HistoryGpu& gpu) {
            return names_gpu(options.gpus, gpu.uuid, gpu.index);
          });
 }
 
-void say_damaged(std::size_t lines, const std::string& archive) {
+HistoryOptions settled(HistoryOptions options, const HarbourLocation& where) {
+  if (!where.url && options.of.host == where.host) options.of.host.clear();
+  return options;
+}
+
+void say_damaged(std::size_t lines, const HarbourLocation& where) {
   if (lines == 0) return;
+  const std::string archive = where.url ? shown(*where.url) : archive_path(where);
   say(fmt::format("{} {} of the history in {} could not be read, and {} left out", lines,
                   lines == 1 ? "line" : "lines", archive, lines == 1 ? "was" : "were"));
 }

@@ -2,33 +2,34 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <sys/types.h>
 
-#include "archive/history.h"
+#include "broker/archiving.h"
 #include "cli/flags.h"
 
 namespace berth {
 
 struct HistoryOptions {
   TimePoint since;
-  std::optional<uid_t> user;
+  LeaseFilter of;
   std::string gpus;  // a list, or nothing for all
 };
 
 // All of the last hours.
 HistoryOptions last(std::chrono::hours time);
 
-// Declares --since, --user and --gpu. `options` lives as long as the command.
+// Declares --since, --user, --host and --gpu. `options` lives as long as the command.
 void declare_history_options(Flags& command, HistoryOptions& options, const char* since_help);
 
 // Is the GPU in the list? By its index as it was then: the driver is not asked, and it may be gone.
 bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index);
 bool wanted(const HistoryEntry& entry, const HistoryOptions& options);
 
+// Where only one host is known, its name means all of it, and another's nothing.
+HistoryOptions settled(HistoryOptions options, const HarbourLocation& where);
+
 // Says how many lines were left out, if any.
-void say_damaged(std::size_t lines, const std::string& archive);
+void say_damaged(std::size_t lines, const HarbourLocation& where);
 
 }  // namespace berth

@@ -129,16 +129,16 @@ Result<void> plan_sharing(const Options& options, BatchPlan& plan) {
 
 // What was learned of a type. It reads the profile each time: runs of this very batch change it.
 struct Known {
-  std::string archive = archive_path(harbour_location());
+  HarbourLocation harbour = harbour_location();
 
   std::optional<double> seconds(const std::string& type) const {
-    const auto profile = read_profile(archive, type);
+    const auto profile = read_profile(harbour, type);
     return profile ? seconds(*profile) : std::nullopt;
   }
 
   // Its memory times its time; nothing if it is to be measured.
   std::optional<double> work(const std::string& type) const {
-    const auto profile = read_profile(archive, type);
+    const auto profile = read_profile(harbour, type);
     const auto memory = profile ? estimate(*profile).memory : std::nullopt;
     if (!memory) return std::nullopt;
     return static_cast<double>(memory->count) * seconds(*profile).value_or(0);

@@ -1,11 +1,10 @@
-// berth log [--since WHEN] [--user NAME] [--gpu GPU,…] [--follow] [--json]
+// berth log [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--follow] [--json]
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <set>
 #include <string>
@@ -30,13 +29,12 @@ struct Options {
   bool json = false;
 };
 
-// An id says nothing of another user's lease.
-using Shown = std::set<std::pair<uid_t, std::string>>;
+using Shown = std::set<LeaseKey>;
 
 // Until it is interrupted, or nobody reads it any more.
-void follow(HistoryFollower& follower, Shown shown, const Options& options,
+void follow(HistoryFollower& follower, Shown shown, const HistoryOptions& options,
             const std::function<std::string(const HistoryEntry&)>& render) {
-  constexpr int kAuditMs = 5'000;  // where the kernel has no watch left
+  constexpr int kAuditMs = 5'000;  // where nobody can tell that there is something new
   while (std::fflush(stdout) == 0) {
     std::array<pollfd, 2> watched{{{follower.news(), POLLIN, 0}, {STDOUT_FILENO, 0, 0}}};
     ::poll(watched.data(), watched.size(), kAuditMs);
@@ -44,7 +42,7 @@ void follow(HistoryFollower& follower, Shown shown, const Options& options,
     if ((watched[1].revents & (POLLERR | POLLHUP)) != 0) return;
     for (const HistoryEntry& entry : follower.next()) {
       const bool ended = entry.ending != Ending::running;
-      if (ended && wanted(entry, options.history) && shown.emplace(entry.uid, entry.id).second)
+      if (ended && wanted(entry, options) && shown.insert(key_of(entry)).second)
         print(render(entry));
     }
   }
@@ -52,18 +50,22 @@ void follow(HistoryFollower& follower, Shown shown, const Options& options,
 
 Result<int> show_log(const Options& options) {
   const HarbourLocation where = harbour_location();
-  const std::string archive = archive_path(where);
-  std::optional<HistoryFollower> follower;
-  if (options.follow) follower.emplace(archive);  // first, so that nothing is missed
-  const auto want = [&](const HistoryEntry& entry) { return wanted(entry, options.history); };
-  auto history = recall(where, options.history.since, want);
+  const HistoryOptions meant = settled(options.history, where);
+  std::unique_ptr<HistoryFollower> follower;
+  if (options.follow) {  // first, so that nothing is missed
+    auto opened = follow_history(where);
+    if (!opened) return tl::make_unexpected(opened.error());
+    follower = std::move(*opened);
+  }
+  const auto want = [&](const HistoryEntry& entry) { return wanted(entry, meant); };
+  auto history = recall(where, meant.since, want);
   if (!history) return tl::make_unexpected(history.error());
-  say_damaged(history->damaged, archive);
+  say_damaged(history->damaged, where);
   const auto& entries = history->entries;
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const LogTable table(terminal, entries);
+  const LogTable table(terminal, entries, where.url.has_value());
   const auto render = [&](const HistoryEntry& entry) {
-    return options.json ? log_json(entry) : table.line(entry);
+    return options.json ? log_json(entry, where.host) : table.line(entry);
   };
   if (!options.json && entries.empty() && !options.follow) {
     say("nothing is written for that; each lease is, when it ends: berth run -- python train.py");
@@ -73,9 +75,9 @@ Result<int> show_log(const Options& options) {
   Shown shown;
   for (const HistoryEntry& entry : entries) {
     print(render(entry));
-    if (entry.ending != Ending::running) shown.emplace(entry.uid, entry.id);
+    if (entry.ending != Ending::running) shown.insert(key_of(entry));
   }
-  if (follower) follow(*follower, std::move(shown), options, render);
+  if (follower) follow(*follower, std::move(shown), meant, render);
   return 0;
 }
 
@@ -92,7 +94,7 @@ Action define_log(Flags& command, CLI::App& /*program*/) {
       "long,\n"
       "how long it had waited, whose, on which GPUs, and how it ended. \"lost\": its holder was\n"
       "found dead (kill -9, a crash of the host), and it ended some time before. Everybody can\n"
-      "read it; docs/history.md says where it is kept.\n"
+      "read it; docs/history.md says where it is kept. With BERTH_URL, of all hosts.\n"
       "\nExamples:\n"
       "  berth log --since 2h\n"
       "  berth log --user $USER --json | jq -r 'select(.exit_code != 0) | .command'\n"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/known_profiles.h"
 #include "base/text.h"
 #include "broker/job_type.h"
 #include "broker/learning.h"
@@ -19,6 +19,7 @@
 #include "cli/output/profile_text.h"
 #include "cli/output/terminal.h"
 #include "cli/request_options.h"
+#include "redis/session.h"
 
 namespace berth {
 namespace {
@@ -32,21 +33,12 @@ struct Options {
   bool json = false;
 };
 
-std::string archive_here() {
-  return archive_path(harbour_location());
-}
-
-std::vector<Profile> own_profiles() {
-  auto profiles = all_profiles(archive_here());
-  std::erase_if(profiles, [](const Profile& one) { return one.uid != ::geteuid(); });
-  return profiles;
-}
-
 // The type that a text names: the whole of it, or a part that only one has.
 Result<Profile> find_type(const std::string& text) {
-  const auto profiles = own_profiles();
+  const auto own = own_profiles(harbour_location());
+  if (!own) return tl::make_unexpected(own.error());
   std::vector<const Profile*> found;
-  for (const Profile& profile : profiles) {
+  for (const Profile& profile : own->profiles) {
     if (profile.type == text) return profile;
     if (profile.type.find(text) != std::string::npos) found.push_back(&profile);
   }
@@ -68,14 +60,23 @@ void print_profiles(const std::vector<Profile>& profiles, const Options& options
                      : profiles_table(profiles, terminal_at(STDOUT_FILENO)));
 }
 
+void say_damaged(std::size_t profiles) {
+  if (profiles == 0) return;
+  say(fmt::format("{} {} could not be read, and {} left out", profiles,
+                  profiles == 1 ? "profile" : "profiles", profiles == 1 ? "was" : "were"));
+}
+
 Result<int> list(const Options& options) {
-  const auto profiles = options.all ? all_profiles(archive_here()) : own_profiles();
-  if (profiles.empty() && !options.json) {
+  const HarbourLocation where = harbour_location();
+  const auto list = options.all ? all_profiles(where) : own_profiles(where);
+  if (!list) return tl::make_unexpected(list.error());
+  say_damaged(list->damaged);
+  if (list->profiles.empty() && !options.json) {
     say("nothing was learned yet; each job teaches that runs for a second, or with --mem auto: "
         "berth run --mem auto -- python train.py");
     return 0;
   }
-  print_profiles(profiles, options);
+  print_profiles(list->profiles, options);
   return 0;
 }
 
@@ -102,14 +103,15 @@ Result<int> set(const Options& options) {
                 "profile set: name a type and what it needs: berth profile set train --mem 8GiB");
   }
   const auto known = find_type(options.words[1]);
+  if (!known && known.error().kind != ErrorKind::usage) return tl::make_unexpected(known.error());
   const std::string type = known ? known->type : options.words[1];
-  const auto changed = change_profile(archive_here(), type, [&](Profile& profile) {
+  const auto changed = change_profile(harbour_location(), type, [&](Profile& profile) {
     if (options.memory) profile.set_memory = options.memory;
     if (options.time) profile.set_time = options.time;
   });
   if (!changed) return tl::make_unexpected(changed.error());
   tell_waiters(type);
-  const auto now = read_profile(archive_here(), type);
+  const auto now = read_profile(harbour_location(), type);
   print(fmt::format("{} reserves {}\n", terminal_at(STDOUT_FILENO).show(type),
                     reserve_text(now ? estimate(*now) : Estimate{})));
   if (now && now->runs.empty()) {
@@ -124,7 +126,9 @@ Result<int> set(const Options& options) {
 Result<int> forget(const Options& options) {
   std::vector<std::string> types;
   if (options.all) {
-    for (const Profile& profile : own_profiles()) types.push_back(profile.type);
+    const auto own = own_profiles(harbour_location());
+    if (!own) return tl::make_unexpected(own.error());
+    for (const Profile& profile : own->profiles) types.push_back(profile.type);
   }
   for (std::size_t i = 1; i < options.words.size(); ++i) {
     const auto profile = find_type(options.words[i]);
@@ -135,7 +139,7 @@ Result<int> forget(const Options& options) {
     return fail(ErrorKind::usage, "profile forget: name types, or --all for all of yours");
   }
   for (const std::string& type : types) {
-    const auto forgotten = forget_profile(archive_here(), type);
+    const auto forgotten = forget_profile(harbour_location(), type);
     if (!forgotten) return tl::make_unexpected(forgotten.error());
     print(fmt::format("{} is forgotten\n", terminal_at(STDOUT_FILENO).show(type)));
   }
@@ -151,11 +155,11 @@ Result<int> of(const Options& options) {
                 "profile of: no command, such as: berth profile of -- python train.py");
   }
   const JobType type = derive_type(command, options.count.value_or(1));
-  const std::string archive = archive_here();
-  auto profile = read_profile(archive, type.name);
+  const HarbourLocation where = harbour_location();
+  auto profile = read_profile(where, type.name);
   const bool own = profile && estimate(*profile).memory;
   if (!own) {
-    if (auto others = others_profile(archive, type.name)) profile = std::move(others);
+    if (auto others = others_profile(where, type.name)) profile = std::move(others);
   }
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   print(fmt::format("{}\n  its type is {}\n", terminal.show(type.name), type.how));
@@ -166,7 +170,7 @@ Result<int> of(const Options& options) {
     return 0;
   }
   print(fmt::format("  with --mem auto it reserves {}{}\n", reserve_text(estimate(*profile)),
-                    own || profile->uid == ::geteuid() ? "" : ", as another user's runs needed"));
+                    own || is_own(*profile) ? "" : ", as another user's runs needed"));
   return 0;
 }
 
@@ -207,13 +211,15 @@ Result<void> check(const Verb& verb, const Options& options) {
   return {};
 }
 
-// A harbour that cannot be used is not one in which nothing was learned. That there is none, or
-// that its server does not answer, is no matter here: what is learned is a file of this host.
+// A harbour that cannot be used is not one in which nothing was learned. That there is none is no
+// matter here.
 Result<void> check_harbour() {
-  HarbourLocation where = harbour_location();
-  where.url.reset();
-  const auto harbour = Harbour::open_existing(std::move(where));
+  const HarbourLocation where = harbour_location();
+  const auto harbour = Harbour::open_existing(where);
   if (!harbour) return tl::make_unexpected(harbour.error());
+  if (!where.url) return {};
+  const auto answer = RedisSession(*where.url).call({"PING"});
+  if (!answer) return tl::make_unexpected(answer.error());
   return {};
 }
 

@@ -1,4 +1,5 @@
-// berth report [--since WHEN] [--user NAME] [--gpu GPU,…] [--by WHAT] [--json] [--html [FILE]]
+// berth report [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--by WHAT] [--json]
+// [--html [FILE]]
 #include "archive/report.h"
 
 #include <algorithm>
@@ -106,18 +107,21 @@ void say_nothing_is_written(const std::string& gpus) {
 
 Result<int> show_report(const Options& options) {
   const HarbourLocation where = harbour_location();
-  const auto history = recall_leases(where, options.history.since, options.history.user);
+  const HistoryOptions meant = settled(options.history, where);
+  const auto history = recall_leases(where, meant.since, meant.of);
   if (!history) return tl::make_unexpected(history.error());
-  say_damaged(history->damaged, archive_path(where));
-  const Report report = reported(history->table, options.history);
+  say_damaged(history->damaged, where);
+  const Report report = reported(history->table, meant);
+  const std::string host = where.url ? meant.of.host : host_name();
   const ReportBy by = parse_by(options.by);
   if (options.json) {
-    print(report_json(report, by, host_name(), history->damaged));
+    print(report_json(report, by, host, history->damaged));
   } else if (options.html) {
-    const auto written = write_page(*options.html, report_html(report, by, host_name()));
+    const auto written =
+        write_page(*options.html, report_html(report, by, host.empty() ? "all hosts" : host));
     if (!written) return tl::make_unexpected(written.error());
   } else if (report.total.leases == 0) {
-    say_nothing_is_written(options.history.gpus);
+    say_nothing_is_written(meant.gpus);
   } else {
     print(report_text(report, by, terminal_at(STDOUT_FILENO)));
   }

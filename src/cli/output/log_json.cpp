@@ -13,7 +13,7 @@ double seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-std::string log_json(const HistoryEntry& entry) {
+std::string log_json(const HistoryEntry& entry, const std::string& this_host) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
     gpus.push_back(
@@ -26,7 +26,8 @@ std::string log_json(const HistoryEntry& entry) {
   const bool ended = entry.ending != Ending::running;
   const bool seen = entry.ending != Ending::lost;  // nobody knows when that was
   const Json line{{"lease", entry.id},
-                  {"user", user_name(entry.uid)},
+                  {"host", entry.host.empty() ? this_host : entry.host},
+                  {"user", user_name(entry.uid, entry.user)},
                   {"command", entry.command},
                   {"label", entry.label},
                   {"job", entry.job.empty() ? Json(nullptr) : Json(entry.job)},

@@ -7,7 +7,7 @@
 
 namespace berth {
 
-// One lease, as one line.
-std::string log_json(const HistoryEntry& entry);
+// One lease, as one line. `this_host` is whose it is if the entry does not say.
+std::string log_json(const HistoryEntry& entry, const std::string& this_host);
 
 }  // namespace berth

@@ -18,6 +18,7 @@ constexpr std::size_t kTime = std::string_view("2026-11-16 08:41:45").size();
 constexpr std::size_t kLength = std::string_view("23h 59m").size();
 constexpr std::size_t kMemory = std::string_view("9.99 GiB").size();
 constexpr std::size_t kEnd = std::string_view("exit 127").size();
+constexpr std::size_t kWidestHost = 16;
 constexpr std::size_t kWidestUser = 16;
 constexpr std::size_t kWidestGpus = 12;
 
@@ -71,12 +72,18 @@ Style style_of(const HistoryEntry& entry) {
 
 }  // namespace
 
-LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries)
-    : terminal_(terminal), user_(std::strlen("USER")), gpus_(std::strlen("GPU")) {
+LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries,
+                   bool several_hosts)
+    : terminal_(terminal),
+      host_(several_hosts ? std::strlen("HOST") : 0),
+      user_(std::strlen("USER")),
+      gpus_(std::strlen("GPU")) {
   for (const HistoryEntry& entry : entries) {
-    user_ = std::max(user_, display_width(terminal.show(user_name(entry.uid))));
+    if (several_hosts) host_ = std::max(host_, display_width(terminal.show(entry.host)));
+    user_ = std::max(user_, display_width(terminal.show(user_name(entry.uid, entry.user))));
     gpus_ = std::max(gpus_, display_width(terminal.show(gpus_of(entry))));
   }
+  host_ = std::min(host_, kWidestHost);
   user_ = std::min(user_, kWidestUser);
   gpus_ = std::min(gpus_, kWidestGpus);
 }
@@ -84,8 +91,9 @@ LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& en
 std::string LogTable::heading() const {
   return terminal_.paint(
              Style::bold,
-             fmt::format("{}  {}  {}  {}  {}  {}  {}  COMMAND", left("GRANTED", kTime),
-                         right("LASTED", kLength), right("WAITED", kLength), left("USER", user_),
+             fmt::format("{}  {}  {}  {}{}  {}  {}  {}  COMMAND", left("GRANTED", kTime),
+                         right("LASTED", kLength), right("WAITED", kLength),
+                         host_ == 0 ? "" : left("HOST", host_) + "  ", left("USER", user_),
                          left("GPU", gpus_), right("MEMORY", kMemory), left("END", kEnd))) +
          "\n";
 }
@@ -95,9 +103,10 @@ std::string LogTable::line(const HistoryEntry& entry) const {
     return left(fitted(terminal_.show(text), width, terminal_.charset), width);
   };
   const std::string before = fmt::format(
-      "{}  {}  {}  {}  {}  {}  ", local_time(entry.granted), right(lasted(entry), kLength),
-      right(length_text(entry.granted - entry.asked), kLength), cell(user_name(entry.uid), user_),
-      cell(gpus_of(entry), gpus_),
+      "{}  {}  {}  {}{}  {}  {}  ", local_time(entry.granted), right(lasted(entry), kLength),
+      right(length_text(entry.granted - entry.asked), kLength),
+      host_ == 0 ? "" : cell(entry.host, host_) + "  ",
+      cell(user_name(entry.uid, entry.user), user_), cell(gpus_of(entry), gpus_),
       right(entry.memory ? format_size(*entry.memory) : "whole", kMemory));
   std::string what = terminal_.show(entry.command);
   if (!entry.label.empty()) what += fmt::format(" ({})", terminal_.show(entry.label));

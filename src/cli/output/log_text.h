@@ -12,13 +12,14 @@ namespace berth {
 // A table whose columns are as wide as its first entries need, and to which lines can be added.
 class LogTable {
  public:
-  LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries);
+  LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries, bool several_hosts);
 
   std::string heading() const;
   std::string line(const HistoryEntry& entry) const;
 
  private:
   const Terminal& terminal_;
+  std::size_t host_;  // 0: there is only one
   std::size_t user_;
   std::size_t gpus_;
 };

@@ -29,7 +29,7 @@ std::string profiles_json(const std::vector<Profile>& profiles) {
     for (const ProfileRun& run : profile.runs) runs.push_back(run_json(run));
     const Json json{
         {"type", profile.type},
-        {"user", user_name(profile.uid)},
+        {"user", user_name(profile.uid, profile.user)},
         {"command", profile.command},
         {"reserves_mib", mib_or_null(expected.memory)},
         {"quantile_mib", mib_or_null(expected.quantile)},

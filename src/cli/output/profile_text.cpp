@@ -64,7 +64,7 @@ std::string reserve_text(const Estimate& expected) {
 std::string profiles_table(const std::vector<Profile>& profiles, const Terminal& terminal) {
   std::size_t user = std::strlen("USER");
   for (const Profile& profile : profiles) {
-    user = std::max(user, display_width(terminal.show(user_name(profile.uid))));
+    user = std::max(user, display_width(terminal.show(user_name(profile.uid, profile.user))));
   }
   std::string text =
       terminal.paint(Style::bold, fmt::format("{}  {}  {}  {}  {}  TYPE", left("USER", user),
@@ -74,7 +74,7 @@ std::string profiles_table(const std::vector<Profile>& profiles, const Terminal&
   for (const Profile& profile : profiles) {
     const Estimate expected = estimate(profile);
     const std::string before = fmt::format(
-        "{}  {}  {}  {}  {}  ", left(terminal.show(user_name(profile.uid)), user),
+        "{}  {}  {}  {}  {}  ", left(terminal.show(user_name(profile.uid, profile.user)), user),
         right(std::to_string(profile.runs.size()), kRuns),
         right(size_or(expected.quantile, "-"), kSize), right(reserve_text(expected), kSize),
         right(time_or(expected.time, "-"), kTime));
@@ -91,7 +91,8 @@ std::string profiles_table(const std::vector<Profile>& profiles, const Terminal&
 std::string profile_page(const Profile& profile, const Terminal& terminal) {
   const Estimate expected = estimate(profile);
   std::string text = terminal.paint(Style::bold, terminal.show(profile.type));
-  text += fmt::format("\n  of {}; last run as: {}\n", terminal.show(user_name(profile.uid)),
+  text += fmt::format("\n  of {}; last run as: {}\n",
+                      terminal.show(user_name(profile.uid, profile.user)),
                       terminal.show(profile.command));
   text += fmt::format("  reserves {} on each GPU: {}\n", reserve_text(expected),
                       why(profile, expected));

@@ -174,9 +174,10 @@ std::string idle_html(const std::vector<IdleLease>& leases) {
     rows += fmt::format(
         "<tr><td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td>"
         "<td>{}</td><td>{}</td><td class=\"text command\">{}</td></tr>\n",
-        html_text(local_time(lease.granted)), html_text(user_name(lease.uid)),
-        html_text(gpu_names(lease.gpus)), html_text(length_text(lease.idle)),
-        html_text(length_text(lease.lasted)), html_text(command_and_label(lease)));
+        html_text(local_time(lease.granted)),
+        html_text(user_name(lease.owner.uid, lease.owner.user)), html_text(gpu_names(lease.gpus)),
+        html_text(length_text(lease.idle)), html_text(length_text(lease.lasted)),
+        html_text(command_and_label(lease)));
   }
   return fmt::format(
       "<section>\n<h2>Leases that were idle at least half of their time</h2>\n"

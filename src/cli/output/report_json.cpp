@@ -47,6 +47,7 @@ Json figures_json(const Figures& figures) {
 
 Json gpu_json(const KnownGpu& gpu) {
   return {{"uuid", gpu.uuid},
+          {"host", gpu.host.empty() ? Json(nullptr) : Json(gpu.host)},
           {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
           {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)}};
 }
@@ -67,7 +68,7 @@ Json idle_json(const std::vector<IdleLease>& leases) {
   for (const IdleLease& lease : leases) {
     Json gpus = Json::array();
     for (const KnownGpu& gpu : lease.gpus) gpus.push_back(gpu_json(gpu));
-    list.push_back({{"user", user_name(lease.uid)},
+    list.push_back({{"user", user_name(lease.owner.uid, lease.owner.user)},
                     {"job", lease.job},
                     {"command", lease.about.command},
                     {"label", lease.about.label},
@@ -87,14 +88,14 @@ std::string report_json(const Report& report, ReportBy by, const std::string& ho
   const auto wanted = [&](ReportBy which) { return by == ReportBy::all || by == which; };
   Json total = figures_json(report.total);
   total["nested_leases"] = report.nested;
-  Json json{{"host", host},
+  Json json{{"host", host.empty() ? Json(nullptr) : Json(host)},
             {"since", iso_time(report.since)},
             {"until", iso_time(report.until)},
             {"damaged_lines", damaged_lines},
             {"total", std::move(total)}};
   if (wanted(ReportBy::user)) {
-    json["users"] = parts_json(report.users, [](uid_t uid) {
-      return Json{{"user", user_name(uid)}};
+    json["users"] = parts_json(report.users, [](const LeaseOwner& user) {
+      return Json{{"user", user_name(user.uid, user.user)}};
     });
   }
   if (wanted(ReportBy::job)) {

@@ -23,9 +23,15 @@ std::string measured_text(const char* words, double measured, double all) {
   return fmt::format(fmt::runtime(words), 100 * measured / all);
 }
 
-std::string name_of(const KnownGpu& gpu) {
+// Of several hosts: "gpu07:0".
+std::string index_of(const KnownGpu& gpu) {
   if (gpu.index.empty()) return gpu.uuid;
-  return gpu.name.empty() ? gpu.index : fmt::format("{} {}", gpu.index, gpu.name);
+  return gpu.host.empty() ? gpu.index : fmt::format("{}:{}", gpu.host, gpu.index);
+}
+
+std::string name_of(const KnownGpu& gpu) {
+  if (gpu.index.empty() || gpu.name.empty()) return index_of(gpu);
+  return fmt::format("{} {}", index_of(gpu), gpu.name);
 }
 
 std::string leases_fact(const Report& report) {
@@ -64,7 +70,8 @@ std::vector<ReportSection> report_sections(const Report& report, ReportBy by) {
     for (const auto& part : parts) section.rows.push_back({name(part.of), &part.figures});
     sections.push_back(std::move(section));
   };
-  add(ReportBy::user, "By user", "user", report.users, [](uid_t uid) { return user_name(uid); });
+  add(ReportBy::user, "By user", "user", report.users,
+      [](const LeaseOwner& user) { return user_name(user.uid, user.user); });
   add(ReportBy::job, "By job", "job", report.jobs,
       [](const std::string& job) { return job.empty() ? std::string("-") : job; });
   add(ReportBy::gpu, "By GPU", "gpu", report.gpus, name_of);
@@ -76,7 +83,7 @@ std::string gpu_names(const std::vector<KnownGpu>& gpus) {
   std::string list;
   for (const KnownGpu& gpu : gpus) {
     if (!list.empty()) list += ',';
-    list += gpu.index.empty() ? gpu.uuid : gpu.index;
+    list += index_of(gpu);
   }
   return list;
 }

@@ -146,7 +146,8 @@ std::string idle_leases_text(const Report& report, const Terminal& terminal) {
   std::size_t user = std::strlen("USER");
   std::size_t gpus = std::strlen("GPU");
   for (const IdleLease& lease : report.idle) {
-    user = std::max(user, display_width(terminal.show(user_name(lease.uid))));
+    user =
+        std::max(user, display_width(terminal.show(user_name(lease.owner.uid, lease.owner.user))));
     gpus = std::max(gpus, display_width(terminal.show(gpu_names(lease.gpus))));
   }
   user = std::min(user, kWidestUser);
@@ -165,7 +166,8 @@ std::string idle_leases_text(const Report& report, const Terminal& terminal) {
   text += '\n';
   for (const IdleLease& lease : report.idle) {
     text += fmt::format("{}  {}  {}  {}", right(length_text(lease.idle), kLength),
-                        right(length_text(lease.lasted), kLength), cell(user_name(lease.uid), user),
+                        right(length_text(lease.lasted), kLength),
+                        cell(user_name(lease.owner.uid, lease.owner.user), user),
                         cell(gpu_names(lease.gpus), gpus));
     text += own_line ? fmt::format("\n{}", left("", kIndent)) : "  ";
     const std::size_t used = own_line ? kIndent : before;

@@ -1,0 +1,138 @@
+// The files of what was learned; see profile_files.h.
+#include "archive/profile_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <memory>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "archive/folder.h"
+#include "harbour/file_error.h"
+
+namespace berth {
+namespace {
+
+constexpr std::string_view kPrefix = "profile-";
+constexpr std::string_view kSuffix = ".json";
+
+// A type may be any text, a file's name may not.
+std::string file_name(std::string_view type) {
+  constexpr std::uint64_t kBasis = 14695981039346656037ULL;  // FNV-1a
+  constexpr std::uint64_t kPrime = 1099511628211ULL;
+  std::uint64_t hash = kBasis;
+  for (const char letter : type) hash = (hash ^ static_cast<unsigned char>(letter)) * kPrime;
+  return fmt::format("{}{:016x}{}", kPrefix, hash, kSuffix);
+}
+
+std::optional<Profile> read_file(int folder, const std::string& name, uid_t uid) {
+  const UniqueFd file(
+      ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat about {};
+  if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
+  std::string content(
+      std::min<std::size_t>(static_cast<std::size_t>(about.st_size), kLargestProfile), '\0');
+  const auto got = ::pread(file.get(), content.data(), content.size(), 0);
+  if (got < 0) return std::nullopt;
+  content.resize(static_cast<std::size_t>(got));
+  auto profile = parse_profile(content);
+  if (profile) profile->uid = uid;
+  return profile;
+}
+
+// Two types may have the same file name, if somebody looks for such: then the later one has it.
+std::optional<Profile> read_type(int folder, const std::string& type, uid_t uid) {
+  auto profile = read_file(folder, file_name(type), uid);
+  if (profile && profile->type != type) profile.reset();
+  return profile;
+}
+
+std::vector<Profile> read_folder(const UserFolder& folder) {
+  std::vector<Profile> profiles;
+  const int copy = ::openat(folder.directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0) return profiles;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(copy), ::closedir);
+  while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    if (auto profile = read_file(folder.directory.get(), name, folder.uid)) {
+      profiles.push_back(std::move(*profile));
+    }
+  }
+  return profiles;
+}
+
+Result<void> replace_file(const UserFolder& folder, const std::string& name,
+                          const std::string& content) {
+  const std::string temporary = fmt::format(".{}.{}", name, ::getpid());
+  const int at = folder.directory.get();
+  const UniqueFd file(
+      ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  const bool written = file && ::write(file.get(), content.data(), content.size()) ==
+                                   static_cast<ssize_t>(content.size());
+  if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
+  auto error = file_error("write what was learned in", folder.path);
+  ::unlinkat(at, temporary.c_str(), 0);
+  return error;
+}
+
+}  // namespace
+
+std::optional<Profile> read_profile_file(const std::string& archive, const std::string& type) {
+  // Without a listing where it is almost always: somebody waits for this.
+  const std::string usual = fmt::format("{}/{}", archive, ::geteuid());
+  const UniqueFd folder(::open(usual.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat about {};
+  if (folder && ::fstat(folder.get(), &about) == 0 && about.st_uid == ::geteuid()) {
+    return read_type(folder.get(), type, ::geteuid());
+  }
+  const auto own = existing_folder(archive);
+  return own ? read_type(own->directory.get(), type, own->uid) : std::nullopt;
+}
+
+std::vector<Profile> others_profile_files(const std::string& archive, const std::string& type) {
+  std::vector<Profile> others;
+  for (const UserFolder& folder : user_folders(archive)) {
+    if (folder.uid == ::geteuid()) continue;
+    auto profile = read_type(folder.directory.get(), type, folder.uid);
+    if (profile) others.push_back(std::move(*profile));
+  }
+  return others;
+}
+
+std::vector<Profile> profile_files(const std::string& archive) {
+  std::vector<Profile> all;
+  for (const UserFolder& folder : user_folders(archive)) {
+    for (Profile& profile : read_folder(folder)) all.push_back(std::move(profile));
+  }
+  return all;
+}
+
+Result<void> change_profile_file(const std::string& archive, const std::string& type,
+                                 const std::function<void(Profile& profile)>& change) {
+  const auto folder = own_folder(archive);
+  if (!folder) return tl::make_unexpected(folder.error());
+  while (::flock(folder->directory.get(), LOCK_EX) != 0 && errno == EINTR) {
+  }  // dropped with the folder
+  Profile profile = read_type(folder->directory.get(), type, folder->uid).value_or(Profile{});
+  profile.type = type;
+  change(profile);
+  return replace_file(*folder, file_name(type), write_profile(profile));
+}
+
+Result<bool> forget_profile_file(const std::string& archive, const std::string& type) {
+  const auto folder = existing_folder(archive);
+  if (!folder || !read_type(folder->directory.get(), type, folder->uid)) return false;
+  if (::unlinkat(folder->directory.get(), file_name(type).c_str(), 0) == 0) return true;
+  if (errno == ENOENT) return false;
+  return file_error("forget what was learned in", folder->path);
+}
+
+}  // namespace berth

@@ -1,0 +1,105 @@
+// Connections that are kept and renewed; see session.h.
+#include "redis/session.h"
+
+#include <chrono>
+#include <fmt/format.h>
+#include <mutex>
+#include <utility>
+
+namespace berth {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kJustAway(10);
+constexpr std::chrono::seconds kSilent(1);
+
+// What the sessions of this process leave to each other: of the last server that was asked.
+struct Shared {
+  std::mutex mutex;
+  std::string server;  // the whole URL
+  std::optional<RedisConnection> connection;
+  std::optional<Clock::time_point> away_at;
+};
+
+Shared& shared() {
+  static Shared* one = new Shared;  // never destroyed: a thread may outlive main()
+  return *one;
+}
+
+std::string key_of(const RedisUrl& url) {
+  return fmt::format("{} {} {}", shown(url), url.user, url.password);
+}
+
+std::optional<RedisConnection> take_spare(const RedisUrl& url) {
+  const std::lock_guard lock(shared().mutex);
+  if (shared().server != key_of(url)) return std::nullopt;
+  return std::exchange(shared().connection, std::nullopt);
+}
+
+void note(const RedisUrl& url, std::optional<Clock::time_point> away_at) {
+  const std::lock_guard lock(shared().mutex);
+  if (shared().server != key_of(url)) shared().connection.reset();
+  shared().server = key_of(url);
+  shared().away_at = away_at;
+}
+
+}  // namespace
+
+RedisSession::RedisSession(RedisUrl url) : url_(std::move(url)) {}
+
+RedisSession::~RedisSession() {
+  if (!connection_) return;
+  const std::lock_guard lock(shared().mutex);
+  if (shared().server == key_of(url_)) shared().connection = std::move(connection_);
+}
+
+bool RedisSession::was_just_away() const {
+  const std::lock_guard lock(shared().mutex);
+  return shared().server == key_of(url_) && shared().away_at &&
+         Clock::now() - *shared().away_at < kJustAway;
+}
+
+template <class Ask>
+auto RedisSession::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
+  // A connection that was open may have been cut since: then the same again, on a new one.
+  const auto begin = Clock::now();
+  for (;;) {
+    if (!connection_) connection_ = take_spare(url_);
+    const bool fresh = !connection_;
+    if (fresh) {
+      auto opened = RedisConnection::open(url_);
+      if (!opened) {
+        note(url_, Clock::now());
+        return tl::make_unexpected(opened.error());
+      }
+      connection_ = std::move(*opened);
+    }
+    auto answer = ask(*connection_);
+    if (answer) {
+      note(url_, std::nullopt);
+      return answer;
+    }
+    connection_.reset();
+    if (answer.error().kind != ErrorKind::away) return answer;
+    note(url_, Clock::now());
+    // One that was cut says so at once. One that is silent would be silent again.
+    if (fresh || Clock::now() - begin > kSilent) return answer;
+  }
+}
+
+Result<Reply> RedisSession::call(const RedisConnection::Words& words) {
+  return ask([&](RedisConnection& server) { return server.call(words); });
+}
+
+Result<std::vector<Reply>> RedisSession::pipeline(
+    const std::vector<RedisConnection::Words>& commands) {
+  return ask([&](RedisConnection& server) { return server.pipeline(commands); });
+}
+
+Result<Reply> RedisSession::run(const Script& script, const std::vector<std::string>& keys,
+                                const std::vector<std::string>& arguments) {
+  return ask([&](RedisConnection& server) { return script.run(server, keys, arguments); });
+}
+
+}  // namespace berth

@@ -1,0 +1,43 @@
+// A server that is asked now and then, by questions that may be repeated: connects when it is first
+// asked, asks again where a connection was cut, and leaves its connection to the next session of
+// this process.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "redis/connection.h"
+#include "redis/reply.h"
+#include "redis/script.h"
+#include "redis/url.h"
+
+namespace berth {
+
+// One thread at a time. A fork gets connections of its own. Errors as of RedisConnection.
+class RedisSession {
+ public:
+  explicit RedisSession(RedisUrl url);
+  RedisSession(const RedisSession&) = delete;
+  RedisSession& operator=(const RedisSession&) = delete;
+  ~RedisSession();
+
+  Result<Reply> call(const RedisConnection::Words& words);
+  Result<std::vector<Reply>> pipeline(const std::vector<RedisConnection::Words>& commands);
+  Result<Reply> run(const Script& script, const std::vector<std::string>& keys,
+                    const std::vector<std::string>& arguments);
+
+  // Did it not answer a moment ago, whoever of this process asked? Then what can be left undone
+  // need not wait for it once more.
+  bool was_just_away() const;
+
+ private:
+  template <class Ask>
+  auto ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>()));
+
+  RedisUrl url_;
+  std::optional<RedisConnection> connection_;
+};
+
+}  // namespace berth
