@@ -481,10 +481,11 @@ def test_a_ring_that_nobody_hears_is_not_the_last_word(single):
 # Who cannot hear the bells of the others: a container with a directory of its own.
 
 
-@pytest.mark.xfail(strict=True, reason="nobody beats for a job whose parent was killed")
 def test_a_job_whose_parent_was_killed_keeps_its_gpu_for_who_cannot_hear_its_bell(single):
     elsewhere = same_host_elsewhere(single)
     holder = single.hold()
+    eventually(lambda: "berth-successor" in subprocess.run(["ps", "-o", "comm=", "--ppid", str(holder.process.pid)],
+                                                           text=True, capture_output=True).stdout, "its successor")
     holder.process.kill()
     holder.process.wait()
     try:
