@@ -932,7 +932,7 @@ def test_a_hundred_users(world):
     def settled():
         status = world.status()
         leases = [lease["user"] for gpu in status["gpus"] for lease in gpu["leases"]]
-        return (leases, [ticket["user"] for ticket in status["queue"]]) if len(leases) + len(status["queue"]) == 100 else None
+        return (leases, [ticket["user"] for ticket in status["queue"]]) if len(leases) == 64 and len(status["queue"]) == 36 else None
     leases, waiting = eventually(settled, "a hundred clients")
     assert len(leases) == len(set(leases)) == 64 and len(waiting) == 36
     assert {str(uid) for uid in users} == {*leases, *waiting}

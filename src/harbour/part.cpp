@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
-#include <mutex>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,10 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
-
-// Who did not answer so shortly ago is not asked for what can be left undone.
-constexpr std::chrono::seconds kJustAway(10);
-constexpr std::chrono::seconds kSilent(1);
 
 Script script(std::string_view body) {
   return Script(fmt::format("{}{}", kScriptStart, body));
@@ -107,6 +103,19 @@ std::vector<std::string> near_front_or(const std::string& client, std::vector<Ti
   return ids;
 }
 
+// Of the tickets that were asked for, those that are wanted.
+std::vector<PartEntry> found_tickets(const std::vector<std::string>& asked, const Reply& reply,
+                                     const std::vector<std::string>& wanted,
+                                     const PartSight& sight) {
+  std::vector<PartEntry> found;
+  found.reserve(asked.size());
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (std::find(wanted.begin(), wanted.end(), asked[i]) == wanted.end()) continue;
+    found.push_back(sight.entry(asked[i], at(reply, i).text()));
+  }
+  return found;
+}
+
 Json or_nothing(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
 }
@@ -142,35 +151,6 @@ Result<Beat> beat_of(const Reply& reply) {
   return reply.text() == "heard" ? Beat::heard : Beat::missing;
 }
 
-// The connection that the last part of this process has left: who leases again and again connects
-// once.
-struct Spare {
-  std::mutex mutex;
-  std::string url;  // the whole of it
-  std::string run;
-  std::optional<RedisConnection> connection;
-};
-
-Spare& spare() {
-  static Spare* one = new Spare;  // never destroyed: a thread may outlive main()
-  return *one;
-}
-
-// Another one after each start of a server, and on each server. Who may not ask does without.
-std::string run_of(RedisConnection& server) {
-  constexpr std::string_view kName = "run_id:";
-  const auto info = server.call({"INFO", "server"});
-  if (!info) return "";
-  const auto begin = info->text().find(kName);
-  if (begin == std::string::npos) return "";
-  const auto end = info->text().find_first_of("\r\n", begin);
-  return info->text().substr(begin + kName.size(), end - begin - kName.size());
-}
-
-std::string key_of(const RedisUrl& url) {
-  return fmt::format("{} {} {}", shown(url), url.user, url.password);
-}
-
 }  // namespace
 
 PartEntry PartSight::entry(const std::string& id, const std::string& record) const {
@@ -187,25 +167,11 @@ bool PartChange::is_empty() const {
          undrains.empty() && rings.empty();
 }
 
-HostPart::HostPart(RedisUrl url, std::string host) : url_(std::move(url)), host_(std::move(host)) {}
-
-HostPart::~HostPart() {
-  if (!connection_) return;
-  const std::lock_guard lock(spare().mutex);
-  spare().url = key_of(url_);
-  spare().run = run_;
-  spare().connection = std::move(connection_);
-}
-
-std::optional<RedisConnection> HostPart::take_spare() {
-  const std::lock_guard lock(spare().mutex);
-  if (!spare().connection || spare().url != key_of(url_)) return std::nullopt;
-  run_ = spare().run;
-  return std::exchange(spare().connection, std::nullopt);
-}
+HostPart::HostPart(RedisUrl url, std::string host)
+    : url_(std::move(url)), host_(std::move(host)), session_(url_) {}
 
 void HostPart::disconnect() {
-  connection_.reset();
+  session_.disconnect();
   ears_.reset();
   heart_.reset();
 }
@@ -218,42 +184,12 @@ std::vector<std::string> HostPart::keys() const {
   return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
 }
 
-template <class Ask>
-auto HostPart::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
-  // A connection that was open may have been cut since: then the same again, on a new one. What the
-  // first attempt did, if it arrived, the second finds done.
-  const auto begin = Clock::now();
-  for (;;) {
-    if (!connection_) connection_ = take_spare();
-    const bool fresh = !connection_;
-    if (fresh) {
-      auto opened = RedisConnection::open(url_);
-      if (!opened) {
-        away_at_ = Clock::now();
-        return tl::make_unexpected(opened.error());
-      }
-      connection_ = std::move(*opened);
-      run_ = run_of(*connection_);
-    }
-    auto answer = ask(*connection_);
-    if (answer) {
-      away_at_.reset();
-      return answer;
-    }
-    connection_.reset();
-    if (answer.error().kind != ErrorKind::away) return answer;
-    away_at_ = Clock::now();
-    // One that was cut says so at once. One that is silent would be silent again.
-    if (fresh || Clock::now() - begin > kSilent) return answer;
-  }
-}
-
 Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {
-  return ask([&](RedisConnection& server) { return script.run(server, keys(), arguments); });
+  return session_.run(script, keys(), arguments);
 }
 
 void HostPart::try_to(const Script& script, const std::vector<std::string>& arguments) {
-  if (away_at_ && Clock::now() - *away_at_ < kJustAway) return;
+  if (session_.was_just_away()) return;
   (void)run(script, arguments);
 }
 
@@ -276,11 +212,13 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
     questions.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
     questions.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
     questions.push_back({"HDEL", key("rung"), client});
+    // Most of what was near the last time is so again: then that is one round trip less.
+    if (!near_.empty()) questions.push_back(ticket_question(near_));
   } else {
     questions.push_back({"HGETALL", key("tickets")});
   }
   questions.push_back({"EXEC"});
-  auto replies = ask([&](RedisConnection& server) { return server.pipeline(questions); });
+  auto replies = session_.pipeline(questions);
   if (!replies) return tl::make_unexpected(replies.error());
   const auto answer = [&all = replies->back()](std::size_t i) -> const Reply& {
     return at(all, i);
@@ -306,9 +244,17 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
   }
   sight.ended = answer(9).integer().value_or(0) != 0;
   if (auto settled = settle(sight, witness); !settled) return tl::make_unexpected(settled.error());
-  auto near = tickets(near_front_or(client, sight.queue), sight);
-  if (!near) return tl::make_unexpected(near.error());
-  sight.tickets = std::move(*near);
+  auto near = near_front_or(client, sight.queue);
+  sight.tickets = found_tickets(near_, answer(12), near, sight);
+  std::vector<std::string> missing;
+  for (const std::string& id : near) {
+    if (std::find(near_.begin(), near_.end(), id) == near_.end()) missing.push_back(id);
+  }
+  near_ = std::move(near);
+  auto more = tickets(missing, sight);
+  if (!more) return tl::make_unexpected(more.error());
+  sight.tickets.insert(sight.tickets.end(), std::make_move_iterator(more->begin()),
+                       std::make_move_iterator(more->end()));
   return sight;
 }
 
@@ -319,8 +265,10 @@ Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
         const auto record = read_record(lease.record);
         return !record || record->witness.empty() || record->witness != witness;
       });
-  if (silent || !sight.born.starts_with(run_ + " ")) {
-    auto born = run(scripts().birth, {run_, settle_time(), std::to_string(url_.ttl.count())});
+  const auto server = session_.run_id();
+  if (!server) return tl::make_unexpected(server.error());
+  if (silent || !sight.born.starts_with(*server + " ")) {
+    auto born = run(scripts().birth, {*server, settle_time(), std::to_string(url_.ttl.count())});
     if (!born) return tl::make_unexpected(born.error());
     sight.born = at(*born, 0).text();
     sight.settled = at(*born, 1).text();
@@ -333,16 +281,16 @@ Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
 Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids,
                                                  const PartSight& sight) {
   if (ids.empty()) return std::vector<PartEntry>{};
+  const auto question = ticket_question(ids);
+  auto reply = session_.call(question);
+  if (!reply) return tl::make_unexpected(reply.error());
+  return found_tickets(ids, *reply, ids, sight);
+}
+
+RedisConnection::Words HostPart::ticket_question(const std::vector<std::string>& ids) const {
   RedisConnection::Words words{"HMGET", fmt::format("{}:tickets", keys()[1])};
   words.insert(words.end(), ids.begin(), ids.end());
-  auto reply = ask([&](RedisConnection& server) { return server.call(words); });
-  if (!reply) return tl::make_unexpected(reply.error());
-  std::vector<PartEntry> found;
-  found.reserve(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    found.push_back(sight.entry(ids[i], at(*reply, i).text()));
-  }
-  return found;
+  return words;
 }
 
 Result<PartOutcome> HostPart::commit(const PartChange& change) {
@@ -368,9 +316,7 @@ void HostPart::ring_front() {
 }
 
 Result<std::optional<HostPart::Claim>> HostPart::claim_of(const std::string& ticket) {
-  auto reply = ask([&](RedisConnection& server) {
-    return server.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)});
-  });
+  auto reply = session_.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)});
   if (!reply) return tl::make_unexpected(reply.error());
   const auto blank = reply->text().find(' ');
   if (blank == std::string::npos) return std::nullopt;
@@ -387,7 +333,7 @@ Result<std::vector<PartCard>> HostPart::cards() {
       {"TIME"},
       {"HGETALL", fmt::format("{}:hosts", url_.prefix)},
       {"HGETALL", fmt::format("{}:seen", url_.prefix)}};
-  auto replies = ask([&](RedisConnection& server) { return server.pipeline(questions); });
+  auto replies = session_.pipeline(questions);
   if (!replies) return tl::make_unexpected(replies.error());
   const auto now = std::chrono::floor<milliseconds>(time_of(replies->at(0)));
   const auto seen = times_of(replies->at(2));
@@ -440,7 +386,7 @@ Result<void> HostPart::send_beat(const std::string& id) {
   if (!heart_) {
     auto opened = RedisConnection::open(url_);
     if (!opened) {
-      away_at_ = Clock::now();
+      session_.note_away();
       return tl::make_unexpected(opened.error());
     }
     heart_ = std::move(*opened);
@@ -466,7 +412,7 @@ std::optional<Result<Beat>> HostPart::beat_news() {
   }
   beat_sent_.reset();
   if (!reply) {
-    away_at_ = Clock::now();
+    session_.note_away();
     heart_.reset();
     return tl::make_unexpected(reply.error());
   }

@@ -18,6 +18,7 @@
 #include "harbour/transaction.h"
 #include "redis/connection.h"
 #include "redis/script.h"
+#include "redis/session.h"
 #include "redis/url.h"
 
 namespace berth {
@@ -99,14 +100,12 @@ struct PartCard {
 
 enum class Beat : std::uint8_t { heard, missing, ended, rung };
 
-// Connects when it is first asked, and leaves its connection to the next one of this process. A
-// fork gets connections of its own.
+// A fork gets connections of its own.
 class HostPart {
  public:
   HostPart(RedisUrl url, std::string host);
   HostPart(const HostPart&) = delete;
   HostPart& operator=(const HostPart&) = delete;
-  ~HostPart();
 
   const RedisUrl& url() const { return url_; }
   const std::string& host() const { return host_; }
@@ -154,24 +153,21 @@ class HostPart {
   std::optional<Result<Beat>> beat_news();
 
  private:
-  template <class Ask>
-  auto ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>()));
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
   std::string settle_time() const;  // in ms
-  std::optional<RedisConnection> take_spare();
+  RedisConnection::Words ticket_question(const std::vector<std::string>& ids) const;
   Result<void> settle(PartSight& sight, const std::string& witness);
 
   RedisUrl url_;
   std::string host_;
-  std::optional<RedisConnection> connection_;
-  std::string run_;  // of the server, at its other end; empty if it does not tell
+  RedisSession session_;
+  std::vector<std::string> near_;  // the tickets that the last look wanted
   std::optional<RedisConnection> ears_;
   std::optional<RedisConnection> heart_;
   std::optional<std::chrono::steady_clock::time_point> beat_sent_;
   std::string listens_for_;
-  std::optional<std::chrono::steady_clock::time_point> away_at_;  // when last nobody answered
 };
 
 }  // namespace berth

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fmt/format.h>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 namespace berth {
@@ -19,6 +20,7 @@ struct Shared {
   std::mutex mutex;
   std::string server;  // the whole URL
   std::optional<RedisConnection> connection;
+  std::optional<std::string> run_id;
   std::optional<Clock::time_point> away_at;
 };
 
@@ -31,9 +33,10 @@ std::string key_of(const RedisUrl& url) {
   return fmt::format("{} {} {}", shown(url), url.user, url.password);
 }
 
-std::optional<RedisConnection> take_spare(const RedisUrl& url) {
+std::optional<RedisConnection> take_spare(const RedisUrl& url, std::optional<std::string>& run_id) {
   const std::lock_guard lock(shared().mutex);
-  if (shared().server != key_of(url)) return std::nullopt;
+  if (!shared().connection || shared().server != key_of(url)) return std::nullopt;
+  run_id = shared().run_id;
   return std::exchange(shared().connection, std::nullopt);
 }
 
@@ -51,7 +54,9 @@ RedisSession::RedisSession(RedisUrl url) : url_(std::move(url)) {}
 RedisSession::~RedisSession() {
   if (!connection_) return;
   const std::lock_guard lock(shared().mutex);
-  if (shared().server == key_of(url_)) shared().connection = std::move(connection_);
+  if (shared().server != key_of(url_)) return;
+  shared().connection = std::move(connection_);
+  shared().run_id = std::move(run_id_);
 }
 
 bool RedisSession::was_just_away() const {
@@ -60,14 +65,37 @@ bool RedisSession::was_just_away() const {
          Clock::now() - *shared().away_at < kJustAway;
 }
 
+void RedisSession::note_away() const {
+  note(url_, Clock::now());
+}
+
+void RedisSession::disconnect() {
+  connection_.reset();
+}
+
+Result<std::string> RedisSession::run_id() {
+  constexpr std::string_view kName = "run_id:";
+  if (connection_ && run_id_) return *run_id_;
+  const auto info = call({"INFO", "server"});
+  if (!info && info.error().kind == ErrorKind::away) return tl::make_unexpected(info.error());
+  const std::string text = info ? info->text() : "";
+  const auto begin = text.find(kName);
+  run_id_ = begin == std::string::npos
+                ? ""
+                : text.substr(begin + kName.size(),
+                              text.find_first_of("\r\n", begin) - begin - kName.size());
+  return *run_id_;
+}
+
 template <class Ask>
 auto RedisSession::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
   // A connection that was open may have been cut since: then the same again, on a new one.
   const auto begin = Clock::now();
   for (;;) {
-    if (!connection_) connection_ = take_spare(url_);
+    if (!connection_) connection_ = take_spare(url_, run_id_);
     const bool fresh = !connection_;
     if (fresh) {
+      run_id_.reset();
       auto opened = RedisConnection::open(url_);
       if (!opened) {
         note(url_, Clock::now());

@@ -28,6 +28,15 @@ class RedisSession {
   Result<Reply> run(const Script& script, const std::vector<std::string>& keys,
                     const std::vector<std::string>& arguments);
 
+  // Which run of a server is at the other end: another one after each start, and on each server.
+  // Empty where this user may not ask. It may be another one after each question.
+  Result<std::string> run_id();
+
+  // Lets go of the connection, as a fork must before it closes what it has inherited.
+  void disconnect();
+
+  // Somebody who has a connection of his own was not answered.
+  void note_away() const;
   // Did it not answer a moment ago, whoever of this process asked? Then what can be left undone
   // need not wait for it once more.
   bool was_just_away() const;
@@ -38,6 +47,7 @@ class RedisSession {
 
   RedisUrl url_;
   std::optional<RedisConnection> connection_;
+  std::optional<std::string> run_id_;  // of what it is connected to
 };
 
 }  // namespace berth

@@ -24,7 +24,9 @@ def test_import_loads_nothing_and_asks_no_driver(python):
 def test_gpus_sets_the_environment_and_restores_it(python):
     said = python.says("""
         import os, json
-        names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS", "BERTH_LEASE")
+        names = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS", "BERTH_LEASE"]
+        if "BERTH_URL" in os.environ:
+            names.append("BERTH_EPOCH")
         before = dict(os.environ)
         with berth.gpus(2, name="sim", timeout="10m") as lease:
             inside = {name: os.environ[name] for name in names}
@@ -35,6 +37,7 @@ def test_gpus_sets_the_environment_and_restores_it(python):
         assert lease.released
     """, env={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
     inside, lease_id, indices, uuids, of_gpus, state, memory = json.loads(said)
+    assert ("BERTH_URL" in python.server.env) == (int(inside.pop("BERTH_EPOCH", 0)) > 0)
     assert inside == {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "BERTH_GPUS": "0,1",
                       "NVIDIA_VISIBLE_DEVICES": ",".join(uuids), "BERTH_LEASE": lease_id}
     assert (indices, of_gpus, state, memory) == ([0, 1], uuids, "leased", 24576)
