@@ -212,8 +212,10 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
     questions.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
     questions.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
     questions.push_back({"HDEL", key("rung"), client});
-    // Most of what was near the last time is so again: then that is one round trip less.
-    if (!near_.empty()) questions.push_back(ticket_question(near_));
+    // Its own ticket, and those that were near the last time, of which most are so again: then that
+    // is one round trip less.
+    if (std::find(near_.begin(), near_.end(), client) == near_.end()) near_.push_back(client);
+    questions.push_back(ticket_question(near_));
   } else {
     questions.push_back({"HGETALL", key("tickets")});
   }
