@@ -137,6 +137,8 @@ std::string as_json(const PartChange& change, const HostPart& part) {
                   {"put_back", change.put_back},
                   {"remove", change.remove},
                   {"remove_tickets", change.remove_tickets},
+                  {"silent", change.silent},
+                  {"grace", kSilenceGrace.count()},
                   {"ended", change.ended},
                   {"beats", change.beats},
                   {"drains", change.drains},
@@ -269,14 +271,18 @@ Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
       });
   const auto server = session_.run_id();
   if (!server) return tl::make_unexpected(server.error());
-  if (silent || !sight.born.starts_with(*server + " ")) {
+  const auto settled_at = [&sight] {
+    return std::max(ms(sight.born.substr(sight.born.find(' ') + 1)), ms(sight.settled));
+  };
+  // Further ahead than anybody can have said: the server's clock was set back.
+  const bool too_far = settled_at() - sight.now > beat_interval() + kSettleGrace;
+  if (silent || too_far || !sight.born.starts_with(*server + " ")) {
     auto born = run(scripts().birth, {*server, settle_time(), std::to_string(url_.ttl.count())});
     if (!born) return tl::make_unexpected(born.error());
     sight.born = at(*born, 0).text();
     sight.settled = at(*born, 1).text();
   }
-  const auto settled = std::max(ms(sight.born.substr(sight.born.find(' ') + 1)), ms(sight.settled));
-  sight.settles = std::max(settled - sight.now, milliseconds(0));
+  sight.settles = std::max(settled_at() - sight.now, milliseconds(0));
   return {};
 }
 
