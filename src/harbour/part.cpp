@@ -183,7 +183,7 @@ std::string HostPart::settle_time() const {
 }
 
 std::vector<std::string> HostPart::keys() const {
-  return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
+  return {fmt::format("{}:", url_.prefix), fmt::format("{}:{}", url_.prefix, host_)};
 }
 
 Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {

@@ -1,7 +1,8 @@
 // The scripts of a Redis harbour: each is one indivisible step, and may be repeated.
 //
-// docs/redis.md describes the keys. KEYS are the prefix and the host's part ("berth",
-// "berth:gpu07"); the database is one server's, not a cluster's.
+// docs/redis.md describes the keys. KEYS are the prefix and the host's part ("berth:",
+// "berth:gpu07"), both as an ACL that allows ~berth:* has them; the database is one server's, not a
+// cluster's.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace berth {
 
 // Before each of them. Numbers are written by %.0f, since Lua would write large ones as 1.7e+15.
 constexpr std::string_view kScriptStart = R"lua(
-local prefix, part = KEYS[1], KEYS[2]
+local prefix, part = string.sub(KEYS[1], 1, -2), KEYS[2]
 local function key(name) return part .. ':' .. name end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
