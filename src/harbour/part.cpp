@@ -308,6 +308,15 @@ Result<PartOutcome> HostPart::commit(const PartChange& change) {
   outcome.done = at(*reply, 0).integer() == 1;
   outcome.order = number<std::uint64_t>(at(*reply, 1).text());
   for (const Reply& id : at(*reply, 2).list()) outcome.removed.push_back(id.text());
+  if (!change.lease || !outcome.done) return outcome;
+  // A connection that was cut has been renewed on the way: to a server, perhaps, that was started
+  // again or has taken over, and has lost what was granted after our sight.
+  const auto server = session_.run_id();
+  if (!server) return tl::make_unexpected(server.error());
+  if (!change.born.starts_with(*server + " ")) {
+    release(change.id);
+    outcome.done = false;
+  }
   return outcome;
 }
 

@@ -276,6 +276,21 @@ TEST_F(RedisTransactionTest, who_is_heard_of_before_the_commit_is_not_dead) {
   EXPECT_EQ(begin()->leases()->size(), 1U);
 }
 
+TEST_F(RedisTransactionTest, a_server_that_took_over_grants_nothing_on_an_old_sight) {
+  Person alice = person(harbour_);
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
+  // What a replica has of the master that it was a copy of.
+  sight->born = "another 1";
+  ASSERT_TRUE(redis_.call({"SET", "berth:born", sight->born}));
+  RedisTransaction transaction(*harbour_.part(), std::move(*sight),
+                               std::move(*harbour_.begin_here(LockMode::exclusive, {})),
+                               harbour_.witness());
+  ASSERT_TRUE(claim(transaction, alice.record, "GPU-1"));
+  EXPECT_FALSE(transaction.commit().value_or(true));
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 0);
+  EXPECT_FALSE(has_file(lease_name(alice.record.id)));
+}
+
 TEST_F(RedisTransactionTest, who_has_left_is_not_remembered) {
   Person alice = person(harbour_);
   PartChange change;
