@@ -69,7 +69,10 @@ local o = cjson.decode(ARGV[1])
 -- Who was silent for long when it was read, and was heard of since, is not dead.
 local silent, woken = {}, false
 for _, id in ipairs(o.silent) do
-  silent[id] = (tonumber(redis.call('HGET', key('beats'), id)) or 0) + o.grace <= now
+  -- As the client reads it: what is no number of milliseconds is no beat.
+  local beat_ends = redis.call('HGET', key('beats'), id) or ''
+  if #beat_ends > 15 or not string.match(beat_ends, '^%d+$') then beat_ends = 0 end
+  silent[id] = beat_ends + o.grace <= now
   woken = woken or not silent[id]
 end
 -- One that arrives late must not undo what came after it.
