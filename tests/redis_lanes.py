@@ -86,9 +86,10 @@ class Lane:
             return client.zrange(self.key("queue"), 0, -1)
 
     def left(self):
-        """What is there, of tickets and leases."""
+        """What is there, of tickets and leases, and of who was heard of or rung."""
         with self.redis.client() as client:
-            return {**client.hgetall(self.key("leases")), **client.hgetall(self.key("tickets")),
+            return {**client.hgetall(self.key("rung")), **client.hgetall(self.key("beats")),
+                    **client.hgetall(self.key("leases")), **client.hgetall(self.key("tickets")),
                     **dict(client.zrange(self.key("queue"), 0, -1, withscores=True))}
 
     def status(self):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import BERTH, assert_one_line_error, wait_until
+from conftest import BERTH, SIM_JOB, assert_one_line_error, wait_until
 from ssh_lab import Lab
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can make hosts")
@@ -83,6 +83,32 @@ def test_first_come_first_served_over_all_hosts(lab):
     let_go(held)
     assert roaming.wait(60) == 0 and local.wait(60) == 0
     assert (lab.folder / "order").read_text() == "first\nsecond\n"
+
+
+def test_a_grant_whose_answer_was_lost_leads_nobody_astray(lab, server):
+    """A host that was granted the ticket did not learn that: its claim is still there when hosts are tried again."""
+    host = lab.hosts["gpu-a"]
+    held = hold(lab, "gpu-a", 1)
+    waiting = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "hostname")
+    [ticket] = wait_until(lambda: queue(lab)["gpu-a"], "it waits")
+    with server.redis.client() as client:
+        client.set(f"{server.prefix}:claim:{ticket['ticket']}", "gpu-a 0123456789abcdef")
+    stranger = host.start(SIM_JOB, "--mem", "1GiB")
+    assert stranger.stdout.readline().startswith("berth-sim-job: pid")
+    before = visits(host)
+    let_go(held)
+
+    def was_tried_twice():
+        assert waiting.poll() is None, waiting.stdout.read()
+        return visits(host) >= before + 2
+    wait_until(was_tried_twice, "it was tried, and again", 60)
+    stranger.kill()
+    out, _ = waiting.communicate(timeout=90)
+    assert out.splitlines()[-1] == "gpu-a" and waiting.returncode == 0, out
+
+
+def visits(host):
+    return (host.folder / "sshd.log").read_text().count("Accepted")
 
 
 def test_input_output_and_what_a_shell_would_take_apart(lab):

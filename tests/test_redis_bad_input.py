@@ -2,13 +2,14 @@
 reported; never a crash, never a wrong grant, never a password in what is said."""
 
 import json
+import re
 import signal
 import subprocess
 import time
 
 import pytest
 import redis_server
-from conftest import ALL_REDIS_FAULTS, assert_fit_for_terminal, assert_one_line_error
+from conftest import ALL_REDIS_FAULTS, ROOT, assert_fit_for_terminal, assert_one_line_error
 from leasing import eventually
 from redis_lanes import Lane, assert_lines
 from redis_server import RedisServer
@@ -116,6 +117,33 @@ def test_no_password_is_kept_anywhere(open_folder):
         for path in [*lane.server.harbour.rglob("*"), *lane.server.folder.rglob("*")]:
             if path.is_file():
                 assert SECRET.encode() not in path.read_bytes(), path
+    finally:
+        lane.stop()
+        server.kill()
+
+
+def test_the_user_that_the_documents_advise_may_do_all_that_is_needed(open_folder):
+    """The words of docs/redis.md, as an administrator would copy them."""
+    [words] = re.findall(r"`(ACL SETUSER berth .*)`", (ROOT / "docs" / "redis.md").read_text())
+    folder = open_folder / "redis"
+    folder.mkdir()
+    server = RedisServer(folder)
+    lane = Lane(open_folder / "lane", server)
+    try:
+        server.settle()
+        server.cli(*words.split())
+        lane.prefix = "berth"
+        lane.server.env["BERTH_URL"] = f"redis://berth:PASSWORD@127.0.0.1:{server.port}"
+        holder = lane.hold()
+        for command in (["status", "--all"], ["queue", "--all"], ["drain", "0", "--reason", "dust"], ["undrain", "0"],
+                        ["log"], ["report"], ["profile", "set", "train", "--mem", "1GiB"], ["profile"], ["cancel", "--all"],
+                        ["doctor"]):
+            result = lane.berth(*command)
+            assert result.returncode == 0, (command, result)
+        waiter = lane.jobs.wait()
+        assert holder.end() == 0
+        waiter.gpus()
+        assert waiter.end() == 0
     finally:
         lane.stop()
         server.kill()

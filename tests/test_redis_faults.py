@@ -192,3 +192,22 @@ def test_a_ticket_that_arrives_late_keeps_no_gpu(open_folder):
         assert result.returncode == 0, result
     finally:
         lane.stop()
+
+
+def test_a_grant_whose_answer_was_lost_is_not_kept_from_who_does_not_use_redis(lanes):
+    """Its file is withdrawn when no answer comes. Who has the directory alone may then be granted its GPU."""
+    lane = lanes[0]
+    life_of_shell(lane)  # the server knows the scripts
+    assert lane.berth("run", "--", "true", env=lane.faulty).returncode == 0
+    # The first asks for what is known of the job, the second is the commit, the third is the same again.
+    lane.proxy.reset(Fault(2, "lose", 0, "EVALSHA"), Fault(3, "refuse", 60, "EVALSHA"))
+    asks = lane.run(env=lane.faulty)
+    eventually(lambda: lane.leases() and "trying again" in asks.err, lambda: f"no answer comes: {asks.err}")
+    beside = lane.hold(env={"BERTH_URL": ""})
+    lane.proxy.allow()
+    eventually(lambda: lane.tickets() or asks.out, lambda: f"it asks again: {asks.err}")
+    assert not asks.out
+    assert beside.end() == 0
+    asks.gpus()
+    assert asks.end() == 0
+    lane.assert_all_free()

@@ -47,7 +47,7 @@ class Deciding {
       harbour_.forget_end(me_.record.id);
       return std::move(decision_);
     }
-    if (auto held = adopt(); !held || decision_.granted) {
+    if (auto held = adopt(); !held || decision_.granted || decision_.outrun) {
       if (!held) return tl::make_unexpected(held.error());
       return std::move(decision_);
     }
@@ -104,10 +104,17 @@ class Deciding {
     auto held = transaction_.lease(me_.record.id);
     if (!held) return tl::make_unexpected(held.error());
     if (!*held || (*held)->record.uid != me_.record.uid) return {};
+    if (!harbour_.has_lease(me_.record.id)) {
+      // Its file was withdrawn when no answer came, and who does not use Redis may have been
+      // granted its GPUs since: so it is given back, and asked for again.
+      harbour_.part()->release(me_.record.id);
+      decision_.outrun = true;
+      return {};
+    }
     me_.record = std::move((*held)->record);
     me_.ticket.reset();
     decision_.granted = true;
-    return harbour_.put_lease(me_.record);
+    return {};
   }
 
   // Where the ticket stands that waits here for us.

@@ -206,10 +206,18 @@ void RoamingTicket::give_up(const std::string& host) {
 
 Result<std::optional<HostPart::Claim>> RoamingTicket::claim() {
   auto claim = harbour_.part()->claim_of(id_);
+  if (claim && *claim && (*claim)->lease == forgotten_) return std::nullopt;
   if (claim && *claim) {
     for (Candidate& one : candidates_) one.placed = false;
   }
   return claim;
+}
+
+Result<void> RoamingTicket::forget_claim() {
+  auto claim = harbour_.part()->claim_of(id_);
+  if (!claim) return tl::make_unexpected(claim.error());
+  if (*claim) forgotten_ = std::move((*claim)->lease);
+  return {};
 }
 
 std::optional<pid_t> RoamingTicket::holder(const HostPart::Claim& claim) const {

@@ -56,6 +56,9 @@ class RoamingTicket {
 
   // Where it was granted, if it was. It is in no queue any more then.
   Result<std::optional<HostPart::Claim>> claim();
+  // What it was granted so far counts no more: a host was granted it, did not learn that (the
+  // answer was lost), and has not run it.
+  Result<void> forget_claim();
   // The process that holds that lease, on its host.
   std::optional<pid_t> holder(const HostPart::Claim& claim) const;
 
@@ -73,6 +76,7 @@ class RoamingTicket {
   PrivateFd bell_;
   std::vector<Candidate> candidates_;
   std::optional<std::uint64_t> order_;
+  std::string forgotten_;  // a lease that counts no more
 };
 
 }  // namespace berth

@@ -202,6 +202,10 @@ class Voyage {
   // Nothing: it was not granted there.
   Result<std::optional<std::variant<int, Lease>>> try_host(const std::string& host) {
     if (host == ask_.harbour.host) return try_here();
+    if (!ticket_->forget_claim()) {  // the server is away: the next look says so
+      pause_for(host);
+      return std::nullopt;
+    }
     auto ssh = Ssh::to(host, signals_.mask_before());
     if (!ssh) return tl::make_unexpected(ssh.error());
     const auto parcel = send_parcel(*ssh);
@@ -212,9 +216,18 @@ class Voyage {
         ssh->start(shell_command(fmt::format("{} && exec berth \"$@\"", kFindBerth), words));
     if (!child) return tl::make_unexpected(child.error());
     const int code = wait_for_job(*ssh, *child);
-    if (!left_ && !claim_ && !has_run(*ssh, *parcel, code)) return std::nullopt;
     if (left_ && !claim_) return std::nullopt;
-    return code;
+    // Granted, and not run: what the server said of it was lost. Or somebody's exit code.
+    const bool refused = code == kNotGranted || code == kHarbourAway;
+    if (left_ || (claim_ && !refused) || has_run(*ssh, *parcel, code)) return code;
+    // After it was left out: from then on it cannot be granted there.
+    look_for_claim(false);
+    if (claim_ && !refused) {
+      say(fmt::format("{} was granted it at the last moment, and may have run it", host));
+      return code;
+    }
+    claim_.reset();
+    return std::nullopt;
   }
 
   Result<std::optional<std::variant<int, Lease>>> try_here() {

@@ -164,13 +164,6 @@ bool Harbour::has_ticket(const TicketName& name) const {
   return ::faccessat(directory_.get(), ticket_name(name).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-Result<void> Harbour::put_lease(const Record& lease) {
-  if (has_lease(lease.id)) return {};
-  DirectoryTransaction files(
-      UniqueFd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-  return files.write_lease(lease);
-}
-
 bool Harbour::has_lease(const std::string& id) const {
   struct stat about {};
   const std::string path = fmt::format("{}/{}", where_.path, lease_name(id));

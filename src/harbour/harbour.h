@@ -60,8 +60,6 @@ class Harbour {
   bool has_bell(const std::string& id, int bell) const;
   bool has_ticket(const TicketName& name) const;  // as far as one must ask
   bool has_lease(const std::string& id) const;
-  // Writes the file of a lease that Redis has, where it is missing.
-  Result<void> put_lease(const Record& lease);
   // Was this lease of ours told to end, by its own user or root? Who obeys takes the order away.
   bool is_ended(const std::string& id) const;
   void forget_end(const std::string& id);

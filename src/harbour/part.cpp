@@ -137,6 +137,8 @@ std::string as_json(const PartChange& change, const HostPart& part) {
                   {"put_back", change.put_back},
                   {"remove", change.remove},
                   {"remove_tickets", change.remove_tickets},
+                  {"silent", change.silent},
+                  {"grace", kSilenceGrace.count()},
                   {"ended", change.ended},
                   {"beats", change.beats},
                   {"drains", change.drains},
@@ -181,7 +183,7 @@ std::string HostPart::settle_time() const {
 }
 
 std::vector<std::string> HostPart::keys() const {
-  return {url_.prefix, fmt::format("{}:{}", url_.prefix, host_)};
+  return {fmt::format("{}:", url_.prefix), fmt::format("{}:{}", url_.prefix, host_)};
 }
 
 Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {
@@ -269,14 +271,18 @@ Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
       });
   const auto server = session_.run_id();
   if (!server) return tl::make_unexpected(server.error());
-  if (silent || !sight.born.starts_with(*server + " ")) {
+  const auto settled_at = [&sight] {
+    return std::max(ms(sight.born.substr(sight.born.find(' ') + 1)), ms(sight.settled));
+  };
+  // Further ahead than anybody can have said: the server's clock was set back.
+  const bool too_far = settled_at() - sight.now > beat_interval() + kSettleGrace;
+  if (silent || too_far || !sight.born.starts_with(*server + " ")) {
     auto born = run(scripts().birth, {*server, settle_time(), std::to_string(url_.ttl.count())});
     if (!born) return tl::make_unexpected(born.error());
     sight.born = at(*born, 0).text();
     sight.settled = at(*born, 1).text();
   }
-  const auto settled = std::max(ms(sight.born.substr(sight.born.find(' ') + 1)), ms(sight.settled));
-  sight.settles = std::max(settled - sight.now, milliseconds(0));
+  sight.settles = std::max(settled_at() - sight.now, milliseconds(0));
   return {};
 }
 
@@ -302,6 +308,15 @@ Result<PartOutcome> HostPart::commit(const PartChange& change) {
   outcome.done = at(*reply, 0).integer() == 1;
   outcome.order = number<std::uint64_t>(at(*reply, 1).text());
   for (const Reply& id : at(*reply, 2).list()) outcome.removed.push_back(id.text());
+  if (!change.lease || !outcome.done) return outcome;
+  // A connection that was cut has been renewed on the way: to a server, perhaps, that was started
+  // again or has taken over, and has lost what was granted after our sight.
+  const auto server = session_.run_id();
+  if (!server) return tl::make_unexpected(server.error());
+  if (!change.born.starts_with(*server + " ")) {
+    release(change.id);
+    outcome.done = false;
+  }
   return outcome;
 }
 

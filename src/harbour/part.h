@@ -76,6 +76,9 @@ struct PartChange {
   std::vector<std::pair<std::string, std::string>> put_back{};  // leases that Redis has lost
   std::vector<std::pair<std::string, std::string>> remove{};    // leases of the dead, as read
   std::vector<std::string> remove_tickets{};
+  // Of these two, who counts as dead by its silence alone: if it was heard of since, no lease is
+  // written that rests on it, and it is not removed.
+  std::vector<std::string> silent{};
   std::vector<std::string> ended{};  // tickets and leases that are told to end
   std::vector<std::string> beats{};  // clients that live
   std::vector<std::pair<std::string, std::string>> drains{};

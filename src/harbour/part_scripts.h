@@ -1,7 +1,8 @@
 // The scripts of a Redis harbour: each is one indivisible step, and may be repeated.
 //
-// docs/redis.md describes the keys. KEYS are the prefix and the host's part ("berth",
-// "berth:gpu07"); the database is one server's, not a cluster's.
+// docs/redis.md describes the keys. KEYS are the prefix and the host's part ("berth:",
+// "berth:gpu07"), both as an ACL that allows ~berth:* has them; the database is one server's, not a
+// cluster's.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace berth {
 
 // Before each of them. Numbers are written by %.0f, since Lua would write large ones as 1.7e+15.
 constexpr std::string_view kScriptStart = R"lua(
-local prefix, part = KEYS[1], KEYS[2]
+local prefix, part = string.sub(KEYS[1], 1, -2), KEYS[2]
 local function key(name) return part .. ':' .. name end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -24,7 +25,10 @@ end
 local function ring(id, at)
   local bell = prefix .. ':ring:' .. id
   at = at or part
-  redis.call('HSETNX', at .. ':rung', id, number(now))
+  -- Only of who is there: of who has left by now, nobody would ever take it away.
+  if redis.call('ZSCORE', at .. ':queue', id) or redis.call('HEXISTS', at .. ':leases', id) == 1 then
+    redis.call('HSETNX', at .. ':rung', id, number(now))
+  end
   redis.call('LPUSH', bell, at)
   redis.call('LTRIM', bell, 0, 0)
   redis.call('EXPIRE', bell, 3600)
@@ -62,11 +66,20 @@ end
 // Changes, all or none. ARGV: them as JSON; see PartChange.
 constexpr std::string_view kCommit = R"lua(
 local o = cjson.decode(ARGV[1])
+-- Who was silent for long when it was read, and was heard of since, is not dead.
+local silent, woken = {}, false
+for _, id in ipairs(o.silent) do
+  -- As the client reads it: what is no number of milliseconds is no beat.
+  local beat_ends = redis.call('HGET', key('beats'), id) or ''
+  if #beat_ends > 15 or not string.match(beat_ends, '^%d+$') then beat_ends = 0 end
+  silent[id] = beat_ends + o.grace <= now
+  woken = woken or not silent[id]
+end
 -- One that arrives late must not undo what came after it.
 if #o.drains + #o.undrains > 0 and version() ~= o.version then return {0} end
 if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
   -- A lease rests on all leases and drains; where its client was not in the queue, on that too.
-  if version() ~= o.version then return {0} end
+  if version() ~= o.version or woken then return {0} end
   if redis.call('GET', prefix .. ':born') ~= o.born then return {0} end
   if (redis.call('GET', key('settles')) or '') ~= o.settled then return {0} end
   if o.tail and (redis.call('ZRANGE', key('queue'), -1, -1)[1] or '') ~= o.tail then return {0} end
@@ -80,15 +93,19 @@ if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
     leave(o.instead_of, part)
     redis.call('SET', prefix .. ':claim:' .. o.instead_of, o.host .. ' ' .. o.id, 'EX', 86400)
     ring(o.instead_of)
-    redis.call('HDEL', key('rung'), o.instead_of)
   end
   redis.call('SET', key('version'), o.epoch)
   redis.call('HSET', key('leases'), o.id, o.lease)
 end
-local function changed() redis.call('SET', key('version'), next_epoch()) end
+-- Above the epoch of what is put back, too: the clock of another server may be behind.
+local function changed(epoch)
+  redis.call('SET', key('version'), number(math.max(tonumber(next_epoch()), (epoch or 0) + 1)))
+end
 if o.lease then beat(o.id, o.ttl) end
 for _, one in ipairs(o.put_back) do
-  if redis.call('HSETNX', key('leases'), one[1], one[2]) == 1 then changed() end
+  if redis.call('HSETNX', key('leases'), one[1], one[2]) == 1 then
+    changed(tonumber(cjson.decode(one[2]).epoch))
+  end
   redis.call('ZREM', key('queue'), one[1])
   redis.call('HDEL', key('tickets'), one[1])
   beat(one[1], o.ttl)
@@ -114,25 +131,31 @@ if o.leave then
   redis.call('ZREM', key('queue'), o.id)
   redis.call('HDEL', key('tickets'), o.id)
 end
-for _, id in ipairs(o.beats) do beat(id, o.ttl) end
+for _, id in ipairs(o.beats) do
+  if redis.call('HEXISTS', key('leases'), id) == 1 then beat(id, o.ttl) end
+end
 local removed = {}
 for _, one in ipairs(o.remove) do
-  if redis.call('HGET', key('leases'), one[1]) == one[2] then
+  if silent[one[1]] ~= false and redis.call('HGET', key('leases'), one[1]) == one[2] then
     redis.call('HDEL', key('leases'), one[1])
     forget(one[1])
     removed[#removed + 1] = one[1]
   end
 end
 for _, id in ipairs(o.remove_tickets) do
-  redis.call('ZREM', key('queue'), id)
-  redis.call('HDEL', key('tickets'), id)
-  forget(id)
+  if silent[id] ~= false then
+    redis.call('ZREM', key('queue'), id)
+    redis.call('HDEL', key('tickets'), id)
+    forget(id)
+  end
 end
 for _, id in ipairs(o.ended) do
   redis.call('SET', prefix .. ':ended:' .. id, '1', 'EX', 86400)
   redis.call('ZREM', key('queue'), id)
   redis.call('HDEL', key('tickets'), id)
   redis.call('HDEL', key('leases'), id)
+  redis.call('HDEL', key('beats'), id)
+  redis.call('HDEL', key('rung'), id)
 end
 for _, one in ipairs(o.drains) do
   redis.call('HSET', key('drains'), one[1], one[2])
@@ -184,17 +207,19 @@ return 'heard'
 )lua";
 
 // The data may not be what it was: then nobody is granted anything until everybody has had the time
-// to put back what is lost. On all hosts after a loss; on one of which nobody could be heard, there.
-// ARGV: the server's run, the time for that, and how long nobody was heard of if nobody could be.
-// Gives what PREFIX:born and PREFIX:HOST:settles say by now.
+// to put back what is lost. On all hosts after a loss; on one of which nobody could be heard,
+// there. ARGV: the server's run, the time for that, and how long nobody was heard of if nobody
+// could be. Gives what PREFIX:born and PREFIX:HOST:settles say by now.
 constexpr std::string_view kBirth = R"lua(
 local born = redis.call('GET', prefix .. ':born')
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
-if not same then
+-- A clock that was set back would have everybody wait until it has caught up.
+local function too_far(time) return (tonumber(time) or 0) > now + ARGV[2] end
+if not same or too_far(string.sub(born, #ARGV[1] + 2)) then
   born = ARGV[1] .. ' ' .. number(now + ARGV[2])
   redis.call('SET', prefix .. ':born', born)
-elseif now - heard >= tonumber(ARGV[3]) then
+elseif now - heard >= tonumber(ARGV[3]) or too_far(redis.call('GET', key('settles'))) then
   redis.call('SET', key('settles'), number(now + ARGV[2]))
 end
 redis.call('SET', key('heard'), number(now))

@@ -64,7 +64,10 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
         entry, kind, std::nullopt,
         entry.record.empty() ? "its record is missing, or far too large" : record.error().message);
     const bool silent = entry.left <= milliseconds(0);
-    if (silent && kind == Kind::ticket) dead_tickets_.push_back(entry.id);
+    if (silent && kind == Kind::ticket) {
+      dead_tickets_.push_back(entry.id);
+      change_.silent.push_back(entry.id);
+    }
     return std::nullopt;
   }
   if (record->id != entry.id) {
@@ -76,9 +79,11 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
     ignore(entry, kind, record->uid, "its state is another one's");
     return std::nullopt;
   }
-  if (record->witness == witness_) return judge_by_bell(entry, std::move(*record), kind);
+  const bool heard_here = !witness_.empty() && record->witness == witness_;
+  if (heard_here) return judge_by_bell(entry, std::move(*record), kind);
   if (entry.left <= milliseconds(0)) {
     ignore(entry, kind, record->uid, "nothing was heard of its host for long", true);
+    change_.silent.push_back(entry.id);
     if (kind == Kind::lease) dead_.emplace_back(entry.record, *record);
     if (kind == Kind::ticket) dead_tickets_.push_back(entry.id);
     return std::nullopt;

@@ -239,6 +239,68 @@ TEST_F(RedisTransactionTest, an_epoch_only_grows_also_over_a_loss_of_all_data) {
   EXPECT_LT(bob.record.epoch, carol.record.epoch);
 }
 
+TEST_F(RedisTransactionTest, an_epoch_is_above_those_that_are_put_back) {
+  Person alice = person(harbour_);
+  alice.record.uuids = {"GPU-1"};
+  alice.record.epoch = 5'000'000'000'000'000;  // of a server whose clock was ahead
+  PartChange change;
+  change.put_back.emplace_back(alice.record.id, write_record(alice.record));
+  ASSERT_TRUE(harbour_.part()->commit(change));
+  EXPECT_GT(begin()->next_epoch(), alice.record.epoch);
+}
+
+TEST_F(RedisTransactionTest, a_clock_that_was_set_back_keeps_nobody_for_long) {
+  Person alice = person(harbour_);
+  (void)begin(harbour_, alice.record.id);
+  const auto born = redis_.call({"GET", "berth:born"})->text();
+  const std::string run = born.substr(0, born.find(' '));
+  ASSERT_TRUE(redis_.call({"SET", "berth:born", run + " 99999999999999"}));
+  EXPECT_LE(begin(harbour_, alice.record.id)->settles(), 17s);
+  ASSERT_TRUE(redis_.call({"SET", "berth:born", run + " 1"}));
+  ASSERT_TRUE(redis_.call({"SET", "berth:here:settles", "99999999999999"}));
+  EXPECT_LE(begin(harbour_, alice.record.id)->settles(), 17s);
+}
+
+TEST_F(RedisTransactionTest, who_is_heard_of_before_the_commit_is_not_dead) {
+  testing::TemporaryFolder container;
+  Harbour elsewhere = open(container.path());
+  Person alice = holder(elsewhere, "GPU-1");
+  ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "1"}));
+  Person bob = person(harbour_);
+  const auto transaction = begin(harbour_, bob.record.id);
+  ASSERT_EQ(transaction->leases()->size(), 0U);
+  ASSERT_TRUE(claim(*transaction, bob.record, "GPU-1"));
+  transaction->tidy();
+  ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "99999999999999"}));
+  EXPECT_FALSE(transaction->commit().value_or(true));
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+}
+
+TEST_F(RedisTransactionTest, a_server_that_took_over_grants_nothing_on_an_old_sight) {
+  Person alice = person(harbour_);
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
+  // What a replica has of the master that it was a copy of.
+  sight->born = "another 1";
+  ASSERT_TRUE(redis_.call({"SET", "berth:born", sight->born}));
+  RedisTransaction transaction(*harbour_.part(), std::move(*sight),
+                               std::move(*harbour_.begin_here(LockMode::exclusive, {})),
+                               harbour_.witness());
+  ASSERT_TRUE(claim(transaction, alice.record, "GPU-1"));
+  EXPECT_FALSE(transaction.commit().value_or(true));
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 0);
+  EXPECT_FALSE(has_file(lease_name(alice.record.id)));
+}
+
+TEST_F(RedisTransactionTest, who_has_left_is_not_remembered) {
+  Person alice = person(harbour_);
+  PartChange change;
+  change.rings = {alice.record.id};
+  change.beats = {alice.record.id};
+  ASSERT_TRUE(harbour_.part()->commit(change));
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:rung"})->integer(), 0);
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:beats"})->integer(), 0);
+}
+
 TEST_F(RedisTransactionTest, of_another_directory_the_beat_decides) {
   const testing::TemporaryFolder elsewhere;
   Harbour other = open(elsewhere.path());
