@@ -36,6 +36,7 @@ Result<std::vector<Status>> Lookout::look() {
     auto opened = open_driver(on_slow_);
     if (opened) {
       probe_ = std::move(*opened);
+      probe_->interrupt_by(interrupt_, {});
     } else if (opened.error().kind == ErrorKind::no_driver) {
       no_driver = opened.error();
     } else {
