@@ -14,8 +14,8 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kNameWidth = 14;
-constexpr std::size_t kPlotHeight = 4;
+constexpr std::size_t kNameWidth = 15;
+constexpr std::size_t kPlotHeight = 3;
 
 // Names at the left, and what is to be said of them, wrapped, at the right.
 class Facts {
@@ -244,9 +244,9 @@ std::vector<Line> help_lines(Charset charset) {
       Help{"Tab", "from the GPUs to the queue, and back"},
       Help{"Enter", "all that is known of it; Esc or Enter leads back"},
       Help{"s", "sort GPUs: by index, user, memory, utilization"},
-      Help{"f or /", "show only what is of users whose names contain a text; Esc ends it"},
+      Help{"f or /", "show only what is of users like the text you type; Esc ends it"},
       Help{"c", "cancel the selected ticket, if it is yours: asks first"},
-      Help{"r", "give the selected lease of a shell back, if it is yours: asks first"},
+      Help{"r", "give the selected lease back, if it is your shell's: asks first"},
       Help{"p", "pause: the picture stays as it is; p goes on"},
       Help{"h or ?", "this help"},
       Help{"q", "quit"},

@@ -31,7 +31,6 @@ Lines wrapped_lines(Style style, const std::string& text, const Sheet& sheet) {
 }
 
 std::string gpus_text(const Picture& picture) {
-  if (picture.hosts.size() == 1) return gpu_counts(picture.hosts.front());
   Status all;
   for (const Status& host : picture.hosts) {
     all.gpus.insert(all.gpus.end(), host.gpus.begin(), host.gpus.end());
@@ -45,13 +44,14 @@ Line head_line(const Model& model, const Sheet& sheet, TimePoint now) {
   if (picture.hosts.size() == 1) {
     const Status& host = picture.hosts.front();
     line.add(Style::bold, fmt::format(" {}", sheet.show(host.host)));
+    line.add(Style::plain, fmt::format("  {}", gpu_counts(host)));
     line.add(Style::dim, fmt::format("  {}", sheet.show(driver_text(host))));
   } else {
     line.add(Style::bold, " berth top");
     if (picture.seen) line.add(Style::dim, fmt::format("  {} hosts", picture.hosts.size()));
   }
-  if (!picture.hosts.empty()) line.add(Style::plain, fmt::format("  {}", gpus_text(picture)));
-  Line end;
+  if (picture.hosts.size() > 1) line.add(Style::plain, fmt::format("  {}", gpus_text(picture)));
+  Line end = plain_line(Style::plain, " ");
   if (model.paused()) end.add(Style::warning, "paused  ");
   end.add(Style::dim, local_time(now).substr(11) + " ");
   const std::size_t room = sheet.width - std::min(sheet.width, end.width());

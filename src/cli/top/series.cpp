@@ -6,6 +6,8 @@
 namespace berth::top {
 namespace {
 
+constexpr std::size_t kLate = 2;  // spans
+
 std::optional<double> memory_share(const Gpu& gpu) {
   if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
   return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
@@ -70,16 +72,17 @@ void History::note(const std::vector<Status>& hosts, Clock::time_point now) {
     }
   }
   for (auto& [key, track] : tracks_) {
-    // Before it was first seen, and while nobody looked.
-    for (; track.spans < span; ++track.spans) {
-      track.utilization.add(std::nullopt);
-      track.memory.add(std::nullopt);
-    }
     const auto found = seen.find(key);
     const Gpu* gpu = found == seen.end() ? nullptr : found->second;
-    track.utilization.add(gpu == nullptr ? std::nullopt : utilization_share(*gpu));
-    track.memory.add(gpu == nullptr ? std::nullopt : memory_share(*gpu));
-    ++track.spans;
+    const auto utilization = gpu == nullptr ? std::nullopt : utilization_share(*gpu);
+    const auto memory = gpu == nullptr ? std::nullopt : memory_share(*gpu);
+    // Before it was first seen, and while nobody looked. A look that is late counts for its time.
+    const bool late = span - track.spans <= kLate;
+    for (; track.spans <= span; ++track.spans) {
+      const bool counts = late || track.spans == span;
+      track.utilization.add(counts ? utilization : std::nullopt);
+      track.memory.add(counts ? memory : std::nullopt);
+    }
   }
   spans_ = span + 1;
 }

@@ -50,8 +50,8 @@ class History {
 
   explicit History(std::chrono::milliseconds span) : span_(span) {}
 
-  // What was seen at `now`. One value counts for each span of time; a span in which nobody looked
-  // is unknown.
+  // What was seen at `now`. One value counts for each span of time; spans in which nobody
+  // looked are unknown, but for one or two.
   void note(const std::vector<Status>& hosts, Clock::time_point now);
 
   // Nothing if the GPU was never seen.
