@@ -144,7 +144,8 @@ TEST_F(LookoutTest, hears_a_harbour_that_is_made_anew) {
 }
 
 TEST_F(LookoutTest, a_driver_that_fails_can_come_back) {
-  simulate("this is no server");
+  simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}],
+               "faults": [{"call": "nvmlInit", "answer": "unknown"}]})");
   Lookout lookout(location());
   const auto failed = lookout.look();
   ASSERT_FALSE(failed);
@@ -157,7 +158,7 @@ TEST_F(LookoutTest, a_driver_that_fails_can_come_back) {
 
 TEST_F(LookoutTest, a_driver_that_hangs_is_asked_once_and_can_be_left) {
   simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}],
-               "faults": [{"call": "nvmlInit_v2", "hang": true}]})");
+               "faults": [{"call": "nvmlInit", "hang": true}]})");
   int slow = 0;
   Lookout lookout(location(), [&] { ++slow; });
   const UniqueFd leave = timer(2500ms);
