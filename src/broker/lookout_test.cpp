@@ -159,6 +159,7 @@ TEST_F(LookoutTest, a_driver_that_fails_can_come_back) {
 TEST_F(LookoutTest, a_driver_that_hangs_is_asked_once_and_can_be_left) {
   simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}],
                "faults": [{"call": "nvmlInit", "hang": true}]})");
+  ::setenv("BERTH_DRIVER_TIMEOUT", "1h", 1);
   int slow = 0;
   Lookout lookout(location(), [&] { ++slow; });
   const UniqueFd leave = timer(2500ms);
@@ -167,6 +168,7 @@ TEST_F(LookoutTest, a_driver_that_hangs_is_asked_once_and_can_be_left) {
   ASSERT_FALSE(left);
   EXPECT_EQ(left.error().kind, ErrorKind::no_driver);
   EXPECT_EQ(slow, 1);
+  ::unsetenv("BERTH_DRIVER_TIMEOUT");
 }
 
 }  // namespace
