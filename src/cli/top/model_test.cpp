@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/top/scene_for_tests.h"
+#include "cli/top/testing/pictures.h"
 
 namespace berth::top {
 namespace {
