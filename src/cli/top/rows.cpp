@@ -51,6 +51,7 @@ std::vector<const GpuStatus*> sorted(const Status& host, Sort sort) {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
   std::vector<const GpuStatus*> gpus;
+  gpus.reserve(ranked.size());
   for (const auto& [rank, gpu] : ranked) gpus.push_back(gpu);
   return gpus;
 }
