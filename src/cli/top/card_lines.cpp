@@ -201,6 +201,10 @@ Columns fit_columns(const Picture& picture, const Sheet& sheet) {
     if (sheet.width >= 100) whole(columns.power, 5);
     grow(columns.bar, std::min<std::size_t>(10 + plot / 2, 24));
   }
+  if (columns.memory_plot > 0) {  // equally wide, they can be compared
+    columns.memory_plot = std::min(columns.memory_plot, columns.utilization_plot);
+    columns.utilization_plot = columns.memory_plot;
+  }
   return columns;
 }
 
