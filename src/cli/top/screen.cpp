@@ -7,6 +7,7 @@
 #include <array>
 #include <clocale>
 #include <csignal>
+#include <cstdint>
 #include <curses.h>
 #include <fmt/format.h>
 #include <langinfo.h>
@@ -55,7 +56,7 @@ void restore_and_die(int number) {
 // A capability of the terminal without its marks of delays, "$<5>".
 std::string capability(const char* name) {
   const char* text = ::tigetstr(name);
-  if (text == nullptr || text == reinterpret_cast<const char*>(-1)) return "";
+  if (text == nullptr || reinterpret_cast<std::intptr_t>(text) == -1) return "";
   std::string plain = text;
   for (auto at = plain.find("$<"); at != std::string::npos; at = plain.find("$<", at)) {
     const auto end = plain.find('>', at);
@@ -289,7 +290,7 @@ std::optional<Input> Screen::read() {
       if (const auto press = function_key(key)) return Input{*press};
     } else if (key == kRedraw) {
       refresh();
-    } else if (const auto input = typed(key)) {
+    } else if (auto input = typed(key)) {
       return input;
     }
   }
