@@ -36,21 +36,21 @@ Result<std::vector<Status>> Lookout::look() {
     auto opened = open_driver(on_slow_);
     if (opened) {
       probe_ = std::move(*opened);
+      probe_->interrupt_by(interrupt_, {});
     } else if (opened.error().kind == ErrorKind::no_driver) {
       no_driver = opened.error();
     } else {
       return tl::make_unexpected(opened.error());
     }
   }
-  auto hosts = observe_all(probe_.get(), where_);
+  if (where_.url || where_.wrong) return observe_all(probe_.get(), where_);
   // Of this host alone there is nothing to show without a driver but why.
-  if (hosts && hosts->empty() && !where_.url) {
-    if (no_driver) return tl::make_unexpected(*no_driver);
-    auto here = observe(*probe_, driver_is_simulated(), where_);
-    if (!here) return tl::make_unexpected(here.error());
-    hosts->push_back(std::move(*here));
-  }
-  return hosts;
+  if (no_driver) return tl::make_unexpected(*no_driver);
+  auto here = observe(*probe_, driver_is_simulated(), where_);
+  if (!here) return tl::make_unexpected(here.error());
+  std::vector<Status> alone;
+  alone.push_back(std::move(*here));
+  return alone;
 }
 
 bool Lookout::wait(std::chrono::milliseconds period, std::span<pollfd> others) {

@@ -23,6 +23,9 @@ class Lookout {
   // `on_slow` is called when the driver takes long.
   explicit Lookout(HarbourLocation where = harbour_location(), std::function<void()> on_slow = {});
 
+  // A look ends early, with an error, once this descriptor can be read while the driver is asked.
+  void interrupt_by(int descriptor) { interrupt_ = descriptor; }
+
   // Every host of the harbour, by name; see observe_all(). Errors are the driver's, where there is
   // no other host to show, and the harbour's. One that fails can be tried again.
   Result<std::vector<Status>> look();
@@ -42,6 +45,7 @@ class Lookout {
   HarbourLocation where_;
   std::function<void()> on_slow_;
   std::unique_ptr<Probe> probe_;
+  int interrupt_ = -1;
   UniqueFd ears_;
   Clock::time_point looked_{};
 };

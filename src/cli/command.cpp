@@ -41,6 +41,7 @@ std::span<const Command> commands() {
       Command{"release", "Give leases back while their shell lives", define_release, true},
       Command{"status", "Show every GPU: its state, memory, load and processes", define_status,
               true, true},
+      Command{"top", "Watch GPUs, leases and queue, full-screen", define_top, true},
       Command{"queue", "Show who waits, since when, and why", define_queue, true, true},
       Command{"cancel", "Leave the queue", define_cancel, true},
       Command{"log", "Show who had which GPUs, when, and how it ended", define_log, true},

@@ -55,6 +55,7 @@ Action define_profile(Flags& command, CLI::App& program);
 Action define_drain(Flags& command, CLI::App& program);
 Action define_undrain(Flags& command, CLI::App& program);
 Action define_status(Flags& command, CLI::App& program);
+Action define_top(Flags& command, CLI::App& program);
 Action define_compat(Flags& command, CLI::App& program);
 Action define_doctor(Flags& command, CLI::App& program);
 Action define_setup(Flags& command, CLI::App& program);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/users.h"
+#include "cli/output/status_parts.h"
 
 namespace berth {
 namespace {
@@ -16,62 +17,9 @@ constexpr std::size_t kBarWidth = 10;
 constexpr std::size_t kShortestName = 6;
 constexpr std::size_t kIndent = 5;  // of what stands below a GPU
 constexpr std::string_view kGap = "  ";
-constexpr std::string_view kAbsent = "-";
 constexpr const char* kNobodyWaits = "Nobody waits.\n";
 constexpr const char* kNoHosts =
     "No host has told of itself yet: run 'berth status' once on each that has GPUs.\n";
-
-Style style_of(GpuState state) {
-  switch (state) {
-    case GpuState::free:
-      return Style::good;
-    case GpuState::leased:
-    case GpuState::shared:
-      return Style::notice;
-    case GpuState::stranger:
-    case GpuState::lost:
-      return Style::bad;
-    case GpuState::drained:
-    case GpuState::unknown:
-      return Style::warning;
-  }
-  return Style::plain;
-}
-
-// A bar of `width` columns, in eighths of a column where the character set has them.
-std::string bar(double share, std::size_t width, Charset charset) {
-  share = std::clamp(share, 0.0, 1.0);
-  std::string out;
-  if (charset == Charset::ascii) {
-    const auto filled = rounded(share * static_cast<double>(width));
-    return std::string(filled, '#') + std::string(width - filled, '.');
-  }
-  constexpr std::array<std::string_view, 9> eighths{"·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
-  auto left_over = rounded(share * static_cast<double>(width) * 8);
-  for (std::size_t i = 0; i < width; ++i) {
-    const std::size_t here = std::min<std::size_t>(left_over, 8);
-    out += eighths[here];
-    left_over -= here;
-  }
-  return out;
-}
-
-std::string memory_figures(const Gpu& gpu) {
-  if (!gpu.memory_total) return std::string(kAbsent);
-  const bool small = *gpu.memory_total < gib(1);
-  const double unit = static_cast<double>(small ? mib(1).count : gib(1).count);
-  const auto amount = [&](Bytes size) { return static_cast<double>(size.count) / unit; };
-  const std::string used = gpu.memory_used
-                               ? fmt::format("{:.{}f}", amount(*gpu.memory_used), small ? 0 : 1)
-                               : std::string(kAbsent);
-  return fmt::format("{}/{:.0f} {}", used, amount(*gpu.memory_total), small ? "MiB" : "GiB");
-}
-
-template <class T>
-std::string figure(const std::optional<T>& value, std::string_view unit) {
-  if (!value) return std::string(kAbsent);
-  return fmt::format("{:.0f}{}", static_cast<double>(*value), unit);
-}
 
 enum class Align { left, right };
 
@@ -235,36 +183,6 @@ std::string process_line(const PlacedProcess& placed, const Terminal& terminal) 
          "\n";
 }
 
-std::string ago(TimePoint since, TimePoint now) {
-  const auto past = std::chrono::floor<std::chrono::seconds>(now - since);
-  return format_duration(std::max(past, std::chrono::seconds(0)));
-}
-
-// "GPU 0", "GPU 0,2", "2 GPUs of 0,1,3".
-std::string wanted_gpus(const Request& request, const Status& status) {
-  std::string text = fmt::format("{} {}", request.count, request.count == 1 ? "GPU" : "GPUs");
-  if (!request.uuids) return text;
-  std::string indices;
-  for (const GpuStatus& one : status.gpus) {
-    const auto& uuids = *request.uuids;
-    if (std::find(uuids.begin(), uuids.end(), one.placed.gpu.uuid) == uuids.end()) continue;
-    indices += fmt::format("{}{}", indices.empty() ? "" : ",", to_string(one.placed.gpu.index));
-  }
-  if (indices.empty()) return text;
-  return request.uuids->size() == request.count ? fmt::format("GPU {}", indices)
-                                                : fmt::format("{} of {}", text, indices);
-}
-
-// What it asked for: "2 GPUs, 8 GiB each, for 4h".
-std::string asked_for(const Request& request, const Status& status) {
-  std::string text = wanted_gpus(request, status);
-  if (request.name) text += fmt::format(" {}", in_quotes(*request.name));
-  if (request.min_memory) text += fmt::format(" from {}", format_size(*request.min_memory));
-  if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
-  if (request.time) text += fmt::format(", for {}", format_duration(*request.time));
-  return text;
-}
-
 std::string cut_to(const std::string& text, std::size_t indent, const Terminal& terminal) {
   const std::size_t room = terminal.width ? std::max(*terminal.width, indent) - indent : ~0UL;
   return std::string(indent, ' ') + fitted(text, room, terminal.charset);
@@ -278,13 +196,12 @@ std::string lease_line(const Record& lease, const std::string& said_at, const Te
     const std::string text = fmt::format("lease {}  as on GPU {}", lease.id, said_at);
     return terminal.paint(Style::notice, cut_to(text, kIndent, terminal)) + "\n";
   }
-  const std::string what = lease.label.empty() ? lease.command : lease.label;
   const auto idle = idle_since(lease, now);
   const std::string text = fmt::format(
       "lease {}  {}  {}  for {}  {}pid {}  {}", lease.id, terminal.show(user_name(lease.uid)),
       lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
       ago(lease.granted, now), idle ? fmt::format("idle for {}  ", ago(*idle, now)) : "", lease.pid,
-      terminal.show(what));
+      terminal.show(title_of(lease)));
   return terminal.paint(idle ? Style::warning : Style::notice, cut_to(text, kIndent, terminal)) +
          "\n";
 }
@@ -293,49 +210,22 @@ std::string lease_line(const Record& lease, const std::string& said_at, const Te
 std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
                          TimePoint now) {
   const Record& record = ticket.record;
-  const std::string what = record.label.empty() ? record.command : record.label;
-  std::string out = cut_to(fmt::format("{}. {}  {}  {}  waits {}  pid {}  {}", ticket.position,
-                                       record.id, terminal.show(user_name(record.uid)),
-                                       terminal.show(asked_for(record.request, status)),
-                                       ago(record.since, now), record.pid, terminal.show(what)),
-                           2, terminal) +
-                    "\n";
-  std::string why = terminal.show(ticket.reason);
-  if (ticket.starts && *ticket.starts > now) {
-    why += fmt::format("; expected in about {}", ago(now, *ticket.starts));
-  }
+  std::string out =
+      cut_to(fmt::format("{}. {}  {}  {}  waits {}  pid {}  {}", ticket.position, record.id,
+                         terminal.show(user_name(record.uid)),
+                         terminal.show(asked_for(record.request, status)), ago(record.since, now),
+                         record.pid, terminal.show(title_of(record))),
+             2, terminal) +
+      "\n";
+  const std::string why = terminal.show(waits_because(ticket, now));
   return out + terminal.paint(Style::dim, wrapped(why, terminal.width, kIndent)) + "\n";
 }
 
-// A stranger that the process list shows needs no second line in words.
-bool reason_is_news(const GpuStatus& status) {
-  if (status.judgement.reason.empty()) return false;
-  const auto& processes = status.placed.processes;
-  const bool shown = std::any_of(processes.begin(), processes.end(),
-                                 [](const PlacedProcess& one) { return one.stranger(); });
-  const GpuState state = status.judgement.state;
-  return !shown || state == GpuState::drained || state == GpuState::lost ||
-         state == GpuState::unknown;
-}
-
 std::string summary(const Status& status, const Terminal& terminal) {
-  std::map<GpuState, std::size_t> counts;
-  for (const GpuStatus& gpu : status.gpus) ++counts[gpu.judgement.state];
-  std::string states;
-  for (const auto& [state, count] : counts) {
-    states += fmt::format("{}{} {}", states.empty() ? ": " : ", ", count, to_string(state));
-  }
-  const std::size_t count = status.gpus.size();
-  const std::string gpus = fmt::format("{} {}{}", count, count == 1 ? "GPU" : "GPUs", states);
-  const std::string driver =
-      fmt::format("{}driver {}", status.simulated ? "simulated " : "",
-                  terminal.show(status.driver.value_or(std::string(kAbsent))));
-  std::string told;
-  if (status.elsewhere) {
-    told = status.age ? fmt::format(" - told {} ago", format_duration(*status.age))
-                      : " - told some time ago";
-  }
-  return wrapped(fmt::format("{} - {} - {}{}", terminal.show(status.host), driver, gpus, told),
+  const std::string told = told_text(status);
+  return wrapped(fmt::format("{} - {} - {}{}{}", terminal.show(status.host),
+                             terminal.show(driver_text(status)), gpu_counts(status),
+                             told.empty() ? "" : " - ", told),
                  terminal.width, 0) +
          "\n";
 }

@@ -1,0 +1,41 @@
+// Does what was confirmed, in a thread of its own: the harbour's lock and Redis may take a while.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "cli/top/flag.h"
+#include "cli/top/model.h"
+
+namespace berth::top {
+
+// One at a time.
+class Errand {
+ public:
+  Errand() = default;
+  Errand(const Errand&) = delete;
+  Errand& operator=(const Errand&) = delete;
+  // Waits for it: what was begun is done, or fails.
+  ~Errand();
+
+  bool busy() const { return thread_.joinable(); }
+  // Must not be busy.
+  void start(const Wish& wish);
+
+  // Readable when it is done; result() then tells how it went, and it is not busy any more.
+  int fd() const { return done_.fd(); }
+  std::optional<Notice> result();
+
+ private:
+  std::thread thread_;
+  Flag done_;
+  std::mutex mutex_;
+  std::optional<Notice> notice_;  // under the mutex
+};
+
+// Cancels or releases, and says what came of it.
+Notice do_errand(const Wish& wish);
+
+}  // namespace berth::top

@@ -1,0 +1,445 @@
+"""`berth top` on a real terminal, in tmux: what it shows, what its keys do, and that it leaves the terminal as it was."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+import redis_server
+from conftest import BERTH, PRESET, SERVERS, assert_one_line_error
+from leasing import NOBODY, eventually, jobs, ready  # noqa: F401 (jobs is a fixture)
+from processes import processes_of
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="not run as root: it becomes another user")
+
+
+class Terminal:
+    """A shell in a tmux server of its own."""
+
+    def __init__(self, server, width=80, height=24, env=None):
+        self.server = server
+        self.tmux = ["tmux", "-S", str(server.folder / "tmux"), "-f", "/dev/null"]
+        self.env = {**server.env, "PS1": "ready> ", **(env or {})}
+        # As a site might, so that tmux shows what is not ASCII whatever the test's locale.
+        self.call("new-session", "-d", "-x", width, "-y", height, "bash", "--norc", "--noprofile", flags=["-u"])
+        self.shows("ready>")
+
+    def call(self, *words, flags=()):
+        result = subprocess.run([*self.tmux, *flags, *map(str, words)], env=self.env, capture_output=True, text=True,
+                                check=True)
+        return result.stdout
+
+    def screen(self, *flags):
+        return self.call("capture-pane", "-p", *flags)
+
+    def keys(self, *keys):
+        """Each a letter, or the name that tmux has for a key."""
+        self.call("send-keys", *keys)
+
+    def line(self, text):
+        """Types a command for the shell."""
+        self.call("send-keys", "-l", text)
+        self.keys("Enter")
+
+    def shows(self, *texts):
+        """Waits until each is on the screen, which is given."""
+        return self.wait(lambda screen: all(text in screen for text in texts), f"{texts}")
+
+    def lacks(self, *texts):
+        return self.wait(lambda screen: not any(text in screen for text in texts), f"no {texts}")
+
+    def wait(self, condition, what):
+        found = None
+
+        def seen():
+            nonlocal found
+            found = self.screen()
+            return condition(found)
+        eventually(seen, lambda: f"{what} on the screen:\n{found}")
+        return found
+
+    def top(self, command="berth top", *texts):
+        self.line(command)
+        return self.shows("q quit", *texts)
+
+    def pid(self):
+        """Of berth top: the shell's child."""
+        shell = self.call("display-message", "-p", "#{pane_pid}").strip()
+        with open(f"/proc/{shell}/task/{shell}/children") as file:
+            [child] = file.read().split()
+        return int(child)
+
+    def state(self):
+        """Whether the alternate screen is on, and the cursor."""
+        return self.call("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip()
+
+    def resize(self, width, height):
+        self.call("resize-window", "-x", width, "-y", height)
+
+    def stop(self):
+        subprocess.run([*self.tmux, "kill-server"], env=self.env, capture_output=True)
+
+
+@pytest.fixture
+def terminal(server):
+    opened = []
+
+    def open_one(**options):
+        opened.append(Terminal(server, **options))
+        return opened[-1]
+    yield open_one
+    for one in opened:
+        one.stop()
+
+
+def rows(screen):
+    """The indices of the GPUs, from top to bottom."""
+    return re.findall(r"^ +(\d+)  \S.* (?:free|leased|shared|stranger) ", screen, re.MULTILINE)
+
+
+def test_a_job_comes_waits_and_goes(server, terminal, jobs):
+    server.use("2x24GiB")
+    view = terminal()
+    screen = view.top("berth top", "2 GPUs: 2 free", "No jobs yet: berth run -- python train.py")
+    assert rows(screen) == ["0", "1"]
+    assert view.state() == "1 0"
+    first = jobs.hold("-n", "2", "--label", "training run 7")
+    view.shows("2 GPUs: 2 leased", "exclusive", "training run 7", "as on GPU 0", "Queue: nobody waits.")
+    second = jobs.wait("--label", "evaluation")
+    view.shows("Queue: 1 waiting", "evaluation", "GPU 0,1 leased by root (training run 7)"
+               if os.getuid() == 0 else "leased by")
+    assert first.end() == 0
+    view.shows("1 free, 1 leased")
+    view.lacks("training run 7", "Queue: 1")
+    assert second.end() == 0
+    view.shows("2 GPUs: 2 free")
+    view.keys("q")
+    view.shows("ready>")
+    eventually(lambda: view.state() == "0 1", "the terminal as it was")
+    eventually(lambda: "berth-probe" not in names_of(processes_of(server.harbour)), "the end of the driver's helper")
+
+
+def names_of(pids):
+    names = []
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+            names.append(file.read().strip())
+    return names
+
+
+def test_memory_load_and_strangers(server, terminal, jobs):
+    server.use("2x24GiB")
+    server.start_job("--mem", "9GiB", "--util", "70", gpu=1)
+    jobs.hold("--gpu", "0", "--mem", "12GiB")
+    view = terminal(width=120, height=30)
+    screen = view.top("berth top", "! no lease: berth-sim-job (pid")
+    [shared] = re.findall(r"^ +0 .*$", screen, re.MULTILINE)
+    [stranger] = re.findall(r"^ +1 .*$", screen, re.MULTILINE)
+    assert "shared" in shared and "░" in shared and "█" not in shared
+    assert "stranger" in stranger and "█" in stranger and "░" not in stranger and "70%" in stranger
+    assert "9.0/24 GiB" in stranger
+    view.wait(lambda shown: re.search(r"70%  +▆▆", shown), "the utilization over time")
+
+
+def test_sorting_and_details(server, terminal):
+    server.use("3x24GiB")
+    server.start_job("--mem", "9GiB", "--util", "30", gpu=1)
+    server.start_job("--mem", "3GiB", "--util", "70", gpu=2)
+    view = terminal()
+    view.top()
+    view.wait(lambda screen: rows(screen) == ["0", "1", "2"], "the order of the indices")
+    view.keys("s", "s")
+    view.shows("sort (memory)")
+    view.wait(lambda screen: rows(screen) == ["1", "2", "0"], "the order of the memory")
+    view.keys("s")
+    view.wait(lambda screen: rows(screen) == ["2", "1", "0"], "the order of the utilization")
+    view.keys("g", "Enter")
+    view.shows("GPU 2 on", server.status()["gpus"][2]["uuid"], "3 GiB used of 24 GiB", "no lease")
+    view.keys("Escape")
+    view.shows("q quit")
+    view.keys("h")
+    view.shows("Keys", "pause: the picture stays")
+    view.keys("q")
+    view.shows("q quit")
+
+
+def test_the_filter_works_while_it_is_typed(server, terminal, jobs):
+    server.use("3x24GiB")
+    jobs.hold("--gpu", "1", "--label", "mine")
+    user = server.status()["gpus"][1]["leases"][0]["user"]
+    view = terminal()
+    view.top("berth top", "mine")
+    view.keys("f", *user[:2])
+    view.wait(lambda screen: rows(screen) == ["1"] and f"User: {user[:2]}" in screen, "only GPU 1")
+    view.keys("q", "q", "q")
+    view.shows("Esc shows all.")
+    view.keys("BSpace", "BSpace", "BSpace", "Enter")
+    view.shows(f"filter ({user[:2]})", "mine")
+    view.keys("Escape")
+    view.wait(lambda screen: rows(screen) == ["0", "1", "2"], "all GPUs")
+
+
+def test_cancel_asks_and_then_cancels(server, terminal, jobs):
+    server.use("1x24GiB")
+    jobs.hold()
+    waiter = jobs.wait("--label", "evaluation")
+    ticket = server.status()["queue"][0]["ticket"]
+    view = terminal()
+    view.top("berth top", "evaluation")
+    view.keys("G", "c")
+    view.shows(f"Cancel ticket {ticket} (evaluation)?", "exit code 75")
+    view.keys("n")
+    view.shows("Nothing was changed.")
+    assert waiter.runs
+    view.keys("c")
+    view.shows("Cancel ticket")
+    view.keys("y")
+    view.shows(f"Ticket {ticket} has left the queue.")
+    assert waiter.process.wait(25) == 75
+    view.lacks("evaluation")
+
+
+def test_release_asks_and_then_releases(server, terminal, jobs):
+    server.use("1x24GiB")
+    shell = jobs.start("bash", "-c", 'eval "$(berth acquire --label mine)"; echo ready; read -r line')
+    ready(shell)
+    lease = server.status()["gpus"][0]["leases"][0]["id"]
+    view = terminal()
+    view.top("berth top", "mine")
+    view.keys("j", "r")
+    view.shows(f"Give lease {lease} (mine) back?", "Others can have GPU 0 at once")
+    view.keys("y")
+    view.shows(f"Lease {lease} is given back.", "1 GPU: 1 free")
+    assert server.status()["gpus"][0]["state"] == "free"
+    assert shell.runs
+
+
+def test_a_jobs_lease_ends_with_its_job(server, terminal, jobs):
+    server.use("1x24GiB")
+    job = jobs.hold("--label", "mine")
+    view = terminal()
+    view.top("berth top", "mine")
+    view.keys("r")
+    view.shows("is its job's, and ends with it: stop pid")
+    assert job.runs
+
+
+@as_root
+def test_what_is_others_is_left_to_them(server, terminal, jobs, open_build):
+    server.use("1x24GiB")
+    jobs.hold("--label", "theirs", program=open_build / "bin" / "berth")
+    jobs.wait("--label", "later", program=open_build / "bin" / "berth")
+    view = terminal()
+    view.top(f"{' '.join(NOBODY)} {open_build}/bin/berth top", "theirs", "later")
+    view.keys("r")
+    view.shows("belongs to root, who alone (or root) can give it back")
+    view.keys("G", "c")
+    view.shows("belongs to root, who alone (or root) can cancel it")
+    view.keys("y")
+    view.shows("q quit")
+    assert len(server.status()["queue"]) == 1
+
+
+def test_resizes(server, terminal):
+    server.use(SERVERS / "lab.json")
+    view = terminal(width=120, height=40)
+    view.top("berth top", "POWER")
+    view.resize(80, 24)
+    screen = view.lacks("POWER")
+    assert max(map(len, screen.splitlines())) <= 80
+    view.resize(50, 8)
+    view.shows("Too small: 50x8, and berth top needs 60x10.")
+    view.resize(200, 50)
+    view.shows("POWER", "q quit")
+
+
+def shell_says(view, command):
+    """What a command prints in the terminal's shell."""
+    path = view.server.folder / "said"
+    path.unlink(missing_ok=True)
+    view.line(f"{{ {command}; }} > {path}.new 2>&1; mv {path}.new {path}")
+    eventually(path.exists, command)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", *(["SEGV", "ABRT"] if PRESET == "release" else [])])
+def test_whatever_ends_it_the_terminal_is_as_it_was(server, terminal, name):
+    view = terminal()
+    before = shell_says(view, "stty -a")
+    view.top()
+    assert view.state() == "1 0"
+    number = signal.Signals[f"SIG{name}"]
+    os.kill(view.pid(), number)
+    view.shows("ready>")
+    view.wait(lambda screen: "q quit" not in screen, "the first screen")
+    assert shell_says(view, "echo $?") == f"{128 + number}\n"
+    assert view.state() == "0 1"
+    assert shell_says(view, "stty -a") == before
+
+
+def test_ctrl_c_leaves(server, terminal):
+    view = terminal()
+    view.top()
+    view.keys("C-c")
+    view.lacks("q quit")
+    assert shell_says(view, "echo $?") == "130\n"
+
+
+def test_ctrl_z_and_fg(server, terminal, jobs):
+    view = terminal()
+    before = shell_says(view, "stty -a")
+    view.top()
+    for _ in range(2):
+        view.keys("C-z")
+        view.shows("Stopped")
+        eventually(lambda: view.state() == "0 1", "the terminal as it was")
+        assert shell_says(view, "stty -a") == before
+        view.line("fg")
+        view.shows("q quit", "4 GPUs: 4 free")
+        assert view.state() == "1 0"
+    job = jobs.hold("--label", "later")
+    view.shows("later")
+    job.end()
+    view.keys("q")
+    view.lacks("q quit")
+    assert shell_says(view, "stty -a") == before
+
+
+def test_a_pause_keeps_the_picture(server, terminal, jobs):
+    view = terminal()
+    job = jobs.hold("--label", "seen before")
+    view.top("berth top", "seen before")
+    view.keys("p")
+    view.shows("paused")
+    job.end()
+    eventually(lambda: server.status()["gpus"][0]["state"] == "free", "the end of the lease")
+    assert "seen before" in view.screen()
+    view.keys("p")
+    view.lacks("seen before", "paused")
+
+
+def test_redis_goes_and_comes_back(server, terminal, jobs):
+    redis = redis_server.RedisServer(server.folder)
+    try:
+        redis.settle()
+        server.env["BERTH_URL"] = redis.url()
+        view = terminal()
+        view.top("berth top", "4 GPUs: 4 free")
+        redis.kill()
+        view.shows("! ", "Below is what was seen", "4 GPUs: 4 free")
+        view.keys("h")
+        view.shows("Keys")
+        view.keys("h")
+        redis.start()
+        redis.settle()
+        view.lacks("Below is what was seen")
+        jobs.hold("--label", "healed")
+        view.shows("healed")
+    finally:
+        redis.kill()
+
+
+def test_a_driver_that_hangs_keeps_no_key_waiting_and_heals(server, terminal):
+    good = {"gpus": [{"name": "A", "memory": "8GiB"}]}
+    server.use({**good, "faults": [{"call": "nvmlInit", "hang": True}]})
+    server.env["BERTH_DRIVER_TIMEOUT"] = "4s"
+    view = terminal()
+    view.top("berth top", "Waiting for the driver to answer.")
+    view.keys("h")
+    view.shows("Keys", "pause: the picture stays")
+    view.keys("h")
+    view.shows("the NVIDIA driver did not answer within 4s")
+    server.use(good)
+    view.shows("1 GPU: 1 free")
+    view.lacks("did not answer", "Waiting for")
+
+
+def test_who_leaves_does_not_wait_for_a_driver_that_hangs(server, terminal):
+    server.use({"gpus": [{"name": "A", "memory": "8GiB"}], "faults": [{"call": "nvmlInit", "hang": True}]})
+    server.env["BERTH_DRIVER_TIMEOUT"] = "1h"
+    view = terminal()
+    view.top()
+    view.keys("q")
+    view.lacks("q quit")
+    assert shell_says(view, "echo $?") == "0\n"
+
+
+def test_hostile_labels_are_escaped(server, terminal, jobs):
+    server.use("1x24GiB")
+    jobs.hold("--label", "\x1b[2Jred\x07\u202e")
+    view = terminal()
+    view.top("berth top", r"\x1b[2Jred\x07\u202e")
+    view.keys("j", "Enter")
+    view.shows(r"\x1b[2Jred\x07\u202e", "Lease")
+
+
+def test_ascii_where_the_locale_has_no_more(server, terminal, jobs):
+    server.use("2x24GiB")
+    jobs.hold("--gpu", "0", "--label", "Grün")
+    server.start_job("--mem", "9GiB", gpu=1)
+    view = terminal(env={"LANG": "C", "LC_ALL": "C"})
+    screen = view.top("berth top", "Gr\\u00fcn", "####", "===", "...")
+    assert screen.isascii()
+
+
+def test_a_locale_that_is_not_installed_does_not_break_utf8(server, terminal):
+    server.start_job("--mem", "9GiB", gpu=1)
+    view = terminal(env={"LANG": "xx_XX.UTF-8"})
+    view.top("berth top", "█", "°C")
+
+
+def test_colours_unless_they_are_unwanted(server, terminal):
+    view = terminal()
+    view.top()
+    view.wait(lambda _: "\x1b[32mfree" in view.screen("-e"), "a green free")
+    view.keys("q")
+    view.lacks("q quit")
+    view.top("NO_COLOR=1 berth top", "free")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", view.screen("-e"))
+
+
+@pytest.mark.parametrize("kind, words", [("dumb", ["cannot be drawn on", "berth status --watch"]),
+                                         ("no-such-type", ["no terminal of the type", "berth status --watch"]),
+                                         ("", ["cannot be drawn on"])])
+def test_terminals_that_cannot_be_drawn_on(server, terminal, kind, words):
+    view = terminal()
+    said = view.server.folder / "errors"
+    code = shell_says(view, f"TERM={kind} berth top 2> {said} > /dev/tty; echo $?")
+    assert code == "64\n"
+    text = said.read_text()
+    assert text.startswith("berth: top: ") and text.count("\n") == 1
+    for word in words:
+        assert word in text
+
+
+def test_without_a_terminal_it_says_what_to_use(server):
+    assert_one_line_error(server.berth("top"), 64, "needs a terminal", "berth status --watch")
+
+
+def test_a_setting_that_is_wrong_is_told_at_once(server):
+    assert_one_line_error(server.berth("top", env={"BERTH_DRIVER_TIMEOUT": "soon"}), 64, "BERTH_DRIVER_TIMEOUT")
+    assert_one_line_error(server.berth("top", "--url", "http://nonsense"), 64, "redis://")
+    assert_one_line_error(server.berth("top", "word"), 64, "'word' is not expected")
+
+
+def test_it_shows_every_host(server, terminal, jobs):
+    """The other one has told of itself, and is not asked."""
+    redis = redis_server.RedisServer(server.folder)
+    try:
+        redis.settle()
+        server.env["BERTH_URL"] = redis.url()
+        other = server.folder / "other"
+        other.mkdir()
+        other.chmod(0o1777)
+        elsewhere = {"BERTH_HOST": "gpu-b", "BERTH_SIM": "2x80GiB", "BERTH_SIM_STATE": str(other / "state"),
+                     "BERTH_DIR": str(other)}
+        assert server.berth("status", env=elsewhere).returncode == 0
+        jobs.hold("-n", "2", "--label", "over there", env=elsewhere)
+        view = terminal(width=100, height=40)
+        view.top("berth top", "2 hosts  6 GPUs: 4 free, 2 leased", "gpu-b", "told", "over there")
+        view.keys("g", "j", "r")
+        view.shows("is on gpu-b; there: berth release")
+    finally:
+        redis.kill()
