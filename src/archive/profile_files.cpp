@@ -75,6 +75,7 @@ Result<void> replace_file(const UserFolder& folder, const std::string& name,
   const int at = folder.directory.get();
   const UniqueFd file(
       ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (file) ::fchmod(file.get(), 0644);  // whatever the umask is: others read it
   const bool written = file && ::write(file.get(), content.data(), content.size()) ==
                                    static_cast<ssize_t>(content.size());
   if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
