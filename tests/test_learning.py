@@ -299,6 +299,16 @@ def test_without_retries_its_exit_code_stands_and_the_estimate_is_raised(server,
     assert "ran out of memory" in server.berth("profile", "show", "train").stdout
 
 
+def test_where_nobody_can_read_what_it_said_that_is_told(server):
+    """Out of memory is known by a job's words, and those of a terminal or a pipe nobody reads again."""
+    failing = ["berth", "run", "--mem", "4GiB", "--retry-oom", "2", "--", "false"]
+    result = server.run(*failing)
+    assert result.returncode == 1
+    assert "--retry-oom has not run it again" in result.stderr
+    path, process = start_into(server, "failed.log", *failing)
+    assert process.wait(25) == 1 and path.read_text() == ""
+
+
 def test_other_failures_teach_nothing(server):
     learn(server, times=2)
     for _ in range(3):
