@@ -237,6 +237,21 @@ def test_what_others_have_learned_is_a_first_guess(server, jobs, open_build):
     assert profiles(server) != [] and profiles(server, "--all") != []
 
 
+@pytest.mark.harbour("directory")
+def test_who_locks_anothers_folder_keeps_no_job_from_ending(server):
+    """Whoever can read a file can lock it."""
+    must_be_root()
+    learn(server)
+    [folder] = (server.harbour / "archive").glob("*/")
+    locker = server.start(*NOBODY, "flock", "-x", folder, "sh", "-c", f"echo locked > {server.folder}/locked; exec sleep 60")
+    eventually(lambda: locker.poll() is not None or (server.folder / "locked").exists(), "the lock")
+    assert locker.poll() is None
+    learn(server, job="other")
+    [lock] = folder.glob(".lock")
+    assert lock.stat().st_mode & 0o077 == 0, "which nobody else can open"
+    locker.kill()
+
+
 # Running out of memory.
 
 def start_into(server, name, *words):

@@ -19,7 +19,7 @@ struct AttemptOptions {
   bool placeholder = false;
   bool whole_group = false;  // see JobHooks
   int lifeline = -1;         // see JobHooks
-  bool teaches = false;  // the type was named, or its memory is to be learned: however short
+  bool teaches = false;      // the type was named, or its memory is to be learned: however short
 };
 
 struct AttemptEnd {
