@@ -536,6 +536,31 @@ def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
     assert process.wait(60) == 143
 
 
+def test_lines_take_their_places_in_the_queue_in_their_order(batch, jobs):  # noqa: F811
+    jobs.hold("-n", "2")
+    for turn in range(3):  # who is faster by chance is not so each time
+        batch.write(*[f"true {number}" for number in range(20)], name=f"jobs{turn}.txt")
+        process = batch.start(f"jobs{turn}.txt", "--mem", "auto", "--job", "known", "--in-order")
+        eventually(lambda: len(batch.queue()) == MOST_TICKETS, process.errors)
+        assert [one["label"] for one in batch.queue()] == \
+            [f"jobs{turn}.txt {number}/20" for number in range(1, MOST_TICKETS + 1)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+
+
+def test_a_signal_is_obeyed_while_the_driver_hangs(batch):
+    """With --mem auto the batch itself asks the driver what would fit."""
+    assert batch.run("--", "true").returncode == 0
+    assert batch.server.berth("profile", "set", "true", "--mem", "1GiB").returncode == 0
+    batch.server.use({"gpus": [{"name": "A", "memory": "8GiB"}], "faults": [{"call": "nvmlInit", "hang": True}]})
+    batch.server.env["BERTH_DRIVER_TIMEOUT"] = "600s"
+    batch.write("true")
+    process = batch.start("jobs.txt", "--mem", "auto", "--job", "true")
+    eventually(lambda: "waiting for the driver to answer" in process.errors(), process.errors)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+
+
 def test_few_wait_though_many_seemed_to_fit(batch):
     """What was learned is far too little: when the first have taken what they need, nothing is left for the others."""
     assert batch.server.berth("profile", "set", "small", "--mem", "512MiB").returncode == 0
@@ -584,8 +609,10 @@ def test_it_sleeps_while_nothing_can_be_started(batch, flags, ends):
     batch.queue()  # which takes its time
     (batch.folder / "go").touch()
     assert process.wait(60) == (1 if ends == "exit 3" else 0)
-    # What is due is due once; a batch that does not sleep makes thousands. Who asks the driver stays awake for a moment (fd=-1).
-    polls = [line for line in trace.read_text().splitlines() if ", 0) = " in line and "fd=-1" not in line]
+    # What is due is due once; a batch that does not sleep makes thousands. Who asks the driver, by another descriptor, stays
+    # awake for a moment.
+    waits = [line for line in trace.read_text().splitlines() if line.startswith("poll(")]
+    polls = [line for line in waits if ", 0) = " in line and line.split(",")[0] == waits[-1].split(",")[0]]
     assert len(polls) < 5, polls[:40]
 
 

@@ -401,6 +401,31 @@ def test_dates_in_the_future(server, bells):
     assert "is dated 2h in the future: the clock was set back" in clock["text"]
 
 
+def test_the_archive(server):
+    """Where history and profiles are kept: what is wrong there keeps nobody from a GPU."""
+    archive = server.harbour / "archive"
+    assert (the(doctor(server), "archive")["level"], archive.exists()) == ("ok", False)
+    assert server.berth("run", "--", "true").returncode == 0
+    assert the(doctor(server), "archive")["level"] == "ok"
+    archive.chmod(0o777)
+    assert "anybody can delete another's" in noted(server)
+    archive.chmod(0o1777)
+    own = archive / str(os.geteuid())
+    own.rename(archive / f"{own.name}-1")
+    own.mkdir()
+    os.chown(own, DAEMON, DAEMON)
+    assert "daemon has made a folder under your name" in noted(server)
+    archive.rename(server.harbour / "new-archive")
+    archive.symlink_to("/etc")
+    assert "it is no directory" in noted(server)
+
+
+def noted(server):
+    finding = the(doctor(server), "archive")
+    assert finding["level"] == "note" and finding["remedy"]
+    return finding["text"]
+
+
 def test_drains(server):
     uuid = server.status()["gpus"][1]["uuid"]
     (server.harbour / f"drain-{uuid}").write_text(json.dumps(

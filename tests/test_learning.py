@@ -226,11 +226,30 @@ def test_types_of_other_users_do_not_wait_for_mine(server, jobs, open_build):
 
 def test_what_others_have_learned_is_a_first_guess(server, jobs, open_build):
     must_be_root()
-    learn(server)
+    before = os.umask(0o077)  # which hides nothing from them
+    try:
+        learn(server)
+    finally:
+        os.umask(before)
     jobs.hold("--mem", "auto", "--job", "train", prefix=NOBODY, program=open_build / "bin" / "berth")
     [lease] = leases(server).values()
     assert lease["memory_mib"] == pytest.approx(MIB_5G * 1.1, abs=2)
     assert profiles(server) != [] and profiles(server, "--all") != []
+
+
+@pytest.mark.harbour("directory")
+def test_who_locks_anothers_folder_keeps_no_job_from_ending(server):
+    """Whoever can read a file can lock it."""
+    must_be_root()
+    learn(server)
+    [folder] = (server.harbour / "archive").glob("*/")
+    locker = server.start(*NOBODY, "flock", "-x", folder, "sh", "-c", f"echo locked > {server.folder}/locked; exec sleep 60")
+    eventually(lambda: locker.poll() is not None or (server.folder / "locked").exists(), "the lock")
+    assert locker.poll() is None
+    learn(server, job="other")
+    [lock] = folder.glob(".lock")
+    assert lock.stat().st_mode & 0o077 == 0, "which nobody else can open"
+    locker.kill()
 
 
 # Running out of memory.
@@ -293,6 +312,16 @@ def test_without_retries_its_exit_code_stands_and_the_estimate_is_raised(server,
     assert profile["runs"][-1]["out_of_memory"]
     assert profile["reserves_mib"] > 7 * 1024
     assert "ran out of memory" in server.berth("profile", "show", "train").stdout
+
+
+def test_where_nobody_can_read_what_it_said_that_is_told(server):
+    """Out of memory is known by a job's words, and those of a terminal or a pipe nobody reads again."""
+    failing = ["berth", "run", "--mem", "4GiB", "--retry-oom", "2", "--", "false"]
+    result = server.run(*failing)
+    assert result.returncode == 1
+    assert "--retry-oom has not run it again" in result.stderr
+    path, process = start_into(server, "failed.log", *failing)
+    assert process.wait(25) == 1 and path.read_text() == ""
 
 
 def test_other_failures_teach_nothing(server):

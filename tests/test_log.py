@@ -169,6 +169,13 @@ def test_only_his_own(server, open_build):
     assert owners == {"0": 0, "65534": 65534}
 
 
+def test_a_strict_umask_hides_nothing_from_the_others(server, open_build):
+    must_be_root()
+    server.run("sh", "-c", 'umask 077; exec "$@"', "sh", "berth", "run", "--", "true")
+    result = server.run(*NOBODY, open_build / "bin" / "berth", "log", "--json")
+    assert [json.loads(line)["user"] for line in result.stdout.splitlines()] == ["root"]
+
+
 @pytest.mark.harbour("directory")
 def test_nobody_tells_of_others(server, open_build):
     must_be_root()

@@ -134,8 +134,7 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
   Interrupt& interrupt = given != nullptr ? *given : own_interrupt();
   const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
-  const bool learns = ask.learning && ask.learning->memory;
-  const Attention attention = learns ? Attention::learning : Attention::reporting;
+  const Attention attention = ask.learning ? Attention::learning : Attention::reporting;
   ask.command = std::move(command);
   ask.selector = callbacks.selector();
   const std::shared_ptr<Probe> probe = own_probe();

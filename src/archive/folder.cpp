@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <tuple>
@@ -24,6 +25,7 @@ namespace {
 
 constexpr mode_t kArchiveMode = 01777;
 constexpr mode_t kFolderMode = 0755;
+constexpr const char* kLock = ".lock";
 // Somebody may have planted a folder of our name, which only he can remove: then we take another.
 constexpr int kMostNames = 16;
 
@@ -108,6 +110,16 @@ std::optional<UserFolder> existing_folder(const std::string& archive) {
                                 [](const UserFolder& folder) { return folder.uid == ::geteuid(); });
   if (own == folders.end()) return std::nullopt;
   return std::optional<UserFolder>(std::move(*own));
+}
+
+Result<UniqueFd> lock_folder(const UserFolder& folder) {
+  UniqueFd file(::openat(folder.directory.get(), kLock,
+                         O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  while (file && ::flock(file.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) file.reset();
+  }
+  if (!file) return file_error("lock", folder.path);
+  return file;
 }
 
 std::vector<UserFolder> user_folders(const std::string& archive) {

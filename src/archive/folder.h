@@ -34,6 +34,10 @@ Result<UserFolder> own_folder(const std::string& archive);
 // The same, if there is one; makes nothing.
 std::optional<UserFolder> existing_folder(const std::string& archive);
 
+// For one process of this user at a time, until it is closed. Not by a lock of the folder: whoever
+// can read a file can lock it, and then nobody's job would end before he says so.
+Result<UniqueFd> lock_folder(const UserFolder& folder);
+
 // Everybody's that can be read, by user. Folders that somebody else has planted are not among them.
 std::vector<UserFolder> user_folders(const std::string& archive);
 

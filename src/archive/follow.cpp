@@ -2,10 +2,13 @@
 #include "archive/follow.h"
 
 #include <array>
+#include <chrono>
 #include <fmt/format.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 #include <utility>
+
+#include "archive/entry_view.h"
 
 namespace berth {
 
@@ -27,10 +30,12 @@ std::vector<HistoryEntry> FileFollower::next() {
 void FileFollower::look(const UserFolder& folder, std::vector<HistoryEntry>* entries) {
   ::inotify_add_watch(watch_.get(), archive_.c_str(), IN_CREATE | IN_MOVED_TO | IN_ATTRIB);
   ::inotify_add_watch(watch_.get(), folder.path.c_str(), IN_MODIFY | IN_CREATE);
-  for (const std::string& name : month_files(folder, {})) {
+  // What is written from now on ends from now on. A day for clocks that differ.
+  const auto since = std::chrono::system_clock::now() - std::chrono::hours(24);
+  for (const std::string& name : month_files(folder, since)) {
     off_t& done = read_[fmt::format("{}/{}", folder.path, name)];
-    read_lines(folder, name, done, [&](HistoryEntry&& entry) {
-      if (entries != nullptr) entries->push_back(std::move(entry));
+    read_views(folder, name, done, [&](const EntryView& view) {
+      if (entries != nullptr) entries->push_back(entry_of(view));
     });
   }
 }

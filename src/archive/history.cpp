@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -146,6 +147,7 @@ Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry)
   text += '\n';
   // A line that was cut short must not take this one with it.
   const off_t end = ::lseek(file.get(), 0, SEEK_END);
+  if (end == 0) ::fchmod(file.get(), 0644);  // whatever the umask is: others read it
   char last = '\n';
   if (end > 0 && ::pread(file.get(), &last, 1, end - 1) == 1 && last != '\n')
     text.insert(0, 1, '\n');

@@ -244,14 +244,29 @@ TEST_F(HistoryTest, an_id_says_nothing_of_another_users_lease) {
 }
 
 TEST_F(HistoryTest, who_follows_sees_what_is_new) {
-  append(entry("aaaaaaaa"));
+  const auto ends_now = [](const std::string& id) {
+    HistoryEntry one = entry(id);
+    one.ended = std::chrono::system_clock::now();
+    return one;
+  };
+  append(ends_now("aaaaaaaa"));
   FileFollower follower(archive_);
   EXPECT_TRUE(follower.next().empty());
-  append(entry("bbbbbbbb"));
-  std::ofstream(file(), std::ios::app) << "{\"id\":";  // its rest is yet to come
+  const HistoryEntry second = ends_now("bbbbbbbb");
+  append(second);
+  std::ofstream(fmt::format("{}/{}", own_folder(archive_)->path, month_file(second.ended)),
+                std::ios::app)
+      << "{\"id\":";  // its rest is yet to come
   auto seen = follower.next();
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_EQ(seen[0].id, "bbbbbbbb");
+  EXPECT_TRUE(follower.next().empty());
+}
+
+// However long the history is, who follows does not read all of it.
+TEST_F(HistoryTest, who_follows_does_not_read_what_ended_long_ago) {
+  FileFollower follower(archive_);
+  append(entry("aaaaaaaa"));
   EXPECT_TRUE(follower.next().empty());
 }
 

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <memory>
 #include <string_view>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -75,6 +74,7 @@ Result<void> replace_file(const UserFolder& folder, const std::string& name,
   const int at = folder.directory.get();
   const UniqueFd file(
       ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (file) ::fchmod(file.get(), 0644);  // whatever the umask is: others read it
   const bool written = file && ::write(file.get(), content.data(), content.size()) ==
                                    static_cast<ssize_t>(content.size());
   if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
@@ -119,8 +119,8 @@ Result<void> change_profile_file(const std::string& archive, const std::string& 
                                  const std::function<void(Profile& profile)>& change) {
   const auto folder = own_folder(archive);
   if (!folder) return tl::make_unexpected(folder.error());
-  while (::flock(folder->directory.get(), LOCK_EX) != 0 && errno == EINTR) {
-  }  // dropped with the folder
+  const auto alone = lock_folder(*folder);
+  if (!alone) return tl::make_unexpected(alone.error());
   Profile profile = read_type(folder->directory.get(), type, folder->uid).value_or(Profile{});
   profile.type = type;
   change(profile);

@@ -1,6 +1,6 @@
 // The file of what is yet to be sent; see spool.h.
 //
-// Two locks. That of the folder is held for moments, by who adds a line and by who finds that there
+// Two locks, of files that nobody else can open. That of the folder is held for moments, by who adds a line and by who finds that there
 // are no more. That of the file is held by who sends, and nobody waits for it.
 #include "archive/spool.h"
 
@@ -27,9 +27,10 @@ constexpr off_t kMostBytes = 64 << 20;
 // In one exchange with the server.
 constexpr std::size_t kMostAtOnce = 1 << 20;
 
+// Nobody else reads it, or could lock it.
 UniqueFd open_spool(const UserFolder& folder, int flags) {
   return UniqueFd(
-      ::openat(folder.directory.get(), kFile, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+      ::openat(folder.directory.get(), kFile, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
 }
 
 bool lock(int fd, int how) {
@@ -37,13 +38,6 @@ bool lock(int fd, int how) {
     if (errno != EINTR) return false;
   }
   return true;
-}
-
-// Of the folder, until the end of a block. An open file of its own: its lock is.
-UniqueFd locked(const UserFolder& folder) {
-  UniqueFd again(::openat(folder.directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (again && !lock(again.get(), LOCK_EX)) again.reset();
-  return again;
 }
 
 off_t size_of(const UniqueFd& file) {
@@ -75,9 +69,10 @@ Result<void> send_from(const UserFolder& folder, RedisSession& server, const Red
 }  // namespace
 
 Result<void> keep_unsent(const UserFolder& folder, const std::string& line) {
-  const UniqueFd alone = locked(folder);
+  const auto alone = lock_folder(folder);
+  if (!alone) return tl::make_unexpected(alone.error());
   const UniqueFd file = open_spool(folder, O_RDWR | O_APPEND | O_CREAT);
-  if (!alone || !file) return file_error("keep what is to be sent in", folder.path);
+  if (!file) return file_error("keep what is to be sent in", folder.path);
   const off_t before = size_of(file);
   errno = EFBIG;
   if (before > kMostBytes) return file_error("keep what is to be sent in", folder.path);
@@ -99,8 +94,8 @@ Result<void> send_unsent(const UserFolder& folder, const RedisUrl& url) {
   off_t offset = 0;
   for (;;) {
     if (auto sent = send_from(folder, server, url, offset); !sent) return sent;
-    const UniqueFd alone = locked(folder);
-    if (!alone) return file_error("lock", folder.path);
+    const auto alone = lock_folder(folder);
+    if (!alone) return tl::make_unexpected(alone.error());
     // What was added meanwhile is sent, too: who added it may have left it to us.
     if (Lines(folder.directory.get(), kFile, offset).next()) continue;
     if (::ftruncate(file.get(), 0) != 0) return file_error("write in", folder.path);

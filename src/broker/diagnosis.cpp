@@ -365,4 +365,46 @@ Findings judge_cleaning(const CleaningFacts& facts) {
            fmt::format("{} excludes it", setup_command(facts.where))}};
 }
 
+Findings judge_archive(const ArchiveFacts& facts) {
+  Finding finding{"archive", Level::ok,
+                  fmt::format("history and profiles: {}", in_quotes(facts.path)), ""};
+  if (!facts.there) {
+    finding.text += "; it is not there yet, and the first lease makes it";
+    return {finding};
+  }
+  const auto note = [&](const std::string& text, const std::string& remedy) {
+    finding.level = Level::note;
+    finding.text += text;
+    if (finding.remedy.empty()) finding.remedy = remedy;
+  };
+  const std::string path = shell_word(facts.path);
+  if (!facts.directory) {
+    note(fmt::format(": it is no directory, but something that {} put there; nothing is kept",
+                     facts.owner_name),
+         fmt::format("sudo rm {}; then berth makes one", path));
+    return {finding};
+  }
+  if (facts.owner != 0 && !facts.simulated) {
+    note(fmt::format("; it belongs to {}, who can delete what is in it", facts.owner_name),
+         fmt::format("sudo chown root {}", path));
+  }
+  const mode_t mode = facts.mode & 07777;
+  if (mode != 01777) {
+    note(fmt::format("; its mode is {:04o}, so that {}", mode,
+                     (mode & 0022) != 0 && (mode & 01000) == 0 ? "anybody can delete another's"
+                                                               : "not every user has one"),
+         fmt::format("{} should run: chmod 1777 {}", facts.owner_name, path));
+  }
+  if (!facts.planter.empty()) {
+    note(fmt::format("; {} has made a folder under your name, which does not count", facts.planter),
+         fmt::format("ask {} to remove it, or root", facts.planter));
+  }
+  if (!facts.writable) note("; you cannot write there: your leases leave no trace", "");
+  if (facts.space && *facts.space < kTooLittleSpace) {
+    note(fmt::format("; {} are free: nothing more is written", format_size(*facts.space)),
+         fmt::format("delete something; 'df {}' shows which file system it is", path));
+  }
+  return {finding};
+}
+
 }  // namespace berth

@@ -141,4 +141,21 @@ struct CleaningFacts {
 
 Findings judge_cleaning(const CleaningFacts& facts);
 
+// Where history and profiles are kept; see archive/folder.h.
+struct ArchiveFacts {
+  bool simulated = false;
+  std::string path;
+  bool there = true;
+  bool directory = true;
+  uid_t owner = 0;
+  std::string owner_name{};
+  mode_t mode = 01777;
+  std::string planter{};  // who has taken the name of this user's folder, if anybody has
+  bool writable = true;   // for this user
+  std::optional<Bytes> space{};
+};
+
+// Notes at most: nobody needs the archive for a GPU.
+Findings judge_archive(const ArchiveFacts& facts);
+
 }  // namespace berth

@@ -288,6 +288,11 @@ Findings examine(const std::function<void()>& on_slow) {
     append(findings, judge_server(look_at_server(where, here, sight.ledger)));
   }
   if (!is_simulated(where)) append(findings, judge_cleaning(look_at_cleaning(where)));
+  if (where.path.front() == '/') {
+    ArchiveFacts archive = look_at_archive(where);
+    archive.simulated = is_simulated(where);
+    append(findings, judge_archive(archive));
+  }
   std::set<std::string> known;
   for (const Record& lease : sight.ledger.leases) known.insert(lease.id);
   append(findings, judge_other_harbours({clients_in_default(where), default_harbour_location().path,

@@ -5,7 +5,9 @@
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <sys/stat.h>
 
 #include "base/text.h"
@@ -55,29 +57,82 @@ bool is_assignment(const std::string& word) {
       [](unsigned char letter) { return std::isalnum(letter) != 0 || letter == '_'; });
 }
 
-// Commands that prepare, and do not do the work.
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Commands that prepare, and do not do the work; and words of the shell that are none.
 bool prepares(const std::string& program) {
-  constexpr std::array kinds{"cd",   "export", "source", ".",     "set",    "ulimit", "module",
-                             "echo", "mkdir",  "sleep",  "conda", "umask",  "test",   "[",
-                             "true", ":",      "unset",  "trap",  "printf", "date",   "hostname"};
-  return std::find(kinds.begin(), kinds.end(), program) != kinds.end();
+  return is_one_of(program,
+                   {"cd",    "export", "source", ".",     "set",      "ulimit", "module", "echo",
+                    "mkdir", "sleep",  "conda",  "mamba", "umask",    "test",   "[",      "[[",
+                    "true",  ":",      "unset",  "trap",  "printf",   "date",   "for",    "case",
+                    "done",  "select", "fi",     "esac",  "hostname", "}"});
+}
+
+// Words of the shell behind which a command follows.
+bool introduces(const std::string& word) {
+  return is_one_of(word, {"if", "then", "else", "elif", "while", "until", "do", "!", "{"});
+}
+
+// Programs whose arguments say what runs, and no file: all that is told of them is the type.
+bool runs_anything(const std::string& program) {
+  return is_one_of(program,
+                   {"docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "make"});
 }
 
 // Programs that run the command line that follows them.
-bool wraps(const std::string& program) {
-  constexpr std::array kinds{"env", "nice", "nohup", "time", "exec", "stdbuf", "setsid", "command"};
-  return std::find(kinds.begin(), kinds.end(), program) != kinds.end();
+struct Wrapper {
+  std::string_view name;
+  std::string_view with_value{};  // letters of the flags whose value is a word of its own
+  std::size_t before = 0;         // words of its own before its flags
+  std::size_t behind = 0;         // and behind them
+};
+
+const Wrapper* wrapper(const Words& words) {
+  static constexpr std::array kinds{Wrapper{"env", "uC"},
+                                    Wrapper{"nice", "n"},
+                                    Wrapper{"nohup"},
+                                    Wrapper{"time", "fo"},
+                                    Wrapper{"exec", "a"},
+                                    Wrapper{"stdbuf", "ioe"},
+                                    Wrapper{"setsid"},
+                                    Wrapper{"command"},
+                                    Wrapper{"eval"},
+                                    Wrapper{"timeout", "ks", 0, 1},
+                                    Wrapper{"ionice", "cn"},
+                                    Wrapper{"taskset", "", 0, 1},
+                                    Wrapper{"numactl", "NCmip"},
+                                    Wrapper{"conda", "np", 1},
+                                    Wrapper{"mamba", "np", 1}};
+  const std::string name = base_name(words.front());
+  const auto* const found = std::find_if(kinds.begin(), kinds.end(),
+                                         [&](const Wrapper& kind) { return kind.name == name; });
+  if (found == kinds.end()) return nullptr;
+  // "conda activate" only prepares.
+  return found->before > 0 && (words.size() < 2 || words[1] != "run") ? nullptr : found;
 }
 
 // Without what stands before the program itself.
 Words bare(Words words) {
-  bool wrapped = true;
-  while (wrapped && !words.empty()) {
-    while (!words.empty() && is_assignment(words.front())) words.erase(words.begin());
-    wrapped = !words.empty() && wraps(base_name(words.front()));
-    if (!wrapped) break;
-    words.erase(words.begin());
-    while (!words.empty() && words.front().starts_with('-')) words.erase(words.begin());
+  const auto drop = [&](std::size_t count) {
+    count = std::min(count, words.size());
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+  };
+  while (!words.empty()) {
+    if (is_assignment(words.front()) || introduces(words.front())) {
+      drop(1);
+      continue;
+    }
+    const Wrapper* const kind = wrapper(words);
+    if (kind == nullptr) break;
+    drop(1 + kind->before);
+    while (!words.empty() && words.front().starts_with('-')) {
+      const std::string& flag = words.front();
+      const bool value = flag.size() == 2 && kind->with_value.find(flag[1]) != std::string::npos;
+      drop(value ? 2 : 1);
+    }
+    drop(kind->behind);
   }
   return words;
 }
@@ -122,8 +177,24 @@ std::vector<Words> commands_of(std::string_view line) {
   return commands;
 }
 
-std::string with_count(std::string name, unsigned count) {
-  return count == 1 ? name : fmt::format("{} on {} GPUs", name, count);
+// A type is kept as JSON, and found again by its text: what is no UTF-8 is written as escapes.
+std::string with_count(std::string_view name, unsigned count) {
+  std::string type;
+  while (!name.empty()) {
+    const std::size_t length = utf8_length(name);
+    if (length == 0) {
+      type += fmt::format("\\x{:02x}", static_cast<unsigned char>(name.front()));
+    } else {
+      type += name.substr(0, length);
+    }
+    name.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return count == 1 ? type : fmt::format("{} on {} GPUs", type, count);
+}
+
+// Of a command that is its own type, whatever it runs.
+JobType of_whole(std::string_view text, unsigned count) {
+  return {with_count(text.substr(0, kLongestText), count), "the text of the command"};
 }
 
 JobType of_words(const Words& words, unsigned count);
@@ -133,12 +204,13 @@ JobType of_text(std::string_view text, unsigned count) {
     const Words words = bare(command);
     if (!words.empty() && !prepares(base_name(words.front()))) return of_words(words, count);
   }
-  return {with_count(std::string(text.substr(0, kLongestText)), count), "the text of the command"};
+  return of_whole(text, count);
 }
 
 // The first argument that says what runs: a module, a program's text, or a file.
 JobType of_words(const Words& words, unsigned count) {
   const std::string program = program_name(words.front());
+  if (runs_anything(program)) return of_whole(fmt::format("{}", fmt::join(words, " ")), count);
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string& word = words[i];
     const bool has_next = i + 1 < words.size();
@@ -174,7 +246,7 @@ JobType derive_line_type(std::string_view line, unsigned count) {
 }
 
 JobType named_type(std::string_view name, unsigned count) {
-  return {with_count(std::string(name), count), "the name that was given (--job)"};
+  return {with_count(name, count), "the name that was given (--job)"};
 }
 
 }  // namespace berth

@@ -31,7 +31,10 @@ TEST_F(JobTypeTest, a_script_by_its_whole_path_whatever_its_arguments) {
   const std::string wanted = "python " + script_;
   EXPECT_EQ(type_of({"python3", script_, "--lr", "0.1"}), wanted);
   EXPECT_EQ(type_of({"/usr/bin/python3.11", "-u", script_, "--lr", "0.2"}), wanted);
-  EXPECT_EQ(type_of({"env", "A=1", "nice", "-n", "python", script_}), wanted);
+  EXPECT_EQ(type_of({"env", "-u", "B", "A=1", "nice", "-n", "10", "python", script_}), wanted);
+  EXPECT_EQ(type_of({"timeout", "-k", "5", "2h", "taskset", "-c", "0-3", "python", script_}),
+            wanted);
+  EXPECT_EQ(type_of({"conda", "run", "-n", "torch", "python", script_}), wanted);
   EXPECT_EQ(type_of({"torchrun", "--standalone", script_}), "torchrun " + script_);
 }
 
@@ -41,6 +44,23 @@ TEST_F(JobTypeTest, lines_of_shell) {
   EXPECT_EQ(type_of_line("cd /tmp && SEED=1 python '" + script_ + "' --lr 0.1 > log 2>&1"), wanted);
   EXPECT_EQ(type_of({"sh", "-c", "export A=1; python " + script_}), wanted);
   EXPECT_EQ(type_of({"bash", "-lc", "time python " + script_ + " | tee log"}), wanted);
+  EXPECT_EQ(type_of_line("conda activate torch; python " + script_), wanted);
+  EXPECT_EQ(type_of_line("conda run -n torch python " + script_), wanted);
+  EXPECT_EQ(type_of_line("for seed in 1 2; do python " + script_ + " $seed; done"), wanted);
+  EXPECT_EQ(type_of_line("if [ -e x ]; then python " + script_ + "; fi"), wanted);
+}
+
+// What such a program runs is among its arguments: two of them are not taken for the same.
+TEST_F(JobTypeTest, containers_and_the_like_by_all_their_words) {
+  EXPECT_EQ(type_of({"docker", "run", "image", "train"}), "docker run image train");
+  EXPECT_EQ(type_of_line("cd x && make train"), "make train");
+}
+
+// A type is found again only by the text that was written.
+TEST_F(JobTypeTest, is_always_utf8) {
+  EXPECT_EQ(type_of({"tr\xe4in"}), "tr\\xe4in");
+  const std::string text = std::string(199, 'x') + "ä";  // cut in the middle of a letter
+  EXPECT_EQ(type_of({"python", "-c", text}), "python -c " + std::string(199, 'x') + "\\xc3");
 }
 
 TEST_F(JobTypeTest, without_a_script) {

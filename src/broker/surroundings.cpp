@@ -2,6 +2,7 @@
 #include "broker/surroundings.h"
 
 #include <array>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -9,10 +10,14 @@
 #include <map>
 #include <sstream>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "archive/folder.h"
 #include "base/environment.h"
 #include "base/pid_namespace.h"
+#include "base/users.h"
 #include "harbour/tmpfiles.h"
 
 namespace berth {
@@ -107,6 +112,30 @@ ProcFacts look_at_proc() {
   facts.others_hidden = ::access("/proc/1/stat", R_OK) != 0;
   facts.hidepid = hidepid_option();
   facts.host_pids = in_host_pid_namespace();
+  return facts;
+}
+
+ArchiveFacts look_at_archive(const HarbourLocation& where) {
+  ArchiveFacts facts;
+  facts.path = archive_path(where);
+  struct stat about {};
+  facts.there = ::lstat(facts.path.c_str(), &about) == 0;
+  facts.directory = S_ISDIR(about.st_mode);
+  facts.owner = about.st_uid;
+  facts.owner_name = user_name(about.st_uid);
+  facts.mode = about.st_mode;
+  if (!facts.there || !facts.directory) return facts;
+  const std::string usual = fmt::format("{}/{}", facts.path, ::geteuid());
+  if (::lstat(usual.c_str(), &about) == 0 && about.st_uid != ::geteuid()) {
+    facts.planter = user_name(about.st_uid);
+  }
+  const auto own = existing_folder(facts.path);
+  const std::string& folder = own ? own->path : facts.path;
+  facts.writable = ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+  struct statvfs room {};
+  if (::statvfs(folder.c_str(), &room) == 0) {
+    facts.space = Bytes{static_cast<std::uint64_t>(room.f_bavail) * room.f_frsize};
+  }
   return facts;
 }
 

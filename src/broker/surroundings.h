@@ -11,6 +11,7 @@ namespace berth {
 LimitFacts look_at_limits();
 ProcFacts look_at_proc();
 CleaningFacts look_at_cleaning(const HarbourLocation& where);
+ArchiveFacts look_at_archive(const HarbourLocation& where);
 
 // Processes of the same GPUs that run under a lease which is not among `known` (ids), as far as
 // their environment can be read: our own; root reads all. Nothing of theirs is opened.

@@ -60,7 +60,8 @@ class Attempt {
         lease_(std::move(lease)),
         options_(options),
         signals_(signals),
-        sampler_(lease_, options.attention) {}
+        // Whatever was asked for: it teaches what the next one may reserve.
+        sampler_(lease_, Attention::learning) {}
 
   AttemptEnd run(Job job) {
     prepare(job);
@@ -113,9 +114,13 @@ class Attempt {
   AttemptEnd finish(const JobEnd& ended, Clock::duration lasted, const LastWords& words) {
     const int status = ended.status;
     const bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    AttemptEnd end{exit_code(status), true,
-                   ended.interrupted, Verdict::failure,
-                   sampler_.usage(),  lease_.record().request.memory};
+    AttemptEnd end{exit_code(status),
+                   true,
+                   ended.interrupted,
+                   Verdict::failure,
+                   words.known(),
+                   sampler_.usage(),
+                   lease_.record().request.memory};
     // Who was asked to end did not end for want of memory, whatever it and the card say.
     if (succeeded || !ended.interrupted) {
       end.verdict = judge_end(succeeded, lease_.record(), end.usage,

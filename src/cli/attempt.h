@@ -6,7 +6,7 @@
 
 #include "broker/learning.h"
 #include "broker/lease.h"
-#include "broker/sampler.h"
+#include "broker/usage.h"
 #include "cli/job.h"
 #include "cli/signals.h"
 #include "devices/probe.h"
@@ -19,8 +19,7 @@ struct AttemptOptions {
   bool placeholder = false;
   bool whole_group = false;  // see JobHooks
   int lifeline = -1;         // see JobHooks
-  Attention attention = Attention::reporting;
-  bool teaches = false;  // the type was named, or its memory is to be learned: however short
+  bool teaches = false;      // the type was named, or its memory is to be learned: however short
 };
 
 struct AttemptEnd {
@@ -28,6 +27,7 @@ struct AttemptEnd {
   bool ran = false;          // else it could not be started, or was interrupted before
   bool interrupted = false;  // it was asked to end
   Verdict verdict = Verdict::failure;
+  bool words_known = false;  // its last words count in the verdict
   Usage usage{};
   std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone
 };

@@ -27,6 +27,11 @@ LastWords::LastWords() {
   }
 }
 
+bool LastWords::known() const {
+  return std::any_of(outputs_.begin(), outputs_.end(),
+                     [](const Output& output) { return output.fd == STDERR_FILENO; });
+}
+
 std::string LastWords::read() const {
   std::string words;
   for (const Output& output : outputs_) {

@@ -12,6 +12,8 @@ class LastWords {
  public:
   LastWords();
 
+  // Is its stderr among them, where programs complain? Not if that is a terminal or a pipe.
+  bool known() const;
   // The end of what it wrote to stdout and stderr, as far as those are regular files.
   std::string read() const;
 

@@ -11,8 +11,8 @@
 
 namespace berth::batch {
 
-Fitting::Fitting(Ask ask, const std::vector<std::string>& types)
-    : ask_(std::move(ask)), types_(types) {}
+Fitting::Fitting(Ask ask, const std::vector<std::string>& types, SlowDriver slow)
+    : ask_(std::move(ask)), types_(types), slow_(std::move(slow)) {}
 
 const Request& Fitting::request_of(const std::string& type, const std::vector<Gpu>& gpus) {
   const auto found = requests_.find(type);
@@ -26,9 +26,10 @@ std::vector<std::size_t> Fitting::now(const std::vector<std::size_t>& lines) {
   std::vector<std::size_t> fitting;
   if (lines.empty()) return fitting;
   if (!probe_) {
-    auto probe = open_driver();
+    auto probe = open_driver(slow_.say);
     if (!probe) return fitting;
     probe_ = std::move(*probe);
+    probe_->interrupt_by(slow_.interrupt);
   }
   const auto snapshot = probe_->snapshot();
   if (!snapshot) return fitting;

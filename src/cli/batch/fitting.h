@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,10 +16,16 @@
 
 namespace berth::batch {
 
+// While a driver is asked that takes long.
+struct SlowDriver {
+  std::function<void()> say;  // that it does
+  int interrupt = -1;         // when this can be read, it is not waited for any more
+};
+
 class Fitting {
  public:
   // What every line asks for, but for its memory and run time; and the type of each line.
-  Fitting(Ask ask, const std::vector<std::string>& types);
+  Fitting(Ask ask, const std::vector<std::string>& types, SlowDriver slow);
 
   // Of `lines`, asked for in this order behind the queue as it is now, those that would be granted.
   // None where that cannot be found out: then they take their places in the queue.
@@ -29,6 +36,7 @@ class Fitting {
 
   Ask ask_;
   const std::vector<std::string>& types_;
+  SlowDriver slow_;
   std::unique_ptr<Probe> probe_;
   bool restricted_ = false;
   std::map<std::string, Request> requests_;  // of this look

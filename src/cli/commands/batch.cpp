@@ -239,17 +239,21 @@ Result<int> run(const Options& options) {
   plan.timeout = options.timeout;
   plan.keep_going = options.keep_going;
   plan.known_seconds = [known = Known()](const std::string& type) { return known.seconds(type); };
-  if (options.request->learned && !options.in_order && !gpus_of_lease()) {
-    const auto fits = std::make_shared<Fitting>(make_ask(*options.request), plan.types);
-    plan.fitting = [fits](const std::vector<std::size_t>& some) { return fits->now(some); };
-  }
   if (auto made = make_folder(plan.logs); !made) return tl::make_unexpected(made.error());
   auto joblog = open_joblog(options, plan);
   if (!joblog) return tl::make_unexpected(joblog.error());
   // Until the summary is printed: whoever presses Ctrl-C once too often still wants to read it.
   SignalQueue signals(kBatchSignals);
+  // Of those, the ones for which nobody goes on waiting for a driver.
+  const SignalQueue ends({SIGINT, SIGTERM, SIGHUP});
   const BatchResult result = [&] {
     BatchView view(plan.lines.size());
+    if (options.request->learned && !options.in_order && !gpus_of_lease()) {
+      const SlowDriver slow{[&view] { view.notice("waiting for the driver to answer"); },
+                            ends.fd()};
+      const auto fits = std::make_shared<Fitting>(make_ask(*options.request), plan.types, slow);
+      plan.fitting = [fits](const std::vector<std::size_t>& some) { return fits->now(some); };
+    }
     return run_batch(plan, order_of(options, plan), *joblog, view, signals);
   }();
   const bool refused = result.error && result.succeeded == 0 && result.failed.empty();

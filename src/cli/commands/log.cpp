@@ -75,7 +75,7 @@ Result<int> show_log(const Options& options) {
   Shown shown;
   for (const HistoryEntry& entry : entries) {
     print(render(entry));
-    if (entry.ending != Ending::running) shown.insert(key_of(entry));
+    if (follower && entry.ending != Ending::running) shown.insert(key_of(entry));
   }
   if (follower) follow(*follower, std::move(shown), meant, render);
   return 0;

@@ -76,6 +76,12 @@ bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
   return true;
 }
 
+// It failed on a share of a GPU, and what it said about that nobody has read.
+bool perhaps_out_of_memory(const AttemptEnd& end) {
+  return end.ran && !end.interrupted && end.code != 0 && end.reserved && !end.words_known &&
+         end.verdict == Verdict::failure;
+}
+
 // Makes this process what it would be where the parcel comes from. An exit code if it cannot.
 std::optional<int> unpack(const Parcel& parcel) {
   constexpr int kNotRunnable = 126;
@@ -176,7 +182,6 @@ Result<int> run(const Options& options) {
   how.whole_group = options.tell >= 0;  // a batch gives each of its children one
   if (!options.parcel.empty()) how.lifeline = STDOUT_FILENO;
   how.teaches = options.request->learned || !options.request->job.empty();
-  if (options.request->learned) how.attention = Attention::learning;
   const RunTeller teller(options.tell);
   for (unsigned left = options.retries;; --left) {
     auto lease = first ? Result<std::variant<Lease, int>>(*std::exchange(first, std::nullopt))
@@ -198,6 +203,10 @@ Result<int> run(const Options& options) {
     const bool again = end.ran && !end.interrupted && end.verdict == Verdict::out_of_memory &&
                        left > 0 && ask_for_more(ask, end, left == 1);
     if (again) continue;
+    if (left > 0 && perhaps_out_of_memory(end)) {
+      say("it failed, and from a terminal or pipe nobody can tell whether for want of memory, so "
+          "--retry-oom has not run it again; put its output into a file: berth run ... 2> FILE");
+    }
     teller.ended(end);
     (void)probe->release();  // this process ends, and its helper with it: nobody need wait for that
     if (how.teaches && !end.usage.framework.empty()) say(hint_for(end.usage.framework));
