@@ -102,7 +102,12 @@ class Acquiring {
       if (!decision->scene.gpus.empty() && !std::exchange(published_, true)) {
         publish(harbour_, decision->scene, snapshot->driver_version);
       }
-      if (decision->stale) continue;
+      if (decision->stale) {
+        if (last_news_.reason.empty()) last_news_.reason = "others were faster each time";
+        if (late()) return tl::make_unexpected(not_granted(last_news_));
+        pace_.keep(hooks_.interrupt);  // whatever keeps refusing us
+        continue;
+      }
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted,
                     "this ticket was taken out of the queue (berth cancel)");
