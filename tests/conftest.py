@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -32,6 +33,11 @@ CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contenti
     test_api test_auto_memory test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner
     test_compat_safe_gpu""".split())
 
+
+# Who is started in the background, or by nohup, ignores these, and so would all that the tests start.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 # All faults between berth and Redis take minutes; else there are some of each kind.
 ALL_REDIS_FAULTS = bool(os.environ.get("BERTH_TEST_REDIS_FAULTS"))

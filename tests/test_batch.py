@@ -257,7 +257,7 @@ def test_a_line_has_so_much_time(batch):
     assert (second["timed_out"], second["signal"]) == (True, signal.SIGTERM)
     assert third["succeeded"]
     assert batch.logs()["001"].startswith("--- berth: stopped after 1s (--timeout)\n")
-    assert batch.logs()["001"].endswith("bye\n")
+    assert "\nbye\n" in batch.logs()["001"]  # its sleep may outlive it for a moment, and berth says so
     assert "failed (time limit, exit 0)" in result.stderr
     # The whole line: also what the shell waits for.
     eventually(lambda: leases(batch.server) == [], "the lease")

@@ -255,10 +255,10 @@ TEST_F(RedisTransactionTest, a_clock_that_was_set_back_keeps_nobody_for_long) {
   const auto born = redis_.call({"GET", "berth:born"})->text();
   const std::string run = born.substr(0, born.find(' '));
   ASSERT_TRUE(redis_.call({"SET", "berth:born", run + " 99999999999999"}));
-  EXPECT_LE(begin(harbour_, alice.record.id)->settles(), 17s);
+  EXPECT_LT(begin(harbour_, alice.record.id)->settles(), 20s);  // not for years
   ASSERT_TRUE(redis_.call({"SET", "berth:born", run + " 1"}));
   ASSERT_TRUE(redis_.call({"SET", "berth:here:settles", "99999999999999"}));
-  EXPECT_LE(begin(harbour_, alice.record.id)->settles(), 17s);
+  EXPECT_LT(begin(harbour_, alice.record.id)->settles(), 20s);  // not for years
 }
 
 TEST_F(RedisTransactionTest, who_is_heard_of_before_the_commit_is_not_dead) {
