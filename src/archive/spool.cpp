@@ -1,7 +1,8 @@
 // The file of what is yet to be sent; see spool.h.
 //
-// Two locks, of files that nobody else can open. That of the folder is held for moments, by who adds a line and by who finds that there
-// are no more. That of the file is held by who sends, and nobody waits for it.
+// Two locks, of files that nobody else can open. That of the folder is held for moments, by who
+// adds a line and by who finds that there are no more. That of the file is held by who sends, and
+// nobody waits for it.
 #include "archive/spool.h"
 
 #include <cerrno>

@@ -44,8 +44,8 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
 void say_what_stays(const std::string& lease) {
   if (lease.empty() || setting("BERTH_LEASE") != lease) return;
   std::string names;
-  for (const char* name :
-       {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS", "BERTH_LEASE", "BERTH_EPOCH"}) {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS",
+                           "BERTH_LEASE", "BERTH_EPOCH"}) {
     if (!setting(name).empty()) names.append(" ").append(name);
   }
   say(fmt::format("what is started here still sees the GPUs that were given back; run: unset{}",
