@@ -53,11 +53,11 @@ Result<std::vector<Status>> Lookout::look() {
   return alone;
 }
 
-bool Lookout::wait(std::chrono::milliseconds period, std::span<pollfd> others) {
+bool Lookout::wait(std::chrono::milliseconds period, std::span<pollfd> others, bool listens) {
   // Whatever goes on in the harbour, nobody needs to see more pictures than these.
   constexpr std::chrono::milliseconds kAtMostEvery(250);
   std::vector<pollfd> watched(others.begin(), others.end());
-  watched.push_back({ears_.get(), POLLIN, 0});
+  watched.push_back({listens ? ears_.get() : -1, POLLIN, 0});
   bool heard = false;
   for (;;) {
     const auto due = looked_ + (heard ? std::min(kAtMostEvery, period) : period);

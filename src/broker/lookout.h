@@ -30,12 +30,12 @@ class Lookout {
   // no other host to show, and the harbour's. One that fails can be tried again.
   Result<std::vector<Status>> look();
 
-  // Waits until it is worthwhile to look again: `period` after the last look began, or once a file
-  // of this host's harbour came, went or was renamed. False if one of `others` is ready before
-  // that, and its `revents` say which.
+  // Waits until it is worthwhile to look again: `period` after the last look began, or, for who
+  // `listens`, once a file of this host's harbour came, went or was renamed. False if one of
+  // `others` is ready before that, and its `revents` say which.
   //
   // Who dies says nothing: that is seen after `period`, at the latest.
-  bool wait(std::chrono::milliseconds period, std::span<pollfd> others = {});
+  bool wait(std::chrono::milliseconds period, std::span<pollfd> others = {}, bool listens = true);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -101,6 +101,15 @@ TEST_F(LookoutTest, does_not_hear_itself) {
   EXPECT_FALSE(lookout.wait(kNever, others));
 }
 
+TEST_F(LookoutTest, who_does_not_listen_is_not_woken) {
+  Lookout lookout(location());
+  ASSERT_TRUE(lookout.look());
+  touch("one");
+  const UniqueFd over = timer(600ms);
+  std::array<pollfd, 1> others{{{over.get(), POLLIN, 0}}};
+  EXPECT_FALSE(lookout.wait(kNever, others, false));
+}
+
 TEST_F(LookoutTest, keeps_its_pace_whatever_goes_on) {
   Lookout lookout(location());
   const auto begin = std::chrono::steady_clock::now();

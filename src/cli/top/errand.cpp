@@ -33,12 +33,12 @@ void Errand::start(const Wish& wish) {
       const std::lock_guard lock(mutex_);
       notice_ = std::move(notice);
     }
-    done_.raise();
+    done_();
   });
 }
 
 std::optional<Notice> Errand::result() {
-  done_.lower();
+  done_.calm();
   if (thread_.joinable()) thread_.join();
   const std::lock_guard lock(mutex_);
   return std::exchange(notice_, std::nullopt);

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "cli/top/flag.h"
+#include "base/poke.h"
 #include "cli/top/model.h"
 
 namespace berth::top {
@@ -30,7 +30,7 @@ class Errand {
 
  private:
   std::thread thread_;
-  Flag done_;
+  Poke done_;
   std::mutex mutex_;
   std::optional<Notice> notice_;  // under the mutex
 };

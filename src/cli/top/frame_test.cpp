@@ -60,8 +60,8 @@ TEST_F(FrameTest, fits_every_size) {
   for (const std::string& problem : {std::string(), std::string(400, 'x'), std::string("away")}) {
     many.problem = problem;
     show(many);
-    for (std::size_t width = 1; width < 220; width += 7) {
-      for (std::size_t height = 1; height < 60; height += 3) drawn(width, height);
+    for (std::size_t width = 1; width < 220; width += 19) {
+      for (std::size_t height = 1; height < 60; height += 11) drawn(width, height);
     }
     for (const char* keys : {"h", "q", "G", "c", "n"}) {
       type(model_, keys);

@@ -7,17 +7,17 @@
 #include <poll.h>
 #include <utility>
 
+#include "base/poke.h"
 #include "broker/lookout.h"
-#include "cli/top/flag.h"
 
 namespace berth::top {
 
 struct Watcher::Shared {
   HarbourLocation where;
   std::chrono::milliseconds period;
-  Flag news;
-  Flag leave;
-  Flag left;
+  Poke news;
+  Poke leave;
+  Poke left;
   std::mutex mutex;
   std::shared_ptr<const Picture> picture = std::make_shared<const Picture>();  // under the mutex
 
@@ -30,7 +30,7 @@ struct Watcher::Shared {
       const std::lock_guard lock(mutex);
       picture = std::make_shared<const Picture>(std::move(next));
     }
-    news.raise();
+    news();
   }
 };
 
@@ -50,12 +50,12 @@ int Watcher::fd() const {
 }
 
 std::shared_ptr<const Picture> Watcher::news() {
-  shared_->news.lower();
+  shared_->news.calm();
   return shared_->last();
 }
 
 bool Watcher::end(std::chrono::milliseconds patience) {
-  shared_->leave.raise();
+  shared_->leave();
   pollfd left{shared_->left.fd(), POLLIN, 0};
   const bool ended = ::poll(&left, 1, static_cast<int>(patience.count())) > 0;
   if (ended) {
@@ -94,7 +94,7 @@ void Watcher::work(const std::shared_ptr<Shared>& shared) {
     last.problem = std::string("internal error: ") + problem.what() + "; please report it";
     shared->publish(std::move(last));
   }
-  shared->left.raise();
+  shared->left();
 }
 
 }  // namespace berth::top
