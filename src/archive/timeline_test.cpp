@@ -1,0 +1,159 @@
+// Who had each GPU when: cut, merged, shared, running, nested, named, bounded.
+#include "archive/timeline.h"
+
+#include <fmt/format.h>
+#include <functional>
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+using std::chrono::seconds;
+
+const TimePoint kBegin = TimePoint(seconds(1'763'251'200));
+
+TimePoint at(std::int64_t second) {
+  return kBegin + seconds(second);
+}
+
+class TimelineTest : public testing::Test {
+ protected:
+  TimelineTest() {
+    query_.since = at(0);
+    query_.until = at(7200);
+    query_.this_host = "here";
+    query_.resolution = seconds(10);
+  }
+
+  // Of user 1 on GPU 0; `change` makes it another.
+  void lease(std::int64_t from, std::int64_t to,
+             const std::function<void(HistoryEntry&)>& change = {}) {
+    HistoryEntry entry;
+    entry.id = fmt::format("a{:07}", ++number_);
+    entry.uid = 1;
+    entry.gpus = {{"GPU-0", "0", "A6000"}};
+    entry.asked = entry.granted = at(from);
+    entry.ended = at(to);
+    entry.ending = Ending::exited;
+    if (change) change(entry);
+    table_.take(view_of(entry));
+  }
+
+  // "1: 0-10 x1, 2: 20-30 x3 shared".
+  std::string spans(std::size_t gpu = 0) {
+    const Timeline timeline = make_timeline(table_, query_);
+    std::string text;
+    if (gpu >= timeline.gpus.size()) return "no such GPU";
+    for (const TimelineSpan& span : timeline.gpus[gpu].spans) {
+      const auto second = [](TimePoint time) {
+        return std::chrono::floor<seconds>(time - kBegin).count();
+      };
+      text += fmt::format("{}{}: {}-{} x{}{}", text.empty() ? "" : ", ", span.owner.uid,
+                          second(span.start), second(span.end), span.leases,
+                          span.shared ? " shared" : "");
+    }
+    return text;
+  }
+
+  LeaseTable table_;
+  TimelineQuery query_;
+  int number_ = 0;
+};
+
+const auto by_other = [](HistoryEntry& entry) { entry.uid = 2; };
+const auto share = [](HistoryEntry& entry) { entry.memory = gib(1); };
+
+TEST_F(TimelineTest, nothing) {
+  EXPECT_TRUE(make_timeline(table_, query_).gpus.empty());
+}
+
+TEST_F(TimelineTest, is_cut_to_the_time_that_is_asked_for) {
+  lease(-100, 50);
+  lease(7000, 9000);
+  lease(-100, -50);
+  lease(8000, 9000);
+  EXPECT_EQ(spans(), "1: 0-50 x1, 1: 7000-7200 x1");
+}
+
+TEST_F(TimelineTest, who_had_it_again_at_once_had_it_all_the_time) {
+  lease(0, 10);
+  lease(19, 30);
+  lease(40, 50);  // after the resolution
+  EXPECT_EQ(spans(), "1: 0-30 x2, 1: 40-50 x1");
+}
+
+TEST_F(TimelineTest, users_are_not_merged) {
+  lease(0, 10);
+  lease(10, 20, by_other);
+  lease(20, 30);
+  EXPECT_EQ(spans(), "1: 0-10 x1, 2: 10-20 x1, 1: 20-30 x1");
+}
+
+TEST_F(TimelineTest, shares_overlap) {
+  lease(0, 100, share);
+  lease(50, 200, [](HistoryEntry& entry) { share(entry), by_other(entry); });
+  lease(60, 150, share);
+  EXPECT_EQ(spans(), "1: 0-150 x2 shared, 2: 50-200 x1 shared");
+}
+
+TEST_F(TimelineTest, what_runs_ends_now) {
+  lease(100, 101, [](HistoryEntry& entry) { entry.ending = Ending::running; });
+  EXPECT_EQ(spans(), "1: 100-7200 x1");
+}
+
+TEST_F(TimelineTest, a_lease_inside_of_another_does_not_count) {
+  lease(0, 100);
+  lease(10, 5000, [](HistoryEntry& entry) { entry.within = "a0000001"; });
+  EXPECT_EQ(spans(), "1: 0-100 x1");
+}
+
+TEST_F(TimelineTest, gpus_are_those_of_each_host_by_index_and_named_as_last) {
+  lease(0, 10, [](HistoryEntry& entry) { entry.gpus = {{"GPU-b", "10", "old"}}; });
+  lease(20, 30, [](HistoryEntry& entry) { entry.gpus = {{"GPU-b", "9", "new"}}; });
+  lease(40, 50, [](HistoryEntry& entry) { entry.gpus = {{"GPU-b", "", ""}}; });
+  lease(0, 10, [](HistoryEntry& entry) {
+    entry.gpus = {{"GPU-b", "0", "there"}};
+    entry.host = "another";
+  });
+  query_.present = {{"GPU-a", "10", "idle", "here"}};
+  const Timeline timeline = make_timeline(table_, query_);
+  std::string rows;
+  for (const TimelineGpu& row : timeline.gpus) {
+    rows += fmt::format("{} {} {} {} {}\n", row.gpu.host, row.gpu.index, row.gpu.uuid, row.gpu.name,
+                        row.spans.size());
+  }
+  EXPECT_EQ(rows, "another 0 GPU-b there 1\nhere 9 GPU-b new 3\nhere 10 GPU-a idle 0\n");
+}
+
+TEST_F(TimelineTest, however_many_leases_the_picture_is_small) {
+  for (int i = 0; i < 5000; ++i) {
+    lease(i, i, [i](HistoryEntry& entry) {
+      entry.uid = static_cast<uid_t>(i % 7);
+      entry.granted = entry.ended = kBegin + std::chrono::milliseconds(1400 * i);
+    });
+  }
+  query_.resolution = seconds(1);
+  const Timeline timeline = make_timeline(table_, query_);
+  ASSERT_EQ(timeline.gpus.size(), 1U);
+  EXPECT_LE(timeline.gpus[0].spans.size(), 400U);
+  std::size_t leases = 0;
+  for (const TimelineSpan& span : timeline.gpus[0].spans) leases += span.leases;
+  EXPECT_EQ(leases, 5000U);
+}
+
+TEST_F(TimelineTest, more_users_than_can_be_shown) {
+  for (int i = 0; i < 1000; ++i) {
+    lease(0, i, [i](HistoryEntry& entry) { entry.uid = static_cast<uid_t>(i + 1), share(entry); });
+  }
+  const Timeline timeline = make_timeline(table_, query_);
+  EXPECT_EQ(timeline.gpus[0].spans.size(), 400U);
+  for (const TimelineSpan& span : timeline.gpus[0].spans) EXPECT_GE(span.end, at(600));
+}
+
+TEST(TimelineResolution, is_a_pixel) {
+  EXPECT_EQ(timeline_resolution(at(0), at(86400)), seconds(120));
+  EXPECT_EQ(timeline_resolution(at(0), at(10)), seconds(1));
+}
+
+}  // namespace
+}  // namespace berth
