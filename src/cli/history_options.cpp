@@ -56,39 +56,47 @@ HistoryOptions last(std::chrono::hours time) {
   return options;
 }
 
+Result<void> set_since(HistoryOptions& options, std::string_view text) {
+  auto when = parse_when(text);
+  if (!when) return tl::make_unexpected(when.error());
+  options.since = *when;
+  return {};
+}
+
+Result<void> set_user(HistoryOptions& options, std::string_view text) {
+  auto user = parse_user(text);
+  // Other hosts may have users that this one does not know.
+  if (!user && !harbour_location().url) return tl::make_unexpected(user.error());
+  options.of.uid = user ? std::optional(*user) : std::nullopt;
+  options.of.user = user ? user_name(*user) : std::string(text);
+  return {};
+}
+
+Result<void> set_host(HistoryOptions& options, std::string_view text) {
+  if (!is_host_name(text)) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is no host's name: letters, digits and -_. only", in_quotes(text)));
+  }
+  options.of.host = text;
+  return {};
+}
+
+Result<void> set_gpus(HistoryOptions& options, std::string_view text) {
+  auto list = gpu_list({std::string(text)});
+  if (!list) return tl::make_unexpected(list.error());
+  options.gpus = std::move(*list);
+  return {};
+}
+
 void declare_history_options(Flags& command, HistoryOptions& options, const char* since_help) {
-  command.value("--since", "WHEN", since_help, [&options](std::string_view text) -> Result<void> {
-    auto when = parse_when(text);
-    if (!when) return tl::make_unexpected(when.error());
-    options.since = *when;
-    return {};
-  });
-  command.value("--user", "NAME", "Only this user's leases",
-                [&options](std::string_view text) -> Result<void> {
-                  auto user = parse_user(text);
-                  // Other hosts may have users that this one does not know.
-                  if (!user && !harbour_location().url) return tl::make_unexpected(user.error());
-                  options.of.uid = user ? std::optional(*user) : std::nullopt;
-                  options.of.user = user ? user_name(*user) : std::string(text);
-                  return {};
-                });
+  const auto to = [&options](Result<void> (*set)(HistoryOptions&, std::string_view)) {
+    return [&options, set](std::string_view text) { return set(options, text); };
+  };
+  command.value("--since", "WHEN", since_help, to(set_since));
+  command.value("--user", "NAME", "Only this user's leases", to(set_user));
   command.value("--host", "NAME", "Only leases of this host (where several share a harbour)",
-                [&options](std::string_view text) -> Result<void> {
-                  if (!is_host_name(text)) {
-                    return fail(ErrorKind::usage, fmt::format("{} is no host's name: letters, "
-                                                              "digits and -_. only",
-                                                              in_quotes(text)));
-                  }
-                  options.of.host = text;
-                  return {};
-                });
-  command.value("--gpu", "GPU,...", "Only leases of these GPUs, by index or UUID",
-                [&options](std::string_view text) -> Result<void> {
-                  auto list = gpu_list({std::string(text)});
-                  if (!list) return tl::make_unexpected(list.error());
-                  options.gpus = std::move(*list);
-                  return {};
-                });
+                to(set_host));
+  command.value("--gpu", "GPU,...", "Only leases of these GPUs, by index or UUID", to(set_gpus));
 }
 
 bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index) {

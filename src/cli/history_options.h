@@ -22,6 +22,12 @@ HistoryOptions last(std::chrono::hours time);
 // Declares --since, --user, --host and --gpu. `options` lives as long as the command.
 void declare_history_options(Flags& command, HistoryOptions& options, const char* since_help);
 
+// From what a user wrote. Errors (ErrorKind::usage) are to be read after the name of the flag.
+Result<void> set_since(HistoryOptions& options, std::string_view text);
+Result<void> set_user(HistoryOptions& options, std::string_view text);
+Result<void> set_host(HistoryOptions& options, std::string_view text);
+Result<void> set_gpus(HistoryOptions& options, std::string_view text);
+
 // Is the GPU in the list? By its index as it was then: the driver is not asked, and it may be gone.
 bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index);
 bool wanted(const HistoryEntry& entry, const HistoryOptions& options);

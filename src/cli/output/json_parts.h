@@ -23,6 +23,15 @@ inline Json mib_or_null(const std::optional<Bytes>& size) {
   return size ? Json(to_mib(*size)) : Json(nullptr);
 }
 
+// Whose command lines may be shown; nothing: everybody's. Where a host hides processes from other
+// users, a page must not show what `ps` would not.
+using CommandsOf = std::optional<std::string>;
+
+inline Json command_or_null(const std::string& command, const std::string& user,
+                            const CommandsOf& shown) {
+  return !shown || *shown == user ? Json(command) : Json(nullptr);
+}
+
 // "2026-11-15T23:11:51Z".
 inline std::string iso_time(TimePoint time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",

@@ -2,7 +2,6 @@
 #include "cli/output/log_json.h"
 
 #include "base/users.h"
-#include "cli/output/json_parts.h"
 
 namespace berth {
 namespace {
@@ -13,7 +12,8 @@ double seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-std::string log_json(const HistoryEntry& entry, const std::string& this_host) {
+std::string log_json(const HistoryEntry& entry, const std::string& this_host,
+                     const CommandsOf& commands_of) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
     gpus.push_back(
@@ -25,10 +25,11 @@ std::string log_json(const HistoryEntry& entry, const std::string& this_host) {
   }
   const bool ended = entry.ending != Ending::running;
   const bool seen = entry.ending != Ending::lost;  // nobody knows when that was
+  const std::string& user = user_name(entry.uid, entry.user);
   const Json line{{"lease", entry.id},
                   {"host", entry.host.empty() ? this_host : entry.host},
-                  {"user", user_name(entry.uid, entry.user)},
-                  {"command", entry.command},
+                  {"user", user},
+                  {"command", command_or_null(entry.command, user, commands_of)},
                   {"label", entry.label},
                   {"job", entry.job.empty() ? Json(nullptr) : Json(entry.job)},
                   {"within", entry.within.empty() ? Json(nullptr) : Json(entry.within)},

@@ -4,10 +4,12 @@
 #include <string>
 
 #include "archive/history.h"
+#include "cli/output/json_parts.h"
 
 namespace berth {
 
 // One lease, as one line. `this_host` is whose it is if the entry does not say.
-std::string log_json(const HistoryEntry& entry, const std::string& this_host);
+std::string log_json(const HistoryEntry& entry, const std::string& this_host,
+                     const CommandsOf& commands_of = {});
 
 }  // namespace berth

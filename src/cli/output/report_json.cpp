@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/users.h"
-#include "cli/output/json_parts.h"
 #include "cli/output/times.h"
 
 namespace berth {
@@ -63,14 +62,15 @@ Json parts_json(const std::vector<Part<Of>>& parts, const Name& name) {
   return list;
 }
 
-Json idle_json(const std::vector<IdleLease>& leases) {
+Json idle_json(const std::vector<IdleLease>& leases, const CommandsOf& commands_of) {
   Json list = Json::array();
   for (const IdleLease& lease : leases) {
     Json gpus = Json::array();
     for (const KnownGpu& gpu : lease.gpus) gpus.push_back(gpu_json(gpu));
-    list.push_back({{"user", user_name(lease.owner.uid, lease.owner.user)},
+    const std::string& user = user_name(lease.owner.uid, lease.owner.user);
+    list.push_back({{"user", user},
                     {"job", lease.job},
-                    {"command", lease.about.command},
+                    {"command", command_or_null(lease.about.command, user, commands_of)},
                     {"label", lease.about.label},
                     {"gpus", std::move(gpus)},
                     {"exclusive", lease.exclusive},
@@ -84,7 +84,7 @@ Json idle_json(const std::vector<IdleLease>& leases) {
 }  // namespace
 
 std::string report_json(const Report& report, ReportBy by, const std::string& host,
-                        std::size_t damaged_lines) {
+                        std::size_t damaged_lines, const CommandsOf& commands_of) {
   const auto wanted = [&](ReportBy which) { return by == ReportBy::all || by == which; };
   Json total = figures_json(report.total);
   total["nested_leases"] = report.nested;
@@ -109,7 +109,7 @@ std::string report_json(const Report& report, ReportBy by, const std::string& ho
       return Json{{"day", local_day(day)}};
     });
   }
-  if (by == ReportBy::all) json["idle_leases"] = idle_json(report.idle);
+  if (by == ReportBy::all) json["idle_leases"] = idle_json(report.idle, commands_of);
   return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

@@ -3,11 +3,12 @@
 
 #include <string>
 
+#include "cli/output/json_parts.h"
 #include "cli/output/report_parts.h"
 
 namespace berth {
 
 std::string report_json(const Report& report, ReportBy by, const std::string& host,
-                        std::size_t damaged_lines);
+                        std::size_t damaged_lines, const CommandsOf& commands_of = {});
 
 }  // namespace berth

@@ -26,13 +26,13 @@ Json process_json(const PlacedProcess& placed) {
           {"lease", placed.lease.empty() ? Json(nullptr) : Json(placed.lease)}};
 }
 
-Json lease_json(const Record& lease) {
+Json lease_json(const Record& lease, const JsonExtent& extent) {
   const TimePoint now = std::chrono::system_clock::now();
   const auto idle = idle_since(lease, now);
   return {{"id", lease.id},
           {"user", user_name(lease.uid)},
           {"pid", lease.pid},
-          {"command", lease.command},
+          {"command", command_or_null(lease.command, user_name(lease.uid), extent.commands_of)},
           {"label", lease.label},
           {"since", iso_time(lease.granted)},
           {"exclusive", !lease.request.memory},
@@ -42,13 +42,13 @@ Json lease_json(const Record& lease) {
                           : Json(nullptr)}};
 }
 
-Json ticket_json(const TicketStatus& ticket) {
+Json ticket_json(const TicketStatus& ticket, const JsonExtent& extent) {
   const Record& record = ticket.record;
   return {{"ticket", record.id},
           {"position", ticket.position},
           {"user", user_name(record.uid)},
           {"pid", record.pid},
-          {"command", record.command},
+          {"command", command_or_null(record.command, user_name(record.uid), extent.commands_of)},
           {"label", record.label},
           {"since", iso_time(record.since)},
           {"count", record.request.count},
@@ -57,13 +57,16 @@ Json ticket_json(const TicketStatus& ticket) {
           {"starts", ticket.starts ? Json(iso_time(*ticket.starts)) : Json(nullptr)}};
 }
 
-Json queue_array(const Status& status) {
+Json queue_array(const Status& status, const JsonExtent& extent = {}) {
   Json queue = Json::array();
-  for (const TicketStatus& ticket : status.queue) queue.push_back(ticket_json(ticket));
+  for (const TicketStatus& ticket : status.queue) {
+    if (extent.tickets && queue.size() >= *extent.tickets) break;
+    queue.push_back(ticket_json(ticket, extent));
+  }
   return queue;
 }
 
-Json gpu_json(const GpuStatus& one, const Status& status) {
+Json gpu_json(const GpuStatus& one, const Status& status, const JsonExtent& extent) {
   const Gpu& gpu = one.placed.gpu;
   Json processes = Json::array();
   for (const PlacedProcess& process : one.placed.processes) {
@@ -73,7 +76,7 @@ Json gpu_json(const GpuStatus& one, const Status& status) {
   for (const Record& lease : status.leases) {
     const auto& here = one.placed.leases;
     if (std::find(here.begin(), here.end(), lease.id) != here.end()) {
-      leases.push_back(lease_json(lease));
+      leases.push_back(lease_json(lease, extent));
     }
   }
   Json power = nullptr;
@@ -94,17 +97,17 @@ Json gpu_json(const GpuStatus& one, const Status& status) {
           {"leases", leases}};
 }
 
-Json host_json(const Status& status) {
+Json host_json(const Status& status, const JsonExtent& extent = {}) {
   Json gpus = Json::array();
-  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status));
+  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status, extent));
   return {{"host", status.host},
           {"driver", or_null(status.driver)},
           {"gpus", gpus},
-          {"queue", queue_array(status)}};
+          {"queue", queue_array(status, extent)}};
 }
 
-Json host_queue_json(const Status& status) {
-  return {{"host", status.host}, {"queue", queue_array(status)}};
+Json host_queue_json(const Status& status, const JsonExtent& extent = {}) {
+  return {{"host", status.host}, {"queue", queue_array(status, extent)}};
 }
 
 // "replace": a name that is not UTF-8 becomes U+FFFD instead of an exception.
@@ -137,10 +140,11 @@ std::string status_json(const Status& status, JsonForm form) {
   return dump(host_json(status), form);
 }
 
-std::string hosts_json(const std::vector<Status>& hosts, JsonForm form) {
+std::string hosts_json(const std::vector<Status>& hosts, JsonForm form, const JsonExtent& extent) {
   Json list = Json::array();
   for (const Status& host : hosts) {
-    Json one = host_json(host);
+    Json one = host_json(host, extent);
+    if (extent.tickets) one["queue_length"] = host.queue.size();
     one["age_s"] = host.elsewhere ? Json(nullptr) : Json(0);
     if (host.age) one["age_s"] = host.age->count();
     one["problem"] = host.problem.empty() ? Json(nullptr) : Json(host.problem);
@@ -153,9 +157,10 @@ std::string queue_json(const Status& status, JsonForm form) {
   return dump(host_queue_json(status), form);
 }
 
-std::string hosts_queue_json(const std::vector<Status>& hosts, JsonForm form) {
+std::string hosts_queue_json(const std::vector<Status>& hosts, JsonForm form,
+                             const JsonExtent& extent) {
   Json list = Json::array();
-  for (const Status& host : hosts) list.push_back(host_queue_json(host));
+  for (const Status& host : hosts) list.push_back(host_queue_json(host, extent));
   return dump({{"hosts", list}}, form);
 }
 
