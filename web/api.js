@@ -1,0 +1,59 @@
+// @ts-check
+// Questions to the server, and the token that some servers want.
+import {visible} from "./format.js";
+
+const KEY = "berth-token";
+
+/** @template T @typedef {{data: T, problem: null, status: number} | {data: null, problem: string, status: number}} Answer */
+
+/** The token, if there is one: from the address (#token=…), which is cleaned at once, or from the form. */
+export function token() {
+  return sessionStorage.getItem(KEY);
+}
+
+/** @param {string | null} value */
+export function keep_token(value) {
+  if (value === null) sessionStorage.removeItem(KEY);
+  else sessionStorage.setItem(KEY, value);
+}
+
+export function take_token_from_address() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given === null) return;
+  keep_token(given);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+/**
+ * Asks, or with a body changes. Never throws: what went wrong is in the answer, in words.
+ * @param {string} path below /api/v1/
+ * @param {object} [body]
+ * @returns {Promise<Answer<any>>}
+ */
+export async function call(path, body) {
+  /** @type {Record<string, string>} */
+  const headers = {};
+  const secret = token();
+  if (secret && path !== "session") headers.Authorization = `Bearer ${secret}`;
+  if (body) headers["Content-Type"] = "application/json";
+  try {
+    const response = await fetch(`api/v1/${path}`, {method: body ? "POST" : "GET", headers, cache: "no-store",
+      body: body && JSON.stringify(body)});
+    const data = await response.json().catch(() => null);
+    if (response.ok) return {data, problem: null, status: response.status};
+    const problem = visible(data?.error, 500) || `The server answered ${response.status}.`;
+    return {data: null, problem, status: response.status};
+  } catch {
+    return {data: null, problem: "The server does not answer.", status: 0};
+  }
+}
+
+/**
+ * Makes this browser a viewer by a token. What is wrong, in words, or null.
+ * @param {string} value
+ */
+export async function open_session(value) {
+  const answer = await call("session", {token: value});
+  if (answer.problem === null) keep_token(value);
+  return answer.problem;
+}

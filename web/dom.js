@@ -1,0 +1,135 @@
+// @ts-check
+// Making and changing nodes. Nothing here takes markup: foreign text only ever becomes a text node.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** @typedef {Node | string | null | undefined} Child */
+/** @typedef {Record<string, string | number | boolean | null | undefined>} Attributes */
+
+/**
+ * A new element of HTML.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Attributes} [attributes]
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) attribute(node, name, value);
+  for (const child of children) if (child !== null && child !== undefined) node.append(child);
+  return node;
+}
+
+/**
+ * A new element of SVG.
+ * @template {keyof SVGElementTagNameMap} T
+ * @param {T} tag
+ * @param {Attributes} [attributes]
+ * @param {...Child} children
+ * @returns {SVGElementTagNameMap[T]}
+ */
+export function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) attribute(node, name, value);
+  for (const child of children) if (child) node.append(child);
+  return node;
+}
+
+/**
+ * Sets an attribute, where it differs; null and false remove it.
+ * @param {Element} node
+ * @param {string} name
+ * @param {string | number | boolean | null | undefined} value
+ */
+export function attribute(node, name, value) {
+  if (value === null || value === undefined || value === false) {
+    if (node.hasAttribute(name)) node.removeAttribute(name);
+    return;
+  }
+  const text = value === true ? "" : String(value);
+  if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+}
+
+/**
+ * Sets the text of a node, where it differs: what stays is not painted again, and a selection in it survives.
+ * @param {Element} node
+ * @param {string} text
+ */
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/**
+ * Shows or hides.
+ * @param {HTMLElement} node
+ * @param {boolean} shown
+ */
+export function show(node, shown) {
+  if (node.hidden === shown) node.hidden = !shown;
+}
+
+/**
+ * An element of index.html.
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+export function part(id) {
+  const node = document.getElementById(id);
+  if (!node) throw new Error(`index.html has no #${id}`);
+  return node;
+}
+
+/**
+ * @template T
+ * @typedef {{node: HTMLElement, update: (item: T, index: number) => void}} View
+ */
+
+/** @type {WeakMap<Node, Map<string, View<any>>>} */
+const known = new WeakMap();
+
+/**
+ * Makes the children of `parent` those of `items`. A node is made once for each key, changed in place, and moved only
+ * where the order changed, so that focus, selection and scrolling stay.
+ * @template T
+ * @param {HTMLElement} parent
+ * @param {T[]} items
+ * @param {(item: T) => string} key
+ * @param {() => View<T>} make
+ */
+export function each(parent, items, key, make) {
+  let views = known.get(parent);
+  if (!views) {
+    parent.replaceChildren();
+    known.set(parent, (views = new Map()));
+  }
+  const keys = new Set(items.map(key));
+  for (const [old, view] of views) {
+    if (keys.has(old)) continue;
+    leave(view.node);
+    view.node.remove();
+    views.delete(old);
+  }
+  let place = parent.firstElementChild;
+  const done = new Set();
+  items.forEach((item, index) => {
+    const name = key(item);
+    if (done.has(name)) return;
+    done.add(name);
+    let view = views.get(name);
+    if (!view) views.set(name, (view = make()));
+    view.update(item, index);
+    if (view.node === place) place = place.nextElementSibling;
+    else parent.insertBefore(view.node, place);
+  });
+}
+
+/**
+ * Who stands in a node that goes is put at the heading of its section, and not at the start of the page.
+ * @param {HTMLElement} node
+ */
+function leave(node) {
+  if (!node.contains(document.activeElement)) return;
+  const section = node.parentElement?.closest("section[tabindex]");
+  if (section instanceof HTMLElement) section.focus({preventScroll: true});
+}

@@ -1,0 +1,65 @@
+// @ts-check
+// The types of what the server sends (docs/json.md has the keys), and the little that all parts of the page know.
+
+/** @typedef {"free"|"leased"|"shared"|"stranger"|"drained"|"lost"|"unknown"} State */
+/** @typedef {{pid: number, user: string|null, name: string|null, memory_mib: number|null, lease: string|null}} Process */
+/**
+ * @typedef {{id: string, user: string, pid: number, command: string|null, label: string, since: string,
+ *   exclusive: boolean, memory_mib: number|null, job: string|null, idle_s: number|null}} Lease
+ */
+/**
+ * @typedef {{index: number|string, uuid: string|null, name: string|null, state: State, memory_total_mib: number|null,
+ *   memory_used_mib: number|null, utilization_pct: number|null, temperature_c: number|null, power_w: number|null,
+ *   performance_state: number|null, reason: string, processes: Process[], leases: Lease[]}} Gpu
+ */
+/**
+ * @typedef {{ticket: string, position: number, user: string, pid: number, command: string|null, label: string,
+ *   since: string, count: number, memory_mib: number|null, reason: string, starts: string|null}} Ticket
+ */
+/**
+ * @typedef {{host: string, driver: string|null, gpus: Gpu[], queue: Ticket[], queue_length?: number,
+ *   age_s: number|null, problem: string|null}} Host
+ */
+/** @typedef {{version: string, changes: boolean, user: string}} Hello */
+/** @typedef {{uuid: string, utilization_pct: (number|null)[], memory_used_mib: (number|null)[]}} GpuSamples */
+/** @typedef {{interval_s: number, until: string, hosts: {host: string, gpus: GpuSamples[]}[]}} Samples */
+/**
+ * @typedef {{time: string, hosts: {host: string,
+ *   gpus: {uuid: string, utilization_pct: number|null, memory_used_mib: number|null}[]}[]}} Sample
+ */
+/** @typedef {{user: string, start: string, end: string, leases: number, shared: boolean}} Span */
+/** @typedef {{host: string, uuid: string, index: number|string|null, name: string|null, spans: Span[]}} Row */
+/** @typedef {{since: string, until: string, resolution_s: number, gpus: Row[]}} Timeline */
+/**
+ * @typedef {{user: string, leases: number, running: number, gpu_hours: number, shared_gpu_hours: number,
+ *   utilization_pct: number|null, idle_gpu_hours: number|null, waited_s_median: number|null}} UserFigures
+ */
+/** @typedef {{since: string, until: string, users: UserFigures[]}} Report */
+
+/** What each state looks like: a shape of its own, so that colour is never the only sign. */
+export const SHAPES = /** @type {Record<State, string>} */ ({
+  free: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Zm0 2a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7Z",
+  leased: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Z",
+  shared: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Zm0 2v7a3.5 3.5 0 0 1 0-7Z",
+  stranger: "M8 1.5 15 14H1Zm-1 4.5v4h2V6Zm0 5v2h2v-2Z",
+  drained: "M2.5 2.5h11v11h-11Zm2 4.3v2.4h7V6.8Z",
+  lost: "M4 2 8 6l4-4 2 2-4 4 4 4-2 2-4-4-4 4-2-2 4-4-4-4Z",
+  unknown: "M8 1 15 8l-7 7-7-7Zm-1 9.5v2h2v-2Zm-1.6-4h1.7c0-1 1.7-1 1.7 0 0 .8-1.7.8-1.7 2.8h1.8c0-1.2 1.7-1.300 1.700-2.900C10.600 3 5.400 3 5.400 6.500Z",
+});
+
+export const STATES = /** @type {State[]} */ (Object.keys(SHAPES));
+
+/** What is known of who serves, and what may be done here. */
+export const server = {
+  /** @type {Hello | null} */
+  hello: null,
+};
+
+/**
+ * What tells GPUs apart: a lost one may have no UUID.
+ * @param {string} host
+ * @param {{uuid: string|null, index: number|string|null}} gpu
+ */
+export function gpu_key(host, gpu) {
+  return `${host}/${gpu.uuid ?? `index ${gpu.index}`}`;
+}
