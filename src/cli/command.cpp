@@ -51,6 +51,8 @@ std::span<const Command> commands() {
               false, WordsToRun::behind_dashes},
       Command{"drain", "Take GPUs out of service", define_drain, true},
       Command{"undrain", "Take GPUs back into service", define_undrain, true},
+      Command{"serve", "Show GPUs, queue and history as a web page and as metrics", define_serve,
+              true},
       Command{"compat", "Run a command of an older tool on berth's leases", define_compat, false,
               false, WordsToRun::from_first},
       Command{"doctor", "Check the installation, and explain what is wrong", define_doctor, true},

@@ -54,6 +54,7 @@ Action define_report(Flags& command, CLI::App& program);
 Action define_profile(Flags& command, CLI::App& program);
 Action define_drain(Flags& command, CLI::App& program);
 Action define_undrain(Flags& command, CLI::App& program);
+Action define_serve(Flags& command, CLI::App& program);
 Action define_status(Flags& command, CLI::App& program);
 Action define_top(Flags& command, CLI::App& program);
 Action define_compat(Flags& command, CLI::App& program);

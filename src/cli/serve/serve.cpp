@@ -1,0 +1,157 @@
+// The parts of the server and their threads; see serve.h.
+#include "cli/serve/serve.h"
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/descriptors.h"
+#include "base/environment.h"
+#include "base/users.h"
+#include "broker/status.h"
+#include "broker/surroundings.h"
+#include "cli/output/terminal.h"
+#include "cli/serve/looker.h"
+#include "cli/serve/server.h"
+#include "cli/serve/unit.h"
+#include "cli/signals.h"
+#include "devices/driver.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+// As a URL and a Host header have it.
+std::string bracketed(const std::string& address) {
+  return address.find(':') == std::string::npos ? address : "[" + address + "]";
+}
+
+Result<GuardRules> make_rules(const ServeOptions& options, std::uint16_t port) {
+  GuardRules rules;
+  rules.names = {"localhost", "127.0.0.1", "[::1]", bracketed(options.address)};
+  if (const auto name = host_part(host_name())) rules.names.push_back(*name);
+  rules.proxy = options.proxy;
+  rules.changes = options.changes;
+  rules.token_to_view = !options.token_file.empty();
+  rules.cookie = fmt::format("berth-{}", port);
+  if (!options.token_file.empty() || options.changes) {
+    auto token = options.token_file.empty() ? make_secret() : read_token(options.token_file);
+    if (!token) return tl::make_unexpected(token.error());
+    rules.token = std::move(*token);
+  }
+  auto session = make_secret();
+  if (!session) return tl::make_unexpected(session.error());
+  rules.session = std::move(*session);
+  return rules;
+}
+
+// With the token in it only if we have made it: who has a file knows what is in it.
+std::string url_line(const ServeOptions& options, const Listener& listener,
+                     const GuardRules& rules) {
+  const bool any = options.address == "0.0.0.0" || options.address == "::";
+  const std::string host = any ? host_name() : bracketed(options.address);
+  const bool made = !rules.token.empty() && options.token_file.empty();
+  return fmt::format("http://{}:{}/{}{}\n", host, listener.port, made ? "#token=" : "",
+                     made ? rules.token : "");
+}
+
+SharedText hello_text(bool changes) {
+  const Json json{
+      {"version", BERTH_VERSION}, {"changes", changes}, {"user", user_name(::geteuid())}};
+  return std::make_shared<const std::string>(
+      json.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+// Empty if /proc is not there.
+std::string this_program() {
+  std::array<char, 4096> path{};
+  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
+  return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+}
+
+Result<void> check(const ServeOptions& options) {
+  if (is_loopback(options.address) || !options.token_file.empty() || !options.proxy.empty()) {
+    return {};
+  }
+  return fail(ErrorKind::usage,
+              "serve: --listen beyond this host shows everybody's jobs to whoever can reach it; "
+              "give --token-file FILE (asks viewers for a token), or --behind-proxy NAME (your "
+              "proxy asks who it is)");
+}
+
+}  // namespace
+
+Result<std::string> serve_unit(const ServeOptions& options) {
+  if (auto fits = check(options); !fits) return tl::make_unexpected(fits.error());
+  const ServeOptions usual;
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const std::string& value) {
+    words.insert(words.end(), {flag, value});
+  };
+  if (options.port != usual.port) add("--port", std::to_string(options.port));
+  if (options.address != usual.address) add("--listen", options.address);
+  if (!options.token_file.empty()) add("--token-file", fs::absolute(options.token_file));
+  if (!options.proxy.empty()) add("--behind-proxy", options.proxy);
+  if (options.changes) words.emplace_back("--allow-changes");
+  return unit_text({this_program(), std::move(words), unit_user(),
+                    std::string(setting("BERTH_DIR")), options.changes});
+}
+
+Result<int> serve(const ServeOptions& options) {
+  if (auto fits = check(options); !fits) return tl::make_unexpected(fits.error());
+  const HarbourLocation where = harbour_location();
+  if (where.wrong) return tl::make_unexpected(*where.wrong);
+  if (const auto limit = driver_time_limit(); !limit) return tl::make_unexpected(limit.error());
+  auto listener = listen_at(options.address, options.port);
+  if (!listener) return tl::make_unexpected(listener.error());
+  auto rules = make_rules(options, listener->port);
+  if (!rules) return tl::make_unexpected(rules.error());
+  const std::string line = url_line(options, *listener, *rules);
+  allow_many_descriptors();
+  // Later helpers must not be forks of a process with threads: whatever another thread had locked
+  // would stay so in them.
+  belong_to_program(this_program());
+  // Before there is any thread, so that all have it blocked and one alone is told.
+  SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
+
+  CommandsOf commands_of;
+  if (!look_at_proc().hidepid.empty()) commands_of = user_name(::geteuid());
+  PictureBoard board;
+  Audience audience;
+  const Guard guard(std::move(*rules));
+  HttpServer* told = nullptr;
+  const auto poke = [&told] { told->poke(); };
+  Desk archive(poke);
+  Desk changes(poke);
+  Counter counter{guard, board, audience, archive, changes, commands_of};
+  HttpServer server(std::move(*listener), counter, hello_text(options.changes));
+  told = &server;
+  std::thread answers([&] {
+    server.run(signals.fd());
+    // Nothing is lost by it: nothing is kept. To end in an orderly way could take as long as a
+    // driver that hangs.
+    const auto signal = signals.next();
+    const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;
+    std::_Exit(number == SIGTERM ? 0 : 128 + number);
+  });
+  Looker looker(board, audience, commands_of, {poke, [&archive] { archive.outdate(); }});
+  looker.look();
+  print(line);
+  std::fflush(stdout);
+  for (;;) {
+    looker.wait();
+    looker.look();
+  }
+}
+
+}  // namespace berth
