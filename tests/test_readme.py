@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from conftest import BERTH, ROOT, wait_until
+from serving import serve  # noqa: F401
 
 README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.release_only
@@ -84,7 +85,8 @@ def table_commands():
 
 @pytest.mark.parametrize("command", table_commands())
 def test_every_command_of_the_table_works(server, command):
-    watching = "--watch" in command or command == "berth top"  # goes on until it is stopped: timeout's 124
+    serving = command == "berth serve"
+    watching = serving or "--watch" in command or command == "berth top"  # until it is stopped: timeout's 124
     if command == "berth top":  # on a terminal
         command = "script --quiet --return --command 'berth top' /dev/null"
     holder = server.start(BERTH, "run", "-n", "4", "--", "sleep", "1h") if "TICKET" in command else None
@@ -95,6 +97,7 @@ def test_every_command_of_the_table_works(server, command):
         command = command.replace("TICKET", server.status()["queue"][0]["ticket"])
     command = command.replace("COMMAND", "status").replace("CMD", "echo done").replace("GPU", "0")
     command = command.replace("NAME", "grn-run --help")
+    command += " --port 0" if serving else ""  # others may serve here
     (server.folder / "FILE").write_text("true\n")
     python = os.path.dirname(sys.executable)  # the one that the package was built for
     result = server.run("bash", "--norc", "-c", ("timeout 1 " if watching else "") + command + "; exit $?",
@@ -145,6 +148,16 @@ def test_the_lines_for_scripts_work(server):
     assert lines[4].startswith("docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES IMAGE on ")
     assert lines[5] == "read 0"
     wait_until(lambda: not list(server.harbour.glob("lease-*")))
+
+
+def test_the_lines_for_seeing_it_work(server, serve):
+    first, *others = block_under("See it").splitlines()
+    assert first.split("#")[0].split() == ["berth", "serve"]
+    port = serve().port
+    for line in others:
+        result = server.run("bash", "--norc", "-ec", line.replace("8417", str(port)))
+        assert result.returncode == 0, result
+        assert any(word in result.stdout for word in ('"hosts"', "berth_gpu_state{", "ExecStart=")), line
 
 
 def test_a_batch_as_readme_has_it(server):
