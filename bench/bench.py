@@ -20,13 +20,14 @@ import packing_bench
 import python_bench
 import queue_bench
 import redis_bench
+import serve_bench
 import simulation_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "redis", "queue", "load", "python", "simulation", "report", "packing", "micro")
+PARTS = ("commands", "lease", "redis", "queue", "load", "python", "simulation", "report", "serve", "packing", "micro")
 
 
 def time_commands(commands, runs, env, warmup=20):
@@ -222,6 +223,16 @@ def report_figures(options, env, folder):
         (f"berth report, {options.entries} entries", f"{size / 1e6:.0f} MB of history")]
 
 
+def serve_figures(options, env):
+    """`berth serve`: what 20 viewers cost, how soon a job is seen, the page."""
+    measured = serve_bench.measure(env, MEMORY, options.rounds, 2 * options.seconds)
+    shares, shown, loads = measured["shares"], measured["shown"], measured["loads"]
+    return [bound(f"berth serve, 8 GPUs, {serve_bench.VIEWERS} viewers: % of a core", statistics.median(shares), 3.0, shares),
+            bound("a job's start to its being shown: s", max(shown), 1.0, shown),
+            bound("page with all its parts on loopback: ms", statistics.median(loads), None, loads),
+            bound("page with all its parts: KB", measured["bytes"] / 1000, 150.0)]
+
+
 def exceeded(result):
     return result["limit"] is not None and result["ratio"] > result["limit"]
 
@@ -312,6 +323,8 @@ def main():
             report, more = report_figures(options, env, folder)
             results += report
             facts += more
+        if wanted("serve"):
+            results += serve_figures(options, env)
         if wanted("micro"):
             micro = micro_benchmarks(env)
     show(results, facts, micro)

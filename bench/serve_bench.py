@@ -1,0 +1,171 @@
+"""Measures `berth serve`: what viewers cost, how soon a job is seen, and how soon and how large the page is."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+import queue_bench
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BERTH = ROOT / "build" / "bin" / "berth"
+VIEWERS = 20
+
+
+class Viewer:
+    """Watches the live stream; notes when it first shows a lease."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.leased = threading.Event()
+        self.status = threading.Event()
+        self.seen_at = 0.0
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        data = b""
+        with contextlib.suppress(OSError):  # closed
+            while piece := self.socket.recv(1 << 16):
+                *events, data = (data + piece).split(b"\n\n")
+                for event in events:
+                    if b"event: status" not in event:
+                        continue
+                    self.status.set()
+                    if b'"state":"leased"' in event and not self.leased.is_set():
+                        self.seen_at = time.monotonic()
+                        self.leased.set()
+                    elif b'"state":"leased"' not in event:
+                        self.leased.clear()
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+@contextlib.contextmanager
+def serving(env, base):
+    """A server on a free port, in a harbour of its own: its process, port and environment."""
+    with tempfile.TemporaryDirectory(dir=base) as name:
+        own = queue_bench.in_folder(env, pathlib.Path(name))
+        process = subprocess.Popen([BERTH, "serve", "--port", "0"], env=own, stdout=subprocess.PIPE, text=True)
+        try:
+            yield process, int(re.search(r":(\d+)/", process.stdout.readline())[1]), own
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            process.stdout.close()
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def cpu_seconds(pid):
+    """Of all threads of a process, and of the one that asks the driver for it. By the scheduler's own clock: what works
+    for a millisecond in each second is between the ticks of the usual one."""
+    total = 0
+    for one in (pid, *children(pid)):
+        for thread in os.listdir(f"/proc/{one}/task"):
+            with open(f"/proc/{one}/task/{thread}/schedstat") as file:
+                total += int(file.read().split()[0])
+    return total / 1e9
+
+
+def share_of_a_core(env, base, seconds, rounds):
+    """Percent of one core, with VIEWERS who watch 8 GPUs, of which half run jobs whose memory changes all the time, so
+    that there is something to be sent at each look: in each round."""
+    steps = range(2 * (rounds + 2) * seconds)
+    curve = ",".join(f"{500 * step}ms:{1 + step % 7}GiB" for step in steps)
+    with serving(env, base) as (process, port, own):
+        jobs = [subprocess.Popen([BERTH, "run", "-n", "2", "--", BERTH.parent / "berth-sim-job", "--curve", curve],
+                                 env=own, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL) for _ in range(2)]
+        viewers = [Viewer(port) for _ in range(VIEWERS)]
+        for viewer in viewers:
+            viewer.leased.wait(30)
+        shares = []
+        for _ in range(rounds):
+            before, began = cpu_seconds(process.pid), time.monotonic()
+            time.sleep(seconds)
+            shares.append(100 * (cpu_seconds(process.pid) - before) / (time.monotonic() - began))
+        for viewer in viewers:
+            viewer.close()
+        for job in jobs:
+            job.terminate()
+            job.wait()
+    return shares
+
+
+def times_to_show(env, base, rounds):
+    """Seconds from the start of a job's own program to the `status` that shows its lease, in each round."""
+    times = []
+    with serving(env, base) as (_, port, own):
+        viewer = Viewer(port)
+        viewer.status.wait(30)
+        for _ in range(rounds):
+            job = subprocess.Popen([BERTH, "run", "--", "sh", "-c", "echo; exec cat"], env=own, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            job.stdout.readline()
+            began = time.monotonic()
+            viewer.leased.wait(30)
+            times.append(max(viewer.seen_at - began, 0))
+            job.stdin.close()
+            job.wait()
+            job.stdout.close()
+            while viewer.leased.is_set():
+                time.sleep(0.01)
+        viewer.close()
+    return times
+
+
+def page_loads(env, base, rounds):
+    """Milliseconds to load the page and all that it names, on one connection, in each round; and its bytes."""
+    times, size = [], 0
+    with serving(env, base) as (_, port, own):
+        for _ in range(rounds):
+            began = time.monotonic()
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            size = 0
+            wanted, seen = ["/"], {"/"}
+            while wanted:
+                connection.request("GET", wanted.pop())
+                answer = connection.getresponse()
+                body = answer.read()
+                assert answer.status == 200, answer.status
+                size += len(body)
+                # What a page, a style or a module names: in quotes, and one of our own files.
+                for name in re.findall(rb"""["'](?:\./|/)?([a-z_0-9-]+\.(?:js|css|svg))["']""", body):
+                    path = "/" + name.decode()
+                    if path not in seen:
+                        seen.add(path)
+                        wanted.append(path)
+            times.append(1000 * (time.monotonic() - began))
+            connection.close()
+    return times, size
+
+
+def measure(env, base, rounds, seconds):
+    """All of it: shares in percent, times in seconds, loads in milliseconds, and the bundle's bytes."""
+    eight = {**env, "BERTH_SIM": "8x80GiB"}
+    shares = share_of_a_core(eight, base, seconds, max(1, rounds // 2))
+    shown = times_to_show(eight, base, 2 * rounds)
+    loads, size = page_loads(eight, base, 2 * rounds)
+    return {"shares": shares, "shown": shown, "loads": loads, "bytes": size}
+
+
+if __name__ == "__main__":
+    result = measure(dict(os.environ), pathlib.Path("/dev/shm"), 4, 10)
+    print(json.dumps({**result, "medians": {key: statistics.median(value) for key, value in result.items()
+                                            if isinstance(value, list)}}))
