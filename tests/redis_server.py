@@ -71,12 +71,25 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}" + (f"?{query}" if query else "")
 
 
-def tickets_of(url, host=None):
-    """The records of the tickets that wait under that URL, in the queue's order."""
+def client_of(url):
+    """A connection to the server of that URL, and the prefix of its keys."""
     parts = urllib.parse.urlsplit(url)
     prefix = urllib.parse.parse_qs(parts.query).get("prefix", ["berth"])[0]
+    return redis.Redis(unix_socket_path=parts.path, decode_responses=True), prefix
+
+
+def history_length(url):
+    """How many lines of history were sent to that URL."""
+    client, prefix = client_of(url)
+    with client:
+        return client.xlen(f"{prefix}:history")
+
+
+def tickets_of(url, host=None):
+    """The records of the tickets that wait under that URL, in the queue's order."""
+    client, prefix = client_of(url)
     part = f"{prefix}:{host or socket.gethostname()}"
-    with redis.Redis(unix_socket_path=parts.path, decode_responses=True) as client:
+    with client:
         ids = client.zrange(f"{part}:queue", 0, -1)
         return [text for text in client.hmget(f"{part}:tickets", ids) if text] if ids else []
 

@@ -159,6 +159,7 @@ def test_follow_goes_on_when_the_server_is_back(hosts, redis):
     eventually(lambda: "two" in follower.out, "what came after the server was back")
 
 
+@pytest.mark.release_only  # the package is built once
 def test_a_python_program_sends_its_lines(hosts):
     a, b = hosts
     program = "import berth\nfor name in ('one', 'two'):\n    with berth.gpus(label=name): pass"
