@@ -32,6 +32,8 @@ CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contenti
     test_learning test_log test_report test_run test_selection test_sharing_faults test_status test_users test_waiting
     test_api test_auto_memory test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner
     test_compat_safe_gpu""".split())
+# Those of them that show a sanitizer every way through the harbour in Redis.
+SANITIZED_WITH_REDIS = {"test_acquire", "test_commands", "test_log", "test_run", "test_status"}
 
 
 # Who is started in the background, or by nohup, ignores these, and so would all that the tests start.
@@ -47,7 +49,8 @@ def pytest_generate_tests(metafunc):
     if "harbour" not in metafunc.fixturenames or metafunc.module.__name__ not in CONTRACT:
         return
     only = metafunc.definition.get_closest_marker("harbour")
-    metafunc.parametrize("harbour", only.args if only else HARBOURS, indirect=True)
+    both = PRESET == "release" or metafunc.module.__name__ in SANITIZED_WITH_REDIS
+    metafunc.parametrize("harbour", only.args if only else HARBOURS if both else ["directory"], indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
