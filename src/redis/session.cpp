@@ -1,9 +1,11 @@
 // Connections that are kept and renewed; see session.h.
 #include "redis/session.h"
 
+#include <atomic>
 #include <chrono>
 #include <fmt/format.h>
 #include <mutex>
+#include <pthread.h>
 #include <string_view>
 #include <utility>
 
@@ -24,9 +26,19 @@ struct Shared {
   std::optional<Clock::time_point> away_at;
 };
 
+// Never destroyed: a thread may outlive main(). A fork makes its own: another thread may have had
+// the mutex at that moment, and is not there to unlock it.
+std::atomic<Shared*> current{nullptr};
+
 Shared& shared() {
-  static Shared* one = new Shared;  // never destroyed: a thread may outlive main()
-  return *one;
+  if (Shared* const one = current) return *one;
+  static const int once = ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
+  (void)once;
+  auto* const made = new Shared;
+  Shared* other = nullptr;
+  if (current.compare_exchange_strong(other, made)) return *made;
+  delete made;
+  return *other;
 }
 
 std::string key_of(const RedisUrl& url) {
