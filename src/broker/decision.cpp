@@ -106,9 +106,8 @@ class Deciding {
     if (!*held || (*held)->record.uid != me_.record.uid) return {};
     if (!harbour_.has_lease(me_.record.id)) {
       // Its file was withdrawn when no answer came, and who does not use Redis may have been
-      // granted its GPUs since: so it is given back, and asked for again.
-      harbour_.part()->release(me_.record.id);
-      decision_.outrun = true;
+      // granted its GPUs since: so it is given back, once the lock is, and asked for again.
+      decision_.outrun = decision_.unanswered = true;
       return {};
     }
     me_.record = std::move((*held)->record);
@@ -396,6 +395,8 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
     // Each time that we were outrun, somebody else was granted something.
     auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
     if (!decision || !decision->outrun) return decision;
+    transaction->reset();
+    if (decision->unanswered) harbour.part()->release(applicant.record.id);
   }
 }
 

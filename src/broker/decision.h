@@ -33,6 +33,8 @@ struct Decision {
   bool cancelled = false;  // by 'berth cancel'; or what it was to take the place of is gone
   bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
   bool outrun = false;     // somebody else was faster: nothing was decided
+  bool unanswered =
+      false;  // outrun by ourselves: a grant of which we did not hear is to be given back
   std::optional<Impossible> impossible;
 
   // Else why it waits, and for whom.
