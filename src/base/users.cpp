@@ -1,20 +1,32 @@
 // User names from the host's user directory; see users.h.
 #include "base/users.h"
 
+#include <cerrno>
 #include <map>
-#include <mutex>
 #include <pwd.h>
+#include <vector>
 
 namespace berth {
+namespace {
+
+std::string name_on_host(uid_t uid) {
+  std::vector<char> room(1024);
+  passwd entry{};
+  passwd* found = nullptr;
+  while (::getpwuid_r(uid, &entry, room.data(), room.size(), &found) == ERANGE) {
+    room.resize(room.size() * 2);
+  }
+  return found == nullptr ? std::to_string(uid) : found->pw_name;
+}
+
+}  // namespace
 
 const std::string& user_name(uid_t uid) {
-  static std::mutex mutex;
-  static std::map<uid_t, std::string> known;
-  const std::lock_guard lock(mutex);
+  // Each thread has its own: a lock that another thread has at a fork would stay locked in the child.
+  thread_local std::map<uid_t, std::string> known;
   const auto found = known.find(uid);
   if (found != known.end()) return found->second;
-  const passwd* entry = ::getpwuid(uid);
-  return known.emplace(uid, entry == nullptr ? std::to_string(uid) : entry->pw_name).first->second;
+  return known.emplace(uid, name_on_host(uid)).first->second;
 }
 
 const std::string& user_name(uid_t uid, const std::string& given) {

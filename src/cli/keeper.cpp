@@ -31,6 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kAudit(60);
+constexpr int kMostForSuccessorMs = 1000;
 
 // Nothing of who has started it: a pipe that the keeper held open would never end for its reader.
 void detach(const char* name) {
@@ -63,8 +64,8 @@ bool was_delivered(int pipe) {
 }
 
 // Holds the lease until its owner ends, or somebody who may ends it.
-void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler) {
-  SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
+void keep(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
+          std::optional<Sampler>& sampler) {
   // A driver that hangs must not keep us from giving the lease back.
   const UniqueFd news = readable_if_any({owner, lease.bell(), signals.fd()});
   if (probe != nullptr) {
@@ -100,10 +101,11 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
 }
 
 // What the child does; `pipe` says whether its parent could tell the caller of the lease.
-[[noreturn]] void be_keeper(Lease& lease, const Owner& owner, int pipe) {
+[[noreturn]] void be_keeper(Lease& lease, const Owner& owner, SignalQueue& signals, int pipe) {
   detach("berth-keeper");
   if (HostPart* part = lease.harbour().part()) part->disconnect();
-  close_all_but({lease.bell(), owner.handle.get(), pipe, lease.harbour().directory()});
+  close_all_but(
+      {lease.bell(), owner.handle.get(), signals.fd(), pipe, lease.harbour().directory()});
   std::optional<Sampler> sampler;
   const auto record = [&](Ending ending) {
     (void)archive(lease.harbour().location(),
@@ -116,7 +118,7 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
   }
   record(Ending::running);
   const auto probe = open_driver();
-  keep(lease, owner.handle.get(), probe ? probe->get() : nullptr, sampler);
+  keep(lease, owner.handle.get(), signals, probe ? probe->get() : nullptr, sampler);
   if (probe) (*probe)->rest();
   lease.release();
   record(Ending::released);
@@ -146,7 +148,16 @@ void keep(Lease& lease, int owner, Probe* probe, std::optional<Sampler>& sampler
 
 void start_successor(Lease& lease) {
   const UniqueFd self = open_process(::getpid());
-  if (self && ::fork() == 0) be_successor(lease, self.get());
+  std::array<int, 2> ends{};
+  if (!self || ::pipe2(ends.data(), O_CLOEXEC) != 0) return;
+  const UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  if (::fork() == 0) be_successor(lease, self.get());
+  // Until it has closed what it has of ours: with its copy of the bell, a job that ends just now
+  // would seem to have left somebody behind.
+  writing.reset();
+  pollfd closed{reading.get(), POLLIN, 0};
+  ::poll(&closed, 1, kMostForSuccessorMs);
 }
 
 Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
@@ -156,12 +167,14 @@ Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
   }
   UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
+  // Made before the fork: no signal finds a keeper that would die of it.
+  SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
   const pid_t child = ::fork();
   if (child < 0) {
     return fail(ErrorKind::harbour, fmt::format("the keeper cannot be started: {}; see ulimit -u",
                                                 std::strerror(errno)));
   }
-  if (child == 0) be_keeper(lease, owner, reading.get());
+  if (child == 0) be_keeper(lease, owner, signals, reading.get());
   return Keeper(std::move(writing));
 }
 
