@@ -25,6 +25,8 @@ import subprocess
 import time
 from typing import Optional
 
+from processes import ended
+
 MIB = 1
 GIB = 1024 * MIB
 MARGIN_MIB = 256  # what must remain on a GPU that several share
@@ -434,7 +436,7 @@ class Handle:
             pass
 
     def ended(self):
-        return bool(select.select([self.fd], [], [], 0)[0])
+        return bool(ended([self.fd], 0))
 
 
 def now_ns():

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import pathlib
+import select
 import signal
 import stat
 import subprocess
@@ -222,6 +223,14 @@ def state_of(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def ended(pidfds, seconds):
+    """Those of the processes that have ended; waits for the first, but not longer than this."""
+    poll = select.poll()
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    return [pidfd for pidfd, _ in poll.poll(max(0, seconds) * 1000)]
 
 
 def wait_until_stopped(pid):

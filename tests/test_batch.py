@@ -163,7 +163,9 @@ def test_at_most_so_many_at_once(batch):
 def test_inside_a_lease_its_gpus_are_enough(batch):
     """There nobody waits, so that the batch must not start all lines at once."""
     (batch.folder / "marks").mkdir()
-    batch.write(*["touch marks/$$; ls marks | wc -l >>ran; sleep 0.1; rm marks/$$"] * 8)
+    # The first waits for the second; a third beside them would count itself.
+    together = "until test $(wc -l <ran) -ge 2; do sleep 0.01; done"
+    batch.write(*[f"touch marks/$$; ls marks | wc -l >>ran; {together}; sleep 0.1; rm marks/$$"] * 8)
     result = batch.server.berth("run", "-n", "2", "--", BERTH, "batch", "jobs.txt", cwd=batch.folder)
     assert result.returncode == 0, result
     assert max(int(count) for count in batch.ran()) == 2

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import random
-import select
 import shutil
 import signal
 import sys
@@ -14,6 +13,7 @@ import time
 
 import pytest
 from conftest import BERTH, ROOT, SIM_JOB
+from processes import ended
 
 PEER = ROOT / "tests" / "harbour_peer.py"
 PATIENCE = 25  # seconds. Less than the 30 after which every waiter looks without being woken
@@ -270,10 +270,6 @@ JOBS = 240
 AT_A_TIME = 14
 
 
-def still_alive(pidfd):
-    return not select.select([pidfd], [], [], 0)[0]
-
-
 def kill_job(pid, log):
     """Kills a job that still runs. Returns a moment at which it lived, or None if it is somebody else by now."""
     try:
@@ -284,7 +280,7 @@ def kill_job(pid, log):
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             ours = os.fsencode(log) in file.read().split(b"\0")
         moment = time.monotonic_ns()
-        if ours and still_alive(pidfd):
+        if ours and not ended([pidfd], 0):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             return moment
     except (ProcessLookupError, FileNotFoundError):
@@ -355,8 +351,7 @@ def test_nothing_is_granted_twice_or_lost_when_anybody_is_killed(server):
             if fate != "spared":
                 heapq.heappush(kills, (time.monotonic() + delay, client.pid, fate, client))
         patience = kills[0][0] - time.monotonic() if kills else 10
-        ended, _, _ = select.select(running, [], [], max(0, patience))
-        for pidfd in ended:
+        for pidfd in ended(running, patience):
             client = running.pop(pidfd)
             os.close(pidfd)
             codes.append(client.wait())

@@ -942,8 +942,7 @@ def test_a_hundred_users(world):
         assert job.process.wait(LIMIT) == 0, job.err.read_text()
     print(f"100 users: {time.monotonic() - begin:.1f} s")
     assert world.leases() == {}
-    if "BERTH_URL" not in world.server.env:  # there a job's successor may hold its bell for a moment: the file stays
-        assert world.names("lease-") == []
+    assert world.names("lease-") == []
 
 
 def plant_many(harbour, count):
