@@ -10,6 +10,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,19 +18,21 @@ import time
 import queue_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from page import Browser, Page  # noqa: E402
+
 BERTH = ROOT / "build" / "bin" / "berth"
 VIEWERS = 20
+LEASED = "document.querySelectorAll('.card[data-state=leased]').length"
 
 
 class Viewer:
-    """Watches the live stream; notes when it first shows a lease."""
+    """Watches the live stream."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.leased = threading.Event()
-        self.status = threading.Event()
-        self.seen_at = 0.0
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
 
@@ -38,15 +41,8 @@ class Viewer:
         with contextlib.suppress(OSError):  # closed
             while piece := self.socket.recv(1 << 16):
                 *events, data = (data + piece).split(b"\n\n")
-                for event in events:
-                    if b"event: status" not in event:
-                        continue
-                    self.status.set()
-                    if b'"state":"leased"' in event and not self.leased.is_set():
-                        self.seen_at = time.monotonic()
-                        self.leased.set()
-                    elif b'"state":"leased"' not in event:
-                        self.leased.clear()
+                if any(b'"state":"leased"' in event for event in events):
+                    self.leased.set()
 
     def close(self):
         self.socket.shutdown(socket.SHUT_RDWR)
@@ -108,61 +104,73 @@ def share_of_a_core(env, base, seconds, rounds):
     return shares
 
 
-def times_to_show(env, base, rounds):
-    """Seconds from the start of a job's own program to the `status` that shows its lease, in each round."""
+def times_to_show(page, env, rounds):
+    """Seconds from the start of a job's own program until the page has its card say so, in each round."""
     times = []
-    with serving(env, base) as (_, port, own):
-        viewer = Viewer(port)
-        viewer.status.wait(30)
-        for _ in range(rounds):
-            job = subprocess.Popen([BERTH, "run", "--", "sh", "-c", "echo; exec cat"], env=own, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            job.stdout.readline()
-            began = time.monotonic()
-            viewer.leased.wait(30)
-            times.append(max(viewer.seen_at - began, 0))
-            job.stdin.close()
-            job.wait()
-            job.stdout.close()
-            while viewer.leased.is_set():
-                time.sleep(0.01)
-        viewer.close()
+    for _ in range(rounds):
+        page.wait(f"{LEASED} === 0")
+        job = subprocess.Popen([BERTH, "run", "--", "sh", "-c", "echo; exec cat"], env=env, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        job.stdout.readline()
+        began = time.monotonic()
+        page.wait(f"{LEASED} === 1")
+        times.append(time.monotonic() - began)
+        job.stdin.close()
+        job.wait()
+        job.stdout.close()
     return times
 
 
-def page_loads(env, base, rounds):
-    """Milliseconds to load the page and all that it names, on one connection, in each round; and its bytes."""
-    times, size = [], 0
+def page_loads(page, rounds):
+    """Milliseconds until the browser has all parts of the page, and until it shows a card for each GPU, in each round."""
+    loads, cards = [], []
+    for _ in range(rounds):
+        began = time.monotonic()
+        page.do("reload")
+        page.wait("document.querySelectorAll('.card').length === 8")
+        cards.append(1000 * (time.monotonic() - began))
+        loads.append(page.js("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    return loads, cards
+
+
+def in_browser(env, base, rounds):
     with serving(env, base) as (_, port, own):
-        for _ in range(rounds):
-            began = time.monotonic()
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            size = 0
-            wanted, seen = ["/"], {"/"}
-            while wanted:
-                connection.request("GET", wanted.pop())
-                answer = connection.getresponse()
-                body = answer.read()
-                assert answer.status == 200, answer.status
-                size += len(body)
-                # What a page, a style or a module names: in quotes, and one of our own files.
-                for name in re.findall(rb"""["'](?:\./|/)?([a-z_0-9-]+\.(?:js|css|svg))["']""", body):
-                    path = "/" + name.decode()
-                    if path not in seen:
-                        seen.add(path)
-                        wanted.append(path)
-            times.append(1000 * (time.monotonic() - began))
-            connection.close()
-    return times, size
+        browser = Browser()
+        try:
+            page = Page(browser, 1, f"http://127.0.0.1:{port}/")
+            loads, cards = page_loads(page, rounds)
+            return {"shown": times_to_show(page, own, rounds), "loads": loads, "cards": cards}
+        finally:
+            browser.stop()
+
+
+def bundle_bytes(env, base):
+    """Of the page and all that it names."""
+    with serving(env, base) as (_, port, _):
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        size = 0
+        wanted, seen = ["/"], {"/"}
+        while wanted:
+            connection.request("GET", wanted.pop())
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status == 200, answer.status
+            size += len(body)
+            # What a page, a style or a module names: in quotes, and one of our own files.
+            for name in re.findall(rb"""["'](?:\./|/)?([a-z_0-9-]+\.(?:js|css|svg))["']""", body):
+                path = "/" + name.decode()
+                if path not in seen:
+                    seen.add(path)
+                    wanted.append(path)
+        connection.close()
+    return size
 
 
 def measure(env, base, rounds, seconds):
-    """All of it: shares in percent, times in seconds, loads in milliseconds, and the bundle's bytes."""
+    """All of it: shares in percent, times to show in seconds, loads in milliseconds, and the bundle's bytes."""
     eight = {**env, "BERTH_SIM": "8x80GiB"}
-    shares = share_of_a_core(eight, base, seconds, max(1, rounds // 2))
-    shown = times_to_show(eight, base, 2 * rounds)
-    loads, size = page_loads(eight, base, 2 * rounds)
-    return {"shares": shares, "shown": shown, "loads": loads, "bytes": size}
+    return {"shares": share_of_a_core(eight, base, seconds, max(1, rounds // 2)),
+            **in_browser(eight, base, 2 * rounds), "bytes": bundle_bytes(eight, base)}
 
 
 if __name__ == "__main__":
