@@ -429,6 +429,10 @@ class Handle:
     def __init__(self, pid):
         self.fd = os.pidfd_open(pid)
 
+    def __del__(self):
+        if hasattr(self, "fd"):  # it may have ended before it was opened
+            os.close(self.fd)
+
     def send(self, number):
         try:
             signal.pidfd_send_signal(self.fd, number)

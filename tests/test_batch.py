@@ -392,9 +392,9 @@ def test_a_batch_that_was_killed_leaves_nothing_and_goes_on(batch):
     assert sorted(batch.ran()) == ["a", "b"]
     refused = batch.run("jobs.txt")
     assert_one_line_error(refused, 64, "2 of 6 succeeded")
-    second = batch.start("--resume", "jobs.txt")
     (batch.folder / "gate").unlink()
     (batch.folder / "gate").write_text("")
+    second = batch.start("--resume", "jobs.txt")
     assert second.wait(60) == 0, second.errors()
     assert sorted(batch.ran()) == ["1", "2", "3", "4", "a", "b"]
 
