@@ -10,6 +10,7 @@
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 namespace berth {
 namespace {
@@ -73,6 +74,12 @@ bool has_ended(const UniqueFd& handle) {
 int send_signal(const UniqueFd& handle, int number) {
   return static_cast<int>(
       ::syscall(SYS_pidfd_send_signal, handle.get(), number, static_cast<siginfo_t*>(nullptr), 0U));
+}
+
+std::string this_program() {
+  std::array<char, 4096> path{};
+  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
+  return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
 }  // namespace berth

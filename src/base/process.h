@@ -32,4 +32,7 @@ bool has_ended(const UniqueFd& handle);
 // As kill(2), without the danger to hit another process: 0, or -1 with errno set.
 int send_signal(const UniqueFd& handle, int number);
 
+// The file of the program that we are; empty if /proc is not there.
+std::string this_program();
+
 }  // namespace berth

@@ -133,6 +133,14 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("'{}'", fitted(printable(start), kQuotedColumns, Charset::ascii));
 }
 
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
 std::size_t utf8_length(std::string_view text) {
   const CodePoint c = decode(text);
   return c.value == kInvalid ? 0 : c.length;

@@ -20,6 +20,9 @@ std::string printable(std::string_view text, Charset charset = Charset::utf8);
 // printable() in single quotes, shortened if it is very long: for error messages.
 std::string in_quotes(std::string_view text);
 
+// With the letters of ASCII in lower case; whatever else there is stays.
+std::string lower_case(std::string_view text);
+
 // Bytes of the code point at the start of `text`, which is not empty; 0 if they are not UTF-8.
 std::size_t utf8_length(std::string_view text);
 

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <fmt/format.h>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "base/text.h"
 #include "broker/scene.h"
 #include "harbour/bell.h"
 
@@ -144,11 +144,9 @@ bool tells_of_memory(std::string_view words) {
                                                    "resourceexhaustederror",
                                                    "cublas_status_alloc_failed",
                                                    "cudnn_status_alloc_failed"};
-  std::string lower(words);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char letter) { return std::tolower(letter); });
+  const std::string said = lower_case(words);
   return std::any_of(kWords.begin(), kWords.end(),
-                     [&](std::string_view one) { return lower.find(one) != std::string::npos; });
+                     [&](std::string_view one) { return said.find(one) != std::string::npos; });
 }
 
 Verdict judge_end(bool succeeded, const Record& lease, const Usage& usage,

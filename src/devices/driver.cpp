@@ -2,11 +2,11 @@
 #include "devices/driver.h"
 
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/environment.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "devices/guarded_probe.h"
 
@@ -22,14 +22,10 @@ std::string& chosen_program() {
 
 // The folder above the one this program is in: <prefix> of <prefix>/bin/berth.
 std::string prefix() {
-  std::array<char, 4096> path{};
-  std::string_view exe = helper_program();
-  if (exe.empty()) {
-    const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
-    exe = {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
-  }
-  for (int i = 0; i < 2; ++i) exe = exe.substr(0, exe.rfind('/'));
-  return std::string(exe);
+  std::string program = helper_program();
+  if (program.empty()) program = this_program();
+  for (int i = 0; i < 2; ++i) program.erase(std::min(program.rfind('/'), program.size()));
+  return program;
 }
 
 Result<std::unique_ptr<GuardedProbe>> make_probe() {

@@ -18,14 +18,6 @@
 namespace berth {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 bool is_port(std::string_view text) {
   return text.empty() || (text.size() <= 5 && std::all_of(text.begin(), text.end(), [](char c) {
                             return c >= '0' && c <= '9';
@@ -111,7 +103,7 @@ std::optional<std::string> host_part(std::string_view authority) {
     rest = authority.substr(name.size());
   }
   if (!rest.empty() && (rest.front() != ':' || !is_port(rest.substr(1)))) return std::nullopt;
-  std::string host = lower(name);
+  std::string host = lower_case(name);
   if (host.ends_with('.')) host.pop_back();  // the same name, written out
   if (host.empty()) return std::nullopt;
   return host;
@@ -141,15 +133,15 @@ std::optional<HttpAnswer> Guard::check_origin(const HttpRequest& request) const 
   if (site && *site != "same-origin" && *site != "none") return refused();
   const auto origin = request.header("origin");
   if (!origin) return std::nullopt;
-  const std::string whole = lower(*origin);
+  const std::string whole = lower_case(*origin);
   const auto slashes = whole.find("://");
   const std::string_view scheme =
       std::string_view(whole).substr(0, std::min(slashes, whole.size()));
   if (slashes == std::string::npos || (scheme != "http" && scheme != "https")) return refused();
   const std::string_view authority = std::string_view(whole).substr(slashes + 3);
   // Host has been checked, so a page of the same name and port is ours.
-  if (authority == lower(request.header("host").value_or(""))) return std::nullopt;
-  if (!rules_.proxy.empty() && authority == lower(rules_.proxy)) return std::nullopt;
+  if (authority == lower_case(request.header("host").value_or(""))) return std::nullopt;
+  if (!rules_.proxy.empty() && authority == lower_case(rules_.proxy)) return std::nullopt;
   return refused();
 }
 

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <utility>
 
+#include "base/text.h"
+
 namespace berth {
 namespace {
 
@@ -30,14 +32,6 @@ bool is_line(std::string_view text) {
 bool is_target(std::string_view text) {
   return text.starts_with('/') &&
          std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
 }
 
 HttpRefusal refuse(std::string text, int status = 400) {
@@ -117,7 +111,7 @@ std::optional<HttpRefusal> prepare_head(std::string& head) {
     }
     // Nothing here is served in parts; and httplib looks at it by a regular expression, which may
     // need more stack than there is.
-    if (lower(name) == "range") continue;
+    if (lower_case(name) == "range") continue;
     // So that it is what was sent when httplib has decoded it. It would leave out a header without
     // a value; so that has a blank there.
     for (const char c : line) c == '%' ? prepared += "%25" : prepared += c;
@@ -135,7 +129,7 @@ std::optional<HttpRefusal> take_request(std::string_view target, const HttpHeade
   if (question != std::string_view::npos) request.query = target.substr(question + 1);
   if (!url_decoded(request.query)) return refuse("the query has a % that is no escape");
   for (const auto& [sent_name, value] : headers) {
-    const std::string name = lower(sent_name);
+    const std::string name = lower_case(sent_name);
     if (is_httplibs(name)) continue;
     // Which of two counts, nobody can know. Lists may be sent in parts; none of them matters here.
     constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
@@ -146,7 +140,7 @@ std::optional<HttpRefusal> take_request(std::string_view target, const HttpHeade
       return refuse("the header " + name + " is there twice");
     }
   }
-  if (lower(request.header("connection").value_or("")) == "close") request.keep_alive = false;
+  if (lower_case(request.header("connection").value_or("")) == "close") request.keep_alive = false;
   return take_body_size(request, body_size);
 }
 

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <poll.h>
-#include <string>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/signals.h"
 #include "cli/top/errand.h"
 #include "cli/top/frame.h"
@@ -23,12 +23,6 @@ namespace {
 constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr int kClockMs = 1000;  // the time of day and the ages move on, whoever is silent
 constexpr std::chrono::milliseconds kPatience(500);
-
-std::string own_program() {
-  std::array<char, 4096> path{};
-  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
-  return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
-}
 
 // What leads out of the view.
 struct Ending {
@@ -126,7 +120,7 @@ Result<void> check_settings(const HarbourLocation& where) {
 Result<int> run_view() {
   HarbourLocation where = harbour_location();
   if (auto fit = check_settings(where); !fit) return tl::make_unexpected(fit.error());
-  belong_to_program(own_program());
+  belong_to_program(this_program());
   Ending ending;
   bool ended = false;
   {

@@ -2,11 +2,11 @@
 #include "cli/top/rows.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "base/text.h"
 #include "base/users.h"
 #include "cli/output/status_parts.h"
 
@@ -111,12 +111,7 @@ Key key_of(const Row& row) {
 }
 
 bool passes(const std::string& filter, const std::string& user) {
-  const auto same = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) ==
-           std::tolower(static_cast<unsigned char>(b));
-  };
-  return std::search(user.begin(), user.end(), filter.begin(), filter.end(), same) != user.end() ||
-         filter.empty();
+  return lower_case(user).find(lower_case(filter)) != std::string::npos;
 }
 
 std::vector<Row> card_rows(const Picture& picture, Sort sort, const std::string& filter) {
