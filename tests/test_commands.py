@@ -144,7 +144,7 @@ def test_status_says_a_lease_of_several_gpus_once(server):
     assert shown.count(f"lease {job.lease}  as on GPU ") == 2
     [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
     [lease] = first["leases"]
-    assert list(lease) == ["id", "user", "pid", "command", "label", "since", "exclusive", "memory_mib", "job", "idle_s"]
+    assert list(lease) == ["id", "user", "pid", "holder", "command", "label", "since", "exclusive", "memory_mib", "job", "idle_s"]
     assert (lease["user"], lease["pid"], lease["exclusive"], lease["memory_mib"]) == ("root", job.pid, True, None)
     assert re.fullmatch(ISO_TIME, lease["since"])
 

@@ -183,7 +183,7 @@ def test_hostile_labels_and_commands_are_text(server, jobs, show):
     everything = shown + page.text("#queue")
     assert "\\u202eabc\\u2066" in everything
     page.click(".card summary")
-    page.wait("document.querySelector('.card pre').textContent.includes('window.hacked')")
+    page.wait("document.querySelector('.card pre')?.textContent.includes('window.hacked')")
     assert page.js("document.querySelectorAll('main script, main img').length") == 0
     assert page.js("window.hacked === undefined")
     text = page.js("document.body.innerText + [...document.querySelectorAll('[title], [aria-label]')]"
@@ -250,7 +250,6 @@ def test_a_token_is_asked_for_where_it_is_needed(server, serve, open_page, token
 def test_changes_by_buttons_with_the_token_of_the_address(server, jobs, show):
     job = jobs.hold("--gpu", "0", "--label", "mine")
     page = show("--allow-changes")
-    page.forgiven = ("status of 409", "status of 403")
     assert "token" not in page.js("location.href")
     page.wait_for_card(0, "mine")
     # Drained, with the keyboard alone.
@@ -276,10 +275,28 @@ def test_changes_by_buttons_with_the_token_of_the_address(server, jobs, show):
     page.click("#dialog-yes")
     page.wait_for_text("#queue", "Nobody waits.")
     eventually(lambda: not waiting.runs)
-    # What is refused says why: this lease ends with its job.
-    page.click(".leases button")
+    assert job.runs
+
+
+def test_a_shells_lease_has_a_button_and_a_jobs_has_none(server, jobs, show):
+    job = jobs.hold("--gpu", "0")
+    for gpu in ("1", "2"):
+        assert server.berth("acquire", "--gpu", gpu, "--print", "json").returncode == 0
+    page = show("--allow-changes")
+    page.forgiven = ("status of 404",)
+    page.wait_for_card(2, "leased")
+    offers = [page.js(f"{card(gpu)}.querySelector('.leases button').checkVisibility()") for gpu in (0, 1, 2)]
+    assert offers == [False, True, True]
+    page.js(f"{card(1)}.querySelector('.leases button').click()")
     page.click("#dialog-yes")
-    page.wait("document.querySelector('#dialog-error').innerText !== ''")
+    page.wait_for_card(1, "free")
+    page.wait("!document.querySelector('dialog').open")
+    # What is refused says why: this one was given back meanwhile.
+    page.js(f"{card(2)}.querySelector('.leases button').click()")
+    assert server.berth("release", "2").returncode == 0
+    page.wait_for_card(2, "free")
+    page.click("#dialog-yes")
+    page.wait("document.querySelector('#dialog-error').innerText.includes('no lease')")
     assert job.runs and page.js("document.querySelector('dialog').open")
 
 

@@ -25,3 +25,11 @@ def test_every_host_has_its_cards_and_its_queue(hosts, serve, open_page):
     page.wait_for_text("#queue", "next there")
     job.stdin.close()
     page.wait(f"{HOSTS}[1].innerText.includes('free')")
+
+
+def test_only_here_is_anything_changed(hosts, serve, open_page):
+    page = open_page(serve("--allow-changes", env=hosts[0].env).line.strip())
+    page.wait(f"{HOSTS}.length === 2")
+    drains = "[...it.querySelectorAll('.foot > button')].filter(one => one.checkVisibility()).length"
+    page.wait(f"{HOSTS}[0].querySelector('.foot > button')?.checkVisibility()")
+    assert page.js(f"{HOSTS}.map(it => {drains})") == [2, 0]

@@ -114,7 +114,7 @@ def test_the_stream_begins_with_all_there_is(server, serve):
     names = [name for name, _ in viewer.events]
     assert names[:3] == ["hello", "samples", "status"]
     hello = viewer.all("hello")[0]
-    assert sorted(hello) == ["changes", "user", "version"]
+    assert sorted(hello) == ["changes", "host", "user", "version"]
     assert (hello["changes"], hello["user"]) == (False, "root")
     assert b"Content-Type: text/event-stream" in viewer.head
     status = viewer.all("status")[0]

@@ -104,7 +104,7 @@ function card_view() {
       say(title, `GPU ${gpu.index}`);
       attribute(title, "aria-label", `GPU ${gpu.index}, ${gpu.state}`);
       say(model, visible(gpu.name) || UNKNOWN);
-      each(leases, gpu.leases, (lease) => lease.id, lease_view);
+      each(leases, gpu.leases.map((lease) => ({lease, host})), ({lease}) => lease.id, lease_view);
       show(leases, gpu.leases.length > 0);
       say(reason, visible(gpu.reason, 300));
       show(reason, gpu.reason !== "");
@@ -115,7 +115,7 @@ function card_view() {
       show(facts, gpu.temperature_c !== null || gpu.power_w !== null);
       say(drain, gpu.state === "drained" ? "Undrain" : "Drain");
       attribute(drain, "aria-label", `${drain.textContent} GPU ${gpu.index}`);
-      show(drain, may_change() && gpu.uuid !== null);
+      show(drain, may_change(host) && gpu.uuid !== null);
       details.update(gpu, host);
       if (first) {
         plots.set(node, draw);
@@ -125,7 +125,7 @@ function card_view() {
   };
 }
 
-/** @returns {import("./dom.js").View<Lease>} */
+/** @returns {import("./dom.js").View<{lease: Lease, host: Host}>} */
 function lease_view() {
   const user = h("bdi", {class: "user"});
   const what = h("bdi", {class: "what"});
@@ -139,7 +139,7 @@ function lease_view() {
   release.addEventListener("click", () => ask("release", {id: last.id, what: `the lease of ${visible(last.user)}`}));
   return {
     node,
-    update(lease) {
+    update({lease, host}) {
       last = lease;
       attribute(swatch, "class", `swatch ${colours_of(lease.user)}`);
       say(user, visible(lease.user));
@@ -150,7 +150,7 @@ function lease_view() {
       show(idle, lease.idle_s !== null);
       attribute(node, "data-idle", lease.idle_s !== null);
       attribute(release, "aria-label", `Release the lease of ${visible(lease.user)}`);
-      show(release, may_change(lease.user));
+      show(release, lease.holder === "shell" && may_change(host, lease.user));
     },
   };
 }

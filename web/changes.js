@@ -18,12 +18,13 @@ const CHANGES = /** @type {Record<Change, {path: string, title: (what: string) =
 });
 
 /**
- * May who serves change things here, and those of this user?
+ * May who serves change things there, and those of this user? Only where he serves.
+ * @param {import("./model.js").Host} host
  * @param {string} [owner]
  */
-export function may_change(owner) {
+export function may_change(host, owner) {
   const {hello} = server;
-  if (!hello?.changes || !token()) return false;
+  if (!hello?.changes || !token() || host.host !== hello.host) return false;
   return owner === undefined || owner === hello.user || hello.user === "root";
 }
 

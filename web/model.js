@@ -4,8 +4,8 @@
 /** @typedef {"free"|"leased"|"shared"|"stranger"|"drained"|"lost"|"unknown"} State */
 /** @typedef {{pid: number, user: string|null, name: string|null, memory_mib: number|null, lease: string|null}} Process */
 /**
- * @typedef {{id: string, user: string, pid: number, command: string|null, label: string, since: string,
- *   exclusive: boolean, memory_mib: number|null, job: string|null, idle_s: number|null}} Lease
+ * @typedef {{id: string, user: string, pid: number, holder: "job"|"shell", command: string|null, label: string,
+ *   since: string, exclusive: boolean, memory_mib: number|null, job: string|null, idle_s: number|null}} Lease
  */
 /**
  * @typedef {{index: number|string, uuid: string|null, name: string|null, state: State, memory_total_mib: number|null,
@@ -20,7 +20,7 @@
  * @typedef {{host: string, driver: string|null, gpus: Gpu[], queue: Ticket[], queue_length?: number,
  *   age_s: number|null, problem: string|null}} Host
  */
-/** @typedef {{version: string, changes: boolean, user: string}} Hello */
+/** @typedef {{version: string, changes: boolean, user: string, host: string}} Hello */
 /** @typedef {{uuid: string, utilization_pct: (number|null)[], memory_used_mib: (number|null)[]}} GpuSamples */
 /** @typedef {{interval_s: number, until: string, hosts: {host: string, gpus: GpuSamples[]}[]}} Samples */
 /**

@@ -33,7 +33,7 @@ function queue_view(several) {
     update(host) {
       say(name, visible(host.host));
       show(name, several());
-      each(list, host.queue, (ticket) => ticket.ticket, ticket_view);
+      each(list, host.queue.map((ticket) => ({ticket, host})), ({ticket}) => ticket.ticket, ticket_view);
       const unseen = (host.queue_length ?? host.queue.length) - host.queue.length;
       say(more, `and ${unseen} more behind them`);
       show(more, unseen > 0);
@@ -41,7 +41,7 @@ function queue_view(several) {
   };
 }
 
-/** @returns {import("./dom.js").View<Ticket>} */
+/** @returns {import("./dom.js").View<{ticket: Ticket, host: Host}>} */
 function ticket_view() {
   const position = h("span", {class: "position"});
   const swatch = h("span", {"aria-hidden": "true"});
@@ -59,7 +59,7 @@ function ticket_view() {
       {id: last.ticket, what: `the ticket of ${visible(last.user)}`}));
   return {
     node,
-    update(ticket) {
+    update({ticket, host}) {
       last = ticket;
       say(position, `${ticket.position}`);
       attribute(swatch, "class", `swatch ${colours_of(ticket.user)}`);
@@ -70,7 +70,7 @@ function ticket_view() {
       say(reason, visible(ticket.reason, 300));
       say(times, `waits ${duration(age(ticket.since))} · ${estimate(ticket)}`);
       attribute(cancel, "aria-label", `Cancel the ticket of ${visible(ticket.user)}, position ${ticket.position}`);
-      show(cancel, may_change(ticket.user));
+      show(cancel, may_change(host, ticket.user));
     },
   };
 }

@@ -60,6 +60,10 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
+std::string this_host(const HarbourLocation& where) {
+  return where.url ? where.host : host_name();
+}
+
 Result<Ledger> read_ledger(Harbour& harbour) {
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
@@ -103,7 +107,7 @@ Status make_status(std::string host, Ledger ledger, Scene scene, const Topology&
 Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
-  std::string name = where.url ? where.host : host_name();
+  std::string name = this_host(where);
   Ledger ledger;
   auto harbour = Harbour::open_existing(std::move(where));
   if (!harbour) return tl::make_unexpected(harbour.error());

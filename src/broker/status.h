@@ -66,4 +66,7 @@ std::optional<TimePoint> idle_since(const Record& lease, TimePoint now);
 
 std::string host_name();
 
+// What this host is called there: a harbour of several may know it by another name.
+std::string this_host(const HarbourLocation& where);
+
 }  // namespace berth

@@ -32,6 +32,7 @@ Json lease_json(const Record& lease, const JsonExtent& extent) {
   return {{"id", lease.id},
           {"user", user_name(lease.uid)},
           {"pid", lease.pid},
+          {"holder", lease.holder == HolderKind::shell ? "shell" : "job"},
           {"command", command_or_null(lease.command, user_name(lease.uid), extent.commands_of)},
           {"label", lease.label},
           {"since", iso_time(lease.granted)},

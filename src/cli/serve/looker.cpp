@@ -99,7 +99,7 @@ void Looker::read_news(Clock::time_point now) {
     news_ = std::move(*opened);
   }
   for (const HistoryEntry& entry : news_->next()) {
-    tally_.take(entry, where.url ? where.host : host_name());
+    tally_.take(entry, this_host(where));
     if (entry.ending != Ending::running) tell_history_by(now);
   }
 }

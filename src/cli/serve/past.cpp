@@ -136,7 +136,7 @@ HttpAnswer past_timeline(const PastAsked& asked) {
   TimelineQuery query;
   query.since = meant.since;
   query.until = std::chrono::system_clock::now();
-  query.this_host = where.url ? where.host : host_name();
+  query.this_host = this_host(where);
   query.present = asked.picture->gpus;
   return json_answer(timeline_json(make_timeline(history->table, query)));
 }

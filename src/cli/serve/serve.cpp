@@ -1,7 +1,6 @@
 // The parts of the server and their threads; see serve.h.
 #include "cli/serve/serve.h"
 
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 
 #include "base/descriptors.h"
 #include "base/environment.h"
+#include "base/process.h"
 #include "base/users.h"
 #include "broker/status.h"
 #include "broker/surroundings.h"
@@ -65,18 +65,13 @@ std::string url_line(const ServeOptions& options, const Listener& listener,
                      made ? rules.token : "");
 }
 
-SharedText hello_text(bool changes) {
-  const Json json{
-      {"version", BERTH_VERSION}, {"changes", changes}, {"user", user_name(::geteuid())}};
+SharedText hello_text(bool changes, const HarbourLocation& where) {
+  const Json json{{"version", BERTH_VERSION},
+                  {"changes", changes},
+                  {"user", user_name(::geteuid())},
+                  {"host", this_host(where)}};
   return std::make_shared<const std::string>(
       json.dump(-1, ' ', true, Json::error_handler_t::replace));
-}
-
-// Empty if /proc is not there.
-std::string this_program() {
-  std::array<char, 4096> path{};
-  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
-  return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
 Result<void> check(const ServeOptions& options) {
@@ -134,7 +129,7 @@ Result<int> serve(const ServeOptions& options) {
   Desk archive(poke);
   Desk changes(poke);
   Counter counter{guard, board, audience, archive, changes, commands_of};
-  HttpServer server(std::move(*listener), counter, hello_text(options.changes));
+  HttpServer server(std::move(*listener), counter, hello_text(options.changes, where));
   told = &server;
   std::thread answers([&] {
     server.run(signals.fd());
