@@ -88,7 +88,7 @@ template <class Side>
 double handover_us(int times, int port, const char* elsewhere, Side side) {
   const auto count = static_cast<std::size_t>(times);
   void* memory = shared_memory(sizeof(Board) + 2 * count * sizeof(double));
-  auto* board = new (memory) Board{};
+  auto* board = new (memory) Board{};  // cppcheck-suppress legacyUninitvar
   auto* gaps = reinterpret_cast<double*>(board + 1);
   for (int i : {0, 1}) {
     if (::fork() != 0) continue;

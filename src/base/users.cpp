@@ -22,7 +22,7 @@ std::string name_on_host(uid_t uid) {
 }  // namespace
 
 const std::string& user_name(uid_t uid) {
-  // Each thread has its own: a lock that another thread has at a fork would stay locked in the child.
+  // Each thread has its own: a lock that another one has at a fork would stay locked in the child.
   thread_local std::map<uid_t, std::string> known;
   const auto found = known.find(uid);
   if (found != known.end()) return found->second;

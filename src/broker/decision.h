@@ -29,12 +29,11 @@ struct Applicant {
 };
 
 struct Decision {
-  bool granted = false;    // then the applicant's record is the lease, and it is written
-  bool cancelled = false;  // by 'berth cancel'; or what it was to take the place of is gone
-  bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
-  bool outrun = false;     // somebody else was faster: nothing was decided
-  bool unanswered =
-      false;  // outrun by ourselves: a grant of which we did not hear is to be given back
+  bool granted = false;     // then the applicant's record is the lease, and it is written
+  bool cancelled = false;   // by 'berth cancel'; or what it was to take the place of is gone
+  bool stale = false;       // the lock took so long that the snapshot is old: nothing was decided
+  bool outrun = false;      // somebody else was faster: nothing was decided
+  bool unanswered = false;  // outrun by our own grant, of which we did not hear: it goes back
   std::optional<Impossible> impossible;
 
   // Else why it waits, and for whom.

@@ -45,10 +45,10 @@ Outcome outcome_for(const Record& record, const HostSight& host, const Scene& sc
     input.tickets.push_back(queued(ticket, ticket.id != record.id && host.ledger.stopped[i]));
   }
   if (!known) input.tickets.push_back(queued(record, false));
-  for (Outcome& outcome : plan(input)) {
-    if (outcome.ticket == record.id) return std::move(outcome);
-  }
-  return {};
+  auto outcomes = plan(input);
+  const auto own = std::find_if(outcomes.begin(), outcomes.end(),
+                                [&](const Outcome& one) { return one.ticket == record.id; });
+  return own == outcomes.end() ? Outcome{} : std::move(*own);
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -59,7 +59,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-RoamingTicket::RoamingTicket(Harbour harbour, Harbour::OwnBell bell)
+RoamingTicket::RoamingTicket(Harbour harbour, Harbour::OwnBell&& bell)
     : harbour_(std::move(harbour)), id_(std::move(bell.id)), bell_(std::move(bell.fd)) {}
 
 Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std::string>& names) {

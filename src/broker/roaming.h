@@ -68,7 +68,7 @@ class RoamingTicket {
     Record record;  // as its queue is to have it
     bool placed = false;
   };
-  RoamingTicket(Harbour harbour, Harbour::OwnBell bell);
+  RoamingTicket(Harbour harbour, Harbour::OwnBell&& bell);
   const RedisUrl& url() const { return *harbour_.location().url; }
 
   Harbour harbour_;

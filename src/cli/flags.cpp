@@ -52,7 +52,8 @@ void Flags::value(const char* names, const char* type, const char* help, Take ta
 }
 
 void Flags::several(const char* names, const char* type, const char* help, Take take) {
-  declare(names, type, help, std::move(take), Often::any)->allow_extra_args(false);
+  CLI::Option* option = declare(names, type, help, std::move(take), Often::any);
+  option->allow_extra_args(false);
 }
 
 void Flags::choice(const char* names, const char* type, const char* help, std::string& target) {

@@ -135,7 +135,7 @@ Result<void> RedisConnection::greet(const RedisUrl& url) {
 Result<Answer> RedisConnection::ask(const Words& words) {
   auto answers = link_->exchange({words}, kRedisCommandTimeout);
   if (!answers) return tl::make_unexpected(answers.error());
-  return std::move(answers->front());
+  return Result<Answer>(std::move(answers->front()));
 }
 
 Result<Reply> RedisConnection::judged(Answer answer) const {

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kPatience = kRedisConnectTimeout;
 Result<Answer> ask(Link& link, const Link::Words& words) {
   auto answers = link.exchange({words}, kPatience);
   if (!answers) return tl::make_unexpected(answers.error());
-  return std::move(answers->front());
+  return Result<Answer>(std::move(answers->front()));
 }
 
 Result<void> authenticate(Link& link, const RedisUrl& url, const Party& party) {

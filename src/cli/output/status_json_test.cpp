@@ -34,7 +34,8 @@ TEST(StatusJson, WithoutALimitAllOfItIsThere) {
 }
 
 TEST(StatusJson, CommandsOfOthersCanBeLeftOut) {
-  const auto json = nlohmann::json::parse(hosts_json({queue_of(1)}, JsonForm::line, {"nobody", {}}));
+  const auto json =
+      nlohmann::json::parse(hosts_json({queue_of(1)}, JsonForm::line, {"nobody", {}}));
   EXPECT_TRUE(json["hosts"][0]["queue"][0]["command"].is_null());
 }
 

@@ -42,7 +42,9 @@ bool start_thread(std::unique_ptr<Work> work) {
 std::string full_text() {
   const HttpAnswer answer = full_answer();
   std::string text = "HTTP/1.1 503 Service Unavailable\r\n";
-  for (const auto& [name, value] : all_headers(answer)) text += name + ": " + value + "\r\n";
+  for (const auto& [name, value] : all_headers(answer)) {
+    text += fmt::format("{}: {}\r\n", name, value);
+  }
   return text + fmt::format("Content-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
                             answer.type, answer.content().size(), answer.content());
 }
