@@ -568,6 +568,9 @@ class Chaos:
                 client.setdefault(kind, next(self.order))
                 client.setdefault(f"{kind} seen", now_ns())
                 if kind == "lease":
+                    # With Redis, who was outrun takes its record away, and tries again.
+                    client["lease"] = next(self.order)
+                    client.pop("removed", None)
                     self.read_lease(name, client)
             elif kind == "lease":
                 client["removed"] = now_ns()
