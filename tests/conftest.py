@@ -16,6 +16,7 @@ import tempfile
 import pytest
 
 import redis_server
+from leftovers import kill_all_of
 from waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -141,6 +142,7 @@ class Server:
             process.kill()
             process.wait()
             process.stdout.close()
+        kill_all_of(self.harbour)  # what the killed have left behind
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, wait_until
-from processes import processes_of
+from leftovers import processes_of
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # The job says which GPUs it has, and runs until nobody holds its stdin any more: no test can leave it behind.

@@ -5,19 +5,18 @@ driver's list of processes.
 """
 
 import concurrent.futures
-import contextlib
 import errno
 import json
 import os
 import pathlib
 import select
-import signal
 import stat
 import subprocess
 
 import pytest
 import redis_server
 from conftest import wait_until
+from leftovers import kill_all_of, processes_of
 
 ALICE, BOB, CAROL, DAVE = 20001, 20002, 20003, 20004
 USERS = (ALICE, BOB, CAROL, DAVE)
@@ -183,25 +182,6 @@ class Host:
         for client in self.clients:
             client.process.kill()
             client.process.wait()
-
-
-def processes_of(harbour):
-    """Every process that was started with this harbour, however far it has wandered."""
-    mark = f"BERTH_DIR={harbour}\0".encode()
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-def kill_all_of(harbour):
-    for pid in processes_of(harbour):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def in_lanes(hosts, work, items):

@@ -5,7 +5,7 @@ import os
 
 from conftest import Server
 from leasing import Jobs, eventually
-from processes import kill_all_of, processes_of
+from leftovers import kill_all_of, processes_of
 from redis_proxy import Proxy
 
 # Each GPU is a directory while a job uses it: who finds it there is not alone.

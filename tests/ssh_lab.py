@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import pwd
+import signal
 import subprocess
 
 from conftest import BERTH, wait_until
@@ -49,6 +50,14 @@ class Host:
         self.inside("mount", "-t", "tmpfs", "tmpfs", "/run")
         self.inside("mkdir", "-m", "755", "/run/sshd")
 
+    def inhabitants(self):
+        """Every process in its network, whoever has started it."""
+        def network(pid):
+            with contextlib.suppress(OSError):
+                return os.readlink(f"/proc/{pid}/ns/net")
+        own = network(self.pid)
+        return [int(pid) for pid in os.listdir("/proc") if own and pid.isdigit() and network(pid) == own]
+
     def prefix(self):
         return ["nsenter", f"--target={self.pid}", *NAMESPACES, f"--wd={self.lab.folder}"]
 
@@ -89,6 +98,10 @@ class Host:
         return process
 
     def stop(self):
+        # What goes by itself does not where its network ends first: sshd would wait for its client for ever.
+        for pid in self.inhabitants():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for process in reversed(self.processes):
             process.kill()
             process.wait()

@@ -132,7 +132,7 @@ def test_every_server_answers_as_described(server, jobs, serve, name):
     jobs.hold("--mem", "1GiB", "--label", HOSTILE, "--job", "trained")
     holding = jobs.run("--label", HOSTILE)
     eventually(lambda: holding.out or "waiting" in holding.err, "a lease or a ticket")
-    jobs.run("--time", "2h", command=["sh", "-c", "berth run -- sleep 1h; read -r line"])
+    jobs.run("--time", "2h", command=["sh", "-c", "berth run -- cat; read -r line"])
     count = sum(gpu["state"] in ("free", "leased", "shared", "stranger") for gpu in server.status()["gpus"])
     jobs.wait("-n", str(count))
     shares = jobs.run("--mem", "2GiB", "--time", "2h")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from leasing import NOBODY, eventually, is_alive, jobs  # noqa: F401
-from processes import processes_of
+from leftovers import processes_of
 from redis_server import RedisServer
 from serving import gpu_states, serve  # noqa: F401
 

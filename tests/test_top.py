@@ -10,7 +10,7 @@ import pytest
 import redis_server
 from conftest import BERTH, PRESET, SERVERS, assert_one_line_error
 from leasing import NOBODY, eventually, jobs, ready  # noqa: F401 (jobs is a fixture)
-from processes import processes_of
+from leftovers import processes_of
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="not run as root: it becomes another user")
 

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from conftest import BUILD, Server, remove  # noqa: E402
-from processes import kill_all_of  # noqa: E402
+from leftovers import kill_all_of  # noqa: E402
 from test_report import Archive  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
