@@ -69,7 +69,7 @@ void Clients::leave(int fd) {
 
 void Clients::poke() {
   const std::lock_guard lock(mutex_);
-  for (const Poke* const one : attentive_) (*one)();
+  for (const Poke* const one : ears_) (*one)();
 }
 
 void Clients::end() {
@@ -79,20 +79,20 @@ void Clients::end() {
   left_.wait(lock, [this] { return clients_.empty(); });
 }
 
-Attention::Attention(Clients& clients, Of who) : clients_(clients), who_(who) {
+Ear::Ear(Clients& clients, Of who) : clients_(clients), who_(who) {
   if (poke_.fd() < 0) return;
   const std::lock_guard lock(clients_.mutex_);
   if (who_ == Of::viewer && clients_.viewers_ >= kMostViewers) return;
   if (who_ == Of::viewer) ++clients_.viewers_;
-  clients_.attentive_.insert(&poke_);
+  clients_.ears_.insert(&poke_);
   granted_ = true;
 }
 
-Attention::~Attention() {
+Ear::~Ear() {
   if (!granted_) return;
   const std::lock_guard lock(clients_.mutex_);
   if (who_ == Of::viewer) --clients_.viewers_;
-  clients_.attentive_.erase(&poke_);
+  clients_.ears_.erase(&poke_);
 }
 
 }  // namespace berth

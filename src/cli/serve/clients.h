@@ -37,7 +37,7 @@ class Clients {
   void end();
 
  private:
-  friend class Attention;
+  friend class Ear;
 
   struct Client {
     bool idle = true;
@@ -53,18 +53,18 @@ class Clients {
   std::map<int, Client> clients_;
   std::size_t giving_way_ = 0;  // of these
   std::size_t viewers_ = 0;
-  std::set<const Poke*> attentive_;
+  std::set<const Poke*> ears_;
 };
 
 // Somebody who waits for news, as long as this lives.
-class Attention {
+class Ear {
  public:
   enum class Of { viewer, waiter };
 
-  Attention(Clients& clients, Of who);
-  Attention(const Attention&) = delete;
-  Attention& operator=(const Attention&) = delete;
-  ~Attention();
+  Ear(Clients& clients, Of who);
+  Ear(const Ear&) = delete;
+  Ear& operator=(const Ear&) = delete;
+  ~Ear();
 
   // False if there are too many viewers, or no descriptors.
   explicit operator bool() const { return granted_; }

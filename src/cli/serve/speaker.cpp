@@ -113,7 +113,7 @@ class Speaker::Http : public httplib::Server {
   HandlerResponse answer(httplib::Response& response);
   HttpAnswer wait_for(const SharedSlip& slip, HttpConnection& connection);
   void stream(httplib::Response& response, Exchange& exchange);
-  bool send_news(Viewer& viewer, const Attention& attention, HttpConnection& connection,
+  bool send_news(Viewer& viewer, const Ear& ear, HttpConnection& connection,
                  httplib::DataSink& sink);
   static HandlerResponse put_error(httplib::Response& response);
   void finish(httplib::Response& response) const;
@@ -186,21 +186,21 @@ httplib::Server::HandlerResponse Speaker::Http::answer(httplib::Response& respon
 
 // By a desk.
 HttpAnswer Speaker::Http::wait_for(const SharedSlip& slip, HttpConnection& connection) {
-  const Attention attention(clients_, Attention::Of::waiter);
-  if (!attention) return full_answer();
+  const Ear ear(clients_, Ear::Of::waiter);
+  if (!ear) return full_answer();
   const auto until = Clock::now() + limits_.work;
   for (;;) {
     if (auto come = slip->answer()) return *std::move(come);
-    const auto woken = connection.wait(attention.poke(), false, until);
+    const auto woken = connection.wait(ear.poke(), false, until);
     if (woken != HttpConnection::Woken::news) return too_long();  // also to nobody
   }
 }
 
 void Speaker::Http::stream(httplib::Response& response, Exchange& exchange) {
   HttpConnection& connection = exchange.connection;
-  const auto attention = std::make_shared<const Attention>(clients_, Attention::Of::viewer);
+  const auto ear = std::make_shared<const Ear>(clients_, Ear::Of::viewer);
   exchange.last = true;
-  if (!*attention) return put(response, full_answer());
+  if (!*ear) return put(response, full_answer());
   // The kernel would keep megabytes for each who does not read.
   constexpr int kBuffer = 128 << 10;
   ::setsockopt(connection.fd(), SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
@@ -211,18 +211,18 @@ void Speaker::Http::stream(httplib::Response& response, Exchange& exchange) {
   const std::shared_ptr<Audience> seat(&counter_.audience, [](Audience* one) { one->left(); });
   // It has no length; it ends with the connection.
   response.set_content_provider("text/event-stream",
-                                [this, viewer = Viewer(hello_), attention, seat, &connection](
+                                [this, viewer = Viewer(hello_), ear, seat, &connection](
                                     std::size_t, httplib::DataSink& sink) mutable {
-                                  return send_news(viewer, *attention, connection, sink);
+                                  return send_news(viewer, *ear, connection, sink);
                                 });
 }
 
 // What is new, or waits for it. False if the viewer has gone.
-bool Speaker::Http::send_news(Viewer& viewer, const Attention& attention,
-                              HttpConnection& connection, httplib::DataSink& sink) {
+bool Speaker::Http::send_news(Viewer& viewer, const Ear& ear, HttpConnection& connection,
+                              httplib::DataSink& sink) {
   const auto pieces = viewer.next(*counter_.board.current(), Clock::now());
   if (pieces.empty()) {
-    const auto woken = connection.wait(attention.poke(), true, viewer.alive_until());
+    const auto woken = connection.wait(ear.poke(), true, viewer.alive_until());
     return woken != HttpConnection::Woken::gone;
   }
   connection.write_until(Clock::now() + limits_.event);

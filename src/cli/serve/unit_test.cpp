@@ -1,4 +1,4 @@
-// A unit that systemd reads as it is meant. That it takes it, tests/test_metrics.py asks itself.
+// A unit that systemd reads as it is meant. That it takes it, tests/test_unit.py asks itself.
 #include "cli/serve/unit.h"
 
 #include <gtest/gtest.h>
