@@ -4,11 +4,10 @@ import os
 import shutil
 import signal
 
-import pytest
 from leasing import NOBODY, eventually, is_alive, jobs  # noqa: F401
 from leftovers import processes_of
-from redis_server import RedisServer
 from serving import gpu_states, serve  # noqa: F401
+from test_redis_away import own_redis  # noqa: F401
 
 
 def faulty(**fault):
@@ -139,15 +138,6 @@ def test_a_harbour_full_of_planted_things(server, serve, jobs):
     one = serve()
     assert gpu_states(one.api("status")).count("leased") == 1
     assert b"root:" not in one.get("/api/v1/status").body
-
-
-@pytest.fixture
-def own_redis(open_folder):
-    folder = open_folder / "redis"
-    folder.mkdir()
-    server = RedisServer(folder)
-    yield server
-    server.kill()
 
 
 def test_redis_that_goes_and_comes(server, serve, own_redis):
