@@ -1,9 +1,15 @@
 // A file descriptor that forks of this process do not get.
 //
-// Close-on-exec is not enough where others fork without exec: in a program with threads (Python's,
-// say) one of them may fork while another is at work here. What the child then held open would keep
-// the harbour locked, or a ticket in the queue, for as long as the child lives.
+// Close-on-exec is not enough where the host program forks without exec: in a program with threads
+// (Python's, say) one thread may fork while another uses Berth. What the child then held open would
+// keep the harbour locked, or a ticket in the queue, for as long as the child lives.
+//
+// The descriptor is closed in the child by the fork itself. An object that the child has inherited
+// is empty from then on: a Python signal handler may fork while its thread waits for a GPU, and the
+// child returns into the wait.
 #pragma once
+
+#include <utility>
 
 #include "base/unique_fd.h"
 
@@ -15,20 +21,28 @@ class PrivateFd {
   PrivateFd() = default;
   PrivateFd(UniqueFd fd);  // NOLINT(google-explicit-constructor): it is the same descriptor
   PrivateFd(PrivateFd&&) noexcept = default;
-  PrivateFd& operator=(PrivateFd&& other) noexcept = default;
+  PrivateFd& operator=(PrivateFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(process_, other.process_);
+    return *this;
+  }
   PrivateFd(const PrivateFd&) = delete;
   PrivateFd& operator=(const PrivateFd&) = delete;
   ~PrivateFd() { reset(); }
 
-  int get() const { return fd_.get(); }
-  explicit operator bool() const { return static_cast<bool>(fd_); }
+  // -1 if there is none, and in a fork of the process that made it.
+  int get() const { return is_ours() ? fd_.get() : -1; }
+  explicit operator bool() const { return get() >= 0; }
   void reset();
 
-  // From now on forks get it like any other.
+  // From now on forks get it like any other. Nothing in a fork.
   UniqueFd shared() &&;
 
  private:
+  bool is_ours() const;
+
   UniqueFd fd_;
+  unsigned process_ = 0;  // how many forks lie between the first process and the one that made it
 };
 
 }  // namespace berth

@@ -21,6 +21,24 @@ bool fork_has(int fd) {
   return WEXITSTATUS(status) == 1;
 }
 
+TEST(PrivateFd, is_empty_in_a_fork_and_closes_nothing_there) {
+  PrivateFd one = null();
+  const int number = one.get();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool empty = !one && one.get() < 0;
+    const bool reused = ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), number) == number;
+    one.reset();
+    const bool open = ::fcntl(number, F_GETFD) >= 0;
+    one = null();  // a new one is the child's own
+    ::_exit(empty && reused && open && one && !std::move(one).shared() == false ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(one.get(), number);
+}
+
 TEST(PrivateFd, a_fork_does_not_get_it) {
   const UniqueFd usual = null();
   const PrivateFd one = null();

@@ -1,12 +1,15 @@
 // Reads /proc/PID/stat and asks pidfds; see process.h.
 #include "base/process.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fstream>
 #include <poll.h>
 #include <signal.h>
+#include <sstream>
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -31,6 +34,18 @@ std::optional<T> number_at(std::string_view text, int skip) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{}) return std::nullopt;
   return value;
+}
+
+// The value of an option in "rw,relatime,hidepid=invisible"; empty if it is not there.
+std::string option_of(std::string_view options, std::string_view name) {
+  while (!options.empty()) {
+    const std::string_view one = options.substr(0, options.find(','));
+    if (one.starts_with(name) && one.substr(name.size()).starts_with('=')) {
+      return std::string(one.substr(name.size() + 1));
+    }
+    options.remove_prefix(std::min(options.size(), one.size() + 1));
+  }
+  return "";
 }
 
 }  // namespace
@@ -74,6 +89,27 @@ bool has_ended(const UniqueFd& handle) {
 int send_signal(const UniqueFd& handle, int number) {
   return static_cast<int>(
       ::syscall(SYS_pidfd_send_signal, handle.get(), number, static_cast<siginfo_t*>(nullptr), 0U));
+}
+
+std::string hidepid_option() {
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string line;
+  std::string found;
+  // Of several mounts at /proc the last one is visible.
+  while (std::getline(mounts, line)) {
+    std::istringstream words(line);
+    std::string word;
+    for (int i = 0; i < 5; ++i) words >> word;
+    if (word != "/proc") continue;
+    while (words >> word && word != "-") {
+    }
+    std::string type;
+    std::string source;
+    std::string options;
+    words >> type >> source >> options;
+    found = type == "proc" ? option_of(options, "hidepid") : "";
+  }
+  return found == "0" || found == "off" ? "" : found;
 }
 
 std::string this_program() {

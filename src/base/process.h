@@ -32,6 +32,10 @@ bool has_ended(const UniqueFd& handle);
 // As kill(2), without the danger to hit another process: 0, or -1 with errno set.
 int send_signal(const UniqueFd& handle, int number);
 
+// The value of the option hidepid of the mount at /proc ("invisible", "2"); empty if other users'
+// processes are shown.
+std::string hidepid_option();
+
 // The file of the program that we are; empty if /proc is not there.
 std::string this_program();
 

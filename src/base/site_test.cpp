@@ -17,7 +17,9 @@ class SiteTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    for (const char* name : {"BERTH_URL", "BERTH_HOST", "XDG_CONFIG_HOME"}) ::unsetenv(name);
+    for (const char* name : {"BERTH_URL", "BERTH_HOST", "BERTH_COMMANDS", "XDG_CONFIG_HOME"}) {
+      ::unsetenv(name);
+    }
     ::setenv("HOME", folder_.c_str(), 1);
     ::setenv("BERTH_SITE_FILE", path("site.toml").c_str(), 1);
     std::filesystem::create_directory(path(".config"));
@@ -27,6 +29,7 @@ class SiteTest : public ::testing::Test {
     ::unsetenv("BERTH_SITE_FILE");
     ::unsetenv("BERTH_URL");
     ::unsetenv("BERTH_HOST");
+    ::unsetenv("BERTH_COMMANDS");
     ::unsetenv("XDG_CONFIG_HOME");
   }
 
@@ -97,6 +100,16 @@ TEST_F(SiteTest, who_wins) {
   EXPECT_EQ(given->url_source, "BERTH_URL");
 }
 
+TEST_F(SiteTest, whether_commands_are_hidden) {
+  EXPECT_EQ(site()->hides_commands, std::nullopt);
+  write("site.toml", "commands = 'hidden'\n");
+  EXPECT_EQ(site()->hides_commands, true);
+  ::setenv("BERTH_COMMANDS", "shown", 1);
+  EXPECT_EQ(site()->hides_commands, false);
+  ::setenv("BERTH_COMMANDS", "yes", 1);
+  EXPECT_TRUE(has(complaint(ErrorKind::usage), "BERTH_COMMANDS; write hidden or shown"));
+}
+
 TEST_F(SiteTest, mistakes_are_named_by_file_and_line) {
   const auto line_of = [this](const std::string& text) {
     write("site.toml", text, 0600);
@@ -118,6 +131,15 @@ TEST_F(SiteTest, mistakes_are_named_by_file_and_line) {
   std::filesystem::remove(path("site.toml"));
   std::filesystem::create_directory(path("site.toml"));
   EXPECT_TRUE(has(complaint(ErrorKind::harbour), path("site.toml")));
+}
+
+// Found by fuzzing: toml++ asserted that a key follows, and had undefined behaviour for some
+// letters.
+TEST_F(SiteTest, odd_characters_outside_of_strings_are_a_mistake) {
+  for (const char* text : {"[=]", "[}", "[[.a]]", "[ #", "h\xc3\xb6st = \"a\"", "\xef\xbb\xbb"}) {
+    write("site.toml", text);
+    EXPECT_TRUE(has(complaint(ErrorKind::usage), "this is not TOML")) << text;
+  }
 }
 
 TEST_F(SiteTest, a_password_that_others_can_read_is_refused) {
@@ -170,6 +192,20 @@ TEST_F(SiteTest, a_url_in_a_file_of_its_own) {
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   ::setenv("BERTH_URL", fmt::format("file:{}", path("pipe")).c_str(), 1);
   EXPECT_TRUE(has(complaint(ErrorKind::harbour), "no regular file"));
+}
+
+TEST_F(SiteTest, the_hosts_that_jobs_may_go_to) {
+  EXPECT_FALSE(site()->hosts);
+  write("site.toml", "hosts = ['gpu-a', \"gpu-b\"]\n");
+  EXPECT_EQ(site()->hosts, (std::vector<std::string>{"gpu-a", "gpu-b"}));
+  EXPECT_EQ(site()->hosts_source, path("site.toml"));
+  write(".config/berth.toml", "hosts = []\n");
+  EXPECT_EQ(site()->hosts, std::vector<std::string>{}) << "none, which is not the same as no list";
+  EXPECT_EQ(site()->hosts_source, path(".config/berth.toml"));
+  for (const char* list : {"'any'", "['-o']x", "['a b']", "[3]", "['']", "{a = 'b'}", "[['a']]"}) {
+    write(".config/berth.toml", fmt::format("hosts = {}\n", list));
+    EXPECT_TRUE(has(complaint(ErrorKind::usage), "line 1")) << list;
+  }
 }
 
 TEST_F(SiteTest, host_names) {

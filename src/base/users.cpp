@@ -1,15 +1,29 @@
-// User names from the host's user directory; see users.h.
+// User names from the host's user directory, and the kernel's map of uids; see users.h.
 #include "base/users.h"
 
 #include <cerrno>
+#include <fstream>
 #include <map>
 #include <pwd.h>
+#include <unistd.h>
 #include <vector>
+
+#include "base/uid_map.h"
 
 namespace berth {
 namespace {
 
+uid_t overflow_uid() {
+  static const uid_t uid = [] {
+    uid_t value = 65534;
+    std::ifstream("/proc/sys/kernel/overflowuid") >> value;
+    return value;
+  }();
+  return uid;
+}
+
 std::string name_on_host(uid_t uid) {
+  if (!is_identified(uid)) return "another user";
   std::vector<char> room(1024);
   passwd entry{};
   passwd* found = nullptr;
@@ -31,6 +45,18 @@ const std::string& user_name(uid_t uid) {
 
 const std::string& user_name(uid_t uid, const std::string& given) {
   return given.empty() ? user_name(uid) : given;
+}
+
+bool is_root(uid_t uid) {
+  return uid == 0 && own_uid_map().is_the_hosts();
+}
+
+bool is_root() {
+  return is_root(::geteuid());
+}
+
+bool is_identified(uid_t uid) {
+  return own_uid_map().is_the_hosts() || uid != overflow_uid();
 }
 
 }  // namespace berth

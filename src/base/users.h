@@ -1,4 +1,4 @@
-// Names of users.
+// Users: their names, and what a user namespace makes of their numbers.
 #pragma once
 
 #include <string>
@@ -12,5 +12,15 @@ const std::string& user_name(uid_t uid);
 
 // The same, unless the name is given, as where several hosts meet: there a uid says nothing.
 const std::string& user_name(uid_t uid, const std::string& given);
+
+// Is `uid` root of the host? Root inside a user namespace (rootless containers, `unshare -r`) is an
+// ordinary user outside of it.
+bool is_root(uid_t uid);
+// Does this process run as root of the host?
+bool is_root();
+
+// False for a uid that the kernel shows in place of every user that this user namespace does not
+// map (the overflow uid, 65534): two files with such an owner may belong to different users.
+bool is_identified(uid_t uid);
 
 }  // namespace berth

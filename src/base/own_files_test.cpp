@@ -1,0 +1,107 @@
+// Which files count as parts of one installation.
+#include "base/own_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OwnFiles : public testing::Test {
+ protected:
+  OwnFiles() {
+    std::string pattern = (fs::temp_directory_path() / "own-files-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    make("lib/python/berth/module");
+    make("bin/berth");
+  }
+  ~OwnFiles() override { fs::remove_all(folder_); }
+
+  void make(const std::string& name) {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << "text\n";
+    for (fs::path part = folder_ / name; part != folder_; part = part.parent_path()) {
+      set_mode(part.lexically_relative(folder_), fs::is_directory(part) ? 0755 : 0644);
+    }
+  }
+  void set_mode(const std::string& name, mode_t mode) const {
+    ASSERT_EQ(::chmod((folder_ / name).c_str(), mode), 0);
+  }
+  void give(const std::string& name, uid_t uid, gid_t gid) const {
+    ASSERT_EQ(::lchown((folder_ / name).c_str(), uid, gid), 0);
+  }
+  std::string reason() const {
+    return why_not_own((folder_ / "lib/python/berth").string(), (folder_ / "bin/berth").string())
+        .value_or("");
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OwnFiles, the_same_owner_is_trusted) {
+  EXPECT_EQ(reason(), "");
+}
+
+TEST_F(OwnFiles, a_missing_file_is_not_trusted) {
+  fs::remove(folder_ / "bin/berth");
+  EXPECT_NE(reason(), "");
+}
+
+TEST_F(OwnFiles, a_folder_that_others_may_write_to_is_not_trusted) {
+  set_mode("bin", 0757);
+  EXPECT_NE(reason().find("every user"), std::string::npos);
+  set_mode("bin", 01757);  // the file could have been there before berth's own
+  EXPECT_NE(reason().find("every user"), std::string::npos);
+  set_mode("bin", 0775);
+  EXPECT_NE(reason().find("the group"), std::string::npos);
+}
+
+TEST_F(OwnFiles, a_file_that_others_may_write_to_is_not_trusted) {
+  set_mode("bin/berth", 0757);
+  EXPECT_NE(reason().find("every user"), std::string::npos);
+}
+
+TEST_F(OwnFiles, writers_that_can_change_our_own_files_are_trusted) {
+  set_mode("bin", 0775);
+  set_mode("lib/python", 0775);
+  EXPECT_EQ(reason(), "");
+  set_mode("bin/berth", 0777);
+  EXPECT_NE(reason(), "");
+  set_mode("lib", 01777);  // in a sticky folder others cannot replace ours
+  EXPECT_NE(reason(), "");
+  set_mode("lib", 0777);
+  EXPECT_EQ(reason(), "");
+}
+
+TEST_F(OwnFiles, owners) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  constexpr uid_t kAlice = 2001;
+  constexpr uid_t kMallory = 2003;
+  give("bin/berth", kMallory, kMallory);
+  EXPECT_NE(reason().find("belongs to user"), std::string::npos);
+  give("lib/python/berth", kMallory, kMallory);  // whose package it is
+  EXPECT_EQ(reason(), "");
+  give("bin", kAlice, kAlice);
+  EXPECT_NE(reason().find("belongs to user"), std::string::npos);
+  give("lib", kAlice, kAlice);
+  EXPECT_EQ(reason(), "");
+  set_mode("bin", 0775);
+  give("bin", kAlice, 0);
+  set_mode("lib", 0775);  // another group
+  EXPECT_NE(reason().find("the group"), std::string::npos);
+}
+
+TEST_F(OwnFiles, a_link_to_our_own_files_is_resolved) {
+  fs::create_directory(folder_ / "elsewhere");
+  fs::create_symlink(folder_ / "lib/python/berth", folder_ / "elsewhere/berth");
+  EXPECT_EQ(why_not_own((folder_ / "elsewhere/berth").string(), (folder_ / "bin/berth").string()),
+            std::nullopt);
+}
+
+}  // namespace
+}  // namespace berth
