@@ -47,7 +47,7 @@ void Contexts::close(const Machine& machine, const Unit& unit, cuda::Context con
 cuda::Result Contexts::retain_primary(const Machine& machine, const Unit& unit, cuda::Device device,
                                       cuda::Context* out) {
   if (out == nullptr) return cuda::invalid_value;
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   auto found = primaries_.find(device);
   if (found == primaries_.end()) {
     Primary primary{};
@@ -61,7 +61,7 @@ cuda::Result Contexts::retain_primary(const Machine& machine, const Unit& unit, 
 }
 
 cuda::Result Contexts::release_primary(const Machine& machine, cuda::Device device) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = primaries_.find(device);
   if (found == primaries_.end()) return cuda::invalid_context;
   if (--found->second.retained > 0) return cuda::success;
@@ -72,19 +72,19 @@ cuda::Result Contexts::release_primary(const Machine& machine, cuda::Device devi
 }
 
 bool Contexts::primary_is_active(cuda::Device device) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   return primaries_.contains(device);
 }
 
 cuda::Result Contexts::create(const Machine& machine, const Unit& unit, cuda::Device device,
                               cuda::Context* out) {
   if (out == nullptr) return cuda::invalid_value;
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   return open(machine, unit, device, out);
 }
 
 cuda::Result Contexts::destroy(const Driver& driver, cuda::Context context) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = contexts_.find(context);
   if (found == contexts_.end()) return cuda::invalid_context;
   const cuda::Device device = found->second;
@@ -96,13 +96,13 @@ cuda::Result Contexts::destroy(const Driver& driver, cuda::Context context) {
 }
 
 std::optional<cuda::Device> Contexts::device_of(cuda::Context context) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = contexts_.find(context);
   return found == contexts_.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool Contexts::any_on(cuda::Device device) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   return std::any_of(contexts_.begin(), contexts_.end(),
                      [&](const auto& entry) { return entry.second == device; });
 }
@@ -110,7 +110,7 @@ bool Contexts::any_on(cuda::Device device) {
 cuda::Result Contexts::allocate(const Driver& driver, cuda::Context context, std::size_t size,
                                 cuda::DevicePointer* out) {
   if (out == nullptr || size == 0) return cuda::invalid_value;
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = contexts_.find(context);
   if (found == contexts_.end()) return cuda::invalid_context;
   const Unit& unit = driver.devices[static_cast<std::size_t>(found->second)];
@@ -126,7 +126,7 @@ cuda::Result Contexts::allocate(const Driver& driver, cuda::Context context, std
 
 cuda::Result Contexts::free(const Driver& driver, cuda::DevicePointer pointer) {
   if (pointer == 0) return cuda::success;
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = allocations_.find(pointer);
   if (found == allocations_.end()) return cuda::invalid_value;
   const cuda::Device device = contexts_.at(found->second.context);

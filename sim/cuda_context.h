@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "sim/cuda_session.h"
 
 namespace berth::sim {
@@ -44,15 +44,16 @@ class Contexts {
   };
 
   cuda::Result open(const Machine& machine, const Unit& unit, cuda::Device device,
-                    cuda::Context* out);
-  void close(const Machine& machine, const Unit& unit, cuda::Context context);
+                    cuda::Context* out) REQUIRES(mutex_);
+  void close(const Machine& machine, const Unit& unit, cuda::Context context) REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::uintptr_t last_context_ = 0;  // never used twice: a destroyed context stays recognisable
-  cuda::DevicePointer next_address_ = 0x7F0000000000;
-  std::map<cuda::Context, cuda::Device> contexts_;
-  std::map<cuda::Device, Primary> primaries_;
-  std::map<cuda::DevicePointer, Allocation> allocations_;
+  Mutex mutex_;
+  // Never used twice: a destroyed context stays recognisable.
+  std::uintptr_t last_context_ GUARDED_BY(mutex_) = 0;
+  cuda::DevicePointer next_address_ GUARDED_BY(mutex_) = 0x7F0000000000;
+  std::map<cuda::Context, cuda::Device> contexts_ GUARDED_BY(mutex_);
+  std::map<cuda::Device, Primary> primaries_ GUARDED_BY(mutex_);
+  std::map<cuda::DevicePointer, Allocation> allocations_ GUARDED_BY(mutex_);
 };
 
 }  // namespace berth::sim

@@ -1,17 +1,17 @@
 // Initialisation of the stand-in CUDA driver; see cuda_session.h.
 #include "sim/cuda_session.h"
 
-#include <mutex>
 #include <unistd.h>
 
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "sim/loader.h"
 #include "sim/visible_devices.h"
 
 namespace berth::sim {
 namespace {
 
-std::mutex driver_mutex;
+Mutex driver_mutex;  // for those that set it
 std::atomic<const Driver*> the_driver{nullptr};
 
 }  // namespace
@@ -39,7 +39,7 @@ cuda::Result open_driver(const Call& call, unsigned flags) {
   auto devices =
       visible_devices(cards, lost, variable("CUDA_VISIBLE_DEVICES"), variable("CUDA_DEVICE_ORDER"));
   if (devices.empty()) return cuda::no_device;
-  const std::scoped_lock guard(driver_mutex);
+  const MutexLock guard(driver_mutex);
   if (the_driver.load(std::memory_order_acquire) == nullptr) {
     the_driver.store(new Driver{*load.machine, std::move(devices), ::getpid()},
                      std::memory_order_release);

@@ -2,11 +2,11 @@
 #include "sim/loader.h"
 
 #include <memory>
-#include <mutex>
 #include <set>
 #include <sys/stat.h>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/simulation.h"
 
 namespace berth::sim {
@@ -34,10 +34,11 @@ Stamp stamp_of(const Source& source) {
 
 // Never destroyed: a machine may be in use by a thread when the program ends.
 struct Cache {
-  std::mutex mutex;
-  Stamp stamp;
-  std::vector<std::unique_ptr<const Machine>> machines;  // the last is the current one
-  std::set<std::string> problems;
+  Mutex mutex;
+  Stamp stamp GUARDED_BY(mutex);
+  // The last is the current one.
+  std::vector<std::unique_ptr<const Machine>> machines GUARDED_BY(mutex);
+  std::set<std::string> problems GUARDED_BY(mutex);
 };
 
 }  // namespace
@@ -47,7 +48,7 @@ Load load_machine() noexcept {
     static auto& cache = *new Cache;
     const Source source = Source::from_environment();
     if (source.sim.empty()) return {.absent = true};
-    const std::scoped_lock guard(cache.mutex);
+    const MutexLock guard(cache.mutex);
     if (!cache.machines.empty() && cache.stamp == stamp_of(source)) {
       return {.machine = cache.machines.back().get()};
     }

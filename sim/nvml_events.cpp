@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "sim/nvml_session.h"
 
 using namespace berth;
@@ -24,15 +24,15 @@ struct Registration {
 };
 
 struct Set {
-  std::mutex mutex;
-  std::vector<Registration> registrations;
+  Mutex mutex;
+  std::vector<Registration> registrations GUARDED_BY(mutex);
 };
 
 // Handles are numbers: one that was freed is recognised, even while another thread waits on it.
 struct Sets {
-  std::mutex mutex;
-  std::uintptr_t last = 0;
-  std::map<nvml::EventSet, std::shared_ptr<Set>> open;
+  Mutex mutex;
+  std::uintptr_t last GUARDED_BY(mutex) = 0;
+  std::map<nvml::EventSet, std::shared_ptr<Set>> open GUARDED_BY(mutex);
 };
 
 Sets& sets() {
@@ -41,14 +41,15 @@ Sets& sets() {
 }
 
 std::shared_ptr<Set> set_of(nvml::EventSet handle) {
-  const std::scoped_lock guard(sets().mutex);
-  const auto found = sets().open.find(handle);
-  return found == sets().open.end() ? nullptr : found->second;
+  Sets& all = sets();
+  const MutexLock guard(all.mutex);
+  const auto found = all.open.find(handle);
+  return found == all.open.end() ? nullptr : found->second;
 }
 
 // The next event that has not been reported.
 std::optional<nvml::EventData> take_event(const Machine& machine, Set& set) {
-  const std::scoped_lock guard(set.mutex);
+  const MutexLock guard(set.mutex);
   for (Registration& entry : set.registrations) {
     if (!machine.is_lost(entry.card)) {
       entry.told = 0;
@@ -68,7 +69,7 @@ std::optional<nvml::EventData> take_event(const Machine& machine, Set& set) {
 // How long nothing can happen: faults come at times that are known.
 std::chrono::nanoseconds quiet_time(const Machine& machine, Set& set,
                                     std::chrono::nanoseconds most) {
-  const std::scoped_lock guard(set.mutex);
+  const MutexLock guard(set.mutex);
   const auto now = machine.uptime();
   for (const Registration& entry : set.registrations) {
     if (const auto loss = machine.next_loss(entry.card)) most = std::min(most, *loss - now);
@@ -97,18 +98,20 @@ nvml::Return wait(const Machine& machine, nvml::EventSet handle, unsigned millis
 BERTH_NVML nvmlEventSetCreate(nvml::EventSet* set) {
   return on_server(BERTH_THIS_CALL, [&](const Machine&) {
     if (set == nullptr) return nvml::invalid_argument;
-    const std::scoped_lock guard(sets().mutex);
+    Sets& all = sets();
+    const MutexLock guard(all.mutex);
     // Never followed. NOLINTNEXTLINE(performance-no-int-to-ptr)
-    const auto handle = reinterpret_cast<nvml::EventSet>(++sets().last);
-    sets().open.emplace(handle, std::make_shared<Set>());
+    const auto handle = reinterpret_cast<nvml::EventSet>(++all.last);
+    all.open.emplace(handle, std::make_shared<Set>());
     return give(set, handle);
   });
 }
 
 BERTH_NVML nvmlEventSetFree(nvml::EventSet set) {
   return on_server(BERTH_THIS_CALL, [&](const Machine&) {
-    const std::scoped_lock guard(sets().mutex);
-    return sets().open.erase(set) == 1 ? nvml::success : nvml::invalid_argument;
+    Sets& all = sets();
+    const MutexLock guard(all.mutex);
+    return all.open.erase(set) == 1 ? nvml::success : nvml::invalid_argument;
   });
 }
 
@@ -123,7 +126,7 @@ BERTH_NVML nvmlDeviceRegisterEvents(nvml::Device device, std::uint64_t types,
     const auto set = set_of(handle);
     if (!set) return nvml::invalid_argument;
     if ((types & ~kSupported) != 0) return nvml::not_supported;
-    const std::scoped_lock guard(set->mutex);
+    const MutexLock guard(set->mutex);
     set->registrations.push_back({card, types});
     return nvml::success;
   });

@@ -4,15 +4,15 @@
 #include <atomic>
 #include <cstdio>
 #include <fmt/format.h>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "sim/loader.h"
 
 namespace berth::sim {
 namespace {
 
-std::mutex session_mutex;
-int session_count = 0;
+Mutex session_mutex;
+int session_count GUARDED_BY(session_mutex) = 0;
 std::atomic<const Machine*> session_machine{nullptr};
 
 // Each handle is the address of one of these bytes.
@@ -31,13 +31,13 @@ nvml::Return open_session(const Call& call) {
   // Outside the lock: a fault may hang here.
   if (const int answer = load.machine->fault(call, {}); answer != 0)
     return static_cast<nvml::Return>(answer);
-  const std::scoped_lock guard(session_mutex);
+  const MutexLock guard(session_mutex);
   if (session_count++ == 0) session_machine.store(load.machine, std::memory_order_release);
   return nvml::success;
 }
 
 nvml::Return close_session() {
-  const std::scoped_lock guard(session_mutex);
+  const MutexLock guard(session_mutex);
   if (session_count == 0) return nvml::uninitialized;
   if (--session_count == 0) session_machine.store(nullptr, std::memory_order_release);
   return nvml::success;

@@ -288,7 +288,8 @@ void read_all(const Json& json, FirstProblem& problem, std::string_view identity
   }
   // What follows refers to cards, and would only repeat what is wrong with them.
   if (problem.any()) return;
-  for (std::size_t i = 0; nvlinks != nullptr && i < nvlinks->size(); ++i) {
+  // Up to the first problem: else a file with too many links would fill the memory with them.
+  for (std::size_t i = 0; nvlinks != nullptr && i < nvlinks->size() && !problem.any(); ++i) {
     read_nvlink((*nvlinks)[i], i, problem, server);
   }
   for (std::size_t i = 0; strangers != nullptr && i < strangers->size(); ++i) {

@@ -35,6 +35,19 @@ void expect_problem_beside(std::string_view rest, std::string_view part) {
   expect_problem(fmt::format(R"({{"gpus": [{{"memory": "24GiB", "count": 2}}], {}}})", rest), part);
 }
 
+// Read to its end, this would take gigabytes.
+TEST(Server, TooManyLinksAreRefusedAtTheFirst) {
+  std::string all;
+  for (int i = 0; i < 64; ++i) all += fmt::format("{}{}", i == 0 ? "" : ",", i);
+  std::string links;
+  for (int i = 0; i < 4096; ++i) {
+    links += fmt::format(R"({}{{"gpus":[{}],"links":18}})", i == 0 ? "" : ",", all);
+  }
+  expect_problem(
+      fmt::format(R"({{"gpus": [{{"memory": "1GiB", "count": 64}}], "nvlink": [{}]}})", links),
+      "nvlink[0]: \"links\" give card 0 more than");
+}
+
 TEST(Server, ShortForm) {
   const auto server = read_server("4x24GiB", "id");
   ASSERT_TRUE(server) << server.error().message;

@@ -177,17 +177,20 @@ int open_file(const std::string& path) {
 }  // namespace
 
 Result<StateFile*> StateFile::open(const std::string& path) {
-  static std::mutex mutex;
-  static auto& opened = *new std::vector<std::pair<std::string, StateFile*>>;
-  const std::scoped_lock guard(mutex);
-  for (const auto& [known, file] : opened) {
+  struct Opened {
+    Mutex mutex;
+    std::vector<std::pair<std::string, StateFile*>> files GUARDED_BY(mutex);
+  };
+  static auto& opened = *new Opened;
+  const MutexLock guard(opened.mutex);
+  for (const auto& [known, file] : opened.files) {
     if (known == path && file->still_named(path)) return file;
   }
   const StandardDescriptorGuard standard;  // nobody may print into this file
   const int fd = open_file(path);
   if (fd < 0) return refuse(path, fmt::format("cannot be opened ({})", std::strerror(errno)));
   auto file = adopt(fd, path);
-  if (file) opened.emplace_back(path, *file);
+  if (file) opened.files.emplace_back(path, *file);
   return file;
 }
 
@@ -274,7 +277,7 @@ bool StateFile::claim_slot() {
 
 StateFile::Outcome StateFile::add(const Unit& unit, std::uint64_t memory, std::uint32_t contexts,
                                   const Limits& limits) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   if (!claim_slot()) return Outcome::no_slot;
   const GlobalLock lock(fd_);
   std::uint64_t used = 0;
@@ -306,7 +309,7 @@ StateFile::Outcome StateFile::add_memory(const Unit& unit, std::uint64_t memory,
 }
 
 void StateFile::remove_context(const Unit& unit, std::uint64_t memory) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   if (slot_ == nullptr) return;
   UnitUse& own = slot_->units[unit_number(unit)];
   own.memory -= memory;
@@ -314,12 +317,12 @@ void StateFile::remove_context(const Unit& unit, std::uint64_t memory) {
 }
 
 void StateFile::remove_memory(const Unit& unit, std::uint64_t memory) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   if (slot_ != nullptr) slot_->units[unit_number(unit)].memory -= memory;
 }
 
 void StateFile::set_utilization(const Unit& unit, unsigned percent) {
-  const std::scoped_lock guard(mutex_);
+  const MutexLock guard(mutex_);
   if (slot_ != nullptr) slot_->units[unit_number(unit)].utilization = percent;
 }
 

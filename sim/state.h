@@ -12,12 +12,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "sim/server.h"
 
@@ -76,14 +76,14 @@ class StateFile {
   static Result<StateFile*> adopt(int fd, const std::string& path);
   bool still_named(const std::string& path) const;
   void note_restart();
-  bool claim_slot();
+  bool claim_slot() REQUIRES(mutex_);
   std::optional<pid_t> read_slot(std::size_t index, std::size_t card, std::vector<Use>& uses) const;
   Outcome add(const Unit& unit, std::uint64_t memory, std::uint32_t contexts, const Limits& limits);
 
   const int fd_;
   StateLayout* const layout_;
-  std::mutex mutex_;           // POSIX locks do not exclude threads of one process
-  StateSlot* slot_ = nullptr;  // this process's own
+  Mutex mutex_;  // POSIX locks do not exclude threads of one process
+  StateSlot* slot_ GUARDED_BY(mutex_) = nullptr;  // this process's own
 };
 
 }  // namespace berth::sim

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/environment.h"
+#include "base/own_files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "devices/guarded_probe.h"
@@ -20,10 +21,13 @@ std::string& chosen_program() {
   return path;
 }
 
-// The folder above the one this program is in: <prefix> of <prefix>/bin/berth.
-std::string prefix() {
-  std::string program = helper_program();
-  if (program.empty()) program = this_program();
+// The berth program whose installation is used.
+std::string own_program() {
+  return helper_program().empty() ? this_program() : helper_program();
+}
+
+// Of <prefix>/bin/berth: <prefix>.
+std::string prefix_of(std::string program) {
   for (int i = 0; i < 2; ++i) program.erase(std::min(program.rfind('/'), program.size()));
   return program;
 }
@@ -34,13 +38,9 @@ Result<std::unique_ptr<GuardedProbe>> make_probe() {
   if (!limit) return tl::make_unexpected(limit.error());
   settings.limit = *limit;
   settings.program = helper_program();
-  settings.library = driver_library("libnvidia-ml.so.1");
-  if (driver_is_simulated() && ::access(settings.library.c_str(), R_OK) != 0) {
-    return fail(ErrorKind::no_driver,
-                fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
-                            "({}); install it beside berth, or unset BERTH_SIM",
-                            in_quotes(settings.library)));
-  }
+  auto library = driver_library("libnvidia-ml.so.1");
+  if (!library) return tl::make_unexpected(library.error());
+  settings.library = std::move(*library);
   return std::make_unique<GuardedProbe>(std::move(settings));
 }
 
@@ -64,13 +64,27 @@ bool driver_is_simulated() {
   return !setting("BERTH_SIM").empty();
 }
 
-std::string driver_library(std::string_view file) {
+Result<std::string> driver_library(std::string_view file) {
   if (!driver_is_simulated()) return std::string(file);
-  // The stand-in lies in lib/sim of a build tree, and in lib/berth/sim of an installation.
-  const std::string base = prefix();
-  std::string installed = fmt::format("{}/lib/berth/sim/{}", base, file);
-  if (::access(installed.c_str(), F_OK) == 0) return installed;
-  return fmt::format("{}/lib/sim/{}", base, file);
+  const std::string program = own_program();
+  const std::string base = prefix_of(program);
+  // The stand-in is in lib/berth/sim of an installation, and in lib/sim of a build tree.
+  std::string path = fmt::format("{}/lib/berth/sim/{}", base, file);
+  if (::access(path.c_str(), F_OK) != 0) path = fmt::format("{}/lib/sim/{}", base, file);
+  if (::access(path.c_str(), R_OK) != 0) {
+    return fail(ErrorKind::no_driver,
+                fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
+                            "({}); install it beside berth, or unset BERTH_SIM",
+                            in_quotes(path)));
+  }
+  if (const auto reason = why_not_own(program, path)) {
+    return fail(ErrorKind::no_driver,
+                fmt::format("BERTH_SIM is set, but the simulated driver beside berth is not used: "
+                            "{}; install berth in a folder that only its owner can change, or "
+                            "unset BERTH_SIM",
+                            *reason));
+  }
+  return path;
 }
 
 Result<std::chrono::milliseconds> driver_time_limit() {

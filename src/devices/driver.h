@@ -12,9 +12,9 @@
 
 namespace berth {
 
-// For a library in somebody else's process: the berth program that it belongs to. What calls a
-// driver runs in that one, and the simulated driver is the one beside it. Call it before anything
-// else here, from one thread.
+// For a library in another program's process: the berth program that it belongs to. What calls a
+// driver runs in that one, and the simulated driver is the one of its installation. Call it before
+// anything else here, from one thread.
 void belong_to_program(std::string path);
 
 // That program; empty if this process is berth itself.
@@ -24,8 +24,9 @@ const std::string& helper_program();
 bool driver_is_simulated();
 
 // What to give to dlopen() for a library of the driver such as libcuda.so.1: its name, or the path
-// of the stand-in beside this program, which may not be there.
-std::string driver_library(std::string_view file);
+// of the stand-in in the installation of this program. The error (ErrorKind::no_driver) says that
+// the stand-in is missing, or that another user could have put it there.
+Result<std::string> driver_library(std::string_view file);
 
 // How long a driver may take to answer: BERTH_DRIVER_TIMEOUT, or a usual time. The error is
 // ErrorKind::usage.

@@ -29,15 +29,32 @@ inline std::string to_string(const GpuIndex& index) {
   return text;
 }
 
-// Graphics alone is a display (Xorg and the like); who computes as well counts as compute.
+// Graphics alone is a display (Xorg and the like); a process that computes as well is compute.
 enum class ProcessKind : std::uint8_t { compute, graphics };
+
+// A process on a GPU, or one of its ancestors.
+struct Ancestor {
+  std::int64_t pid = 0;
+  std::optional<uid_t> uid;  // the effective one
+  std::string name;          // chosen by the process itself; empty: hidden from us (hidepid)
+  bool is_root = false;      // its real, effective and saved uids are 0: no setuid program
+};
 
 struct GpuProcess {
   std::int64_t pid = 0;  // the host's number, also when berth runs in a container
   ProcessKind kind = ProcessKind::compute;
   std::optional<Bytes> memory;
   std::optional<std::string> name;
-  std::optional<uid_t> uid;
+  std::optional<uid_t> uid;  // the real one
+  // The process itself, its parent, and so on, as far as they can be seen, at most 64. Empty in a
+  // container, where the driver's PIDs mean nothing.
+  std::vector<Ancestor> lineage{};
+  // BERTH_LEASE in its environment, empty if it is not set. Absent if the environment cannot be
+  // read: it is another user's, or the process is stuck.
+  std::optional<std::string> lease{};
+  // A framework that takes most of a GPU's memory by default ("JAX"), if the process has loaded one
+  // and uses most of the memory. Only in GpuUse.
+  std::string framework{};
 };
 
 enum class Health : std::uint8_t {
@@ -57,6 +74,7 @@ struct Gpu {
   std::optional<Bytes> memory_total;
   std::optional<Bytes> memory_used;
   bool memory_used_counts_reserved = false;  // the old memory call: the driver's own share is in it
+  bool memory_is_hosts = false;  // the GPU has no memory of its own (GB10): these are the host's
   std::optional<unsigned> utilization_pct;
   std::optional<unsigned> memory_utilization_pct;
   std::optional<unsigned> temperature_c;
@@ -64,7 +82,7 @@ struct Gpu {
   std::optional<unsigned> performance_state;
   std::optional<ComputeMode> compute_mode;
   std::optional<bool> display_active;
-  bool mig_without_instances = false;  // MIG mode is on, and nobody has made an instance
+  bool mig_without_instances = false;  // MIG mode is on, and there is no instance
   std::vector<GpuProcess> processes;   // complete if health is ok
 };
 
@@ -82,7 +100,8 @@ struct GpuUse {
   std::optional<Bytes> memory_used;
   std::optional<unsigned> utilization_pct;
   std::vector<GpuProcess> processes;
-  bool complete = false;  // these are all processes
+  bool complete = false;         // these are all processes
+  bool memory_is_hosts = false;  // as in Gpu
 };
 
 // The nearest thing that two cards share on their way to the processor, nearest first.

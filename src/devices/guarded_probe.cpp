@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 
@@ -33,8 +32,16 @@ constexpr std::uint32_t kLargestQuestion = 1 << 20;
 // session that costs the driver memory.
 constexpr std::chrono::seconds kIdle(10);
 
-// Who has prepared and then did not ask, because something else failed, may ask an hour later.
+// A prefetched snapshot expires: the caller may use it much later.
 constexpr std::chrono::seconds kFresh(1);
+
+// How long a child may take to exit after it closed its socket: the kernel closes the driver's
+// devices after the socket, which takes a while with many GPUs.
+constexpr std::chrono::seconds kExit(2);
+
+// How long reading an answer may take after the time limit, if it arrived while this process was
+// stopped.
+constexpr std::chrono::milliseconds kLateReading(500);
 
 // With its size before it.
 std::string sized(const std::string& bytes) {
@@ -67,13 +74,13 @@ std::string answer_to(char question, NvmlSession& session, int socket) {
 
 }  // namespace
 
-// Answers questions until the parent's end is gone, or nobody asks any more.
+// Answers questions until the parent's end is gone, or no question has come for kIdle.
 void serve_probe(int socket, const HelperArguments& arguments) {
   NvmlSession session(arguments.at(0));
   const bool leaves = arguments.at(1) == kLeaves;
   char question = 0;
   const auto until = [&] { return leaves ? Clock::now() + kIdle : Clock::time_point::max(); };
-  // Who asks once often asks again at once; a Python program takes a little longer for it.
+  // A second question often follows at once; a Python program takes a little longer to ask it.
   const std::chrono::microseconds awake(leaves ? 1000 : 200);
   while (wait_readable(socket, until(), -1, awake) && ::recv(socket, &question, 1, 0) == 1) {
     if (!send_all(socket, sized(answer_to(question, session, socket)))) break;
@@ -120,27 +127,36 @@ void GuardedProbe::stop() {
   if (!answered_) end_helper(std::exchange(ending_, UniqueFd()));
 }
 
-Error GuardedProbe::child_died() {
-  siginfo_t info{};
-  const auto id = static_cast<id_t>(handle_.get());
-  const bool reaped = handle_ && TEMP_FAILURE_RETRY(::waitid(P_PIDFD, id, &info, WEXITED)) == 0;
-  const bool exited = reaped && info.si_code == CLD_EXITED;
-  // In somebody else's program, which may have collected it before us.
-  const bool quietly = !reaped || (exited && info.si_status == 0);
-  left_ = quietly && !settings_.program.empty();
+// The socket is closed, or the child does not read its question. The child may still run: it can
+// have closed the socket and hang, in the driver or while it exits. It is waited for only as long
+// as for an answer, and at most kExit.
+Error GuardedProbe::connection_lost(Clock::time_point begin) {
+  const auto until = std::min(begin + settings_.limit, Clock::now() + kExit);
+  const auto info = collect_helper(handle_, until);
+  const bool runs = !info && handle_ && !has_ended(handle_);
+  const bool exited = info && info->si_code == CLD_EXITED;
+  // Without `info` the host program has collected the child before us.
+  const bool quietly = !runs && (!info || (exited && info->si_status == 0));
+  left_ = quietly && answered_ && !settings_.program.empty();
+  if (runs) {
+    stop();
+    return {ErrorKind::no_driver,
+            "the process that asks the NVIDIA driver closed its connection and does not end: the "
+            "driver may hang (see dmesg | grep NVRM), or its library is broken: reinstall it"};
+  }
   prepared_.reset();
   socket_.reset();
   handle_.reset();
-  if (reaped && !exited && info.si_status == SIGKILL) {
+  if (info && !exited && info->si_status == SIGKILL) {
     return {ErrorKind::no_driver,
             "the process that asks the NVIDIA driver was killed; try again, and see whether this "
             "host is out of memory (dmesg | grep -i oom)"};
   }
-  if (reaped && !exited) {
+  if (info && !exited) {
     return {ErrorKind::no_driver,
             fmt::format("the NVIDIA driver's library crashed (signal {}); reinstall the driver, or "
                         "see the kernel's log (dmesg)",
-                        info.si_status)};
+                        info->si_status)};
   }
   return {ErrorKind::no_driver,
           "the process that asks the NVIDIA driver ended unexpectedly; try again"};
@@ -166,6 +182,7 @@ bool GuardedProbe::wait_for_answer(Clock::time_point until) {
 Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point begin) {
   std::string bytes(size, '\0');
   std::size_t have = 0;
+  std::optional<Clock::time_point> last;  // an answer in time may be read so long after the limit
   while (have < size) {
     const auto slow = begin + std::min(settings_.slow_after, settings_.limit);
     if (!wait_for_answer(slow)) {
@@ -175,16 +192,19 @@ Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point be
         return tl::make_unexpected(timed_out());
       }
     }
-    const auto got = ::recv(socket_.get(), bytes.data() + have, size - have, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return tl::make_unexpected(child_died());
+    const auto got = receive_some(socket_.get(), bytes.data() + have, size - have);
+    if (got < 0 && errno == EAGAIN) continue;
+    if (got <= 0) return tl::make_unexpected(connection_lost(begin));
     have += static_cast<std::size_t>(got);
+    const auto now = Clock::now();
+    if (now < begin + settings_.limit) continue;
+    if (!last) last = now + kLateReading;
+    if (have < size && now > *last) return tl::make_unexpected(timed_out());
   }
   return bytes;
 }
 
-Result<std::string> GuardedProbe::answer() {
-  const auto begin = Clock::now();
+Result<std::string> GuardedProbe::answer(Clock::time_point begin) {
   told_ = false;
   auto header = receive(sizeof(std::uint32_t), begin);
   if (!header) return header;
@@ -195,25 +215,29 @@ Result<std::string> GuardedProbe::answer() {
 }
 
 Result<std::string> GuardedProbe::ask(const std::string& question) {
-  auto answered = ask_once(question);
-  if (!answered && std::exchange(left_, false)) return ask_once(question);
+  const auto begin = Clock::now();
+  auto answered = ask_once(question, begin);
+  if (!answered && std::exchange(left_, false)) return ask_once(question, begin);
   return answered;
 }
 
-Result<std::string> GuardedProbe::ask_once(const std::string& question) {
+Result<std::string> GuardedProbe::ask_once(const std::string& question, Clock::time_point begin) {
   if (auto started = start(); !started) return tl::make_unexpected(started.error());
   if (const auto asked = std::exchange(prepared_, std::nullopt)) {
     const bool fresh = Clock::now() - *asked < kFresh;
-    auto prepared = answer();
+    auto prepared = answer(begin);
     if ((question.front() == kSnapshot && fresh) || !prepared) return prepared;
   }
-  if (!send_all(socket_.get(), question)) return tl::make_unexpected(child_died());
-  return answer();
+  if (!send_all(socket_.get(), question, begin + settings_.limit)) {
+    return tl::make_unexpected(connection_lost(begin));
+  }
+  return answer(begin);
 }
 
 void GuardedProbe::prepare() {
-  if (prepared_ || !start()) return;  // what is wrong, the question itself will tell
-  if (send_all(socket_.get(), {&kSnapshot, 1})) prepared_ = Clock::now();
+  if (prepared_ || !start()) return;  // snapshot() will report the problem
+  const auto now = Clock::now();
+  if (send_all(socket_.get(), {&kSnapshot, 1}, now)) prepared_ = now;
 }
 
 template <class T>

@@ -2,9 +2,10 @@
 //
 // A driver can hang in an uninterruptible wait, where not even kill -9 ends it, and a process with
 // such a thread cannot exit either. So the parent never calls the driver: it asks the child, waits
-// a limited time, and otherwise leaves the child behind. A driver that crashes takes only the child
-// with it. The child holds no descriptor of the parent's (no bell, no lock, no pipe that somebody
-// waits for), and ends with the thread that started it.
+// a limited time, and otherwise leaves the child behind. The limit holds whatever the child does:
+// also if it closes its socket and goes on, reads nothing, or sends byte after byte. A driver that
+// crashes ends only the child. The child holds no descriptor of the parent's (no bell, no lock, no
+// pipe with a reader), and ends with the thread that started it.
 #pragma once
 
 #include <chrono>
@@ -32,8 +33,8 @@ void serve_probe(int socket, const HelperArguments& arguments);
 inline constexpr Helper kProbeHelper{"berth-probe", serve_probe};
 
 // The child is started by the first question, and stays for the next ones; in a program of its own
-// (GuardSettings::program), until nobody has asked for a while. In a fork of this process it is
-// nobody's: the fork has its own.
+// (GuardSettings::program), until no question has come for a while. A fork of this process does not
+// use it, and starts its own.
 class GuardedProbe final : public Probe {
  public:
   explicit GuardedProbe(GuardSettings settings) : settings_(std::move(settings)) {}
@@ -59,23 +60,23 @@ class GuardedProbe final : public Probe {
   void stop();
   void forget_if_forked();
   Result<std::string> ask(const std::string& question);
-  Result<std::string> ask_once(const std::string& question);
-  Result<std::string> answer();
+  Result<std::string> ask_once(const std::string& question, Clock::time_point begin);
+  Result<std::string> answer(Clock::time_point begin);
   bool wait_for_answer(Clock::time_point until);
   Result<std::string> receive(std::size_t size, Clock::time_point begin);
   template <class T>
   Result<T> ask_for(const std::string& question);
-  Error child_died();
+  Error connection_lost(Clock::time_point begin);
   Error timed_out();
 
   GuardSettings settings_;
   UniqueFd socket_;
-  UniqueFd handle_;   // the child, also when somebody else has collected it
+  UniqueFd handle_;   // the child, also when the host program has collected it
   pid_t owner_ = -1;  // the process that has started the child
   UniqueFd ending_;   // the last child that was told to end, and is yet to be collected
   int interrupt_ = -1;
   std::function<bool()> leaves_;
-  bool left_ = false;      // the last child that was found dead had left by itself
+  bool left_ = false;      // the last child had answered before, and then exited by itself
   bool answered_ = false;  // the child has, so it has shed what it had of ours
   bool told_ = false;      // on_slow, of the current question
   std::optional<Clock::time_point> prepared_;  // a snapshot was asked for then, its answer not read

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace berth {
 namespace {
@@ -116,7 +118,7 @@ TEST_F(GuardedProbeTest, passes_the_users_own_mistake_on) {
   EXPECT_EQ(snapshot.error().kind, ErrorKind::usage);
 }
 
-// A hung child that kept the parent's pipe open would keep whoever reads that pipe waiting.
+// A hung child that kept the parent's pipe open would keep the reader of that pipe waiting.
 TEST_F(GuardedProbeTest, child_holds_nothing_of_the_parents) {
   simulate("1x1GiB");
   std::array<int, 2> ends{};
@@ -128,6 +130,15 @@ TEST_F(GuardedProbeTest, child_holds_nothing_of_the_parents) {
   ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
   EXPECT_TRUE(entry.revents & POLLHUP);
   ::close(ends[0]);
+}
+
+TEST(SendAll, gives_up_if_the_other_end_does_not_read) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const std::string much(16 << 20, 'x');
+  EXPECT_FALSE(send_all(ends[0], much, std::chrono::steady_clock::now() + 50ms));
+  EXPECT_TRUE(send_all(ends[1], "little", std::chrono::steady_clock::now()));
+  for (const int end : ends) ::close(end);
 }
 
 }  // namespace

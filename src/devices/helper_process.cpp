@@ -26,8 +26,26 @@ extern char** environ;
 namespace berth {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kSocket = 3;  // the child's only descriptor beside 0, 1, 2
 constexpr const char* kFlag = "--helper";
+
+// For poll(2): at most a minute at a time, since its timeout is an int.
+int poll_timeout(Clock::duration left) {
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<std::int64_t>(ms, 0, 60'000));
+}
+
+// False if the descriptor is not ready when the time is up.
+bool wait_for(int fd, short events, Clock::time_point until) {
+  for (;;) {
+    const auto now = Clock::now();
+    pollfd entry{fd, events, 0};
+    if (::poll(&entry, 1, poll_timeout(until - now)) > 0) return true;
+    if (now >= until) return false;
+  }
+}
 
 // Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
 // open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
@@ -74,6 +92,61 @@ int fork_helper(const Helper& helper, const HelperArguments& arguments, int sock
   ::_exit(work_as(helper, arguments));
 }
 
+// posix_spawn()'s file actions and attributes, which can fail for want of memory. After the
+// first error nothing more is set, and spawn() returns that error.
+class SpawnSettings {
+ public:
+  SpawnSettings() {
+    has_actions_ = note(::posix_spawn_file_actions_init(&actions_));
+    has_attributes_ = note(::posix_spawnattr_init(&attributes_));
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+  ~SpawnSettings() {
+    if (has_attributes_) ::posix_spawnattr_destroy(&attributes_);
+    if (has_actions_) ::posix_spawn_file_actions_destroy(&actions_);
+  }
+
+  // The child has `socket` as kSocket, /dev/null as 0 to 2, and no other descriptor.
+  void set_descriptors(int socket) {
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      if (problem_ != 0) return;
+      note(::posix_spawn_file_actions_addopen(&actions_, fd, "/dev/null", O_RDWR, 0));
+    }
+    if (problem_ == 0) note(::posix_spawn_file_actions_adddup2(&actions_, socket, kSocket));
+    if (problem_ == 0) note(::posix_spawn_file_actions_addclosefrom_np(&actions_, kSocket + 1));
+  }
+
+  // The child has a session of its own, no signal handlers and no blocked signals.
+  void set_session_and_signals() {
+    sigset_t all;
+    sigset_t none;
+    ::sigfillset(&all);
+    ::sigemptyset(&none);
+    constexpr short kFlags = POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
+    if (problem_ == 0) note(::posix_spawnattr_setflags(&attributes_, kFlags));
+    if (problem_ == 0) note(::posix_spawnattr_setsigdefault(&attributes_, &all));
+    if (problem_ == 0) note(::posix_spawnattr_setsigmask(&attributes_, &none));
+  }
+
+  int spawn(const std::string& program, char** argv, pid_t& child) {
+    if (problem_ != 0) return problem_;
+    return ::posix_spawn(&child, program.c_str(), &actions_, &attributes_, argv, environ);
+  }
+
+ private:
+  bool note(int result) {
+    if (problem_ == 0) problem_ = result;
+    return result == 0;
+  }
+
+  posix_spawn_file_actions_t actions_{};
+  posix_spawnattr_t attributes_{};
+  bool has_actions_ = false;
+  bool has_attributes_ = false;
+  int problem_ = 0;
+};
+
 // What be_helper() reads: NAME --helper PARENT ARGUMENT...
 int spawn_helper(const Helper& helper, const HelperArguments& arguments, int socket,
                  const std::string& program, pid_t& child) {
@@ -85,27 +158,10 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   argv.push_back(nullptr);
   const UniqueFd moved(::fcntl(socket, F_DUPFD_CLOEXEC, kSocket + 1));  // out of the way of 0 to 3
   if (!moved) return errno;
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-  }
-  ::posix_spawn_file_actions_adddup2(&actions, moved.get(), kSocket);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  sigset_t set;
-  ::sigfillset(&set);
-  ::posix_spawnattr_setsigdefault(&attributes, &set);
-  ::sigemptyset(&set);
-  ::posix_spawnattr_setsigmask(&attributes, &set);
-  const int problem =
-      ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
-  return problem;
+  SpawnSettings settings;
+  settings.set_descriptors(moved.get());
+  settings.set_session_and_signals();
+  return settings.spawn(program, argv.data(), child);
 }
 
 }  // namespace
@@ -143,45 +199,60 @@ int be_helper(int argc, const char* const* argv, const std::vector<Helper>& help
   std::from_chars(number.data(), number.data() + number.size(), parent);
   end_with(parent);
   for (const Helper& helper : helpers) {
-    if (std::string_view(argv[0]) == helper.name) return work_as(helper, {argv + 3, argv + argc});
+    // Not by way of exit(): the driver's library may hang or crash in its exit handlers.
+    if (std::string_view(argv[0]) == helper.name) ::_exit(work_as(helper, {argv + 3, argv + argc}));
   }
   return 1;
 }
 
 void end_helper(const UniqueFd& handle) {
-  constexpr int kPatienceMs = 200;
+  constexpr std::chrono::milliseconds kPatience(200);
   if (!handle) return;
   send_signal(handle, SIGKILL);
-  pollfd entry{handle.get(), POLLIN, 0};
-  ::poll(&entry, 1, kPatienceMs);
-  siginfo_t unused{};
-  ::waitid(P_PIDFD, static_cast<id_t>(handle.get()), &unused, WEXITED | WNOHANG);
+  collect_helper(handle, Clock::now() + kPatience);
 }
 
-bool send_all(int socket, std::string_view bytes) {
+std::optional<siginfo_t> collect_helper(const UniqueFd& handle, Clock::time_point until) {
+  if (!handle || !wait_for(handle.get(), POLLIN, until)) return std::nullopt;
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(handle.get());
+  // WNOHANG: a pidfd can be read once its process has ended, unless a debugger holds that process.
+  if (::waitid(P_PIDFD, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
+    return std::nullopt;
+  }
+  return info;
+}
+
+bool send_all(int socket, std::string_view bytes, Clock::time_point until) {
   while (!bytes.empty()) {
-    const auto written = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const auto written = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      if (!wait_for(socket, POLLOUT, until)) return false;
+      continue;
+    }
     if (written <= 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
 }
 
+ssize_t receive_some(int socket, char* buffer, std::size_t size) {
+  return TEMP_FAILURE_RETRY(::recv(socket, buffer, size, MSG_DONTWAIT));
+}
+
 bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt,
                    std::chrono::microseconds awake) {
-  using Clock = std::chrono::steady_clock;
   const auto quick = std::min(until, Clock::now() + awake);
   for (;;) {
     const auto now = Clock::now();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
     const bool asleep = now >= quick;
     std::array<pollfd, 2> watched{{{fd, POLLIN, 0}, {interrupt, POLLIN, 0}}};
-    const int timeout = asleep ? static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)) : 0;
-    const int ready = ::poll(watched.data(), watched.size(), timeout);
+    const int ready =
+        ::poll(watched.data(), watched.size(), asleep ? poll_timeout(until - now) : 0);
     if (ready > 0) return watched[0].revents != 0;
-    if (left <= 0) return false;
-    // Who yields does not keep the other side from running, even on one processor.
+    if (now >= until) return false;
+    // With one processor, the other side needs it to answer.
     if (!asleep) ::sched_yield();
   }
 }

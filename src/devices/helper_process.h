@@ -4,12 +4,15 @@
 // such a thread cannot exit either. It can crash. So whatever calls a driver runs in a child that
 // its parent can leave behind.
 //
-// The berth program forks itself, which is fastest. A library in somebody else's process must not:
+// The berth program forks itself, which is fastest. A library in another program must not:
 // that process may be large, have threads that hold locks, or have started CUDA, which does not
 // survive a fork. It starts the berth program instead.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <optional>
+#include <signal.h>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -36,7 +39,7 @@ struct Helper {
 
 // Starts a child that does the helper's work, and then exits: a fork of this process, or the berth
 // program at the path `program`. The child holds no descriptor of the parent's (no bell, no lock,
-// no pipe that somebody waits for), has no terminal and no signal handlers, and is killed when the
+// no pipe with a reader), has no terminal and no signal handlers, and is killed when the
 // calling thread ends. The error is ErrorKind::no_driver.
 Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& arguments,
                                    const std::string& program);
@@ -45,18 +48,29 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
 bool is_helper(int argc, const char* const* argv);
 int be_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers);
 
-// Kills a child and collects it. One that cannot end is not waited for, and left to init.
-// `handle` is from open_process().
+// Kills a child and collects it. A child that cannot end is not waited for for long, and left to
+// init. `handle` is from open_process().
 void end_helper(const UniqueFd& handle);
 
-// Sends everything; false if the other end is gone.
-bool send_all(int socket, std::string_view bytes);
+// Waits until a child has ended, and collects it: what waitid(2) says, or nothing if the child
+// still runs when the time is up, or has been collected elsewhere in this process.
+std::optional<siginfo_t> collect_helper(const UniqueFd& handle,
+                                        std::chrono::steady_clock::time_point until);
 
-// True once `fd` can be read, or its other end is gone; false if neither when the time is up. What
-// has arrived counts, however late it is looked at: this process may have been stopped meanwhile.
-// `interrupt`, if there is one, ends it early with false when it can be read. It stays awake for
-// the time `awake` at first: to be put to sleep and woken again takes longer than a driver that is
-// awake takes to answer.
+// Sends everything; false if the other end is gone, or does not read in time.
+bool send_all(
+    int socket, std::string_view bytes,
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+
+// Takes what has arrived, as recv(2), and never blocks: 0 at the end of the stream, -1 if nothing
+// has arrived (errno EAGAIN) or the socket fails.
+ssize_t receive_some(int socket, char* buffer, std::size_t size);
+
+// True once `fd` can be read, or its other end is gone; false if neither when the time is up. Data
+// that has arrived counts even after that time: this process may have been stopped meanwhile. So a
+// caller that reads in a loop needs a limit of its own. If `interrupt` is not -1, the wait also
+// ends, with false, when that descriptor can be read. The wait polls without sleeping for the time
+// `awake` at first: sleeping and waking takes longer than a driver that is awake takes to answer.
 bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt = -1,
                    std::chrono::microseconds awake = std::chrono::microseconds(200));
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <fstream>
 #include <string_view>
 
 #include "base/text.h"
-#include "devices/process_table.h"
 
 namespace berth::nvml {
 namespace {
@@ -19,7 +19,7 @@ class Reader {
  public:
   Reader(const Api& api, Device device, Gpu& gpu) : api_(api), device_(device), gpu_(gpu) {}
 
-  // True if `function` exists and answered. A value that is missing is no fault; a GPU that falls
+  // True if `function` exists and answered. A missing value is not a fault; a GPU that falls
   // off the bus may say so at any call.
   template <class... Parameters, class... Arguments>
   bool ask(Return (*function)(Device, Parameters...), Arguments... arguments) {
@@ -80,9 +80,33 @@ void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
     gpu.memory_total = Bytes{v1.total};
     gpu.memory_used = Bytes{v1.used};
     gpu.memory_used_counts_reserved = true;
-  } else if (reader.last_answer() != not_supported) {
-    reader.note(reader.last_answer());  // unified memory is "not supported"; all else is a fault
+  } else if (reader.last_answer() == not_supported) {
+    gpu.memory_is_hosts = true;  // all other answers are a fault
+  } else {
+    reader.note(reader.last_answer());
   }
+}
+
+// A GPU without memory of its own (GB10, Jetson Thor) uses the host's: MemTotal, of which
+// MemAvailable can still be allocated. Such a GPU is the only one of its host. Beside others, a
+// card whose driver does not support the memory calls may have memory of its own, of unknown size.
+void read_host_memory(const HostReading& host, Gpu& gpu) {
+  gpu.memory_is_hosts = gpu.memory_is_hosts && host.single_card && gpu.health == Health::ok;
+  if (!gpu.memory_is_hosts) return;
+  std::ifstream file("/proc/meminfo");
+  std::optional<std::uint64_t> total;
+  std::optional<std::uint64_t> available;
+  std::string key;
+  std::string line;
+  while (file >> key && (!total || !available)) {
+    std::uint64_t kib = 0;
+    if (key == "MemTotal:" && file >> kib) total = kib << 10;
+    if (key == "MemAvailable:" && file >> kib) available = kib << 10;
+    std::getline(file, line);
+  }
+  if (!total || !available) return;
+  gpu.memory_total = Bytes{*total};
+  gpu.memory_used = Bytes{*total - std::min(*total, *available)};
 }
 
 void read_utilization(const Api& api, Reader& reader, Gpu& gpu) {
@@ -123,21 +147,14 @@ std::optional<std::string> name_from_driver(const Api& api, std::int64_t pid) {
   return std::string(name);
 }
 
-void identify(const Api& api, GpuProcess& process) {
-  if (auto identity = identify_process(process.pid)) {
-    process.uid = identity->uid;
-    process.name = std::move(identity->name);
-  } else {
-    process.name = name_from_driver(api, process.pid);
-  }
-}
-
 // Its processes, and whether these are all.
-void read_who(const Api& api, Reader& reader, Device device, ListLayout layout, Gpu& gpu) {
+void read_who(const Api& api, Reader& reader, Device device, HostReading& host, Gpu& gpu) {
   if (gpu.health == Health::lost) return;
-  ProcessReading reading = read_processes(api, device, layout);
+  ProcessReading reading = read_processes(api, device, host.layout);
   gpu.processes = std::move(reading.processes);
-  for (GpuProcess& process : gpu.processes) identify(api, process);
+  for (GpuProcess& process : gpu.processes) {
+    if (!host.processes.identify(process)) process.name = name_from_driver(api, process.pid);
+  }
   if (reading.compute != success) reader.note(reading.compute);
   // The other lists alone prove no loss: "unknown error" there is just an answer that is missing.
   if (reading.others != success) {
@@ -147,7 +164,7 @@ void read_who(const Api& api, Reader& reader, Device device, ListLayout layout, 
 
 }  // namespace
 
-Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
+Gpu read_gpu(const Api& api, Device device, GpuIndex index, HostReading& host) {
   Gpu gpu;
   gpu.index = index;
   Reader reader(api, device, gpu);
@@ -155,22 +172,25 @@ Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout) {
   read_memory(api, reader, gpu);
   read_utilization(api, reader, gpu);
   read_measurements(api, reader, gpu);
-  read_who(api, reader, device, layout, gpu);
+  read_who(api, reader, device, host, gpu);
+  read_host_memory(host, gpu);
   return gpu;
 }
 
-GpuUse read_use(const Api& api, Device device, ListLayout layout) {
+GpuUse read_use(const Api& api, Device device, HostReading& host) {
   Gpu gpu;
   Reader reader(api, device, gpu);
   read_memory(api, reader, gpu);
   read_utilization(api, reader, gpu);
-  read_who(api, reader, device, layout, gpu);
+  read_who(api, reader, device, host, gpu);
+  read_host_memory(host, gpu);
   return {"",
           gpu.memory_total,
           gpu.memory_used,
           gpu.utilization_pct,
           std::move(gpu.processes),
-          gpu.health == Health::ok};
+          gpu.health == Health::ok,
+          gpu.memory_is_hosts};
 }
 
 Gpu unopened_gpu(const Api& api, Return answer, GpuIndex index) {

@@ -4,17 +4,26 @@
 #include "devices/gpu.h"
 #include "devices/nvml_api.h"
 #include "devices/nvml_processes.h"
+#include "devices/process_table.h"
 
 namespace berth::nvml {
 
+// What the devices of one reading have in common.
+struct HostReading {
+  ListLayout layout;
+  bool single_card = false;  // see Gpu::memory_is_hosts
+  ProcessTable processes{};
+};
+
 // Never fails: what the driver does not give is absent, and a device that is lost or cannot be read
 // says so in its health.
-Gpu read_gpu(const Api& api, Device device, GpuIndex index, ListLayout layout);
+// Processes have no lease yet: ProcessMemoryReader reads those last.
+Gpu read_gpu(const Api& api, Device device, GpuIndex index, HostReading& host);
 
 // The same for a device that could not even be opened.
 Gpu unopened_gpu(const Api& api, Return answer, GpuIndex index);
 
 // How it is used, and nothing else; without its UUID.
-GpuUse read_use(const Api& api, Device device, ListLayout layout);
+GpuUse read_use(const Api& api, Device device, HostReading& host);
 
 }  // namespace berth::nvml

@@ -67,7 +67,7 @@ tl::expected<bool, Return> mig_is_on(const nvml::Api& api, nvml::Device device) 
 
 // The MIG instances of a card, each a GPU of its own; the card itself cannot be used then.
 void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_index,
-                      nvml::ListLayout layout, std::vector<Gpu>& gpus) {
+                      nvml::HostReading& host, std::vector<Gpu>& gpus) {
   const GpuIndex whole{card_index, std::nullopt};
   unsigned count = 0;
   if (const Return answer = api.mig_max_count(card, &count); answer != nvml::success) {
@@ -79,19 +79,19 @@ void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_ind
     nvml::Device instance = nullptr;
     const Return answer = api.mig_by_index(card, i, &instance);
     if (answer == nvml::not_found) continue;  // a hole: instances may be destroyed in any order
-    if (answer != nvml::success) {            // nobody knows what else is there: one row says so
+    if (answer != nvml::success) {            // what else is there is unknown: one row says so
       gpus.push_back(nvml::unopened_gpu(api, answer, whole));
       return;
     }
-    gpus.push_back(nvml::read_gpu(api, instance, {card_index, i}, layout));
+    gpus.push_back(nvml::read_gpu(api, instance, {card_index, i}, host));
   }
   if (gpus.size() == before) {
-    gpus.push_back(nvml::read_gpu(api, card, whole, layout));
+    gpus.push_back(nvml::read_gpu(api, card, whole, host));
     gpus.back().mig_without_instances = true;
   }
 }
 
-void append_card(const nvml::Api& api, unsigned card_index, nvml::ListLayout layout,
+void append_card(const nvml::Api& api, unsigned card_index, nvml::HostReading& host,
                  std::vector<Gpu>& gpus) {
   const GpuIndex index{card_index, std::nullopt};
   nvml::Device device = nullptr;
@@ -104,9 +104,9 @@ void append_card(const nvml::Api& api, unsigned card_index, nvml::ListLayout lay
   if (!mig) {
     gpus.push_back(nvml::unopened_gpu(api, mig.error(), index));
   } else if (*mig) {
-    append_instances(api, device, card_index, layout, gpus);
+    append_instances(api, device, card_index, host, gpus);
   } else {
-    gpus.push_back(nvml::read_gpu(api, device, index, layout));
+    gpus.push_back(nvml::read_gpu(api, device, index, host));
   }
 }
 
@@ -141,20 +141,26 @@ Result<Snapshot> NvmlSession::snapshot() {
   if (!count) return tl::make_unexpected(count.error());
   Snapshot snapshot;
   snapshot.driver_version = driver_version_;
-  for (unsigned i = 0; i < *count; ++i) append_card(*api_, i, layout_, snapshot.gpus);
+  nvml::HostReading host{layout_, *count == 1};
+  for (unsigned i = 0; i < *count; ++i) append_card(*api_, i, host, snapshot.gpus);
+  process_memory_.fill(snapshot.gpus);
   return snapshot;
 }
 
 Result<std::vector<GpuUse>> NvmlSession::use(const std::vector<std::string>& uuids) {
   if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
+  unsigned count = 0;
+  const bool single_card = api_->device_count(&count) == nvml::success && count == 1;
   std::vector<GpuUse> uses;
+  nvml::HostReading host{layout_, single_card};
   for (const std::string& uuid : uuids) {
     nvml::Device device = nullptr;
     const bool known = api_->device_by_uuid != nullptr &&
                        api_->device_by_uuid(uuid.c_str(), &device) == nvml::success;
-    uses.push_back(known ? nvml::read_use(*api_, device, layout_) : GpuUse{});
+    uses.push_back(known ? nvml::read_use(*api_, device, host) : GpuUse{});
     uses.back().uuid = uuid;
   }
+  process_memory_.fill(uses);
   return uses;
 }
 

@@ -10,6 +10,7 @@
 #include "devices/nvml_api.h"
 #include "devices/nvml_processes.h"
 #include "devices/probe.h"
+#include "devices/process_table.h"
 
 namespace berth {
 
@@ -30,6 +31,7 @@ class NvmlSession final : public Probe {
   std::optional<nvml::Api> api_;
   std::optional<std::string> driver_version_;
   nvml::ListLayout layout_;
+  ProcessMemoryReader process_memory_;
 };
 
 }  // namespace berth

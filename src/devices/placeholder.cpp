@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 #include <fmt/format.h>
+#include <optional>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,7 +37,7 @@ Result<Gpu> look_at(NvmlSession& session, const std::string& uuid) {
   return fail(ErrorKind::no_driver, "the driver does not show it; see berth status");
 }
 
-// Takes the memory, and says who is on the GPU then, this process included.
+// Takes the memory; the processes that are on the GPU then, this one included.
 Result<Pids> take_place(NvmlSession& session, const std::string& uuid, const std::string& cuda) {
   auto gpu = look_at(session, uuid);
   if (!gpu) return tl::make_unexpected(gpu.error());
@@ -54,25 +56,20 @@ Result<Pids> take_place(NvmlSession& session, const std::string& uuid, const std
   return pids;
 }
 
-bool descends_from(pid_t process, pid_t ancestor) {
-  while (process > 1 && process != ancestor) {
-    const auto stat = read_process_stat(process);
-    if (!stat) return false;
-    process = stat->parent;
-  }
-  return process == ancestor;
+bool descends_from(const GpuProcess& process, pid_t ancestor) {
+  return std::any_of(process.lineage.begin(), process.lineage.end(),
+                     [&](const Ancestor& one) { return one.pid == ancestor; });
 }
 
 // Whether a process of the job is on the GPU. In a container the driver's PIDs are the host's, and
-// mean nothing in /proc: there, whoever came after us is taken for the job. `parent` is a number of
-// our own namespace, and the two cases never mix.
+// mean nothing in /proc: there, every process that came later is taken for the job. `parent` is a
+// number of our own namespace, and the two cases never mix.
 bool job_is_on(const Gpu& gpu, const Pids& before, pid_t parent) {
   const bool host_pids = in_host_pid_namespace();
   return std::any_of(gpu.processes.begin(), gpu.processes.end(), [&](const GpuProcess& process) {
     if (!host_pids) return std::find(before.begin(), before.end(), process.pid) == before.end();
     // The name tells the helpers apart: this one, and those of a berth that the job itself runs.
-    return process.name != kPlaceholderHelper.name &&
-           descends_from(static_cast<pid_t>(process.pid), parent);
+    return process.name != kPlaceholderHelper.name && descends_from(process, parent);
   });
 }
 
@@ -96,9 +93,13 @@ void hold_place(int socket, const HelperArguments& arguments) {
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) {
   const auto limit = driver_time_limit();
   if (!limit) return tl::make_unexpected(limit.error());
+  auto nvml = driver_library("libnvidia-ml.so.1");
+  if (!nvml) return tl::make_unexpected(nvml.error());
+  auto cuda = driver_library("libcuda.so.1");
+  if (!cuda) return tl::make_unexpected(cuda.error());
   PlaceholderSettings settings;
-  settings.nvml = driver_library("libnvidia-ml.so.1");
-  settings.cuda = driver_library("libcuda.so.1");
+  settings.nvml = std::move(*nvml);
+  settings.cuda = std::move(*cuda);
   settings.program = helper_program();
   settings.limit = *limit;
   return start(uuids, settings);
@@ -130,19 +131,24 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
   return all;
 }
 
-// Reads the helper's report.
+// Reads the helper's report, however the helper sends it.
 Result<void> Placeholders::wait_for(const Held& helper, Clock::time_point until) {
+  constexpr std::size_t kLargestReport = 1 << 20;
+  constexpr std::chrono::milliseconds kLateReading(500);  // if this process was stopped meanwhile
   std::string report;
   std::array<char, 1024> buffer{};
+  std::optional<Clock::time_point> last;
   for (;;) {
-    if (!wait_readable(helper.socket.get(), until)) {
+    const auto now = Clock::now();
+    if (now >= until && !last) last = now + kLateReading;
+    if ((last && now > *last) || !wait_readable(helper.socket.get(), until)) {
       return fail(ErrorKind::no_driver,
                   "the NVIDIA driver did not answer in time; it may hang (see dmesg | grep NVRM), "
                   "or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer");
     }
-    const auto got = ::recv(helper.socket.get(), buffer.data(), buffer.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
+    const auto got = receive_some(helper.socket.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EAGAIN) continue;
+    if (got <= 0 || report.size() > kLargestReport) break;
     report.append(buffer.data(), static_cast<std::size_t>(got));
   }
   const auto result = wire::unpack<Pids>(report);
@@ -170,7 +176,10 @@ std::vector<pid_t> Placeholders::pids() {
 
 void Placeholders::stop() {
   if (owner_ != ::getpid()) helpers_.clear();
-  for (Held& helper : helpers_) helper.socket.reset();  // all at once: a context ends slowly
+  for (Held& helper : helpers_) {  // all at once: a context ends slowly
+    helper.socket.reset();
+    send_signal(helper.handle, SIGKILL);
+  }
   for (const Held& helper : helpers_) end_helper(helper.handle);
   helpers_.clear();
 }

@@ -28,18 +28,22 @@ void fields(auto& archive, Is<Bytes> auto& bytes) {
 void fields(auto& archive, Is<GpuIndex> auto& index) {
   archive(index.card, index.instance);
 }
+void fields(auto& archive, Is<Ancestor> auto& ancestor) {
+  archive(ancestor.pid, ancestor.uid, ancestor.name, ancestor.is_root);
+}
 void fields(auto& archive, Is<GpuProcess> auto& process) {
-  archive(process.pid, process.kind, process.memory, process.name, process.uid);
+  archive(process.pid, process.kind, process.memory, process.name, process.uid, process.lineage,
+          process.lease, process.framework);
 }
 void fields(auto& archive, Is<Gpu> auto& gpu) {
   archive(gpu.index, gpu.health, gpu.problem, gpu.uuid, gpu.name, gpu.memory_total, gpu.memory_used,
-          gpu.memory_used_counts_reserved, gpu.utilization_pct, gpu.memory_utilization_pct,
-          gpu.temperature_c, gpu.power_w, gpu.performance_state, gpu.compute_mode,
-          gpu.display_active, gpu.mig_without_instances, gpu.processes);
+          gpu.memory_used_counts_reserved, gpu.memory_is_hosts, gpu.utilization_pct,
+          gpu.memory_utilization_pct, gpu.temperature_c, gpu.power_w, gpu.performance_state,
+          gpu.compute_mode, gpu.display_active, gpu.mig_without_instances, gpu.processes);
 }
 void fields(auto& archive, Is<GpuUse> auto& use) {
   archive(use.uuid, use.memory_total, use.memory_used, use.utilization_pct, use.processes,
-          use.complete);
+          use.complete, use.memory_is_hosts);
 }
 void fields(auto& archive, Is<Snapshot> auto& snapshot) {
   archive(snapshot.driver_version, snapshot.gpus);
@@ -52,6 +56,23 @@ void fields(auto& archive, Is<Topology> auto& topology) {
 }
 void fields(auto& archive, Is<Error> auto& error) {
   archive(error.kind, error.message);
+}
+
+// The last value of each enumeration: a larger number has no meaning.
+constexpr ErrorKind last_value(ErrorKind /*of*/) {
+  return ErrorKind::not_yours;
+}
+constexpr ProcessKind last_value(ProcessKind /*of*/) {
+  return ProcessKind::graphics;
+}
+constexpr Health last_value(Health /*of*/) {
+  return Health::unreadable;
+}
+constexpr ComputeMode last_value(ComputeMode /*of*/) {
+  return ComputeMode::prohibited;
+}
+constexpr Proximity last_value(Proximity /*of*/) {
+  return Proximity::system;
 }
 
 class Writer {
@@ -98,8 +119,18 @@ class Reader {
     if constexpr (std::same_as<T, bool>) {
       std::uint8_t byte = 0;
       get(byte);
+      if (byte > 1) ok_ = false;
       value = byte == 1;
-    } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    } else if constexpr (std::is_enum_v<T>) {
+      std::underlying_type_t<T> number{};
+      get(number);
+      // As unsigned, so that a negative number is too large.
+      if (static_cast<std::uint64_t>(number) > static_cast<std::uint64_t>(last_value(T{}))) {
+        ok_ = false;
+        return;
+      }
+      value = static_cast<T>(number);
+    } else if constexpr (std::is_arithmetic_v<T>) {
       if (in_.size() < sizeof value) {
         ok_ = false;
         return;
@@ -153,7 +184,7 @@ std::string pack(const Result<T>& result) {
 // Nothing if `bytes` are not what pack<T>() makes.
 template <class T>
 std::optional<Result<T>> unpack(std::string_view bytes) {
-  if (bytes.empty()) return std::nullopt;
+  if (bytes.empty() || bytes.front() < 0 || bytes.front() > 1) return std::nullopt;
   const bool has_value = bytes.front() == 1;
   Reader reader(bytes.substr(1));
   T value{};

@@ -22,6 +22,8 @@ Snapshot example() {
   full.compute_mode = ComputeMode::prohibited;
   full.display_active = false;
   full.processes = {{4711, ProcessKind::graphics, std::nullopt, "Xorg", 1000}};
+  full.processes[0].lineage = {{4711, 1000, "Xorg", false}, {4700, 0, "gdm", true}};
+  full.processes[0].lease = "abcd1234";
   return {"570.86", {Gpu{}, full}};
 }
 
@@ -45,6 +47,10 @@ TEST(Wire, carries_a_snapshot_unchanged) {
   ASSERT_EQ(gpu.processes.size(), 1U);
   EXPECT_EQ(gpu.processes[0].uid, 1000U);
   EXPECT_EQ(gpu.processes[0].memory, std::nullopt);
+  ASSERT_EQ(gpu.processes[0].lineage.size(), 2U);
+  EXPECT_EQ(gpu.processes[0].lineage[1].name, "gdm");
+  EXPECT_TRUE(gpu.processes[0].lineage[1].is_root);
+  EXPECT_EQ(gpu.processes[0].lease, "abcd1234");
 }
 
 TEST(Wire, carries_an_error) {
@@ -61,6 +67,21 @@ TEST(Wire, refuses_what_was_cut_short_or_has_something_behind_it) {
     EXPECT_FALSE(wire::unpack<Snapshot>(bytes.substr(0, size))) << size;
   }
   EXPECT_FALSE(wire::unpack<Snapshot>(bytes + "x"));
+}
+
+TEST(Wire, refuses_numbers_that_mean_nothing) {
+  // A flag is 0 or 1.
+  EXPECT_FALSE(wire::unpack<Snapshot>(std::string("\2\0\0\0\0\0", 6)));
+  EXPECT_FALSE(wire::unpack<Snapshot>(std::string("\1\2\0\0\0\0", 6)));
+  // An unknown health must not pass for a GPU that is well.
+  Snapshot snapshot{std::nullopt, {Gpu{}}};
+  for (const int health : {0, 1, 2, 3, 200}) {
+    snapshot.gpus[0].health = static_cast<Health>(health);
+    const auto back = wire::unpack<Snapshot>(wire::pack(Result<Snapshot>(snapshot)));
+    EXPECT_EQ(back.has_value(), health <= 2) << health;
+  }
+  const auto odd = fail(static_cast<ErrorKind>(-1), "");
+  EXPECT_FALSE(wire::unpack<Snapshot>(wire::pack(Result<Snapshot>(odd))));
 }
 
 RC_GTEST_PROP(Wire, survives_any_damage, (std::size_t place, char value)) {

@@ -1,0 +1,128 @@
+// Processes as /proc shows them, and processes that cannot be read.
+#include "devices/process_table.h"
+
+#include <atomic>
+#include <future>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/pid_namespace.h"
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+
+Gpu gpu_with(const std::vector<std::int64_t>& pids) {
+  Gpu gpu;
+  for (const std::int64_t pid : pids) {
+    GpuProcess process;
+    process.pid = pid;
+    process.lineage = {{pid, 0, "x"}};
+    gpu.processes.push_back(process);
+  }
+  return gpu;
+}
+
+TEST(ProcessTable, knows_a_process_and_its_ancestors) {
+  GpuProcess me;
+  me.pid = ::getpid();
+  ASSERT_EQ(ProcessTable().identify(me), in_host_pid_namespace());
+  if (!in_host_pid_namespace()) return;  // our number is not the host's
+  EXPECT_EQ(me.uid, ::getuid());
+  ASSERT_GE(me.lineage.size(), 2U);
+  EXPECT_LE(me.lineage.size(), 64U);
+  EXPECT_EQ(me.lineage[0].pid, ::getpid());
+  EXPECT_EQ(me.lineage[0].uid, ::geteuid());
+  EXPECT_EQ(me.lineage[0].name, me.name);
+  EXPECT_EQ(me.lineage[0].is_root, ::getuid() == 0 && ::geteuid() == 0);
+  EXPECT_EQ(me.lineage[1].pid, ::getppid());
+}
+
+TEST(ProcessTable, says_nothing_of_a_process_that_is_gone) {
+  GpuProcess gone;
+  gone.pid = 5'000'001;  // above what Linux gives out
+  EXPECT_FALSE(ProcessTable().identify(gone));
+  EXPECT_EQ(gone.uid, std::nullopt);
+  EXPECT_TRUE(gone.lineage.empty());
+}
+
+TEST(ProcessMemoryReader, finds_the_lease_in_an_environment) {
+  std::vector<Gpu> gpus{gpu_with({::getpid(), 5'000'001})};
+  // A fork shows the environment that its program was started with.
+  ProcessMemoryReader().fill(gpus);
+  ASSERT_TRUE(gpus[0].processes[0].lease);
+  const char* set = ::getenv("BERTH_LEASE");
+  EXPECT_EQ(gpus[0].processes[0].lease, set == nullptr ? "" : set);
+  EXPECT_EQ(gpus[0].processes[1].lease, std::nullopt);
+}
+
+TEST(ProcessMemoryReader, reads_all_but_the_process_that_is_stuck) {
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> times_stuck = 0;
+  ProcessMemoryReader reader(2s, [&times_stuck, released](const auto& wanted) {
+    if (wanted.pid == 2) {
+      ++times_stuck;
+      released.wait();
+    }
+    return ProcessMemoryReader::Found{std::to_string(wanted.pid), ""};
+  });
+  for (int i = 0; i < 3; ++i) {
+    std::vector<Gpu> gpus{gpu_with({1, 2, 3})};
+    reader.fill(gpus);
+    EXPECT_EQ(gpus[0].processes[0].lease, "1");
+    EXPECT_EQ(gpus[0].processes[1].lease, std::nullopt);
+    EXPECT_EQ(gpus[0].processes[2].lease, "3");
+  }
+  EXPECT_EQ(times_stuck, 1);  // the later readings left it out
+  release.set_value();
+  const auto deadline = std::chrono::steady_clock::now() + 30s;
+  for (std::optional<std::string> lease; lease != "2";) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    std::vector<Gpu> gpus{gpu_with({2})};
+    reader.fill(gpus);
+    lease = gpus[0].processes[0].lease;
+  }
+}
+
+TEST(ProcessMemoryReader, leaves_no_more_than_a_few_threads_behind) {
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::atomic<std::size_t> stuck = 0;
+  ProcessMemoryReader reader(10ms, [&stuck, released](const auto&) {
+    ++stuck;
+    released.wait();
+    --stuck;
+    return ProcessMemoryReader::Found{"", ""};
+  });
+  std::vector<Gpu> gpus{gpu_with({1, 2, 3, 4, 5, 6, 7, 8})};
+  for (int i = 0; i < 3; ++i) reader.fill(gpus);
+  EXPECT_LE(stuck, ProcessMemoryReader::kMostStuck);
+  release.set_value();
+  const auto deadline = std::chrono::steady_clock::now() + 30s;
+  while (stuck > 0) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST(ProcessMemoryReader, looks_for_a_framework_once_and_only_in_large_processes) {
+  std::vector<std::int64_t> looked;
+  ProcessMemoryReader reader(2s, [&looked](const auto& wanted) {
+    if (wanted.framework) looked.push_back(wanted.pid);
+    return ProcessMemoryReader::Found{"", wanted.framework ? "JAX" : ""};
+  });
+  for (int i = 0; i < 2; ++i) {
+    GpuUse use;
+    use.memory_total = gib(10);
+    use.processes = gpu_with({1, 2}).processes;
+    use.processes[0].memory = gib(8);
+    use.processes[1].memory = gib(1);
+    std::vector<GpuUse> uses{use};
+    reader.fill(uses);
+    EXPECT_EQ(uses[0].processes[0].framework, "JAX");
+    EXPECT_EQ(uses[0].processes[1].framework, "");
+  }
+  EXPECT_EQ(looked, std::vector<std::int64_t>{1});
+}
+
+}  // namespace
+}  // namespace berth
