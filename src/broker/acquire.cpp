@@ -4,17 +4,22 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <random>
 #include <set>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
+#include "archive/folder.h"
 #include "base/pace.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
+#include "base/text.h"
+#include "base/users.h"
 #include "broker/archiving.h"
 #include "broker/decision.h"
 #include "broker/explain.h"
@@ -32,7 +37,9 @@ using std::chrono::seconds;
 
 constexpr seconds kAskDriverAgain(2);         // for what only the driver can tell
 constexpr milliseconds kAskServerAgain(500);  // that is away; with as much by chance
-constexpr seconds kUnclaimed(1);              // a granted ticket that does not claim is stopped
+constexpr seconds kUnclaimed(1);              // time for a granted ticket before this one to claim
+constexpr milliseconds kSuspected(500);       // between looks at tickets that may be silent
+constexpr seconds kLookLater(1);              // after the end of a lease that others should notice
 constexpr seconds kSecondWatcher(5);  // then the first ticket sees to it that there is a second
 constexpr seconds kAuditAtLeast(30);  // the safety net
 constexpr seconds kAuditSpread(30);
@@ -82,9 +89,8 @@ class Acquiring {
       if (ask_.learning) consider_learned(snapshot->gpus);
       const bool too_few = ask_.selector && !select(snapshot->gpus);
       if (ask_.selector && interrupted()) return std::nullopt;  // it may have raised
-      Topology topology;
-      if (me_.record.request.count > 1) topology = probe_.topology().value_or(Topology{});
-      auto decision = decide(harbour_, me_, *snapshot, topology, patience_);
+      if (me_.record.request.count > 1) topology_ = probe_.topology().value_or(Topology{});
+      auto decision = decide(harbour_, me_, *snapshot, topology_, patience_);
       if (waited && !me_.record.profiles) wake_next_waiter(harbour_, me_.record, *waited);
       if (decision) archive_dead(harbour_.location(), decision->dead, snapshot->gpus);
       if (interrupted()) return std::nullopt;
@@ -134,6 +140,7 @@ class Acquiring {
                 decision->wait.starts});
       if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
       if (!decision->front) probe_.rest();
+      snapshot_ = std::move(*snapshot);
       wait(*decision);
       pace_.keep(hooks_.interrupt);  // anybody may ring us without end
       if (interrupted()) return std::nullopt;
@@ -232,34 +239,50 @@ class Acquiring {
   bool late() const { return deadline_ && Clock::now() >= *deadline_; }
 
   bool interrupted() {
+    leaving_ = leaving_ || is_fork();
     if (hooks_.interrupt < 0 || leaving_) return leaving_;
     pollfd entry{hooks_.interrupt, POLLIN, 0};
     if (::poll(&entry, 1, 0) <= 0) return false;
-    leaving_ = !hooks_.leaves || hooks_.leaves();
+    leaving_ = !hooks_.leaves || hooks_.leaves() || is_fork();
     return leaving_;
   }
 
-  // Sleeps until something has changed that may let us through. Whatever woke us, the next decision
-  // finds out what it was.
+  // A hook is the caller's code, which may fork: the child returns here, and the ticket and the
+  // lock are its parent's.
+  bool is_fork() const { return ::getpid() != process_; }
+
+  // Sleeps until something has changed that may let us through. The next decision finds out what it
+  // was.
   void wait(Decision& decision) {
+    if (is_fork()) return;
     std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
     if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
     if (harbour_.is_shared() && !listen(watched)) return;
     if (decision.before) watched.push_back({decision.before->bell.get(), 0, 0});
-    for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
     for (const UniqueFd& stranger : strangers) watched.push_back({stranger.get(), POLLIN, 0});
+    const std::size_t leases = watched.size();  // they stand behind the others
+    for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
     auto second_watcher = Clock::now() + kSecondWatcher;
     for (;;) {
       auto until = Clock::now() + audit_after();
       if (deadline_) until = std::min(until, *deadline_);
-      if (decision.unclaimed) until = std::min(until, Clock::now() + kUnclaimed);
+      if (decision.unclaimed) {
+        until = std::min(until, Clock::now() + (decision.suspects ? kSuspected : kUnclaimed));
+      }
       if (ask_driver_) until = std::min(until, Clock::now() + *ask_driver_);
       if (decision.look_again) until = std::min(until, Clock::now() + *decision.look_again);
       if (decision.behind) until = std::min(until, second_watcher);
-      if (sleep_and_beat(watched, until)) return;
+      if (sleep_and_beat(watched, until)) {
+        const bool others_notice = !decision.front && !harbour_.is_shared();
+        if (!others_notice || any_ready(watched, leases)) return;
+        watched.resize(leases);
+        if (sleep(watched, Clock::now() + kLookLater) || !look_again(decision)) return;
+        for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
+        continue;
+      }
       if (decision.behind && Clock::now() >= second_watcher) {
-        ring(decision.behind.get());  // it becomes the second who notices every death
+        ring(decision.behind.get());  // it becomes the second that notices every death
         decision.behind.reset();
         if (!decision.unclaimed && !ask_driver_ && !late()) continue;
       }
@@ -268,6 +291,21 @@ class Acquiring {
       }
       if (!all_is_well(decision)) return;
     }
+  }
+
+  static bool any_ready(const std::vector<pollfd>& watched, std::size_t first) {
+    return std::any_of(watched.begin(), watched.begin() + static_cast<std::ptrdiff_t>(first),
+                       [](const pollfd& one) { return one.revents != 0; });
+  }
+
+  // A lease has ended, which the first two tickets of the queue notice, too. They may be another
+  // user's, and do nothing about it. False if a ticket could be granted GPUs that it has not
+  // claimed: then it is time to decide. Does not ask the driver.
+  bool look_again(Decision& decision) {
+    auto seen = look(harbour_, me_, snapshot_, topology_, patience_);
+    if (!seen || seen->unclaimed) return false;
+    decision.bells = std::move(seen->bells);
+    return true;
   }
 
   // Hears rings from now on; false if nobody can, and it is time to look again.
@@ -317,12 +355,13 @@ class Acquiring {
   bool all_is_well(const Decision& decision) {
     if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
     if (!decision.before) return true;
-    // If it is stopped, so may be all before it, and then nobody but us could notice a death.
-    if (!harbour_.has_ticket(*decision.predecessor) || is_stopped(*decision.before)) {
+    // If it is stopped, so may be all before it, and then only this client could notice a death.
+    if (!harbour_.has_ticket(*decision.predecessor) || is_unresponsive(*decision.before) ||
+        me_.stopped.read({decision.before->record})) {
       return false;
     }
-    // Whether those are stopped who cannot be seen (containers, hidepid), only a decision finds
-    // out. Who is near the front takes one, the others by chance, so that there are few in any
+    // Whether clients are stopped that cannot be seen (containers, hidepid), only a decision finds
+    // out. Clients near the front take one, the others by chance, so that there are few in any
     // case.
     const std::size_t position = decision.position;  // as it was then; it only becomes less
     return position > kNearTheFront && random_() % position >= kNearTheFront;
@@ -347,7 +386,8 @@ class Acquiring {
         if (obstacle.hindrance != Hindrance::strangers && obstacle.hindrance != Hindrance::memory) {
           continue;
         }
-        if (placed.unexplained) ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
+        if (placed.unexplained || placed.gpu.memory_is_hosts)
+          ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
         for (const PlacedProcess& one : placed.processes) {
           if (!one.stranger()) continue;
           UniqueFd handle;
@@ -372,7 +412,7 @@ class Acquiring {
 
   // Out of the queue. The one behind watches our bell, and notices.
   void leave() {
-    if (!me_.bell) return;
+    if (!me_.bell || is_fork()) return;
     if (me_.ticket || unsure_) {
       harbour_.remove(me_.record.id, me_.ticket);
     } else {
@@ -386,6 +426,8 @@ class Acquiring {
   Ask ask_;
   const Hooks& hooks_;
   Applicant me_;
+  Snapshot snapshot_;  // of the last decision
+  Topology topology_;
   Patience patience_;
   Clock::time_point begin_ = Clock::now();
   std::optional<Clock::time_point> deadline_;
@@ -403,7 +445,8 @@ class Acquiring {
   Clock::time_point beaten_ = Clock::now();
   std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
   std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
-  std::minstd_rand random_{static_cast<unsigned>(::getpid())};
+  pid_t process_ = ::getpid();
+  std::minstd_rand random_{static_cast<unsigned>(process_)};
 };
 
 // The driver never tells the load of a MIG instance: who limits it would wait for ever.
@@ -427,6 +470,25 @@ Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu
   }
   request.uuids = std::move(telling);
   return {};
+}
+
+// The owner of the directory can delete and rename the files in it, of every user. Told once to
+// each user of such a harbour: a file in the user's own folder remembers it.
+std::optional<std::string> owner_warning(const Harbour& harbour) {
+  struct stat about {};
+  if (::fstat(harbour.directory(), &about) != 0) return std::nullopt;
+  const uid_t owner = about.st_uid;
+  if (owner == 0 || owner == ::geteuid() || !is_identified(owner)) return std::nullopt;
+  if (const auto folder = own_folder(archive_path(harbour.location()))) {
+    const std::string mark = fmt::format("warned-{:x}-{:x}-{}", about.st_dev, about.st_ino, owner);
+    const UniqueFd file(::openat(folder->directory.get(), mark.c_str(),
+                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file && errno == EEXIST) return std::nullopt;
+  }
+  return fmt::format(
+      "the harbour {} belongs to {}, who can delete the tickets of other users; "
+      "'sudo berth setup' gives it to root",
+      in_quotes(harbour.location().path), user_name(owner));
 }
 
 }  // namespace
@@ -490,6 +552,7 @@ Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks) 
     if (hooks.on_notice) hooks.on_notice(text);
   };
   if (const auto other = private_harbour(harbour->location(), harbour->directory())) notice(*other);
+  if (const auto warning = owner_warning(*harbour)) notice(*warning);
   auto outer = enclosing_lease(*harbour, ask.within);
   if (!outer) return tl::make_unexpected(outer.error());
   if (*outer) {

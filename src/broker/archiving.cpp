@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 #include <map>
 #include <set>
+#include <unistd.h>
 #include <utility>
 
 #include "archive/spool.h"
 #include "archive/stream.h"
 #include "base/site.h"
+#include "base/uid_map.h"
 #include "base/users.h"
 #include "harbour/harbour.h"
 #include "redis/session.h"
@@ -31,11 +33,17 @@ std::string name_here(const HarbourLocation& harbour) {
   return harbour.url ? harbour.host : "";
 }
 
+// Of a user of this process's user namespace, as other hosts know them.
+uid_t shared_uid(uid_t uid) {
+  return uid_outside(uid).value_or(uid);
+}
+
 // As a history of several hosts has it.
 void tell_where(HistoryEntry& entry, const HarbourLocation& harbour) {
   if (!harbour.url) return;
   entry.host = harbour.host;
   entry.user = user_name(entry.uid);
+  entry.uid = shared_uid(entry.uid);
 }
 
 // Of each other host, those whose beats are heard.
@@ -68,7 +76,8 @@ Result<LiveLeases> live_leases(const HarbourLocation& where) {
   if (!clients) return tl::make_unexpected(clients.error());
   for (Client& client : *clients) {
     leases.first_grant = std::min(leases.first_grant, client.record.granted);
-    LeaseKey key{name_here(where), client.record.uid, client.record.id};
+    const uid_t uid = where.url ? shared_uid(client.record.uid) : client.record.uid;
+    LeaseKey key{name_here(where), uid, client.record.id};
     leases.here.emplace(std::move(key), std::move(client.record));
   }
   transaction->reset();  // its lock, before anybody is asked again
@@ -259,7 +268,18 @@ Result<LeaseHistory> recall_leases(const HarbourLocation& harbour, TimePoint sin
 
 void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
                   const std::vector<Gpu>& gpus) {
+  constexpr std::size_t kMostOfUser = 16;
+  const auto is_known = [&](const std::string& uuid) {
+    return std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == uuid; });
+  };
+  std::map<uid_t, std::size_t> written;
   for (const Record& lease : leases) {
+    if (lease.uid != ::geteuid()) {
+      const std::set<std::string> distinct(lease.uuids.begin(), lease.uuids.end());
+      const bool plausible = distinct.size() == lease.uuids.size() &&
+                             std::all_of(lease.uuids.begin(), lease.uuids.end(), is_known);
+      if (!plausible || ++written[lease.uid] > kMostOfUser) continue;
+    }
     (void)archive(harbour, history_entry(lease, gpus, Ending::lost));
   }
 }

@@ -29,7 +29,9 @@ HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, En
 // tells of the folder.
 Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry);
 
-// Leases whose holders were found dead.
+// Leases whose holders were found dead. Of other users' (root clears them away) only plausible
+// ones, and not more than a few of each user: their files may be planted. What a holder has written
+// itself when its lease began is in the history anyway.
 void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
                   const std::vector<Gpu>& gpus);
 

@@ -2,58 +2,46 @@
 #include "broker/attribution.h"
 
 #include <algorithm>
-#include <fmt/format.h>
-#include <fstream>
-#include <iterator>
+#include <array>
 #include <string_view>
 
 #include "base/pid_namespace.h"
-#include "base/process.h"
 
 namespace berth {
 namespace {
 
-std::string lease_in_environment(std::int64_t pid) {
-  constexpr std::string_view name = "BERTH_LEASE=";
-  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
-  const std::string environment(std::istreambuf_iterator<char>(file), {});
-  std::string_view rest = environment;
-  while (!rest.empty()) {
-    const std::string_view entry = rest.substr(0, rest.find('\0'));
-    if (entry.starts_with(name)) return std::string(entry.substr(name.size()));
-    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-  }
-  return "";
-}
+// Names as /proc shows them, cut to 15 bytes: nvidia-cuda-mps-server, nvidia-cuda-mps-control.
+constexpr std::string_view kMps = "nvidia-cuda-mps";
+constexpr std::array<std::string_view, 5> kDaemons{kMps, "nvidia-persiste", "nv-hostengine",
+                                                   "dcgm-exporter", "nv-fabricmanage"};
+// More than any context without data needs (up to 555 MiB).
+constexpr Bytes kDaemonMemory = gib(1);
 
 // Is this the process for which the lease was made? By its number alone it might be another user's:
 // numbers are used again, and a record can name any. (Root may lease for another user's shell.)
-bool is_for(const Record& lease, pid_t pid) {
-  if (lease.pid != pid || lease.pid_namespace != pid_namespace()) return false;
+bool is_for(const Record& lease, const Ancestor& process) {
+  if (lease.pid != process.pid || lease.pid_namespace != pid_namespace()) return false;
   if (lease.uid == 0 && lease.holder == HolderKind::shell) return true;
-  return process_owner(pid) == lease.uid;
+  return process.uid == lease.uid;
 }
 
 // The first of `leases` from whose process it descends.
-const Record* descends_from(std::int64_t pid, const std::vector<const Record*>& leases) {
-  constexpr int kDeepest = 64;
-  auto ancestor = static_cast<pid_t>(pid);
-  for (int i = 0; i < kDeepest && ancestor > 1; ++i) {
+const Record* descends_from(const GpuProcess& process, const std::vector<const Record*>& leases) {
+  for (const Ancestor& ancestor : process.lineage) {
     for (const Record* lease : leases) {
       if (is_for(*lease, ancestor)) return lease;
     }
-    const auto stat = read_process_stat(ancestor);
-    ancestor = stat ? stat->parent : 0;
   }
   return nullptr;
 }
 
-// The one of `leases` that its environment names. Anybody can write anything there; its own user,
-// and root (containers), would.
+// The one of `leases` that its environment names. Any process can write anything there, so it
+// counts only for processes of the lease's user and of root (containers).
 const Record* names_one(const GpuProcess& process, const std::vector<const Record*>& leases) {
-  const std::string named = lease_in_environment(process.pid);
   for (const Record* lease : leases) {
-    if (lease->id == named && (process.uid == lease->uid || process.uid == 0U)) return lease;
+    if (process.lease == lease->id && (process.uid == lease->uid || process.uid == 0U)) {
+      return lease;
+    }
   }
   return nullptr;
 }
@@ -61,8 +49,18 @@ const Record* names_one(const GpuProcess& process, const std::vector<const Recor
 }  // namespace
 
 bool runs_under(const GpuProcess& process, const Record& lease) {
-  if (!in_host_pid_namespace()) return false;  // the driver's PIDs mean nothing here
-  return descends_from(process.pid, {&lease}) != nullptr || names_one(process, {&lease}) != nullptr;
+  return descends_from(process, {&lease}) != nullptr || names_one(process, {&lease}) != nullptr;
+}
+
+bool is_driver_daemon(const GpuProcess& process) {
+  if (process.lineage.empty() || !process.memory || *process.memory > kDaemonMemory) return false;
+  const Ancestor& self = process.lineage.front();
+  if (self.is_root) {
+    return std::find(kDaemons.begin(), kDaemons.end(), self.name) != kDaemons.end();
+  }
+  if (self.name != kMps || process.lineage.size() < 2) return false;
+  const Ancestor& parent = process.lineage[1];
+  return parent.is_root && parent.name == kMps;
 }
 
 bool holds(const Record& lease, const Gpu& gpu) {
@@ -78,8 +76,7 @@ std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vecto
   }
   if (here.empty()) return "";
   if (here.size() == 1 && process.uid == here.front()->uid) return here.front()->id;
-  if (!in_host_pid_namespace()) return "";  // the driver's PIDs mean nothing here
-  if (const Record* lease = descends_from(process.pid, here)) return lease->id;
+  if (const Record* lease = descends_from(process, here)) return lease->id;
   if (const Record* lease = names_one(process, here)) return lease->id;
   for (const Record* lease : here) {
     if (process.uid == lease->uid) return lease->id;

@@ -2,7 +2,9 @@
 #include "broker/decision.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <list>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,11 +15,14 @@
 namespace berth {
 namespace {
 
+using Clock = SilentTickets::Clock;
+
 constexpr std::size_t kFront = 2;
-// Who stands behind so many tickets of one other user does not rely on them.
-constexpr std::size_t kLongRun = 64;
+// Among so many tickets before its own a client looks for one of its user's to rely on.
+constexpr std::size_t kSearched = 64;
 // So many clients of the queue are kept open. There may be more of them than descriptors.
 constexpr std::size_t kKept = 64;
+constexpr std::size_t kMostSuspects = 64;
 
 struct Seen {
   TicketName name;
@@ -27,7 +32,9 @@ struct Seen {
 // A ticket that stands before the applicant, and can be granted some day.
 struct Before {
   TicketName name;
+  const QueuedTicket* ticket;
   uid_t owner;
+  std::uint64_t pid_namespace;
   bool asleep;
 };
 
@@ -39,14 +46,26 @@ class Deciding {
         transaction_(transaction),
         ticket_before_(applicant.ticket) {}
 
+  Result<Decision> look(const Snapshot& snapshot, const Topology& topology) {
+    if (me_.ticket) me_.ticket = transaction_.place(*me_.ticket);
+    auto leases = read(snapshot);
+    if (!leases) return tl::make_unexpected(leases.error());
+    const PlanInput input = plan_input(decision_.scene, topology, std::chrono::system_clock::now());
+    Planner planner(input);
+    if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
+    const bool listed = me_.ticket && is_listed(*me_.ticket);
+    decision_.unclaimed = decision_.unclaimed || !outcome_.wait || !listed;
+    if (decision_.unclaimed) return std::move(decision_);
+    if (auto found = find_neighbours(); !found) return tl::make_unexpected(found.error());
+    watch(std::move(*leases));
+    return std::move(decision_);
+  }
+
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
-    quiet(me_.bell.get());
+    rung_ = quiet(me_.bell.get());
     decision_.cancelled = me_.ticket && transaction_.is_ended(me_.record.id, me_.ticket);
-    if (decision_.cancelled) {
-      harbour_.forget_end(me_.record.id);
-      return std::move(decision_);
-    }
+    if (decision_.cancelled) return std::move(decision_);
     if (auto held = adopt(); !held || decision_.granted || decision_.outrun) {
       if (!held) return tl::make_unexpected(held.error());
       return std::move(decision_);
@@ -58,17 +77,17 @@ class Deciding {
       if (!*found) return std::move(decision_);
     }
     if (auto restored = restore(); !restored) return tl::make_unexpected(restored.error());
-    auto leases = transaction_.leases();
+    auto leases = read(snapshot);
     if (!leases) return tl::make_unexpected(leases.error());
-    auto drains = transaction_.drains();
-    if (!drains) return tl::make_unexpected(drains.error());
-    std::vector<Record> records;
-    for (const Client& lease : *leases) records.push_back(lease.record);
-    decision_.scene = make_scene(snapshot, std::move(records), *drains);
     const TimePoint now = std::chrono::system_clock::now();
     const PlanInput input = plan_input(decision_.scene, topology, now);
-    Planner planner(input);
-    if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
+    for (;;) {
+      Planner planner(input);
+      if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
+      const auto passed_over = pass_over_silent(input);
+      if (!passed_over) return tl::make_unexpected(passed_over.error());
+      if (!*passed_over) break;
+    }
     if (const auto settles = transaction_.settles(); settles.count() > 0) {
       withhold();
       decision_.settles = settles;
@@ -97,6 +116,61 @@ class Deciding {
 
  private:
   const std::vector<TicketName>& queue() const { return transaction_.queue(); }
+
+  bool is_listed(const TicketName& name) const {
+    return std::binary_search(queue().begin(), queue().end(), name);
+  }
+
+  // Brings the leases and drains together with the snapshot; the leases' clients.
+  Result<std::vector<Client>> read(const Snapshot& snapshot) {
+    auto leases = transaction_.leases();
+    if (!leases) return leases;
+    auto drains = transaction_.drains();
+    if (!drains) return tl::make_unexpected(drains.error());
+    std::vector<Record> records;
+    for (const Client& lease : *leases) records.push_back(lease.record);
+    decision_.scene = make_scene(snapshot, std::move(records), *drains);
+    return leases;
+  }
+
+  // Stopped, or silent for too long: either way it is granted nothing for now.
+  bool is_asleep(const Client& client) const {
+    return transaction_.is_stopped(client) || me_.silent.is_passed_over(client.record.id, now_);
+  }
+
+  // Tickets before this one that were granted GPUs and do not claim them. True if some of them are
+  // passed over from now on: then the queue must be looked at again.
+  Result<bool> pass_over_silent(const PlanInput& input) {
+    const bool waits = !outcome_.grant && !outcome_.impossible;
+    decision_.suspects = waits && me_.silent.suspects(decision_.unclaimed, rung_, now_);
+    if (!decision_.suspects) return false;
+    std::vector<std::string> ids;
+    for (const TicketName& name : suspects(input)) {
+      auto client = client_of(name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client != nullptr) transaction_.ring(**client);
+      ids.push_back(name.id);
+    }
+    return me_.silent.pass_over(ids, now_);
+  }
+
+  // The tickets before this one that would be granted GPUs if all before them were silent, in their
+  // order. All are rung and timed at once: many silent tickets do not take longer than one.
+  std::vector<TicketName> suspects(const PlanInput& input) const {
+    std::set<TicketName> found;
+    for (bool news = true; news && found.size() < kMostSuspects;) {
+      news = false;
+      Planner planner(input);
+      std::list<QueuedTicket> shown;  // a list: the scheduler keeps references to them
+      for (const Before& before : before_) {
+        shown.push_back(*before.ticket);
+        shown.back().stopped = shown.back().stopped || found.contains(before.name);
+        const Outcome outcome = planner.decide(shown.back(), Planner::Explain::no);
+        if (outcome.grant) news = found.insert(before.name).second || news;
+      }
+    }
+    return {found.begin(), found.end()};
+  }
 
   // The answer to our last commit may have been lost, and the lease is there.
   Result<void> adopt() {
@@ -129,44 +203,56 @@ class Deciding {
     return false;
   }
 
-  // Somebody may have deleted our files, or the whole directory: put them back where they were. A
-  // lease without its bell would count for nothing. A ticket that says something else than we want
-  // by now is written again, too.
+  // Our files, or the whole directory, may have been deleted: put them back. A lease without its
+  // bell would count for nothing. A ticket that says something else than we want by now is changed,
+  // too.
   Result<void> restore() {
     const bool has_bell = harbour_.has_bell(me_.record.id, me_.bell.get());
     if (!has_bell) {
       auto bell = make_bell(harbour_.directory(), me_.record.id);
       if (!bell) return tl::make_unexpected(bell.error());
       if (!*bell) {
-        return fail(ErrorKind::harbour, "somebody replaced this ticket's bell; try again");
+        return fail(ErrorKind::harbour, "this ticket's bell was replaced; try again");
       }
       me_.bell = std::move(**bell);
       me_.record.witness = harbour_.witness();
     }
     const bool changed = std::exchange(me_.changed, false);
     if (!me_.ticket) return {};
-    const bool listed = std::binary_search(queue().begin(), queue().end(), *me_.ticket);
-    if (has_bell && listed && !changed) return {};
-    transaction_.remove_ticket(*me_.ticket);
-    return write_ticket(me_.ticket->order);
+    me_.ticket = transaction_.place(*me_.ticket);
+    if (has_bell && is_listed(*me_.ticket) && !changed) return {};
+    return write_ticket(me_.ticket->number);
   }
 
-  Result<void> write_ticket(std::uint64_t order) {
+  Result<void> write_ticket(std::uint64_t number) {
     auto written = write_own(harbour_, transaction_, me_.record, me_.bell, me_.ticket,
-                             [&] { return transaction_.write_ticket(me_.record, order); });
-    if (written) me_.ticket = TicketName{order, me_.record.id};
+                             [&] { return transaction_.write_ticket(me_.record, number); });
+    if (written) me_.ticket = transaction_.place({number, me_.record.id, number});
     return written;
   }
 
-  // Looks at the queue from its head, and rings who is granted. Stops when nothing is left to give,
-  // and so is short while all GPUs are in use, however long the queue.
+  // Looks at the queue from its head, and rings the tickets that are granted GPUs. Stops when
+  // nothing is left to give, and so is short while all GPUs are in use, however long the queue.
   Result<void> walk(Planner& planner) {
+    forget_walk();
     bool reached = false;
     bool cut = false;
     std::size_t awake = 0;
+    // Without a ticket it stands where one that is written now would: a number from the future does
+    // not put another ticket before it.
+    std::optional<std::uint64_t> arrival;
+    if (!me_.ticket && !place_) {
+      const auto order = transaction_.next_order();
+      if (!order) return tl::make_unexpected(order.error());
+      arrival = *order;
+    }
     for (const TicketName& name : queue()) {
-      if (me_.ticket == name || place_ == name) {
+      if (arrival && !reached && name.order > *arrival) {
         decide_mine(planner);
+        reached = true;
+      }
+      if (me_.ticket == name || place_ == name) {
+        if (!reached) decide_mine(planner);  // a second name (a hard link) is not a second ticket
         reached = true;
         continue;
       }
@@ -176,7 +262,7 @@ class Deciding {
       if (!client) return tl::make_unexpected(client.error());
       if (!*client) continue;
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
-      const bool asleep = is_stopped(**client);
+      const bool asleep = is_asleep(**client);
       const bool stopped = asleep || (*client)->record.version > kProtocolVersion;
       shown_.push_back(queued((*client)->record, stopped));
       const bool matters = !reached && looked_after_.size() < decision_.scene.gpus.size();
@@ -192,8 +278,14 @@ class Deciding {
         continue;
       }
       if (!stopped) ++awake;
-      if (!reached) before_.push_back({name, (*client)->record.uid, asleep});
-      decision_.scene.tickets.push_back((*client)->record);
+      const Record& record = (*client)->record;
+      if (!reached) {
+        before_.push_back({name, &shown_.back(), record.uid, record.pid_namespace, asleep});
+      }
+      if (!asleep) decision_.relied_on.push_back(record);
+      // The first ticket that has to wait keeps GPUs from those behind it, until it ends.
+      if (outcome.wait && !stopped && !reserving_) reserving_ = name;
+      decision_.scene.tickets.push_back(record);
       if (outcome.grant) {
         transaction_.ring(**client);
         decision_.unclaimed = decision_.unclaimed || !reached;
@@ -202,8 +294,21 @@ class Deciding {
     }
     if (reached) return {};
     decide_mine(planner);
-    if (cut) withhold();  // not before those whom nobody has looked at
+    if (cut) withhold();  // not before tickets that were not looked at
     return {};
+  }
+
+  void forget_walk() {
+    shown_.clear();
+    seen_.clear();
+    before_.clear();
+    reserving_.reset();
+    impossible_.clear();
+    looked_after_.clear();
+    decision_.scene.tickets.clear();
+    decision_.relied_on.clear();
+    decision_.unclaimed = false;
+    outcome_ = {};
   }
 
   void withhold() {
@@ -238,28 +343,26 @@ class Deciding {
     return {};
   }
 
-  // The first two watch every lease, and who stands behind one other user's tickets alone (see
-  // find_neighbours()). This lease is new to those of them who stand before us.
+  // This lease is new to the clients before us that watch every lease: the first two, and the first
+  // two of each user (see find_neighbours()).
   Result<void> ring_front() {
     std::size_t awake = 0;
-    std::size_t run = 0;  // so many of the last ones are one user's
-    uid_t user = 0;
+    std::map<std::pair<uid_t, std::uint64_t>, std::size_t> awake_of_user;
     for (const Before& ticket : before_) {
-      const bool distrusts = ticket.owner != user && run >= std::min(awake, kLongRun);
-      if (awake < kFront || distrusts) {
+      std::size_t& own = awake_of_user[{ticket.owner, ticket.pid_namespace}];
+      if (awake < kFront || own < kFront) {
         auto client = client_of(ticket.name);
         if (!client) return tl::make_unexpected(client.error());
         if (*client != nullptr) transaction_.ring(**client);
       }
       if (ticket.asleep) continue;
-      run = ticket.owner == user ? run + 1 : 1;
-      user = ticket.owner;
+      ++own;
       ++awake;
     }
     return {};
   }
 
-  // The next ticket that can hear it: it watches us, and may now be first.
+  // The next ticket that is awake: it watches us, and may now be first.
   Result<void> ring_behind(const TicketName& place) {
     auto name = std::upper_bound(queue().begin(), queue().end(), place);
     for (; name != queue().end(); ++name) {
@@ -267,7 +370,9 @@ class Deciding {
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
       transaction_.ring(**client);
-      if (!is_stopped(**client)) break;
+      if (is_asleep(**client)) continue;
+      decision_.relied_on = {(*client)->record};
+      break;
     }
     return {};
   }
@@ -298,7 +403,17 @@ class Deciding {
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
     decision_.position = static_cast<std::size_t>(mine - queue().begin()) + 1;
     if (auto found = find_neighbours(); !found) return found;
-    if (!decision_.front) return {};
+    watch(std::move(leases));
+    return {};
+  }
+
+  // Keeps the bells of the leases that take up GPUs, and of the ticket that reserves some.
+  void watch(std::vector<Client> leases) {
+    if (!watches_) return;
+    for (const Seen& seen : seen_) {
+      if (seen.name != reserving_ || !seen.client.bell) continue;
+      decision_.bells.emplace_back(::fcntl(seen.client.bell.get(), F_DUPFD_CLOEXEC, 0));
+    }
     const auto& counted = decision_.scene.leases;
     for (Client& lease : leases) {
       const bool counts = std::any_of(counted.begin(), counted.end(),
@@ -312,7 +427,6 @@ class Deciding {
         decision_.unwatched = true;
       }
     }
-    return {};
   }
 
   // What cannot be watched counts until then, unless it is heard of.
@@ -320,41 +434,49 @@ class Deciding {
     decision_.look_again = std::min(decision_.look_again.value_or(left), left);
   }
 
-  // The nearest live tickets before and behind.
+  // The nearest live tickets before and behind. The first two awake tickets watch every lease, for
+  // all. They may be two files of a hostile user that watch nothing, so a client relies on others
+  // only if two tickets of its own user, and of its PID namespace (containers can be frozen), stand
+  // before it: the first two tickets of each user watch as well.
   Result<void> find_neighbours() {
     std::size_t awake_before = 0;
-    // Two watchers of one user could be two files that watch nothing. So who stands behind tickets
-    // of one other user alone watches as well.
-    bool trusted = false;
-    std::optional<uid_t> user;
+    std::size_t own_before = 0;
+    bool second = false;
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-    for (auto name = mine; name != queue().begin() && awake_before < kLongRun;) {
+    for (auto name = mine; name != queue().begin() && awake_before < kSearched;) {
       --name;
-      if (impossible_.contains(*name)) continue;  // its client has left, or is none of ours
+      if (impossible_.contains(*name)) continue;  // its client has left, or is not berth
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      const uid_t owner = (*client)->record.uid;
-      if (!is_stopped(**client)) {
+      const Record& record = (*client)->record;
+      if (!is_asleep(**client)) {
         ++awake_before;
-        trusted = trusted || owner == me_.record.uid || (user && *user != owner);
-        user = owner;
+        if (record.uid == me_.record.uid && record.pid_namespace == me_.record.pid_namespace) {
+          ++own_before;
+        }
+        decision_.relied_on.push_back(record);
       }
       if (!decision_.predecessor) {
         decision_.predecessor = *name;
         decision_.before = std::move(**client);
         if (decision_.before->left) look_again_in(*decision_.before->left);
+      } else if (!second && (*client)->bell) {
+        // If the nearest one is stopped, the end of the one before it must be noticed here.
+        second = true;
+        decision_.bells.emplace_back(::fcntl((*client)->bell.get(), F_DUPFD_CLOEXEC, 0));
       }
-      if (trusted && awake_before >= kFront) break;
+      if (second && own_before >= kFront) break;
     }
-    decision_.front = awake_before < kFront || !trusted;
+    decision_.front = awake_before < kFront;
+    watches_ = decision_.front || own_before < kFront;
     if (awake_before > 0) return {};
     auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
     for (; name != queue().end(); ++name) {
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
-      if (is_stopped(**client)) continue;
+      if (is_asleep(**client)) continue;
       decision_.behind = std::move((*client)->bell);
       break;
     }
@@ -366,38 +488,71 @@ class Deciding {
   Transaction& transaction_;
   std::optional<TicketName> ticket_before_;
   std::optional<TicketName> place_;  // of the ticket that waits for us
+  const Clock::time_point now_ = Clock::now();
+  bool rung_ = false;
+  bool watches_ = false;  // the bells of all leases
   Decision decision_;
   std::set<TicketName> impossible_;
   std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them
   std::vector<Seen> seen_;
   std::vector<Before> before_;  // all of them, where the applicant is granted something
+  std::optional<TicketName> reserving_;
   std::optional<Client> last_;
   std::set<std::string> looked_after_;  // GPUs that an earlier ticket waits for
   QueuedTicket mine_;
   Outcome outcome_;
 };
 
+// The client that was to notice our lease, and the queue behind it, is stopped: the next one must.
+void ring_past_stopped(Harbour& harbour, const StoppedProcesses& stopped) {
+  auto transaction = harbour.begin(LockMode::shared, {});
+  if (!transaction) return;
+  (*transaction)->use(stopped);
+  (void)(*transaction)->ring_front();
+  (void)(*transaction)->commit();
+}
+
 }  // namespace
 
 Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
                         const Topology& topology, const Patience& patience) {
-  // While somebody was stopped with the lock, a stranger may have come.
+  // While a process was stopped with the lock, a stranger may have come.
   constexpr std::chrono::seconds kOld(2);
-  const auto asked = std::chrono::steady_clock::now();
-  for (;;) {
+  constexpr int kMostRepeats = 3;
+  const auto asked = Clock::now();
+  for (int repeats = 0;;) {
+    applicant.stopped.refresh();
     auto transaction = harbour.begin(LockMode::exclusive, patience, applicant.record.id);
     if (!transaction) return tl::make_unexpected(transaction.error());
-    if (std::chrono::steady_clock::now() - asked > kOld) {
+    if (Clock::now() - asked > kOld) {
       Decision old;
       old.stale = true;
       return old;
     }
-    // Each time that we were outrun, somebody else was granted something.
+    (*transaction)->use(applicant.stopped);
     auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
-    if (!decision || !decision->outrun) return decision;
     transaction->reset();
-    if (decision->unanswered) harbour.part()->release(applicant.record.id);
+    if (!decision) return decision;
+    if (decision->outrun) {  // another client was granted something meanwhile
+      if (decision->unanswered) harbour.part()->release(applicant.record.id);
+      continue;
+    }
+    // Whether those that this decision relies on are stopped is read without the lock.
+    if (!applicant.stopped.read(decision->relied_on) || repeats++ == kMostRepeats) return decision;
+    if (decision->granted) {
+      ring_past_stopped(harbour, applicant.stopped);
+      return decision;
+    }
+    if (decision->cancelled || decision->impossible) return decision;
   }
+}
+
+Result<Decision> look(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+                      const Topology& topology, const Patience& patience) {
+  auto transaction = harbour.begin(LockMode::shared, patience, applicant.record.id);
+  if (!transaction) return tl::make_unexpected(transaction.error());
+  (*transaction)->use(applicant.stopped);
+  return Deciding(harbour, applicant, **transaction).look(snapshot, topology);
 }
 
 }  // namespace berth

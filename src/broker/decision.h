@@ -1,8 +1,9 @@
-// One decision, by whoever arrives, was rung, or noticed a death: read the harbour, ask the
-// scheduler, claim what is mine, ring whoever is next.
+// One decision, by a client that arrives, was rung, or noticed a death: read the harbour, ask the
+// scheduler, claim what was granted to it, ring the client that is next.
 //
-// No wake-up is lost, because who is granted rings the one behind it before it commits: who was
-// rung waits for the lock, and decides for itself even if the ringer died half-way.
+// No wake-up is lost, because a client that is granted GPUs rings the one behind it before it
+// commits: the rung client waits for the lock, and decides for itself even if the ringer was killed
+// half-way.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,7 @@
 
 #include "base/unique_fd.h"
 #include "broker/scene.h"
+#include "broker/silent_tickets.h"
 #include "harbour/harbour.h"
 #include "schedule/plan.h"
 
@@ -26,6 +28,8 @@ struct Applicant {
   std::string instead_of;  // the id of a ticket of several hosts that waits for us; see roaming.h
   bool may_wait = true;    // else it leaves no ticket where it is not granted
   bool changed = false;    // the request is another than the ticket says
+  StoppedProcesses stopped{};  // of those waiting before it, as far as it has looked
+  SilentTickets silent{};
 };
 
 struct Decision {
@@ -45,22 +49,30 @@ struct Decision {
   // And what must wake it.
   std::optional<TicketName> predecessor;
   std::optional<Client> before;  // the same
-  std::vector<UniqueFd> bells;   // at the front of the queue: of all leases
-  bool front = false;            // among the first two, who notice every death
+  std::vector<UniqueFd> bells;   // of the ticket before that, and of all leases if it watches them
+  bool front = false;            // among the first two, which notice every death
   // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
   std::set<std::string> looks_after;
   std::chrono::milliseconds settles{};                  // for so long nobody is granted anything
   std::optional<std::chrono::milliseconds> look_again;  // when a silent one counts no more
   bool unwatched = false;  // some leases cannot be watched: too few descriptors
   bool unclaimed = false;  // an earlier ticket was granted and has yet to claim
+  bool suspects = false;   // and may never do so
   UniqueFd behind;         // the bell of the next ticket that is awake, if this one is first
+  // The waiting clients that it took to be awake: it relies on them.
+  std::vector<Record> relied_on;
 
   std::vector<Record> dead;  // leases of dead holders that were cleared away, for the history
 };
 
 // Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was
-// deleted by somebody, it is written again with its old place.
+// deleted, it is written again.
 Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
                         const Topology& topology, const Patience& patience);
+
+// The same with an old snapshot and without changing anything: could some ticket be granted GPUs
+// that it has not claimed? (`unclaimed`; also the applicant's own.) Rings it. Also renews `bells`.
+Result<Decision> look(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+                      const Topology& topology, const Patience& patience);
 
 }  // namespace berth

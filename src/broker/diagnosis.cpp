@@ -96,9 +96,12 @@ Finding judge_planted(const std::string& path, const OddFile& file, uid_t me) {
   const auto& owner = file.oddity.owner;
   Finding finding{"planted", Level::problem, "", ""};
   finding.text = fmt::format("{} of {} does not count: {}", in_quotes(file.oddity.file),
-                             owner ? user_name(*owner) : "nobody known", file.oddity.problem);
+                             owner ? user_name(*owner) : "an unknown user", file.oddity.problem);
   const std::string command = removal(path, file);
-  if (me == 0 || owner == me) {
+  if (file.oddity.alive) {
+    // Deleting it would not end its process, which puts it back.
+    finding.remedy = fmt::format("ask {} to end its process", user_name(*owner));
+  } else if (me == 0 || owner == me) {
     finding.remedy = command;
   } else {
     finding.remedy = fmt::format("ask {} to remove it, or: sudo {}",
@@ -188,6 +191,15 @@ std::string setup_command(const HarbourLocation& where) {
 
 Findings judge_directory(const DirectoryFacts& facts) {
   Findings findings{judge_owner(facts), judge_mode(facts)};
+  if (facts.access_list) {
+    findings.push_back(
+        {"acl", Level::problem,
+         "it has an access control list, which can hide leases from some users; berth refuses it",
+         facts.simulated ? fmt::format("setfacl -bk {}", shell_word(facts.where.path))
+                         : fmt::format("{} removes the list", setup_command(facts.where))});
+  } else {
+    findings.push_back({"acl", Level::ok, "it has no access control list", ""});
+  }
   if (facts.network) {
     findings.push_back({"file_system", Level::problem,
                         fmt::format("on a network file system ({}), where leases would not be safe",
@@ -379,14 +391,16 @@ Findings judge_archive(const ArchiveFacts& facts) {
   };
   const std::string path = shell_word(facts.path);
   if (!facts.directory) {
-    note(fmt::format(": it is no directory, but something that {} put there; nothing is kept",
+    note(fmt::format(": it is not a directory, but something that {} put there; nothing is kept",
                      facts.owner_name),
-         fmt::format("sudo rm {}; then berth makes one", path));
+         facts.simulated || facts.owner == 0
+             ? std::string("move it away")
+             : fmt::format("{} moves it aside", setup_command(facts.where)));
     return {finding};
   }
   if (facts.owner != 0 && !facts.simulated) {
     note(fmt::format("; it belongs to {}, who can delete what is in it", facts.owner_name),
-         fmt::format("sudo chown root {}", path));
+         fmt::format("{} makes it root's", setup_command(facts.where)));
   }
   const mode_t mode = facts.mode & 07777;
   if (mode != 01777) {

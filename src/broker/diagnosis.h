@@ -45,7 +45,8 @@ struct DirectoryFacts {
   uid_t owner = 0;
   std::string owner_name;
   mode_t mode = 01777;
-  std::string mover;  // who else can move it away, by owning the folder above; or empty
+  std::string mover;         // who else can move it away, by owning the folder above; or empty
+  bool access_list = false;  // it has an access control list, which its mode does not show
   std::optional<std::string> network;  // the name of the network file system that it is on
   bool writable = true;                // for this user
   std::optional<Bytes> free_space;
@@ -81,18 +82,18 @@ Findings judge_files(const std::string& path, const std::vector<OddFile>& files,
 
 struct WaitingTicket {
   Record record;
-  std::uint64_t order = 0;  // in the file's name, which its owner can change
-  // When its file was made, by the kernel's word. Tickets are numbered under the lock that they are
-  // written under, so honest ones were made in the order of their numbers.
-  std::optional<TimePoint> born;
   bool stopped = false;
+  bool silent = false;  // could have had GPUs for some seconds, and did not claim them
 };
 
-// Stopped waiters, and tickets that stand before others that came earlier. In the queue's order.
-Findings judge_queue(const std::string& path, const std::vector<WaitingTicket>& tickets);
+// Stopped and silent waiters. In the queue's order.
+Findings judge_queue(const std::vector<WaitingTicket>& tickets);
+
+// Leases that live and cannot be read: they count as holding what they may hold.
+Findings judge_unreadable(const std::string& path, const std::vector<Record>& leases);
 
 // Leases and tickets that are dated in the future, or come from a later version of berth.
-Findings judge_records(const std::vector<Record>& leases, const std::vector<WaitingTicket>& tickets,
+Findings judge_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
                        TimePoint now);
 
 Findings judge_drains(const std::vector<Drain>& drains, const Scene& scene, TimePoint now);
@@ -153,6 +154,7 @@ struct ArchiveFacts {
   std::string planter{};  // who has taken the name of this user's folder, if anybody has
   bool writable = true;   // for this user
   std::optional<Bytes> space{};
+  HarbourLocation where{};  // the harbour that it belongs to
 };
 
 // Notes at most: nobody needs the archive for a GPU.

@@ -8,7 +8,7 @@
 #include "broker/diagnosis.h"
 #include "broker/explain.h"
 #include "broker/gpu_state.h"
-#include "harbour/directory_transaction.h"
+#include "harbour/bell.h"
 
 namespace berth {
 namespace {
@@ -16,44 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 
-// File times come from a clock with ticks of some milliseconds.
-constexpr milliseconds kClockGrain(100);
 constexpr minutes kFuture(1);
-// A ticket's file is made within seconds of the request. One made much later was put back after
-// somebody deleted it, and keeps its place.
-constexpr minutes kPutBack(1);
-
 std::string whose(const Record& record) {
   return fmt::format("{} of {} (pid {})", record.id, user_name(record.uid), record.pid);
-}
-
-// The first of those behind `tickets[i]` that was there before it, if any.
-const WaitingTicket* overtaken(const std::vector<WaitingTicket>& tickets, std::size_t i) {
-  if (!tickets[i].born) return nullptr;
-  for (std::size_t j = i + 1; j < tickets.size(); ++j) {
-    if (tickets[j].born && *tickets[j].born + kClockGrain < *tickets[i].born) return &tickets[j];
-  }
-  return nullptr;
-}
-
-Finding judge_jumper(const std::string& path, const WaitingTicket& ticket,
-                     const WaitingTicket& earlier) {
-  const auto by =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(*ticket.born - *earlier.born);
-  Finding finding{"queue_order", Level::problem,
-                  fmt::format("ticket {} stands before {}, but was made {} after it",
-                              whose(ticket.record), whose(earlier.record), format_duration(by)),
-                  ""};
-  if (*ticket.born > ticket.record.since + kPutBack) {
-    finding.level = Level::note;
-    finding.text += "; it says that it waits for longer, and was put back after a deletion";
-    return finding;
-  }
-  finding.text += ": it jumped the queue (or the clock was set back)";
-  finding.remedy = fmt::format(
-      "ask {} to run it again; or: sudo rm {}", user_name(ticket.record.uid),
-      shell_word(fmt::format("{}/{}", path, ticket_name({ticket.order, ticket.record.id}))));
-  return finding;
 }
 
 void judge_date(const char* what, const Record& record, TimePoint date, TimePoint now,
@@ -154,33 +119,61 @@ void judge_strangers(const PlacedGpu& placed, uid_t me, Findings& findings) {
 
 }  // namespace
 
-Findings judge_queue(const std::string& path, const std::vector<WaitingTicket>& tickets) {
+Findings judge_queue(const std::vector<WaitingTicket>& tickets) {
   Findings findings;
-  std::size_t jumped = 0;
-  std::size_t stopped = 0;
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
-    const WaitingTicket& ticket = tickets[i];
-    if (const WaitingTicket* earlier = overtaken(tickets, i)) {
-      findings.push_back(judge_jumper(path, ticket, *earlier));
-      ++jumped;
+  bool stopped = false;
+  bool silent = false;
+  for (const WaitingTicket& ticket : tickets) {
+    if (ticket.stopped) {
+      findings.push_back(
+          {"stopped", Level::note,
+           fmt::format("ticket {} is stopped: it is passed over, and keeps its place",
+                       whose(ticket.record)),
+           fmt::format("kill -CONT {} lets it go on", ticket.record.pid)});
+    } else if (ticket.silent) {
+      findings.push_back(
+          {"silent", Level::problem,
+           fmt::format("ticket {} could start now and does not claim its GPUs: other clients pass "
+                       "over it after some seconds",
+                       whose(ticket.record)),
+           fmt::format(
+               "see whether its container is paused; {} or root can cancel it: berth cancel "
+               "{}",
+               user_name(ticket.record.uid), ticket.record.id)});
     }
-    if (!ticket.stopped) continue;
-    ++stopped;
-    findings.push_back({"stopped", Level::note,
-                        fmt::format("ticket {} is stopped: it is passed over, and keeps its place",
-                                    whose(ticket.record)),
-                        fmt::format("kill -CONT {} lets it go on", ticket.record.pid)});
+    stopped = stopped || ticket.stopped;
+    silent = silent || (ticket.silent && !ticket.stopped);
   }
-  if (jumped == 0) {
-    findings.push_back({"queue_order", Level::ok,
-                        fmt::format("{} waiting, in the order in which they came", tickets.size()),
-                        ""});
+  findings.push_back({"queue_order", Level::ok,
+                      fmt::format("{} waiting, in the order in which they came", tickets.size()),
+                      ""});
+  if (!stopped) findings.push_back({"stopped", Level::ok, "no waiting process is stopped", ""});
+  if (!silent) {
+    findings.push_back({"silent", Level::ok, "no ticket leaves GPUs unclaimed", ""});
   }
-  if (stopped == 0) findings.push_back({"stopped", Level::ok, "no waiter is stopped", ""});
   return findings;
 }
 
-Findings judge_records(const std::vector<Record>& leases, const std::vector<WaitingTicket>& tickets,
+Findings judge_unreadable(const std::string& path, const std::vector<Record>& leases) {
+  Findings findings;
+  for (const Record& lease : leases) {
+    if (lease.problem.empty()) continue;
+    findings.push_back(
+        {"unreadable", Level::problem,
+         fmt::format("lease {} of {} is alive, and {}: it counts as holding {}", lease.id,
+                     user_name(lease.uid), lease.problem,
+                     lease.everything ? std::string("every GPU")
+                                      : fmt::format("{}", fmt::join(lease.uuids, ", "))),
+         fmt::format("ask {} to end the process that holds it (fuser -v {})", user_name(lease.uid),
+                     shell_word(fmt::format("{}/{}", path, bell_name(lease.id))))});
+  }
+  if (findings.empty()) {
+    findings.push_back({"unreadable", Level::ok, "every live lease can be read", ""});
+  }
+  return findings;
+}
+
+Findings judge_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
                        TimePoint now) {
   Findings dates;
   Findings findings;
@@ -188,9 +181,9 @@ Findings judge_records(const std::vector<Record>& leases, const std::vector<Wait
     judge_version("lease", lease, findings);
     judge_date("lease", lease, lease.granted, now, dates);
   }
-  for (const WaitingTicket& ticket : tickets) {
-    judge_version("ticket", ticket.record, findings);
-    judge_date("ticket", ticket.record, ticket.record.since, now, dates);
+  for (const Record& ticket : tickets) {
+    judge_version("ticket", ticket, findings);
+    judge_date("ticket", ticket, ticket.since, now, dates);
   }
   if (findings.empty()) {
     findings.push_back({"version", Level::ok, "nobody uses a later version of berth", ""});

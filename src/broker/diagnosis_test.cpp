@@ -25,13 +25,10 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-WaitingTicket ticket(std::uint64_t order, TimePoint born) {
+WaitingTicket ticket(char letter) {
   WaitingTicket one;
-  one.record.id = std::string(8, static_cast<char>('a' + order));
+  one.record.id = std::string(8, letter);
   one.record.pid = 4711;
-  one.record.since = born - seconds(1);
-  one.order = order;
-  one.born = born;
   return one;
 }
 
@@ -74,6 +71,16 @@ TEST(Diagnosis, whose_it_is_matters_but_not_for_a_simulated_server) {
   EXPECT_EQ(owner.remedy, "sudo berth setup makes it root's");
   facts.simulated = true;
   EXPECT_EQ(the(judge_directory(facts), "owner").level, Level::ok);
+}
+
+TEST(Diagnosis, an_access_control_list) {
+  DirectoryFacts facts = good_directory();
+  facts.access_list = true;
+  const Finding list = the(judge_directory(facts), "acl");
+  EXPECT_EQ(list.level, Level::problem);
+  EXPECT_EQ(list.remedy, "sudo berth setup removes the list");
+  facts.simulated = true;
+  EXPECT_EQ(the(judge_directory(facts), "acl").remedy, "setfacl -bk /tmp/berth");
 }
 
 TEST(Diagnosis, modes) {
@@ -137,27 +144,34 @@ TEST(Diagnosis, a_file_with_an_odd_name_is_removed_by_its_number) {
       "ask 61234 to remove it, or: sudo find /tmp/berth -maxdepth 1 -inum 99 -exec rm -r {} +");
 }
 
-TEST(Diagnosis, who_stands_before_earlier_tickets_jumped_the_queue) {
-  const Findings honest =
-      judge_queue("/h", {ticket(1, kNow), ticket(2, kNow), ticket(3, kNow + seconds(1))});
-  EXPECT_EQ(the(honest, "queue_order").level, Level::ok);
-  EXPECT_TRUE(has(the(honest, "queue_order").text, "3 waiting"));
-  const Findings cheated = judge_queue(
-      "/h", {ticket(0, kNow + seconds(9)), ticket(1, kNow), ticket(2, kNow + seconds(1))});
-  const Finding jumper = the(cheated, "queue_order");
-  EXPECT_EQ(jumper.level, Level::problem);
-  EXPECT_TRUE(has(jumper.text, "ticket aaaaaaaa of root (pid 4711) stands before bbbbbbbb"))
-      << jumper.text;
-  EXPECT_TRUE(has(jumper.text, "was made 9s after it"));
-  EXPECT_TRUE(has(jumper.remedy, "/h/ticket-000000000000000-aaaaaaaa"));
+TEST(Diagnosis, stopped_and_silent_tickets_are_named) {
+  std::vector<WaitingTicket> tickets{ticket('a'), ticket('b'), ticket('c')};
+  const Findings good = judge_queue(tickets);
+  for (const char* check : {"queue_order", "stopped", "silent"}) {
+    EXPECT_EQ(the(good, check).level, Level::ok) << check;
+  }
+  EXPECT_TRUE(has(the(good, "queue_order").text, "3 waiting"));
+  tickets[0].stopped = true;
+  tickets[1].silent = true;
+  const Findings bad = judge_queue(tickets);
+  EXPECT_EQ(the(bad, "stopped").level, Level::note);
+  EXPECT_TRUE(has(the(bad, "stopped").remedy, "kill -CONT 4711"));
+  EXPECT_EQ(the(bad, "silent").level, Level::problem);
+  EXPECT_TRUE(has(the(bad, "silent").text, "bbbbbbbb"));
 }
 
-TEST(Diagnosis, a_ticket_that_was_put_back_is_no_jumper) {
-  std::vector<WaitingTicket> tickets{ticket(1, kNow + seconds(9)), ticket(2, kNow)};
-  tickets[0].record.since = kNow - minutes(10);
-  EXPECT_EQ(the(judge_queue("/h", tickets), "queue_order").level, Level::note);
-  tickets[0].born.reset();
-  EXPECT_EQ(the(judge_queue("/h", tickets), "queue_order").level, Level::ok) << "nobody knows";
+TEST(Diagnosis, a_live_lease_that_cannot_be_read_is_not_to_be_deleted) {
+  Record lease;
+  lease.id = "aaaaaaaa";
+  EXPECT_EQ(the(judge_unreadable("/h", {lease}), "unreadable").level, Level::ok);
+  lease.problem = "it cannot be read";
+  lease.everything = true;
+  const Finding finding = the(judge_unreadable("/h", {lease}), "unreadable");
+  EXPECT_EQ(finding.level, Level::problem);
+  EXPECT_TRUE(has(finding.text, "aaaaaaaa") && has(finding.text, "every GPU")) << finding.text;
+  EXPECT_FALSE(has(finding.remedy, "rm ")) << finding.remedy;
+  const OddFile live{{"ticket-000000000000001-bbbbbbbb", 61234, "bad", false, true}, false, 1};
+  EXPECT_FALSE(has(the(judge_files("/h", {live}, 0), "planted").remedy, "rm "));
 }
 
 TEST(Diagnosis, dates_in_the_future_and_later_versions) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "devices/driver.h"
 #include "harbour/bell.h"
 #include "harbour/lock.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -31,7 +33,6 @@ constexpr time_t kLoneBellSeconds = 60;  // see DirectoryTransaction::tidy()
 // What was found in the harbour.
 struct Sight {
   Ledger ledger;
-  std::vector<WaitingTicket> tickets;
   std::vector<OddFile> files;
 };
 
@@ -83,7 +84,13 @@ Finding cannot_open(const HarbourLocation& where) {
     finding.text += fmt::format(
         ": it is not a directory{}",
         known ? fmt::format(", but something that {} put there", user_name(about.st_uid)) : "");
-    finding.remedy = fmt::format("sudo rm {}; then berth makes one", shell_word(where.path));
+    if (where.chosen || is_simulated(where)) {
+      finding.remedy = "set BERTH_DIR to the path of a directory, the same for all users";
+    } else {  // setup moves aside only what an ordinary user has put there
+      finding.remedy = known && about.st_uid == 0
+                           ? std::string("move it away")
+                           : fmt::format("{} moves it aside", setup_command(where));
+    }
   } else {
     finding.text += fmt::format(": it cannot be opened: {}", std::strerror(reason));
     finding.remedy = is_simulated(where) ? "" : setup_command(where);
@@ -111,6 +118,7 @@ DirectoryFacts look_at_directory(const HarbourLocation& where, int directory) {
   }
   facts.owner_name = user_name(facts.owner);
   facts.mover = mover_of(where.path, facts.owner);
+  facts.access_list = has_access_list(directory, where.path).value_or(false);
   facts.network = network_file_system(directory);
   facts.writable = ::faccessat(directory, ".", W_OK | X_OK, AT_EACCESS) == 0;
   struct statvfs room {};
@@ -122,21 +130,7 @@ DirectoryFacts look_at_directory(const HarbourLocation& where, int directory) {
   return facts;
 }
 
-// The kernel's word for when a file was made; where the file system does not keep that, when it was
-// last changed, which for a ticket is the same unless it was renamed.
-std::optional<TimePoint> born(int directory, const std::string& file) {
-  struct statx about {};
-  if (::statx(directory, file.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BTIME | STATX_CTIME, &about) !=
-      0) {
-    return std::nullopt;
-  }
-  const statx_timestamp& time =
-      (about.stx_mask & STATX_BTIME) != 0 ? about.stx_btime : about.stx_ctime;
-  return TimePoint(std::chrono::duration_cast<TimePoint::duration>(
-      std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec)));
-}
-
-// The files that no client's record leads to: bells alone, and the marks of who was told to end.
+// Bells without a record.
 void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<Oddity>& oddities) {
   const Listing& listing = transaction.listing();
   std::set<std::string> known(listing.leases.begin(), listing.leases.end());
@@ -155,7 +149,6 @@ void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<Odd
   for (const std::string& id : listing.bells) {
     if (!known.contains(id)) look(bell_name(id), id, ::time(nullptr) - kLoneBellSeconds);
   }
-  for (const std::string& id : listing.ended) look(end_name(id), id, ::time(nullptr));
 }
 
 const char* kind_of(mode_t mode) {
@@ -190,12 +183,6 @@ Result<Sight> look_at_clients(DirectoryTransaction& transaction) {
   for (Oddity& oddity : ledger->oddities) {
     sight.files.push_back(look_at_file(transaction.directory(), std::move(oddity)));
   }
-  for (std::size_t i = 0; i < ledger->tickets.size(); ++i) {
-    const TicketName& name = ledger->ticket_names[i];
-    sight.tickets.push_back({ledger->tickets[i], name.order,
-                             born(transaction.directory(), ticket_name(name)),
-                             static_cast<bool>(ledger->stopped[i])});
-  }
   sight.ledger = std::move(*ledger);
   return sight;
 }
@@ -222,10 +209,45 @@ Sight look_inside(const HarbourLocation& where, int directory, Findings& finding
     return {};
   }
   append(findings, judge_files(where.path, sight->files, ::geteuid()));
-  append(findings, judge_queue(where.path, sight->tickets));
-  append(findings,
-         judge_records(sight->ledger.leases, sight->tickets, std::chrono::system_clock::now()));
+  find_stopped(sight->ledger);
+  append(findings, judge_unreadable(where.path, sight->ledger.leases));
+  append(findings, judge_records(sight->ledger.leases, sight->ledger.tickets,
+                                 std::chrono::system_clock::now()));
   return std::move(*sight);
+}
+
+// The tickets that could be granted GPUs now.
+std::set<std::string> unclaimed(const Ledger& ledger, const Snapshot& snapshot) {
+  std::set<std::string> ids;
+  const Scene scene = make_scene(snapshot, ledger.leases, ledger.drains);
+  PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
+  for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
+    input.tickets.push_back(queued(ledger.tickets[i], ledger.stopped[i]));
+  }
+  for (const Outcome& outcome : plan(input)) {
+    if (outcome.grant) ids.insert(outcome.ticket);
+  }
+  return ids;
+}
+
+// A granted client claims its GPUs within a moment. One that has not after some seconds is silent.
+std::vector<WaitingTicket> find_silent(const HarbourLocation& where, const Ledger& ledger,
+                                       const Snapshot& snapshot) {
+  constexpr std::chrono::seconds kMoment(3);
+  std::set<std::string> silent = unclaimed(ledger, snapshot);
+  if (!silent.empty()) {
+    std::this_thread::sleep_for(kMoment);
+    auto harbour = Harbour::open_existing(where);
+    const auto later = harbour && *harbour ? read_ledger(**harbour) : Ledger{};
+    const auto still = later ? unclaimed(*later, snapshot) : std::set<std::string>{};
+    std::erase_if(silent, [&](const std::string& id) { return !still.contains(id); });
+  }
+  std::vector<WaitingTicket> tickets;
+  for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
+    tickets.push_back({ledger.tickets[i], static_cast<bool>(ledger.stopped[i]),
+                       silent.contains(ledger.tickets[i].id)});
+  }
+  return tickets;
 }
 
 // Live clients in the default harbour, where that is another directory than ours.
@@ -279,6 +301,7 @@ Findings examine(const std::function<void()>& on_slow) {
     findings.push_back({"harbour", Level::ok, describe_location(where), ""});
     append(findings, judge_directory(look_at_directory(where, directory.get())));
     sight = look_inside(where, directory.get(), findings);
+    append(findings, judge_queue(find_silent(where, sight.ledger, snapshot.value_or(Snapshot{}))));
   } else {
     findings.push_back(cannot_open(where));
   }

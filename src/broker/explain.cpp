@@ -80,8 +80,9 @@ std::string describe_little_memory(const Obstacle& obstacle, const PlacedGpu& pl
     return fmt::format("{} beside {}", kLittle, describe_holders(obstacle.leases, scene));
   }
   const std::string strangers = describe_strangers(placed);
-  return strangers.empty() ? fmt::format("{} beside the display", kLittle)
-                           : fmt::format("{}: {}", kLittle, strangers);
+  if (!strangers.empty()) return fmt::format("{}: {}", kLittle, strangers);
+  if (placed.gpu.memory_is_hosts) return ": the host's programs use too much of its memory";
+  return fmt::format("{} beside the display", kLittle);
 }
 
 std::string describe_busy(const PlacedGpu& placed) {

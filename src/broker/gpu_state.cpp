@@ -40,7 +40,7 @@ std::string_view to_string(GpuState state) {
 }
 
 std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
-  if (!gpu.memory_used) return std::nullopt;
+  if (!gpu.memory_used || gpu.memory_is_hosts) return std::nullopt;
   std::uint64_t explained = 0;
   bool unmeasured = false;
   for (const GpuProcess& process : gpu.processes) {

@@ -32,6 +32,7 @@ void put(Json& object, const char* key, const std::optional<Bytes>& size) {
 Json process_json(const PlacedProcess& placed) {
   Json json{{"pid", placed.process.pid},
             {"display", placed.process.kind == ProcessKind::graphics},
+            {"daemon", placed.daemon},
             {"lease", placed.lease}};
   put(json, "memory", placed.process.memory);
   put(json, "name", placed.process.name);
@@ -53,6 +54,7 @@ Json gpu_json(const PlacedGpu& placed) {
   put(json, "name", gpu.name);
   put(json, "memory_total", gpu.memory_total);
   put(json, "memory_used", gpu.memory_used);
+  if (gpu.memory_is_hosts) json["memory_is_hosts"] = true;
   put(json, "unexplained", placed.unexplained);
   put(json, "utilization_pct", gpu.utilization_pct);
   put(json, "memory_utilization_pct", gpu.memory_utilization_pct);
@@ -114,6 +116,7 @@ PlacedProcess process_of(const Json& json) {
   placed.process.memory = bytes(json, "memory");
   placed.process.name = text(json, "name");
   placed.process.uid = number<uid_t>(json, "uid");
+  placed.daemon = is_set(json, "daemon");
   placed.lease = text(json, "lease").value_or("");
   return placed;
 }
@@ -137,6 +140,7 @@ std::optional<PlacedGpu> gpu_of(const Json& json) {
   gpu.name = text(json, "name");
   gpu.memory_total = bytes(json, "memory_total");
   gpu.memory_used = bytes(json, "memory_used");
+  gpu.memory_is_hosts = is_set(json, "memory_is_hosts");
   placed.unexplained = bytes(json, "unexplained");
   gpu.utilization_pct = number<unsigned>(json, "utilization_pct");
   gpu.memory_utilization_pct = number<unsigned>(json, "memory_utilization_pct");

@@ -18,7 +18,7 @@ constexpr std::chrono::minutes kPublishAgain(1);
 // Seen from elsewhere, a client lives as long as it is heard of.
 std::optional<Client> living(const PartEntry& entry) {
   if (entry.left.count() <= 0) return std::nullopt;
-  auto record = read_record(entry.record);
+  auto record = read_shared_record(entry.record);
   if (!record || record->id != entry.id) return std::nullopt;
   record->sampled = false;  // whether it is used, only its own host can tell
   return Client{std::move(*record), {}, entry.unheard, entry.left};
@@ -36,7 +36,7 @@ Ledger ledger_of(const PartSight& sight) {
                                     [&](const PartEntry& one) { return one.id == name.id; });
     auto ticket = entry == sight.tickets.end() ? std::nullopt : living(*entry);
     if (!ticket) continue;
-    ledger.stopped.push_back(is_stopped(*ticket));
+    ledger.stopped.push_back(is_unresponsive(*ticket));
     ledger.tickets.push_back(std::move(ticket->record));
     ledger.ticket_names.push_back(name);
   }

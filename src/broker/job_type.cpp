@@ -1,4 +1,4 @@
-// Deriving of types; see job_type.h.
+// Deriving types of jobs; see job_type.h.
 #include "broker/job_type.h"
 
 #include <algorithm>
@@ -9,8 +9,12 @@
 #include <optional>
 #include <string_view>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/process.h"
+#include "base/site.h"
 #include "base/text.h"
+#include "redis/sha1.h"
 
 namespace berth {
 namespace {
@@ -192,57 +196,156 @@ std::string with_count(std::string_view name, unsigned count) {
   return count == 1 ? type : fmt::format("{} on {} GPUs", type, count);
 }
 
-// Of a command that is its own type, whatever it runs.
-JobType of_whole(std::string_view text, unsigned count) {
-  return {with_count(text.substr(0, kLongestText), count), "the text of the command"};
+// Whether the value of a flag, variable or option of this name is a secret.
+bool names_a_secret(std::string_view name) {
+  const std::string lower = lower_case(name);
+  constexpr std::array parts{"pass", "secret", "token", "key", "credential", "auth"};
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return lower.find(part) != std::string::npos; });
 }
 
-JobType of_words(const Words& words, unsigned count);
-
-JobType of_text(std::string_view text, unsigned count) {
-  for (const Words& command : commands_of(text)) {
-    const Words words = bare(command);
-    if (!words.empty() && !prepares(base_name(words.front()))) return of_words(words, count);
+// Without what stands between "://" and "@" in each URL.
+std::string without_passwords(std::string_view text) {
+  std::string clean;
+  for (;;) {
+    const auto scheme = text.find("://");
+    if (scheme == std::string_view::npos) return clean.append(text);
+    clean.append(text.substr(0, scheme + 3));
+    text.remove_prefix(scheme + 3);
+    const std::string_view authority = text.substr(0, text.find_first_of("/?# \t\n'\""));
+    const auto at = authority.rfind('@');
+    if (at != std::string_view::npos) text.remove_prefix(at + 1);
   }
-  return of_whole(text, count);
 }
 
-// The first argument that says what runs: a module, a program's text, or a file.
-JobType of_words(const Words& words, unsigned count) {
-  const std::string program = program_name(words.front());
-  if (runs_anything(program)) return of_whole(fmt::format("{}", fmt::join(words, " ")), count);
-  for (std::size_t i = 1; i < words.size(); ++i) {
+// The words of a command without the values of variables and of flags that take secrets.
+Words without_secrets(const Words& words) {
+  Words clean;
+  for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    const bool has_next = i + 1 < words.size();
-    if (program == "python" && word == "-m" && has_next) {
-      return {with_count(fmt::format("{} -m {}", program, words[i + 1]), count),
-              "the program and its module"};
+    if (is_assignment(word)) continue;
+    if (!word.starts_with('-')) {
+      clean.push_back(without_passwords(word));
+      continue;
     }
-    if (is_shell(program) && word.starts_with('-') && word.ends_with('c') && has_next) {
-      return of_text(words[i + 1], count);
-    }
-    if (program == "python" && word == "-c" && has_next) {
-      return {
-          with_count(fmt::format("{} -c {}", program, words[i + 1].substr(0, kLongestText)), count),
-          "the program and its text"};
-    }
-    if (const auto file = file_path(word)) {
-      return {with_count(fmt::format("{} {}", program, *file), count),
-              "the program and its script"};
+    const auto equals = word.find('=');
+    const std::string flag = word.substr(0, equals);
+    const bool is_short = !word.starts_with("--");
+    const bool variable = is_one_of(flag, {"-e", "--env", "--build-arg"}) || names_a_secret(flag);
+    if (is_short && word.starts_with("-e") && equals != std::string::npos)
+      continue;  // -eNAME=VALUE
+    if (!variable) {
+      clean.push_back(without_passwords(word));
+    } else if (equals == std::string::npos) {
+      ++i;
     }
   }
-  return {with_count(file_path(words.front()).value_or(program), count), "the program"};
+  return clean;
 }
+
+std::string joined(const Words& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+// The types of one command line.
+class TypeBuilder {
+ public:
+  TypeBuilder(unsigned count, bool hidden) : count_(count), hidden_(hidden) {}
+
+  JobType of_text(std::string_view text) const {
+    const auto commands = commands_of(text);
+    for (const Words& command : commands) {
+      const Words words = bare(command);
+      if (!words.empty() && !prepares(base_name(words.front()))) return of_words(words);
+    }
+    std::vector<std::string> clean;
+    for (const Words& command : commands) clean.push_back(joined(without_secrets(command)));
+    return of_whole("sh", fmt::format("{}", fmt::join(clean, "; ")));
+  }
+
+  // By the first argument that says what runs: a module, a program's text, or a file.
+  JobType of_words(const Words& words) const {
+    if (is_assignment(words.front())) {
+      return make("sh", words.front().substr(0, words.front().find('=')), "the variable");
+    }
+    const std::string program = program_name(words.front());
+    if (runs_anything(program)) {
+      return of_whole(program, joined(without_secrets(words)));
+    }
+    for (std::size_t i = 1; i < words.size(); ++i) {
+      const std::string& word = words[i];
+      const bool has_next = i + 1 < words.size();
+      if (program == "python" && word == "-m" && has_next) {
+        return make(program, fmt::format("{} -m {}", program, words[i + 1]),
+                    "the program and its module");
+      }
+      if (is_shell(program) && word.starts_with('-') && word.ends_with('c') && has_next) {
+        return of_text(words[i + 1]);
+      }
+      if (program == "python" && word == "-c" && has_next) return of_program_text(words[i + 1]);
+      if (const auto file = file_path(word)) {
+        return make(program, fmt::format("{} {}", program, *file), "the program and its script");
+      }
+    }
+    return make(program, file_path(words.front()).value_or(program), "the program");
+  }
+
+ private:
+  // Of `python -c TEXT`. Programs differ in the values that they set, so a program with a value or
+  // a password in it is told by its hash.
+  JobType of_program_text(const std::string& text) const {
+    Words words;
+    for (const Words& command : commands_of(text)) {
+      words.insert(words.end(), command.begin(), command.end());
+    }
+    const bool private_text = without_secrets(words) != words;
+    const std::string shown =
+        private_text ? fmt::format("#{}", hash(text)) : text.substr(0, kLongestText);
+    return make("python", fmt::format("python -c {}", shown), "the program and its text");
+  }
+
+  // Of a command that is its own type, whatever it runs.
+  JobType of_whole(const std::string& program, std::string_view text) const {
+    return make(program, text.substr(0, kLongestText), "the text of the command");
+  }
+
+  static std::string hash(std::string_view text) {
+    constexpr std::size_t kDigits = 16;
+    return sha1(text).substr(0, kDigits);
+  }
+
+  JobType make(const std::string& program, std::string_view name, std::string how) const {
+    if (!hidden_ || name == program) {
+      return {with_count(name, count_), std::move(how)};
+    }
+    return {with_count(fmt::format("{} #{}", program, hash(name)), count_),
+            fmt::format("{}, as a hash: commands are hidden from other users here", how)};
+  }
+
+  unsigned count_;
+  bool hidden_;
+};
 
 }  // namespace
 
-JobType derive_type(const Words& command, unsigned count) {
-  const Words words = bare(command);
-  return of_words(words.empty() ? command : words, count);
+bool commands_are_hidden() {
+  const auto settings = site();
+  if (!settings) return true;
+  if (settings->hides_commands) return *settings->hides_commands;
+  return !hidepid_option().empty() || ::access("/proc/1/cmdline", R_OK) != 0;
 }
 
-JobType derive_line_type(std::string_view line, unsigned count) {
-  return of_text(line, count);
+std::string public_command(const Words& words, bool hidden) {
+  return hidden ? base_name(words.front()) : joined(words);
+}
+
+JobType derive_type(const Words& command, unsigned count, bool hidden) {
+  const Words words = bare(command);
+  return TypeBuilder(count, hidden).of_words(words.empty() ? command : words);
+}
+
+JobType derive_line_type(std::string_view line, unsigned count, bool hidden) {
+  return TypeBuilder(count, hidden).of_text(line);
 }
 
 JobType named_type(std::string_view name, unsigned count) {

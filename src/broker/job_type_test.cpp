@@ -10,11 +10,11 @@ namespace berth {
 namespace {
 
 std::string type_of(const std::vector<std::string>& command) {
-  return derive_type(command, 1).name;
+  return derive_type(command, 1, false).name;
 }
 
 std::string type_of_line(const std::string& line) {
-  return derive_line_type(line, 1).name;
+  return derive_line_type(line, 1, false).name;
 }
 
 class JobTypeTest : public testing::Test {
@@ -56,6 +56,47 @@ TEST_F(JobTypeTest, containers_and_the_like_by_all_their_words) {
   EXPECT_EQ(type_of_line("cd x && make train"), "make train");
 }
 
+// Everybody can read a type, and the history keeps it for ever.
+TEST_F(JobTypeTest, contains_no_secret) {
+  const std::string wanted = "docker run image train";
+  EXPECT_EQ(type_of({"docker", "run", "-e", "TOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "-eTOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--env", "TOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--env=TOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--password", "hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--api-key=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"make", "train", "TOKEN=hunter2"}), "make train");
+  EXPECT_EQ(type_of({"make", "train", "https://me:hunter2@host/x@y"}),
+            "make train https://host/x@y");
+  EXPECT_EQ(type_of({"make", "--from=redis://:hunter2@host/0"}), "make --from=redis://host/0");
+  EXPECT_EQ(type_of_line("export TOKEN=hunter2; echo TOKEN=hunter2"), "export; echo");
+  EXPECT_EQ(type_of({"TOKEN=hunter2"}), "TOKEN");
+  for (const char* text :
+       {"token='hunter2'; f(token)", "f(token='hunter2')", "get('https://me:hunter2@host')"}) {
+    const std::string type = type_of({"python", "-c", text});
+    EXPECT_TRUE(type.starts_with("python -c #")) << type;
+    EXPECT_EQ(type.find("hunter2"), std::string::npos) << type;
+  }
+}
+
+// What `ps` does not show: all but the program's name.
+TEST_F(JobTypeTest, of_a_hidden_command_only_the_program_can_be_read) {
+  const auto hidden = [](const std::vector<std::string>& command) {
+    return derive_type(command, 1, true).name;
+  };
+  const std::string type = hidden({"python3", script_, "--lr", "0.1"});
+  EXPECT_TRUE(type.starts_with("python #")) << type;
+  EXPECT_EQ(type.find(script_), std::string::npos);
+  EXPECT_EQ(hidden({"python", script_, "--lr", "0.2"}), type) << "the same job has the same type";
+  EXPECT_NE(hidden({"python", "-m", "train"}), type);
+  EXPECT_TRUE(hidden({"docker", "run", "image"}).starts_with("docker #"));
+  EXPECT_EQ(hidden({"train", "--fast"}), "train");
+  EXPECT_EQ(derive_type({"python", script_}, 2, true).name, type + " on 2 GPUs");
+  EXPECT_EQ(derive_line_type("cd x && python " + script_, 1, true).name, type);
+  EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, true), "train");
+  EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, false), "/opt/bin/train secret");
+}
+
 // A type is found again only by the text that was written.
 TEST_F(JobTypeTest, is_always_utf8) {
   EXPECT_EQ(type_of({"tr\xe4in"}), "tr\\xe4in");
@@ -72,15 +113,15 @@ TEST_F(JobTypeTest, without_a_script) {
 }
 
 TEST_F(JobTypeTest, the_number_of_gpus_makes_another_type) {
-  EXPECT_EQ(derive_type({"train"}, 2).name, "train on 2 GPUs");
+  EXPECT_EQ(derive_type({"train"}, 2, false).name, "train on 2 GPUs");
   EXPECT_EQ(named_type("x", 4).name, "x on 4 GPUs");
   EXPECT_EQ(named_type("x", 1).name, "x");
 }
 
 TEST_F(JobTypeTest, nothing_is_too_odd) {
   for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i"}) {
-    derive_line_type(line, 1);
-    derive_type({line}, 1);
+    derive_line_type(line, 1, false);
+    derive_type({line}, 1, true);
   }
 }
 

@@ -38,14 +38,6 @@ std::optional<Bytes> largest(const Request& request, const std::vector<Gpu>& gpu
   return most;
 }
 
-// The user's own, or for want of that somebody else's.
-std::optional<Profile> known(const Learning& learning, const HarbourLocation& harbour) {
-  auto own = read_profile(harbour, learning.type);
-  if (!learning.memory || (own && (estimate(*own).memory || own->failures > 0))) return own;
-  auto others = others_profile(harbour, learning.type);
-  return others ? others : own;
-}
-
 // Rings the client of a ticket if it waits for this profile, and can hear it.
 bool ring_if_waits(Transaction& transaction, const TicketName& name, uid_t uid,
                    const std::string& type) {
@@ -54,7 +46,7 @@ bool ring_if_waits(Transaction& transaction, const TicketName& name, uid_t uid,
   const Record& record = (*client)->record;
   if (!record.profiles || record.uid != uid || record.job != type) return false;
   transaction.ring(**client);
-  return !is_stopped(**client);
+  return !is_unresponsive(**client);
 }
 
 // What is short may have been seen before it had its memory: that tells nothing. Who was looked at
@@ -69,7 +61,9 @@ std::optional<Bytes> believable_peak(const Usage& usage) {
 
 bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
          const HarbourLocation& harbour) {
-  const auto profile = known(learning, harbour);
+  // Not another user's profile: it may say less than the job needs, and then a neighbour on the
+  // same GPU would run out of memory.
+  const auto profile = read_profile(harbour, learning.type);
   const Estimate expected = profile ? estimate(*profile) : Estimate{};
   const auto before = std::tuple(record.request.memory, record.request.time, record.profiles);
   if (learning.time && expected.time) record.request.time = *expected.time;

@@ -28,9 +28,9 @@ struct Learning {
   bool alone = false;  // have GPUs of its own, whatever is known: the same, for the last time
 };
 
-// Fills in what is known of the type by now: the memory, the run time where the user did not say
-// it, and whether this run is to be measured. Where that is another than before, the result is
-// true.
+// Fills in what this user's own runs have shown of the type by now: the memory, the run time where
+// the user did not say it, and whether this run is to be measured. Where that is another than
+// before, the result is true.
 bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
          const HarbourLocation& harbour);
 

@@ -28,6 +28,10 @@ UniqueFd Lease::bell_for_programs() const {
   return copy;
 }
 
+bool Lease::is_ended() const {
+  return record_.holder == HolderKind::shell && harbour_.is_ended(id());
+}
+
 std::chrono::milliseconds Lease::keep() {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::hours kNever(1);
@@ -49,10 +53,9 @@ std::chrono::milliseconds Lease::keep() {
 
 void Lease::take_beat(const Result<Beat>& beat) {
   if (!beat) return;  // the server is away: again at the next time
-  told_to_end_ = *beat == Beat::ended;
-  if (*beat != Beat::missing) return;
+  if (*beat != Beat::missing || is_ended()) return;
   PartChange change;
-  change.put_back.emplace_back(id(), write_record(record_));
+  change.put_back.emplace_back(id(), write_shared_record(record_));
   (void)harbour_.part()->commit(change);
 }
 
@@ -95,7 +98,6 @@ Result<bool> Lease::restore_once() {
     }
   }
   if (harbour_.has_bell(id(), bell_.get()) && harbour_.has_lease(id())) return false;
-  if (harbour_.is_ended(id())) return false;
   // Without the lock: that we hold these GPUs is a fact, and whoever made the new directory keeps
   // it locked for a moment, to let us say so. If that is us, it is said before the lock is dropped.
   std::optional<Result<void>> done;

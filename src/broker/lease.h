@@ -53,8 +53,8 @@ class Lease {
   // it is time to; puts it back if the server has lost it. Gives how long until the next time.
   // Never waits for a server longer than a connection takes.
   std::chrono::milliseconds keep();
-  // Was it told to end, by its own user or root? Who obeys takes the order away.
-  bool is_ended() const { return told_to_end_ || harbour_.is_ended(id()); }
+  // Was it told to end, by its owner or root? A job's lease never is: it ends with its processes.
+  bool is_ended() const;
 
   // Puts the lease back if its files were deleted; then says what the user should hear of it.
   std::optional<std::string> restore();
@@ -70,7 +70,6 @@ class Lease {
   std::vector<Gpu> gpus_;
   UniqueFd watch_;
   std::chrono::steady_clock::time_point beaten_ = std::chrono::steady_clock::now();
-  bool told_to_end_ = false;
 };
 
 }  // namespace berth

@@ -14,6 +14,7 @@
 #include "base/users.h"
 #include "broker/archiving.h"
 #include "broker/holders.h"
+#include "broker/hosts.h"
 #include "harbour/harbour.h"
 
 namespace berth {
@@ -31,13 +32,16 @@ Result<Locked> lock() {
   if (!harbour) return tl::make_unexpected(harbour.error());
   locked.harbour = std::move(*harbour);
   if (!locked.harbour) return locked;
+  auto stopped = find_stopped(*locked.harbour);
+  if (!stopped) return tl::make_unexpected(stopped.error());
   auto transaction = locked.harbour->begin(LockMode::exclusive, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
   locked.transaction = std::move(*transaction);
+  locked.transaction->use(std::move(*stopped));
   return locked;
 }
 
-// Has what was ended be so, and clears away what the dead left.
+// Commits, and removes the records of dead clients.
 Result<std::vector<Record>> conclude(Locked& locked, std::vector<Record> ended) {
   locked.transaction->tidy();
   // Nothing of this rests on what others may have changed.
@@ -53,7 +57,7 @@ bool is_own(const Record& record) {
 }
 
 bool may_end(const Record& record) {
-  return is_own(record) || ::geteuid() == 0;
+  return is_own(record) || is_root();
 }
 
 bool is_shells(const Record& lease) {
@@ -134,7 +138,7 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
   }
   if (!may_end(found->front().record)) {
     return fail(ErrorKind::not_yours,
-                fmt::format("ticket {} belongs to {}, who alone (or root) can cancel it", id,
+                fmt::format("ticket {} belongs to {}; only its owner or root can cancel it", id,
                             user_name(found->front().record.uid)));
   }
   Place place = std::move(found->front());
@@ -184,7 +188,7 @@ struct Choice {
 Result<void> choose(Choice& choice, const Record& lease) {
   if (!may_end(lease)) {
     return fail(ErrorKind::not_yours,
-                fmt::format("lease {} belongs to {}, who alone (or root) can give it back",
+                fmt::format("lease {} belongs to {}; only its owner or root can release it",
                             lease.id, user_name(lease.uid)));
   }
   if (is_shells(lease)) {
@@ -193,6 +197,21 @@ Result<void> choose(Choice& choice, const Record& lease) {
     choice.job = lease;
   }
   return {};
+}
+
+// Where that lease is, if another host of the harbour has it. Without the lock: this asks Redis.
+std::string other_host_of(Locked& locked, const std::string& id) {
+  locked.transaction.reset();
+  if (!locked.harbour || !locked.harbour->location().url || !is_id(id)) return "";
+  const auto hosts = look_at_hosts(*locked.harbour->location().url);
+  if (!hosts) return "";
+  for (const HostSight& host : *hosts) {
+    const auto& leases = host.ledger.leases;
+    const bool there = std::any_of(leases.begin(), leases.end(),
+                                   [&](const Record& lease) { return lease.id == id; });
+    if (there && host.name != locked.harbour->location().host) return host.name;
+  }
+  return "";
 }
 
 Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
@@ -208,6 +227,11 @@ Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
         fmt::format("{0} is a ticket, which still waits; 'berth cancel {0}' takes it out of "
                     "the queue",
                     id));
+  }
+  if (const std::string host = other_host_of(locked, id); !host.empty()) {
+    return fail(
+        ErrorKind::usage,
+        fmt::format("lease {0} is on {1}; release it there: ssh {1} berth release {0}", id, host));
   }
   return fail(ErrorKind::usage,
               fmt::format("there is no lease {}; 'berth status' lists them", in_quotes(id)));
@@ -232,10 +256,10 @@ Result<void> choose_gpu(Locked& locked, Choice& choice, const NamedGpu& gpu) {
   const auto own = std::find_if(here->begin(), here->end(), is_own);
   if (own != here->end()) return choose(choice, *own);
   const Record& other = here->front();
-  if (::geteuid() != 0) {
+  if (!is_root()) {
     return fail(
         ErrorKind::not_yours,
-        fmt::format("GPU {} is leased by {} (lease {}), who alone (or root) can give it back",
+        fmt::format("GPU {} is leased by {} (lease {}); only its owner or root can release it",
                     gpu.index, user_name(other.uid), other.id));
   }
   return fail(
@@ -267,8 +291,14 @@ Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
   return conclude(locked, std::move(ended));
 }
 
-bool is_own_shells(const Record& lease) {
-  return is_own(lease) && is_shells(lease);
+// The leases of this user's shells that can be ended from here: not those of a container with
+// another directory, which shares the harbour in Redis only.
+Result<std::vector<Record>> find_own_shells(Locked& locked) {
+  const std::string witness = locked.harbour ? locked.harbour->witness() : "";
+  return find_leases(locked, [&](const Record& lease) {
+    const bool here = lease.witness.empty() || lease.witness == witness;
+    return is_own(lease) && is_shells(lease) && here;
+  });
 }
 
 }  // namespace
@@ -316,7 +346,7 @@ Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
 Result<std::vector<Record>> release_own_leases() {
   auto locked = lock();
   if (!locked) return tl::make_unexpected(locked.error());
-  auto own = find_leases(*locked, is_own_shells);
+  auto own = find_own_shells(*locked);
   if (!own) return tl::make_unexpected(own.error());
   return end_leases(std::move(*locked), {std::move(*own), std::nullopt});
 }
@@ -336,7 +366,7 @@ Result<std::vector<Record>> release_this_lease() {
     }
     return end_leases(std::move(*locked), std::move(choice));
   }
-  auto own = find_leases(*locked, is_own_shells);
+  auto own = find_own_shells(*locked);
   if (!own) return tl::make_unexpected(own.error());
   if (own->empty()) {
     return fail(ErrorKind::usage,

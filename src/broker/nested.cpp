@@ -63,7 +63,7 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   if (!lease) return tl::make_unexpected(lease.error());
   if (!*lease) return std::nullopt;
   Record record = std::move((*lease)->record);
-  if (record.uid != ::geteuid() && ::geteuid() != 0) {
+  if (record.uid != ::geteuid() && !is_root()) {
     return fail(
         ErrorKind::not_yours,
         fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,

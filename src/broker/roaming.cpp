@@ -62,7 +62,8 @@ std::string listed(const std::vector<std::string>& names) {
 RoamingTicket::RoamingTicket(Harbour harbour, Harbour::OwnBell&& bell)
     : harbour_(std::move(harbour)), id_(std::move(bell.id)), bell_(std::move(bell.fd)) {}
 
-Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std::string>& names) {
+Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std::string>& names,
+                                          bool any) {
   auto harbour = Harbour::open(ask.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
   auto hosts = look_at_hosts(*ask.harbour.url);
@@ -70,7 +71,7 @@ Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std:
   std::vector<std::string> known;
   for (const HostSight& host : *hosts) known.push_back(host.name);
   for (const std::string& name : names) {
-    if (contains(known, name)) continue;
+    if (any || contains(known, name)) continue;
     return fail(ErrorKind::impossible,
                 fmt::format("no host {} has told of itself in this harbour ({}); run 'berth "
                             "status' there once",
@@ -82,7 +83,7 @@ Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std:
   RoamingTicket ticket(std::move(*harbour), std::move(*bell));
   std::optional<Error> last;
   for (HostSight& host : *hosts) {
-    if (!names.empty() && !contains(names, host.name)) continue;
+    if (!contains(names, host.name)) continue;
     if (!host.card) {
       last =
           Error{ErrorKind::impossible, fmt::format("{}: {}", host.name, host.card.error().message)};
@@ -107,8 +108,9 @@ Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std:
   if (last && hosts->size() == 1) return tl::make_unexpected(*last);
   return fail(ErrorKind::impossible,
               last ? fmt::format("no host can ever grant this; {}", last->message)
-                   : "no host has told of itself in this harbour yet; run 'berth status' once on "
-                     "each that has GPUs");
+                   : fmt::format("none of the hosts {} has told of itself in this harbour yet; run "
+                                 "'berth status' once on each that has GPUs",
+                                 listed(names)));
 }
 
 RoamingTicket::~RoamingTicket() {
@@ -130,7 +132,7 @@ Result<void> RoamingTicket::place() {
     if (one.placed) continue;
     PartChange change;
     change.id = id_;
-    change.ticket = write_record(one.record);
+    change.ticket = write_shared_record(one.record);
     change.order = order_;
     one.placed = true;  // also where the answer is lost
     const auto outcome = HostPart(url(), one.sight.name).commit(change);

@@ -21,9 +21,11 @@ namespace berth {
 
 class RoamingTicket {
  public:
-  // `names` are the hosts that will do; empty: all. Errors: no host is known that could ever grant
-  // it (impossible), and the harbour's.
-  static Result<RoamingTicket> make(const Ask& ask, const std::vector<std::string>& names);
+  // `names` are the hosts that will do. With `any`, those that the harbour does not know are left
+  // out; else they are an error. Errors: no host is known that could ever grant it (impossible),
+  // and the harbour's.
+  static Result<RoamingTicket> make(const Ask& ask, const std::vector<std::string>& names,
+                                    bool any);
 
   RoamingTicket(RoamingTicket&&) noexcept = default;
   RoamingTicket& operator=(RoamingTicket&&) = delete;

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <set>
+#include <map>
+#include <tuple>
 #include <utility>
 
+#include "base/users.h"
 #include "broker/attribution.h"
 #include "broker/gpu_state.h"
 #include "schedule/match.h"
@@ -53,6 +55,12 @@ void count_strangers(const PlacedGpu& placed, const Scene& scene, GpuCondition& 
   if (placed.unexplained) {
     strangers += placed.unexplained->count;
     if (placed.leases.empty() && condition.strangers == 0) condition.strangers = 1;
+  }
+  // Of the host's memory, all that leased processes do not have on the GPU is taken: by the
+  // operating system, by programs, also by the jobs' own host memory.
+  if (placed.gpu.memory_is_hosts && placed.gpu.memory_used) {
+    const std::uint64_t used = placed.gpu.memory_used->count;
+    strangers = std::max(strangers, used > attributed ? used - attributed : 0);
   }
   condition.strangers_memory = Bytes{strangers};
 }
@@ -114,15 +122,34 @@ Closeness closeness(const std::vector<Gpu>& gpus, const Topology& topology) {
   return table;
 }
 
+// Does `inner` take up nothing beside `outer`? Any user can make a lease of any id: the outer one
+// must be of the same user (root may run inside a user's lease), must have all that the inner one
+// has, and must be older, so that no two leases can hide each other.
+bool covers(const Record& outer, const Record& inner) {
+  const bool same_user = outer.uid == inner.uid && is_identified(outer.uid);
+  if (!same_user && !is_root(inner.uid)) return false;
+  if (std::tie(inner.granted, inner.id) <= std::tie(outer.granted, outer.id)) return false;
+  if (outer.everything || inner.everything || !outer.problem.empty()) return false;
+  for (const std::string& uuid : inner.uuids) {
+    if (std::find(outer.uuids.begin(), outer.uuids.end(), uuid) == outer.uuids.end()) return false;
+  }
+  if (!outer.request.memory) return true;
+  return inner.request.memory && inner.request.memory->count <= outer.request.memory->count;
+}
+
 }  // namespace
 
 Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
                  const std::vector<Drain>& drains) {
   Scene scene;
-  std::set<std::string> living;
-  for (const Record& lease : leases) living.insert(lease.id);
-  std::erase_if(leases, [&](const Record& lease) { return living.contains(lease.within); });
-  scene.leases = std::move(leases);
+  std::map<std::string, const Record*> by_id;
+  for (const Record& lease : leases) by_id.emplace(lease.id, &lease);
+  for (const Record& lease : leases) {
+    const auto outer = lease.within.empty() ? by_id.end() : by_id.find(lease.within);
+    const bool inside =
+        outer != by_id.end() && outer->second != &lease && covers(*outer->second, lease);
+    if (!inside) scene.leases.push_back(lease);
+  }
   for (const Gpu& gpu : snapshot.gpus) {
     PlacedGpu placed;
     placed.gpu = gpu;
@@ -133,7 +160,8 @@ Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
       placed.shared = placed.shared && lease.request.memory && !lease.everything;
     }
     for (const GpuProcess& process : gpu.processes) {
-      placed.processes.push_back({process, lease_of(process, gpu, scene.leases)});
+      placed.processes.push_back(
+          {process, lease_of(process, gpu, scene.leases), is_driver_daemon(process)});
     }
     for (const Drain& drain : drains) {
       if (drain.uuid == gpu.uuid) placed.drain = drain;

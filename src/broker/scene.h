@@ -15,10 +15,11 @@ namespace berth {
 // A process on a GPU, and the lease that it runs under.
 struct PlacedProcess {
   GpuProcess process;
-  std::string lease;  // empty: none
-  // Computes here without a lease. Displays do not: the one card that also drives the screen must
-  // stay usable.
-  bool stranger() const { return process.kind == ProcessKind::compute && lease.empty(); }
+  std::string lease;    // empty: none
+  bool daemon = false;  // one of the driver's own; see is_driver_daemon()
+  // Computes here without a lease. Displays and the driver's daemons do not: the card that also
+  // drives the screen, or has an MPS server, must stay usable.
+  bool stranger() const { return process.kind == ProcessKind::compute && lease.empty() && !daemon; }
 };
 
 struct PlacedGpu {
@@ -33,7 +34,7 @@ struct PlacedGpu {
 
 struct Scene {
   std::vector<PlacedGpu> gpus;
-  // Those that take up GPUs. One that was carved out of another does once that other has ended.
+  // Those that take up GPUs. A lease inside another one does once that other has ended.
   std::vector<Record> leases;
   std::vector<Record> tickets{};  // those that were looked at, to name who came first
 };

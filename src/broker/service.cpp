@@ -21,7 +21,7 @@ namespace {
 Result<void> check_may_drain(const Harbour& harbour, const Transaction& transaction) {
   const auto owner = transaction.owner();
   if (!owner) return tl::make_unexpected(owner.error());
-  if (::geteuid() == 0 || ::geteuid() == *owner) return {};
+  if (is_root() || ::geteuid() == *owner) return {};
   return fail(ErrorKind::not_yours,
               fmt::format("only root{} may take GPUs out of service and back",
                           *owner == 0 ? std::string()
@@ -35,8 +35,11 @@ struct Open {
 };
 
 Result<Open> open_for_draining(Harbour harbour, LockMode mode) {
+  auto stopped = find_stopped(harbour);
+  if (!stopped) return tl::make_unexpected(stopped.error());
   auto transaction = harbour.begin(mode, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
+  (*transaction)->use(std::move(*stopped));
   if (auto may = check_may_drain(harbour, **transaction); !may) {
     return tl::make_unexpected(may.error());
   }

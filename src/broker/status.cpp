@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "archive/history.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
 #include "broker/explain.h"
@@ -12,6 +13,16 @@
 
 namespace berth {
 namespace {
+
+// With texts that a list can show: others' records may have long ones, and there may be many.
+Record for_lists(Record record) {
+  constexpr std::size_t kLongest = 512;
+  if (record.command.size() > kLongest) {
+    record.command = std::string(cut(record.command, kLongest)).append("…");
+  }
+  record.job = std::string(cut(record.job, 2 * kLongest));
+  return record;
+}
 
 std::vector<TicketStatus> queue_status(const Ledger& ledger, const Scene& scene,
                                        const Topology& topology) {
@@ -32,7 +43,7 @@ std::vector<TicketStatus> queue_status(const Ledger& ledger, const Scene& scene,
     } else if (outcome.impossible) {
       status.reason = explain_impossible(*outcome.impossible, status.record.request, scene).message;
     } else {
-      status.reason = "its turn has come";
+      status.reason = "could start now, but has not claimed its GPUs";
     }
     queue.push_back(std::move(status));
   }
@@ -67,20 +78,31 @@ std::string this_host(const HarbourLocation& where) {
 Result<Ledger> read_ledger(Harbour& harbour) {
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  return read_ledger(**transaction);
+  auto ledger = read_ledger(**transaction);
+  transaction->reset();
+  if (ledger) find_stopped(*ledger);
+  return ledger;
+}
+
+void find_stopped(Ledger& ledger) {
+  StoppedProcesses stopped;
+  stopped.read(ledger.tickets);
+  for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
+    if (stopped.contains(ledger.tickets[i])) ledger.stopped[i] = true;
+  }
 }
 
 Result<Ledger> read_ledger(Transaction& transaction) {
   Ledger ledger;
   const auto leases = transaction.leases();
   if (!leases) return tl::make_unexpected(leases.error());
-  for (const Client& lease : *leases) ledger.leases.push_back(lease.record);
+  for (const Client& lease : *leases) ledger.leases.push_back(for_lists(lease.record));
   for (const TicketName& name : transaction.queue()) {
     auto ticket = transaction.ticket(name);
     if (!ticket) return tl::make_unexpected(ticket.error());
     if (!*ticket) continue;
-    ledger.stopped.push_back(is_stopped(**ticket));
-    ledger.tickets.push_back(std::move((*ticket)->record));
+    ledger.stopped.push_back(is_unresponsive(**ticket));
+    ledger.tickets.push_back(for_lists(std::move((*ticket)->record)));
     ledger.ticket_names.push_back(name);
   }
   auto drains = transaction.drains();

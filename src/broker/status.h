@@ -50,7 +50,10 @@ struct Ledger {
   std::vector<Oddity> oddities;
 };
 Result<Ledger> read_ledger(Harbour& harbour);
+// Under the lock: `stopped` then has only those that do not answer their bell.
 Result<Ledger> read_ledger(Transaction& transaction);
+// Adds those whose processes are stopped, by /proc: not under the lock.
+void find_stopped(Ledger& ledger);
 
 // From what is known of one host.
 Status make_status(std::string host, Ledger ledger, Scene scene, const Topology& topology);

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <sstream>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,6 +16,7 @@
 #include "archive/folder.h"
 #include "base/environment.h"
 #include "base/pid_namespace.h"
+#include "base/process.h"
 #include "base/users.h"
 #include "harbour/tmpfiles.h"
 
@@ -32,39 +32,6 @@ std::string text_of(const fs::path& path) {
 
 std::optional<std::uint64_t> limit(rlim_t value) {
   return value == RLIM_INFINITY ? std::nullopt : std::optional<std::uint64_t>(value);
-}
-
-// The value of an option in "rw,relatime,hidepid=invisible"; empty if it is not there.
-std::string option_of(std::string_view options, std::string_view name) {
-  while (!options.empty()) {
-    const std::string_view one = options.substr(0, options.find(','));
-    if (one.starts_with(name) && one.substr(name.size()).starts_with('=')) {
-      return std::string(one.substr(name.size() + 1));
-    }
-    options.remove_prefix(std::min(options.size(), one.size() + 1));
-  }
-  return "";
-}
-
-// Of the mount that shows at /proc: the last one there.
-std::string hidepid_option() {
-  std::ifstream mounts("/proc/self/mountinfo");
-  std::string line;
-  std::string found;
-  while (std::getline(mounts, line)) {
-    std::istringstream words(line);
-    std::string word;
-    for (int i = 0; i < 5; ++i) words >> word;
-    if (word != "/proc") continue;
-    while (words >> word && word != "-") {
-    }
-    std::string type;
-    std::string source;
-    std::string options;
-    words >> type >> source >> options;
-    found = type == "proc" ? option_of(options, "hidepid") : "";
-  }
-  return found == "0" || found == "off" ? "" : found;
 }
 
 bool keeps(const fs::path& folder, const std::string& path) {
@@ -117,6 +84,7 @@ ProcFacts look_at_proc() {
 
 ArchiveFacts look_at_archive(const HarbourLocation& where) {
   ArchiveFacts facts;
+  facts.where = where;
   facts.path = archive_path(where);
   struct stat about {};
   facts.there = ::lstat(facts.path.c_str(), &about) == 0;

@@ -2,39 +2,10 @@
 #include "broker/usage.h"
 
 #include <algorithm>
-#include <array>
-#include <fmt/format.h>
-#include <fstream>
-#include <utility>
 
 #include "broker/attribution.h"
 
 namespace berth {
-namespace {
-
-// Who takes so much of a card, may well have taken it without need.
-constexpr double kMostOfACard = 0.7;
-
-struct Framework {
-  const char* library;  // a part of the path of what its processes have loaded
-  const char* name;
-};
-constexpr std::array kFrameworks{Framework{"/jaxlib/", "JAX"},
-                                 Framework{"/tensorflow/", "TensorFlow"}};
-
-// Which of them a process of our own has loaded.
-std::string framework_of(std::int64_t pid) {
-  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
-  std::string line;
-  while (std::getline(maps, line)) {
-    for (const Framework& framework : kFrameworks) {
-      if (line.find(framework.library) != std::string::npos) return framework.name;
-    }
-  }
-  return "";
-}
-
-}  // namespace
 
 std::optional<Bytes> Usage::peak() const {
   std::optional<Bytes> most;
@@ -57,7 +28,8 @@ UsageMeter::UsageMeter(const Record& lease, const std::vector<Gpu>& before)
   }
 }
 
-// Who holds a GPU alone has all that came later. Beside others, only what is certain counts.
+// An exclusive lease has all processes that came after it. Beside other leases, only certain ones
+// count.
 bool UsageMeter::is_ours(const GpuProcess& process, const Before& before) const {
   if (process.kind == ProcessKind::graphics) return false;
   const bool alone = !lease_.request.memory && lease_.within.empty();
@@ -70,9 +42,10 @@ std::optional<Bytes> UsageMeter::memory_of_job(const GpuUse& use, const Before& 
   std::uint64_t sum = 0;
   bool seen = false;
   bool told = true;
-  // Who is not on a list that is not whole may be there all the same.
+  // An incomplete list does not prove that a process is absent.
   usage_.unclear = usage_.unclear || !use.complete;
   for (const GpuProcess& process : use.processes) {
+    if (is_driver_daemon(process)) continue;
     if (!is_ours(process, before)) {
       // It was there before, or it belongs to another lease; or it is in a container.
       const bool known = process.uid || before.processes.contains(process.pid);
@@ -80,31 +53,20 @@ std::optional<Bytes> UsageMeter::memory_of_job(const GpuUse& use, const Before& 
       continue;
     }
     seen = true;
+    if (usage_.framework.empty()) usage_.framework = process.framework;
     told = told && process.memory;
     sum += process.memory.value_or(Bytes{}).count;
   }
   if (!seen) return std::nullopt;
   if (told) return Bytes{sum};
   const bool alone = !lease_.request.memory && lease_.within.empty();
-  if (!alone || !use.memory_used || !before.used || *use.memory_used < *before.used) {
+  if (!alone || use.memory_is_hosts || !use.memory_used || !before.used ||
+      *use.memory_used < *before.used) {
     usage_.unclear = true;
     return std::nullopt;
   }
   usage_.from_card = true;
   return Bytes{use.memory_used->count - before.used->count};
-}
-
-// Looks once at who took most of a card.
-void UsageMeter::recognise(const GpuUse& use, const Before& before, Bytes memory) {
-  if (looked_ || !use.memory_total) return;
-  const auto total = static_cast<double>(use.memory_total->count);
-  if (static_cast<double>(memory.count) < kMostOfACard * total) return;
-  looked_ = true;
-  for (const GpuProcess& process : use.processes) {
-    if (usage_.framework.empty() && is_ours(process, before)) {
-      usage_.framework = framework_of(process.pid);
-    }
-  }
 }
 
 void UsageMeter::take(const std::vector<GpuUse>& uses, Clock::time_point now) {
@@ -121,9 +83,7 @@ void UsageMeter::take(const std::vector<GpuUse>& uses, Clock::time_point now) {
     }
     if (const auto memory = memory_of_job(use, before_[i])) {
       seen = true;
-      const bool more = !gpu.peak || *memory > *gpu.peak;
       gpu.peak = std::max(gpu.peak.value_or(Bytes{}), *memory);
-      if (more) recognise(use, before_[i], *memory);
     }
     idle_ = idle_ && use.utilization_pct == 0U;
     if (!use.utilization_pct) continue;

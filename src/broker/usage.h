@@ -26,7 +26,7 @@ struct Usage {
   double fullest = 0;      // how full a card was at most, of 1, all its processes together
   bool from_card = false;  // the memory of processes is not told: it is the card's, less what was
                            // in use before
-  bool unclear = false;    // processes were there of which nobody can say whose they are
+  bool unclear = false;    // there were processes that could not be attributed
   std::string framework;   // one that takes most of a card by default, and did
 
   // On the GPU where it is most.
@@ -41,7 +41,7 @@ class UsageMeter {
   // `before`: every GPU of the host as it was when the lease was granted.
   UsageMeter(const Record& lease, const std::vector<Gpu>& before);
 
-  // What the driver says now. Reads /proc, to tell whose processes they are.
+  // What the driver says now. Reads no file.
   void take(const std::vector<GpuUse>& uses, Clock::time_point now);
 
   const Usage& usage() const { return usage_; }
@@ -56,7 +56,6 @@ class UsageMeter {
   // What the job has on one GPU; nothing if that cannot be told, or it has nothing there.
   std::optional<Bytes> memory_of_job(const GpuUse& use, const Before& before);
   bool is_ours(const GpuProcess& process, const Before& before) const;
-  void recognise(const GpuUse& use, const Before& before, Bytes memory);
 
   Record lease_;
   std::vector<Before> before_;
@@ -65,7 +64,6 @@ class UsageMeter {
   std::vector<double> measured_;  // seconds
   std::optional<Clock::time_point> last_;
   bool idle_ = false;
-  bool looked_ = false;  // for a framework
 };
 
 }  // namespace berth

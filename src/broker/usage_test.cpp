@@ -11,7 +11,7 @@ namespace berth {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr std::int64_t kOther = 1;  // no descendant of ours, and not our user's lease
+constexpr std::int64_t kOther = 1;  // not a descendant of ours, and not our user's lease
 
 Record lease_of_this_process(std::optional<Bytes> memory) {
   Record record;
@@ -33,7 +33,9 @@ Gpu before(std::vector<GpuProcess> processes = {}, Bytes used = {}) {
 }
 
 GpuProcess process(std::int64_t pid, std::optional<Bytes> memory) {
-  return {pid, ProcessKind::compute, memory, std::nullopt, 0U};
+  GpuProcess process{pid, ProcessKind::compute, memory, std::nullopt, 0U};
+  process.lineage = {{pid, ::geteuid(), "python"}};
+  return process;
 }
 
 GpuUse use(std::vector<GpuProcess> processes, std::optional<unsigned> utilization = 50,
@@ -70,6 +72,27 @@ TEST(UsageMeter, memory_that_is_not_told_is_the_cards_where_that_is_ours_alone) 
   beside.take({use({process(::getpid(), std::nullopt)})}, kStart);
   EXPECT_EQ(beside.usage().peak(), std::nullopt);
   EXPECT_TRUE(beside.usage().unclear);
+}
+
+TEST(UsageMeter, memory_of_the_host_says_nothing_of_a_job) {
+  UsageMeter alone(lease_of_this_process(std::nullopt), {before({}, mib(300))});
+  GpuUse unified = use({process(999'999'999, std::nullopt)}, 50, mib(1300));
+  unified.memory_is_hosts = true;
+  alone.take({unified}, kStart);
+  EXPECT_EQ(alone.usage().peak(), std::nullopt);
+  EXPECT_TRUE(alone.usage().unclear);
+}
+
+TEST(UsageMeter, the_framework_is_that_of_a_process_of_the_job) {
+  UsageMeter meter(lease_of_this_process(gib(8)), {before()});
+  auto other = process(kOther, gib(9));
+  other.framework = "TensorFlow";
+  meter.take({use({other})}, kStart);
+  EXPECT_EQ(meter.usage().framework, "");
+  auto ours = process(::getpid(), gib(20));
+  ours.framework = "JAX";
+  meter.take({use({ours, other})}, kStart + 1s);
+  EXPECT_EQ(meter.usage().framework, "JAX");
 }
 
 TEST(UsageMeter, a_list_that_is_not_whole_proves_no_absence) {

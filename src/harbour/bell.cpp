@@ -53,18 +53,19 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   return bell;
 }
 
-void quiet(int bell) {
-  // What is there now and no more: anybody may write, without end and faster than we read, and this
-  // is done under the lock.
+bool quiet(int bell) {
+  // What is there now and no more: any user may write, without end and faster than we read, and
+  // this is done under the lock.
   int left = 0;
-  if (::ioctl(bell, FIONREAD, &left) != 0) return;
+  if (::ioctl(bell, FIONREAD, &left) != 0 || left == 0) return false;
   std::array<char, 4096> rings{};
   while (left > 0) {
     const auto wanted = std::min(static_cast<std::size_t>(left), rings.size());
     const auto got = ::read(bell, rings.data(), wanted);
-    if (got <= 0) return;
+    if (got <= 0) break;
     left -= static_cast<int>(got);
   }
+  return true;
 }
 
 Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner) {
@@ -86,6 +87,10 @@ Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner) {
       ::openat(directory, name.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
   if (!end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
+    if (errno == EACCES && (about.st_mode & kBellMode) == kBellMode) {
+      return PeerBell{
+          PeerBell::State::unknown, {}, "its bell cannot be opened (Permission denied)"};
+    }
     if (is_owners_doing(errno)) return planted("its bell cannot be rung");
     return file_error("open a bell in", directory);
   }

@@ -21,19 +21,24 @@ namespace berth {
 // file of that name already.
 Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id);
 
-// Forgets every ring so far. Whatever others write meanwhile, it does not take longer for it.
-void quiet(int bell);
+// Forgets every ring so far; true if there was one. What others write meanwhile does not make it
+// take longer.
+bool quiet(int bell);
 
 // The other end: somebody's bell, opened for writing.
 struct PeerBell {
   enum class State {
     alive,
-    dead,     // nobody has its reading end, or there is no such file
-    planted,  // not a FIFO of this owner that anybody may ring
+    unknown,  // of this owner, and cannot be opened although its mode permits (an ACL, an LSM): it
+              // counts as alive, and can be neither rung nor watched
+    dead,     // no process has its reading end, or there is no such file
+    planted,  // not a FIFO of this owner that every user may ring
   };
   State state = State::dead;
   UniqueFd end;         // if it is alive
-  std::string problem;  // if it was planted
+  std::string problem;  // if it is unknown or planted
+
+  bool counts() const { return state == State::alive || state == State::unknown; }
 };
 
 // An Error means that nobody can say (no descriptor left): unknown is not dead.

@@ -10,15 +10,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <set>
+#include <fstream>
+#include <map>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
-#include "base/pid_namespace.h"
-#include "base/process.h"
+#include "base/users.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
 #include "harbour/location.h"
@@ -30,11 +30,18 @@ constexpr std::string_view kLease = "lease-";
 constexpr std::string_view kTicket = "ticket-";
 constexpr std::string_view kBell = "bell-";
 constexpr std::string_view kDrain = "drain-";
-constexpr std::string_view kEnd = "end-";
-constexpr std::size_t kOrderDigits = 15;
-constexpr std::uint64_t kLargestOrder = 999'999'999'999'999;
+constexpr std::string_view kRequest = "request-";
+constexpr std::size_t kNumberDigits = 15;
 constexpr mode_t kFileMode = 0644;
-constexpr mode_t kReadable = 0444;
+// On the record of a ticket or of a shell's lease: it was told to end.
+constexpr mode_t kEnded = S_ISVTX;
+// Ticket numbers are times, in units of 100 µs since 1970.
+constexpr std::uint64_t kUnitNs = 100'000;
+constexpr std::uint64_t kUnitsPerSecond = 1'000'000'000 / kUnitNs;
+// Housekeeping of one decision.
+constexpr std::size_t kMostRemoved = 256;
+// What is ignored is listed up to here; a hostile user can plant any number of files.
+constexpr std::size_t kMostIgnored = 1000;
 // What must remain beside the bells of leases: those of tickets, records, /proc, the lock.
 constexpr rlim_t kSpareDescriptors = 64;
 // A bell is made before its record is written. Only one that stays alone is a leftover.
@@ -56,11 +63,11 @@ bool is_uuid(std::string_view text) {
 
 std::optional<TicketName> parse_ticket(std::string_view rest) {
   TicketName name;
-  if (rest.size() < kOrderDigits + 2 || rest[kOrderDigits] != '-') return std::nullopt;
-  const char* end = rest.data() + kOrderDigits;
-  const auto [stop, problem] = std::from_chars(rest.data(), end, name.order);
+  if (rest.size() < kNumberDigits + 2 || rest[kNumberDigits] != '-') return std::nullopt;
+  const char* end = rest.data() + kNumberDigits;
+  const auto [stop, problem] = std::from_chars(rest.data(), end, name.number);
   if (problem != std::errc{} || stop != end) return std::nullopt;
-  name.id = rest.substr(kOrderDigits + 1);
+  name.id = rest.substr(kNumberDigits + 1);
   return is_id(name.id) ? std::optional(name) : std::nullopt;
 }
 
@@ -72,8 +79,8 @@ bool sort_in(std::string_view name, Listing& listing) {
     listing.leases.emplace_back(name.substr(kLease.size()));
   } else if (id_behind(kBell)) {
     listing.bells.emplace_back(name.substr(kBell.size()));
-  } else if (id_behind(kEnd)) {
-    listing.ended.emplace_back(name.substr(kEnd.size()));
+  } else if (id_behind(kRequest)) {
+    listing.requests.emplace_back(name.substr(kRequest.size()));
   } else if (name.starts_with(kDrain) && is_uuid(name.substr(kDrain.size()))) {
     listing.drains.emplace_back(name.substr(kDrain.size()));
   } else if (name.starts_with(kTicket)) {
@@ -84,6 +91,48 @@ bool sort_in(std::string_view name, Listing& listing) {
     return false;
   }
   return true;
+}
+
+std::uint64_t to_units(const statx_timestamp& time) {
+  if (time.tv_sec < 0) return 0;
+  return static_cast<std::uint64_t>(time.tv_sec) * kUnitsPerSecond + time.tv_nsec / kUnitNs;
+}
+
+std::uint64_t units_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * kUnitsPerSecond +
+         static_cast<std::uint64_t>(now.tv_nsec) / kUnitNs;
+}
+
+// May a user make a hard link to another's file? Where the kernel allows that
+// (fs.protected_hardlinks=0), other users can give a record a second name, and change its ctime.
+bool others_can_link() {
+  static const bool allowed = [] {
+    int setting = 1;
+    std::ifstream("/proc/sys/fs/protected_hardlinks") >> setting;
+    return setting == 0;
+  }();
+  return allowed;
+}
+
+// A ticket came when its file got its name, and no earlier: the kernel sets ctime then, and no user
+// can set it back. A number that is larger only puts its own ticket further back. Where other users
+// can change ctime (by a hard link), the time at which the file was made has to do.
+std::uint64_t order_of(std::uint64_t number, const struct statx& about) {
+  const bool by_birth = others_can_link() && (about.stx_mask & STATX_BTIME) != 0;
+  return std::max(number, to_units(by_birth ? about.stx_btime : about.stx_ctime));
+}
+
+bool contains(const std::vector<std::string>& sorted, const std::string& id) {
+  return std::binary_search(sorted.begin(), sorted.end(), id);
+}
+
+// Why a file cannot be a record or drain, before it is opened; null if it can.
+const char* type_problem(const struct stat& about) {
+  if (!S_ISREG(about.st_mode)) return "it is not a regular file";
+  if (about.st_size > static_cast<off_t>(kLargestRecord)) return "it is far too large";
+  return nullptr;
 }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -102,25 +151,20 @@ std::string lease_name(const std::string& id) {
   return fmt::format("{}{}", kLease, id);
 }
 
-std::string end_name(const std::string& id) {
-  return fmt::format("{}{}", kEnd, id);
+std::string request_name(const std::string& id) {
+  return fmt::format("{}{}", kRequest, id);
 }
 
 std::string ticket_name(const TicketName& name) {
-  return fmt::format("{}{:0{}}-{}", kTicket, name.order, kOrderDigits, name.id);
+  return fmt::format("{}{:0{}}-{}", kTicket, name.number, kNumberDigits, name.id);
 }
 
 bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket,
                uid_t owner) {
   struct stat about {};
-  const auto is_owners = [&](const std::string& name) {
-    return ::fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(about.st_mode) && about.st_uid == owner;
-  };
-  if (!is_owners(ticket ? ticket_name(*ticket) : lease_name(id))) return is_owners(end_name(id));
-  // The record is where it was. That there is a file of ours called end-ID proves nothing: it may
-  // be a hard link, or something that we left in a folder of somebody who moved it here.
-  return (about.st_mode & (S_IRUSR | S_IRGRP | S_IROTH)) == 0;
+  const std::string name = ticket ? ticket_name(*ticket) : lease_name(id);
+  return ::fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISREG(about.st_mode) && about.st_uid == owner && (about.st_mode & kEnded) != 0;
 }
 
 bool DirectoryTransaction::is_ended(const std::string& id,
@@ -156,8 +200,8 @@ Result<void> DirectoryTransaction::list() {
       at += entry->d_reclen;
       const std::string_view name = entry->d_name;
       if (name == "." || name == "..") continue;
-      // Not even looked at: who made a directory can mount something there, of which others may
-      // learn nothing (FUSE), or only after a long time.
+      // Never looked at: the owner of a directory can mount a file system there (FUSE) that does
+      // not answer.
       const bool directory = entry->d_type == DT_DIR;
       if (directory && name == kArchiveInHarbour) continue;
       if (!sort_in(name, directory ? unseen : listing_)) {
@@ -168,129 +212,191 @@ Result<void> DirectoryTransaction::list() {
       }
     }
   }
-  std::sort(listing_.tickets.begin(), listing_.tickets.end());
+  std::sort(listing_.leases.begin(), listing_.leases.end());
+  std::sort(listing_.requests.begin(), listing_.requests.end());
+  if (!listing_.tickets.empty()) order_tickets();
   return {};
+}
+
+// By the kernel's word for when each ticket came (see order_of()), and without those that one user
+// has beyond the limit.
+void DirectoryTransaction::order_tickets() {
+  constexpr unsigned kWanted = STATX_UID | STATX_CTIME | STATX_BTIME;
+  struct statx about {};
+  struct Ticket {
+    TicketName name;
+    uid_t owner;
+  };
+  std::vector<Ticket> tickets;
+  tickets.reserve(listing_.tickets.size());
+  for (TicketName& name : listing_.tickets) {
+    // One that cannot be looked at keeps its number: whether it counts, find() says.
+    const bool known =
+        ::statx(lock_.get(), ticket_name(name).c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &about) == 0;
+    name.order = known ? order_of(name.number, about) : name.number;
+    tickets.push_back({std::move(name), known ? about.stx_uid : 0});
+  }
+  std::sort(tickets.begin(), tickets.end(),
+            [](const Ticket& a, const Ticket& b) { return a.name < b.name; });
+  listing_.tickets.clear();
+  std::map<uid_t, std::size_t> counts;
+  const uid_t me = ::geteuid();
+  for (Ticket& ticket : tickets) {
+    const std::size_t count = is_identified(ticket.owner) ? ++counts[ticket.owner] : 1;
+    if (ticket.owner == me) listing_.own_tickets = count;
+    if (count <= kMostTicketsPerUser) {
+      listing_.tickets.push_back(std::move(ticket.name));
+    } else {
+      ignore(ticket_name(ticket.name), ticket.owner,
+             fmt::format("its user has more than {} tickets", kMostTicketsPerUser));
+    }
+  }
+}
+
+void DirectoryTransaction::ignore_live(const std::string& file, uid_t owner, std::string problem) {
+  if (oddities_.size() >= kMostIgnored) return;
+  oddities_.push_back({file, owner, std::move(problem), false, true});
 }
 
 void DirectoryTransaction::ignore(const std::string& file, std::optional<uid_t> owner,
                                   std::string problem, bool leftover) {
+  const bool removable = leftover && (!owner || *owner == ::geteuid());
+  if (oddities_.size() >= kMostIgnored && !removable) return;
   oddities_.push_back({file, owner, std::move(problem), leftover});
 }
 
-// How many names it has says nothing: where the kernel lets others make hard links, they must not
-// make a live lease count for nothing.
-Result<std::optional<struct stat>> DirectoryTransaction::look(const std::string& file) {
+Result<std::optional<struct stat>> DirectoryTransaction::look(const std::string& file) const {
   struct stat about {};
-  // Looked at before it is opened: opening a device that somebody planted could do anything.
-  if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return std::nullopt;
-    return file_error("look at a file in", lock_.get());
-  }
-  const auto planted = [&](const char* problem) {
-    ignore(file, about.st_uid, problem);
-    return std::nullopt;
-  };
-  if (!S_ISREG(about.st_mode)) return planted("it is not a regular file");
-  if (about.st_size > static_cast<off_t>(kLargestRecord)) return planted("it is far too large");
-  // By its mode, since root could open it.
-  if ((about.st_mode & kReadable) == 0) return planted("it was ended");
-  return about;
+  // Before it is opened: opening a planted device could do anything.
+  if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0) return about;
+  if (errno == ENOENT) return std::nullopt;
+  return file_error("look at a file in", lock_.get());
 }
 
-Result<std::optional<std::string>> DirectoryTransaction::read(const std::string& file,
-                                                              const struct stat& about) {
-  const auto planted = [&](const char* problem) {
-    ignore(file, about.st_uid, problem);
-    return std::nullopt;
-  };
+Result<DirectoryTransaction::Text> DirectoryTransaction::read(const std::string& file,
+                                                              const struct stat& about) const {
+  if (const char* problem = type_problem(about)) return Text{"", problem};
   const UniqueFd fd(::openat(lock_.get(), file.c_str(),
                              O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (!fd) {
-    if (errno == ENOENT) return std::nullopt;
-    if (is_owners_doing(errno)) return planted("it cannot be read");
+    if (errno == ENOENT || is_owners_doing(errno)) return Text{"", "it cannot be read"};
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
   if (::fstat(fd.get(), &opened) != 0) return file_error("look at a file in", lock_.get());
-  if (opened.st_ino != about.st_ino) return planted("it was replaced while it was looked at");
+  if (opened.st_ino != about.st_ino) return Text{"", "it was replaced while it was read"};
   std::string text(static_cast<std::size_t>(about.st_size), '\0');
   const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
   if (length < 0) return file_error("read a file in", lock_.get());
   text.resize(static_cast<std::size_t>(length));
-  return text;
+  return Text{std::move(text), ""};
 }
 
-Result<std::optional<Client>> DirectoryTransaction::client(const std::string& file,
-                                                           const std::string& id) {
+// The kernel says who the owner is. The bell is opened before the record is read: what a dead
+// client left may well be half a record.
+Result<std::optional<DirectoryTransaction::Found>> DirectoryTransaction::find(
+    const std::string& file, const std::string& id) {
   const auto about = look(file);
   if (!about) return tl::make_unexpected(about.error());
   if (!*about) return std::nullopt;
   const uid_t owner = (*about)->st_uid;
-  // The bell first: what a dead client left may well be half a record.
   auto bell = open_bell(lock_.get(), id, owner);
   if (!bell) return tl::make_unexpected(bell.error());
-  if (bell->state != PeerBell::State::alive) {
-    const bool dead = bell->state == PeerBell::State::dead;
-    ignore(file, owner, dead ? "its process is gone" : bell->problem, dead);
+  if (!bell->counts()) {
+    const char* const type = type_problem(**about);
+    const bool dead = bell->state == PeerBell::State::dead && type == nullptr;
+    ignore(file, owner,
+           dead              ? "its process is gone"
+           : type != nullptr ? type
+                             : bell->problem,
+           dead);
     return std::nullopt;
   }
-  const auto text = read(file, **about);
-  if (!text) return tl::make_unexpected(text.error());
-  if (!*text) return std::nullopt;
-  auto record = read_record(**text);
-  if (!record) {
-    ignore(file, owner, record.error().message);
-    return std::nullopt;
-  }
-  if (record->uid != owner || record->id != id) {
-    ignore(file, owner, "it names another owner or id than it has");
-    return std::nullopt;
-  }
-  const timespec& touched = (*about)->st_mtim;
-  record->used =
-      TimePoint(std::chrono::seconds(touched.tv_sec) + std::chrono::nanoseconds(touched.tv_nsec));
-  return Client{std::move(*record), std::move(bell->end)};
+  auto content = read(file, **about);
+  if (!content) return tl::make_unexpected(content.error());
+  return Found{**about, std::move(*content), std::move(bell->end), std::move(bell->problem)};
 }
 
+// A lease file beside a live bell of its owner always counts. What cannot be understood of it may
+// hold any GPU.
 Result<std::optional<Client>> DirectoryTransaction::lease(const std::string& id) {
-  auto found = client(lease_name(id), id);
-  if (!found || !*found) return found;
-  Record& record = (*found)->record;
-  if (record.uuids.empty() && !record.everything) {
-    ignore(lease_name(id), record.uid, "it holds no GPU");
+  const std::string file = lease_name(id);
+  auto found = find(file, id);
+  if (!found) return tl::make_unexpected(found.error());
+  if (!*found) return std::nullopt;
+  const struct stat& about = (*found)->about;
+  const Text& content = (*found)->content;
+  const auto ignored = [&](const char* problem) {
+    ignore_live(file, about.st_uid, problem);
     return std::nullopt;
+  };
+  std::string problem = content.problem;
+  auto record = read_record(content.text);
+  if (problem.empty() && !record) problem = record.error().message;
+  const bool waiting = record && record->uuids.empty() && !record->everything;
+  if (problem.empty() && waiting) return ignored("it is the record of a ticket");
+  if (problem.empty() && record->id != id) problem = "it names another id than its file";
+  if (!problem.empty()) {
+    // Another user may have given any file of this owner's the name of a lease.
+    if (others_can_link() && about.st_nlink > 1) return ignored("it is a second name of a file");
+    record = read_lease_in_part(content.text, std::move(problem));
+  } else if ((about.st_mode & kEnded) != 0 && record->holder == HolderKind::shell) {
+    return ignored("it was ended");
   }
-  return found;
+  if (record->problem.empty()) record->problem = (*found)->bell_problem;
+  record->id = id;
+  record->uid = about.st_uid;
+  record->used = TimePoint(std::chrono::seconds(about.st_mtim.tv_sec) +
+                           std::chrono::nanoseconds(about.st_mtim.tv_nsec));
+  return Client{std::move(*record), std::move((*found)->bell)};
 }
 
 Result<std::optional<Client>> DirectoryTransaction::ticket(const TicketName& name) {
-  // A client that was killed between its lease and the removal of its ticket is dead anyway; one
-  // that lives and has both holds.
-  if (has_lease_file(name.id)) {
-    // Anybody could plant a file of that name: only a lease that counts takes the ticket's place.
+  const std::string file = ticket_name(name);
+  // A client that has both holds. (One that was killed between the two is dead.)
+  if (contains(listing_.leases, name.id)) {
+    // Any user can plant a file of that name: only a sound lease of the same owner takes the
+    // ticket's place.
     auto held = lease(name.id);
     if (!held) return held;
-    if (*held) {
-      ignore(ticket_name(name), std::nullopt, "it has become a lease", true);
+    if (*held && (*held)->record.problem.empty() && is_identified((*held)->record.uid)) {
+      ignore(file, std::nullopt, "it has become a lease", true);
       return std::nullopt;
     }
   }
-  auto found = client(ticket_name(name), name.id);
-  if (!found || !*found) return found;
-  const Record& record = (*found)->record;
-  // Somebody else may have given the record this name (a hard link), where the kernel lets him.
-  const bool elsewhere = record.order && *record.order != name.order;
-  const bool holds = record.version <= kProtocolVersion && !record.uuids.empty();
-  if (elsewhere || holds) {
-    ignore(ticket_name(name), record.uid, "it is a second name of a ticket or lease");
+  auto found = find(file, name.id);
+  if (!found) return tl::make_unexpected(found.error());
+  if (!*found) return std::nullopt;
+  const struct stat& about = (*found)->about;
+  const auto ignored = [&](const std::string& problem) {
+    ignore_live(file, about.st_uid, problem);
     return std::nullopt;
-  }
-  return found;
+  };
+  if (!(*found)->content.problem.empty()) return ignored((*found)->content.problem);
+  if ((about.st_mode & kEnded) != 0) return ignored("it was ended");
+  auto record = read_record((*found)->content.text);
+  if (!record) return ignored(record.error().message);
+  if (record->id != name.id) return ignored("it names another id than its file");
+  // Another user may have given the record this name (a hard link).
+  const bool elsewhere = record->order && *record->order != name.number;
+  const bool holds = record->version <= kProtocolVersion && !record->uuids.empty();
+  if (elsewhere || holds) return ignored("it is a second name of a ticket or lease");
+  if (contains(listing_.requests, name.id)) update(*record, about.st_uid);
+  record->uid = about.st_uid;
+  return Client{std::move(*record), std::move((*found)->bell)};
 }
 
-bool DirectoryTransaction::has_lease_file(const std::string& id) const {
-  const auto& leases = listing_.leases;
-  return std::find(leases.begin(), leases.end(), id) != leases.end();
+// Takes over the request that the ticket's owner has changed since it came.
+void DirectoryTransaction::update(Record& ticket, uid_t owner) const {
+  const std::string file = request_name(ticket.id);
+  const auto about = look(file);
+  if (!about || !*about || (*about)->st_uid != owner) return;
+  const auto content = read(file, **about);
+  if (!content || !content->problem.empty()) return;
+  auto changed = read_record(content->text);
+  if (!changed || changed->id != ticket.id || !changed->uuids.empty()) return;
+  ticket.request = std::move(changed->request);
+  ticket.profiles = changed->profiles;
 }
 
 Result<std::vector<Client>> DirectoryTransaction::leases() {
@@ -302,6 +408,10 @@ Result<std::vector<Client>> DirectoryTransaction::leases() {
     if (!one) return tl::make_unexpected(one.error());
     if (!*one) continue;
     // One user can have more leases than another may open files. They count all the same.
+    if (!(*one)->bell) {
+      found.push_back(std::move(**one));
+      continue;
+    }
     const auto number = static_cast<rlim_t>((*one)->bell.get());
     if (number + kSpareDescriptors >= limit.rlim_cur) (*one)->bell.reset();
     found.push_back(std::move(**one));
@@ -320,14 +430,21 @@ Result<std::vector<Drain>> DirectoryTransaction::drains() {
     if (!about) return tl::make_unexpected(about.error());
     if (!*about) continue;
     const uid_t owner = (*about)->st_uid;
+    if (const char* problem = type_problem(**about)) {
+      ignore(file, owner, problem);
+      continue;
+    }
     if (owner != 0 && owner != *keeper) {
       ignore(file, owner, "only root or the owner of the harbour may drain a GPU");
       continue;
     }
-    const auto text = read(file, **about);
-    if (!text) return tl::make_unexpected(text.error());
-    if (!*text) continue;
-    auto drain = read_drain(**text);
+    const auto content = read(file, **about);
+    if (!content) return tl::make_unexpected(content.error());
+    if (!content->problem.empty()) {
+      ignore(file, owner, content->problem);
+      continue;
+    }
+    auto drain = read_drain(content->text);
     if (!drain || drain_name(drain->uuid) != file) {
       ignore(file, owner, drain ? "it names another GPU" : drain.error().message);
       continue;
@@ -345,13 +462,11 @@ Result<uid_t> DirectoryTransaction::owner() const {
 }
 
 Result<std::uint64_t> DirectoryTransaction::next_order() {
-  // From the back, since a file that somebody planted with a huge number must not count.
-  for (auto name = listing_.tickets.rbegin(); name != listing_.tickets.rend(); ++name) {
-    const auto last = ticket(*name);
-    if (!last) return tl::make_unexpected(last.error());
-    if (*last) return std::min(name->order + 1, kLargestOrder);
-  }
-  return 1;
+  const std::uint64_t now = units_now();
+  if (listing_.tickets.empty()) return now;
+  // Two tickets of one moment keep their order. A number from the future means nothing to others.
+  const std::uint64_t last = listing_.tickets.back().order;
+  return last >= now && last - now < kUnitsPerSecond ? last + 1 : now;
 }
 
 Result<void> DirectoryTransaction::write(const std::string& file, const std::string& text) {
@@ -360,7 +475,7 @@ Result<void> DirectoryTransaction::write(const std::string& file, const std::str
   name_was_taken_ = !fd && errno == EEXIST;
   if (!fd) return file_error("write a record in", lock_.get());
   struct stat about {};
-  // By chmod, since with a umask of 077 others could not read it.
+  // By chmod: with a umask of 077 other users could not read it.
   const bool readable = ::fstat(fd.get(), &about) == 0 && ((about.st_mode & 07777) == kFileMode ||
                                                            ::fchmod(fd.get(), kFileMode) == 0);
   if (readable && write_all(fd.get(), text)) return {};
@@ -375,47 +490,91 @@ Result<void> DirectoryTransaction::write_lease(const Record& record) {
 
 Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t order) {
   Record ticket = record;
-  ticket.order = order;
-  const TicketName name{order, record.id};
+  TicketName name{order, record.id, order};
+  // A file that is written again would lose its place: the change goes into a file beside it.
+  if (has_own(ticket_name(name))) {
+    ticket.order = name.number;
+    return replace(request_name(record.id), write_record(ticket));
+  }
+  if (listing_.own_tickets >= kMostTicketsPerUser) {
+    name_was_taken_ = false;
+    return fail(ErrorKind::not_granted,
+                fmt::format("{} tickets of yours wait already, the most that one user may have; "
+                            "cancel some of them (berth cancel)",
+                            listing_.own_tickets));
+  }
+  ticket.order = name.number;
   if (auto written = write(ticket_name(name), write_record(ticket)); !written) return written;
+  struct statx about {};
+  if (::statx(lock_.get(), ticket_name(name).c_str(), AT_SYMLINK_NOFOLLOW,
+              STATX_CTIME | STATX_BTIME, &about) == 0) {
+    name.order = order_of(name.number, about);
+  }
   auto& tickets = listing_.tickets;
   tickets.insert(std::upper_bound(tickets.begin(), tickets.end(), name), name);
+  ++listing_.own_tickets;
   return {};
 }
 
-Result<void> DirectoryTransaction::write_drain(const Drain& drain) {
-  // Under another name first, so that on a full disk the drain before it stays.
-  const std::string file = drain_name(drain.uuid);
+bool DirectoryTransaction::has_own(const std::string& file) const {
+  struct stat about {};
+  return ::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
+}
+
+TicketName DirectoryTransaction::place(const TicketName& written) const {
+  for (const TicketName& name : listing_.tickets) {
+    if (name.id == written.id && name.number == written.number) return name;
+  }
+  return written;
+}
+
+// Under another name first, so that on a full disk the file before it stays.
+Result<void> DirectoryTransaction::replace(const std::string& file, const std::string& text) {
   const std::string fresh = fmt::format("new-{}", file);
   ::unlinkat(lock_.get(), fresh.c_str(), 0);
-  if (auto written = write(fresh, berth::write_drain(drain)); !written) return written;
+  if (auto written = write(fresh, text); !written) return written;
   if (::renameat(lock_.get(), fresh.c_str(), lock_.get(), file.c_str()) == 0) return {};
-  auto error = file_error("write a drain in", lock_.get());
+  auto error = file_error("write a file in", lock_.get());
   ::unlinkat(lock_.get(), fresh.c_str(), 0);
   return error;
+}
+
+Result<void> DirectoryTransaction::write_drain(const Drain& drain) {
+  return replace(drain_name(drain.uuid), berth::write_drain(drain));
 }
 
 void DirectoryTransaction::remove_ticket(const TicketName& name) {
   std::erase(listing_.tickets, name);
   ::unlinkat(lock_.get(), ticket_name(name).c_str(), 0);
+  if (contains(listing_.requests, name.id)) {
+    ::unlinkat(lock_.get(), request_name(name.id).c_str(), 0);
+  }
 }
 
-Result<void> DirectoryTransaction::end(const std::string& file, const std::string& id) {
-  if (::renameat(lock_.get(), file.c_str(), lock_.get(), end_name(id).c_str()) == 0) return {};
-  auto error = file_error("end a ticket or lease in", lock_.get());
+// Through a descriptor: what the name means may change between the look and the chmod.
+Result<void> DirectoryTransaction::end(const std::string& file, uid_t owner) {
+  const UniqueFd fd(::openat(lock_.get(), file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) return file_error("end a ticket or lease in", lock_.get());
   struct stat about {};
-  const bool mine = ::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-                    S_ISREG(about.st_mode) && (::geteuid() == 0 || about.st_uid == ::geteuid());
-  if (mine && ::fchmodat(lock_.get(), file.c_str(), 0, 0) == 0) return {};
-  return error;
+  if (::fstat(fd.get(), &about) != 0) return file_error("look at a file in", lock_.get());
+  if (!S_ISREG(about.st_mode) || about.st_uid != owner) {
+    return fail(ErrorKind::harbour, "the record was replaced while it was ended; try again");
+  }
+  const std::string path = fmt::format("/proc/self/fd/{}", fd.get());
+  if (::chmod(path.c_str(), (about.st_mode & 07777) | kEnded) == 0) return {};
+  return file_error("end a ticket or lease in", lock_.get());
 }
 
 Result<void> DirectoryTransaction::end_ticket(const TicketName& name) {
-  return end(ticket_name(name), name.id);
+  const auto client = ticket(name);
+  if (!client) return tl::make_unexpected(client.error());
+  if (!*client) return {};  // it has ended by itself
+  return end(ticket_name(name), (*client)->record.uid);
 }
 
 Result<void> DirectoryTransaction::end_lease(const Client& lease) {
-  return end(lease_name(lease.record.id), lease.record.id);
+  return end(lease_name(lease.record.id), lease.record.uid);
 }
 
 void DirectoryTransaction::ring(const Client& client) {
@@ -430,51 +589,68 @@ Result<bool> DirectoryTransaction::remove_drain(const std::string& uuid) {
 
 void DirectoryTransaction::tidy() {
   const uid_t me = ::geteuid();
-  std::set<std::string> known(listing_.leases.begin(), listing_.leases.end());
-  for (const TicketName& name : listing_.tickets) known.insert(name.id);
+  const bool any = is_root();
   const std::vector<Oddity> found = oddities_;  // more may be found on the way
+  std::size_t removed = 0;
   for (const Oddity& oddity : found) {
-    if (!oddity.leftover || (me != 0 && oddity.owner != me)) continue;
-    // Its bell has the same id, which ends the name; the bell goes first, so that a kill between
-    // the two leaves what still counts as dead.
-    const std::string id = oddity.file.substr(oddity.file.rfind('-') + 1);
-    const bool became_lease = !oddity.owner;
-    if (auto lease = dead_lease(oddity, id)) cleared_.push_back(std::move(*lease));
-    if (!became_lease) ::unlinkat(lock_.get(), bell_name(id).c_str(), 0);
-    ::unlinkat(lock_.get(), oddity.file.c_str(), 0);
-  }
-  for (const std::string& id : listing_.ended) {
-    struct stat about {};
-    const std::string file = end_name(id);
-    if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (me != 0 && about.st_uid != me) continue;
-    const auto bell = open_bell(lock_.get(), id, about.st_uid);
-    if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
+    if (!oddity.leftover || (!any && oddity.owner && oddity.owner != me)) continue;
+    if (++removed > kMostRemoved) return;
+    remove_dead(oddity);
   }
   // One bell more than records is our own, whose record is being written.
-  if (listing_.bells.size() <= known.size() + 1) return;
+  if (listing_.bells.size() > listing_.leases.size() + listing_.tickets.size() + 1) {
+    remove_lone_bells();
+  }
+}
+
+// The files of a dead client. The bell goes first, so that a kill between the two leaves what still
+// counts as dead.
+void DirectoryTransaction::remove_dead(const Oddity& oddity) {
+  const std::string id = oddity.file.substr(oddity.file.rfind('-') + 1);
+  const bool became_lease = !oddity.owner;
+  if (auto lease = dead_lease(oddity, id)) cleared_.push_back(std::move(*lease));
+  if (!became_lease) ::unlinkat(lock_.get(), bell_name(id).c_str(), 0);
+  ::unlinkat(lock_.get(), oddity.file.c_str(), 0);
+  if (contains(listing_.requests, id)) ::unlinkat(lock_.get(), request_name(id).c_str(), 0);
+}
+
+void DirectoryTransaction::remove_lone_bells() {
+  const uid_t me = ::geteuid();
+  const bool any = is_root();
+  std::vector<std::string> waiting;
+  waiting.reserve(listing_.tickets.size());
+  for (const TicketName& name : listing_.tickets) waiting.push_back(name.id);
+  std::sort(waiting.begin(), waiting.end());
+  std::size_t looked_at = 0;
   for (const std::string& id : listing_.bells) {
-    if (known.contains(id)) continue;
+    if (contains(listing_.leases, id) || contains(waiting, id)) continue;
+    if (++looked_at > kMostRemoved) return;
     struct stat about {};
     const std::string file = bell_name(id);
     if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (about.st_mtime + kLoneBellSeconds > ::time(nullptr)) continue;
-    if (me != 0 && about.st_uid != me) continue;
+    if (!any && about.st_uid != me) continue;
     const auto bell = open_bell(lock_.get(), id, about.st_uid);
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
   }
 }
 
+// The record of a lease that has ended, for the history. Only with the bell that proves that its
+// owner made it as a lease: any user can plant a record.
 std::optional<Record> DirectoryTransaction::dead_lease(const Oddity& oddity,
-                                                       const std::string& id) {
+                                                       const std::string& id) const {
   if (!oddity.owner || oddity.file != lease_name(id)) return std::nullopt;
+  const auto bell = look(bell_name(id));
+  if (!bell || !*bell || !S_ISFIFO((*bell)->st_mode) || (*bell)->st_uid != *oddity.owner) {
+    return std::nullopt;
+  }
   const auto about = look(oddity.file);
-  if (!about || !*about) return std::nullopt;
-  const auto text = read(oddity.file, **about);
-  if (!text || !*text) return std::nullopt;
-  auto record = read_record(**text);
+  if (!about || !*about || (*about)->st_uid != *oddity.owner) return std::nullopt;
+  const auto content = read(oddity.file, **about);
+  if (!content || !content->problem.empty()) return std::nullopt;
+  auto record = read_record(content->text);
   if (!record || record->id != id) return std::nullopt;
-  record->uid = *oddity.owner;  // who he is, the kernel says
+  record->uid = *oddity.owner;
   return std::move(*record);
 }
 

@@ -1,7 +1,8 @@
 // The directory harbour under its lock.
 //
-// Whatever is read here was true at one moment, because everybody changes the harbour under the
-// same lock. Every change is made at once.
+// What is read here was true at one moment, because every client changes the harbour under the same
+// lock. Every change is made at once. Nothing here opens a file of another process: that could
+// block, and the whole host would wait.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,13 @@ namespace berth {
 
 // What lies in the directory, by the files' names alone.
 struct Listing {
-  std::vector<std::string> leases;  // ids
-  std::vector<TicketName> tickets;  // in the order of the queue
-  std::vector<std::string> bells;   // ids
-  std::vector<std::string> drains;  // UUIDs, with '_' for '/'
-  std::vector<std::string> ended;   // ids of clients that were told to end
-  std::vector<std::string> others;  // names that are not ours
+  std::vector<std::string> leases;    // ids, sorted
+  std::vector<TicketName> tickets;    // in the order of the queue
+  std::vector<std::string> bells;     // ids
+  std::vector<std::string> requests;  // ids, sorted, of tickets whose request has changed
+  std::vector<std::string> drains;    // UUIDs, with '_' for '/'
+  std::vector<std::string> others;    // names that are not berth's
+  std::size_t own_tickets = 0;        // of this process's user
 };
 
 class DirectoryTransaction : public Transaction {
@@ -35,7 +37,7 @@ class DirectoryTransaction : public Transaction {
 
   Result<void> list();
   const Listing& listing() const { return listing_; }
-  // Before this ends, for who has something slow to do yet.
+  // Earlier than with the destructor, for a caller that still has something slow to do.
   void unlock();
 
   const std::vector<std::string>& lease_ids() const override { return listing_.leases; }
@@ -53,31 +55,50 @@ class DirectoryTransaction : public Transaction {
   Result<void> write_drain(const Drain& drain) override;
   Result<bool> remove_drain(const std::string& uuid) override;
   void remove_ticket(const TicketName& name) override;
-  // By renaming its record to end-ID: that needs no space. (Where somebody planted end-ID: by
-  // taking all its permissions away, which says the same.)
+  // By the sticky bit of its record, which only the owner of the file and root can set: not even
+  // the owner of the directory. It needs no space.
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
   const std::vector<Oddity>& oddities() const override { return oddities_; }
-  // Of this user (root: of any).
+  // Of this user (root: of any), and a bounded number at a time.
   void tidy() override;
   Result<bool> commit() override { return true; }
+  TicketName place(const TicketName& written) const override;
   const std::vector<Record>& cleared() const override { return cleared_; }
 
   int directory() const { return lock_.get(); }
 
  private:
-  Result<std::optional<Client>> client(const std::string& file, const std::string& id);
-  // Is there a lease-ID, whoever made it and whether it counts or not?
-  bool has_lease_file(const std::string& id) const;
-  // What the kernel says of a record before it is opened; nothing if it cannot be one.
-  Result<std::optional<struct stat>> look(const std::string& file);
-  Result<std::optional<std::string>> read(const std::string& file, const struct stat& about);
+  // The text of a record, or why there is none.
+  struct Text {
+    std::string text;
+    std::string problem;
+  };
+  // A record's file beside the live bell of its owner.
+  struct Found {
+    struct stat about {};
+    Text content;
+    UniqueFd bell;
+    std::string bell_problem;  // it cannot be opened, and counts as alive
+  };
+
+  void order_tickets();
+  void update(Record& ticket, uid_t owner) const;
+  bool has_own(const std::string& file) const;
+  Result<std::optional<Found>> find(const std::string& file, const std::string& id);
+  // What the kernel says of a file before it is opened; nothing if there is none.
+  Result<std::optional<struct stat>> look(const std::string& file) const;
+  Result<Text> read(const std::string& file, const struct stat& about) const;
   Result<void> write(const std::string& file, const std::string& text);
-  Result<void> end(const std::string& file, const std::string& id);
-  std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id);
+  Result<void> replace(const std::string& file, const std::string& text);
+  Result<void> end(const std::string& file, uid_t owner);
+  std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id) const;
+  void remove_dead(const Oddity& oddity);
+  void remove_lone_bells();
   void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);
+  void ignore_live(const std::string& file, uid_t owner, std::string problem);
 
   PrivateFd lock_;
   bool locked_ = true;
@@ -87,12 +108,15 @@ class DirectoryTransaction : public Transaction {
   bool name_was_taken_ = false;
 };
 
-// Was a client of this owner's told to end? By its files in the directory.
+// Was a client of this owner's told to end? Says the mode of its record.
 bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket,
                uid_t owner);
 
+// At most so many tickets of one user are looked at.
+constexpr std::size_t kMostTicketsPerUser = 2000;
+
 std::string lease_name(const std::string& id);
 std::string ticket_name(const TicketName& name);
-std::string end_name(const std::string& id);
+std::string request_name(const std::string& id);
 
 }  // namespace berth

@@ -103,28 +103,57 @@ TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
   ring(end);  // nobody reads any more: no SIGPIPE
 }
 
-TEST_F(HarbourTest, tickets_are_read_in_their_order) {
-  auto [first, first_bell] = client();
-  auto [second, second_bell] = client();
-  {
+TEST_F(HarbourTest, tickets_are_read_in_the_order_in_which_they_came) {
+  std::vector<std::pair<Record, UniqueFd>> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(client());
     const auto transaction = begin();
-    EXPECT_EQ(*transaction->next_order(), 1U);
-    ASSERT_TRUE(transaction->write_ticket(first, 1));
-  }
-  {
-    const auto transaction = begin();
-    EXPECT_EQ(*transaction->next_order(), 2U);
-    ASSERT_TRUE(transaction->write_ticket(second, 2));
+    ASSERT_TRUE(transaction->write_ticket(clients.back().first, *transaction->next_order()));
   }
   const auto transaction = begin();
-  ASSERT_EQ(transaction->listing().tickets.size(), 2U);
-  EXPECT_EQ(transaction->listing().tickets[0].id, first.id);
-  EXPECT_EQ(transaction->listing().tickets[1].id, second.id);
+  ASSERT_EQ(transaction->listing().tickets.size(), clients.size());
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    EXPECT_EQ(transaction->listing().tickets[i].id, clients[i].first.id);
+  }
 }
 
-TEST_F(HarbourTest, a_planted_ticket_of_the_largest_number_does_not_end_the_queue) {
-  std::ofstream(path_ / "ticket-999999999999999-aaaaaaaa") << "{}";
-  EXPECT_EQ(*begin()->next_order(), 1U);
+TEST_F(HarbourTest, a_forged_number_gains_nothing_and_moves_no_other_ticket) {
+  auto [first, first_bell] = client();
+  auto [forged, forged_bell] = client();
+  auto [future, future_bell] = client();
+  auto [last, last_bell] = client();
+  const auto write = [&](const Record& record, std::optional<std::uint64_t> number) {
+    const auto transaction = begin();
+    const std::uint64_t honest = *transaction->next_order();
+    ASSERT_TRUE(transaction->write_ticket(record, number.value_or(honest)));
+  };
+  write(first, std::nullopt);
+  write(forged, 1);  // as if it had come in 1970
+  write(future, 999'999'999'999'999);
+  write(last, std::nullopt);
+  std::vector<std::string> ids;
+  const auto transaction = begin();
+  for (const TicketName& name : transaction->listing().tickets) ids.push_back(name.id);
+  EXPECT_EQ(ids, (std::vector<std::string>{first.id, forged.id, last.id, future.id}));
+}
+
+TEST_F(HarbourTest, a_changed_request_keeps_its_place) {
+  auto [first, first_bell] = client();
+  auto [second, second_bell] = client();
+  const std::uint64_t number = *begin()->next_order();
+  ASSERT_TRUE(begin()->write_ticket(first, number));
+  ASSERT_TRUE(begin()->write_ticket(second, number + 1));
+  first.request.memory = mib(100);
+  ASSERT_TRUE(begin()->write_ticket(first, number));
+  first.request.memory = mib(200);
+  ASSERT_TRUE(begin()->write_ticket(first, number));
+  const auto transaction = begin();
+  const auto& tickets = transaction->listing().tickets;
+  ASSERT_EQ(tickets.size(), 2U);
+  EXPECT_EQ(tickets[0].id, first.id);
+  EXPECT_EQ((*transaction->ticket(tickets[0]))->record.request.memory, mib(200));
+  transaction->remove_ticket(TicketName(tickets[0]));
+  EXPECT_FALSE(fs::exists(path_ / request_name(first.id)));
 }
 
 TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
@@ -144,15 +173,45 @@ TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
   EXPECT_EQ(transaction->leases()->size(), 0U);
 }
 
-TEST_F(HarbourTest, a_record_must_be_its_owners_and_its_bell_a_fifo) {
+TEST_F(HarbourTest, the_owner_is_the_files_whatever_the_record_says) {
   auto [record, bell] = client({"GPU-1"});
   record.uid += 1;
   ASSERT_TRUE(begin()->write_lease(record));
-  auto [other, other_bell] = client({"GPU-2"});
-  ASSERT_TRUE(begin()->write_lease(other));
-  fs::remove(path_ / bell_name(other.id));
-  std::ofstream(path_ / bell_name(other.id)) << "not a FIFO";
+  const auto transaction = begin();
+  const auto leases = transaction->leases();
+  ASSERT_EQ(leases->size(), 1U);
+  EXPECT_EQ(leases->front().record.uid, ::geteuid());
+}
+
+TEST_F(HarbourTest, a_bell_that_is_not_a_fifo_proves_nothing) {
+  auto [record, bell] = client({"GPU-2"});
+  ASSERT_TRUE(begin()->write_lease(record));
+  fs::remove(path_ / bell_name(record.id));
+  std::ofstream(path_ / bell_name(record.id)) << "not a FIFO";
   EXPECT_EQ(begin()->leases()->size(), 0U);
+}
+
+TEST_F(HarbourTest, a_live_lease_that_cannot_be_read_holds_what_it_may_hold) {
+  const auto lease_with = [&](const std::string& text) {
+    auto [record, bell] = client({"GPU-1"});
+    std::ofstream(path_ / lease_name(record.id)) << text;
+    const auto found = begin()->leases();
+    EXPECT_TRUE(found);
+    EXPECT_EQ(found->size(), 1U) << text.substr(0, 80);
+    Record read = found->empty() ? Record{} : found->front().record;
+    harbour_->remove(record.id, std::nullopt);
+    return read;
+  };
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("null"), std::string(200'000, 'x'),
+        std::string(R"({"gpus": 7})"), std::string(R"({"version": 99})")}) {
+    EXPECT_TRUE(lease_with(text).everything) << text.substr(0, 80);
+  }
+  const Record in_part = lease_with(R"({"version": "one", "gpus": ["GPU-7"]})");
+  EXPECT_FALSE(in_part.everything);
+  EXPECT_EQ(in_part.uuids, std::vector<std::string>{"GPU-7"});
+  EXPECT_FALSE(in_part.problem.empty());
+  EXPECT_EQ(in_part.uid, ::geteuid());
 }
 
 TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
@@ -169,40 +228,35 @@ TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
   EXPECT_EQ(leases.error().kind, ErrorKind::harbour);
 }
 
-TEST_F(HarbourTest, a_lease_is_ended_from_outside_at_once) {
+TEST_F(HarbourTest, a_shells_lease_is_ended_from_outside_at_once) {
   auto [record, bell] = client({"GPU-1"});
+  record.holder = HolderKind::shell;
   ASSERT_TRUE(begin()->write_lease(record));
   EXPECT_FALSE(harbour_->is_ended(record.id));
   ASSERT_TRUE(begin()->end_lease({record, {}}));
   EXPECT_TRUE(harbour_->is_ended(record.id));
   EXPECT_EQ(begin()->leases()->size(), 0U);
-  harbour_->forget_end(record.id);
-  EXPECT_FALSE(harbour_->is_ended(record.id));
   harbour_->remove(record.id, std::nullopt);
   EXPECT_TRUE(fs::is_empty(path_));
 }
 
-TEST_F(HarbourTest, a_planted_end_does_not_keep_a_lease_from_ending) {
+TEST_F(HarbourTest, a_jobs_lease_ends_only_with_its_processes) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
-  fs::create_directory(path_ / end_name(record.id));  // which a rename cannot replace
-  EXPECT_FALSE(harbour_->is_ended(record.id));
   ASSERT_TRUE(begin()->end_lease({record, {}}));
-  EXPECT_EQ(begin()->leases()->size(), 0U);  // for root too, who could read it
-  EXPECT_TRUE(harbour_->is_ended(record.id));
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+  fs::permissions(path_ / lease_name(record.id), fs::perms::none);
+  EXPECT_EQ(begin()->leases()->size(), 1U);  // unreadable for all but root
 }
 
-TEST_F(HarbourTest, a_file_of_ours_called_end_ends_nothing_while_the_record_is_there) {
-  auto [record, bell] = client({"GPU-1"});
-  ASSERT_TRUE(begin()->write_lease(record));
-  fs::create_hard_link(path_ / lease_name(record.id), path_ / end_name(record.id));
-  EXPECT_FALSE(harbour_->is_ended(record.id));
+TEST_F(HarbourTest, a_ticket_is_ended_from_outside) {
   auto [waiting, waiting_bell] = client();
   ASSERT_TRUE(begin()->write_ticket(waiting, 7));
-  std::ofstream(path_ / end_name(waiting.id)) << "left somewhere";
-  EXPECT_FALSE(begin()->is_ended(waiting.id, TicketName{7, waiting.id}));
-  ASSERT_TRUE(begin()->end_ticket({7, waiting.id}));
-  EXPECT_TRUE(begin()->is_ended(waiting.id, TicketName{7, waiting.id}));
+  const TicketName name = begin()->listing().tickets.front();
+  EXPECT_FALSE(begin()->is_ended(waiting.id, name));
+  ASSERT_TRUE(begin()->end_ticket(name));
+  EXPECT_TRUE(begin()->is_ended(waiting.id, name));
+  EXPECT_FALSE(*begin()->ticket(name));
 }
 
 TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
@@ -211,30 +265,30 @@ TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
   ASSERT_TRUE(begin()->write_lease(record));
   ASSERT_TRUE(begin()->write_ticket(waiting, 7));
   fs::create_hard_link(path_ / lease_name(record.id), path_ / "kept");
-  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({1, record.id}));
-  for (const std::uint64_t order : {0UL, 8UL, 999'999'999'999'999UL}) {
-    fs::create_hard_link(path_ / ticket_name({7, waiting.id}),
-                         path_ / ticket_name({order, waiting.id}));
+  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({0, record.id, 1}));
+  const fs::path ticket = path_ / ticket_name({0, waiting.id, 7});
+  for (const std::uint64_t number : {0UL, 8UL, 999'999'999'999'999UL}) {
+    fs::create_hard_link(ticket, path_ / ticket_name({0, waiting.id, number}));
   }
-  fs::create_hard_link(path_ / ticket_name({7, waiting.id}), path_ / lease_name(waiting.id));
+  fs::create_hard_link(ticket, path_ / lease_name(waiting.id));
   const auto transaction = begin();
   EXPECT_EQ(transaction->leases()->size(), 1U);
-  std::vector<std::uint64_t> orders;
+  std::vector<std::uint64_t> numbers;
   for (const TicketName& name : transaction->listing().tickets) {
-    if (*transaction->ticket(name)) orders.push_back(name.order);
+    if (*transaction->ticket(name)) numbers.push_back(name.number);
   }
-  EXPECT_EQ(orders, std::vector<std::uint64_t>{7});
-  EXPECT_EQ(*transaction->next_order(), 8U);
+  EXPECT_EQ(numbers, std::vector<std::uint64_t>{7});
 }
 
 TEST_F(HarbourTest, a_lease_that_was_ended_is_no_ticket_by_a_second_name) {
   auto [record, bell] = client({"GPU-1"});  // its keeper has not noticed the end yet
+  record.holder = HolderKind::shell;
   ASSERT_TRUE(begin()->write_lease(record));
-  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({1, record.id}));
+  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({0, record.id, 1}));
   ASSERT_TRUE(begin()->end_lease({record, {}}));
   const auto transaction = begin();
-  EXPECT_EQ(transaction->listing().tickets.size(), 1U);
-  EXPECT_FALSE(*transaction->ticket({1, record.id}));
+  ASSERT_EQ(transaction->listing().tickets.size(), 1U);
+  EXPECT_FALSE(*transaction->ticket(transaction->listing().tickets.front()));
 }
 
 TEST_F(HarbourTest, a_name_that_is_taken_is_told_from_a_full_disk) {

@@ -129,6 +129,7 @@ void Harbour::remove(const std::string& id, const std::optional<TicketName>& tic
   remove_bell(id);
   if (ticket && !part_) {
     ::unlinkat(directory_.get(), ticket_name(*ticket).c_str(), 0);
+    ::unlinkat(directory_.get(), request_name(id).c_str(), 0);
   } else if (!ticket) {
     ::unlinkat(directory_.get(), lease_name(id).c_str(), 0);
   }
@@ -151,10 +152,6 @@ bool Harbour::is_ended(const std::string& id) const {
   return was_ended(directory_.get(), id, std::nullopt, ::geteuid());
 }
 
-void Harbour::forget_end(const std::string& id) {
-  ::unlinkat(directory_.get(), end_name(id).c_str(), 0);
-}
-
 void Harbour::touch_lease(const std::string& id) const {
   ::utimensat(directory_.get(), lease_name(id).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
@@ -169,6 +166,24 @@ bool Harbour::has_lease(const std::string& id) const {
   const std::string path = fmt::format("{}/{}", where_.path, lease_name(id));
   return ::lstat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) &&
          about.st_uid == ::geteuid();
+}
+
+Result<StoppedProcesses> find_stopped(Harbour& harbour) {
+  constexpr std::size_t kFront = 16;
+  std::vector<Record> front;
+  {
+    auto transaction = harbour.begin(LockMode::shared, {});
+    if (!transaction) return tl::make_unexpected(transaction.error());
+    for (const TicketName& name : (*transaction)->queue()) {
+      auto client = (*transaction)->ticket(name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client) front.push_back(std::move((*client)->record));
+      if (front.size() == kFront) break;
+    }
+  }
+  StoppedProcesses stopped;
+  stopped.read(front);
+  return stopped;
 }
 
 }  // namespace berth

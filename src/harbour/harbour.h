@@ -3,8 +3,8 @@
 // leases all the same (see redis_transaction.h).
 //
 // In the directory: per client there are two files that only their owner can write: a record and a
-// bell. A record counts only if it is a regular file whose owner is the uid it names, and its bell
-// is a FIFO of the same owner that somebody reads. docs/harbour-protocol.md is the whole protocol.
+// bell. A record counts only beside a bell that is a FIFO of the same owner and has a reader;
+// owners are those that the kernel reports. docs/harbour-protocol.md is the whole protocol.
 #pragma once
 
 #include <memory>
@@ -60,9 +60,8 @@ class Harbour {
   bool has_bell(const std::string& id, int bell) const;
   bool has_ticket(const TicketName& name) const;  // as far as one must ask
   bool has_lease(const std::string& id) const;
-  // Was this lease of ours told to end, by its own user or root? Who obeys takes the order away.
+  // Was this lease of ours told to end, by its owner or root? Only a shell's lease can be.
   bool is_ended(const std::string& id) const;
-  void forget_end(const std::string& id);
 
   // Of several hosts?
   bool is_shared() const { return part_ != nullptr; }
@@ -85,5 +84,9 @@ class Harbour {
   UniqueFd directory_;
   std::unique_ptr<HostPart> part_;
 };
+
+// The processes at the front of the queue that the kernel calls stopped, for a transaction that is
+// about to ring the first ticket. Takes the lock for a moment, and reads /proc without it.
+Result<StoppedProcesses> find_stopped(Harbour& harbour);
 
 }  // namespace berth

@@ -24,6 +24,8 @@
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/file_error.h"
+#include "harbour/record.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -57,27 +59,60 @@ UniqueFd open_directory(const HarbourLocation& where) {
   return UniqueFd(::open(where.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
 }
 
-// Made under another name and locked before it gets its own, so that nobody is faster than those
-// who have a lease to put back. True if there is a directory now, whoever made it.
-bool make_directory(const std::string& path, const Fill& fill) {
-  std::string name = fmt::format("{}.new-XXXXXX", path);
-  if (::mkdtemp(name.data()) == nullptr) return false;
-  const PrivateFd made = UniqueFd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const bool ready =
-      made && ::fchmod(made.get(), kHarbourMode) == 0 && ::flock(made.get(), LOCK_EX) == 0;
-  if (ready && ::renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
+// By errno. `parent` is the folder that the harbour at `path` is made in.
+tl::unexpected<Error> cannot_make(const std::string& path, const std::string& parent) {
+  const int reason = errno;
+  struct stat about {};
+  if (reason == ENOENT && ::stat(parent.c_str(), &about) != 0 && errno == ENOENT) {
+    return fail(ErrorKind::harbour,
+                fmt::format("cannot make the harbour {}: there is no folder {}; make that, or set "
+                            "BERTH_DIR to another folder (the same for all users)",
+                            in_quotes(path), in_quotes(parent)));
+  }
+  errno = reason;
+  return file_error("make the harbour", path);
+}
+
+// Makes a directory under another name and locks it before it gets its own, so that clients with a
+// lease to put back come before any other. `flags` are those of renameat2(). False, with errno, if
+// it did not get its name; then it is gone again.
+bool make_locked(int parent, const std::string& name, const std::string& first_name, unsigned flags,
+                 const Fill& fill) {
+  const PrivateFd made = make_directory_at(parent, first_name, kHarbourMode);
+  if (made && ::flock(made.get(), LOCK_EX) == 0 &&
+      ::renameat2(parent, first_name.c_str(), parent, name.c_str(), flags) == 0) {
     if (fill) fill(made.get());
     std::this_thread::sleep_for(kGrace);
-    ::flock(made.get(), LOCK_UN);  // for whoever else has this open file, too
+    ::flock(made.get(), LOCK_UN);  // also for forks that have this open file
     return true;
   }
   const int reason = errno;
-  ::rmdir(name.c_str());
-  if (reason == EINVAL) {  // a file system that cannot rename without replacing
-    return ::mkdir(path.c_str(), 0700) == 0 && ::chmod(path.c_str(), kHarbourMode) == 0;
-  }
+  if (made) ::unlinkat(parent, first_name.c_str(), AT_REMOVEDIR);
   errno = reason;
-  return reason == EEXIST;
+  return false;
+}
+
+// Success means that there is a directory now; another client may have made it.
+Result<void> make_directory(const std::string& path, const Fill& fill) {
+  const auto end = path.find_last_not_of('/');
+  const auto slash = path.rfind('/', end);
+  const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
+  const std::string name = path.substr(slash + 1, end - slash);
+  // All that follows is done in this folder, even if another one gets its name meanwhile.
+  const UniqueFd parent(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat about {};
+  if (!parent || ::fstat(parent.get(), &about) != 0) return cannot_make(path, folder);
+  if (others_can_rename(about, ::geteuid())) {
+    const bool own = about.st_uid == 0 || about.st_uid == ::geteuid();
+    return fail(
+        ErrorKind::harbour,
+        fmt::format("cannot make the harbour {}: {} can replace what is in {}; set BERTH_DIR "
+                    "to a path in a folder that only root can change",
+                    in_quotes(path), own ? std::string("other users") : user_name(about.st_uid),
+                    in_quotes(folder)));
+  }
+  if (!make_harbour_directory(parent.get(), name, fill)) return cannot_make(path, folder);
+  return {};
 }
 
 Result<void> check_directory(const std::string& path, int directory) {
@@ -94,6 +129,14 @@ Result<void> check_directory(const std::string& path, int directory) {
     return fail(ErrorKind::harbour,
                 fmt::format("anybody could delete another's lease in {}, which is writable for all "
                             "and not sticky; {} should run: chmod 1777 {}",
+                            in_quotes(path), user_name(about.st_uid), in_quotes(path)));
+  }
+  const auto listed = has_access_list(directory, path);
+  if (!listed) return tl::make_unexpected(listed.error());
+  if (*listed) {
+    return fail(ErrorKind::harbour,
+                fmt::format("{} has an access control list, which can hide leases from some users; "
+                            "{} should run: setfacl -bk {}",
                             in_quotes(path), user_name(about.st_uid), in_quotes(path)));
   }
   return {};
@@ -121,21 +164,6 @@ std::string source_of(const std::string& path) {
     source = path == point ? root : fmt::format("{}/{}", root, path.substr(prefix.size()));
   }
   return source;
-}
-
-// By errno, as make_directory() has left it.
-tl::unexpected<Error> cannot_make(const std::string& path) {
-  const int reason = errno;
-  const std::string parent = std::filesystem::path(path).parent_path();
-  struct stat about {};
-  if (reason == ENOENT && ::stat(parent.c_str(), &about) != 0 && errno == ENOENT) {
-    return fail(ErrorKind::harbour,
-                fmt::format("cannot make the harbour {}: there is no folder {}; make that, or set "
-                            "BERTH_DIR to another folder (the same for all users)",
-                            in_quotes(path), in_quotes(parent)));
-  }
-  errno = reason;
-  return file_error("make the harbour", path);
 }
 
 bool on_same_mount(int directory, const char* path) {
@@ -186,7 +214,9 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill
   }
   UniqueFd directory = open_directory(where);
   if (!directory && errno == ENOENT) {
-    if (!make_directory(where.path, fill)) return cannot_make(where.path);
+    if (auto made = make_directory(where.path, fill); !made) {
+      return tl::make_unexpected(made.error());
+    }
     directory = open_directory(where);
   }
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {
@@ -195,15 +225,28 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill
     return fail(
         ErrorKind::harbour,
         fmt::format(
-            "{} is not a directory{}; remove it, and berth makes one", in_quotes(where.path),
-            known ? fmt::format(", but something that {} put there", user_name(about.st_uid))
-                  : ""));
+            "{} is not a directory{}; {}", in_quotes(where.path),
+            known ? fmt::format(", but something that {} put there", user_name(about.st_uid)) : "",
+            where.path == kDefaultHarbour ? "'sudo berth setup' moves it aside"
+                                          : "set BERTH_DIR to the path of a directory"));
   }
   if (!directory) return file_error("open the harbour", where.path);
   if (auto good = check_directory(where.path, directory.get()); !good) {
     return tl::make_unexpected(good.error());
   }
   return directory;
+}
+
+bool make_harbour_directory(int parent, const std::string& name, const Fill& fill) {
+  const std::string first_name = fmt::format("{}.new-{}", name, make_id());
+  if (make_locked(parent, name, first_name, RENAME_NOREPLACE, fill)) return true;
+  // A file system that cannot rename without replacing.
+  if (errno == EINVAL && make_directory_at(parent, name, kHarbourMode)) return true;
+  return errno == EEXIST;
+}
+
+bool replace_by_harbour(int parent, const std::string& name, const std::string& new_name) {
+  return make_locked(parent, name, new_name, RENAME_EXCHANGE, {});
 }
 
 std::optional<std::string> network_file_system(int directory) {

@@ -40,10 +40,19 @@ using Fill = std::function<void(int directory)>;
 // The same as if BERTH_DIR were not set.
 HarbourLocation default_harbour_location();
 
-// Opens the directory, and makes it where nobody else has. The error (ErrorKind::harbour) says why
-// it cannot be a harbour: not a directory, on a network file system, or one where anybody could
-// delete what is somebody else's.
+// Opens the directory, and makes it if there is none. The error (ErrorKind::harbour) says why it
+// cannot be a harbour: not a directory, on a network file system, one in which a user could delete
+// another user's lease, one with an access control list, or one that would have to be made where
+// other users could replace it.
 Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill& fill = {});
+
+// Makes it in a folder in which only this user and root can rename. True if there is one now, even
+// if another client has made it; else errno says why not.
+bool make_harbour_directory(int parent, const std::string& name, const Fill& fill = {});
+
+// Puts a new directory in the place of whatever `name` in `parent` is, which is called `new_name`
+// from then on, in one step. False, with errno, if it stays as it was.
+bool replace_by_harbour(int parent, const std::string& name, const std::string& new_name);
 
 // In words, if this process probably sees another harbour than the rest of the host: in a service
 // with a /tmp of its own, or in a container.

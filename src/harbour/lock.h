@@ -15,14 +15,15 @@ namespace berth {
 
 enum class LockMode { shared, exclusive };
 
-// What to do about a lock that somebody keeps: a process stopped in the middle of a decision.
+// What to do about a lock that another process keeps, such as one stopped in the middle of a
+// decision.
 struct Patience {
   std::chrono::milliseconds limit{10'000};
   std::function<void(const std::string& holder)> on_slow;  // called once, after a few seconds
   std::function<bool()> give_up;                           // asked several times a second
 };
 
-// Locks the open directory. The error (ErrorKind::harbour) says who holds the lock.
+// Locks the open directory. The error (ErrorKind::harbour) names the process that holds the lock.
 Result<void> lock_directory(int directory, LockMode mode, const Patience& patience);
 
 }  // namespace berth

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/site.h"
+#include "base/uid_map.h"
 #include "harbour/part_scripts.h"
 
 namespace berth {
@@ -161,6 +162,17 @@ PartEntry PartSight::entry(const std::string& id, const std::string& record) con
   if (const auto beat = beats.find(id); beat != beats.end()) entry.left += beat->second;
   if (const auto ring = rung.find(id); ring != rung.end()) entry.unheard = now - ring->second;
   return entry;
+}
+
+std::string write_shared_record(Record record) {
+  record.uid = uid_outside(record.uid).value_or(record.uid);
+  return write_record(record);
+}
+
+Result<Record> read_shared_record(std::string_view text) {
+  auto record = read_record(text);
+  if (record) record->uid = uid_inside(record->uid).value_or(kUnmappedUid);
+  return record;
 }
 
 bool PartChange::is_empty() const {

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -79,7 +80,7 @@ struct PartChange {
   // Of these two, who counts as dead by its silence alone: if it was heard of since, no lease is
   // written that rests on it, and it is not removed.
   std::vector<std::string> silent{};
-  std::vector<std::string> ended{};  // tickets and leases that are told to end
+  std::vector<std::string> ended{};  // tickets that are told to end
   std::vector<std::string> beats{};  // clients that live
   std::vector<std::pair<std::string, std::string>> drains{};
   std::vector<std::string> undrains{};
@@ -93,6 +94,12 @@ struct PartOutcome {
   std::optional<std::uint64_t> order{};
   std::vector<std::string> removed{};  // of the leases of the dead, by us
 };
+
+// A record as Redis has it: other hosts read it, so its uid is the one outside of a user namespace.
+// A uid that this process's namespace does not map is read as kUnmappedUid: another user's.
+constexpr uid_t kUnmappedUid = 65534;
+std::string write_shared_record(Record record);
+Result<Record> read_shared_record(std::string_view text);
 
 // What a host has told of itself (see broker/host_card.h).
 struct PartCard {

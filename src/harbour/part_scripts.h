@@ -149,13 +149,15 @@ for _, id in ipairs(o.remove_tickets) do
     forget(id)
   end
 end
+-- Tickets only: a lease is ended by its file on its host.
 for _, id in ipairs(o.ended) do
-  redis.call('SET', prefix .. ':ended:' .. id, '1', 'EX', 86400)
-  redis.call('ZREM', key('queue'), id)
-  redis.call('HDEL', key('tickets'), id)
-  redis.call('HDEL', key('leases'), id)
-  redis.call('HDEL', key('beats'), id)
-  redis.call('HDEL', key('rung'), id)
+  if redis.call('HEXISTS', key('leases'), id) == 0 then
+    redis.call('SET', prefix .. ':ended:' .. id, '1', 'EX', 86400)
+    redis.call('ZREM', key('queue'), id)
+    redis.call('HDEL', key('tickets'), id)
+    redis.call('HDEL', key('beats'), id)
+    redis.call('HDEL', key('rung'), id)
+  end
 end
 for _, one in ipairs(o.drains) do
   redis.call('HSET', key('drains'), one[1], one[2])
@@ -191,18 +193,20 @@ return 1
 )lua";
 
 // A client lives. ARGV: its id, the time to live, "leases" or "tickets", and the time that
-// everybody is given (see kBirth) if nobody could be heard for a whole time to live. "heard",
-// "missing", "ended", or "rung" for a ticket that was rung, which may not have reached it.
+// everybody is given (see kBirth) if nobody could be heard for a whole time to live. "heard" or
+// "missing"; for a ticket also "ended", or "rung" if it was rung, which may not have reached it.
+// A lease is not ended here, whatever Redis says: only its owner can, by its file on its host.
 constexpr std::string_view kBeat = R"lua(
 local id = ARGV[1]
-if redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
+local waits = ARGV[3] == 'tickets'
+if waits and redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
 if redis.call('HEXISTS', key(ARGV[3]), id) == 0 then return 'missing' end
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 if now - heard > tonumber(ARGV[2]) then
   redis.call('SET', key('settles'), number(now + ARGV[4]))
 end
 beat(id, tonumber(ARGV[2]))
-if ARGV[3] == 'tickets' and redis.call('HEXISTS', key('rung'), id) == 1 then return 'rung' end
+if waits and redis.call('HEXISTS', key('rung'), id) == 1 then return 'rung' end
 return 'heard'
 )lua";
 

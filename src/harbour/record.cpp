@@ -229,11 +229,26 @@ Result<Record> read_record(std::string_view text) {
   record.within = fields.text("within", kIdLength).value_or("");
   record.order = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
+  // By reference: a copy is made recursively, and the JSON may be nested deeper than the stack
+  // permits.
+  static const Json none;
   const auto request = json.find("request");
-  record.request = read_request(request == json.end() ? Json() : *request, problem);
+  record.request = read_request(request == json.end() ? none : *request, problem);
   if (record.version == 0) problem = "its 'version' makes no sense";
   if ((state == "holding") == record.uuids.empty()) problem = "its 'state' and 'gpus' disagree";
   if (!problem.empty()) return fail(ErrorKind::harbour, problem);
+  return record;
+}
+
+Record read_lease_in_part(std::string_view text, std::string problem) {
+  const Json json = Json::parse(text, nullptr, false);
+  Record record;
+  if (json.is_object()) {
+    std::string ignored;
+    record.uuids = Fields(json, ignored).texts("gpus").value_or(std::vector<std::string>{});
+  }
+  record.everything = record.uuids.empty();
+  record.problem = std::move(problem);
   return record;
 }
 

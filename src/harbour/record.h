@@ -1,7 +1,7 @@
 // What a client of the harbour writes about itself: one record, as a ticket and then as a lease.
 //
-// docs/harbour-protocol.md describes the JSON. A record proves nothing by itself: who its owner is
-// and whether he lives, the kernel says (see harbour.h).
+// docs/harbour-protocol.md describes the JSON. A record proves nothing by itself: its owner is the
+// owner of the file, and its client lives while the bell has a reader (see harbour.h).
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ enum class HolderKind : std::uint8_t { job, shell };
 struct Record {
   int version = kProtocolVersion;
   std::string id;
-  uid_t uid = 0;
+  uid_t uid = 0;  // of the file's owner, whatever the text says
   pid_t pid = 0;  // of the process that waits, or for which the lease was made
   std::uint64_t pid_namespace = 0;
   HolderKind holder = HolderKind::job;
@@ -51,7 +51,9 @@ struct Record {
   std::uint64_t epoch = 0;  // see Transaction::next_epoch()
   bool sampled = false;  // its holder looks at it, and tells by touching the file that it is used
   TimePoint used;        // when it last did, or was granted
-  bool everything = false;  // of a version that we cannot read: it may hold any GPU
+  bool everything = false;  // which GPUs it holds cannot be read: it counts as holding all
+  // Why it could not be read whole, although its holder lives (see read_lease_in_part()).
+  std::string problem{};
 
   // When it said that it will have ended.
   std::optional<TimePoint> ends() const;
@@ -63,6 +65,10 @@ std::string write_record(const Record& record);
 // The error says what is wrong, for doctor. A record of a later version is read as far as every
 // version can be: whose it is and which GPUs it holds. If not even that is clear, it holds all.
 Result<Record> read_record(std::string_view text);
+
+// A lease whose record read_record() refuses, as far as it can be read: exclusively the GPUs that
+// it names, or all. An unknown lease is not a free GPU.
+Record read_lease_in_part(std::string_view text, std::string problem);
 
 // Random, short, and unlike any other in this harbour: 8 letters and digits.
 std::string make_id();

@@ -2,6 +2,7 @@
 #include "harbour/record.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <set>
 
 namespace berth {
@@ -104,6 +105,25 @@ TEST(Record, a_later_version_holds_what_it_names) {
   const auto strange = read_record(R"({"version":7,"id":"k3f9a2mx","uid":5,"gpus":{"all":true}})");
   ASSERT_TRUE(strange);
   EXPECT_TRUE(strange->everything);
+}
+
+TEST(Record, deep_nesting_needs_no_stack) {
+  const std::string deep = std::string(30'000, '[') + std::string(30'000, ']');
+  const std::string text =
+      R"({"version":1,"id":"k3f9a2mx","uid":5,"pid":1,"state":"waiting","since_ms":1,"request":)" +
+      deep + "}";
+  ASSERT_LT(text.size(), kLargestRecord);
+  pthread_attr_t small;
+  ASSERT_EQ(::pthread_attr_init(&small), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&small, 512 << 10), 0);
+  const auto read = [](void* given) -> void* {
+    EXPECT_FALSE(read_record(*static_cast<const std::string*>(given)));
+    return nullptr;
+  };
+  pthread_t thread{};
+  ASSERT_EQ(::pthread_create(&thread, &small, read, const_cast<std::string*>(&text)), 0);
+  ::pthread_join(thread, nullptr);
+  ::pthread_attr_destroy(&small);
 }
 
 TEST(Record, ids_are_random_and_fit_into_a_file_name) {

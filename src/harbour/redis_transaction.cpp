@@ -2,11 +2,14 @@
 #include "harbour/redis_transaction.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <set>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
+#include "base/uid_map.h"
 #include "harbour/bell.h"
 
 namespace berth {
@@ -58,7 +61,7 @@ void RedisTransaction::ignore(const PartEntry& entry, Kind kind, std::optional<u
 }
 
 Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Kind kind) {
-  auto record = read_record(entry.record);
+  auto record = read_shared_record(entry.record);
   if (!record) {
     ignore(
         entry, kind, std::nullopt,
@@ -94,13 +97,18 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
 
 Result<std::optional<Client>> RedisTransaction::judge_by_bell(const PartEntry& entry, Record record,
                                                               Kind kind) {
+  // Its owner is the bell's, by the kernel: what Redis says of it may be forged.
+  struct stat about {};
+  const std::string name = bell_name(entry.id);
+  const bool there = ::fstatat(here_->directory(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
+  if (there) record.uid = about.st_uid;
   if (kind == Kind::lease && was_ended(here_->directory(), entry.id, std::nullopt, record.uid)) {
     ignore(entry, kind, record.uid, "it was ended");
     return std::nullopt;
   }
   auto bell = open_bell(here_->directory(), entry.id, record.uid);
   if (!bell) return tl::make_unexpected(bell.error());
-  if (bell->state == PeerBell::State::alive) {
+  if (bell->counts()) {
     return Client{std::move(record), std::move(bell->end), entry.unheard, std::nullopt};
   }
   const bool dead = bell->state == PeerBell::State::dead;
@@ -139,6 +147,11 @@ Result<std::vector<Client>> RedisTransaction::leases() {
     beat_for(client);
     known.insert(client.record.id);
   }
+  // A lease that has its file here is part of another one only if that has its file here, too: any
+  // client can write the record of an outer lease into Redis, and would so hide the inner one.
+  for (Client& client : *here) {
+    if (!known.contains(client.record.within)) client.record.within.clear();
+  }
   std::vector<Client> found = std::move(*here);
   for (const auto& [id, entry] : leases_) {
     if (known.contains(id)) continue;
@@ -157,10 +170,11 @@ void RedisTransaction::put_back_lost(const std::vector<Client>& here) {
     const Record& record = client.record;
     const bool ours = record.epoch > 0 && record.witness == witness_;
     if (!ours || leases_.contains(record.id) || now - record.granted < kOnItsWay) continue;
+    if (!uid_outside(record.uid)) continue;  // whose it is, other hosts could not tell
     const auto known = std::find_if(change_.put_back.begin(), change_.put_back.end(),
                                     [&](const auto& one) { return one.first == record.id; });
     if (known == change_.put_back.end()) {
-      change_.put_back.emplace_back(record.id, write_record(record));
+      change_.put_back.emplace_back(record.id, write_shared_record(record));
     }
   }
 }
@@ -217,8 +231,7 @@ Result<std::vector<Drain>> RedisTransaction::drains() {
 }
 
 bool RedisTransaction::is_ended(const std::string& id, const std::optional<TicketName>& ticket) {
-  if (sight_.ended) return true;
-  return !ticket && here_->is_ended(id, ticket);
+  return ticket ? sight_.ended : here_->is_ended(id, ticket);
 }
 
 Result<std::uint64_t> RedisTransaction::next_order() {
@@ -231,7 +244,7 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
   if (auto written = here_->write_lease(record); !written) return written;
   lease_file_ = record.id;
   change_.id = record.id;
-  change_.lease = write_record(record);
+  change_.lease = write_shared_record(record);
   change_.version = sight_.version;
   change_.born = sight_.born;
   change_.settled = sight_.settled;
@@ -244,11 +257,12 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
 
 Result<void> RedisTransaction::write_ticket(const Record& record, std::uint64_t order) {
   change_.id = record.id;
-  change_.ticket = write_record(record);
+  change_.ticket = write_shared_record(record);
   change_.leave = false;
   if (order != kAtTheEnd) change_.order = order;
-  const TicketName name{order, record.id};
+  const TicketName name{order, record.id, order};
   auto& queue = sight_.queue;
+  std::erase_if(queue, [&](const TicketName& one) { return one.id == record.id; });
   queue.insert(std::upper_bound(queue.begin(), queue.end(), name), name);
   return {};
 }
@@ -283,12 +297,20 @@ Result<void> RedisTransaction::end_ticket(const TicketName& name) {
 
 Result<void> RedisTransaction::end_lease(const Client& lease) {
   const std::string& id = lease.record.id;
-  if (auto here = here_->lease(id); here && *here) {
-    // By the kernel's leave: only its owner can.
-    if (auto ended = here_->end_lease(lease); !ended) return ended;
-    rung_here_.push_back(std::move((*here)->bell));
+  auto here = here_->lease(id);
+  if (!here) return tl::make_unexpected(here.error());
+  if (!*here) {
+    return fail(ErrorKind::usage,
+                fmt::format("lease {0} was made in a container with a BERTH_DIR of its own; run "
+                            "'berth release {0}' there",
+                            id));
   }
-  if (leases_.contains(id)) change_.ended.push_back(id);
+  // The kernel lets its owner and root do this.
+  if (auto ended = here_->end_lease(**here); !ended) return ended;
+  rung_here_.push_back(std::move((*here)->bell));
+  if (const auto entry = leases_.find(id); entry != leases_.end()) {
+    change_.remove.emplace_back(id, entry->second.record);
+  }
   return {};
 }
 
@@ -342,7 +364,8 @@ Result<bool> RedisTransaction::commit() {
 }
 
 TicketName RedisTransaction::place(const TicketName& written) const {
-  return {order_.value_or(written.order), written.id};
+  const std::uint64_t order = order_.value_or(written.order);
+  return {order, written.id, order};
 }
 
 }  // namespace berth

@@ -4,7 +4,9 @@
 //
 // What Redis cannot know, this host's own directory does: there each client has its bell, and each
 // lease a file beside the record in Redis. So on its own host a lease lives exactly as long as its
-// holder does, and is known whatever Redis has lost. docs/redis.md is the whole protocol.
+// holder does, and is known whatever Redis has lost. Every client with the URL can write any record
+// into Redis: so for a lease that has its file here, the file alone says whose it is, what it
+// holds, what it is part of and whether it was ended. docs/redis.md is the whole protocol.
 #pragma once
 
 #include <map>

@@ -346,6 +346,74 @@ TEST_F(RedisTransactionTest, who_was_told_to_end_is_granted_nothing) {
   EXPECT_FALSE(late.commit().value_or(true));
 }
 
+TEST_F(RedisTransactionTest, a_key_in_redis_ends_no_lease) {
+  const Person alice = holder(harbour_, "GPU-1");
+  ASSERT_TRUE(redis_.call({"SET", "berth:ended:" + alice.record.id, "1"}));
+  ASSERT_TRUE(harbour_.part()->send_beat(alice.record.id));
+  std::optional<Result<Beat>> news;
+  while (!(news = harbour_.part()->beat_news())) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(news->value(), Beat::heard);
+  EXPECT_FALSE(begin(harbour_, alice.record.id)->is_ended(alice.record.id, std::nullopt));
+  PartChange change;
+  change.ended = {alice.record.id};
+  ASSERT_TRUE(harbour_.part()->commit(change));
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 1);
+}
+
+TEST_F(RedisTransactionTest, a_lease_is_ended_by_its_file_alone) {
+  const testing::TemporaryFolder container;
+  Harbour elsewhere = open(container.path());
+  const Person alice = holder(elsewhere, "GPU-1");
+  for (Harbour* harbour : {&harbour_, &elsewhere}) {
+    const auto transaction = begin(*harbour);
+    const auto lease = transaction->lease(alice.record.id);
+    ASSERT_TRUE(lease && *lease);
+    const bool here = harbour == &elsewhere;
+    EXPECT_EQ(transaction->end_lease(**lease).has_value(), here);
+    EXPECT_TRUE(transaction->commit());
+    EXPECT_EQ(begin()->leases()->size(), here ? 0U : 1U);
+  }
+  EXPECT_TRUE(elsewhere.is_ended(alice.record.id));
+}
+
+TEST_F(RedisTransactionTest, what_has_a_file_here_is_only_part_of_what_has_one) {
+  Person alice = holder(harbour_, "GPU-1");
+  Person inner = person(harbour_);
+  inner.record.within = alice.record.id;
+  auto transaction = begin(harbour_, inner.record.id);
+  ASSERT_TRUE(claim(*transaction, inner.record, "GPU-1"));
+  ASSERT_TRUE(transaction->commit().value_or(false));
+  const auto within = [&] {
+    const auto leases = begin()->leases();
+    for (const Client& lease : *leases) {
+      if (lease.record.id == inner.record.id) return lease.record.within;
+    }
+    return std::string("it does not count");
+  };
+  EXPECT_EQ(within(), alice.record.id);
+  harbour_.remove(alice.record.id, std::nullopt);
+  // A forged one of that name, whether it says that its bell is here or not.
+  for (const char* witness : {"elsewhere", ""}) {
+    alice.record.witness = *witness == '\0' ? harbour_.witness() : witness;
+    const std::string text = write_record(alice.record);
+    ASSERT_TRUE(redis_.call({"HSET", "berth:here:leases", alice.record.id, text}));
+    ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "99999999999999"}));
+    EXPECT_EQ(within(), "");
+  }
+}
+
+TEST_F(RedisTransactionTest, the_owner_is_the_bells_and_not_what_redis_says) {
+  Person alice = person(harbour_);
+  const TicketName place = join(alice);
+  alice.record.uid = 4711;
+  const std::string text = write_record(alice.record);
+  ASSERT_TRUE(redis_.call({"HSET", "berth:here:tickets", alice.record.id, text}));
+  const auto transaction = begin();
+  const auto ticket = transaction->ticket(place);
+  ASSERT_TRUE(ticket && *ticket);
+  EXPECT_EQ((*ticket)->record.uid, ::geteuid());
+}
+
 TEST_F(RedisTransactionTest, a_release_rings_the_first_who_can_hear_it) {
   Person alice = holder(harbour_, "GPU-1");
   Person bob = person(harbour_);

@@ -2,19 +2,24 @@
 #include "harbour/setup.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
-#include <filesystem>
 #include <fmt/format.h>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
 #include "base/users.h"
-#include "harbour/directory_transaction.h"
-#include "harbour/file_error.h"
+#include "harbour/record.h"
+#include "harbour/safe_directory.h"
 #include "harbour/tmpfiles.h"
 
 namespace berth {
@@ -25,7 +30,7 @@ constexpr mode_t kFolderMode = 0755;
 constexpr mode_t kFileMode = 0644;
 constexpr const char* kFile = "berth.conf";
 
-// Others live here, and count on its age-based cleaning.
+// Folders that other programs use, and whose age-based cleaning they count on.
 bool is_shared_folder(const struct stat& about) {
   for (const char* path : {"/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/run/lock", "/home"}) {
     struct stat one {};
@@ -36,159 +41,323 @@ bool is_shared_folder(const struct stat& about) {
   return false;
 }
 
+// Is `name` one that berth gives to a file of a harbour?
+bool is_harbour_name(std::string_view name) {
+  constexpr std::array<std::string_view, 6> prefixes{"bell-",    "lease-", "ticket-",
+                                                     "request-", "drain-", "new-"};
+  return name == kArchiveInHarbour ||
+         std::any_of(prefixes.begin(), prefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// Is `name` one that berth gives to a user's folder in an archive: "1000" or "1000-2"?
+bool is_archive_name(std::string_view name) {
+  return name.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+// A directory that setup makes root's.
+struct Place {
+  enum class Kind { harbour, archive };
+
+  TrustedPath at;
+  Kind kind;
+  bool replaceable;  // it has a name of berth's own: what a user has put there instead is moved
+
+  bool is_ours(std::string_view name) const {
+    return kind == Kind::harbour ? is_harbour_name(name) : is_archive_name(name);
+  }
+
+  // True if it is there now, even if another process has made it.
+  bool make() const {
+    if (kind == Kind::harbour) return make_harbour_directory(at.parent.get(), at.name);
+    return make_directory_at(at.parent.get(), at.name, kHarbourMode) || errno == EEXIST;
+  }
+};
+
 class Setup {
  public:
   explicit Setup(const SetupOptions& options) : options_(options), path_(options.where.path) {}
 
-  Result<Deeds> run() {
-    // A path that is not whole: the same error as everywhere.
-    if (path_.front() != '/')
+  Result<ActionLog> run() {
+    // A relative path: the same error as everywhere.
+    if (path_.front() != '/') {
       return tl::make_unexpected(open_harbour_directory(options_.where).error());
-    if (auto named = check_name(path_); !named) return tl::make_unexpected(named.error());
-    if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
-    if (auto named = check_name(real_path()); !named) return tl::make_unexpected(named.error());
-    if (directory_) {
-      if (auto fit = check(); !fit) return tl::make_unexpected(fit.error());
-      if (auto owned = own(); !owned) return tl::make_unexpected(owned.error());
     }
-    if (auto kept = keep(); !kept) return tl::make_unexpected(kept.error());
-    return std::move(deeds_);
+    auto at = resolve(path_);
+    if (!at) return tl::make_unexpected(at.error());
+    const bool is_default = path_ == kDefaultHarbour;
+    std::string harbour = at->canonical;
+    const auto directory = take({std::move(*at), Place::Kind::harbour, is_default});
+    if (!directory) return tl::make_unexpected(directory.error());
+    auto archive = archive_place(is_default, harbour, directory->get());
+    if (!archive) return tl::make_unexpected(archive.error());
+    const std::string archive_path = archive->at.canonical;
+    if (archive->at.parent) {
+      if (auto taken = take(std::move(*archive)); !taken) {
+        return tl::make_unexpected(taken.error());
+      }
+    }
+    if (auto kept = keep(harbour, archive_path); !kept) return tl::make_unexpected(kept.error());
+    return std::move(actions_);
   }
 
-  Result<Deeds> forget() {
+  Result<ActionLog> forget() {
     auto text = written();
     if (!text) return tl::make_unexpected(text.error());
-    if (!*text) return std::move(deeds_);
-    if (!options_.dry_run && ::unlink(file().c_str()) != 0) return file_error("remove", file());
-    tell("removed", "remove", file());
-    return std::move(deeds_);
+    if (!*text) return std::move(actions_);
+    if (!options_.dry_run && ::unlink(file().c_str()) != 0) return cannot("remove", file());
+    log("removed", "remove", file());
+    return std::move(actions_);
   }
 
  private:
-  void tell(std::string_view done, std::string_view would, const std::string& what) {
-    deeds_.push_back(options_.dry_run ? fmt::format("would {} {}", would, what)
-                                      : fmt::format("{} {}", done, what));
+  void log(std::string_view done, std::string_view would, const std::string& what) {
+    actions_.push_back(options_.dry_run ? fmt::format("would {} {}", would, what)
+                                        : fmt::format("{} {}", done, what));
   }
 
-  // Never through a symbolic link, whoever chose the path: what it names could be changed
-  // meanwhile.
-  UniqueFd open_now() const {
-    return UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  // By errno. Not file_error(): its remedies are 'berth doctor' and 'berth setup'.
+  static tl::unexpected<Error> cannot(std::string_view what, std::string_view path) {
+    const int reason = errno;
+    return fail(ErrorKind::harbour,
+                fmt::format("cannot {} {}: {}", what, in_quotes(path), std::strerror(reason)));
   }
 
-  Result<void> open() {
-    directory_ = open_now();
-    if (!directory_ && errno == ENOENT) {
-      if (!options_.dry_run) {
-        if (auto made = open_harbour_directory(options_.where); !made) {
-          return tl::make_unexpected(made.error());
+  // The path that berth.conf names consists of what the administrator has written and of root's
+  // symbolic links. It is never read from an open file, whose owner could rename it.
+  Result<TrustedPath> resolve(const std::string& path) const {
+    auto at = resolve_trusted_path(path);
+    if (!at) return at;
+    // Before anything is changed; keep() has the same check.
+    if (auto text = tmpfiles_text(at->canonical, ""); !text) {
+      return tl::make_unexpected(text.error());
+    }
+    return at;
+  }
+
+  // Beside the default harbour; else in the harbour itself, which is root's by now. Without a
+  // parent if there is no harbour (in a dry run).
+  Result<Place> archive_place(bool is_default, const std::string& harbour, int directory) const {
+    if (is_default) {
+      auto at = resolve(kDefaultArchive);
+      if (!at) return tl::make_unexpected(at.error());
+      return Place{std::move(*at), Place::Kind::archive, true};
+    }
+    return Place{{fmt::format("{}/{}", harbour, kArchiveInHarbour),
+                  UniqueFd(::fcntl(directory, F_DUPFD_CLOEXEC, 0)), kArchiveInHarbour},
+                 Place::Kind::archive,
+                 true};
+  }
+
+  // Makes the directory root's, with mode 1777 and without access control lists, and gives it open.
+  // Empty if there is none (in a dry run).
+  Result<UniqueFd> take(const Place& place) {
+    constexpr int kMostReplacements = 3;
+    for (int i = 0; i < kMostReplacements; ++i) {
+      auto directory = open(place);
+      if (!directory) return directory;
+      if (*directory) {
+        if (auto fit = check(place, directory->get()); !fit) {
+          return tl::make_unexpected(fit.error());
+        } else if (*fit) {
+          if (auto owned = own(place, directory->get()); !owned) {
+            return tl::make_unexpected(owned.error());
+          }
+          return directory;
         }
-        directory_ = open_now();
-        if (!directory_) return file_error("open the harbour", path_);
       }
-      tell("made", "make", fmt::format("{} (root's, mode 1777)", in_quotes(path_)));
-      return {};
+      if (options_.dry_run) return UniqueFd();
     }
-    if (!directory_ && (errno == ELOOP || errno == ENOTDIR)) {
-      struct stat about {};
-      const bool known = ::lstat(path_.c_str(), &about) == 0;
-      return fail(
-          ErrorKind::harbour,
-          fmt::format("{} is {}{}; {}", in_quotes(path_),
-                      known && S_ISLNK(about.st_mode) ? "a symbolic link" : "not a directory",
-                      known ? fmt::format(" that {} put there", user_name(about.st_uid)) : "",
-                      options_.where.chosen ? "set BERTH_DIR to the directory itself"
-                                            : "remove it, and run setup again"));
-    }
-    if (!directory_) return file_error("open the harbour", path_);
-    return {};
+    return fail(ErrorKind::harbour,
+                fmt::format("another process replaces {} again and again; find and stop it, then "
+                            "run setup again",
+                            in_quotes(place.at.canonical)));
   }
 
-  static Result<void> check_name(const std::string& path) {
-    const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
-    if (std::none_of(path.begin(), path.end(), is_control)) return {};
-    return fail(ErrorKind::harbour, fmt::format("{} has a control character in its name, which "
-                                                "tmpfiles.d cannot name; choose another",
-                                                in_quotes(path)));
+  // Empty if it was not a directory and was replaced, or does not exist (in a dry run).
+  Result<UniqueFd> open(const Place& place) {
+    const std::string& path = place.at.canonical;
+    const auto open_now = [&place] {
+      return UniqueFd(::openat(place.at.parent.get(), place.at.name.c_str(),
+                               O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    };
+    UniqueFd directory = open_now();
+    if (!directory && errno == ENOENT) {
+      if (!options_.dry_run) {
+        if (!place.make()) return cannot("make", path);
+        directory = open_now();
+        if (!directory) return cannot("open", path);
+      }
+      log("made", "make", fmt::format("{} (root's, mode 1777)", in_quotes(path)));
+      return directory;
+    }
+    if (directory) return directory;
+    if (errno != ELOOP && errno != ENOTDIR) return cannot("open", path);
+    struct stat about {};
+    if (::fstatat(place.at.parent.get(), place.at.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
+      return cannot("look at", path);
+    }
+    const char* const kind = S_ISLNK(about.st_mode) ? "a symbolic link" : "not a directory";
+    if (place.replaceable && about.st_uid != 0) {
+      auto replaced = replace(place, fmt::format("it is {} of {}", kind, user_name(about.st_uid)));
+      if (!replaced) return tl::make_unexpected(replaced.error());
+      return UniqueFd();
+    }
+    return fail(
+        ErrorKind::harbour,
+        fmt::format(
+            "{} is {} that {} put there; {}", in_quotes(path), kind, user_name(about.st_uid),
+            place.replaceable ? "move it away" : "set BERTH_DIR to the path of a directory"));
   }
 
-  Result<void> check() const {
-    if (const auto network = network_file_system(directory_.get())) {
+  // Can it be used? False if it could not, and was replaced.
+  Result<bool> check(const Place& place, int directory) {
+    const std::string& path = place.at.canonical;
+    if (const auto network = network_file_system(directory)) {
       return fail(
           ErrorKind::harbour,
           fmt::format("{} is on a network file system ({}), where leases would not be safe; "
                       "set BERTH_DIR to a local folder",
-                      in_quotes(path_), *network));
+                      in_quotes(path), *network));
     }
     struct stat about {};
-    if (::fstat(directory_.get(), &about) != 0) return file_error("look at", path_);
-    // Names that are not berth's: in a folder that only its owner could write to he put them there,
-    // so it is something else. Where all could, somebody planted them, and they must not be in the
-    // way.
-    const bool open_to_all = (about.st_mode & 0002) != 0;
-    DirectoryTransaction look(UniqueFd(::fcntl(directory_.get(), F_DUPFD_CLOEXEC, 0)));
-    if (auto listed = look.list(); !listed) return listed;
-    if (is_shared_folder(about) || (!open_to_all && !look.listing().others.empty())) {
-      return fail(
-          ErrorKind::harbour,
-          fmt::format("{} is used for other things too, and setup would open it to all users; "
-                      "set BERTH_DIR to a folder of berth's own",
-                      in_quotes(path_)));
+    if (::fstat(directory, &about) != 0) return cannot("look at", path);
+    // Names that are not berth's mean that a directory that only its owner could write to is used
+    // for something else. In one that is open to all users they mean nothing.
+    const bool open_to_all = (about.st_mode & S_IWOTH) != 0;
+    const bool other_use = !open_to_all && has_other_names(place, directory);
+    if (!other_use && !is_shared_folder(about)) return true;
+    if (place.replaceable && about.st_uid != 0) {
+      auto replaced = replace(place, fmt::format("it belongs to {}, has the mode {:04o} and is "
+                                                 "used for other things",
+                                                 user_name(about.st_uid), about.st_mode & 07777));
+      if (!replaced) return tl::make_unexpected(replaced.error());
+      return false;
     }
+    return fail(
+        ErrorKind::harbour,
+        fmt::format("{} is used for other things too, and setup would open it to all users; "
+                    "set BERTH_DIR to a folder of berth's own",
+                    in_quotes(path)));
+  }
+
+  // Puts a new directory in its place, in one step: between two steps its owner could be faster.
+  Result<void> replace(const Place& place, const std::string& why) {
+    const std::string aside = fmt::format(".moved-{}", make_id());
+    if (!options_.dry_run && !replace_by_harbour(place.at.parent.get(), place.at.name,
+                                                 fmt::format("{}{}", place.at.name, aside))) {
+      return cannot("replace", place.at.canonical);
+    }
+    log("moved", "move",
+        fmt::format("{0} to {1}, since {2}, and made {0} anew", in_quotes(place.at.canonical),
+                    in_quotes(place.at.canonical + aside), why));
     return {};
   }
 
-  // Through the descriptor, so that it is the same directory that was looked at. Its owner first:
-  // from then on nobody else can change the mode.
-  Result<void> own() {
+  // Every entry of the directory, until `see` returns false. Bounded: its owner may have filled it.
+  static void for_each_name(int directory, const std::function<bool(std::string_view)>& see) {
+    constexpr int kMostNames = 100'000;
+    const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const std::unique_ptr<DIR, int (*)(DIR*)> listing(own < 0 ? nullptr : ::fdopendir(own),
+                                                      ::closedir);
+    if (!listing) return;
+    for (int i = 0; i < kMostNames; ++i) {
+      const dirent* const entry = ::readdir(listing.get());
+      if (entry == nullptr) return;
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != ".." && !see(name)) return;
+    }
+  }
+
+  static bool has_other_names(const Place& place, int directory) {
+    bool found = false;
+    for_each_name(directory, [&](std::string_view name) {
+      found = !place.is_ours(name);
+      return !found;
+    });
+    return found;
+  }
+
+  // Through the descriptor, so that it is the same directory that was looked at. The owner first:
+  // from then on no other user can rename it or change its mode.
+  Result<void> own(const Place& place, int directory) {
+    const std::string& path = place.at.canonical;
     struct stat about {};
-    if (::fstat(directory_.get(), &about) != 0) return file_error("look at", path_);
+    if (::fstat(directory, &about) != 0) return cannot("look at", path);
     if (about.st_uid != 0) {
-      if (!options_.dry_run && ::fchown(directory_.get(), 0, 0) != 0)
-        return file_error("chown", path_);
-      tell(
-          "gave", "give",
-          fmt::format("{} to root (it belonged to {})", in_quotes(path_), user_name(about.st_uid)));
-      tell_drains(about.st_uid);
+      if (!options_.dry_run && ::fchown(directory, 0, 0) != 0) return cannot("chown", path);
+      log("gave", "give",
+          fmt::format("{} to root (it belonged to {})", in_quotes(path), user_name(about.st_uid)));
     }
-    if ((about.st_mode & 07777) != kHarbourMode) {
-      if (!options_.dry_run && ::fchmod(directory_.get(), kHarbourMode) != 0) {
-        return file_error("chmod", path_);
+    // Its former owner may have moved it before, and changed its mode.
+    if (auto same = check_name(place, directory); !same) return same;
+    if (about.st_uid != 0 && place.kind == Place::Kind::harbour)
+      log_drains(directory, about.st_uid);
+    const auto listed = has_access_list(directory, path);
+    if (!listed) return tl::make_unexpected(listed.error());
+    if (*listed) {
+      if (!options_.dry_run && !remove_access_lists(directory)) {
+        return cannot("remove the access control list of", path);
       }
-      tell("set", "set",
-           fmt::format("the mode of {} to 1777 (it was {:04o})", in_quotes(path_),
-                       about.st_mode & 07777));
+      log("removed", "remove", fmt::format("the access control list of {}", in_quotes(path)));
+    }
+    if (::fstat(directory, &about) != 0) return cannot("look at", path);
+    if ((about.st_mode & 07777) != kHarbourMode) {
+      if (!options_.dry_run && ::fchmod(directory, kHarbourMode) != 0) return cannot("chmod", path);
+      log("set", "set",
+          fmt::format("the mode of {} to 1777 (it was {:04o})", in_quotes(path),
+                      about.st_mode & 07777));
     }
     return {};
   }
 
-  // Only root and the harbour's owner may drain, so those of the former owner end here.
-  void tell_drains(uid_t former) {
-    if (former == 0) return;
-    DirectoryTransaction look(UniqueFd(::fcntl(directory_.get(), F_DUPFD_CLOEXEC, 0)));
-    if (!look.list()) return;
-    for (const std::string& uuid : look.listing().drains) {
+  // Does the path still name the open directory?
+  Result<void> check_name(const Place& place, int directory) const {
+    struct stat mine {};
+    struct stat named {};
+    if (::fstat(directory, &mine) == 0 &&
+        ::fstatat(place.at.parent.get(), place.at.name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        mine.st_dev == named.st_dev && mine.st_ino == named.st_ino) {
+      return {};
+    }
+    return fail(ErrorKind::harbour, fmt::format("another process moved {} while setup ran; run "
+                                                "setup again",
+                                                in_quotes(place.at.canonical)));
+  }
+
+  // Only root and the harbour's owner may drain, so the drains of the former owner end here.
+  void log_drains(int directory, uid_t former) {
+    constexpr std::string_view prefix = "drain-";
+    constexpr std::size_t kMostNamed = 64;
+    std::vector<std::string> uuids;
+    for_each_name(directory, [&](std::string_view name) {
       struct stat about {};
-      const std::string name = fmt::format("drain-{}", uuid);
-      if (::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
-      if (about.st_uid != former) continue;
-      tell("ended", "end",
-           fmt::format("{}'s drain of {}; 'sudo berth drain' makes it anew", user_name(former),
-                       uuid));
+      const std::string file(name);
+      if (name.starts_with(prefix) &&
+          ::fstatat(directory, file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+          about.st_uid == former) {
+        uuids.push_back(file.substr(prefix.size()));
+      }
+      return uuids.size() < kMostNamed;
+    });
+    for (const std::string& uuid : uuids) {
+      log("ended", "end",
+          fmt::format("{}'s drain of {}; 'sudo berth drain' makes it anew", user_name(former),
+                      uuid));
     }
   }
 
   std::string file() const { return fmt::format("{}/{}", options_.tmpfiles, kFile); }
 
-  // What berth.conf says now; nothing if there is none. One that is not ours is an error.
+  // What berth.conf says now; nullopt if there is none. One that setup did not write is an error.
   Result<std::optional<std::string>> written() const {
     const std::string name = file();
     const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!fd && errno == ENOENT) return std::nullopt;
-    if (!fd && errno != ELOOP) return file_error("read", name);
+    if (!fd && errno != ELOOP) return cannot("read", name);
     std::string text(kLargestRecord, '\0');
     const auto length = fd ? ::read(fd.get(), text.data(), text.size()) : 0;
-    if (length < 0) return file_error("read", name);
+    if (length < 0) return cannot("read", name);
     text.resize(static_cast<std::size_t>(length));
     if (!is_tmpfiles_text(text)) {
       return fail(ErrorKind::harbour,
@@ -197,63 +366,53 @@ class Setup {
     return text;
   }
 
-  // systemd-tmpfiles wants the path as the kernel knows it.
-  std::string real_path() const {
-    std::error_code ignored;
-    const std::filesystem::path path =
-        directory_ ? std::filesystem::read_symlink(
-                         fmt::format("/proc/self/fd/{}", directory_.get()), ignored)
-                   : std::filesystem::weakly_canonical(path_, ignored);
-    return path.empty() ? path_ : path.string();
-  }
-
-  Result<void> keep() {
-    const std::string wanted = tmpfiles_text(real_path());
+  Result<void> keep(const std::string& harbour, const std::string& archive) {
+    const auto wanted = tmpfiles_text(harbour, archive);
+    if (!wanted) return tl::make_unexpected(wanted.error());
     auto text = written();
     if (!text) return tl::make_unexpected(text.error());
-    if (*text == wanted) return {};
+    if (*text == *wanted) return {};
     if (!options_.dry_run) {
-      if (auto put = replace(wanted); !put) return put;
+      if (auto put = write(*wanted); !put) return put;
     }
-    tell("wrote", "write",
-         fmt::format("{}, which keeps it over reboots and out of age-based cleaning",
-                     in_quotes(file())));
+    log("wrote", "write",
+        fmt::format("{}, which keeps it over reboots and out of age-based cleaning",
+                    in_quotes(file())));
     return {};
   }
 
   // Whole or not at all: systemd may read it at any moment.
-  Result<void> replace(const std::string& text) const {
+  Result<void> write(const std::string& text) const {
     if (::mkdir(options_.tmpfiles.c_str(), kFolderMode) == 0) {
       (void)::chmod(options_.tmpfiles.c_str(), kFolderMode);  // whatever the umask is
     } else if (errno != EEXIST) {
-      return file_error("make", options_.tmpfiles);
+      return cannot("make", options_.tmpfiles);
     }
     std::string name = fmt::format("{}/.berth-XXXXXX", options_.tmpfiles);
     const UniqueFd fd(::mkostemp(name.data(), O_CLOEXEC));
-    if (!fd) return file_error("write to", options_.tmpfiles);
+    if (!fd) return cannot("write to", options_.tmpfiles);
     const bool good =
         ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
         ::fchmod(fd.get(), kFileMode) == 0 && ::fsync(fd.get()) == 0 &&
         ::rename(name.c_str(), file().c_str()) == 0;
     if (good) return {};
-    auto error = file_error("write", file());
+    auto error = cannot("write", file());
     ::unlink(name.c_str());
     return error;
   }
 
   const SetupOptions& options_;
   const std::string& path_;
-  UniqueFd directory_;
-  Deeds deeds_;
+  ActionLog actions_;
 };
 
 }  // namespace
 
-Result<Deeds> set_up(const SetupOptions& options) {
+Result<ActionLog> set_up(const SetupOptions& options) {
   return Setup(options).run();
 }
 
-Result<Deeds> remove_tmpfiles(const SetupOptions& options) {
+Result<ActionLog> remove_tmpfiles(const SetupOptions& options) {
   return Setup(options).forget();
 }
 

@@ -17,14 +17,17 @@ struct SetupOptions {
   bool dry_run = false;                    // say what would be done, and do nothing
 };
 
-// Whole lines for a person, not yet fit for a terminal: what was done, or would be. Empty if there
-// was nothing to do. Errors are ErrorKind::harbour; what was done before one stays done, and the
-// same call goes on from there. Live leases are not touched.
-using Deeds = std::vector<std::string>;
+// One line for each change that was made, or would be; a terminal must escape them. Empty if there
+// was nothing to do. Errors are ErrorKind::harbour; changes before an error stay, and the same call
+// continues from there. Live leases are not touched.
+using ActionLog = std::vector<std::string>;
 
-Result<Deeds> set_up(const SetupOptions& options);
+// Makes the harbour and its archive root's, and writes berth.conf. Another user's influence ends
+// with the names and modes that setup replaces: nothing that a user chooses reaches berth.conf, and
+// no directory but these two is changed.
+Result<ActionLog> set_up(const SetupOptions& options);
 
 // Removes berth.conf and nothing else.
-Result<Deeds> remove_tmpfiles(const SetupOptions& options);
+Result<ActionLog> remove_tmpfiles(const SetupOptions& options);
 
 }  // namespace berth

@@ -7,7 +7,7 @@
 #include <fnmatch.h>
 #include <vector>
 
-#include "harbour/location.h"
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -20,6 +20,10 @@ constexpr std::string_view kExplanation =
     "# x: nothing in it is removed for its age, since a job may run longer than temporary files "
     "are\n"
     "# kept. 'sudo berth setup --remove' removes this file.\n";
+
+bool is_control(unsigned char c) {
+  return c < 0x20 || c == 0x7F;
+}
 
 bool is_plain(char c) {
   constexpr std::string_view letters =
@@ -96,14 +100,24 @@ bool line_keeps(std::string_view line, const std::string& path) {
 
 }  // namespace
 
-std::string tmpfiles_text(std::string_view path) {
-  const auto lines = [](std::string_view folder) {
-    return fmt::format("d {} 1777 root root -\nx {}\n", word_of(folder, Kind::path),
-                       word_of(folder, Kind::glob));
+Result<std::string> tmpfiles_text(std::string_view path, std::string_view archive) {
+  for (const std::string_view one : {path, archive}) {
+    if (std::any_of(one.begin(), one.end(), is_control)) {
+      return fail(ErrorKind::harbour, fmt::format("{} has a control character in its name, which "
+                                                  "tmpfiles.d cannot express; choose another",
+                                                  in_quotes(one)));
+    }
+  }
+  const auto directory = [](std::string_view folder) {
+    return fmt::format("d {} 1777 root root -\n", word_of(folder, Kind::path));
   };
-  // A harbour elsewhere has its archive inside.
-  return fmt::format("{}{}{}{}", kMark, kExplanation, lines(path),
-                     path == kDefaultHarbour ? lines(kDefaultArchive) : std::string());
+  const auto exclusion = [](std::string_view folder) {
+    return fmt::format("x {}\n", word_of(folder, Kind::glob));
+  };
+  std::string text = fmt::format("{}{}{}{}{}", kMark, kExplanation, directory(path),
+                                 exclusion(path), directory(archive));
+  if (!archive.starts_with(fmt::format("{}/", path))) text += exclusion(archive);
+  return text;
 }
 
 bool is_tmpfiles_text(std::string_view text) {

@@ -4,12 +4,14 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace berth {
 
-// What berth.conf says to keep the harbour at `path`, and its archive: `path` must be absolute,
-// without ".." and without control characters: systemd-tmpfiles takes no other, or has no way to
-// write it.
-std::string tmpfiles_text(std::string_view path);
+// What berth.conf says to keep the harbour at `path` and its archive. Both must be absolute and
+// without "..". A control character in them is an Error (ErrorKind::harbour): a line break would
+// begin a line of its own, and tmpfiles.d has no escape that every version of systemd knows.
+Result<std::string> tmpfiles_text(std::string_view path, std::string_view archive);
 
 // Does `text` begin as tmpfiles_text() does, so that it may be replaced and removed?
 bool is_tmpfiles_text(std::string_view text);

@@ -7,21 +7,24 @@ namespace berth {
 namespace {
 
 TEST(Tmpfiles, a_plain_path_needs_no_quotes) {
-  const std::string text = tmpfiles_text("/srv/berth");
-  EXPECT_TRUE(text.ends_with("\nd /srv/berth 1777 root root -\nx /srv/berth\n")) << text;
+  const std::string text = tmpfiles_text("/srv/berth", "/srv/berth/archive").value();
+  EXPECT_TRUE(
+      text.ends_with("\nd /srv/berth 1777 root root -\nx /srv/berth\n"
+                     "d /srv/berth/archive 1777 root root -\n"))
+      << text;
   EXPECT_TRUE(is_tmpfiles_text(text));
   EXPECT_FALSE(is_tmpfiles_text("d /tmp/berth 1777 root root -\n"));
 }
 
 TEST(Tmpfiles, the_archive_of_the_default_harbour_is_kept_too) {
-  const std::string text = tmpfiles_text("/tmp/berth");
+  const std::string text = tmpfiles_text("/tmp/berth", "/var/tmp/berth").value();
   EXPECT_TRUE(keeps_from_cleaning(text, "/tmp/berth"));
   EXPECT_TRUE(keeps_from_cleaning(text, "/var/tmp/berth"));
 }
 
 TEST(Tmpfiles, an_odd_path_is_escaped_and_read_back) {
   const std::string path = "/srv/a b*[c]?%h\"\\'\xc3\xa4";
-  const std::string text = tmpfiles_text(path);
+  const std::string text = tmpfiles_text(path, "/a").value();
   EXPECT_NE(text.find(R"(d "/srv/a b*[c]?%%h\"\\'ä" 1777 root root -)"), std::string::npos) << text;
   EXPECT_NE(text.find(R"(x "/srv/a b\\*\\[c]\\?%%h\"\\\\'ä")"), std::string::npos) << text;
   for (const char type : {'d', 'x'}) {  // each line alone
@@ -29,6 +32,14 @@ TEST(Tmpfiles, an_odd_path_is_escaped_and_read_back) {
     const auto line = text.substr(start, text.find('\n', start) - start);
     EXPECT_TRUE(keeps_from_cleaning(line, path)) << line;
     EXPECT_FALSE(keeps_from_cleaning(line, "/srv/a bX[c]?%h\"\\'\xc3\xa4")) << line;
+  }
+}
+
+TEST(Tmpfiles, a_control_character_is_refused) {
+  for (const char c : {'\n', '\r', '\0', '\t', '\x1b', '\x7f'}) {
+    const std::string path = std::string("/srv/a") + c + "z /usr/bin/bash 4755 root root";
+    EXPECT_FALSE(tmpfiles_text(path, "/srv/archive"));
+    EXPECT_FALSE(tmpfiles_text("/srv/berth", path));
   }
 }
 

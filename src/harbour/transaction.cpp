@@ -8,28 +8,48 @@
 namespace berth {
 namespace {
 
-// Who was rung and has not woken for so long is stopped.
-constexpr std::chrono::seconds kUnheard(1);
-// So is, for the others, one that the kernel calls awake: frozen, or stuck at a terminal that does
-// not take its output (Ctrl-S), or waiting on behalf of the process that its record names. Longer,
-// since it may just be slow on a busy host. So is one that is on another host.
-constexpr std::chrono::seconds kUnheardThoughAwake(5);
+// A client on a busy host may be slow to read its bell; so may one on another host.
+constexpr std::chrono::seconds kUnresponsive(3);
+constexpr std::chrono::seconds kUnresponsiveElsewhere(5);
+
+// The number may belong to another process by now: its owner must be the client's.
+bool is_stopped_process(pid_t pid, uid_t owner) {
+  const auto process = read_process_stat(pid);
+  return process && process->stopped && process_owner(pid) == owner;
+}
 
 }  // namespace
 
-bool is_stopped(const Client& client) {
-  if (!client.bell) return client.unheard && *client.unheard >= kUnheardThoughAwake;
-  auto limit = kUnheard;
-  if (client.record.pid_namespace == pid_namespace()) {
-    // Its number may be another's by now; whose it is, the kernel says.
-    const auto process = read_process_stat(client.record.pid);
-    if (process && process_owner(client.record.pid) == client.record.uid) {
-      if (process->stopped) return true;
-      limit = kUnheardThoughAwake;
+bool is_unresponsive(const Client& client) {
+  if (!client.bell) return client.unheard && *client.unheard >= kUnresponsiveElsewhere;
+  const auto unheard = client.unheard ? client.unheard : unheard_for(client.bell.get());
+  return unheard && *unheard >= kUnresponsive;
+}
+
+bool StoppedProcesses::read(const std::vector<Record>& clients) {
+  bool news = false;
+  for (const Record& client : clients) {
+    if (client.pid_namespace != pid_namespace()) continue;
+    if (is_stopped_process(client.pid, client.uid)) {
+      news = owners_.insert_or_assign(client.pid, client.uid).second || news;
+    } else {
+      owners_.erase(client.pid);
     }
   }
-  const auto unheard = client.unheard ? client.unheard : unheard_for(client.bell.get());
-  return unheard && *unheard >= limit;
+  return news;
+}
+
+void StoppedProcesses::refresh() {
+  std::erase_if(owners_,
+                [](const auto& one) { return !is_stopped_process(one.first, one.second); });
+}
+
+bool StoppedProcesses::contains(const Record& client) const {
+  return client.pid_namespace == pid_namespace() && owners_.contains(client.pid);
+}
+
+bool Transaction::is_stopped(const Client& client) const {
+  return is_unresponsive(client) || stopped_.contains(client.record);
 }
 
 Result<void> Transaction::ring_front() {

@@ -6,9 +6,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -21,29 +24,50 @@ namespace berth {
 struct TicketName {
   std::uint64_t order = 0;  // of the queue: lower came first
   std::string id;
-  auto operator<=>(const TicketName&) const = default;
+  std::uint64_t number = 0;  // in the file's name, which its owner chooses
+
+  friend auto operator<=>(const TicketName& a, const TicketName& b) {
+    return std::tie(a.order, a.id) <=> std::tie(b.order, b.id);
+  }
+  friend bool operator==(const TicketName& a, const TicketName& b) { return (a <=> b) == 0; }
 };
 
 // A live ticket or lease.
 struct Client {
   Record record;
-  UniqueFd bell;  // its writing end, if it can be seen from here
+  UniqueFd bell;  // its writing end, if it can be opened from here
   // How long ago it was rung without waking, where its bell cannot tell.
   std::optional<std::chrono::nanoseconds> unheard{};
   // When it counts no more unless it is heard of, where its bell cannot tell.
   std::optional<std::chrono::milliseconds> left{};
 };
 
-// Stopped (SIGSTOP, Ctrl-Z): by the kernel's word where its PID means something to us. Or it was
-// rung and has not woken for a while.
-bool is_stopped(const Client& client);
+// It was rung and has not read its bell for some seconds: it is stopped, frozen or very slow. Reads
+// nothing but the bell, so it may be called under the lock.
+bool is_unresponsive(const Client& client);
 
-// What does not count: its client is dead, or somebody planted it.
+// The waiting processes that the kernel calls stopped (SIGSTOP, Ctrl-Z, a debugger). Their state is
+// read from /proc without the lock, and used under it.
+class StoppedProcesses {
+ public:
+  // Reads the states of these clients' processes, where their PIDs mean something here. True if one
+  // is stopped that was not known to be.
+  bool read(const std::vector<Record>& clients);
+  // Reads those again that were stopped.
+  void refresh();
+  bool contains(const Record& client) const;
+
+ private:
+  std::map<pid_t, uid_t> owners_;  // by PID in this PID namespace
+};
+
+// What does not count: its client is dead, or its files are not those of one live client.
 struct Oddity {
   std::string file;
   std::optional<uid_t> owner;
   std::string problem;
   bool leftover = false;  // of a dead client: harmless, and removed by its owner's next command
+  bool alive = false;     // its owner has a bell of the same id that lives: it must not be deleted
 };
 
 class Transaction {
@@ -67,7 +91,7 @@ class Transaction {
   virtual Result<std::vector<Drain>> drains() = 0;
   // Who may drain GPUs, beside root.
   virtual Result<uid_t> owner() const = 0;
-  // Was this client of ours told to end, by its own user or root?
+  // Was this client of ours told to end, by its owner or root?
   virtual bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) = 0;
 
   // The order of a ticket that arrives now: behind everybody who lives. Where others may arrive at
@@ -88,21 +112,25 @@ class Transaction {
   // The lease that is written next takes the place of this ticket, which waits on several hosts.
   virtual void take_place_of(const TicketName& /*name*/) {}
   virtual Result<void> write_ticket(const Record& record, std::uint64_t order) = 0;
-  // Did the last write fail because there is a file of that name? Anybody can plant one, and only
-  // he can remove it: then take another id.
+  // Did the last write fail because there is a file of that name? Any user can plant one, and only
+  // its owner can remove it: then take another id.
   virtual bool name_was_taken() const = 0;
   virtual Result<void> write_drain(const Drain& drain) = 0;  // replaces the one before it
   // Forgets a drain; false if there was none.
   virtual Result<bool> remove_drain(const std::string& uuid) = 0;
   virtual void remove_ticket(const TicketName& name) = 0;
-  // Ends a ticket or lease of ours from outside, at once, and tells its process why. Whoever is
-  // first in the queue must be rung then.
+  // Ends a ticket, or a shell's lease, from outside, at once. Only its owner and root can. The
+  // caller rings its client, which then leaves, and the first ticket of the queue.
   virtual Result<void> end_ticket(const TicketName& name) = 0;
   virtual Result<void> end_lease(const Client& lease) = 0;
 
   virtual void ring(const Client& client) = 0;
-  // Rings the first ticket that can hear it: something changed that may let it through.
+  // Rings the first ticket that is not stopped: something changed that may let it through.
   Result<void> ring_front();
+
+  // A ticket is passed over while its process does not run.
+  void use(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
+  bool is_stopped(const Client& client) const;
 
   virtual const std::vector<Oddity>& oddities() const = 0;
   // Removes what dead clients left behind, as far as this user may. Never needed for correctness.
@@ -116,6 +144,9 @@ class Transaction {
 
   // The leases that tidy() has removed, for the history.
   virtual const std::vector<Record>& cleared() const = 0;
+
+ private:
+  StoppedProcesses stopped_;
 };
 
 }  // namespace berth

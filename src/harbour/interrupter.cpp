@@ -1,0 +1,144 @@
+// The timer and its signal; see interrupter.h.
+#include "harbour/interrupter.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mutex.h"
+
+namespace berth {
+namespace {
+
+constexpr long kTickNs = 200'000'000;
+
+void do_nothing(int /*number*/) {}
+
+// The signal in use, which all threads share.
+struct Shared {
+  Mutex mutex;  // held over a fork
+  int number GUARDED_BY(mutex) = 0;
+  unsigned users GUARDED_BY(mutex) = 0;
+  struct sigaction before GUARDED_BY(mutex) {};
+};
+
+Shared& shared() {
+  static auto* const one = new Shared;  // never destroyed: threads may outlive main()
+  return *one;
+}
+
+thread_local unsigned uses_of_thread = 0;
+
+sigset_t only(int number) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, number);
+  return set;
+}
+
+// Unless the program has set another action meanwhile.
+void restore_action(Shared& state) REQUIRES(state.mutex) {
+  struct sigaction now {};
+  if (::sigaction(state.number, nullptr, &now) == 0 && now.sa_handler == do_nothing) {
+    ::sigaction(state.number, &state.before, nullptr);
+  }
+  state.number = 0;
+}
+
+// These hold the mutex from one function to the next, which the analysis cannot follow.
+void before_fork() NO_THREAD_SAFETY_ANALYSIS {
+  shared().mutex.lock();
+}
+
+void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
+  shared().mutex.unlock();
+}
+
+void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
+  Shared& state = shared();
+  state.users = uses_of_thread;  // the other threads are not in the child
+  if (state.number != 0 && state.users == 0) restore_action(state);
+  state.mutex.unlock();
+}
+
+void watch_forks() {
+  static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  (void)once;
+}
+
+// A real-time signal that nothing in this process seems to use; 0 if there is none. Rather one that
+// this thread does not block: a blocked signal may be read by sigwait() or a signalfd.
+int free_signal() {
+  sigset_t blocked;
+  sigset_t pending;
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  ::sigpending(&pending);
+  int second_choice = 0;
+  for (int number = SIGRTMAX - 2; number >= SIGRTMIN; --number) {
+    struct sigaction now {};
+    if (::sigaction(number, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 ||
+        now.sa_handler != SIG_DFL || ::sigismember(&pending, number) == 1) {
+      continue;
+    }
+    if (::sigismember(&blocked, number) == 0) return number;
+    if (second_choice == 0) second_choice = number;
+  }
+  return second_choice;
+}
+
+// The signal, with our handler; 0 if there is none.
+int take_signal() {
+  watch_forks();
+  Shared& state = shared();
+  const MutexLock lock(state.mutex);
+  if (state.users == 0) {
+    state.number = free_signal();
+    if (state.number == 0) return 0;
+    struct sigaction action {};
+    action.sa_handler = do_nothing;  // without SA_RESTART: the call returns EINTR
+    ::sigaction(state.number, &action, &state.before);
+  }
+  ++state.users;
+  ++uses_of_thread;
+  return state.number;
+}
+
+void return_signal() {
+  Shared& state = shared();
+  const MutexLock lock(state.mutex);
+  --uses_of_thread;
+  if (--state.users == 0) restore_action(state);
+}
+
+}  // namespace
+
+Interrupter::Interrupter() : number_(take_signal()), owner_(::getpid()) {
+  if (number_ == 0) return;
+  const sigset_t set = only(number_);
+  sigset_t before;
+  ::pthread_sigmask(SIG_UNBLOCK, &set, &before);
+  was_blocked_ = ::sigismember(&before, number_) == 1;
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = number_;
+  event._sigev_un._tid = static_cast<pid_t>(::syscall(SYS_gettid));
+  has_timer_ = ::timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+  const itimerspec ticks{{0, kTickNs}, {0, kTickNs}};
+  if (has_timer_) ::timer_settime(timer_, 0, &ticks, nullptr);
+}
+
+Interrupter::~Interrupter() {
+  if (number_ == 0) return;
+  // A signal that is pending by now is delivered before this call returns, since it is not blocked:
+  // none can meet the action that is restored.
+  if (*this) ::timer_delete(timer_);
+  const sigset_t set = only(number_);
+  if (was_blocked_) ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return_signal();
+}
+
+Interrupter::operator bool() const {
+  return has_timer_ && owner_ == ::getpid();
+}
+
+}  // namespace berth

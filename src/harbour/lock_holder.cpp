@@ -1,0 +1,129 @@
+// Reads /proc/locks and /proc/PID/fdinfo; see lock_holder.h.
+#include "harbour/lock_holder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <vector>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "base/users.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A lock as /proc describes it: "1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF". The process is 0
+// if it has ended, or is not in our PID namespace.
+struct LockLine {
+  std::string kind;
+  pid_t pid = 0;
+  std::string file;
+};
+
+LockLine parse_lock(const std::string& text) {
+  LockLine line;
+  std::istringstream words(text);
+  std::string skipped;
+  words >> skipped >> line.kind >> skipped >> skipped >> line.pid >> line.file;
+  return line;
+}
+
+// The processes that took a lock on the file.
+std::vector<pid_t> takers(const std::string& file) {
+  std::vector<pid_t> pids;
+  std::ifstream locks("/proc/locks");
+  for (std::string text; std::getline(locks, text);) {
+    const LockLine line = parse_lock(text);
+    if (line.kind == "FLOCK" && line.file == file && line.pid > 0) pids.push_back(line.pid);
+  }
+  return pids;
+}
+
+enum class Holds { yes, no, unknown };
+
+// Whether the process has an open file that is the locked one. Unknown for other users' processes,
+// except for root.
+Holds has_lock(pid_t pid, const std::string& file) {
+  constexpr std::string_view kLock = "lock:";
+  std::error_code problem;
+  fs::directory_iterator entry(fmt::format("/proc/{}/fdinfo", pid), problem);
+  if (problem) return problem == std::errc::no_such_file_or_directory ? Holds::no : Holds::unknown;
+  for (; entry != fs::directory_iterator(); entry.increment(problem)) {
+    std::ifstream info(entry->path());
+    for (std::string text; std::getline(info, text);) {
+      if (!text.starts_with(kLock)) continue;
+      const LockLine line = parse_lock(text.substr(kLock.size()));
+      if (line.kind == "FLOCK" && line.file == file) return Holds::yes;
+    }
+  }
+  return problem ? Holds::unknown : Holds::no;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> pids;
+  std::error_code ignored;
+  for (fs::directory_iterator entry("/proc", ignored); entry != fs::directory_iterator();
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    pid_t pid = 0;
+    const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (problem == std::errc{} && end == name.data() + name.size()) pids.push_back(pid);
+  }
+  return pids;
+}
+
+bool is_stopped(pid_t pid) {
+  const auto stat = read_process_stat(pid);
+  return stat && stat->stopped;
+}
+
+std::string describe(pid_t pid) {
+  const auto stat = read_process_stat(pid);
+  // Not the owner of its files in /proc: that is root for a process that hides them
+  // (PR_SET_DUMPABLE).
+  const auto owner = process_owner(pid);
+  return fmt::format("{} (pid {}{})", stat ? printable(stat->name) : "a process", pid,
+                     owner ? fmt::format(", user {}", user_name(*owner)) : "");
+}
+
+}  // namespace
+
+LockHolder find_lock_holder(int directory) {
+  constexpr const char* kUnseen = "a process that cannot be seen from here";
+  struct stat about {};
+  if (::fstat(directory, &about) != 0) return {kUnseen, std::nullopt};
+  const std::string file =
+      fmt::format("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino);
+  const std::vector<pid_t> named = takers(file);
+  std::vector<pid_t> holders;
+  std::vector<pid_t> possible;
+  for (const pid_t pid : named) {
+    const Holds holds = has_lock(pid, file);
+    if (holds == Holds::yes) holders.push_back(pid);
+    if (holds == Holds::unknown) possible.push_back(pid);
+  }
+  if (holders.empty()) {
+    for (const pid_t pid : all_processes()) {
+      if (has_lock(pid, file) == Holds::yes) holders.push_back(pid);
+    }
+  }
+  if (!holders.empty()) {
+    // Several share a lock for reading, or an open file. The stopped one is in the way.
+    const auto stopped = std::find_if(holders.begin(), holders.end(), is_stopped);
+    const pid_t pid = stopped == holders.end() ? holders.front() : *stopped;
+    return {describe(pid), pid};
+  }
+  if (possible.empty()) return {kUnseen, std::nullopt};
+  return {fmt::format("an unknown process, perhaps {}", describe(possible.front())), std::nullopt};
+}
+
+}  // namespace berth

@@ -1,0 +1,211 @@
+// That waiting for the lock has an end, whatever the program does with signals, and leaves no
+// trace.
+#include "harbour/lock.h"
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "harbour/interrupter.h"
+#include "harbour/lock_holder.h"
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+
+void own_handler(int /*number*/) {}
+
+// What the process does with each real-time signal, and which of them this thread blocks.
+using Actions = std::vector<std::pair<void (*)(int), bool>>;
+
+Actions actions() {
+  Actions all;
+  sigset_t blocked;
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    all.emplace_back(now.sa_handler, ::sigismember(&blocked, number) == 1);
+  }
+  return all;
+}
+
+void set_all(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) ::sigaction(number, &action, nullptr);
+}
+
+void block_all(int how) {
+  sigset_t set;
+  ::sigfillset(&set);
+  ::pthread_sigmask(how, &set, nullptr);
+}
+
+class LockTest : public testing::Test {
+ protected:
+  LockTest() {
+    std::array<char, 32> pattern{"/tmp/lock-test-XXXXXX"};
+    path_ = ::mkdtemp(pattern.data());
+    held_ = open();
+    EXPECT_EQ(::flock(held_.get(), LOCK_EX), 0);
+  }
+  ~LockTest() override {
+    set_all(SIG_DFL);
+    ::rmdir(path_.c_str());
+  }
+
+  UniqueFd open() const {
+    return UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  // Waits in vain, and has changed nothing afterwards.
+  void wait_in_vain() const {
+    const auto before = actions();
+    const UniqueFd mine = open();
+    const auto locked = lock_directory(mine.get(), LockMode::exclusive, {500ms, {}, {}});
+    ASSERT_FALSE(locked);
+    EXPECT_EQ(locked.error().kind, ErrorKind::harbour);
+    EXPECT_EQ(actions(), before);
+  }
+
+  std::string path_;
+  UniqueFd held_;
+};
+
+TEST_F(LockTest, waiting_has_an_end_and_leaves_no_handler) {
+  wait_in_vain();
+}
+
+TEST_F(LockTest, waiting_has_an_end_where_the_program_handles_the_signals) {
+  set_all(own_handler);
+  wait_in_vain();
+}
+
+TEST_F(LockTest, waiting_has_an_end_where_the_program_handles_one_of_them) {
+  struct sigaction action {};
+  action.sa_handler = own_handler;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGRTMAX - 2, &action, nullptr);
+  wait_in_vain();
+}
+
+TEST_F(LockTest, waiting_has_an_end_where_the_program_ignores_the_signals) {
+  set_all(SIG_IGN);
+  wait_in_vain();
+}
+
+TEST_F(LockTest, waiting_has_an_end_where_the_thread_blocks_all_signals) {
+  block_all(SIG_BLOCK);
+  wait_in_vain();
+  block_all(SIG_UNBLOCK);
+}
+
+TEST_F(LockTest, a_pending_signal_of_the_program_stays_pending) {
+  block_all(SIG_BLOCK);
+  ::raise(SIGRTMAX - 2);
+  wait_in_vain();
+  sigset_t pending;
+  ::sigpending(&pending);
+  EXPECT_EQ(::sigismember(&pending, SIGRTMAX - 2), 1);
+  ::signal(SIGRTMAX - 2, SIG_IGN);
+  block_all(SIG_UNBLOCK);
+}
+
+TEST_F(LockTest, a_lock_that_is_released_is_taken_without_signals_too) {
+  set_all(SIG_IGN);
+  const UniqueFd mine = open();
+  const Patience patience{60s, {}, [&] {
+                            held_.reset();  // asked while it waits
+                            return false;
+                          }};
+  EXPECT_TRUE(lock_directory(mine.get(), LockMode::exclusive, patience));
+}
+
+TEST_F(LockTest, threads_and_forks_at_once_leave_no_handler) {
+  const auto before = actions();
+  std::atomic<int> waiting = 4;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      // While it waits the others may have the handler still: what is left is looked at below.
+      const UniqueFd mine = open();
+      EXPECT_FALSE(lock_directory(mine.get(), LockMode::exclusive, {500ms, {}, {}}));
+      --waiting;
+    });
+  }
+  int wrong = 0;
+  while (waiting > 0) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(actions() == before ? 0 : 1);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    wrong += WEXITSTATUS(status);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0) << "children that have a handler of their parent's threads";
+  EXPECT_EQ(actions(), before);
+}
+
+TEST_F(LockTest, a_fork_of_the_thread_that_waits_can_end_its_interrupter) {
+  const auto before = actions();
+  int status = 0;
+  {
+    const Interrupter one;
+    ASSERT_TRUE(one);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool mine = static_cast<bool>(one);
+      one.~Interrupter();
+      ::_exit(!mine && actions() == before ? 0 : 1);
+    }
+    ::waitpid(child, &status, 0);
+  }
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(actions(), before);
+}
+
+TEST_F(LockTest, this_process_is_named) {
+  const LockHolder holder = find_lock_holder(held_.get());
+  EXPECT_EQ(holder.verified, ::getpid());
+  EXPECT_NE(holder.name.find("pid " + std::to_string(::getpid())), std::string::npos);
+}
+
+TEST_F(LockTest, a_holder_that_did_not_take_the_lock_itself_is_found) {
+  held_.reset();
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const pid_t taker = ::fork();
+  if (taker == 0) {
+    const UniqueFd mine = open();
+    ::flock(mine.get(), LOCK_EX);
+    const pid_t heir = ::fork();
+    if (heir == 0) {
+      for (;;) ::pause();
+    }
+    (void)!::write(ready[1], &heir, sizeof heir);
+    ::_exit(0);
+  }
+  ::waitpid(taker, nullptr, 0);
+  pid_t heir = 0;
+  ASSERT_EQ(::read(ready[0], &heir, sizeof heir), static_cast<ssize_t>(sizeof heir));
+  const UniqueFd mine = open();
+  EXPECT_EQ(find_lock_holder(mine.get()).verified, heir);
+  ::kill(heir, SIGKILL);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,43 @@
+// Directories in places where other users may create, rename and link files: found, made and
+// checked so that another user cannot redirect what is done to them.
+#pragma once
+
+#include <string>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace berth {
+
+// A path that only root can redirect: each directory above its last component belongs to root and
+// is sticky where others can write to it, and each symbolic link on the way is root's. The last
+// component may be missing, or be anything.
+struct TrustedPath {
+  std::string canonical;  // without links, "." and ".."
+  UniqueFd parent;        // O_PATH
+  std::string name;       // in `parent`; "." for the root directory
+};
+
+// `path` must be absolute. The error (ErrorKind::harbour) names the component that is not root's.
+Result<TrustedPath> resolve_trusted_path(const std::string& path);
+
+// Can a user other than root and `user` rename what `user` makes in this directory? The overflow
+// uid counts as root: inside a user namespace it is the owner of /tmp.
+bool others_can_rename(const struct stat& directory, uid_t user);
+
+// Makes `name` in `parent` and opens it, with exactly `mode` and no access control list, whatever
+// the umask and the parent's default list are. Empty, with errno, if it cannot be made (EEXIST: it
+// is there already), or was replaced before it could be opened (EPERM). Never changes a directory
+// that it did not make.
+UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode);
+
+// Does the open directory have an access control list that says more than its mode, or a default
+// one, which its new files inherit? An Error if that cannot be found out.
+Result<bool> has_access_list(int directory, const std::string& path);
+
+// False, with errno, if there is one that cannot be removed.
+bool remove_access_lists(int directory);
+
+}  // namespace berth

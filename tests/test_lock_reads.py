@@ -1,0 +1,83 @@
+"""Nothing of another process is read while the harbour's lock is held.
+
+Such a read can wait for ever (the process's memory lock may be held by a driver that hangs), and then every client on
+the host waits for the lock. strace shows each process's own system calls; between flock(LOCK_EX or LOCK_SH) and the
+release no path of another process's folder in /proc may be named.
+"""
+
+import re
+import signal
+
+import pytest
+from conftest import BERTH, SIM_JOB
+from leasing import eventually, jobs  # noqa: F401
+
+TRACED = "trace=flock,close,%file"
+
+
+def traced(folder):
+    """A prefix for a command whose trace is written to that folder, a file for each process."""
+    folder.mkdir()
+    return ["strace", "-f", "-ff", "-o", folder / "trace", "-e", "signal=none", "-e", TRACED]
+
+
+def reads_under_lock(folder):
+    """How often the lock was taken, and the calls that named files of other processes while it was held."""
+    taken, found = 0, set()
+    for trace in folder.glob("trace.*"):
+        own = trace.suffix[1:]
+        held = set()
+        for line in trace.read_text(errors="replace").splitlines():
+            if locked := re.match(r"flock\((\d+), (LOCK_\w+)(?:\|LOCK_NB)?\) += 0", line):
+                if locked[2] == "LOCK_UN":
+                    held.discard(locked[1])
+                else:
+                    held.add(locked[1])
+                    taken += 1
+            elif closed := re.match(r"close\((\d+)\)", line):
+                held.discard(closed[1])
+            elif held and (path := re.search(r'"/proc/(\d+)(/?[^"]*)"', line)) and path[1] != own:
+                found.add(f"{line.split('(')[0]} /proc/PID{path[2]}")
+    return taken, sorted(found)
+
+
+@pytest.fixture
+def busy(server, jobs):  # noqa: F811
+    """A server with two leases on a GPU, a process that belongs to neither, a stranger, and a waiting client."""
+    server.use("2x24GiB")
+    for _ in range(2):
+        jobs.run("--mem", "4GiB", "--gpu", "0", command=[SIM_JOB, "--mem", "1GiB"])
+    eventually(lambda: len(server.status()["gpus"][0]["processes"]) == 2, "the jobs are on their GPU")
+    for gpu in (0, 1):
+        server.start_job("--mem", "1GiB", gpu=gpu)
+    jobs.run("-n", "2").waits()
+    return server
+
+
+@pytest.mark.parametrize("command", [
+    ("status",), ("status", "--json"), ("queue",), ("run", "--no-wait", "--", "true"), ("run", "-n", "2", "--no-wait", "--", "true"),
+    ("drain", "1"), ("cancel", "no-such-id"), ("doctor",)],
+    ids=lambda command: " ".join(command[:2]))
+def test_a_command_reads_nothing_of_others_under_the_lock(busy, tmp_path, command):
+    folder = tmp_path / "traces"
+    result = busy.run(*traced(folder), BERTH, *command)
+    assert result.returncode in (0, 1, 64, 75), result
+    taken, found = reads_under_lock(folder)
+    assert taken > 0 and found == []
+
+
+def test_a_waiting_client_reads_nothing_of_others_under_the_lock(server, jobs, tmp_path):  # noqa: F811
+    """From its first look to its turn, with others that come and go."""
+    server.use("1x24GiB")
+    folder = tmp_path / "traces"
+    holder = jobs.hold()
+    waiter = jobs.run(prefix=[str(word) for word in traced(folder)])
+    waiter.waits()
+    behind = jobs.run()
+    behind.waits()
+    holder.end()
+    waiter.gpus()
+    behind.process.send_signal(signal.SIGTERM)
+    waiter.end()
+    taken, found = reads_under_lock(folder)
+    assert taken > 1 and found == []
