@@ -107,7 +107,7 @@ bool EntryReader::gpu(JsonCursor& in) {
     return in.skip();
   });
   gpus_good_ = gpus_good_ && has_uuid;
-  view_.gpus.push_back(gpu);
+  if (view_.gpus.size() < EntryLimits::gpus) view_.gpus.push_back(gpu);
   return sound;
 }
 
@@ -157,6 +157,7 @@ void EntryReader::clear() {
 bool EntryReader::gpus_as_written(JsonCursor& in) {
   if (in.literal("]")) return true;
   do {
+    if (view_.gpus.size() == EntryLimits::gpus) return false;
     GpuView& gpu = view_.gpus.emplace_back();
     if (!in.literal("{\"uuid\":") || !in.text(gpu.uuid) || !in.literal(",\"index\":") ||
         !in.text(gpu.index) || !in.literal(",\"name\":") || !in.text(gpu.name)) {
@@ -195,15 +196,32 @@ bool EntryReader::read_as_written(JsonCursor& in) {
   return in.literal("}") && in.ends() && read_ == kAll;
 }
 
+// The view, with texts of a bounded length.
+EntryView* EntryReader::bounded() {
+  const auto bound = [](std::string_view& text, std::size_t most) { text = cut(text, most); };
+  bound(view_.id, EntryLimits::id);
+  bound(view_.command, EntryLimits::command);
+  bound(view_.label, EntryLimits::label);
+  bound(view_.job, EntryLimits::job);
+  bound(view_.within, EntryLimits::id);
+  bound(view_.user, EntryLimits::user);
+  for (GpuView& gpu : view_.gpus) {
+    bound(gpu.uuid, EntryLimits::gpu_text);
+    bound(gpu.index, EntryLimits::gpu_text);
+    bound(gpu.name, EntryLimits::gpu_text);
+  }
+  return &view_;
+}
+
 EntryView* EntryReader::read(std::string_view line) {
   clear();
   JsonCursor quick(line, decoded_);
   as_written_ = read_as_written(quick);
-  if (as_written_) return &view_;
+  if (as_written_) return bounded();
   clear();
   JsonCursor in(line, decoded_);
   const bool sound = in.object([&](std::string_view key) { return member(in, key); }) && in.ends();
-  return sound && read_ == kAll ? &view_ : nullptr;
+  return sound && read_ == kAll ? bounded() : nullptr;
 }
 
 EntryView view_of(const HistoryEntry& entry) {

@@ -60,7 +60,8 @@ HistoryEntry entry_of(const EntryView& view);
 // Reads line after line into the same place.
 class EntryReader {
  public:
-  // Nothing if the line is damaged. The view is true until the next one is read, or `line` is gone.
+  // Nothing if the line is damaged. Texts that are too long are cut (EntryLimits). The view is true
+  // until the next one is read, or `line` is gone.
   EntryView* read(std::string_view line);
 
   // Was the last line just as write_entry() writes them? Such lines are read about twice as fast.
@@ -68,6 +69,7 @@ class EntryReader {
 
  private:
   void clear();
+  EntryView* bounded();
   bool read_as_written(JsonCursor& in);
   bool gpus_as_written(JsonCursor& in);
   bool member(JsonCursor& in, std::string_view key);

@@ -21,8 +21,11 @@ class Yardstick {
     Json out;
     for (const char* key : {"id", "command", "label", "within"}) {
       if (!text(in, key)) return std::nullopt;
-      out[key] = in[key];
     }
+    out["id"] = bounded(in["id"], EntryLimits::id);
+    out["command"] = bounded(in["command"], EntryLimits::command);
+    out["label"] = bounded(in["label"], EntryLimits::label);
+    out["within"] = bounded(in["within"], EntryLimits::id);
     for (const char* key : {"asked_ms", "granted_ms", "ended_ms"}) {
       const auto ms = number(in, key, std::numeric_limits<std::int64_t>::max());
       if (!ms) return std::nullopt;
@@ -37,11 +40,13 @@ class Yardstick {
     for (const Json& gpu : in["gpus"]) {
       if (!gpu.is_object() || !text(gpu, "uuid")) return std::nullopt;
       out["gpus"].push_back(
-          {gpu["uuid"], text(gpu, "index") ? gpu["index"] : Json(""),
-           text(gpu, "name") ? gpu["name"] : Json(""), or_null(number(gpu, "peak", UINT64_MAX)),
+          {bounded(gpu["uuid"], EntryLimits::gpu_text),
+           text(gpu, "index") ? bounded(gpu["index"], EntryLimits::gpu_text) : Json(""),
+           text(gpu, "name") ? bounded(gpu["name"], EntryLimits::gpu_text) : Json(""),
+           or_null(number(gpu, "peak", UINT64_MAX)),
            or_null(number(gpu, "utilization_pct", std::numeric_limits<unsigned>::max()))});
     }
-    out["job"] = text(in, "job") ? in["job"] : Json("");
+    out["job"] = text(in, "job") ? bounded(in["job"], EntryLimits::job) : Json("");
     out["memory"] = or_null(number(in, "memory", UINT64_MAX));
     out["code"] = number(in, "code", std::numeric_limits<int>::max()).value_or(0);
     auto idle = number(in, "idle_ms", std::numeric_limits<std::int64_t>::max());
@@ -53,6 +58,9 @@ class Yardstick {
  private:
   static constexpr std::uint64_t kLatest = 4'000'000'000'000;
 
+  static Json bounded(const Json& text, std::size_t most) {
+    return Json(cut(text.get_ref<const std::string&>(), most));
+  }
   static bool text(const Json& in, const char* key) {
     return in.contains(key) && in[key].is_string();
   }

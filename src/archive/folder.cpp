@@ -8,17 +8,20 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/openat2.h>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
 
 #include "harbour/file_error.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -26,20 +29,18 @@ namespace {
 constexpr mode_t kArchiveMode = 01777;
 constexpr mode_t kFolderMode = 0755;
 constexpr const char* kLock = ".lock";
-// Somebody may have planted a folder of our name, which only he can remove: then we take another.
+// Another user may have planted a folder of our name, which only that user can remove: then berth
+// takes another name.
 constexpr int kMostNames = 16;
 
 UniqueFd open_folder(int at, const char* name) {
   return UniqueFd(::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-// Made if it is not there; whoever made it, it is open then.
+// Opens the folder, and makes it if there is none.
 UniqueFd make_folder(int at, const char* name, mode_t mode) {
-  const bool made = ::mkdirat(at, name, 0700) == 0;
-  if (!made && errno != EEXIST) return {};
-  UniqueFd folder = open_folder(at, name);
-  if (made && folder) ::fchmod(folder.get(), mode);  // whatever the umask is
-  return folder;
+  UniqueFd made = make_directory_at(at, name, mode);
+  return made || errno != EEXIST ? std::move(made) : open_folder(at, name);
 }
 
 std::optional<uid_t> owner_of(const UniqueFd& folder) {
@@ -61,13 +62,41 @@ std::string folder_name(uid_t uid, int number) {
   return number == 0 ? fmt::format("{}", uid) : fmt::format("{}-{}", uid, number);
 }
 
-// Of a folder's name: whose it claims to be.
+// Of a folder's name: whose it claims to be. Only names that folder_name() gives: else a user could
+// have others open any number of folders.
 std::optional<uid_t> claimed_by(std::string_view name) {
   uid_t uid = 0;
   const char* const end = name.data() + name.size();
   const auto [rest, problem] = std::from_chars(name.data(), end, uid);
-  if (problem != std::errc() || (rest != end && *rest != '-')) return std::nullopt;
-  return uid;
+  if (problem != std::errc()) return std::nullopt;
+  for (int number = 0; number < kMostNames; ++number) {
+    if (name == folder_name(uid, number)) return uid;
+  }
+  return std::nullopt;
+}
+
+// Without openat2(), which some containers forbid: a handle first, which asks nothing of the file
+// system, then whether it is the same one.
+UniqueFd open_on_same_device(int directory, const char* name, int flags) {
+  const UniqueFd handle(::openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!handle) return {};
+  const auto stat_of = [](int fd, struct statx& about) {
+    return ::statx(fd, "", AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE,
+                   &about) == 0;
+  };
+  struct statx outer {};
+  struct statx inner {};
+  if (!stat_of(directory, outer) || !stat_of(handle.get(), inner)) return {};
+  if (S_ISLNK(inner.stx_mode)) {
+    errno = ELOOP;
+    return {};
+  }
+  if (outer.stx_dev_major != inner.stx_dev_major || outer.stx_dev_minor != inner.stx_dev_minor) {
+    errno = EXDEV;
+    return {};
+  }
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", handle.get()).c_str(),
+                         (flags & ~O_NOFOLLOW) | O_CLOEXEC));
 }
 
 }  // namespace
@@ -78,11 +107,15 @@ std::string archive_path(const HarbourLocation& harbour) {
 }
 
 Result<UserFolder> own_folder(const std::string& archive) {
-  // Where it is almost always: at the end of each job somebody waits for this.
-  std::string usual = fmt::format("{}/{}", archive, folder_name(::geteuid(), 0));
-  if (UniqueFd folder = open_folder(AT_FDCWD, usual.c_str()); owner_of(folder) == ::geteuid()) {
-    if (!has_room(folder.get())) return file_error("write in", archive);
-    return UserFolder{::geteuid(), std::move(usual), std::move(folder)};
+  // The usual case, in few system calls: the end of each job waits for this. The archive is opened
+  // on its own, since another user may have put a symbolic link in its place.
+  const std::string usual = folder_name(::geteuid(), 0);
+  if (const UniqueFd place = open_folder(AT_FDCWD, archive.c_str())) {
+    UniqueFd folder = open_folder(place.get(), usual.c_str());
+    if (owner_of(folder) == ::geteuid()) {
+      if (!has_room(folder.get())) return file_error("write in", archive);
+      return UserFolder{::geteuid(), fmt::format("{}/{}", archive, usual), std::move(folder)};
+    }
   }
   const auto slash = archive.rfind('/');
   const UniqueFd above(::open(archive.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -132,7 +165,7 @@ std::vector<UserFolder> user_folders(const std::string& archive) {
   while (const dirent* entry = ::readdir(listing.get())) {
     const auto uid = claimed_by(entry->d_name);
     if (!uid) continue;
-    UniqueFd folder = open_folder(at, entry->d_name);
+    UniqueFd folder = open_inside(at, entry->d_name, O_RDONLY | O_DIRECTORY);
     if (owner_of(folder) != uid) continue;
     folders.push_back({*uid, fmt::format("{}/{}", archive, entry->d_name), std::move(folder)});
   }
@@ -140,6 +173,15 @@ std::vector<UserFolder> user_folders(const std::string& archive) {
     return std::tie(a.uid, a.path) < std::tie(b.uid, b.path);
   });
   return folders;
+}
+
+UniqueFd open_inside(int directory, const char* name, int flags) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
+  UniqueFd file(static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof how)));
+  if (file || (errno != ENOSYS && errno != EPERM)) return file;
+  return open_on_same_device(directory, name, flags | O_NONBLOCK);
 }
 
 }  // namespace berth

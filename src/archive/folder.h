@@ -38,7 +38,14 @@ std::optional<UserFolder> existing_folder(const std::string& archive);
 // can read a file can lock it, and then nobody's job would end before he says so.
 Result<UniqueFd> lock_folder(const UserFolder& folder);
 
-// Everybody's that can be read, by user. Folders that somebody else has planted are not among them.
+// Everybody's that can be read, by user. Not among them: folders that belong to another user than
+// their name says, and those where another file system is mounted (see open_inside()).
 std::vector<UserFolder> user_folders(const std::string& archive);
+
+// Opens a file or folder directly inside of another, if it is neither a symbolic link nor on
+// another file system. A user can mount a file system of their own (FUSE) over what is theirs, and
+// whoever reads there would wait for as long as that user likes. Empty, with errno set, if it
+// cannot be opened.
+UniqueFd open_inside(int directory, const char* name, int flags);
 
 }  // namespace berth

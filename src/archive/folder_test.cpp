@@ -1,6 +1,8 @@
 // Folders of users: made, found, and not taken from somebody else.
 #include "archive/folder.h"
 
+#include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -55,6 +57,15 @@ TEST_F(FolderTest, what_somebody_planted_under_our_name_is_left_alone) {
   ASSERT_EQ(user_folders(archive_).size(), 1U);
 }
 
+TEST_F(FolderTest, an_archive_that_is_a_link_is_not_used) {
+  const std::string target = place_ + "/target";
+  const auto there = own_folder(target);  // even where the folder of this user exists already
+  ASSERT_TRUE(there);
+  ASSERT_EQ(::symlink(target.c_str(), archive_.c_str()), 0);
+  EXPECT_FALSE(own_folder(archive_));
+  EXPECT_FALSE(existing_folder(archive_));
+}
+
 TEST_F(FolderTest, of_another_user_counts_only_as_his) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
   ASSERT_TRUE(own_folder(archive_));
@@ -63,6 +74,28 @@ TEST_F(FolderTest, of_another_user_counts_only_as_his) {
   EXPECT_EQ(user_folders(archive_).size(), 1U);
   ASSERT_EQ(::chown(planted.c_str(), 1000, 1000), 0);
   EXPECT_EQ(user_folders(archive_).size(), 2U);
+}
+
+// Else a user could have every reader open any number of folders.
+TEST_F(FolderTest, only_the_names_that_berth_gives_count) {
+  ASSERT_TRUE(own_folder(archive_));
+  const std::string ours = own_folder(archive_)->path;
+  for (const char* more : {"-1", "-15", "-16", "-01", "-x", "-", "x"}) {
+    ASSERT_EQ(::mkdir((ours + more).c_str(), 0755), 0);
+  }
+  EXPECT_EQ(user_folders(archive_).size(), 3U) << "the usual one, -1 and -15";
+}
+
+TEST_F(FolderTest, what_is_opened_is_neither_a_link_nor_elsewhere) {
+  const auto folder = own_folder(archive_);
+  ASSERT_TRUE(folder);
+  const int at = folder->directory.get();
+  ASSERT_EQ(::symlinkat("/etc/passwd", at, "link"), 0);
+  EXPECT_FALSE(open_inside(at, "link", O_RDONLY));
+  EXPECT_EQ(errno, ELOOP);
+  EXPECT_FALSE(open_inside(at, "../..", O_RDONLY));
+  ASSERT_EQ(::mkdirat(at, "file", 0755), 0);
+  EXPECT_TRUE(open_inside(at, "file", O_RDONLY));
 }
 
 TEST_F(FolderTest, says_why_there_can_be_none) {

@@ -1,6 +1,7 @@
 // Watching files and a stream grow; see follow.h.
 #include "archive/follow.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
@@ -11,6 +12,11 @@
 #include "archive/entry_view.h"
 
 namespace berth {
+namespace {
+
+constexpr off_t kMostNewBytes = 8 << 20;
+
+}  // namespace
 
 FileFollower::FileFollower(std::string archive)
     : archive_(std::move(archive)), watch_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
@@ -34,6 +40,8 @@ void FileFollower::look(const UserFolder& folder, std::vector<HistoryEntry>* ent
   const auto since = std::chrono::system_clock::now() - std::chrono::hours(24);
   for (const std::string& name : month_files(folder, since)) {
     off_t& done = read_[fmt::format("{}/{}", folder.path, name)];
+    // Of more than a user's jobs can have written meanwhile, only the end.
+    done = std::max(done, file_size(folder, name) - kMostNewBytes);
     read_views(folder, name, done, [&](const EntryView& view) {
       if (entries != nullptr) entries->push_back(entry_of(view));
     });

@@ -4,15 +4,19 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
+#include <unordered_map>
 #include <utility>
 
 #include "archive/entry_view.h"
@@ -41,36 +45,116 @@ bool is_month_file(std::string_view name) {
   });
 }
 
-// Puts the lines of each lease together.
-class Gathering {
- public:
-  Gathering(TimePoint since, const WantEntry& want) : since_(since), want_(want) {}
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{512} << 20;
+constexpr std::uint64_t kMostMemory = std::uint64_t{256} << 20;
 
-  void take(HistoryEntry&& entry) {
+// The largest share such that nobody has more and all together have at most `most`.
+std::uint64_t fair_share(std::vector<std::uint64_t> sizes, std::uint64_t most) {
+  std::sort(sizes.begin(), sizes.end());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::uint64_t share = most / (sizes.size() - i);
+    if (sizes[i] > share) return share;
+    most -= sizes[i];
+  }
+  return UINT64_MAX;
+}
+
+std::uint64_t size_of(const HistoryFile& file) {
+  return static_cast<std::uint64_t>(file_size(*file.folder, file.name));
+}
+
+// About how much memory an entry takes up, with its place in the index.
+std::uint64_t memory_of(const HistoryEntry& entry) {
+  constexpr std::uint64_t kIndex = 160;
+  std::uint64_t size = kIndex + sizeof entry + entry.gpus.capacity() * sizeof(HistoryGpu);
+  const auto add = [&](const std::string& text) {
+    if (text.capacity() >= sizeof text / 2) size += text.capacity() + 16;
+  };
+  for (const std::string* text :
+       {&entry.id, &entry.command, &entry.label, &entry.job, &entry.within, &entry.user}) {
+    add(*text);
+  }
+  for (const HistoryGpu& gpu : entry.gpus) {
+    add(gpu.uuid);
+    add(gpu.name);
+  }
+  return size;
+}
+
+// Puts the lines of each lease together, in a bounded amount of memory.
+class HistoryMerger {
+ public:
+  HistoryMerger(TimePoint since, const WantEntry& want) : since_(since), want_(want) {}
+
+  void add(HistoryEntry&& entry) {
     if (entry.ended < since_ || !want_(entry)) return;
-    const auto [place, is_new] = places_.try_emplace(key_of(entry), history_.entries.size());
+    Owner& owner = owners_[{entry.host, entry.uid, entry.user}];
+    const auto [place, is_new] = owner.places.try_emplace(entry.id, owner.first + owner.size());
     if (is_new) {
-      history_.entries.push_back(std::move(entry));
+      const std::uint64_t memory = memory_of(entry);
+      owner.memory += memory;
+      memory_ += memory;
+      owner.entries.push_back(std::move(entry));
+      if (memory_ > kMostMemory) make_room();
       return;
     }
-    HistoryEntry& known = history_.entries[place->second];
+    HistoryEntry& known = owner.entries[place->second - owner.first];
     if (outlived(entry.ending, known.ending) || outlived(known.ending, entry.ending)) {
       entry.ended = known.ended = std::max(entry.ended, known.ended);
     }
-    if (knows_more(entry.ending, known.ending)) known = std::move(entry);
+    if (!knows_more(entry.ending, known.ending)) return;
+    const std::uint64_t before = memory_of(known);
+    known = std::move(entry);
+    const std::uint64_t memory = memory_of(known);
+    owner.memory += memory - before;
+    memory_ += memory - before;
+    if (memory_ > kMostMemory) make_room();
   }
 
   History finish(std::size_t damaged) {
+    for (auto& [key, owner] : owners_) {
+      std::move(owner.entries.begin(), owner.entries.end(), std::back_inserter(history_.entries));
+      owner = {};
+    }
     sort_by_grant(history_.entries);
     history_.damaged = damaged;
     return std::move(history_);
   }
 
  private:
+  // The leases of one user on one host, in the order in which they were read.
+  struct Owner {
+    std::deque<HistoryEntry> entries;
+    std::size_t first = 0;  // how many were left out before the first of them
+    std::unordered_map<std::string, std::size_t> places;  // by id: `first` and the index
+    std::uint64_t memory = 0;
+
+    std::size_t size() const { return entries.size(); }
+  };
+
+  // Leaves out the oldest leases of the owners with the most, until half of the room is free.
+  void make_room() {
+    std::vector<std::uint64_t> sizes;
+    for (const auto& [key, owner] : owners_) sizes.push_back(owner.memory);
+    const std::uint64_t share = fair_share(std::move(sizes), kMostMemory / 2);
+    for (auto& [key, owner] : owners_) {
+      while (owner.memory > share && !owner.entries.empty()) {
+        const std::uint64_t memory = memory_of(owner.entries.front());
+        owner.memory -= std::min(memory, owner.memory);
+        memory_ -= std::min(memory, memory_);
+        owner.places.erase(owner.entries.front().id);
+        owner.entries.pop_front();
+        ++owner.first;
+        history_.truncated = true;
+      }
+    }
+  }
+
   TimePoint since_;
   const WantEntry& want_;
   History history_;
-  std::map<LeaseKey, std::size_t> places_;
+  std::map<std::tuple<std::string, uid_t, std::string>, Owner> owners_;
+  std::uint64_t memory_ = 0;
 };
 
 }  // namespace
@@ -99,20 +183,30 @@ bool outlived(Ending lost, Ending seen) {
   return lost == Ending::lost && knows_more(seen, lost);
 }
 
+std::string_view cut(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  constexpr unsigned kFollows = 0x80;  // 10xxxxxx: not the first byte of a letter
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == kFollows) --most;
+  return text.substr(0, most);
+}
+
 std::string write_entry(const HistoryEntry& entry) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
-    Json one{{"uuid", gpu.uuid}, {"index", gpu.index}, {"name", gpu.name}};
+    if (gpus.size() == EntryLimits::gpus) break;
+    Json one{{"uuid", cut(gpu.uuid, EntryLimits::gpu_text)},
+             {"index", cut(gpu.index, EntryLimits::gpu_text)},
+             {"name", cut(gpu.name, EntryLimits::gpu_text)}};
     if (gpu.peak) one["peak"] = gpu.peak->count;
     if (gpu.utilization_pct) one["utilization_pct"] = *gpu.utilization_pct;
     gpus.push_back(std::move(one));
   }
-  Json line{{"id", entry.id},
+  Json line{{"id", cut(entry.id, EntryLimits::id)},
             {"uid", entry.uid},
-            {"command", entry.command},
-            {"label", entry.label},
-            {"job", entry.job},
-            {"within", entry.within},
+            {"command", cut(entry.command, EntryLimits::command)},
+            {"label", cut(entry.label, EntryLimits::label)},
+            {"job", cut(entry.job, EntryLimits::job)},
+            {"within", cut(entry.within, EntryLimits::id)},
             {"gpus", std::move(gpus)},
             {"memory", entry.memory ? Json(entry.memory->count) : Json(nullptr)},
             {"asked_ms", to_ms(entry.asked)},
@@ -122,7 +216,7 @@ std::string write_entry(const HistoryEntry& entry) {
             {"code", entry.code}};
   if (entry.idle) line["idle_ms"] = entry.idle->count();
   if (!entry.host.empty()) line["host"] = entry.host;
-  if (!entry.user.empty()) line["user"] = entry.user;
+  if (!entry.user.empty()) line["user"] = cut(entry.user, EntryLimits::user);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -175,6 +269,41 @@ std::vector<std::string> month_files(const UserFolder& folder, TimePoint since) 
   return names;
 }
 
+off_t file_size(const UserFolder& folder, const std::string& name) {
+  const UniqueFd file = open_inside(folder.directory.get(), name.c_str(), O_RDONLY);
+  struct stat about {};
+  if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return 0;
+  return about.st_size;
+}
+
+HistoryFiles history_files(const std::vector<UserFolder>& folders, TimePoint since,
+                           std::optional<uid_t> user) {
+  HistoryFiles found;
+  std::map<uid_t, std::uint64_t> totals;
+  std::vector<std::uint64_t> sizes;  // as in `files`
+  for (const UserFolder& folder : folders) {
+    if (user && folder.uid != *user && folder.uid != 0) continue;  // root may tell of others
+    for (std::string& name : month_files(folder, since)) {
+      found.files.push_back({&folder, std::move(name)});
+      sizes.push_back(size_of(found.files.back()));
+      totals[folder.uid] += sizes.back();
+    }
+  }
+  std::vector<std::uint64_t> by_user;
+  for (const auto& [uid, total] : totals) by_user.push_back(total);
+  const std::uint64_t share = fair_share(std::move(by_user), kMostFileBytes);
+  // The oldest files come first, and lose what is too much.
+  for (std::size_t i = 0; i < found.files.size(); ++i) {
+    std::uint64_t& total = totals[found.files[i].folder->uid];
+    if (total <= share) continue;
+    const std::uint64_t unread = std::min(total - share, sizes[i]);
+    found.files[i].from = static_cast<off_t>(unread);
+    total -= unread;
+    found.truncated = true;
+  }
+  return found;
+}
+
 std::size_t read_lines(const UserFolder& folder, const std::string& file, off_t& done,
                        const TakeEntry& take) {
   return read_views(folder, file, done, [&](const EntryView& view) { take(entry_of(view)); });
@@ -189,27 +318,28 @@ void sort_by_grant(std::vector<HistoryEntry>& entries) {
 }
 
 History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want) {
-  Gathering gathering(since, want);
+  HistoryMerger merger(since, want);
   std::size_t damaged = 0;
-  for (const UserFolder& folder : user_folders(archive)) {
-    for (const std::string& file : month_files(folder, since)) {
-      off_t done = 0;
-      damaged += read_lines(folder, file, done,
-                            [&](HistoryEntry&& entry) { gathering.take(std::move(entry)); });
-    }
+  const std::vector<UserFolder> folders = user_folders(archive);
+  HistoryFiles found = history_files(folders, since);
+  for (HistoryFile& file : found.files) {
+    damaged += read_lines(*file.folder, file.name, file.from,
+                          [&](HistoryEntry&& entry) { merger.add(std::move(entry)); });
   }
-  return gathering.finish(damaged);
+  History history = merger.finish(damaged);
+  history.truncated = history.truncated || found.truncated;
+  return history;
 }
 
 Result<History> read_all_history(const RedisUrl& url, TimePoint since, const WantEntry& want) {
-  Gathering gathering(since, want);
+  HistoryMerger merger(since, want);
   RedisSession server(url);
   HistoryStream stream(url, since);
   for (;;) {
     const auto more =
-        stream.next(server, [&](const EntryView& view) { gathering.take(entry_of(view)); });
+        stream.next(server, [&](const EntryView& view) { merger.add(entry_of(view)); });
     if (!more) return tl::make_unexpected(more.error());
-    if (!*more) return gathering.finish(stream.damaged());
+    if (!*more) return merger.finish(stream.damaged());
   }
 }
 

@@ -79,6 +79,21 @@ inline LeaseKey key_of(const HistoryEntry& entry) {
   return {entry.host, entry.uid, entry.id};
 }
 
+// What a line has at most, in bytes (and GPUs). Whatever is longer is cut, when a line is written
+// and when it is read: its writer may be another user, or an old version of berth.
+struct EntryLimits {
+  static constexpr std::size_t id = 64;
+  static constexpr std::size_t command = 4096;
+  static constexpr std::size_t label = 1024;
+  static constexpr std::size_t job = 1024;
+  static constexpr std::size_t gpus = 512;
+  static constexpr std::size_t gpu_text = 128;  // its UUID, its index, its name
+  static constexpr std::size_t user = 256;
+};
+
+// The start of a text, at most so many bytes, without half a letter.
+std::string_view cut(std::string_view text, std::size_t most);
+
 // One line, without its end.
 std::string write_entry(const HistoryEntry& entry);
 // Nothing if it is damaged.
@@ -90,6 +105,25 @@ Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry)
 // of a month that is yet to come.
 std::vector<std::string> month_files(const UserFolder& folder, TimePoint since);
 
+// How long one of them is; 0 if it cannot be read.
+off_t file_size(const UserFolder& folder, const std::string& name);
+
+// A file to read, from an offset on.
+struct HistoryFile {
+  const UserFolder* folder = nullptr;
+  std::string name;
+  off_t from = 0;
+};
+
+// The files to read for what ended at that time or later, of one user or of all, at most 512 MiB of
+// them together. Where there is more, the users with the most lose their oldest lines.
+struct HistoryFiles {
+  std::vector<HistoryFile> files;
+  bool truncated = false;
+};
+HistoryFiles history_files(const std::vector<UserFolder>& folders, TimePoint since,
+                           std::optional<uid_t> user = std::nullopt);
+
 // What stands in one of them from `done` on, which becomes where to go on: a line without its end
 // may still be being written. Gives the number of lines that are damaged. Only root may tell of
 // others than himself.
@@ -98,10 +132,12 @@ std::size_t read_lines(const UserFolder& folder, const std::string& file, off_t&
                        const TakeEntry& take);
 
 // Everybody's, put together: each lease once, in the order of their grants. One that has begun and
-// not ended is still running, for all that is written.
+// not ended is still running, for all that is written. Of more than fits into 256 MiB of memory,
+// the oldest leases of the users with the most are left out.
 struct History {
   std::vector<HistoryEntry> entries;
   std::size_t damaged = 0;
+  bool truncated = false;  // more was written than was read
 };
 using WantEntry = std::function<bool(const HistoryEntry& entry)>;
 History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want);

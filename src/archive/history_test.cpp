@@ -60,6 +60,37 @@ class HistoryTest : public testing::Test {
   std::string archive_;
 };
 
+// A job's command may have two million bytes, and another user may write any line.
+TEST_F(HistoryTest, texts_are_cut_when_they_are_written_and_when_they_are_read) {
+  const std::string longest(100'000, 'x');
+  HistoryEntry large = entry("aaaaaaaa");
+  large.command = large.label = large.job = longest;
+  large.gpus.assign(1000, {longest, longest, longest});
+  const std::string line = write_entry(large);
+  EXPECT_LT(line.size(), 256U << 10);
+  EXPECT_EQ(read_entry(line)->gpus.size(), EntryLimits::gpus);
+  const std::string text = fmt::format(
+      R"({{"id":"{0}","uid":1,"command":"{0}","label":"{0}","job":"{0}","within":"{0}",)"
+      R"("gpus":[{{"uuid":"{0}","index":"{0}","name":"{0}"}}],"memory":null,"asked_ms":1,)"
+      R"("granted_ms":1,"ended_ms":1,"ending":"exited","code":0,"user":"{0}"}})",
+      longest);
+  const auto read = read_entry(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->id.size(), EntryLimits::id);
+  EXPECT_EQ(read->command.size(), EntryLimits::command);
+  EXPECT_EQ(read->job.size(), EntryLimits::job);
+  EXPECT_EQ(read->gpus.front().name.size(), EntryLimits::gpu_text);
+  EXPECT_EQ(read->user.size(), EntryLimits::user);
+}
+
+TEST_F(HistoryTest, no_letter_is_cut_in_two) {
+  EXPECT_EQ(cut("abc", 3), "abc");
+  EXPECT_EQ(cut("abc", 2), "ab");
+  EXPECT_EQ(cut("aä", 2), "a");
+  EXPECT_EQ(cut("aäb", 3), "aä");
+  EXPECT_EQ(cut("€", 2), "");
+}
+
 TEST_F(HistoryTest, what_was_written_is_read) {
   HistoryEntry written = entry("aaaaaaaa", Ending::killed);
   written.code = 9;

@@ -97,6 +97,8 @@ std::optional<Profile> others_profile(const HarbourLocation& harbour, const std:
   }
   std::optional<Profile> best;
   for (Profile& profile : others) {
+    profile.set_memory.reset();
+    profile.set_time.reset();
     if (!estimate(profile).memory) continue;
     if (!best || profile.runs.size() > best->runs.size()) best = std::move(profile);
   }

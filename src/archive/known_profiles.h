@@ -17,7 +17,9 @@ bool is_own(const Profile& profile);
 // This user's profile of a type, or nothing. With a server that is away, what this host's files
 // say: nobody who wants to run is kept from it.
 std::optional<Profile> read_profile(const HarbourLocation& harbour, const std::string& type);
-// Another user's with a memory to go by: that of the most runs.
+// What another user's runs needed, for people to read: that of the most runs, without what its
+// owner has set by hand. Anybody can write anything into their own profile, so nothing is reserved
+// by it.
 std::optional<Profile> others_profile(const HarbourLocation& harbour, const std::string& type);
 
 Result<ProfileList> own_profiles(const HarbourLocation& harbour);

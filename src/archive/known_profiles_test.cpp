@@ -96,16 +96,19 @@ TEST_F(KnownProfilesTest, what_was_forgotten_does_not_come_back_from_a_file) {
   EXPECT_EQ(runs(host("a")), 1U);
 }
 
-TEST_F(KnownProfilesTest, others_are_a_first_guess) {
+TEST_F(KnownProfilesTest, others_are_a_hint) {
   EXPECT_FALSE(others_profile(host("a"), "train"));
   set("ann", "train", R"({"type":"train","runs":[{"peak":1073741824,"lasted_ms":1}]})");
-  set("bob", "train", R"({"type":"train","runs":[{"peak":2,"lasted_ms":1},{"peak":3}]})");
+  set("bob", "train",
+      R"({"type":"train","set_memory":1,"set_time_ms":1,"runs":[{"peak":2,"lasted_ms":1},{"peak":3}]})");
   set("eve", "train", R"({"type":"other","runs":[{"peak":2},{"peak":3},{"peak":3}]})");
   set(me_, "train", R"({"type":"train","runs":[{"peak":2},{"peak":3},{"peak":3}]})");
   const auto best = others_profile(host("a"), "train");
   ASSERT_TRUE(best);
   EXPECT_EQ(best->user, "bob");
   EXPECT_FALSE(is_own(*best));
+  EXPECT_FALSE(best->set_memory) << "what another user has set by hand says nothing";
+  EXPECT_FALSE(best->set_time);
 }
 
 TEST_F(KnownProfilesTest, what_is_no_profile_is_left_out_and_learned_anew) {

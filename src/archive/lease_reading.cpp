@@ -16,27 +16,12 @@ namespace {
 // More would wait for the memory.
 constexpr unsigned kMostThreads = 4;
 
-struct File {
-  const UserFolder* folder;
-  std::string name;
-};
-
-std::vector<File> files_since(const std::vector<UserFolder>& folders, TimePoint since,
-                              std::optional<uid_t> user) {
-  std::vector<File> files;
-  for (const UserFolder& folder : folders) {
-    if (user && folder.uid != *user && folder.uid != 0) continue;  // root may tell of others
-    for (std::string& name : month_files(folder, since))
-      files.push_back({&folder, std::move(name)});
-  }
-  return files;
-}
-
 }  // namespace
 
 LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optional<uid_t> user) {
   const std::vector<UserFolder> folders = user_folders(archive);
-  const std::vector<File> files = files_since(folders, since, user);
+  const HistoryFiles found = history_files(folders, since, user);
+  const std::vector<HistoryFile>& files = found.files;
   const std::int64_t since_ms = to_ms(since);
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
@@ -46,7 +31,7 @@ LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optio
       part.table.take(entry);
     };
     for (std::size_t i = next++; i < files.size(); i = next++) {
-      off_t done = 0;
+      off_t done = files[i].from;
       part.damaged += read_views(*files[i].folder, files[i].name, done, take);
     }
     return part;
@@ -60,6 +45,7 @@ LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optio
     // No more threads for this user: it takes longer.
   }
   LeaseHistory history = work();
+  history.truncated = found.truncated;
   for (auto& other : others) {
     const LeaseHistory part = other.get();
     history.table.merge(part.table);

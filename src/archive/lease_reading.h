@@ -15,6 +15,7 @@ namespace berth {
 struct LeaseHistory {
   LeaseTable table;
   std::size_t damaged = 0;  // lines
+  bool truncated = false;   // more was written than was read; see history_files()
 };
 
 // What ended at `since` or later, of one user or of all.

@@ -15,6 +15,10 @@ constexpr std::int64_t kIdleAtLeastMs = 600'000;
 constexpr std::size_t kLongestText = 200;  // of a command, for people
 constexpr std::size_t kFirstSlots = 1024;
 constexpr char kBetween = '\x1f';
+// Of one user: more jobs than these are counted as one, and more GPUs are left out.
+constexpr std::uint32_t kMostJobs = 4096;
+constexpr std::uint32_t kMostGpus = 1024;
+constexpr std::string_view kOtherJobs = "(other jobs)";
 
 // An id that berth made is eight letters. Whoever writes others into his own file can only make
 // his own leases be taken for each other.
@@ -153,35 +157,48 @@ std::uint32_t LeaseTable::owner_number(uid_t uid, std::string_view user, std::st
   owner_hint_ = owner_names_.number(key_);
   if (owner_hint_ == owners_.size()) {
     owners_.push_back({uid, std::string(user), std::string(host)});
+    brought_.emplace_back();
   }
   return owner_hint_;
 }
 
-std::uint32_t LeaseTable::gpu_number(std::string_view uuid, std::string_view index,
-                                     std::string_view name, std::string_view host) {
-  std::uint32_t& hint = gpu_hints_[uuid.empty() ? 0 : static_cast<unsigned char>(uuid.back())];
+std::uint32_t LeaseTable::gpu_number(const GpuView& gpu, std::string_view host,
+                                     std::uint32_t* brought) {
+  std::uint32_t& hint =
+      gpu_hints_[gpu.uuid.empty() ? 0 : static_cast<unsigned char>(gpu.uuid.back())];
   if (hint < gpus_.size()) {
     const KnownGpu& last = gpus_[hint];
-    if (last.uuid == uuid && last.index == index && last.name == name && last.host == host) {
+    if (last.uuid == gpu.uuid && last.index == gpu.index && last.name == gpu.name &&
+        last.host == host) {
       return hint;
     }
   }
-  key_.assign(uuid);
+  key_.assign(gpu.uuid);
   key_ += kBetween;
-  key_ += index;
+  key_ += gpu.index;
   key_ += kBetween;
-  key_ += name;
+  key_ += gpu.name;
   key_ += kBetween;
   key_ += host;
+  if (brought != nullptr && *brought >= kMostGpus && !gpu_names_.contains(key_)) return kNoGpu;
   hint = gpu_names_.number(key_);
   if (hint == gpus_.size()) {
-    gpus_.push_back({std::string(uuid), std::string(index), std::string(name), std::string(host)});
+    gpus_.push_back(
+        {std::string(gpu.uuid), std::string(gpu.index), std::string(gpu.name), std::string(host)});
+    if (brought != nullptr) ++*brought;
   }
   return hint;
 }
 
 std::uint32_t LeaseTable::job_number(const EntryView& entry) {
-  return jobs_.number(entry.job.empty() ? job_name(entry) : entry.job.substr(0, kLongestText));
+  const std::string derived = entry.job.empty() ? job_name(entry) : std::string();
+  std::string_view name = entry.job.empty() ? derived : entry.job.substr(0, kLongestText);
+  std::uint32_t& brought = brought_[owner_hint_].jobs;
+  if (brought >= kMostJobs && !jobs_.contains(name)) name = kOtherJobs;
+  const std::uint32_t before = jobs_.size();
+  const std::uint32_t number = jobs_.number(name);
+  brought += jobs_.size() - before;
+  return number;
 }
 
 void LeaseTable::take(const EntryView& entry) {
@@ -201,7 +218,8 @@ void LeaseTable::take(const EntryView& entry) {
   for (const GpuView& gpu : entry.gpus) {
     const auto utilization =
         gpu.utilization_pct ? static_cast<std::int32_t>(std::min(*gpu.utilization_pct, 100U)) : -1;
-    taken_.push_back({gpu_number(gpu.uuid, gpu.index, gpu.name, entry.host), utilization});
+    const std::uint32_t number = gpu_number(gpu, entry.host, &brought_[lease.owner].gpus);
+    if (number != kNoGpu) taken_.push_back({number, utilization});
   }
   if (was_idle(lease)) {
     const LeaseText text{std::string(entry.command.substr(0, kLongestText)),
@@ -222,7 +240,7 @@ void LeaseTable::merge(const LeaseTable& other) {
     jobs.push_back(jobs_.number(other.jobs_[i]));
   std::vector<std::uint32_t> gpus;
   for (const KnownGpu& gpu : other.gpus_) {
-    gpus.push_back(gpu_number(gpu.uuid, gpu.index, gpu.name, gpu.host));
+    gpus.push_back(gpu_number({gpu.uuid, gpu.index, gpu.name}, gpu.host, nullptr));
   }
   for (LeaseFacts lease : other.leases_) {
     taken_.clear();

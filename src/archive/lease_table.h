@@ -49,10 +49,18 @@ bool was_idle(const LeaseFacts& lease);
 // The type of the job: as the line has it or, where it has none, what its command runs.
 std::string job_name(const EntryView& entry);
 
-// Texts that are there many times, as numbers.
+// Texts that occur many times, as numbers. Move-only: its list of texts points into its map.
 class Names {
  public:
+  Names() = default;
+  Names(Names&&) noexcept = default;
+  Names& operator=(Names&&) noexcept = default;
+  Names(const Names&) = delete;
+  Names& operator=(const Names&) = delete;
+  ~Names() = default;
+
   std::uint32_t number(std::string_view text);
+  bool contains(std::string_view text) const { return numbers_.find(text) != numbers_.end(); }
   const std::string& operator[](std::uint32_t number) const { return *texts_[number]; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(texts_.size()); }
 
@@ -119,8 +127,9 @@ class LeaseTable {
   Slot& slot_of(const LeaseFacts& lease);
   void grow();
   std::uint32_t owner_number(uid_t uid, std::string_view user, std::string_view host);
-  std::uint32_t gpu_number(std::string_view uuid, std::string_view index, std::string_view name,
-                           std::string_view host);
+  // kNoGpu if it is new, and its owner has brought in (`brought`, if not null) too many already.
+  static constexpr std::uint32_t kNoGpu = UINT32_MAX;
+  std::uint32_t gpu_number(const GpuView& gpu, std::string_view host, std::uint32_t* brought);
   std::uint32_t job_number(const EntryView& entry);
 
   std::deque<LeaseFacts> leases_;
@@ -129,6 +138,12 @@ class LeaseTable {
   Names owner_names_;
   std::vector<LeaseOwner> owners_;
   std::uint32_t owner_hint_ = 0;  // which was the last one
+  // How many names of jobs and GPUs each owner has brought in.
+  struct Brought {
+    std::uint32_t jobs = 0;
+    std::uint32_t gpus = 0;
+  };
+  std::vector<Brought> brought_;  // as in `owners_`
   Names jobs_;
   Names gpu_names_;
   std::vector<KnownGpu> gpus_;

@@ -6,7 +6,9 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <type_traits>
 #include <unistd.h>
+#include <utility>
 
 #include "archive/lease_reading.h"
 
@@ -31,6 +33,19 @@ void take(LeaseTable& table, const HistoryEntry& one) {
   table.take(view_of(one));
 }
 
+static_assert(!std::is_copy_constructible_v<Names> && !std::is_copy_assignable_v<Names>,
+              "a copy would point into the map of the original");
+
+TEST(Names, keep_their_numbers_when_moved) {
+  Names first;
+  EXPECT_EQ(first.number("short"), 0U);
+  EXPECT_EQ(first.number("another"), 1U);
+  Names second = std::move(first);
+  EXPECT_EQ(second[0], "short");
+  EXPECT_EQ(second.number("another"), 1U);
+  EXPECT_EQ(second.number("new"), 2U);
+}
+
 TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
   for (const bool backwards : {false, true}) {
     std::vector<HistoryEntry> lines{entry("aaaaaaaa", 1, Ending::running, 1),
@@ -47,6 +62,26 @@ TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
     ASSERT_EQ(table.uses(lease).size(), 2U);
     EXPECT_EQ(table.gpus()[table.uses(lease)[1].gpu].uuid, "GPU-2");
   }
+}
+
+// Of a user who names more jobs and GPUs than there can be, the rest is put together or left out.
+TEST(LeaseTable, keeps_a_bounded_number_of_names_of_each_user) {
+  LeaseTable table;
+  for (int i = 0; i < 6000; ++i) {
+    HistoryEntry one = entry(fmt::format("{:08}", i), 1, Ending::exited);
+    one.job = fmt::format("job {}", i);
+    one.gpus.front().uuid = fmt::format("GPU-{}", i);
+    take(table, one);
+  }
+  HistoryEntry honest = entry("aaaaaaaa", 2, Ending::exited);
+  honest.job = "honest";
+  honest.gpus.front().uuid = "GPU-honest";
+  take(table, honest);
+  EXPECT_EQ(table.leases().size(), 6001U);
+  EXPECT_EQ(table.jobs().size(), 4096U + 2) << "and one name for the rest";
+  EXPECT_EQ(table.gpus().size(), 1024U + 1);
+  EXPECT_EQ(table.jobs()[table.leases().back().job], "honest");
+  EXPECT_EQ(table.gpus()[table.uses(table.leases().back()).front().gpu].uuid, "GPU-honest");
 }
 
 TEST(LeaseTable, tells_users_apart_whatever_ids_they_write) {

@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "archive/folder.h"
+
 namespace berth {
 namespace {
 
@@ -17,11 +19,10 @@ constexpr off_t kMostBytes = off_t{1} << 29;
 }  // namespace
 
 Lines::Lines(int directory, const std::string& name, off_t offset)
-    : file_(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)),
-      offset_(offset) {
+    : file_(open_inside(directory, name.c_str(), O_RDONLY)), offset_(offset) {
   struct stat about {};
   if (!file_ || ::fstat(file_.get(), &about) != 0 || !S_ISREG(about.st_mode)) file_.reset();
-  // Of more than anybody can have lived through, the end.
+  // Of an implausibly large file, only its end.
   if (file_ && about.st_size - offset_ > kMostBytes) offset_ = about.st_size - kMostBytes;
   read_ = offset_;
 }

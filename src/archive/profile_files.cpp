@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "profile-";
 constexpr std::string_view kSuffix = ".json";
+constexpr std::size_t kMostProfiles = 4096;  // that are read of one user
 
 // A type may be any text, a file's name may not.
 std::string file_name(std::string_view type) {
@@ -32,8 +33,7 @@ std::string file_name(std::string_view type) {
 }
 
 std::optional<Profile> read_file(int folder, const std::string& name, uid_t uid) {
-  const UniqueFd file(
-      ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd file = open_inside(folder, name.c_str(), O_RDONLY);
   struct stat about {};
   if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
   std::string content(
@@ -61,6 +61,7 @@ std::vector<Profile> read_folder(const UserFolder& folder) {
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
     const std::string name = entry->d_name;
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    if (profiles.size() == kMostProfiles) break;
     if (auto profile = read_file(folder.directory.get(), name, folder.uid)) {
       profiles.push_back(std::move(*profile));
     }

@@ -7,10 +7,14 @@
 #include <string_view>
 #include <utility>
 
+#include "archive/history.h"
+
 namespace berth {
 namespace {
 
 using Json = nlohmann::ordered_json;
+// For reading: ordered_json takes quadratic time for an object with many keys.
+using ParsedJson = nlohmann::json;
 using std::chrono::milliseconds;
 
 // Of 50 runs the largest may be an accident; of fewer, none is.
@@ -24,6 +28,7 @@ constexpr Bytes kLeastReserve = mib(512);
 constexpr std::size_t kTimedRuns = 3;
 constexpr double kTimeMargin = 1.25;
 constexpr int kTimeSpread = 4;
+constexpr std::size_t kLongestType = 8192;  // bytes: a path and a little more
 
 template <class Time>
 std::int64_t to_ms(Time time) {
@@ -34,30 +39,30 @@ Json optional_bytes(const std::optional<Bytes>& size) {
   return size ? Json(size->count) : Json(nullptr);
 }
 
-std::optional<std::uint64_t> number(const Json& object, const char* key) {
+std::optional<std::uint64_t> number(const ParsedJson& object, const char* key) {
   constexpr std::uint64_t kLargest = 1ULL << 53;
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
   return std::min(found->get<std::uint64_t>(), kLargest);
 }
 
-std::optional<Bytes> bytes(const Json& object, const char* key) {
+std::optional<Bytes> bytes(const ParsedJson& object, const char* key) {
   const auto count = number(object, key);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
-std::optional<milliseconds> duration(const Json& object, const char* key) {
+std::optional<milliseconds> duration(const ParsedJson& object, const char* key) {
   constexpr std::uint64_t kLongestMs = 1ULL << 41;
   const auto count = number(object, key);
   return count ? std::optional(milliseconds(std::min(*count, kLongestMs))) : std::nullopt;
 }
 
-std::string text(const Json& object, const char* key) {
+std::string text(const ParsedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-bool flag(const Json& object, const char* key) {
+bool flag(const ParsedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_boolean() && found->get<bool>();
 }
@@ -116,7 +121,9 @@ std::string write_profile(const Profile& profile) {
     if (run.doubtful) one["doubtful"] = true;
     runs.push_back(std::move(one));
   }
-  Json json{{"type", profile.type}, {"command", profile.command}, {"failures", profile.failures}};
+  Json json{{"type", profile.type},
+            {"command", cut(profile.command, EntryLimits::command)},
+            {"failures", profile.failures}};
   if (profile.set_memory) json["set_memory"] = profile.set_memory->count;
   if (profile.set_time) json["set_time_ms"] = profile.set_time->count();
   if (!profile.framework.empty()) json["framework"] = profile.framework;
@@ -126,19 +133,20 @@ std::string write_profile(const Profile& profile) {
 }
 
 std::optional<Profile> parse_profile(std::string_view text_read) {
-  const Json json = Json::parse(text_read, nullptr, false);
+  const ParsedJson json = ParsedJson::parse(text_read, nullptr, false);
   if (!json.is_object() || text(json, "type").empty()) return std::nullopt;
   Profile profile;
   profile.type = text(json, "type");
-  profile.command = text(json, "command");
+  if (profile.type.size() > kLongestType) return std::nullopt;
+  profile.command = cut(text(json, "command"), EntryLimits::command);
   profile.set_memory = bytes(json, "set_memory");
   profile.set_time = duration(json, "set_time_ms");
   profile.failures = static_cast<unsigned>(
       std::min<std::uint64_t>(number(json, "failures").value_or(0), kMostRuns));
-  profile.framework = text(json, "framework");
+  profile.framework = cut(text(json, "framework"), EntryLimits::gpu_text);
   const auto runs = json.find("runs");
   if (runs == json.end() || !runs->is_array()) return profile;
-  for (const Json& one : *runs) {
+  for (const ParsedJson& one : *runs) {
     if (!one.is_object() || profile.runs.size() >= kMostRuns) continue;
     profile.runs.push_back({TimePoint(duration(one, "ended_ms").value_or(milliseconds(0))),
                             bytes(one, "peak"),

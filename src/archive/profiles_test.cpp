@@ -71,6 +71,13 @@ TEST(Estimate, what_was_set_counts) {
   EXPECT_EQ(estimate(profile).time, milliseconds(7));
 }
 
+// In quadratic time this would take minutes, and the test's time limit would end it.
+TEST(ParseProfile, many_keys_take_linear_time) {
+  std::string text = "{\"type\":\"x\"";
+  for (int i = 0; i < 200'000; ++i) text += ",\"" + std::to_string(i) + "\":1";
+  EXPECT_TRUE(parse_profile(text + "}"));
+}
+
 TEST(Learn, keeps_the_last_runs_and_forgives_failures) {
   Profile profile;
   profile.failures = 3;

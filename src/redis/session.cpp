@@ -4,10 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <fmt/format.h>
-#include <mutex>
 #include <pthread.h>
 #include <string_view>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace berth {
 namespace {
@@ -19,11 +20,11 @@ constexpr std::chrono::seconds kSilent(1);
 
 // What the sessions of this process leave to each other: of the last server that was asked.
 struct Shared {
-  std::mutex mutex;
-  std::string server;  // the whole URL
-  std::optional<RedisConnection> connection;
-  std::optional<std::string> run_id;
-  std::optional<Clock::time_point> away_at;
+  Mutex mutex;
+  std::string server GUARDED_BY(mutex);  // the whole URL
+  std::optional<RedisConnection> connection GUARDED_BY(mutex);
+  std::optional<std::string> run_id GUARDED_BY(mutex);
+  std::optional<Clock::time_point> away_at GUARDED_BY(mutex);
 };
 
 // Never destroyed: a thread may outlive main(). A fork makes its own: another thread may have had
@@ -46,17 +47,19 @@ std::string key_of(const RedisUrl& url) {
 }
 
 std::optional<RedisConnection> take_spare(const RedisUrl& url, std::optional<std::string>& run_id) {
-  const std::lock_guard lock(shared().mutex);
-  if (!shared().connection || shared().server != key_of(url)) return std::nullopt;
-  run_id = shared().run_id;
-  return std::exchange(shared().connection, std::nullopt);
+  Shared& last = shared();
+  const MutexLock lock(last.mutex);
+  if (!last.connection || last.server != key_of(url)) return std::nullopt;
+  run_id = last.run_id;
+  return std::exchange(last.connection, std::nullopt);
 }
 
 void note(const RedisUrl& url, std::optional<Clock::time_point> away_at) {
-  const std::lock_guard lock(shared().mutex);
-  if (shared().server != key_of(url)) shared().connection.reset();
-  shared().server = key_of(url);
-  shared().away_at = away_at;
+  Shared& last = shared();
+  const MutexLock lock(last.mutex);
+  if (last.server != key_of(url)) last.connection.reset();
+  last.server = key_of(url);
+  last.away_at = away_at;
 }
 
 }  // namespace
@@ -65,16 +68,17 @@ RedisSession::RedisSession(RedisUrl url) : url_(std::move(url)) {}
 
 RedisSession::~RedisSession() {
   if (!connection_) return;
-  const std::lock_guard lock(shared().mutex);
-  if (shared().server != key_of(url_)) return;
-  shared().connection = std::move(connection_);
-  shared().run_id = std::move(run_id_);
+  Shared& last = shared();
+  const MutexLock lock(last.mutex);
+  if (last.server != key_of(url_)) return;
+  last.connection = std::move(connection_);
+  last.run_id = std::move(run_id_);
 }
 
 bool RedisSession::was_just_away() const {
-  const std::lock_guard lock(shared().mutex);
-  return shared().server == key_of(url_) && shared().away_at &&
-         Clock::now() - *shared().away_at < kJustAway;
+  Shared& last = shared();
+  const MutexLock lock(last.mutex);
+  return last.server == key_of(url_) && last.away_at && Clock::now() - *last.away_at < kJustAway;
 }
 
 void RedisSession::note_away() const {

@@ -302,7 +302,7 @@ Result<RedisUrl> parse_redis_url(string_view text) {
 }
 
 std::string shown(const RedisUrl::Address& address) {
-  const bool bracketed = address.host.find(':') != std::string::npos;
+  const bool bracketed = address.host.find_first_of(":%") != std::string::npos;
   return fmt::format("{}{}{}:{}", bracketed ? "[" : "", address.host, bracketed ? "]" : "",
                      address.port);
 }

@@ -133,7 +133,7 @@ TEST(RedisUrl, tls_is_explained) {
 
 TEST(RedisUrl, what_is_shown_has_no_secrets_and_means_the_same) {
   for (const std::string text :
-       {"redis://head:6379", "redis://[::1]:7000/3?prefix=lab",
+       {"redis://head:6379", "redis://[::1]:7000/3?prefix=lab", "redis://[a%b]:6379",
         "redis+unix:///run/a%20b?db=4&prefix=x", "redis+unix:///run/redis.sock",
         "redis+sentinel://s1:26379,s2:1/gpus/5"}) {
     auto url = parse_redis_url(text);
