@@ -25,16 +25,22 @@ export function take_token_from_address() {
 }
 
 /**
+ * The header that shows the token, if there is one.
+ * @returns {Record<string, string>}
+ */
+export function authorization() {
+  const secret = token();
+  return secret ? {Authorization: `Bearer ${secret}`} : {};
+}
+
+/**
  * Asks, or with a body changes. Never throws: what went wrong is in the answer, in words.
  * @param {string} path below /api/v1/
  * @param {object} [body]
  * @returns {Promise<Answer<any>>}
  */
 export async function call(path, body) {
-  /** @type {Record<string, string>} */
-  const headers = {};
-  const secret = token();
-  if (secret && path !== "session") headers.Authorization = `Bearer ${secret}`;
+  const headers = path === "session" ? {} : authorization();
   if (body) headers["Content-Type"] = "application/json";
   try {
     const response = await fetch(`api/v1/${path}`, {method: body ? "POST" : "GET", headers, cache: "no-store",

@@ -1,10 +1,9 @@
 // @ts-check
 // The live connection: opened again by itself, whatever ends it, and closed while nobody looks.
-import {call} from "./api.js";
+import {authorization, call} from "./api.js";
 
 /** @typedef {"connecting"|"live"|"lost"|"token"} Link */
 
-const EVENTS = ["hello", "samples", "status", "sample", "problem", "history"];
 const LONGEST_PAUSE = 10_000;
 // A sample comes every 10 s. A connection that says nothing for so long is dead, though nobody has closed it.
 const SILENCE = 35_000;
@@ -12,11 +11,37 @@ const SILENCE = 35_000;
 const HIDDEN_FOR = 30_000;
 
 /**
+ * Reads the events of the server until the connection ends. Not an EventSource: that cannot send the token in a header.
+ * @param {AbortSignal} signal
+ * @param {(name: string, data: string) => void} on_event
+ */
+async function read_events(signal, on_event) {
+  const response = await fetch("api/v1/events", {headers: authorization(), cache: "no-store", signal});
+  if (!response.ok || !response.body) return;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const {value, done} = await reader.read();
+    if (done) return;
+    text += value;
+    const events = text.split("\n\n");
+    text = /** @type {string} */ (events.pop());
+    for (const event of events) {
+      const lines = event.split("\n");
+      const field = (/** @type {string} */ key) =>
+        lines.filter((line) => line.startsWith(`${key}: `)).map((line) => line.slice(key.length + 2));
+      const [name] = field("event");
+      if (name !== undefined) on_event(name, field("data").join("\n"));
+    }
+  }
+}
+
+/**
  * @param {(name: string, data: any) => void} on_event
  * @param {(link: Link, why: string) => void} on_link
  */
 export function stream(on_event, on_link) {
-  /** @type {EventSource | null} */
+  /** @type {AbortController | null} */
   let source = null;
   let failures = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -29,26 +54,24 @@ export function stream(on_event, on_link) {
   function close() {
     clearTimeout(again);
     clearTimeout(silence);
-    source?.close();
+    source?.abort();
     source = null;
   }
 
   function open() {
     close();
-    const opened = new EventSource("api/v1/events");
+    const opened = new AbortController();
     source = opened;
-    for (const name of EVENTS) {
-      opened.addEventListener(name, (event) => {
-        if (source !== opened) return;
-        heard();
-        if (name === "hello") {
-          failures = 0;
-          on_link("live", "");
-        }
-        on_event(name, JSON.parse(/** @type {MessageEvent} */ (event).data));
-      });
-    }
-    opened.onerror = () => source === opened && failed();
+    const ended = () => source === opened && failed();
+    read_events(opened.signal, (name, data) => {
+      if (source !== opened) return;
+      heard();
+      if (name === "hello") {
+        failures = 0;
+        on_link("live", "");
+      }
+      on_event(name, JSON.parse(data));
+    }).then(ended, ended);
     heard();
   }
 

@@ -1,30 +1,43 @@
-"""Where the berth command is that came with this package: it asks the driver for us."""
+"""The berth command of the same installation as this package: it asks the driver for us."""
 
 from __future__ import annotations
 
 import atexit
 import os
+from typing import Iterator
 
 from . import _native
 from ._errors import NoDriver
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
-# From the package to the folder of commands: of a virtual environment or a prefix, of `pip install --target`, and of
-# a build tree.
-_FOLDERS = ("../../../../bin", "../bin", "../../bin")
+_PACKAGE = os.path.dirname(os.path.realpath(__file__))
+
+
+def _candidates() -> Iterator[str]:
+    """Where the command is, for each layout in which this package is installed."""
+    parent = os.path.dirname(_PACKAGE)
+    packages, version, library = (os.path.basename(name) for name in (
+        parent, os.path.dirname(parent), os.path.dirname(os.path.dirname(parent))))
+    # A virtual environment or a prefix: PREFIX/lib/python3.11/site-packages/berth and PREFIX/bin/berth.
+    if packages in ("site-packages", "dist-packages") and "py" in version and library.startswith("lib"):
+        yield os.path.normpath(os.path.join(parent, "../../../bin/berth"))
+    # pip install --target FOLDER: FOLDER/berth and FOLDER/bin/berth.
+    yield os.path.join(parent, "bin", "berth")
+    # A build tree: build/python/berth and build/bin/berth.
+    if packages == "python":
+        yield os.path.normpath(os.path.join(parent, "../bin/berth"))
 
 
 def _find() -> str:
-    for folder in _FOLDERS:
-        path = os.path.normpath(os.path.join(_PACKAGE, folder, "berth"))
+    """The command of this installation, never one that another user could have put there."""
+    refusal = None
+    for path in _candidates():
         if os.access(path, os.X_OK):
-            return path
-    from shutil import which
-
-    found = which("berth")
-    if found is None:
-        raise NoDriver("the berth command, which asks the driver, is not beside this package; install berth again")
-    return found
+            reason = _native.why_not_own(_PACKAGE, path)
+            if reason is None:
+                return path
+            refusal = refusal or f"the berth command {path!r} is not used: {reason}"
+    raise NoDriver(f"{refusal or 'the berth command is not in the installation of this package'}; install berth again, "
+                   "in a folder that only its owner can change")
 
 
 def program() -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, TypedDict, Union
 
+from . import _native
 from ._errors import UsageError
 
 if TYPE_CHECKING:
@@ -153,13 +154,13 @@ _LONGEST_JOB = 256  # bytes
 _LONGEST_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
 
 
-def command_text(words: Sequence[str]) -> str:
-    """A command line for people. Where other users' processes are hidden (hidepid), only the program's name: `ps` would
-    not show them more."""
+def command_text(words: Sequence[str], shell: bool = False) -> str:
+    """A command line for people. Where command lines are hidden from other users (hidepid, BERTH_COMMANDS), only the
+    program's name."""
     name = words[0].rpartition("/")[2]
-    if not os.access("/proc/1/cmdline", os.R_OK):
-        return clean(name)
-    text = clean(" ".join([name, *words[1:]]))
+    if _native.commands_are_hidden():
+        return "sh" if shell else clean(name)
+    text = clean(" ".join([words[0] if shell else name, *words[1:]]))
     return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND - 1]}…"
 
 
@@ -173,7 +174,8 @@ def script_type() -> str:
     """The type of this program's job, as `berth run` derives it: the same script is the same type."""
     script = sys.argv[0] if sys.argv else ""
     if os.path.isfile(script):
-        return clean(f"python {os.path.realpath(script)}")
+        path = clean(os.path.realpath(script))
+        return _native.job_type(["python", path], False) if _native.commands_are_hidden() else f"python {path}"
     return "python"
 
 

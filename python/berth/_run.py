@@ -35,9 +35,11 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     request = {name: value for name, value in keywords.items() if name in _OURS}
     options = {name: value for name, value in keywords.items() if name not in _OURS}
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
-    request = {"command": _request.command_text([_text(word) for word in words]), **request, "set_environment": False}
+    shell = bool(options.get("shell"))
+    command = _request.command_text([_text(word) for word in words], shell)
+    request = {"command": command, **request, "set_environment": False}
     if request.get("mem") == "auto" and request.get("job") is None:
-        request["job"] = _native.job_type([_request.clean(_text(word)) for word in words], bool(options.get("shell")))
+        request["job"] = _native.job_type([_request.clean(_text(word)) for word in words], shell)
     with acquire(count, **request) as lease:
         variables = {**(os.environ if env is None else env), **lease.environment}
         done = subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout, **options)

@@ -64,9 +64,15 @@ class Callbacks {
     };
   }
 
-  bool failed() const { return problem_.has_value(); }
+  // In a fork, too: signal handlers, callbacks and selectors may fork, and the child returns here.
+  bool failed() const { return problem_.has_value() || is_fork(); }
   void raise_problem() const {
     if (problem_) throw nb::python_error(*problem_);
+    if (is_fork()) {
+      raise({ErrorKind::harbour,
+             "this process was forked while its parent waited for GPUs, and the place in the queue "
+             "is the parent's; ask again in this process"});
+    }
   }
 
  private:
@@ -78,11 +84,13 @@ class Callbacks {
     guarded([&] { on_wait_(news.position, news.length, printable(news.reason), starts); });
   }
 
+  bool is_fork() const { return ::getpid() != process_; }
+
   bool leaves() {
     const WithInterpreter held;
-    if (!failed() && !interrupt_.leaves()) return false;
+    if (!failed() && !interrupt_.leaves() && !is_fork()) return false;
     if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes what a signal's handler raised
-    interrupt_.wake();                                    // so that whoever asks next leaves too
+    if (!is_fork()) interrupt_.wake();  // so that the next question is answered so
     return true;
   }
 
@@ -106,6 +114,7 @@ class Callbacks {
   nb::object on_wait_;
   nb::object on_notice_;
   nb::object selector_;
+  pid_t process_ = ::getpid();
   std::optional<nb::python_error> problem_;
 };
 
@@ -174,8 +183,8 @@ std::vector<std::string> select(const Values& values, std::optional<std::string>
 
 nb::list indices(const HeldLease& held) {
   nb::list list;
-  for (const std::string& uuid : held.lease().record().uuids) {
-    for (const Gpu& gpu : held.lease().host_gpus()) {
+  for (const std::string& uuid : held.record().uuids) {
+    for (const Gpu& gpu : held.host_gpus()) {
       if (gpu.uuid != uuid) continue;
       if (gpu.index.instance) {
         list.append(to_string(gpu.index));
@@ -189,24 +198,23 @@ nb::list indices(const HeldLease& held) {
 
 // What Python's own object keeps: in one call, which is quicker than four.
 nb::tuple describe(const HeldLease& held, const std::string& ids) {
-  const Lease& lease = held.lease();
-  const auto& uuids = lease.record().uuids;
+  const Record& record = held.record();
   const auto form = ids == "uuid" ? IdForm::uuid : IdForm::index;
   nb::dict environment;
   for (const auto& [name, value] :
-       job_environment(lease.host_gpus(), uuids, form, lease.id(), lease.record().epoch)) {
+       job_environment(held.host_gpus(), record.uuids, form, record.id, record.epoch)) {
     environment[name.c_str()] = value;
   }
-  return nb::make_tuple(lease.id(), indices(held), uuids, environment);
+  return nb::make_tuple(record.id, indices(held), record.uuids, environment);
 }
 
 // Its GPUs as they were when it was granted, in the form of `berth status --json`.
 std::string gpus_json(const HeldLease& held) {
-  const Record& record = held.lease().record();
+  const Record& record = held.record();
   Status status;
   status.leases = {record};
   for (const std::string& uuid : record.uuids) {
-    for (const Gpu& gpu : held.lease().host_gpus()) {
+    for (const Gpu& gpu : held.host_gpus()) {
       if (gpu.uuid != uuid) continue;
       GpuStatus one;
       one.placed.gpu = gpu;
@@ -219,19 +227,18 @@ std::string gpus_json(const HeldLease& held) {
   return status_json(status, JsonForm::line);
 }
 
-// Was a job of this type ever seen to its end, by anybody?
+// Has a job of this type of this user run to its end, or was its memory set?
 bool is_known(const std::string& job, unsigned count) {
   const WithoutInterpreter free;
   const HarbourLocation harbour = harbour_location();
   const std::string type = named_type(job, count).name;
   const auto own = read_profile(harbour, type);
-  if (own && (!own->runs.empty() || own->set_memory)) return true;
-  return others_profile(harbour, type).has_value();
+  return own && (!own->runs.empty() || own->set_memory);
 }
 
 std::string holders(const HeldLease& held) {
   const WithoutInterpreter free;
-  return printable(bell_holders(held.lease().record()));
+  return printable(bell_holders(held.record()));
 }
 
 }  // namespace
@@ -243,49 +250,61 @@ int inheritable(UniqueFd fd) {
 
 HeldLease::HeldLease(Lease lease, Attention attention)
     : lease_(std::move(lease)),
+      record_(lease_.record()),
+      host_gpus_(lease_.host_gpus()),
+      location_(lease_.harbour().location()),
       attention_(attention),
-      for_programs_(lease_.bell_for_programs()),
-      maker_(::getpid()) {}
+      maker_(::getpid()) {
+  offer_bell(lease_.bell_for_programs());
+}
+
+void HeldLease::offer_bell(UniqueFd bell) {
+  for_programs_ = std::move(bell);
+  bell_ = for_programs_.get();
+}
+
+// In a fork there is no other thread, and the mutex may be held by one that is not there.
+void HeldLease::let_go_in_fork() NO_THREAD_SAFETY_ANALYSIS {
+  offer_bell(UniqueFd());
+  lease_.hand_over();
+}
 
 void HeldLease::fail(const std::string& words) {
   if (maker_ != ::getpid()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   verdict_ = tells_of_memory(words) ? Verdict::out_of_memory : Verdict::failure;
 }
 
 std::chrono::milliseconds HeldLease::due() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (released_) return std::chrono::milliseconds::max();
   if (!sampler_) sampler_.emplace(lease_, attention_);
   return sampler_->due();
 }
 
 void HeldLease::take(const Result<std::vector<GpuUse>>& uses) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!released_ && sampler_) sampler_->take(uses, lease_);
 }
 
 // Before the release, for the same reason as with `berth run`.
 void HeldLease::pass_on() {
-  const Record& record = lease_.record();
-  if (record.job.empty() || !record.within.empty()) return;
+  if (record_.job.empty() || !record_.within.empty()) return;
   const auto lasted = std::chrono::steady_clock::now() - begin_;
   const Lesson lesson{verdict_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
-  (void)teach(lease_.harbour().location(), record, usage(), lesson);
-  if (record.profiles) wake_waiters(lease_.harbour(), record.uid, record.job);
+  (void)teach(location_, record_, usage(), lesson);
+  if (record_.profiles) wake_waiters(lease_.harbour(), record_.uid, record_.job);
 }
 
 bool HeldLease::release() {
-  // In a fork nobody else is here, and the lock may be held by a thread that is not.
   if (maker_ != ::getpid()) {
-    for_programs_.reset();
-    lease_.hand_over();
+    let_go_in_fork();
     return false;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool again = std::exchange(released_, true);
   if (!again) pass_on();
-  for_programs_.reset();
+  offer_bell(UniqueFd());
   bool gone = lease_.release();
   // A helper that the watcher has only begun to start has the bell until it is itself.
   constexpr int kMostMs = 20;
@@ -293,42 +312,42 @@ bool HeldLease::release() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     gone = lease_.release();
   }
-  if (!again) archive_later(lease_.harbour().location(), entry_now(Ending::released));
+  if (!again) archive_later(location_, entry_now(Ending::released));
   return gone;
 }
 
 HistoryEntry HeldLease::entry_now(Ending ending) const {
-  return history_entry(lease_.record(), lease_.host_gpus(), ending, 0, usage());
+  return history_entry(record_, host_gpus_, ending, 0, usage());
 }
 
 std::optional<HistoryEntry> HeldLease::entry(Ending ending) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (released_) return std::nullopt;
   return entry_now(ending);
 }
 
 std::chrono::milliseconds HeldLease::keep() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return released_ ? std::chrono::hours(1) : lease_.keep();
 }
 
 void HeldLease::restore() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (released_) return;
   auto notice = lease_.restore();
   if (!notice) return;
   notices_.push_back(std::move(*notice));
-  for_programs_ = lease_.bell_for_programs();
+  offer_bell(lease_.bell_for_programs());
 }
 
 int HeldLease::deletion_watch() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return released_ ? -1 : lease_.deletion_watch();
 }
 
 std::vector<std::string> HeldLease::notices() {
   if (maker_ != ::getpid()) return {};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(notices_, {});
 }
 
@@ -349,9 +368,13 @@ void define_lease(nb::module_& module) {
   module.def(
       "job_type",
       [](const std::vector<std::string>& words, bool shell) {
-        return (shell ? derive_line_type(words.at(0), 1) : derive_type(words, 1)).name;
+        const bool hidden = commands_are_hidden();
+        const JobType type =
+            shell ? derive_line_type(words.at(0), 1, hidden) : derive_type(words, 1, hidden);
+        return type.name;
       },
       "words"_a, "shell"_a);
+  module.def("commands_are_hidden", &commands_are_hidden);
   module.def("select", &select, "values"_a, "visible_devices"_a.none(), "within"_a, "on_notice"_a,
              "selector"_a.none());
 }

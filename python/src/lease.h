@@ -1,13 +1,14 @@
 // A lease that a Python program holds, and how it gets one.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <mutex>
 #include <nanobind/nanobind.h>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "broker/archiving.h"
 #include "broker/learning.h"
 #include "broker/lease.h"
@@ -20,17 +21,17 @@ class HeldLease {
  public:
   HeldLease(Lease lease, Attention attention);
 
-  const std::string& id() const { return lease_.id(); }
-  const Lease& lease() const { return lease_; }
-  const HarbourLocation& location() { return lease_.harbour().location(); }
+  const Record& record() const { return record_; }
+  const std::vector<Gpu>& host_gpus() const { return host_gpus_; }
+  const HarbourLocation& location() const { return location_; }
   // The bell that programs inherit; -1 once it is released.
-  int bell() const { return for_programs_.get(); }
+  int bell() const { return bell_; }
 
   // What it was used for went wrong, with these words of an error: it teaches nothing, unless they
   // say that the memory did not suffice.
   void fail(const std::string& words);
   // Others of its type wait until it has been measured.
-  bool measures() const { return lease_.record().profiles; }
+  bool measures() const { return record_.profiles; }
 
   // Whether it is time to ask the driver about its GPUs, which takes place without any lock.
   std::chrono::milliseconds due();
@@ -53,20 +54,28 @@ class HeldLease {
   std::vector<std::string> notices();
 
  private:
-  HistoryEntry entry_now(Ending ending) const;
-  void pass_on();
-  Usage usage() const { return sampler_ ? sampler_->usage() : Usage{}; }
+  HistoryEntry entry_now(Ending ending) const REQUIRES(mutex_);
+  void pass_on() REQUIRES(mutex_);
+  Usage usage() const REQUIRES(mutex_) { return sampler_ ? sampler_->usage() : Usage{}; }
+  void offer_bell(UniqueFd bell) REQUIRES(mutex_);
+  void let_go_in_fork();
 
-  std::mutex mutex_;
-  Lease lease_;
-  Attention attention_;
-  std::optional<Sampler> sampler_;  // once it is looked at: most leases are short
-  Verdict verdict_ = Verdict::success;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  UniqueFd for_programs_;
-  std::vector<std::string> notices_;
-  pid_t maker_;
-  bool released_ = false;
+  mutable Mutex mutex_;
+  Lease lease_ GUARDED_BY(mutex_);
+  // Parts of the lease that never change.
+  const Record& record_;
+  const std::vector<Gpu>& host_gpus_;
+  const HarbourLocation& location_;
+  const Attention attention_;
+  std::optional<Sampler> sampler_
+      GUARDED_BY(mutex_);  // since the first look: most leases are short
+  Verdict verdict_ GUARDED_BY(mutex_) = Verdict::success;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  UniqueFd for_programs_ GUARDED_BY(mutex_);
+  std::atomic<int> bell_ = -1;  // its number
+  std::vector<std::string> notices_ GUARDED_BY(mutex_);
+  const pid_t maker_;
+  bool released_ GUARDED_BY(mutex_) = false;
 };
 
 // Gives up the close-on-exec flag: programs that this process starts have it open, too.

@@ -9,6 +9,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/environment.h"
+#include "base/own_files.h"
+#include "base/simulation.h"
 #include "base/text.h"
 #include "broker/join.h"
 #include "cli/output/status_json.h"
@@ -52,6 +54,12 @@ std::optional<int> join(const std::string& id) {
   return inheritable(std::move(*joined));
 }
 
+// The file of the simulated server; nothing if the GPUs are real.
+std::optional<std::string> simulated_state() {
+  if (!driver_is_simulated()) return std::nullopt;
+  return simulated_state_path();
+}
+
 // Variables of this process as text. As os.environ has them, which takes much longer to say that it
 // has not. A value that is not UTF-8 has U+FFFD in it, and so equals nothing that berth has set.
 nb::list variables(const std::vector<std::string>& names) {
@@ -75,12 +83,15 @@ NB_MODULE(_native, module) {
   using namespace berth::python;
   nb::set_leak_warnings(false);  // leases are kept until the process ends: they are no leak
   module.attr("__version__") = BERTH_VERSION;
+  module.def("why_not_own", &berth::why_not_own, "own"_a, "path"_a);
   module.def("belong_to_program", &berth::belong_to_program, "path"_a);
   module.def("prepare", &prepare_own_probe);
   module.def("status", &status);
   module.def("join", &join, "id"_a);
   module.def(
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
+  module.def("harbour_path", [] { return berth::harbour_location().path; });
+  module.def("simulated_state_path", &simulated_state);
   module.def("getenv", &variables, "names"_a);
   module.def("cuda_is_started", &cuda_is_started);
   module.def("let_nobody_return", &let_nobody_return);

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <mutex>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "devices/driver.h"
 #include "python/src/request.h"
 
@@ -35,7 +35,7 @@ class Watcher {
   Watcher() : news_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   void add(const std::shared_ptr<HeldLease>& lease) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto now = Clock::now();
     const bool learns = lease->attention() == Attention::learning;
     watched_.push_back({lease, now + (learns ? kLearning : kShort), now + kShort});
@@ -50,7 +50,7 @@ class Watcher {
   }
 
   void archive_later(const HarbourLocation& harbour, HistoryEntry entry) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ended_.empty()) write_at_ = Clock::now() + kShort;
     ended_.push_back({harbour, std::move(entry)});
     if (paused_) return;  // resume() sees to it
@@ -63,7 +63,7 @@ class Watcher {
   void archive_all() {
     std::vector<std::shared_ptr<HeldLease>> leases;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       write_at_ = {};
       for (const Watched& one : watched_) {
         if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
@@ -77,7 +77,7 @@ class Watcher {
 
   void pause() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       paused_ = true;
     }
     if (!thread_.joinable()) return;
@@ -88,7 +88,7 @@ class Watcher {
   }
 
   void resume() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     paused_ = false;
     std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
     if ((!watched_.empty() || !ended_.empty()) && !thread_.joinable()) start();
@@ -114,7 +114,7 @@ class Watcher {
   void write_ended() {
     std::vector<Ended> ended;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (write_at_ > Clock::now()) return;
       ended.swap(ended_);
     }
@@ -127,7 +127,7 @@ class Watcher {
   }
 
   // Signals are Python's: its main thread must be the one that they wake.
-  void start() {
+  void start() REQUIRES(mutex_) {
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
@@ -141,7 +141,7 @@ class Watcher {
   }
 
   // By what the environment says now: the thread must not look at it.
-  void choose_driver() {
+  void choose_driver() REQUIRES(mutex_) {
     std::string choice = driver_choice();
     if (probe_ && choice == chosen_) return;
     auto probe = open_driver();
@@ -167,7 +167,7 @@ class Watcher {
       if (probe == nullptr || stop_) break;
       if (lease->due().count() <= 0) {
         asks_ = true;
-        const auto uses = probe->use(lease->lease().record().uuids);
+        const auto uses = probe->use(lease->record().uuids);
         asks_ = false;
         lease->take(uses);
       }
@@ -187,7 +187,7 @@ class Watcher {
       std::vector<std::shared_ptr<HeldLease>> begun;
       std::shared_ptr<Probe> probe;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
         for (Watched& one : watched_) {
           const auto now = Clock::now();
@@ -211,7 +211,7 @@ class Watcher {
       sleep(std::move(kept), until);
     }
     // Its helper would end with this thread.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (probe_) probe_->rest();
   }
 
@@ -233,7 +233,7 @@ class Watcher {
     audit_ = Clock::now() + kAudit;
     std::vector<std::shared_ptr<HeldLease>> leases;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const Watched& one : watched_) {
         if (one.kept_from > Clock::now()) continue;
         if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
@@ -242,20 +242,22 @@ class Watcher {
     for (const auto& lease : leases) lease->restore();
   }
 
-  UniqueFd news_;
-  std::mutex mutex_;
-  std::vector<Watched> watched_;
-  std::vector<Ended> ended_;      // to be written
-  Clock::time_point write_at_{};  // all of them
-  Clock::time_point wakes_{};     // the thread, at the latest
-  Clock::time_point audit_{};     // of the files, at the latest
-  std::shared_ptr<Probe> probe_;  // asked by the thread alone
-  std::string chosen_;            // by what the environment said then
+  const UniqueFd news_;
+  Mutex mutex_;
+  std::vector<Watched> watched_ GUARDED_BY(mutex_);
+  std::vector<Ended> ended_ GUARDED_BY(mutex_);      // to be written
+  Clock::time_point write_at_ GUARDED_BY(mutex_){};  // all of them
+  Clock::time_point wakes_ GUARDED_BY(mutex_){};     // the thread, at the latest
+  std::shared_ptr<Probe> probe_ GUARDED_BY(mutex_);  // asked by the thread alone
+  std::string chosen_ GUARDED_BY(mutex_);            // by what the environment said then
+  bool paused_ GUARDED_BY(mutex_) = false;
+  // Under the mutex, except while it is paused: then only pause() and resume() touch it.
   std::thread thread_;
-  bool paused_ = false;  // then only pause() and resume() touch the thread
   std::atomic<bool> stop_ = false;
   std::atomic<bool> asks_ = false;
-  bool again_ = false;  // something was said while the thread asked the driver
+  // The thread's own.
+  Clock::time_point audit_{};  // of the files, at the latest
+  bool again_ = false;         // there was news while the thread asked the driver
 };
 
 // Of this process: a fork has no thread, and its copy of the lock may be held for ever. The

@@ -44,6 +44,9 @@ constexpr int kSshFailed = 255;
 constexpr const char* kFindBerth =
     R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
     R"({ echo "there is no berth in its PATH" >&2; exit 1; }; })";
+// A signal, for the process that runs this parcel and for no other: its PID is Redis's word.
+constexpr const char* kSignalJob =
+    R"(grep -zqxF -e "--parcel=$3" "/proc/$2/cmdline" && kill -s "$1" "$2")";
 constexpr const char* kKeepParcel =
     R"(umask 077 && f=$(mktemp "${TMPDIR:-/tmp}/berth-parcel-XXXXXX") && cat >"$f" && echo "$f")";
 
@@ -54,7 +57,11 @@ std::string shell_command(const std::string& script, const std::vector<std::stri
   return quoted_words(all);
 }
 
-std::string first_line(const std::string& text) {
+// The line of ssh's errors that says what is wrong: the first; the last, where a banner of @ comes
+// first, as for a host whose key has changed.
+std::string reason_in(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  if (text.starts_with('@')) return printable(text.substr(text.rfind('\n') + 1));
   return printable(text.substr(0, text.find('\n')));
 }
 
@@ -72,7 +79,7 @@ class Voyage {
       return fail(ErrorKind::usage,
                   fmt::format("run: this directory is gone: {}", problem.message()));
     }
-    auto made = RoamingTicket::make(ask_, what_.hosts);
+    auto made = RoamingTicket::make(ask_, what_.hosts, what_.any);
     if (!made) return tl::make_unexpected(made.error());
     ticket_.emplace(std::move(*made));
     if (probe_ == nullptr) ticket_->give_up(ask_.harbour.host);
@@ -215,7 +222,7 @@ class Voyage {
     const auto child =
         ssh->start(shell_command(fmt::format("{} && exec berth \"$@\"", kFindBerth), words));
     if (!child) return tl::make_unexpected(child.error());
-    const int code = wait_for_job(*ssh, *child);
+    const int code = wait_for_job(*ssh, *child, *parcel);
     if (left_ && !claim_) return std::nullopt;
     // Granted, and not run: what the server said of it was lost. Or somebody's exit code.
     const bool refused = code == kNotGranted || code == kHarbourAway;
@@ -258,7 +265,7 @@ class Voyage {
     const auto sent = ssh.run(shell_command(fmt::format("{} && {}", kFindBerth, kKeepParcel), {}),
                               write_parcel(parcel));
     if (!sent || sent->code != 0) {
-      give_up(ssh.host(), sent ? first_line(sent->errors) : sent.error().message);
+      give_up(ssh.host(), sent ? reason_in(sent->errors) : sent.error().message);
       return std::nullopt;
     }
     return sent->output.substr(0, sent->output.find('\n'));
@@ -279,7 +286,7 @@ class Voyage {
   }
 
   // The exit code of ssh: the job's, or its own.
-  int wait_for_job(const Ssh& ssh, pid_t child) {
+  int wait_for_job(const Ssh& ssh, pid_t child, const std::string& parcel) {
     const UniqueFd process = open_process(child);
     for (;;) {
       int status = kUnknownStatus;
@@ -300,7 +307,7 @@ class Voyage {
       if (!claim_) look_for_claim(ears && watched[2].revents != 0);
       while (const auto signal = signals_.next()) {
         const auto number = static_cast<int>(signal->ssi_signo);
-        if (number != SIGCHLD) pass_on(ssh, child, number);
+        if (number != SIGCHLD) pass_on(ssh, child, parcel, number);
       }
     }
   }
@@ -311,7 +318,7 @@ class Voyage {
     if (!claim_) (void)keep_beating();
   }
 
-  void pass_on(const Ssh& ssh, pid_t child, int number) {
+  void pass_on(const Ssh& ssh, pid_t child, const std::string& parcel, int number) {
     look_for_claim(false);
     if (!claim_) {
       left_ = number;
@@ -319,10 +326,9 @@ class Voyage {
       return;
     }
     const auto holder = ticket_->holder(*claim_);
-    const auto sent =
-        holder ? ssh.run(shell_command("kill -s \"$1\" \"$2\"",
-                                       {::sigabbrev_np(number), std::to_string(*holder)}))
-               : Result<Ssh::Output>(Ssh::Output{1, "", ""});
+    const auto sent = holder ? ssh.run(shell_command(kSignalJob, {::sigabbrev_np(number),
+                                                                  std::to_string(*holder), parcel}))
+                             : Result<Ssh::Output>(Ssh::Output{1, "", ""});
     // Who can be reached in no other way notices that we are gone.
     if (!sent || sent->code != 0) ::kill(child, SIGKILL);
   }

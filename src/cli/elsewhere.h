@@ -13,7 +13,8 @@
 namespace berth {
 
 struct Elsewhere {
-  std::vector<std::string> hosts;  // that will do; empty: any
+  std::vector<std::string> hosts;  // on which it may run
+  bool any = false;                // of these, those that the harbour knows; else it must know all
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<std::string> flags;  // for `berth run` there
   std::vector<std::string> command;

@@ -121,11 +121,18 @@ HistoryOptions settled(HistoryOptions options, const HarbourLocation& where) {
   return options;
 }
 
-void say_damaged(std::size_t lines, const HarbourLocation& where) {
-  if (lines == 0) return;
+void say_left_out(std::size_t damaged, bool truncated, const HarbourLocation& where) {
   const std::string archive = where.url ? shown(*where.url) : archive_path(where);
-  say(fmt::format("{} {} of the history in {} could not be read, and {} left out", lines,
-                  lines == 1 ? "line" : "lines", archive, lines == 1 ? "was" : "were"));
+  if (damaged > 0) {
+    say(fmt::format("{} {} of the history in {} could not be read, and {} left out", damaged,
+                    damaged == 1 ? "line" : "lines", archive, damaged == 1 ? "was" : "were"));
+  }
+  if (truncated) {
+    say(
+        fmt::format("the history in {} is too large: the oldest leases of the users with the most "
+                    "are left out; ask for less with --since",
+                    archive));
+  }
 }
 
 }  // namespace berth

@@ -35,7 +35,7 @@ bool wanted(const HistoryEntry& entry, const HistoryOptions& options);
 // Where only one host is known, its name means all of it, and another's nothing.
 HistoryOptions settled(HistoryOptions options, const HarbourLocation& where);
 
-// Says how many lines were left out, if any.
-void say_damaged(std::size_t lines, const HarbourLocation& where);
+// Says what was left out, if anything was: damaged lines, and what was too much to read.
+void say_left_out(std::size_t damaged, bool truncated, const HarbourLocation& where);
 
 }  // namespace berth

@@ -104,18 +104,19 @@ void follow_into_stop(pid_t job, int status) {
 
 }  // namespace
 
-std::optional<NoSuchProgram> check_program(const std::string& name) {
+std::variant<std::string, NoSuchProgram> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     const int reason = why_not_runnable(name);
-    return reason == 0 ? std::nullopt : std::optional(complaint(name, reason));
+    if (reason != 0) return complaint(name, reason);
+    return name;
   }
   std::string_view path = variable("PATH").value_or("/bin:/usr/bin");
   int reason = ENOENT;
   while (!name.empty()) {
     const std::string_view folder = path.substr(0, path.find(':'));
-    const std::string file = folder.empty() ? name : fmt::format("{}/{}", folder, name);
+    std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
     const int problem = why_not_runnable(file);
-    if (problem == 0) return std::nullopt;
+    if (problem == 0) return file;
     // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the
     // same.
     if (problem == EACCES && ::access(file.c_str(), F_OK) == 0) reason = EACCES;
@@ -123,6 +124,12 @@ std::optional<NoSuchProgram> check_program(const std::string& name) {
     path.remove_prefix(folder.size() + 1);
   }
   return complaint(name, reason);
+}
+
+std::optional<NoSuchProgram> check_program(const std::string& name) {
+  auto found = find_program(name);
+  if (auto* problem = std::get_if<NoSuchProgram>(&found)) return std::move(*problem);
+  return std::nullopt;
 }
 
 std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
@@ -144,11 +151,14 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
                     ? EMFILE
                     : ::posix_spawnp(&pid, argv[0], nullptr, &attributes, argv.data(), envp.data());
   if (problem == ENOEXEC) {  // a script without #!, which execvp() gives to the shell
-    std::string shell = "/bin/sh";
-    std::vector<char*> with_shell{shell.data()};
-    with_shell.insert(with_shell.end(), argv.begin(), argv.end());
-    problem =
-        ::posix_spawn(&pid, shell.c_str(), nullptr, &attributes, with_shell.data(), envp.data());
+    auto found = find_program(arguments.front());
+    if (auto* path = std::get_if<std::string>(&found)) {
+      std::string shell = "/bin/sh";
+      std::vector<char*> with_shell{shell.data(), path->data()};
+      with_shell.insert(with_shell.end(), argv.begin() + 1, argv.end());
+      problem =
+          ::posix_spawn(&pid, shell.c_str(), nullptr, &attributes, with_shell.data(), envp.data());
+    }
   }
   ::setrlimit(RLIMIT_NOFILE, &ours);
   ::posix_spawnattr_destroy(&attributes);

@@ -22,12 +22,16 @@ struct Job {
   rlimit descriptors{};  // the limit of open files that it starts with
 };
 
-// Is there such a program? Checked before anybody waits hours for a typing error. Nothing if so;
-// else the exit code (126 or 127) and the complaint.
+// Why a program cannot be run: the exit code (126 or 127) and the complaint.
 struct NoSuchProgram {
   int code;
   std::string message;
 };
+
+// The file that execvp() would run: `name` if it has a slash, else the first in the PATH.
+std::variant<std::string, NoSuchProgram> find_program(const std::string& name);
+
+// Nothing if there is such a program. Checked before a job waits, perhaps for hours.
 std::optional<NoSuchProgram> check_program(const std::string& name);
 
 // Starts the job in this process's group, so that the terminal's signals (Ctrl-C, Ctrl-Z) reach it

@@ -92,10 +92,7 @@ void keep(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
     }
     pace.keep(owner);  // anybody may ring us without end
     quiet(lease.bell());
-    if (lease.is_ended()) {
-      lease.harbour().forget_end(lease.id());
-      return;
-    }
+    if (lease.is_ended()) return;
     (void)lease.restore();  // tried again at the next audit
   }
 }

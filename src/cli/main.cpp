@@ -1,19 +1,42 @@
 // The berth program. Everything but this function is in libraries.
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "base/descriptors.h"
+#include "cli/parcel.h"
 #include "cli/program.h"
 #include "devices/guarded_probe.h"
 #include "devices/placeholder.h"
 
+namespace {
+
+// A limit of file sizes (ulimit -f) makes the kernel send SIGXFSZ, which ends a process that writes
+// too much: berth could neither pass on the job's exit code nor release the lease. With a handler
+// the write fails instead (EFBIG). A handler is not inherited by the job, unlike SIG_IGN.
+void survive_file_size_limit() {
+  struct sigaction now {};
+  if (::sigaction(SIGXFSZ, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  now.sa_handler = [](int) {};
+  ::sigaction(SIGXFSZ, &now, nullptr);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   berth::fill_closed_standard_descriptors();
+  survive_file_size_limit();
   try {
     if (berth::is_helper(argc, argv)) {
       return berth::be_helper(argc, argv, {berth::kProbeHelper, berth::kPlaceholderHelper});
     }
-    return berth::run_program(argc, argv);
+    const auto words = berth::take_arguments(argc, argv);
+    std::vector<const char*> copies;
+    copies.reserve(words.size());
+    for (const std::string& word : words) copies.push_back(word.c_str());
+    return berth::run_program(argc, copies.data());
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "berth: internal error: %s; please report it\n", problem.what());
     return 70;

@@ -146,6 +146,23 @@ Result<Parcel> open_parcel(const std::string& path) {
   return parcel;
 }
 
+std::vector<std::string> take_arguments(int argc, char** argv) {
+  constexpr std::string_view kFlag = "--env";
+  std::vector<std::string> words(argv, argv + argc);
+  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    std::size_t begin = 0;  // of NAME=VALUE
+    if (words[i].starts_with("--env=")) {
+      begin = kFlag.size() + 1;
+    } else if (words[i - 1] != kFlag) {
+      continue;
+    }
+    const auto equals = words[i].find('=', begin);
+    if (equals == std::string::npos) continue;
+    std::fill(argv[i] + equals + 1, argv[i] + words[i].size(), '*');
+  }
+  return words;
+}
+
 Result<std::vector<std::pair<std::string, std::string>>> chosen_environment(
     const std::vector<std::string>& words) {
   std::vector<std::pair<std::string, std::string>> chosen;

@@ -27,6 +27,10 @@ std::string write_parcel(const Parcel& parcel);
 // Reads the file `path`, which must be this user's own and nobody else's to read.
 Result<Parcel> open_parcel(const std::string& path);
 
+// Copies of a program's arguments. In `argv` itself, which `ps` shows to every user, the values of
+// --env NAME=VALUE are overwritten.
+std::vector<std::string> take_arguments(int argc, char** argv);
+
 // The variables of this process that these words name: "NAME", "NAME=VALUE", or "PREFIX*" for all
 // that begin so but for those that mean something on this host alone. ErrorKind::usage says what is
 // wrong.

@@ -66,12 +66,22 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 void read_some(pollfd& entry, std::string& into) {
   std::array<char, 4096> piece{};
   const ssize_t got = ::read(entry.fd, piece.data(), piece.size());
+  if (got < 0 && errno == EINTR) return;
   if (got <= 0) {
-    if (got == 0 || errno != EINTR) entry.fd = -1;
+    entry.fd = -1;
     return;
   }
   const auto room = kMostOutput - std::min(kMostOutput, into.size());
   into.append(piece.data(), std::min(static_cast<std::size_t>(got), room));
+}
+
+// Writes what the pipe takes now: it does not block. When nothing is left, or nothing more is read
+// at the other end, entry.fd is -1.
+void write_some(pollfd& entry, std::string_view& left) {
+  const ssize_t put = ::write(entry.fd, left.data(), left.size());
+  if (put < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (put > 0) left.remove_prefix(static_cast<std::size_t>(put));
+  if (put <= 0 || left.empty()) entry.fd = -1;
 }
 
 }  // namespace
@@ -113,7 +123,7 @@ Ssh::~Ssh() {
   const std::string socket = fmt::format("{}/c", folder_);
   if (::access(socket.c_str(), F_OK) == 0) {
     std::vector<std::string> words = arguments();
-    words.insert(words.end() - 1, {"-O", "exit"});
+    words.insert(words.end() - 2, {"-O", "exit"});  // before "--"
     std::vector<char*> argv = pointers(words);
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
@@ -132,8 +142,25 @@ Ssh::~Ssh() {
 
 std::vector<std::string> Ssh::arguments() const {
   return {"ssh",
+          "-k",  // no Kerberos credentials
           "-o",
-          "BatchMode=yes",  // nobody is there to be asked when a GPU comes free at night
+          "BatchMode=yes",  // no terminal may be there to type at when a GPU comes free at night
+          "-o",
+          "StrictHostKeyChecking=yes",
+          "-o",
+          "ForwardAgent=no",
+          "-o",
+          "ForwardX11=no",
+          "-o",
+          "ClearAllForwardings=yes",
+          "-o",
+          "Tunnel=no",
+          "-o",
+          "PermitLocalCommand=no",
+          "-o",
+          "RemoteCommand=none",
+          "-o",
+          "RequestTTY=auto",  // -tt asks for one
           "-o",
           "ConnectTimeout=10",
           "-o",
@@ -170,26 +197,28 @@ Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& inpu
   in.reading.reset();
   out.writing.reset();
   err.writing.reset();
+  // A write that blocks would keep us from reading, for which the other end may wait.
+  if (::fcntl(in.writing.get(), F_SETFL, O_NONBLOCK) != 0) return cannot("no pipe to ssh");
   Output result;
   std::string_view left = input;
   const auto on_pipe = std::signal(SIGPIPE, SIG_IGN);
-  std::array<pollfd, 3> watched{{{in.writing.get(), POLLOUT, 0},
+  std::array<pollfd, 3> watched{{{left.empty() ? -1 : in.writing.get(), POLLOUT, 0},
                                  {out.reading.get(), POLLIN, 0},
                                  {err.reading.get(), POLLIN, 0}}};
-  // The connection's master keeps the pipe of errors: who is done is told by the end of its output.
+  // The connection's master keeps the pipe of errors open: the end of the output tells that it is
+  // done.
   while (watched[1].fd >= 0) {
-    if (left.empty()) {
-      in.writing.reset();
-      watched[0].fd = -1;
+    if (watched[0].fd < 0) in.writing.reset();
+    if (::poll(watched.data(), watched.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      break;
     }
-    if (::poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) break;
-    if (watched[0].fd >= 0 && watched[0].revents != 0) {
-      const ssize_t put = ::write(watched[0].fd, left.data(), left.size());
-      left.remove_prefix(put > 0 ? static_cast<std::size_t>(put) : left.size());
-    }
+    if (watched[0].fd >= 0 && watched[0].revents != 0) write_some(watched[0], left);
     if (watched[1].revents != 0) read_some(watched[1], result.output);
     if (watched[2].fd >= 0 && watched[2].revents != 0) read_some(watched[2], result.errors);
   }
+  in.writing.reset();
+  out.reading.reset();
   int status = kUnknownStatus;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -197,6 +226,10 @@ Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& inpu
   // What it had to say before it ended.
   while (watched[2].fd >= 0 && ::poll(&watched[2], 1, 0) > 0) read_some(watched[2], result.errors);
   result.code = exit_code(status);
+  if (result.code == 0 && !left.empty()) {
+    return fail(ErrorKind::harbour,
+                fmt::format("ssh to {} ended before it had read its input", host_));
+  }
   return result;
 }
 

@@ -1,6 +1,9 @@
-// Commands on another host, by the user's own ssh: his keys, his configuration, his known hosts.
+// Commands on another host, by the user's own ssh: their keys, their configuration, their known
+// hosts.
 //
-// All commands of one Ssh share one connection, which ends with it.
+// The other host gets the command and its input, and nothing else of this one: no agent, display,
+// port or credentials are forwarded, whatever the configuration says. A host whose key is not known
+// is refused. All commands of one Ssh share one connection, which ends with it.
 #pragma once
 
 #include <csignal>
@@ -25,7 +28,9 @@ class Ssh {
 
   const std::string& host() const { return host_; }
 
-  // Runs a command to its end. 255: ssh itself has failed, and `errors` says why.
+  // Runs a command to its end, which gets `input` and whose output is kept up to 64 KiB. 255: ssh
+  // itself has failed, and `errors` says why. An Error: it could not be started, or has ended well
+  // without having read all of its input.
   struct Output {
     int code = 0;
     std::string output;

@@ -135,14 +135,13 @@ class Lists:
             return None
 
     def _append(self, folder: _state.Folder, content: bytes) -> None:
-        file = folder.open(self._own_events(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            about = os.fstat(file)
-            if about.st_uid != os.getuid():
-                owner = _state.name_of_user(about.st_uid)
-                raise _state.Planted(f"{folder.place(self._own_events())} belongs to {owner}")
+            file = folder.open(self._own_events(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        except _state.Planted as problem:
+            raise _state.Planted(f"{folder.place(self._own_events())}: {problem}") from problem
+        try:
             os.fchmod(file, 0o644)
-            if about.st_size > _state.MAX_BYTES // 2:
+            if os.fstat(file).st_size > _state.MAX_BYTES // 2:
                 os.ftruncate(file, 0)  # it begins anew, before it is too large to be read
             os.write(file, content)
         finally:

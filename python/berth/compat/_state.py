@@ -7,13 +7,13 @@ that a reader sees all of one or none. What somebody planted (a link, a director
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import stat
 from typing import List, Optional
 
 import berth
+from berth import _native
 
 MAX_BYTES = 256 * 1024
 
@@ -28,29 +28,13 @@ def path_of_folder() -> str:
     chosen = os.environ.get("BERTH_DIR")
     if chosen:
         return os.path.abspath(chosen) + ".compat"
-    simulated = _simulated_state()
+    simulated = _native.simulated_state_path()
     return f"{simulated}.compat" if simulated else "/var/tmp/berth.compat"
 
 
 def path_of_harbour() -> str:
     """The directory in which the bells of this host are."""
-    chosen = os.environ.get("BERTH_DIR")
-    if chosen:
-        return chosen
-    simulated = _simulated_state()
-    return f"{simulated}.harbour" if simulated else "/tmp/berth"
-
-
-def _simulated_state() -> Optional[str]:
-    """The file of the simulated server, if there is one."""
-    simulated = os.environ.get("BERTH_SIM")
-    if not simulated:
-        return None
-    state = os.environ.get("BERTH_SIM_STATE")
-    if state:
-        return os.path.abspath(state)
-    server = os.path.realpath(simulated) if os.path.exists(simulated) else simulated
-    return f"/tmp/berth-sim-{hashlib.sha256(os.fsencode(server)).hexdigest()[:16]}"
+    return _native.harbour_path()
 
 
 def name_of_user(uid: int) -> str:
@@ -84,18 +68,27 @@ class Folder:
         return sorted(os.listdir(self._descriptor))
 
     def open(self, name: str, flags: int) -> int:
-        """A descriptor of a regular file, never through a link. Mode 0644 if it is made."""
+        """A descriptor of a regular file, never through a link. Mode 0644 if it is made. One to be changed must belong to
+        this user and have one name: another user can link a file of this user's here that is something else."""
         try:
-            # Non-blocking: a FIFO would wait for somebody to write to it.
+            # Non-blocking: a FIFO would wait for a writer.
             file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
         except FileNotFoundError:
             raise
         except OSError as problem:
             raise Planted(f"it cannot be opened ({problem.strerror})") from problem
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise Planted("it is no regular file")
-        return file
+        about = os.fstat(file)
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        if not stat.S_ISREG(about.st_mode):
+            wrong = "it is not a regular file"
+        elif writes and about.st_uid != os.geteuid():
+            wrong = f"it belongs to {name_of_user(about.st_uid)}"
+        elif writes and about.st_nlink != 1:
+            wrong = "it has several names (hard links)"
+        else:
+            return file
+        os.close(file)
+        raise Planted(wrong)
 
     def read(self, name: str, owner: Optional[int] = None) -> bytes:
         """All of a file. FileNotFoundError if there is none; Planted if it does not count, such as another's than

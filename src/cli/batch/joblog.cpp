@@ -12,10 +12,15 @@
 #include <utility>
 
 #include "base/text.h"
+#include "cli/batch/log_folder.h"
 #include "cli/output/json_parts.h"
 
 namespace berth::batch {
 namespace {
+
+// For reading: Json keeps the order of keys, and takes quadratic time for an object with many of
+// them.
+using ParsedJson = nlohmann::json;
 
 constexpr int kSignalBase = 128;
 constexpr int kLastSignal = 64;
@@ -30,22 +35,22 @@ double seconds_between(TimePoint begin, TimePoint end) {
       .count();
 }
 
-std::string text_of(const Json& json, const char* name) {
+std::string text_of(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-std::size_t number_of(const Json& json, const char* name) {
+std::size_t number_of(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_number_unsigned() ? found->get<std::size_t>() : 0;
 }
 
-bool is_true(const Json& json, const char* name) {
+bool is_true(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_boolean() && found->get<bool>();
 }
 
-void take(const Json& json, JoblogContent& content) {
+void take(const ParsedJson& json, JoblogContent& content) {
   const std::string event = text_of(json, "event");
   if (event == "begin") {
     content.begun = true;
@@ -90,7 +95,7 @@ JoblogContent parse_joblog(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const Json json = Json::parse(line, nullptr, false);
+    const ParsedJson json = ParsedJson::parse(line, nullptr, false);
     if (json.is_object()) take(json, content);
   }
   return content;
@@ -122,13 +127,23 @@ Result<Joblog> Joblog::open(const std::string& path) {
   constexpr mode_t kMode = 0666;  // as the user's umask has it
   Joblog joblog;
   joblog.path_ = path;
-  joblog.file_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
+  // Another user may have put something else there: a link, a FIFO, or a joblog of their own, which
+  // could say that lines have succeeded that never ran.
+  joblog.file_ = UniqueFd(
+      ::open(path.c_str(),
+             O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, kMode));
   if (!joblog.file_) {
     return fail(ErrorKind::harbour,
                 fmt::format("batch: the joblog {} cannot be written: {}; choose another --joblog",
                             in_quotes(path), std::strerror(errno)));
   }
-  // Where a file system knows no locks, the user must know what he does.
+  if (!is_own_file(joblog.file_.get())) {
+    return fail(ErrorKind::harbour,
+                fmt::format("batch: the joblog {} is not a regular file of yours with one name; "
+                            "choose another --joblog",
+                            in_quotes(path)));
+  }
+  // A file system without locks does not keep two batches apart.
   if (::flock(joblog.file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: another batch is running on the joblog {}; wait for it, or "

@@ -80,6 +80,13 @@ TEST_F(JoblogTest, another_file_is_not_written_to) {
   }
 }
 
+// In quadratic time this would take minutes, and the test's time limit would end it.
+TEST_F(JoblogTest, many_keys_take_linear_time) {
+  std::string text = "{\"event\":\"begin\"";
+  for (int i = 0; i < 200'000; ++i) text += ",\"" + std::to_string(i) + "\":1";
+  EXPECT_TRUE(parse_joblog(text + "}\n").begun);
+}
+
 TEST_F(JoblogTest, tells_how_it_ended) {
   const Json killed = Json::parse(joblog_line(line_, {.code = 137, .attempts = 2, .gpus = "0,1"}));
   EXPECT_EQ(killed["signal"], 9);

@@ -143,14 +143,12 @@ class Runner {
   }
 
   Result<void> start(std::size_t index) {
-    constexpr mode_t kMode = 0666;
     const Line& line = plan_.lines[index];
     const unsigned attempt = ++attempts_[index];
     --to_start_[plan_.types[index]];
-    const std::string path = fmt::format("{}/{}", plan_.logs, log_name(line, plan_.lines.size()));
-    const int fresh = plan_.anew && attempt == 1 ? O_TRUNC : 0;
-    const UniqueFd log(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | fresh, kMode));
+    const std::string name = log_name(line, plan_.lines.size());
+    const std::string path = fmt::format("{}/{}", plan_.logs->path(), name);
+    const UniqueFd log = plan_.logs->open_log(name, plan_.anew && attempt == 1);
     if (!log) {
       return fail(ErrorKind::harbour,
                   fmt::format("batch: the log {} cannot be written: {}; choose another --logs",
@@ -328,7 +326,8 @@ class Runner {
       return one.child.kill();
     }
     one.limit = Clock::now() + kGrace;
-    const UniqueFd log(::open(one.log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    const UniqueFd log =
+        plan_.logs->reopen_log(log_name(plan_.lines[one.line], plan_.lines.size()));
     remark(log, fmt::format("stopped after {} (--timeout)", format_duration(*plan_.timeout)));
     one.child.stop();
   }
@@ -375,9 +374,8 @@ class Runner {
   }
 
   // It was kept from running, or from ending: as if it had not been started.
-  static void forget(const Active& one) {
-    struct stat about {};
-    if (::stat(one.log.c_str(), &about) == 0 && about.st_size == 0) ::unlink(one.log.c_str());
+  void forget(const Active& one) const {
+    plan_.logs->remove_if_empty(log_name(plan_.lines[one.line], plan_.lines.size()));
   }
 
   // The complaint of `berth run`, which went into the log.

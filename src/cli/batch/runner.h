@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "cli/batch/joblog.h"
 #include "cli/batch/line_order.h"
 #include "cli/batch/lines.h"
+#include "cli/batch/log_folder.h"
 #include "cli/batch/view.h"
 #include "cli/signals.h"
 
@@ -26,8 +28,8 @@ struct BatchPlan {
   std::vector<std::size_t> to_run;     // of the lines; the others have succeeded before
   std::vector<std::string> run_flags;  // for each `berth run`
   std::string label;                   // of each, followed by its number; empty: it has one
-  std::string logs;                    // the folder
-  bool anew = true;                    // logs that are there already are replaced
+  std::shared_ptr<const LogFolder> logs;
+  bool anew = true;  // logs that are there already are replaced
   std::size_t jobs = std::numeric_limits<std::size_t>::max();  // at once, with those that wait
   std::size_t window = 1;                                      // how many may wait
   unsigned retries = 0;

@@ -36,9 +36,9 @@ std::string failure_text(const FailedLine& failed, std::size_t total, const Term
 
 std::vector<std::string> last_lines(const std::string& path, std::size_t begin, std::size_t count) {
   constexpr std::size_t kMost = 16 << 10;
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0) return {};
+  if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
   const auto size = static_cast<std::size_t>(about.st_size);
   if (size <= begin) return {};
   begin = std::max(begin, size > kMost ? size - kMost : 0);
@@ -81,7 +81,7 @@ std::string summary_text(const BatchPlan& plan, const BatchResult& result,
   if (result.not_run > 0) counts += fmt::format(", {} not run", result.not_run);
   text += terminal.show(fmt::format("{} in {}; {} of GPU time; logs in {}", counts,
                                     brief_time(result.elapsed), brief_time(result.gpu_time),
-                                    plan.logs));
+                                    plan.logs->path()));
   text += '\n';
   if (result.failed.size() + result.not_run > 0) {
     text += "The same command with --resume runs what has not succeeded.\n";

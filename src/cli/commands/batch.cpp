@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <memory>
@@ -156,11 +155,13 @@ struct Known {
 
 std::vector<std::string> types_of(const Options& options, const std::vector<Line>& lines) {
   const unsigned count = options.request->request.count;
+  const bool hidden = commands_are_hidden();
   std::vector<std::string> types;
   types.reserve(lines.size());
   for (const Line& line : lines) {
-    types.push_back(options.request->job.empty() ? derive_line_type(line.command, count).name
-                                                 : named_type(options.request->job, count).name);
+    types.push_back(options.request->job.empty()
+                        ? derive_line_type(line.command, count, hidden).name
+                        : named_type(options.request->job, count).name);
   }
   return types;
 }
@@ -176,8 +177,8 @@ LineOrder order_of(const Options& options, const BatchPlan& plan) {
 
 // Opens the joblog, and says what of the lines is to be run.
 Result<Joblog> open_joblog(const Options& options, BatchPlan& plan) {
-  auto joblog = Joblog::open(options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs)
-                                                    : options.joblog);
+  auto joblog = Joblog::open(
+      options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs->path()) : options.joblog);
   if (!joblog) return joblog;
   const JoblogContent& before = joblog->content();
   // Where nothing has succeeded, nothing is lost by beginning anew.
@@ -193,16 +194,6 @@ Result<Joblog> open_joblog(const Options& options, BatchPlan& plan) {
     if (known == before.lines.end() || !known->second) plan.to_run.push_back(i);
   }
   return joblog;
-}
-
-Result<void> make_folder(const std::string& path) {
-  std::error_code problem;
-  std::filesystem::create_directories(path, problem);
-  if (!problem) return {};
-  return fail(ErrorKind::harbour,
-              fmt::format("batch: the folder {} for the logs cannot be made: {}; choose another by "
-                          "--logs",
-                          in_quotes(path), problem.message()));
 }
 
 std::string label_of(const Options& options) {
@@ -233,13 +224,14 @@ Result<int> run(const Options& options) {
   }
   plan.types = types_of(options, plan.lines);
   plan.label = label_of(options);
-  plan.logs = folder_of_logs(options);
   plan.anew = !options.resume;
   plan.retries = options.retries;
   plan.timeout = options.timeout;
   plan.keep_going = options.keep_going;
   plan.known_seconds = [known = Known()](const std::string& type) { return known.seconds(type); };
-  if (auto made = make_folder(plan.logs); !made) return tl::make_unexpected(made.error());
+  auto logs = LogFolder::open(folder_of_logs(options));
+  if (!logs) return tl::make_unexpected(logs.error());
+  plan.logs = std::make_shared<const LogFolder>(std::move(*logs));
   auto joblog = open_joblog(options, plan);
   if (!joblog) return tl::make_unexpected(joblog.error());
   // Until the summary is printed: whoever presses Ctrl-C once too often still wants to read it.

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/own_files.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/job.h"
@@ -67,23 +69,19 @@ std::string list_of_tools() {
          "  exec berth compat GPU.py \"$@\"\n";
 }
 
-// The folder of this very program.
-fs::path own_folder() {
-  std::error_code ignored;
-  return fs::read_symlink("/proc/self/exe", ignored).parent_path();
+// The Python of the virtual environment or prefix that berth was installed into; else the user's.
+std::string python_beside(const std::string& program) {
+  const std::string beside = (fs::path(program).parent_path() / "python3").string();
+  const bool ours = ::access(beside.c_str(), X_OK) == 0 && !why_not_own(program, beside);
+  return ours ? beside : "python3";
 }
 
-// The one that berth was installed into, if it was; else the user's.
-std::string python_beside(const fs::path& folder) {
-  const std::string beside = (folder / "python3").string();
-  return !folder.empty() && ::access(beside.c_str(), X_OK) == 0 ? beside : "python3";
-}
-
-// In a build tree the package lies beside the programs.
-void offer_package_of_build(const fs::path& folder) {
-  const fs::path packages = folder.parent_path() / "python";
+// In a build tree the package is in the folder python, beside bin.
+void offer_package_of_build(const std::string& program) {
+  const fs::path packages = fs::path(program).parent_path().parent_path() / "python";
+  const fs::path module = packages / "berth" / "__init__.py";
   std::error_code ignored;
-  if (!fs::exists(packages / "berth" / "__init__.py", ignored)) return;
+  if (!fs::exists(module, ignored) || why_not_own(program, module)) return;
   const std::string_view before = setting("PYTHONPATH");
   const std::string value =
       before.empty() ? packages.string() : fmt::format("{}:{}", packages.string(), before);
@@ -92,13 +90,13 @@ void offer_package_of_build(const fs::path& folder) {
 
 // Returns only if it fails.
 Result<int> become(const Tool& tool, const std::vector<std::string>& words) {
-  const fs::path folder = own_folder();
-  const std::string python = python_beside(folder);
+  const std::string program = this_program();
+  const std::string python = python_beside(program);
   if (const auto problem = check_program(python)) {
     say(fmt::format("compat: {}", problem->message));
     return problem->code;
   }
-  offer_package_of_build(folder);
+  offer_package_of_build(program);
   std::vector<std::string> arguments{python, "-c",
                                      fmt::format(fmt::runtime(kCode), tool.module, tool.function)};
   arguments.insert(arguments.end(), words.begin(), words.end());

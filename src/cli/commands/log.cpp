@@ -60,7 +60,7 @@ Result<int> show_log(const Options& options) {
   const auto want = [&](const HistoryEntry& entry) { return wanted(entry, meant); };
   auto history = recall(where, meant.since, want);
   if (!history) return tl::make_unexpected(history.error());
-  say_damaged(history->damaged, where);
+  say_left_out(history->damaged, history->truncated, where);
   const auto& entries = history->entries;
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const LogTable table(terminal, entries, where.url.has_value());

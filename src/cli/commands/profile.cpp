@@ -154,23 +154,22 @@ Result<int> of(const Options& options) {
     return fail(ErrorKind::usage,
                 "profile of: no command, such as: berth profile of -- python train.py");
   }
-  const JobType type = derive_type(command, options.count.value_or(1));
+  const JobType type = derive_type(command, options.count.value_or(1), commands_are_hidden());
   const HarbourLocation where = harbour_location();
-  auto profile = read_profile(where, type.name);
-  const bool own = profile && estimate(*profile).memory;
-  if (!own) {
-    if (auto others = others_profile(where, type.name)) profile = std::move(others);
-  }
+  const auto profile = read_profile(where, type.name);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   print(fmt::format("{}\n  its type is {}\n", terminal.show(type.name), type.how));
-  if (!profile) {
-    print(
-        "  nothing is known of it: with --mem auto its first run has GPUs of its own, and is "
-        "measured\n");
+  if (profile && estimate(*profile).memory) {
+    print(fmt::format("  with --mem auto it reserves {}\n", reserve_text(estimate(*profile))));
     return 0;
   }
-  print(fmt::format("  with --mem auto it reserves {}{}\n", reserve_text(estimate(*profile)),
-                    own || is_own(*profile) ? "" : ", as another user's runs needed"));
+  print(
+      "  nothing is known from your own runs: with --mem auto the first one has GPUs of its own, "
+      "and "
+      "is measured\n");
+  if (const auto others = others_profile(where, type.name)) {
+    print(fmt::format("  another user's runs suggest {}\n", reserve_text(estimate(*others))));
+  }
   return 0;
 }
 

@@ -76,7 +76,7 @@ Result<int> show_report(const Options& options) {
   const HistoryOptions meant = settled(options.history, where);
   const auto history = recall_leases(where, meant.since, meant.of);
   if (!history) return tl::make_unexpected(history.error());
-  say_damaged(history->damaged, where);
+  say_left_out(history->damaged, history->truncated, where);
   const Report report = reported(history->table, meant);
   const std::string host = where.url ? meant.of.host : host_name();
   const ReportBy by = parse_by(options.by);

@@ -43,22 +43,14 @@ struct Options {
   int tell = -1;       // where to tell what happens, for who has called us
 };
 
-// For people: the words with blanks between them. On a host that hides processes from other users
-// (hidepid), only the program's name: `ps` would not show them more.
-std::string command_text(const std::vector<std::string>& words) {
-  if (::access("/proc/1/cmdline", R_OK) != 0) return words.front();
-  std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? "" : " ").append(word);
-  return text;
-}
-
 Ask ask_for(const Options& options, const Job& job) {
   const RequestOptions& request = *options.request;
   Ask ask = make_ask(request);
-  ask.command = command_text(job.command);
+  const bool hidden = commands_are_hidden();
+  ask.command = public_command(job.command, hidden);
   const unsigned count = ask.request.count;
-  const JobType type =
-      request.job.empty() ? derive_type(job.command, count) : named_type(request.job, count);
+  const JobType type = request.job.empty() ? derive_type(job.command, count, hidden)
+                                           : named_type(request.job, count);
   ask.learning = Learning{type.name, request.learned, !request.request.time};
   return ask;
 }
@@ -123,6 +115,28 @@ std::vector<std::string> flags_for_elsewhere(const Options& options) {
   return flags;
 }
 
+// The hosts to which the job and its secrets may go. Every client of Redis can make a host's name
+// appear there: so names come from the user, or from a list that the site or the user wrote.
+Result<std::vector<std::string>> permitted_hosts(const Options& options, const std::string& here) {
+  auto settings = site();
+  if (!settings) return tl::make_unexpected(settings.error());
+  if (!settings->hosts) {
+    if (!options.anywhere) return options.hosts;
+    return fail(ErrorKind::usage,
+                fmt::format("run: --host any needs a list of the hosts that jobs may go to; write "
+                            "hosts = [\"NAME\", \"NAME\"] into {}, or name the hosts",
+                            site_file()));
+  }
+  if (options.anywhere) return std::move(*settings->hosts);
+  for (const std::string& name : options.hosts) {
+    const auto& listed = *settings->hosts;
+    if (name == here || std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
+    return fail(ErrorKind::usage, fmt::format("run: --host {}: it is not among the hosts in {}",
+                                              name, printable(settings->hosts_source)));
+  }
+  return options.hosts;
+}
+
 // The exit code of a job elsewhere, or a lease of this host.
 Result<std::variant<int, Lease>> run_on_hosts(const Options& options, Ask ask, const Job& job,
                                               Probe* probe) {
@@ -131,13 +145,16 @@ Result<std::variant<int, Lease>> run_on_hosts(const Options& options, Ask ask, c
     return fail(ErrorKind::usage,
                 "run: --host needs a harbour of several hosts; set BERTH_URL (docs/redis.md)");
   }
+  auto hosts = permitted_hosts(options, ask.harbour.host);
+  if (!hosts) return tl::make_unexpected(hosts.error());
   auto environment = chosen_environment(options.environment);
   if (!environment) return tl::make_unexpected(environment.error());
   ask.within.clear();  // a lease of this host says nothing of others
   ask.visible_devices.reset();
-  return run_elsewhere(
-      ask, {options.hosts, std::move(*environment), flags_for_elsewhere(options), job.command},
-      probe);
+  return run_elsewhere(ask,
+                       {std::move(*hosts), options.anywhere, std::move(*environment),
+                        flags_for_elsewhere(options), job.command},
+                       probe);
 }
 
 Result<int> run(const Options& options) {
@@ -253,11 +270,12 @@ Action define_run(Flags& command, CLI::App& /*program*/) {
   command.group("Other hosts (BERTH_URL)");
   command.value("--host", "HOST,...",
                 "Run on whichever of these hosts has the GPUs first, by ssh;\n"
-                "'any' for all",
+                "'any' for those listed in /etc/berth.toml",
                 [options](std::string_view text) { return take_hosts(text, *options); });
   command.several("--env", "NAME[=VALUE]",
-                  "Give the job this variable there; 'PREFIX*' for all that\n"
-                  "begin so, '*' for all that are not this host's own. Repeatable",
+                  "Pass a variable to the job there; 'PREFIX*' passes all that\n"
+                  "match, '*' all but host-specific ones; for a secret use NAME,\n"
+                  "since ps may show NAME=VALUE. Repeatable",
                   [options](std::string_view text) -> Result<void> {
                     options->environment.emplace_back(text);
                     return {};

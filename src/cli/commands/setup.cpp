@@ -25,15 +25,17 @@ Result<int> setup(Options& options) {
                 "setup: BERTH_SIM is set, and a simulated server needs no setup; unset it, or set "
                 "BERTH_DIR");
   }
-  // Who only wants to know what it would do needs no root.
+  // A dry run needs no root.
   if (::geteuid() != 0 && !options.setup.dry_run) {
     return fail(ErrorKind::not_yours, "setup changes the host; run: sudo berth setup");
   }
-  const auto deeds = options.remove ? remove_tmpfiles(options.setup) : set_up(options.setup);
-  if (!deeds) return tl::make_unexpected(deeds.error());
+  const auto actions = options.remove ? remove_tmpfiles(options.setup) : set_up(options.setup);
+  if (!actions) return tl::make_unexpected(actions.error());
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  for (const std::string& deed : *deeds) print(fmt::format("{}\n", terminal.show(deed)));
-  if (deeds->empty()) {
+  for (const std::string& action : *actions) {
+    print(fmt::format("{}\n", terminal.show(action)));
+  }
+  if (actions->empty()) {
     print(options.remove ? std::string("Nothing to remove.\n")
                          : fmt::format("Nothing to do: {} is set up.\n",
                                        terminal.show(in_quotes(options.setup.where.path))));
@@ -55,10 +57,12 @@ Action define_setup(Flags& command, CLI::App& /*program*/) {
                   return {};
                 });
   command.footer(
-      "Makes the harbour root's, with mode 1777, so that nobody can delete another's lease, and\n"
-      "writes /etc/tmpfiles.d/berth.conf, which keeps it over reboots and out of age-based\n"
-      "cleaning. Running jobs keep their leases. It can be run again at any time.\n"
-      "Berth works without it: then the harbour belongs to whoever used it first.\n"
+      "Makes the harbour and the history root's, with mode 1777 and without access control\n"
+      "lists, so that no user can delete another's lease, and writes\n"
+      "/etc/tmpfiles.d/berth.conf, which keeps them over reboots and out of age-based cleaning.\n"
+      "Running jobs keep their leases. It can be run again at any time. Anything else that a\n"
+      "user has put at /tmp/berth is moved aside.\n"
+      "Berth works without it: then the harbour belongs to the user who used it first.\n"
       "\nsudo does not pass BERTH_DIR on. For a harbour elsewhere, name it:\n"
       "  sudo BERTH_DIR=/srv/berth berth setup\n"
       "\nFor packagers: --tmpfiles-dir DIR writes berth.conf to DIR.\n"

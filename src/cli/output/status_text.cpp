@@ -159,7 +159,10 @@ std::string process_line(const PlacedProcess& placed, const Terminal& terminal) 
   const std::string pid = right(std::to_string(process.pid), 7);
   const std::string memory =
       right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8);
-  const std::string note = !placed.lease.empty() ? placed.lease : stranger ? "no lease" : "display";
+  const std::string note = !placed.lease.empty() ? placed.lease
+                           : stranger            ? "no lease"
+                           : placed.daemon       ? "driver"
+                                                 : "display";
   const std::string user =
       terminal.show(process.uid ? user_name(*process.uid) : std::string(kAbsent));
   const std::string name = terminal.show(process.name.value_or(std::string(kAbsent)));

@@ -2,12 +2,12 @@
 #include "cli/serve/changes.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "broker/leaving.h"
 #include "broker/service.h"
 #include "cli/request_options.h"
+#include "cli/serve/http_request.h"
 #include "harbour/record.h"
 
 namespace berth {
@@ -48,11 +48,9 @@ tl::unexpected<Error> no_uuid(const std::string& word) {
 // {"reason": TEXT}, or nothing at all.
 Result<std::string> reason_of(const std::string& body) {
   if (body.empty()) return "";
-  const auto json = nlohmann::json::parse(body, nullptr, false);
-  const bool fits = json.is_object() && (!json.contains("reason") || json["reason"].is_string());
-  if (!fits) return fail(ErrorKind::usage, "the body must be {\"reason\": \"...\"}");
-  if (!json.contains("reason")) return "";
-  return parse_text(json["reason"].get<std::string>());
+  const auto reason = body_text(body, "reason");
+  if (!reason) return fail(ErrorKind::usage, "the body must be {\"reason\": \"...\"}");
+  return parse_text(*reason);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ Desk::Desk(std::function<void()> on_done)
 
 Desk::~Desk() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
   }
   more_.notify_all();
@@ -44,12 +44,12 @@ SharedSlip Desk::put(Work work) {
 }
 
 SharedSlip Desk::give(Work work) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return put(std::move(work));
 }
 
 SharedSlip Desk::ask(const std::string& question, Work work) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto now = Clock::now();
   forget_old(now);
   if (const auto found = asked_.find(question); found != asked_.end()) return found->second.slip;
@@ -59,7 +59,7 @@ SharedSlip Desk::ask(const std::string& question, Work work) {
 }
 
 void Desk::outdate() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   asked_.clear();  // also of those at hand: they may have read too early
 }
 
@@ -71,9 +71,9 @@ void Desk::forget_old(Clock::time_point now) {
 }
 
 void Desk::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    more_.wait(lock, [this] { return ends_ || !todo_.empty(); });
+    while (!ends_ && todo_.empty()) more_.wait(mutex_);
     if (ends_) return;
     const auto [work, slip] = std::move(todo_.front());
     todo_.pop_front();

@@ -6,16 +6,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "base/mutex.h"
 #include "cli/serve/http_answer.h"
 
 namespace berth {
@@ -24,17 +23,17 @@ namespace berth {
 class Slip {
  public:
   std::optional<HttpAnswer> answer() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return answer_;
   }
   void fill(HttpAnswer answer) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     answer_ = std::move(answer);
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::optional<HttpAnswer> answer_;
+  mutable Mutex mutex_;
+  std::optional<HttpAnswer> answer_ GUARDED_BY(mutex_);
 };
 using SharedSlip = std::shared_ptr<const Slip>;
 
@@ -62,16 +61,16 @@ class Desk {
     SharedSlip slip;
     Clock::time_point since;
   };
-  SharedSlip put(Work work);
-  void forget_old(Clock::time_point now);
+  SharedSlip put(Work work) REQUIRES(mutex_);
+  void forget_old(Clock::time_point now) REQUIRES(mutex_);
   void run();
 
   std::function<void()> on_done_;
-  std::mutex mutex_;
-  std::condition_variable more_;
-  std::deque<std::pair<Work, std::shared_ptr<Slip>>> todo_;
-  std::map<std::string, Asked> asked_;
-  bool ends_ = false;
+  Mutex mutex_;
+  Condition more_;
+  std::deque<std::pair<Work, std::shared_ptr<Slip>>> todo_ GUARDED_BY(mutex_);
+  std::map<std::string, Asked> asked_ GUARDED_BY(mutex_);
+  bool ends_ GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,22 +21,6 @@ bool is_port(std::string_view text) {
   return text.empty() || (text.size() <= 5 && std::all_of(text.begin(), text.end(), [](char c) {
                             return c >= '0' && c <= '9';
                           }));
-}
-
-// The value of a cookie in "a=1; b=2"; nothing if it is not there, or there twice: browsers send
-// what was set for a wider part of the site too.
-std::optional<std::string_view> cookie_of(const HttpRequest& request, std::string_view name) {
-  std::string_view list = request.header("cookie").value_or("");
-  std::optional<std::string_view> found;
-  while (!list.empty()) {
-    std::string_view pair = list.substr(0, list.find(';'));
-    list.remove_prefix(std::min(list.size(), pair.size() + 1));
-    while (pair.starts_with(' ')) pair.remove_prefix(1);
-    if (!pair.starts_with(name) || !pair.substr(name.size()).starts_with('=')) continue;
-    if (found) return std::nullopt;
-    found = pair.substr(name.size() + 1);
-  }
-  return found;
 }
 
 }  // namespace
@@ -154,8 +137,6 @@ bool Guard::shows_token(const HttpRequest& request) const {
 
 std::optional<HttpAnswer> Guard::check_view(const HttpRequest& request) const {
   if (!rules_.token_to_view || shows_token(request)) return std::nullopt;
-  const auto cookie = cookie_of(request, rules_.cookie);
-  if (cookie && same_secret(rules_.session, *cookie)) return std::nullopt;
   return error_answer(401, "a token is needed: Authorization: Bearer TOKEN");
 }
 
@@ -169,19 +150,14 @@ std::optional<HttpAnswer> Guard::check_change(const HttpRequest& request) const 
   return error_answer(401, "a change needs the token: Authorization: Bearer TOKEN");
 }
 
-HttpAnswer Guard::open_session(const HttpRequest& request) const {
+HttpAnswer Guard::check_token(const HttpRequest& request) const {
   if (auto refused = check_origin(request)) return *refused;
-  const auto json = nlohmann::json::parse(request.body, nullptr, false);
-  if (!json.is_object() || !json.contains("token") || !json["token"].is_string()) {
+  const auto token = body_text(request.body, "token");
+  if (!token || token->empty()) {
     return error_answer(400, "the body must be {\"token\": \"...\"}");
   }
-  const bool right =
-      !rules_.token.empty() && same_secret(rules_.token, json["token"].get<std::string>());
-  if (!right) return error_answer(401, "the token is wrong");
-  HttpAnswer answer = json_answer(std::string("{\"done\": true}\n"));
-  answer.headers.emplace_back("Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict",
-                                                        rules_.cookie, rules_.session));
-  return answer;
+  if (!same_secret(rules_.token, *token)) return error_answer(401, "the token is wrong");
+  return json_answer(std::string("{\"done\": true}\n"));
 }
 
 }  // namespace berth

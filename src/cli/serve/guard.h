@@ -22,8 +22,6 @@ struct GuardRules {
   std::string token;               // empty: there is none, and nobody may change anything
   bool token_to_view = false;
   bool changes = false;
-  std::string session;  // what the cookie of a viewer who has shown the token says
-  std::string cookie;   // its name: browsers tell hosts apart, but not ports
 };
 
 class Guard {
@@ -36,8 +34,9 @@ class Guard {
   std::optional<HttpAnswer> check_view(const HttpRequest& request) const;
   std::optional<HttpAnswer> check_change(const HttpRequest& request) const;
 
-  // For POST /session: the cookie, if the token is right and it is our own page that shows it.
-  HttpAnswer open_session(const HttpRequest& request) const;
+  // For POST /session: whether the token is right, for our own page. It sets no cookie: a browser
+  // would send that to every port of the host, and so to other users' servers there.
+  HttpAnswer check_token(const HttpRequest& request) const;
 
   bool changes() const { return rules_.changes; }
 

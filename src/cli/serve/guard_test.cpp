@@ -10,8 +10,6 @@ GuardRules rules() {
   GuardRules some;
   some.names = {"localhost", "127.0.0.1", "[::1]"};
   some.token = "0123456789abcdef";
-  some.session = "fedcba9876543210";
-  some.cookie = "berth-1";
   some.changes = true;
   return some;
 }

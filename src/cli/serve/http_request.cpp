@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/text.h"
@@ -173,6 +174,15 @@ std::optional<QueryPairs> query_pairs(std::string_view query) {
     pairs.emplace_back(std::move(*name), std::move(*value));
   }
   return pairs;
+}
+
+std::optional<std::string> body_text(std::string_view body, const char* key) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto value = json.find(key);
+  if (value == json.end()) return "";
+  if (!value->is_string()) return std::nullopt;
+  return value->get<std::string>();
 }
 
 }  // namespace berth

@@ -55,4 +55,8 @@ std::optional<std::string> url_decoded(std::string_view text, bool plus = false)
 using QueryPairs = std::vector<std::pair<std::string, std::string>>;
 std::optional<QueryPairs> query_pairs(std::string_view query);
 
+// The text of {"KEY": "TEXT"}; empty if the object does not have the key. std::nullopt if the body
+// is not an object, or the value is not text.
+std::optional<std::string> body_text(std::string_view body, const char* key);
+
 }  // namespace berth

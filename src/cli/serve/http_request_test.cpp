@@ -97,5 +97,13 @@ TEST(QueryPairs, InTheirOrder) {
   for (const char* bad : {"a", "=1", "a=%", "a=1&&b=2"}) EXPECT_FALSE(query_pairs(bad)) << bad;
 }
 
+TEST(BodyText, TheTextOfAKey) {
+  EXPECT_EQ(body_text("{\"reason\": \"fan\"}", "reason"), "fan");
+  EXPECT_EQ(body_text("{\"other\": 1}", "reason"), "");
+  for (const char* bad : {"", "[]", "\"reason\"", "{", "{\"reason\": 1}", "{\"reason\": null}"}) {
+    EXPECT_FALSE(body_text(bad, "reason")) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace berth

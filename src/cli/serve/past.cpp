@@ -110,7 +110,7 @@ HttpAnswer past_log(const PastAsked& asked) {
     text += log_json(entries[i], where.host, asked.commands_of);
     text.pop_back();  // its newline
   }
-  text += fmt::format("], \"truncated\": {}}}\n", left_out > 0);
+  text += fmt::format("], \"truncated\": {}}}\n", history->truncated || left_out > 0);
   return json_answer(std::move(text));
 }
 

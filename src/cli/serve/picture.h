@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "archive/lease_table.h"
+#include "base/mutex.h"
 #include "cli/serve/http_answer.h"
 
 namespace berth {
@@ -47,17 +47,17 @@ class PictureBoard {
   PictureBoard() : picture_(std::make_shared<const Picture>()) {}
 
   void hang(SharedPicture picture) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     picture_ = std::move(picture);
   }
   SharedPicture current() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return picture_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  SharedPicture picture_;
+  mutable Mutex mutex_;
+  SharedPicture picture_ GUARDED_BY(mutex_);
 };
 
 }  // namespace berth

@@ -90,8 +90,8 @@ HttpReply show_events(const Asked& /*asked*/) {
   return HttpReply::streaming();
 }
 
-HttpReply open_session(const Asked& asked) {
-  return asked.counter.guard.open_session(asked.request);
+HttpReply check_token(const Asked& asked) {
+  return asked.counter.guard.check_token(asked.request);
 }
 
 // The work is done once for all who ask the same.
@@ -153,7 +153,7 @@ constexpr std::array kRoutes{
     Route{"GET", "/api/v1/log", "", Access::viewers, show_log},
     Route{"GET", "/api/v1/report", "", Access::viewers, show_report},
     Route{"GET", "/api/v1/timeline", "", Access::viewers, show_timeline},
-    Route{"POST", "/api/v1/session", "", Access::everybody, open_session},
+    Route{"POST", "/api/v1/session", "", Access::everybody, check_token},
     Route{"POST", "/api/v1/tickets/", "/cancel", Access::changers, cancel},
     Route{"POST", "/api/v1/leases/", "/release", Access::changers, release},
     Route{"POST", "/api/v1/gpus/", "/drain", Access::changers, drain},

@@ -13,8 +13,8 @@
 #include "base/environment.h"
 #include "base/process.h"
 #include "base/users.h"
+#include "broker/job_type.h"
 #include "broker/status.h"
-#include "broker/surroundings.h"
 #include "cli/output/terminal.h"
 #include "cli/serve/looker.h"
 #include "cli/serve/server.h"
@@ -36,22 +36,18 @@ std::string bracketed(const std::string& address) {
   return address.find(':') == std::string::npos ? address : "[" + address + "]";
 }
 
-Result<GuardRules> make_rules(const ServeOptions& options, std::uint16_t port) {
+Result<GuardRules> make_rules(const ServeOptions& options) {
   GuardRules rules;
   rules.names = {"localhost", "127.0.0.1", "[::1]", bracketed(options.address)};
   if (const auto name = host_part(host_name())) rules.names.push_back(*name);
   rules.proxy = options.proxy;
   rules.changes = options.changes;
   rules.token_to_view = !options.token_file.empty();
-  rules.cookie = fmt::format("berth-{}", port);
   if (!options.token_file.empty() || options.changes) {
     auto token = options.token_file.empty() ? make_secret() : read_token(options.token_file);
     if (!token) return tl::make_unexpected(token.error());
     rules.token = std::move(*token);
   }
-  auto session = make_secret();
-  if (!session) return tl::make_unexpected(session.error());
-  rules.session = std::move(*session);
   return rules;
 }
 
@@ -109,7 +105,7 @@ Result<int> serve(const ServeOptions& options) {
   if (const auto limit = driver_time_limit(); !limit) return tl::make_unexpected(limit.error());
   auto listener = listen_at(options.address, options.port);
   if (!listener) return tl::make_unexpected(listener.error());
-  auto rules = make_rules(options, listener->port);
+  auto rules = make_rules(options);
   if (!rules) return tl::make_unexpected(rules.error());
   const std::string line = url_line(options, *listener, *rules);
   allow_many_descriptors();
@@ -120,7 +116,7 @@ Result<int> serve(const ServeOptions& options) {
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
 
   CommandsOf commands_of;
-  if (!look_at_proc().hidepid.empty()) commands_of = user_name(::geteuid());
+  if (commands_are_hidden() || !hidepid_option().empty()) commands_of = user_name(::geteuid());
   PictureBoard board;
   Audience audience;
   const Guard guard(std::move(*rules));

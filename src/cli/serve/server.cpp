@@ -78,14 +78,16 @@ void HttpServer::run(int until) {
 
 bool HttpServer::accept_all() {
   for (int i = 0; i < 64; ++i) {
-    UniqueFd socket(
-        ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    UniqueFd socket(::accept4(listener_.socket.get(), reinterpret_cast<sockaddr*>(&peer), &size,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
     }
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (clients_->enter(socket.get())) {
+    if (clients_->enter(socket.get(), client_address(peer))) {
       serve(std::move(socket));
     } else {
       turn_away(std::move(socket));

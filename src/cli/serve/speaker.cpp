@@ -171,6 +171,7 @@ httplib::Server::HandlerResponse Speaker::Http::answer(httplib::Response& respon
     response.status = exchange.refusal->status;  // the rest is for put_error()
     return HandlerResponse::Handled;
   }
+  clients_.complete(connection.fd());
   if (!exchange.request.keep_alive) exchange.last = true;
   exchange.answered = true;
   const auto reply = reply_to(exchange.request, connection.local(), counter_);
@@ -186,7 +187,7 @@ httplib::Server::HandlerResponse Speaker::Http::answer(httplib::Response& respon
 
 // By a desk.
 HttpAnswer Speaker::Http::wait_for(const SharedSlip& slip, HttpConnection& connection) {
-  const Ear ear(clients_, Ear::Of::waiter);
+  const Ear ear(clients_, Ear::Of::waiter, connection.fd());
   if (!ear) return full_answer();
   const auto until = Clock::now() + limits_.work;
   for (;;) {
@@ -198,7 +199,7 @@ HttpAnswer Speaker::Http::wait_for(const SharedSlip& slip, HttpConnection& conne
 
 void Speaker::Http::stream(httplib::Response& response, Exchange& exchange) {
   HttpConnection& connection = exchange.connection;
-  const auto ear = std::make_shared<const Ear>(clients_, Ear::Of::viewer);
+  const auto ear = std::make_shared<const Ear>(clients_, Ear::Of::viewer, connection.fd());
   exchange.last = true;
   if (!*ear) return put(response, full_answer());
   // The kernel would keep megabytes for each who does not read.
@@ -284,8 +285,8 @@ void Speaker::converse(HttpConnection& connection) noexcept try {
     if (head) exchange.head = std::move(*head);
     if (!exchange.refusal) exchange.refusal = prepare_head(exchange.head);
     if (!http_->process(exchange)) return;
-    if (exchange.last) break;
     clients_.rest(connection.fd());
+    if (exchange.last) break;
   }
   connection.linger(Clock::now() + limits_.linger);
 } catch (...) {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <thread>
 
+#include "base/mutex.h"
 #include "cli/serve/server.h"
 
 namespace berth {
@@ -173,9 +174,9 @@ TEST(HttpServer, ServesManyWhilePicturesChange) {
   PictureBoard board;
   Audience audience;
   HttpServer* told = nullptr;
-  std::mutex told_mutex;
+  Mutex told_mutex;
   const auto poke = [&] {
-    const std::lock_guard lock(told_mutex);
+    const MutexLock lock(told_mutex);
     if (told != nullptr) told->poke();
   };
   Desk archive(poke);
@@ -186,7 +187,7 @@ TEST(HttpServer, ServesManyWhilePicturesChange) {
   const std::uint16_t port = listener->port;
   HttpServer server(std::move(*listener), counter, text("{}"));
   {
-    const std::lock_guard lock(told_mutex);
+    const MutexLock lock(told_mutex);
     told = &server;
   }
   const Poke end;
@@ -232,7 +233,7 @@ TEST(HttpServer, ServesManyWhilePicturesChange) {
   looking.join();
   end();
   serving.join();
-  const std::lock_guard lock(told_mutex);
+  const MutexLock lock(told_mutex);
   told = nullptr;
 }
 

@@ -113,9 +113,10 @@ std::string process_text(const PlacedProcess& placed) {
                      process.name.value_or(std::string(kAbsent)), process.pid,
                      process.uid ? user_name(*process.uid) : std::string("user unknown"),
                      process.memory ? format_size(*process.memory) : std::string("memory unknown"),
-                     !placed.lease.empty()
-                         ? fmt::format("lease {}", placed.lease)
-                         : std::string(placed.stranger() ? "no lease" : "display"));
+                     !placed.lease.empty() ? fmt::format("lease {}", placed.lease)
+                                           : std::string(placed.stranger() ? "no lease"
+                                                         : placed.daemon   ? "driver"
+                                                                           : "display"));
 }
 
 void add_plot(Facts& facts, const char* title, const Series& series, const Drawing& with) {

@@ -30,7 +30,7 @@ void Errand::start(const Wish& wish) {
   thread_ = std::thread([this, wish] {
     Notice notice = do_errand(wish);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       notice_ = std::move(notice);
     }
     done_();
@@ -40,7 +40,7 @@ void Errand::start(const Wish& wish) {
 std::optional<Notice> Errand::result() {
   done_.calm();
   if (thread_.joinable()) thread_.join();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(notice_, std::nullopt);
 }
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/poke.h"
 #include "cli/top/model.h"
 
@@ -31,8 +31,8 @@ class Errand {
  private:
   std::thread thread_;
   Poke done_;
-  std::mutex mutex_;
-  std::optional<Notice> notice_;  // under the mutex
+  Mutex mutex_;
+  std::optional<Notice> notice_ GUARDED_BY(mutex_);
 };
 
 // Cancels or releases, and says what came of it.

@@ -3,10 +3,10 @@
 
 #include <array>
 #include <exception>
-#include <mutex>
 #include <poll.h>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/poke.h"
 #include "broker/lookout.h"
 
@@ -18,16 +18,16 @@ struct Watcher::Shared {
   Poke news;
   Poke leave;
   Poke left;
-  std::mutex mutex;
-  std::shared_ptr<const Picture> picture = std::make_shared<const Picture>();  // under the mutex
+  Mutex mutex;
+  std::shared_ptr<const Picture> picture GUARDED_BY(mutex) = std::make_shared<const Picture>();
 
   std::shared_ptr<const Picture> last() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return picture;
   }
   void publish(Picture next) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       picture = std::make_shared<const Picture>(std::move(next));
     }
     news();
