@@ -3,6 +3,9 @@
 add_library(berth_flags INTERFACE)
 target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
   -ffunction-sections -fdata-sections)  # so that what is not used is thrown away, see berth_ships()
+# Only clang checks which mutex guards what; see src/base/thread_annotations.h.
+target_compile_options(berth_flags INTERFACE
+  "$<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Werror=thread-safety>")
 target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSION}")
 target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 

@@ -1,0 +1,27 @@
+// Bodies of requests to `berth serve`.
+#include <nlohmann/json.hpp>
+
+#include "cli/serve/guard.h"
+#include "cli/serve/http_request.h"
+#include "fuzz/fuzz.h"
+
+namespace berth {
+
+void fuzz(std::string_view input) {
+  const auto reason = body_text(input, "reason");
+  const auto json = nlohmann::json::parse(input, nullptr, false);
+  check(reason.has_value() <= json.is_object(), "a body is a JSON object");
+  if (reason && json.contains("reason")) check(json["reason"] == *reason, "the text is the reason");
+  if (reason && !json.contains("reason")) check(reason->empty(), "no reason was invented");
+
+  const std::string token = "0123456789abcdef";
+  const Guard guard({{"localhost"}, "", token, true, true});
+  HttpRequest request;
+  request.body = input;
+  const HttpAnswer answer = guard.check_token(request);
+  const bool right = json.is_object() && json.contains("token") && json["token"] == token;
+  check((answer.status == 200) == right, "only the token is accepted");
+  check(nlohmann::json::accept(answer.content()), "the answer is JSON");
+}
+
+}  // namespace berth

@@ -1,0 +1,85 @@
+// Request lines and headers that `berth serve` receives, up to the decision what they may do.
+#include <algorithm>
+#include <sys/socket.h>
+
+#include "base/text.h"
+#include "cli/serve/connection.h"
+#include "cli/serve/guard.h"
+#include "cli/serve/http_request.h"
+#include "fuzz/fuzz.h"
+
+namespace berth {
+namespace {
+
+bool is_one_line(std::string_view text) {
+  return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;
+}
+
+// The headers of a prepared head, as cpp-httplib reads them: without blanks around a value, and
+// decoded.
+HttpHeaders headers_of(std::string_view head) {
+  HttpHeaders headers;
+  head.remove_prefix(head.find("\r\n") + 2);
+  while (head != "\r\n") {
+    const std::string_view line = head.substr(0, head.find("\r\n"));
+    head.remove_prefix(line.size() + 2);
+    const std::string_view name = line.substr(0, line.find(':'));
+    std::string_view value = line.substr(name.size() + 1);
+    value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+    value.remove_suffix(value.size() - (value.find_last_not_of(" \t") + 1));
+    const auto decoded = url_decoded(value);
+    check(decoded.has_value(), "a prepared value has only valid escapes");
+    headers.emplace_back(name, *decoded);
+  }
+  return headers;
+}
+
+void check_request(const HttpRequest& request) {
+  check(request.path.starts_with('/'), "a path is absolute");
+  check(is_one_line(request.path) && is_one_line(request.query), "path and query are one line");
+  for (const auto& [name, value] : request.headers) {
+    check(lower_case(name) == name && is_one_line(value), "each header is one line");
+  }
+  for (const auto& [name, value] : query_pairs(request.query).value_or(QueryPairs{})) {
+    check(!name.empty(), "each parameter has a name");
+  }
+  const std::string token = "0123456789abcdef";
+  const Guard guard({{"localhost"}, "proxy.example", token, true, true});
+  const auto host = request.header("host");
+  if (!guard.check_host(request, "127.0.0.1")) check(host.has_value(), "a request names its host");
+  const bool shows_token = request.header("authorization") == "Bearer " + token;
+  if (!guard.check_change(request)) check(shows_token, "only the token permits a change");
+  if (!guard.check_view(request)) check(shows_token, "viewers show the token");
+}
+
+}  // namespace
+
+void fuzz(std::string_view input) {
+  int ends[2];
+  check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
+  {
+    const UniqueFd client(ends[1]);
+    check(::send(client.get(), input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0,
+          "the request can be sent");
+  }
+  HttpConnection connection{UniqueFd(ends[0])};
+  std::optional<HttpRefusal> refusal;
+  // The client has closed its end, so this never waits.
+  auto head = connection.take_head(HttpConnection::Clock::now() + std::chrono::seconds(5), refusal);
+  if (!head) return;
+  check(head->size() <= kLargestHead, "a head is bounded");
+  refusal = prepare_head(*head);
+  if (!refusal) {
+    const std::string_view line = std::string_view(*head).substr(0, head->find("\r\n"));
+    const auto target = line.find(' ') + 1;
+    HttpRequest request;
+    std::size_t body_size = 0;
+    refusal = take_request(line.substr(target, line.rfind(' ') - target), headers_of(*head),
+                           request, body_size);
+    check(refusal || body_size <= kLargestBody, "a body is bounded");
+    if (!refusal) check_request(request);
+  }
+  if (refusal) check(refusal->status >= 400 && is_printable(refusal->text), "a refusal says why");
+}
+
+}  // namespace berth

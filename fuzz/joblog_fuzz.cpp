@@ -1,0 +1,33 @@
+// The joblog that `berth batch --resume` continues.
+#include "cli/batch/joblog.h"
+#include "fuzz/fuzz.h"
+
+namespace berth::batch {
+
+void check_resume(std::string_view input) {
+  const JoblogContent content = parse_joblog(input);
+  check(content.begun || content.lines.empty(), "lines belong to a batch");
+  check(content.succeeded() <= content.lines.size(), "no more successes than lines");
+  // A line that ends now is the last word on its key, whatever stood before it.
+  std::string text(input);
+  if (!text.empty() && !text.ends_with('\n')) text += '\n';
+  const Line line{1, 1, "true", content.lines.empty() ? "k" : content.lines.begin()->first};
+  for (const int code : {0, 1}) {
+    LineEnd end;
+    end.code = code;
+    const JoblogContent after = parse_joblog(text + joblog_line(line, end));
+    check(after.lines.contains(line.key), "a line that was appended is found");
+    check(after.lines.at(line.key) == (code == 0), "the last end of a line counts");
+    check(!after.finished, "a batch that goes on is not finished");
+  }
+}
+
+}  // namespace berth::batch
+
+namespace berth {
+
+void fuzz(std::string_view input) {
+  batch::check_resume(input);
+}
+
+}  // namespace berth

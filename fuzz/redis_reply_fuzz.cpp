@@ -1,0 +1,51 @@
+// Replies of a Redis server, or of whatever else answers at its port.
+#include <algorithm>
+#include <sys/socket.h>
+#include <utility>
+
+#include "fuzz/fuzz.h"
+#include "redis/link.h"
+
+namespace berth {
+namespace {
+
+std::size_t parts(const Reply& reply) {
+  std::size_t count = 1;
+  for (const Reply& inner : reply.list()) count += parts(inner);
+  return count;
+}
+
+}  // namespace
+
+// The first byte says how many bytes arrive at a time; the others are what the server sends.
+void fuzz(std::string_view input) {
+  if (input.empty()) return;
+  const std::size_t step = static_cast<unsigned char>(input.front()) + 1U;
+  input.remove_prefix(1);
+  int ends[2];
+  check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
+  UniqueFd server(ends[1]);
+  Link link(UniqueFd(ends[0]), "the server");
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  while (sent < input.size()) {
+    const auto piece = input.substr(sent, step);
+    const ssize_t size =
+        ::send(server.get(), piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size <= 0) return;  // the client has closed the connection
+    sent += static_cast<std::size_t>(size);
+    for (;;) {
+      const auto answer = link.receive();
+      if (!answer) {
+        check(is_printable(answer.error().message), "the error is printable");
+        check(!link.receive(), "a connection that failed stays failed");
+        return;
+      }
+      if (!*answer) break;
+      received += parts((*answer)->reply);
+    }
+  }
+  check(received <= input.size(), "no reply is larger than what was sent");
+}
+
+}  // namespace berth

@@ -1,0 +1,27 @@
+// URLs of Redis servers, from users and configuration files.
+#include "fuzz/fuzz.h"
+#include "redis/url.h"
+
+namespace berth {
+
+void fuzz(std::string_view input) {
+  const auto url = parse_redis_url(input);
+  if (!url) {
+    check(is_printable(url.error().message), "the error is printable");
+    check(url.error().message.size() < 300, "the error is short");
+    return;
+  }
+  const std::string text = shown(*url);
+  check(is_printable(text), "what is shown is printable");
+  check(text.find('@') == std::string::npos, "neither user nor password is shown");
+  const auto again = parse_redis_url(text);
+  check(again.has_value(), "what is shown can be parsed");
+  check(shown(*again) == text, "it means the same");
+  check(again->user.empty() && again->password.empty(), "it has no secret");
+  check(again->socket == url->socket && again->master == url->master, "it names the same server");
+  check(again->database == url->database && again->prefix == url->prefix, "it names the same keys");
+  check(url->ttl >= std::chrono::seconds(1) && url->ttl <= std::chrono::hours(1),
+        "ttl is in range");
+}
+
+}  // namespace berth

@@ -1,0 +1,24 @@
+// Snapshots from the child process, in which the driver's code runs.
+#include <string>
+
+#include "devices/wire.h"
+#include "fuzz/fuzz.h"
+
+namespace berth {
+namespace {
+
+template <class T>
+void fuzz_as(std::string_view input) {
+  const auto result = wire::unpack<T>(input);
+  if (result) check(wire::pack(*result) == input, "there is one way to write each value");
+}
+
+}  // namespace
+
+void fuzz(std::string_view input) {
+  fuzz_as<Snapshot>(input);
+  fuzz_as<Topology>(input);
+  fuzz_as<std::vector<GpuUse>>(input);
+}
+
+}  // namespace berth
