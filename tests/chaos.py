@@ -25,6 +25,7 @@ import subprocess
 import time
 from typing import Optional
 
+import user_namespace
 from processes import ended
 
 MIB = 1
@@ -88,6 +89,7 @@ class Plan:
     uses_mib: int
     strikes: tuple = ()
     code: int = 0  # with which the job ends
+    namespace: Optional[str] = None  # the kind of user namespace in which it runs
 
 
 def make_plans(seed, jobs, users, cards, memory_mib, pace_s=0.08, shapes=None):
@@ -101,7 +103,8 @@ def make_plans(seed, jobs, users, cards, memory_mib, pace_s=0.08, shapes=None):
         asked = chance.choice(shapes) if shapes else random_shape(chance, cards)
         uses = asked.memory_mib or memory_mib * 3 // 4
         plans.append(Plan(number, now, chance.choice(users), asked, chance.choice([0.05, 0.1, 0.2, 0.4, 0.8]), uses,
-                          random_strikes(chance), chance.choice([0, 0, 0, 7])))
+                          random_strikes(chance), chance.choice([0, 0, 0, 7]),
+                          chance.choice(list(user_namespace.MAPS)) if number % 3 == 0 else None))
     return plans
 
 
@@ -501,9 +504,11 @@ class Chaos:
         log.touch()
         log.chmod(0o666)
         life = self.lives[plan.number] = Life(plan, now_ns())
-        client = self.host.start(self.host.berth, "run", "--label", f"job {plan.number}", *plan.shape.flags(), "--",
+        prefix = user_namespace.prefix(plan.namespace, plan.uid) if plan.namespace else []
+        client = self.host.start(*prefix, self.host.berth, "run", "--label", f"job {plan.number}", *plan.shape.flags(), "--",
                                  self.host.job, "--mem", f"{plan.uses_mib}MiB", "--time", f"{int(plan.runs_s * 1000)}ms",
-                                 "--fail", plan.code, "--quiet", "--log", log, uid=plan.uid)
+                                 "--fail", plan.code, "--quiet", "--log", log,
+                                 uid=0 if plan.namespace else plan.uid)
         self.parents[plan.number] = (client, Handle(client.pid))
         self.schedule_strikes(life, "submit")
 

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import select
+import stat
 import sys
 import time
 
@@ -53,8 +54,8 @@ class Lease:
 
     @property
     def ended(self):
-        """Given back by somebody: its record was renamed."""
-        return not os.path.exists(self.path) and os.path.exists(f"{self.directory}/end-{self.id}")
+        """Told to end by its owner or root: its record has the sticky bit."""
+        return bool(os.stat(self.path).st_mode & stat.S_ISVTX)
 
     def wait_rung(self, seconds, also=()):
         """True once the bell was rung; False if not in time, or if `also` became readable."""
@@ -63,7 +64,7 @@ class Lease:
 
     def close(self):
         os.close(self.bell)
-        for path in (self.path, f"{self.directory}/end-{self.id}", self.bell_path):
+        for path in (self.path, self.bell_path):
             if os.path.exists(path):
                 os.unlink(path)
 

@@ -93,31 +93,37 @@ class Client:
             json.dump({**self.record, **more}, file)
 
     def read(self, name, id):
-        """The record, with the writing end of its bell, if it counts."""
+        """The record, with the writing end of its bell and the kernel's word for its owner and age, if it counts."""
+        number, known = RECORD.fullmatch(name)[1], {}
         try:
             about, bell = os.lstat(name), os.lstat(f"bell-{id}")
-            if (stat.S_ISREG(about.st_mode) and about.st_mode & 0o444 and about.st_size <= 65536
-                    and stat.S_ISFIFO(bell.st_mode) and bell.st_uid == about.st_uid):
-                self.bells.add(bell := os.open(f"bell-{id}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
-                record = {**json.loads(pathlib.Path(name).read_bytes()), "bell": bell}
+            if not stat.S_ISFIFO(bell.st_mode) or bell.st_uid != about.st_uid:
+                return None
+            self.bells.add(bell := os.open(f"bell-{id}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+            known = {"bell": bell, "uid": about.st_uid, "key": (max(int(number or 0), about.st_ctime_ns // 100_000), id)}
+            if stat.S_ISREG(about.st_mode) and about.st_size <= 65536:
+                record = {**json.loads(pathlib.Path(name).read_bytes()), **known}
+                if about.st_mode & stat.S_ISVTX and (number or record["holder"] == "shell"):
+                    return None  # told to end
                 memory = record["request"].get("memory_bytes") if record["version"] == 1 else None
-                named = (about.st_uid, id, int(RECORD.fullmatch(name)[1] or 0))
-                if (record["uid"], record["id"], record.get("order", named[2])) == named and record["version"] >= 1:
+                if (record["id"], record.get("order", int(number or 0))) == (id, int(number or 0)) and record["version"] >= 1:
                     return {**record, "size": (memory or WHOLE) / MIB}
         except OSError as error:
             if error.errno not in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.EAGAIN):
-                raise SystemError("nobody can say who lives") from error
+                raise SystemError("it is not known which clients live") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            pass  # planted
+            pass
+        # A lease whose bell is alive and that cannot be understood may hold any GPU.
+        return {**known, "id": id, "version": 1, "gpus": None, "size": WHOLE} if known and not number else None
 
     def decide(self, gpus):
         """Called under the lock. Returns the GPUs granted, or None; the bells to watch; and for how long."""
         os.read(self.bell, int.from_bytes(fcntl.ioctl(self.bell, termios.FIONREAD, bytes(4)), sys.byteorder))
-        ticket, end = f"ticket-{self.number or 0:015}-{self.id}", f"end-{self.id}"
-        if os.path.lexists(end) and os.lstat(end).st_uid == os.getuid() and not os.path.lexists(ticket):
-            os.unlink(end)
+        ticket = f"ticket-{self.number or 0:015}-{self.id}"
+        if os.path.lexists(ticket) and os.lstat(ticket).st_mode & stat.S_ISVTX:
+            os.unlink(ticket)
             sys.exit("harbour_peer: told to end")
-        if not os.path.lexists(f"bell-{self.id}"):  # somebody deleted it
+        if not os.path.lexists(f"bell-{self.id}"):  # it was deleted
             os.close(self.bell)
             self.make_bell()
         leases, tickets = {}, {}
@@ -129,13 +135,17 @@ class Client:
                 (tickets if found[1] else leases)[found[2]] = record
         for lease in leases.values():
             listed = lease["gpus"] if isinstance(lease.get("gpus"), list) else gpus
-            for gpu in gpus.values() if lease.get("within") not in [*leases] else ():
+            outer = leases.get(lease.get("within"), {})  # it takes up nothing inside a lease of the same user
+            inside = outer.get("uid") == lease["uid"] and {*listed} <= {*(outer.get("gpus") or [])}
+            for gpu in gpus.values() if not inside else ():
                 seen = sum(one["memory_mib"] or 0 for one in gpu["processes"] if one["lease"] == lease["id"])
                 gpu["held"] += [max(lease["size"], seen)] if gpu["uuid"] in listed else []
-        tickets = list(tickets.values())
-        self.number = self.number or (int(tickets[-1]["name"][7:22]) + 1 if tickets else 1)
-        me = {**self.record, "size": WHOLE, "name": f"ticket-{self.number:015}-{self.id}", "stopped": False, "granted": None}
-        before, behind = ([one for one in tickets if (one["name"] < me["name"]) == side] for side in (True, False))
+        tickets = sorted(tickets.values(), key=lambda ticket: ticket["key"])
+        self.number = self.number or time.time_ns() // 100_000
+        name = f"ticket-{self.number:015}-{self.id}"
+        key = max(self.number, os.lstat(name).st_ctime_ns // 100_000 if os.path.lexists(name) else 0)
+        me = {**self.record, "size": WHOLE, "name": name, "key": (key, self.id), "stopped": False, "granted": None}
+        before, behind = ([one for one in tickets if (one["key"] < me["key"]) == side] for side in (True, False))
         awake_before, awake_behind = ([one for one in side if not one["stopped"]] for side in (before, behind))
         judge([*before, me, *behind], gpus)
         ring(one for one in tickets if one["granted"] is not None)
@@ -152,7 +162,8 @@ class Client:
             self.first_since = self.first_since or now
             ring(awake_behind[:now >= self.first_since + 5])  # so that there is a second who watches
             patience.append(5 if now < self.first_since + 5 else 60)
-        front = len(awake_before) < 2 or {one["uid"] for one in awake_before} == {awake_before[0]["uid"]} - {os.getuid()}
+        front = len(awake_before) < 2 or not any(one["uid"] == os.getuid() and one["pid_namespace"] == PID_NAMESPACE
+                                                 for one in awake_before)
         watched = [*before[-1:], *awake_before[-1:], *(leases.values() if front else [])]
         return None, {record["bell"] for record in watched}, min(patience)
 

@@ -115,7 +115,8 @@ class Lab:
 
     def __init__(self, server, gpus):
         self.server, self.folder = server, pathlib.Path(server.folder)
-        self.common = {"BERTH_URL": server.env["BERTH_URL"]}
+        self.common = {"BERTH_URL": server.env["BERTH_URL"], "BERTH_SITE_FILE": str(self.folder / "berth.toml")}
+        (self.folder / "berth.toml").write_text(f"hosts = {list(gpus)}\n")
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key(name)], check=True)
         self.all = []

@@ -44,7 +44,8 @@ class Batch:
 
     def joblog(self, path="jobs.logs/joblog.jsonl"):
         """The lines that have ended, whole ones."""
-        found = [json.loads(line) for line in (self.folder / path).read_text().splitlines()]
+        whole = (self.folder / path).read_text().rpartition("\n")[0]  # a reader may see half of what is being written
+        found = [json.loads(line) for line in whole.splitlines()]
         return [one for one in found if one["event"] == "line"]
 
     def logs(self, folder="jobs.logs"):

@@ -292,7 +292,8 @@ def test_gpustat_lists_every_server(server, path):
             assert card["name"] == "((GPU is lost))"
         else:
             assert (card["uuid"], card["name"]) == (gpu["uuid"], gpu["name"])
-            assert card["memory.used"] == gpu["memory_used_mib"]
+            # The driver has no memory to show of a GPU that uses the host's; berth shows the host's.
+            assert card["memory.used"] == (None if path.stem == "spark" else gpu["memory_used_mib"])
             assert card["utilization.gpu"] == gpu["utilization_pct"]
 
 

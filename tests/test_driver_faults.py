@@ -8,7 +8,8 @@ import signal
 import time
 
 import pytest
-from conftest import BERTH, ROOT, assert_one_line_error
+from conftest import BERTH, ROOT, SIM_JOB, assert_one_line_error
+from leasing import jobs  # noqa: F401
 
 
 def faulty(answer=None, **fault):
@@ -117,6 +118,56 @@ def test_jobs_in_other_pid_namespaces_stay_apart(server):
     seen = json.loads(elsewhere.stdout)["gpus"][0]["processes"]
     assert sorted(p["memory_mib"] for p in seen) == [256, 512]
     assert all(p["name"] is None and p["user"] is None for p in seen)
+
+
+@pytest.fixture
+def hostile_driver(server, tmp_path):
+    """Runs berth on the driver library of tests/tools/hostile_driver.cc, with a time limit of 3 s."""
+    built = server.run("g++", "-std=c++20", "-shared", "-fPIC", ROOT / "tests" / "tools" / "hostile_driver.cc",
+                       "-o", tmp_path / "libnvidia-ml.so.1")
+    assert built.returncode == 0, built.stderr
+
+    def run(mode, *arguments):
+        # The timeout of the command only ends a test that would otherwise hang.
+        return server.berth(*arguments, timeout=60, env={
+            "BERTH_SIM": None, "LD_LIBRARY_PATH": str(tmp_path), "BERTH_DRIVER_TIMEOUT": "3s", "BERTH_TEST_DRIVER": mode})
+    return run
+
+
+@pytest.mark.parametrize("mode, words", [
+    ("sleep", "did not answer within 3s"),
+    ("close-and-sleep", "does not end"),
+    ("ignore-signals", "does not end"),
+    ("dribble", "did not answer within 3s"),
+    ("close-and-crash", "crashed (signal 6)"),
+    ("crash-at-exit", "crashed (signal 6)"),
+    ("exit", "ended unexpectedly"),
+])
+@pytest.mark.parametrize("command", [("status",), ("run", "--", "true")])
+def test_a_hostile_driver_library_never_hangs_berth(hostile_driver, mode, words, command):
+    result = hostile_driver(mode, *command)
+    lines = result.stderr.splitlines()
+    # After 2 s berth says that it waits.
+    assert [line for line in lines if "waiting" not in line] == lines[-1:], result.stderr
+    assert result.returncode == 69 and lines[-1].startswith("berth: ") and words in lines[-1], result
+
+
+@pytest.mark.release_only
+@pytest.mark.parametrize("command", [("status", "--json"), ("run", "--", "true"), ("run", "--mem", "1GiB", "--", "true")])
+def test_a_process_that_cannot_be_read_costs_nothing_but_its_attribution(server, jobs, tmp_path, command):
+    """Reading its environment waits for its memory lock, which a driver that hangs may hold."""
+    library = tmp_path / "stuck_memory.so"
+    built = server.run("g++", "-std=c++20", "-shared", "-fPIC", ROOT / "tests" / "tools" / "stuck_memory.cc", "-o", library)
+    assert built.returncode == 0, built.stderr
+    for _ in range(2):
+        jobs.run("--mem", "2GiB", "--gpu", "0", command=[SIM_JOB, "--mem", "1GiB"])
+    wait_until(lambda: len(server.status()["gpus"][0]["processes"]) == 2)
+    server.start_job("--mem", "1GiB", gpu=0)  # of which lease it is, only its environment could tell
+    result = server.berth(*command, env={"LD_PRELOAD": str(library)}, timeout=60)
+    assert result.returncode == 0, result
+    if command[0] == "status":
+        processes = json.loads(result.stdout)["gpus"][0]["processes"]
+        assert all(one["lease"] for one in processes), processes  # by descent and by user
 
 
 def test_a_missing_simulated_driver_is_said_to_be_missing(server):

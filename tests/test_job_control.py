@@ -315,7 +315,7 @@ def test_who_waits_for_the_lock_can_leave(host, locker):
     hasty = host.start(host.berth, "run", "--no-wait", "--", "true", uid=BOB)
     for client, code in ((late, NOT_GRANTED), (hasty, HARBOUR_FAILS)):
         assert client.wait() == code
-        assert "locked by" in client.errors().splitlines()[-1], client.errors()
+        assert "harbour lock" in client.errors().splitlines()[-1], client.errors()
 
 
 def test_a_stranger_who_came_while_the_lock_was_held_is_seen(host, locker):

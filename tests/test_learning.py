@@ -224,7 +224,7 @@ def test_types_of_other_users_do_not_wait_for_mine(server, jobs, open_build):
     jobs.hold(*flags, prefix=NOBODY, program=open_build / "bin" / "berth")
 
 
-def test_what_others_have_learned_is_a_first_guess(server, jobs, open_build):
+def test_others_can_read_a_profile_and_reserve_nothing_by_it(server, jobs, open_build):
     must_be_root()
     before = os.umask(0o077)  # which hides nothing from them
     try:
@@ -233,7 +233,7 @@ def test_what_others_have_learned_is_a_first_guess(server, jobs, open_build):
         os.umask(before)
     jobs.hold("--mem", "auto", "--job", "train", prefix=NOBODY, program=open_build / "bin" / "berth")
     [lease] = leases(server).values()
-    assert lease["memory_mib"] == pytest.approx(MIB_5G * 1.1, abs=2)
+    assert lease["memory_mib"] is None, "the first run of each user is measured"
     assert profiles(server) != [] and profiles(server, "--all") != []
 
 

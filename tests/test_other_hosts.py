@@ -54,6 +54,8 @@ def test_a_job_runs_where_it_fits(lab):
     result = run(lab, "--host", "any", "-n", "2", "--", "sh", "-c", "hostname; echo $CUDA_VISIBLE_DEVICES; pwd; exit 7")
     assert (result.returncode, result.stdout, result.stderr) == (7, f"gpu-b\n0,1\n{lab.folder}\n", "")
     assert not any(queue(lab).values())
+    # The connection ends with the job.
+    wait_until(lambda: not any(name_of(pid).startswith("ssh") for pid in lab.head.inhabitants()), "ssh has ended")
 
 
 def test_a_host_by_its_name(lab):
@@ -105,6 +107,13 @@ def test_a_grant_whose_answer_was_lost_leads_nobody_astray(lab, server):
     stranger.kill()
     out, _ = waiting.communicate(timeout=90)
     assert out.splitlines()[-1] == "gpu-a" and waiting.returncode == 0, out
+
+
+def name_of(pid):
+    try:
+        return open(f"/proc/{pid}/comm").read()
+    except OSError:
+        return ""
 
 
 def visits(host):
@@ -227,6 +236,7 @@ def test_at_a_terminal(lab):
 
 
 def test_bad_hosts(lab):
+    (lab.folder / "berth.toml").write_text("hosts = ['gpu-a', 'gpu-b', 'nowhere']\n")
     assert_one_line_error(run(lab, "--host", "nowhere", "--", "true"), 69, "nowhere", "gpu-a, gpu-b")
     assert_one_line_error(run(lab, "--host", "a;b", "--", "true"), 64, "a;b")
     assert_one_line_error(run(lab, "--host", "", "--", "true"), 64, "--host")
@@ -246,6 +256,7 @@ def test_this_host_needs_no_ssh(lab):
 
 def test_a_host_that_calls_itself_otherwise(lab):
     """ssh leads to it under another name than it has in the harbour."""
+    (lab.folder / "berth.toml").write_text("hosts = ['alias']\n")
     lab.hosts["gpu-a"].env["BERTH_HOST"] = "alias"
     assert lab.hosts["gpu-a"].run(BERTH, "status").returncode == 0
     (lab.head.home / ".ssh" / "config").open("a").write("Host alias\n  HostName gpu-a\n")

@@ -78,7 +78,7 @@ def assert_all_free(server):
 @pytest.mark.release_only
 def test_the_peer_is_small_and_needs_nothing_but_python():
     text = PEER.read_text()
-    assert text.count("\n") < 200
+    assert text.count("\n") < 220
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name for node in imports for alias in node.names}
     assert all(isinstance(node, ast.Import) for node in imports) and names <= sys.stdlib_module_names

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import struct
@@ -219,6 +220,37 @@ def test_a_script_without_an_interpreter_line(server):
     program.write_text('echo "$1 $BERTH_GPUS"\n')
     program.chmod(0o755)
     assert server.berth("run", "--", program, "word").stdout == "word 0\n"
+
+
+@pytest.mark.parametrize("folder", ["programs", ""])
+def test_a_script_without_an_interpreter_line_in_the_path(server, folder):
+    """As `env` runs it: the shell gets the path of the script, wherever the script was found."""
+    (server.folder / folder).mkdir(exist_ok=True)
+    program = server.folder / folder / "a-script"
+    program.write_text('echo "$1 $BERTH_GPUS $0"\n')
+    program.chmod(0o755)
+    path = f"/nowhere:{folder}:{server.env['PATH']}"  # relative: to the current folder
+    result = server.berth("run", "--", "a-script", "word", env={"PATH": path}, cwd=server.folder)
+    assert (result.stdout, result.stderr) == (f"word 0 {folder or '.'}/a-script\n", "")
+    assert server.run("env", "a-script", "word", env={"PATH": path}, cwd=server.folder).stdout.startswith("word ")
+
+
+@pytest.mark.harbour("directory")
+@pytest.mark.parametrize("script, code", [("exit 7", 7), ("head -c 1M /dev/zero >big; exit 9", 9),
+                                          ("head -c 1M /dev/zero >big; exec head -c 1M /dev/zero >big", 128 + 25)])
+def test_the_exit_code_under_a_limit_of_file_sizes(server, script, code):
+    """The history is longer than a file may be: writing it fails, and SIGXFSZ is for the job alone."""
+    assert server.berth("run", "--", "true").returncode == 0
+    [history] = (server.harbour / "archive").glob("*/history-*.jsonl")
+    limit = 64 << 10
+    history.write_bytes(history.read_bytes() + b"\n" * limit)
+    for one in (script, "exec grep SigIgn /proc/self/status"):
+        result = server.berth("run", "--", "sh", "-c", one, cwd=server.folder,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        assert result.returncode == (code if one == script else 0), result
+    ignored = int(result.stdout.split()[1], 16)
+    assert not ignored >> (signal.SIGXFSZ - 1) & 1, "the job's own signals are as they were"
+    assert state_of(server, 0) == "free"
 
 
 def test_an_interpreter_that_is_missing(server):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 
@@ -40,6 +41,10 @@ def lines_of(tmpfiles):
     return [line for line in (tmpfiles / "berth.conf").read_text().splitlines() if not line.startswith("#")]
 
 
+def lines_for(harbour):
+    return [f"d {harbour} 1777 root root -", f"x {harbour}", f"d {harbour}/archive 1777 root root -"]
+
+
 def test_a_users_harbour_becomes_roots_and_leases_stay(server, tmpfiles, open_build):
     os.chown(server.harbour, DAEMON, DAEMON)
     server.harbour.chmod(0o1755)
@@ -48,14 +53,17 @@ def test_a_users_harbour_becomes_roots_and_leases_stay(server, tmpfiles, open_bu
     assert job.stdout.readline() == "started\n"
     leases = server.status()["gpus"][0]["leases"]
     assert len(leases) == 1 and leases[0]["user"] == "daemon"
-    files = sorted(os.listdir(server.harbour))
+    # The archive is not the lease's: its folder appears a second after the start of a job, or by setup.
+    files = set(os.listdir(server.harbour)) - {"archive"}
     output = setup(server, tmpfiles)
     assert f"gave '{server.harbour}' to root (it belonged to daemon)\n" in output
     assert f"set the mode of '{server.harbour}' to 1777 (it was 1755)\n" in output
     assert f"wrote '{tmpfiles}/berth.conf', which keeps it" in output
     assert owner_and_mode(server.harbour) == (0, 0o1777)
-    assert server.status()["gpus"][0]["leases"] == leases and sorted(os.listdir(server.harbour)) == files
-    assert lines_of(tmpfiles) == [f"d {server.harbour} 1777 root root -", f"x {server.harbour}"]
+    assert server.status()["gpus"][0]["leases"] == leases
+    assert set(os.listdir(server.harbour)) == files | {"archive"}
+    assert owner_and_mode(server.harbour / "archive") == (0, 0o1777)
+    assert lines_of(tmpfiles) == lines_for(server.harbour)
     assert setup(server, tmpfiles) == f"Nothing to do: '{server.harbour}' is set up.\n"
 
 
@@ -71,12 +79,13 @@ def test_dry_run_changes_nothing(server, tmpfiles, open_build):
     os.chown(server.harbour, DAEMON, DAEMON)
     server.harbour.chmod(0o700)
     output = setup(server, tmpfiles, "--dry-run")
-    assert [line.split(" ")[:2] for line in output.splitlines()] == [["would", "give"], ["would", "set"], ["would", "write"]]
+    assert [line.split(" ")[:2] for line in output.splitlines()] == [["would", "give"], ["would", "set"], ["would", "make"],
+                                                                     ["would", "write"]]
     assert owner_and_mode(server.harbour) == (DAEMON, 0o700) and not tmpfiles.exists()
     missing = {"BERTH_DIR": str(server.folder / "none")}
     assert "would make" in setup(server, tmpfiles, "--dry-run", env=missing)
     assert not (server.folder / "none").exists()
-    # Who may not change the host may still ask what would change.
+    # An ordinary user may ask what would change.
     result = server.run(*AS_DAEMON, open_build / "bin" / "berth", "setup", "--dry-run", "--tmpfiles-dir", tmpfiles)
     assert result.returncode == 0 and "would give" in result.stdout
 
@@ -160,7 +169,7 @@ def test_another_harbour_replaces_the_lines(server, tmpfiles):
     setup(server, tmpfiles)
     other = server.folder / "other"
     setup(server, tmpfiles, env={"BERTH_DIR": str(other)})
-    assert lines_of(tmpfiles) == [f"d {other} 1777 root root -", f"x {other}"]
+    assert lines_of(tmpfiles) == lines_for(other)
 
 
 def test_drains_of_the_former_owner_are_named(server, tmpfiles):
@@ -187,15 +196,14 @@ def test_systemd_tmpfiles_keeps_it(server, tmpfiles, name):
     cleaning = server.folder / "clean.conf"
     cleaning.write_text(f"d {place} 1777 root root 0\n")
     systemd("--clean", cleaning, tmpfiles / "berth.conf")
-    assert os.listdir(place) == [name] and os.listdir(harbour) == ["lease-abcdefgh"]
-    for line in lines_of(tmpfiles):  # each alone
+    assert os.listdir(place) == [name] and sorted(os.listdir(harbour)) == ["archive", "lease-abcdefgh"]
+    for line in lines_of(tmpfiles)[:2]:  # each alone
         (server.folder / "one.conf").write_text(line + "\n")
         systemd("--clean", cleaning, server.folder / "one.conf")
-        assert os.listdir(place) == [name] and os.listdir(harbour) == ["lease-abcdefgh"], line
-    (harbour / "lease-abcdefgh").unlink()
-    harbour.rmdir()  # as by a reboot
+        assert os.listdir(place) == [name] and sorted(os.listdir(harbour)) == ["archive", "lease-abcdefgh"], line
+    shutil.rmtree(harbour)  # as by a reboot
     systemd("--create", tmpfiles / "berth.conf")
-    assert owner_and_mode(harbour) == (0, 0o1777)
+    assert owner_and_mode(harbour) == owner_and_mode(harbour / "archive") == (0, 0o1777)
     (harbour / "lease-abcdefgh").touch()
     systemd("--clean", cleaning)
     assert os.listdir(place) == [], "without the lines it would have been cleaned"

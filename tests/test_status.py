@@ -67,12 +67,12 @@ def test_users_are_told_apart(server, open_build):
 
 
 def test_what_the_driver_does_not_give_is_absent(server):
-    server.use({"gpus": [{"name": "GB10", "memory": "119GiB", "unified_memory": True}],
+    server.use({"gpus": [{"name": "GB10", "memory": "119GiB", "unified_memory": True, "count": 2}],
                 "faults": [{"call": "nvmlDeviceGetUtilizationRates", "answer": 3},
                            {"call": "nvmlDeviceGetTemperature", "answer": 3},
                            {"call": "nvmlDeviceGetPowerUsage", "answer": 3},
                            {"call": "nvmlDeviceGetPerformanceState", "answer": 3}]})
-    [gpu] = server.status()["gpus"]
+    gpu = server.status()["gpus"][0]  # alone, its memory would be the host's
     for key in GPU_KEYS[4:11]:
         assert gpu[key] is None, key
     assert gpu["state"] == "free"

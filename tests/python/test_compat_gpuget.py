@@ -10,7 +10,7 @@ import stat
 import pytest
 from conftest import BUILD, SERVERS, assert_one_line_error
 from leasing import NOBODY, eventually, gpu, jobs, must_be_root, ready, state_of  # noqa: F401
-from compat_tools import good, python_in_path, tools  # noqa: F401
+from compat_tools import PYTHON, good, python_in_path, tools  # noqa: F401
 
 pytestmark = pytest.mark.release_only
 
@@ -202,6 +202,27 @@ def test_the_subshell_trap_is_gone(managed, jobs, way):
     assert says(managed, "--idle") == "There is 3 IDDLE GPUs, IDs: 1,2,3\n"
     assert job.end() == 0
     eventually(lambda: state_of(managed, 0) == "free", "the end of the lease")
+
+
+@FILES
+@pytest.mark.parametrize("sim", ["server.json", "./link.json", "1x24GiB"])
+def test_the_harbour_is_that_of_the_program(tools, sim):
+    """Also where it follows from BERTH_SIM alone: GPU.py's keeper watches the bells there."""
+    (tools.folder / "server.json").write_text('{"gpus": [{"memory": "24GiB"}]}')
+    (tools.folder / "link.json").symlink_to("server.json")
+    alone = {"BERTH_SIM": sim, "BERTH_SIM_STATE": None, "BERTH_DIR": None}
+    code = "from berth.compat import _state; print(_state.path_of_harbour(), _state.path_of_folder())"
+    paths = good(tools.run(PYTHON, "-c", code, env=alone, cwd=tools.folder)).split()
+    harbour, folder = (pathlib.Path(path) for path in paths)
+    try:
+        command = ["sh", "-c", "echo $BERTH_LEASE; ls $0", harbour]
+        lease, *names = good(tools.run(BUILD / "bin" / "berth", "run", "--", *command, env=alone, cwd=tools.folder)).split()
+        assert f"bell-{lease}" in names
+        assert folder == harbour.with_suffix(".compat")
+    finally:
+        if sim != "1x24GiB":  # which others of this host may use
+            shutil.rmtree(harbour)
+            harbour.with_suffix("").unlink()
 
 
 def test_a_killed_shell(managed, jobs):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import textwrap
 
 import pytest
 from conftest import wait_until
@@ -442,3 +443,50 @@ def test_the_helper_that_asks_the_driver_leaves_when_nobody_asks(python):
     job.process.stdin.write(b"\n")
     job.process.stdin.flush()
     wait_until(lambda: job.out.splitlines()[1:] == ["4"], lambda: job.out + job.err)
+
+
+# Forks in the middle of a wait.
+
+FORKS = {
+    "signal": """
+        signal.signal(signal.SIGUSR1, fork)
+        wait = dict(on_wait=lambda news: os.kill(os.getpid(), signal.SIGUSR1) if pid is None else None)
+    """,
+    "on_wait": "wait = dict(on_wait=fork)",
+    "selector": "wait = dict(selector=lambda gpu: fork() or True)",
+}
+
+
+@pytest.mark.parametrize("way", FORKS)
+def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way):
+    """The child returns into the wait. It gets an error, and can ask for GPUs itself; the parent keeps its place."""
+    code = """
+        import os, signal
+        pid = None
+        def fork(*_):
+            global pid
+            if pid is None:
+                pid = os.fork()
+        PREPARE
+        try:
+            lease = berth.acquire(**wait)
+            say("the parent" if pid else "the child", "has", lease.indices)
+        except berth.HarbourError as problem:
+            assert pid == 0, problem
+            say("the child:", problem)
+            try:
+                berth.acquire(no_wait=True)
+            except berth.NotGranted:
+                say("the child asks itself")
+            os._exit(0)
+        assert pid and os.waitpid(pid, 0)[1] == 0
+    """
+    prepare = textwrap.dedent(FORKS[way]).strip().replace("\n", "\n        ")
+    waiter = python.start(code.replace("PREPARE", prepare))
+    wait_until(lambda: "asks itself" in waiter.out, lambda: waiter.out + waiter.err)
+    assert "the child: this process was forked" in waiter.out
+    [ticket] = python.server.status()["queue"]
+    assert ticket["pid"] == waiter.pid
+    holder.process.kill()
+    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.out.splitlines()[-1] == "the parent has [0]"

@@ -1,0 +1,144 @@
+"""Goal of the attacker: Berth tells another user, or root, to kill a process that did nothing.
+
+The kernel names the process that took a lock by its PID, even when it has ended and the PID is another process's.
+Tried: Mallory takes the harbour's lock, forks, and exits; the fork keeps the lock, and a process of Alice's gets the PID
+of the one that exited.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import re
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+ALICE, BOB, MALLORY = 2001, 2002, 2003
+PRCTL = ctypes.CDLL(None).prctl
+PR_SET_DUMPABLE = 4
+
+
+def become(uid):
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    PRCTL(PR_SET_DUMPABLE, 1)  # as after exec: the user may look into it
+
+
+def start(uid, function, *arguments, pid=None):
+    """A process of that user, which ends with its function; if wanted, with that PID."""
+    if pid is not None:
+        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+            file.write(str(pid - 1))
+    child = os.fork()
+    if child == 0:
+        try:
+            become(uid)
+            function(*arguments)
+        finally:
+            os._exit(0)
+    return child
+
+
+def lock_and_pass_on(harbour, answer):
+    """A fork keeps the lock; this process is the one that took it."""
+    fd = os.open(harbour, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    heir = os.fork()
+    if heir == 0:
+        signal.pause()
+    os.write(answer, str(heir).encode())
+
+
+def reuse(pid, uid):
+    """A process of that user with that PID, which must be free. Others may be faster: then once more."""
+    for _ in range(50):
+        child = start(uid, signal.pause, pid=pid)
+        if child == pid:
+            return child
+        end(child)
+    pytest.fail(f"no process got the PID {pid}")
+
+
+def end(pid, ours=True):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    if ours:
+        os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def plot(server):
+    """The PID that the kernel names, which is free; and the PID of the process that has the lock."""
+    reading, writing = os.pipe()
+    taker = start(MALLORY, lock_and_pass_on, server.harbour, writing)
+    heir = int(os.read(reading, 20))
+    os.waitpid(taker, 0)
+    yield taker, heir
+    end(heir, ours=False)
+    os.close(reading)
+    os.close(writing)
+
+
+def refused_as(server, open_build, uid):
+    result = server.run("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", open_build / "bin" / "berth",
+                        "run", "--no-wait", "--", "true")
+    assert result.returncode == 74 and result.stderr.count("\n") == 2, result  # that it waits, and that it gives up
+    return result.stderr
+
+
+def test_nobody_is_advised_to_kill_the_process_that_has_the_pid_now(server, open_build, plot):
+    """Bob cannot look into Alice's process: it may be the one, and is not called so."""
+    taker, _ = plot
+    innocent = reuse(taker, ALICE)
+    try:
+        words = refused_as(server, open_build, BOB)
+    finally:
+        end(innocent)
+    assert "unknown process" in words and "perhaps" in words, words
+    assert not re.search(r"\bkill\b|-CONT", words), words
+
+
+def test_the_users_own_process_is_not_blamed_at_all(server, open_build, plot):
+    """Bob's own process has the PID: Bob can see that it does not have the lock."""
+    taker, _ = plot
+    innocent = reuse(taker, BOB)
+    try:
+        words = refused_as(server, open_build, BOB)
+    finally:
+        end(innocent)
+    assert str(innocent) not in words and not re.search(r"\bkill\b|-CONT", words), words
+
+
+@pytest.mark.parametrize("reused", [False, True], ids=["free", "reused"])
+def test_root_finds_the_process_that_has_the_lock(server, open_build, plot, reused):
+    taker, heir = plot
+    innocent = reuse(taker, ALICE) if reused else None
+    try:
+        words = refused_as(server, open_build, 0)
+        doctor = server.berth("doctor").stdout
+    finally:
+        if innocent:
+            end(innocent)
+    for text in (words, doctor):
+        assert f"(pid {heir}, user {MALLORY})" in text and f"kill -CONT {heir}" in text, text
+        assert str(taker) not in text, text
+
+
+def test_a_stopped_process_that_has_the_lock_is_named(server, open_build):
+    """The honest case: Bob's own job was stopped in the middle of a decision."""
+    def lock_and_stop():
+        fcntl.flock(os.open(server.harbour, os.O_RDONLY), fcntl.LOCK_EX)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    holder = start(BOB, lock_and_stop)
+    try:
+        os.waitpid(holder, os.WUNTRACED)
+        words = refused_as(server, open_build, BOB)
+    finally:
+        end(holder)
+    assert f"(pid {holder}, user {BOB}) has held the harbour lock too long" in words
+    assert f"resume it (kill -CONT {holder}) or kill it" in words

@@ -1,0 +1,91 @@
+"""The attacker wants `berth serve` to answer nobody else.
+
+They open all its connections and send nothing, half a request, a request byte by byte, or ask for much and read nothing;
+they take all places for live viewers. A new connection replaces the oldest that does not use its place, so everybody
+else is still answered.
+"""
+
+import contextlib
+import socket
+
+import pytest
+from serving import read_all, serve, status_of  # noqa: F401
+from waiting import wait_until
+
+REQUEST = b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n"
+ATTACKS = {
+    "connections without a request": b"",
+    "a request line that does not end": b"GET /healthz HT",
+    "headers that do not end": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ",
+    "a body that does not come": b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+}
+
+
+@contextlib.contextmanager
+def connections(one, count, data, address=("127.0.0.1", 0)):
+    """Opens so many connections, each of which has sent this."""
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", one.port), timeout=30, source_address=address)
+            stack.callback(connection.close)
+            connection.sendall(data)
+            opened.append(connection)
+        yield opened
+
+
+def answered(one):
+    """The status of a simple question, asked from another address than the attacker's."""
+    with socket.create_connection(("127.0.0.1", one.port), timeout=30, source_address=("127.0.0.9", 0)) as connection:
+        connection.sendall(REQUEST)
+        return status_of(read_all(connection))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_300_slow_connections(server, serve, name):  # noqa: F811
+    one = serve()
+    with connections(one, 300, ATTACKS[name]):
+        for _ in range(20):
+            assert answered(one) == 200
+            assert one.get("/healthz").status == 200, "also from the attacker's own address"
+
+
+def test_the_attackers_connections_give_way_and_not_others(server, serve):  # noqa: F811
+    """The address with the most connections loses one, whoever's is the oldest."""
+    one = serve()
+    half = ATTACKS["headers that do not end"]
+    with connections(one, 5, half, ("127.0.0.9", 0)) as honest, connections(one, 300, half):
+        for _ in range(20):
+            assert answered(one) == 200
+        for connection in honest:
+            connection.sendall(b"\r\nConnection: close\r\n\r\n")
+            assert status_of(read_all(connection)) == 200
+
+
+def test_all_places_of_viewers(server, serve):  # noqa: F811
+    """A viewer at another address gets a place; one more at the attacker's does not."""
+    one = serve()
+    events = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def first_line(connection):
+        return connection.recv(12)
+
+    with connections(one, 240, events) as taken:
+        assert [first_line(connection) for connection in taken] == [b"HTTP/1.1 200"] * 240
+        with connections(one, 1, events) as more:
+            assert first_line(more[0]) == b"HTTP/1.1 503"
+        with connections(one, 10, events, ("127.0.0.9", 0)) as others:
+            assert [first_line(connection) for connection in others] == [b"HTTP/1.1 200"] * 10
+
+        def dropped():
+            """Those of the attacker's that the server has closed: the oldest."""
+            count = 0
+            for connection in taken[:20]:
+                connection.settimeout(1)
+                with contextlib.suppress(TimeoutError):
+                    while piece := connection.recv(1 << 16):
+                        del piece
+                    count += 1
+            return count == 10
+        wait_until(dropped, "ten of the attacker's viewers are disconnected")
+        assert answered(one) == 200

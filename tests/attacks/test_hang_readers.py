@@ -1,0 +1,61 @@
+"""The attacker wants every command that reads the archive to wait for as long as they like.
+
+They mount a file system of their own (FUSE) over their folder of the archive, or over a file in it, and never answer.
+Readers take only what is on the archive's own file system.
+"""
+
+import contextlib
+import ctypes
+import os
+
+import pytest
+from conftest import BERTH
+from test_exhaust_memory import ALICE, MALLORY, line, write_history
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+
+
+@contextlib.contextmanager
+def silent_file_system(path, mode):
+    """A FUSE mount whose server never answers anything. Whatever reads there waits until it is unmounted."""
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode={mode:o},user_id={MALLORY},group_id={MALLORY},allow_other"
+    mounted = LIBC.mount(b"silent", os.fsencode(path), b"fuse", 0, options.encode())
+    problem = os.strerror(ctypes.get_errno())
+    try:
+        if mounted != 0:
+            pytest.fail(f"cannot mount FUSE here: {problem}")
+        yield
+    finally:
+        os.close(device)  # ends all that waits
+        LIBC.umount2(os.fsencode(path), 2)
+
+
+COMMANDS = [["log", "--json"], ["report", "--json"], ["profile", "--all", "--json"]]
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_file_system_that_never_answers(server, what):
+    write_history(server, ALICE, [line(1, ALICE, command="honest", job="honest")])
+    path = write_history(server, MALLORY, [line(2, MALLORY, command="hostile")])
+    target, mode = (path.parent, 0o40000) if what == "folder" else (path, 0o100000)
+    with silent_file_system(target, mode):
+        for words in COMMANDS:
+            result = server.berth(*words, timeout=60)
+            assert result.returncode == 0, result
+            assert "hostile" not in result.stdout
+        assert '"honest"' in server.berth("log", "--json").stdout
+        assert server.berth("run", "--mem", "auto", "--", "true", timeout=60).returncode == 0
+
+
+def test_another_file_system_is_not_read(server):
+    """In a namespace of its own: a tmpfs over the folder, with a history that would be fine otherwise."""
+    path = write_history(server, MALLORY, [line(2, MALLORY, command="on-the-same")])
+    script = ('cp "$1" "$BERTH_DIR/copy" && mount -t tmpfs -o mode=755,uid=2003 none "$2" && '
+              'cp "$BERTH_DIR/copy" "$1" && exec "$0" log --json')
+    outside = server.berth("log", "--json").stdout
+    assert "on-the-same" in outside
+    inside = server.run("unshare", "--mount", "sh", "-c", script, BERTH, path, path.parent)
+    assert inside.returncode == 0, inside.stderr
+    assert "on-the-same" not in inside.stdout

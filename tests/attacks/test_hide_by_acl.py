@@ -1,0 +1,40 @@
+"""The attacker wants other users not to see a lease: an access control list on the harbour makes the bells and records of
+others unreadable for some users, while every mode looks right.
+
+Tried: a default list, which new files inherit, and an access list, both by the first owner of the harbour.
+"""
+
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import assert_one_line_error
+from hostile import ALICE, MALLORY, prefix_of
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+LISTS = {"default": ["-d", "-m", f"u:{ALICE}:---"], "access": ["-m", f"u:{ALICE}:---"]}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_harbour_with_an_access_control_list_is_refused(server, open_build, kind):
+    os.chown(server.harbour, MALLORY, MALLORY)
+    subprocess.run(["setfacl", *LISTS[kind], server.harbour], check=True)
+    program = open_build / "bin" / "berth"
+    for uid, command in ((MALLORY, ["run", "--", "true"]), (MALLORY, ["status"]), (0, ["run", "--", "true"])):
+        result = server.run(*prefix_of(uid), program, *command)
+        assert_one_line_error(result, 74, "has an access control list", f"{MALLORY} should run: setfacl -bk")
+    findings = {one["check"]: one for one in json.loads(server.berth("doctor", "--json").stdout)["findings"]}
+    assert findings["acl"]["level"] == "problem" and "berth setup removes the list" in findings["acl"]["remedy"]
+    assert server.berth("setup", "--tmpfiles-dir", server.folder / "tmpfiles.d").returncode == 0
+    assert os.listxattr(server.harbour) == []
+    assert server.run(*prefix_of(ALICE), program, "run", "--", "true").returncode == 0
+    findings = {one["check"]: one for one in json.loads(server.berth("doctor", "--json").stdout)["findings"]}
+    assert findings["acl"] == {"check": "acl", "level": "ok", "text": "it has no access control list", "remedy": None}
+
+
+def test_the_remedy_works(server):
+    subprocess.run(["setfacl", *LISTS["default"], *LISTS["access"], server.harbour], check=True)
+    subprocess.run(["setfacl", "-bk", server.harbour], check=True)
+    assert os.listxattr(server.harbour) == []

@@ -1,0 +1,78 @@
+"""The attacker wants another user's job to reserve less memory than it needs, so that its neighbours run out of memory.
+
+They write a profile of the same type into their own folder, which everybody can read: with tiny peaks, with a memory
+set by hand, with many runs, with a damaged text. Nothing may be reserved by it: the first run of each user has its GPUs
+alone, is measured, and later runs reserve what that needed.
+"""
+
+import json
+import os
+
+import pytest
+from conftest import SIM_JOB
+from leasing import jobs  # noqa: F401
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+ALICE = ["setpriv", "--reuid=2001", "--regid=2001", "--clear-groups"]
+MALLORY = ["setpriv", "--reuid=2003", "--regid=2003", "--clear-groups"]
+AUTO = ["--mem", "auto", "--job", "train"]
+
+
+def run(peak, **more):
+    return {"ended_ms": 1, "peak": peak, "lasted_ms": 1000, **more}
+
+
+POISONS = {
+    "a memory set by hand": {"set_memory": 1, "runs": []},
+    "a run of one byte": {"runs": [run(1)]},
+    "fifty runs of one byte": {"runs": [run(1)] * 50},
+    "a run and a memory set by hand": {"set_memory": 1, "set_time_ms": 1, "runs": [run(5 << 30)]},
+    "failures, which end the measuring of one's own type": {"failures": 50, "runs": [run(1)]},
+    "more than any GPU has": {"runs": [run(1 << 50)]},
+}
+
+
+def leases(server):
+    return [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+
+
+def plant(server, program, content):
+    """Mallory has learned the type, and then changed the file."""
+    result = server.run(*MALLORY, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
+                        "--time", "300ms")
+    assert (result.returncode, result.stderr) == (0, "")
+    [path] = (server.harbour / "archive" / "2003").glob("profile-*.json")
+    path.write_text(json.dumps({"type": "train", "command": "train", "failures": 0, **content}))
+
+
+@pytest.mark.parametrize("name", POISONS)
+def test_the_first_run_has_its_gpu_alone(server, jobs, open_build, name):  # noqa: F811
+    program = open_build / "bin" / "berth"
+    plant(server, program, POISONS[name])
+    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    [lease] = leases(server)
+    assert lease["memory_mib"] is None, "the whole GPU"
+
+
+def test_what_is_reserved_then_is_what_the_own_run_needed(server, jobs, open_build):  # noqa: F811
+    program = open_build / "bin" / "berth"
+    plant(server, program, POISONS["fifty runs of one byte"])
+    result = server.run(*ALICE, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
+                        "--time", "300ms")
+    assert (result.returncode, result.stderr) == (0, "")
+    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    [lease] = leases(server)
+    assert lease["memory_mib"] == pytest.approx(5 * 1024 * 1.1, abs=2)
+
+
+def test_it_is_shown_as_a_hint_without_what_was_set_by_hand(server, open_build):
+    program = open_build / "bin" / "berth"
+    result = server.run(*MALLORY, program, "run", "--mem", "auto", "--", program.parent / "berth-sim-job", "--quiet", "--mem",
+                        "5GiB", "--time", "300ms")
+    assert (result.returncode, result.stderr) == (0, "")
+    [path] = (server.harbour / "archive" / "2003").glob("profile-*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "set_memory": 1}))
+    said = server.run(*ALICE, program, "profile", "of", "--", program.parent / "berth-sim-job").stdout
+    assert "is measured" in said and "another user's runs suggest 5.5 GiB" in said, said
+    assert SIM_JOB.name in said

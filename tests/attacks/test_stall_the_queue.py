@@ -1,0 +1,119 @@
+"""The attacker wants every GPU to stay idle while others wait.
+
+They tried (F10): a ticket that is granted GPUs, reads its bell and never claims them; eight such tickets, of one or of
+several users, that each want every GPU; tickets that never read their bell, as in a paused container; odd records
+beside live bells, which block what they may hold but are named with their owner.
+"""
+
+import json
+import os
+import time
+
+import pytest
+from users import ALICE, BOB, MALLORY, eventually, ids, live, live_many, record, world  # noqa: F401
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+OTHERS = [MALLORY, 2004, 2005, 2006]
+
+
+@pytest.fixture
+def harbour():
+    return "directory"
+
+
+def ticket(name):
+    return f"ticket-{0:015}-{name}"
+
+
+def read_for_ever(harbour, files):
+    """Live tickets whose bells are read at once, and that never claim what they are granted."""
+    bells = live_many(harbour, files)
+    if os.fork() == 0:
+        while True:
+            for fd in bells:
+                try:
+                    os.read(fd, 1 << 16)
+                except BlockingIOError:
+                    pass
+            time.sleep(0.01)
+    return True
+
+
+def silent(world, uid, tickets, reads, gpus=1):
+    names = ids("s" + "abcdefgh"[uid % 8], tickets)
+    files = [(ticket(name), record(name, uid, order=0, request={"count": gpus})) for name in names]
+    return world.puppet(uid, read_for_ever if reads else live_many, world.harbour, files), names
+
+
+def kill_readers(puppet):
+    with open(f"/proc/{puppet.pid}/task/{puppet.pid}/children") as children:
+        for pid in children.read().split():
+            os.kill(int(pid), 9)
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reads", "does nothing"])
+@pytest.mark.parametrize("count", [1, 8])
+def test_silent_tickets_delay_others_once(world, count, reads):
+    """Eight take no longer than one: the audit of a waiter, which would end it too, comes after 30 s at the earliest."""
+    world.server.use("2x24GiB")
+    holder = world.hold(ALICE, "-n", "2")
+    puppets = [silent(world, uid, count // len(OTHERS) or 1, reads, gpus=2)[0] for uid in OTHERS[:count]]
+    try:
+        bob = world.wait(BOB)
+        begin = time.monotonic()
+        holder.end()
+        bob.started()
+        took = time.monotonic() - begin
+        print(f"{took:.1f} s behind {count} silent tickets")
+        assert took < 25, "only the audit has noticed"
+        # It remembers: the next of Bob's jobs, behind the first, is not delayed by the same tickets again for long.
+    finally:
+        for puppet in puppets:
+            kill_readers(puppet)
+
+
+def test_status_and_doctor_name_a_silent_ticket(world):
+    puppet, [name] = silent(world, MALLORY, 1, True)
+    try:
+        [waiting] = world.status()["queue"]
+        assert waiting["ticket"] == name and "has not claimed" in waiting["reason"]
+        report = json.loads(world.berth(BOB, "doctor", "--json").stdout)
+        [finding] = [one for one in report["findings"] if one["check"] == "silent"]
+        assert finding["level"] == "problem" and name in finding["text"] and str(MALLORY) in finding["text"]
+    finally:
+        kill_readers(puppet)
+
+
+def test_the_honest_among_the_silent_are_served_in_their_order(world):
+    holder = world.hold(ALICE)
+    puppet, _ = silent(world, MALLORY, 1, True)
+    try:
+        first = world.wait(BOB)
+        second_puppet, _ = silent(world, 2004, 2, True)
+        puppets = [puppet, second_puppet]
+        second = world.wait(ALICE)
+        holder.end()
+        first.started()
+        assert second.out.read_text() == ""
+        first.end()
+        second.started()
+    finally:
+        for one in puppets:
+            kill_readers(one)
+
+
+# What cannot be understood blocks, and is explained.
+
+@pytest.mark.parametrize("content", ["", "{", "x" * 100_000, '{"version": 1}', json.dumps({"version": 99, "id": "nnnnnnnn"})],
+                         ids=["empty", "half", "oversized", "nearly nothing", "newer"])
+def test_an_odd_lease_beside_a_live_bell_blocks_and_is_explained(world, content):
+    mallory = world.puppet(MALLORY, live, world.harbour, "lease-nnnnnnnn", content)
+    refused = world.try_now(BOB)
+    assert refused.returncode == 75 and str(MALLORY) in refused.stderr, refused
+    text = world.berth(BOB, "doctor").stdout
+    lines = [line for line in text.splitlines() if "nnnnnnnn" in line]
+    assert lines, text
+    assert not any("rm " in line for line in text.splitlines() if "nnnnnnnn" in line), text
+    mallory.let_go()
+    assert world.try_now(BOB).returncode == 0
