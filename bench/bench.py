@@ -17,6 +17,7 @@ import tempfile
 
 import make_history
 import packing_bench
+import planted_bench
 import python_bench
 import queue_bench
 import redis_bench
@@ -27,7 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "redis", "queue", "load", "python", "simulation", "report", "serve", "packing", "micro")
+PARTS = ("commands", "lease", "redis", "queue", "load", "python", "simulation", "report", "serve", "packing", "planted",
+         "micro")
 
 
 def time_commands(commands, runs, env, warmup=20):
@@ -234,6 +236,18 @@ def serve_figures(options, env):
             bound("page with all its parts: KB", measured["bytes"] / 1000, 150.0)]
 
 
+def planted_figures(options, env):
+    """A decision among 60,000 files that another user has planted in the harbour, against 6,000."""
+    harbours = planted_bench.PlantedHarbours(env, BIN, MEMORY)
+    few, many = planted_bench.FEW, planted_bench.MANY
+    try:
+        times = {count: [1000 * time_commands([harbours.command()], 3, harbours.environments[count], warmup=1)[0]
+                         for _ in range(options.rounds)] for count in (many, few)}
+    finally:
+        harbours.remove()
+    return [figure(f"run, {many:,} planted files", f"{many:,} files", f"{few:,} files", times[many], times[few], 12.0)]
+
+
 def exceeded(result):
     return result["limit"] is not None and result["ratio"] > result["limit"]
 
@@ -326,6 +340,8 @@ def main():
             facts += more
         if wanted("serve"):
             results += serve_figures(options, env)
+        if wanted("planted"):
+            results += planted_figures(options, env)
         if wanted("micro"):
             micro = micro_benchmarks(env)
     show(results, facts, micro)
