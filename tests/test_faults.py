@@ -129,7 +129,7 @@ def kill_after_waiting(host, call):
     holder_gate.open()
     wait_for(lambda: victim.process.poll() is not None or gate.pid() or behind_gate.pid(), victim.errors, WAKE)
     if behind_gate.pid() and victim.process.poll() is None:
-        # Its turn came in the moment in which strace had stopped it, so that it was passed over.
+        # strace was so slow that the victim did not claim in time, and was passed over as silent.
         assert owners(host.leases()) == [BOB] and not gate.pid(), "two have the GPU"
         behind_gate.open()
         assert behind.wait() == 0

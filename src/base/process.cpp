@@ -66,7 +66,8 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   const auto parent = number_at<pid_t>(rest, 1);
   const auto flags = number_at<unsigned>(rest, 6);
   if (!parent || !flags) return std::nullopt;
-  const bool stopped = rest.starts_with('T') || rest.starts_with('t');
+  // Not 't': a tracer (strace) stops a running process so at each system call.
+  const bool stopped = rest.starts_with('T');
   return ProcessStat{std::string(line.substr(open + 1, close - open - 1)), *parent, stopped,
                      (*flags & kForkedWithoutExec) == 0};
 }

@@ -12,7 +12,7 @@ namespace berth {
 struct ProcessStat {
   std::string name;      // as the process, or its program, chose it: printable() before it is shown
   pid_t parent = 0;      // 0 if it lies outside this PID namespace
-  bool stopped = false;  // by a signal (Ctrl-Z) or a debugger
+  bool stopped = false;  // by a signal (Ctrl-Z, SIGSTOP); not by a tracer
   bool ran_exec = true;  // false: a mere fork, still the program that its parent was
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
 namespace berth {
@@ -30,6 +31,26 @@ TEST(Process, stat_of_a_program) {
   ASSERT_TRUE(stat);
   EXPECT_TRUE(stat->ran_exec);
   EXPECT_EQ(stat->parent, ::getppid());
+}
+
+TEST(Process, stopped_by_a_signal_and_not_by_a_tracer) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  EXPECT_FALSE(read_process_stat(child)->stopped);
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  EXPECT_TRUE(read_process_stat(child)->stopped);
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
+  ASSERT_EQ(::waitpid(child, &status, WCONTINUED), child);
+  ASSERT_EQ(::ptrace(PTRACE_ATTACH, child, nullptr, nullptr), 0);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_FALSE(read_process_stat(child)->stopped) << "strace does this at each system call";
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
 }
 
 TEST(Process, handle_knows_the_end) {

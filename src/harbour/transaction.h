@@ -46,7 +46,7 @@ struct Client {
 // nothing but the bell, so it may be called under the lock.
 bool is_unresponsive(const Client& client);
 
-// The waiting processes that the kernel calls stopped (SIGSTOP, Ctrl-Z, a debugger). Their state is
+// The waiting processes that the kernel calls stopped (SIGSTOP, Ctrl-Z). Their state is
 // read from /proc without the lock, and used under it.
 class StoppedProcesses {
  public:

@@ -216,14 +216,15 @@ def test_other_threads_go_on_and_a_thread_can_wait(python, holder):
         for thread in threads: thread.start()
         say(sys.stdin.readline().strip())          # the main thread runs meanwhile
         for thread in threads: thread.join()
-        say(sorted(indices for _, indices in ready))
+        gpus = [indices for _, indices in ready]
+        say("one GPU each", len(gpus), len({index for [index] in gpus}))
     """)
     wait_until(lambda: len(python.server.status()["queue"]) == 3)
     waiter.process.stdin.write(b"here\n")
     waiter.process.stdin.flush()
     assert first_line(waiter) == "here"
     holder.end()
-    eventually(lambda: "[[0], [1], [2]]" in waiter.out, lambda: waiter.out + waiter.err)
+    eventually(lambda: "one GPU each 3 3" in waiter.out, lambda: waiter.out + waiter.err)
 
 
 def test_ctrl_c_is_the_main_threads_while_another_waits(python, holder):
