@@ -68,7 +68,7 @@ def is_stopped(ticket):
         return True
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
         state = pathlib.Path(f"/proc/{int(ticket['pid'])}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        return state in (b"T", b"t") and ticket["pid_namespace"] == PID_NAMESPACE
+        return state == b"T" and ticket["pid_namespace"] == PID_NAMESPACE
 
 class Client:
     def __init__(self, count, command):

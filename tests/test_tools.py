@@ -1,5 +1,6 @@
 """The tools that judge the tests and the layers: they must be able to say no."""
 
+import re
 import subprocess
 import sys
 
@@ -68,3 +69,14 @@ def test_a_folder_that_includes_what_lies_above_it_is_found(tmp_path):
     assert result.returncode == 1
     assert sorted(line.split(":")[0] for line in result.stdout.splitlines()) == [
         "sim/c.cpp", "src/base/a.h", "src/broker/d.cpp"]
+
+
+def test_the_tests_that_the_document_names_exist():
+    text = (ROOT / "docs" / "testing.md").read_text()
+    named = set(re.findall(r"`(test_\w+?)(?:\[[^`]*\])?`", text)) | set(re.findall(r"`\w+\.(\w+)`", text))
+    assert len(named) > 100
+    tests = [path for folder, pattern in [("tests", "*.py"), ("src", "*_test.cpp"), ("sim", "*_test.cpp")]
+             for path in (ROOT / folder).rglob(pattern)]
+    words = set(re.findall(r"\w+", " ".join(path.read_text() for path in tests)))
+    files = {path.stem for path in tests} | {"py"}  # `test_batch.py` reads as a suite and its test
+    assert named - words - files == set()

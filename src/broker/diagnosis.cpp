@@ -334,6 +334,27 @@ Findings judge_limits(const LimitFacts& facts) {
   return findings;
 }
 
+Findings judge_links(const LinkFacts& facts) {
+  Findings findings;
+  if (!facts.hardlinks_protected) {
+    findings.push_back({"links", Level::note,
+                        "fs.protected_hardlinks is 0: users can make hard links to other users' "
+                        "files, and prepare a place in the queue",
+                        "sudo sysctl -w fs.protected_hardlinks=1"});
+  }
+  if (!facts.symlinks_protected) {
+    findings.push_back({"links", Level::note,
+                        "fs.protected_symlinks is 0: programs follow other users' symbolic links "
+                        "in /tmp",
+                        "sudo sysctl -w fs.protected_symlinks=1"});
+  }
+  if (findings.empty()) {
+    findings.push_back(
+        {"links", Level::ok, "the kernel protects links in shared directories", ""});
+  }
+  return findings;
+}
+
 Findings judge_proc(const ProcFacts& facts) {
   Findings findings;
   if (!facts.there) {

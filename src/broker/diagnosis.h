@@ -134,6 +134,15 @@ struct ProcFacts {
 
 Findings judge_proc(const ProcFacts& facts);
 
+// Whether the kernel keeps users from making hard links to, and from following symbolic links of,
+// other users in shared directories (fs.protected_hardlinks, fs.protected_symlinks).
+struct LinkFacts {
+  bool hardlinks_protected = true;
+  bool symlinks_protected = true;
+};
+
+Findings judge_links(const LinkFacts& facts);
+
 struct CleaningFacts {
   HarbourLocation where;
   bool cleaner = false;  // systemd-tmpfiles is there, and cleans the folder that the harbour is in

@@ -220,6 +220,17 @@ TEST(Diagnosis, limits) {
   for (const Finding& finding : judge_limits({256, 64, 16})) EXPECT_EQ(finding.level, Level::ok);
 }
 
+TEST(Diagnosis, links_that_the_kernel_does_not_protect) {
+  const Findings safe = judge_links({});
+  ASSERT_EQ(safe.size(), 1U);
+  EXPECT_EQ(safe[0].level, Level::ok);
+  const Findings found = judge_links({false, false});
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].level, Level::note);
+  EXPECT_EQ(found[0].remedy, "sudo sysctl -w fs.protected_hardlinks=1");
+  EXPECT_EQ(found[1].remedy, "sudo sysctl -w fs.protected_symlinks=1");
+}
+
 TEST(Diagnosis, another_harbour_is_said_once) {
   const OtherHarbours others{
       2, "/tmp/berth", {{"/tmp/berth", "python", 1}, {"/srv/b", "sh", 2}, {"/srv/b", "sh", 3}}};

@@ -326,6 +326,7 @@ Findings examine(const std::function<void()>& on_slow) {
   append(findings, judge_drains(sight.ledger.drains, scene, std::chrono::system_clock::now()));
   append(findings, judge_limits(look_at_limits()));
   append(findings, judge_proc(look_at_proc()));
+  append(findings, judge_links(look_at_links()));
   // What most people came for stands first.
   Findings all{describe_driver(snapshot)};
   if (snapshot) append(all, judge_gpus(scene, ::geteuid()));

@@ -82,6 +82,15 @@ ProcFacts look_at_proc() {
   return facts;
 }
 
+LinkFacts look_at_links() {
+  const auto is_on = [](const char* setting) {
+    int value = 1;  // where it cannot be read, it has the value that systemd sets
+    std::ifstream(setting) >> value;
+    return value != 0;
+  };
+  return {is_on("/proc/sys/fs/protected_hardlinks"), is_on("/proc/sys/fs/protected_symlinks")};
+}
+
 ArchiveFacts look_at_archive(const HarbourLocation& where) {
   ArchiveFacts facts;
   facts.where = where;

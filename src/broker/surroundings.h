@@ -10,6 +10,7 @@ namespace berth {
 
 LimitFacts look_at_limits();
 ProcFacts look_at_proc();
+LinkFacts look_at_links();
 CleaningFacts look_at_cleaning(const HarbourLocation& where);
 ArchiveFacts look_at_archive(const HarbourLocation& where);
 
