@@ -394,6 +394,22 @@ TEST_F(HarbourTest, a_dead_lease_is_cleared_only_with_a_bell_of_its_owner) {
   }
 }
 
+// Another user could wait for a ticket with a number from the future, and come before it.
+TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
+  const auto units = [] {
+    return static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
+                                      std::chrono::microseconds(100));
+  };
+  for (const std::uint64_t ahead : {9'000U, 100'000U}) {  // 0.9 s, 10 s
+    const fs::path decoy = path_ / ticket_name({0, "zzzzzzzz", units() + ahead});
+    std::ofstream(decoy).flush();
+    const auto order = begin()->next_order();
+    ASSERT_TRUE(order);
+    EXPECT_LE(*order, units() + 10);
+    fs::remove(decoy);
+  }
+}
+
 TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {
   const std::string uuid = "MIG-GPU-1a2b/1/0";
   ASSERT_TRUE(begin()->write_drain({uuid, ::geteuid(), "one", {}}));

@@ -2,7 +2,8 @@
 
 They write a profile of the same type into their own folder, which everybody can read: with tiny peaks, with a memory
 set by hand, with many runs, with a damaged text. Nothing may be reserved by it: the first run of each user has its GPUs
-alone, is measured, and later runs reserve what that needed.
+alone, is measured, and later runs reserve what that needed. They also move a folder of that user, in which all can
+write, to where that user's profiles are expected.
 """
 
 import json
@@ -76,3 +77,18 @@ def test_it_is_shown_as_a_hint_without_what_was_set_by_hand(server, open_build):
     said = server.run(*ALICE, program, "profile", "of", "--", program.parent / "berth-sim-job").stdout
     assert "is measured" in said and "another user's runs suggest 5.5 GiB" in said, said
     assert SIM_JOB.name in said
+
+
+def test_a_folder_that_others_can_write_in_is_not_a_users_own(server, jobs, open_build):  # noqa: F811
+    """Mallory moves a folder of Alice's to Alice's name in the archive, and writes a profile into it."""
+    program = open_build / "bin" / "berth"
+    plant(server, program, {"set_memory": 1, "runs": []})
+    [profile] = (server.harbour / "archive" / "2003").glob("profile-*.json")
+    shared = server.harbour / "archive" / "2001"
+    shared.mkdir()
+    (shared / profile.name).write_text(profile.read_text())
+    os.chown(shared, 2001, 2001)
+    shared.chmod(0o777)
+    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    [lease] = leases(server)
+    assert lease["memory_mib"] is None, "the whole GPU"
