@@ -67,7 +67,6 @@ def test_silent_tickets_delay_others_once(world, count, reads):
         took = time.monotonic() - begin
         print(f"{took:.1f} s behind {count} silent tickets")
         assert took < 25, "only the audit has noticed"
-        # It remembers: the next of Bob's jobs, behind the first, is not delayed by the same tickets again for long.
     finally:
         for puppet in puppets:
             kill_readers(puppet)
