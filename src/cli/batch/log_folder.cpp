@@ -56,7 +56,7 @@ std::optional<std::string> target_of(int link) {
 
 // Opens a directory of this user. A link at its name is followed if it belongs to this user, or to
 // root behind such a link. Each name is opened once without following it, and what was opened is
-// checked: another user who exchanges it meanwhile changes nothing. The error is a text.
+// checked: exchanging it meanwhile has no effect. The error is a text.
 tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
   constexpr int kMostLinks = 40;  // as the kernel
   const auto failed = [] { return tl::make_unexpected(std::string(std::strerror(errno))); };
