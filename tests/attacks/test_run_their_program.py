@@ -13,10 +13,10 @@ import subprocess
 
 import pytest
 from conftest import BUILD
+from hostile import ALICE, MALLORY
 
 pytestmark = [pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users"), pytest.mark.release_only]
 
-ALICE, MALLORY = 2001, 2003
 PYTHON = "/usr/bin/python3"
 
 
