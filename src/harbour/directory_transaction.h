@@ -77,7 +77,8 @@ class DirectoryTransaction : public Transaction {
   };
   // A record's file beside the live bell of its owner.
   struct Found {
-    struct stat about {};
+    struct statx about {};
+    uid_t owner = 0;
     Text content;
     UniqueFd bell;
     std::string bell_problem;  // it cannot be opened, and counts as alive
@@ -86,10 +87,11 @@ class DirectoryTransaction : public Transaction {
   void order_tickets();
   void update(Record& ticket, uid_t owner) const;
   bool has_own(const std::string& file) const;
+  bool is_ticket(const std::string& id) const;
   Result<std::optional<Found>> find(const std::string& file, const std::string& id);
-  // What the kernel says of a file before it is opened; nothing if there is none.
-  Result<std::optional<struct stat>> look(const std::string& file) const;
-  Result<Text> read(const std::string& file, const struct stat& about) const;
+  // What the kernel says of a file before it is opened (see look_at()); nothing if there is none.
+  Result<std::optional<struct statx>> look(const std::string& file) const;
+  Result<Text> read(const std::string& file, const struct statx& about) const;
   Result<void> write(const std::string& file, const std::string& text);
   Result<void> replace(const std::string& file, const std::string& text);
   Result<void> end(const std::string& file, uid_t owner);
