@@ -91,7 +91,8 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
   if (!end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
     if (errno == EXDEV) return planted(mounted);
-    if (errno == EACCES && (about.stx_mode & kBellMode) == kBellMode) {
+    // The owner of a FIFO can cause EACCES by its mode, and cannot cause EPERM.
+    if (errno == EPERM || (errno == EACCES && (about.stx_mode & kBellMode) == kBellMode)) {
       return PeerBell{PeerBell::State::unknown,
                       {},
                       fmt::format("its bell cannot be opened ({})", std::strerror(errno)),
@@ -132,7 +133,7 @@ std::optional<std::chrono::nanoseconds> unheard_for(int end) {
   timespec now{};
   if (::fstat(end, &about) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return std::nullopt;
   // The kernel notes when a FIFO was last written to, and ring() writes only to one that is empty.
-  return std::chrono::seconds(now.tv_sec - about.st_mtim.tv_sec) +
+  return std::chrono::seconds(now.tv_sec - plausible_seconds(about.st_mtim.tv_sec)) +
          std::chrono::nanoseconds(now.tv_nsec - about.st_mtim.tv_nsec);
 }
 

@@ -367,7 +367,7 @@ Result<std::optional<Client>> DirectoryTransaction::lease(const std::string& id)
   if (record->problem.empty()) record->problem = (*found)->bell_problem;
   record->id = id;
   record->uid = owner;
-  record->used = TimePoint(std::chrono::seconds(about.stx_mtime.tv_sec) +
+  record->used = TimePoint(std::chrono::seconds(plausible_seconds(about.stx_mtime.tv_sec)) +
                            std::chrono::nanoseconds(about.stx_mtime.tv_nsec));
   return Client{std::move(*record), std::move((*found)->bell)};
 }
@@ -649,12 +649,13 @@ void DirectoryTransaction::remove_lone_bells() {
   std::size_t looked_at = 0;
   for (const std::string& id : listing_.bells) {
     if (contains(listing_.leases, id) || contains(waiting, id)) continue;
-    if (++looked_at > kMostRemoved) return;
     struct statx about {};
     const std::string file = bell_name(id);
     if (!look_at(lock_.get(), file, about) || is_mount_point(about)) continue;
-    if (about.stx_mtime.tv_sec + kLoneBellSeconds > ::time(nullptr)) continue;
+    // Only bells that may be removed count, so that those of other users do not protect them.
     if (!any && about.stx_uid != me) continue;
+    if (++looked_at > kMostRemoved) return;
+    if (plausible_seconds(about.stx_mtime.tv_sec) + kLoneBellSeconds > ::time(nullptr)) continue;
     const auto bell = open_bell(lock_.get(), id, about.stx_uid);
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
   }

@@ -1,18 +1,25 @@
 // The harbour's files: who counts, who does not, and that whatever a client dies of frees its
 // place.
 #include <array>
+#include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <limits>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
+#include "harbour/safe_directory.h"
 #include "harbour/transaction.h"
 
 namespace berth {
@@ -366,6 +373,53 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
   EXPECT_TRUE(fs::exists(path_ / lease_name(alive.id)));
   EXPECT_TRUE(fs::exists(path_ / bell_name(waiting.id)));
   EXPECT_TRUE(fs::exists(path_ / bell_name(young.id)));
+}
+
+TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin()->write_lease(record));
+  constexpr time_t kFar = 10'000'000'000;  // in the year 2286; more than 64 bits of nanoseconds
+  const std::array<timespec, 2> far{timespec{kFar, 0}, timespec{kFar, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / lease_name(record.id)).c_str(), far.data(), 0), 0);
+  const auto leases = begin()->leases();
+  ASSERT_EQ(leases->size(), 1U);
+  EXPECT_GT(leases->front().record.used, std::chrono::system_clock::now());
+  EXPECT_EQ(plausible_seconds(std::numeric_limits<std::int64_t>::min()), 0);
+  ring(leases->front().bell.get());
+  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / bell_name(record.id)).c_str(), far.data(), 0), 0);
+  EXPECT_LT(*unheard_for(leases->front().bell.get()), std::chrono::seconds(0));
+}
+
+// From now on this process may not open anything for writing only, and has no openat2().
+void forbid_writing() {
+  constexpr auto kArguments = static_cast<unsigned>(offsetof(seccomp_data, args));
+  std::array<sock_filter, 7> filter{
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 3, 0),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kArguments + 16),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY, 0, 1),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog program{filter.size(), filter.data()};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+TEST_F(HarbourTest, a_bell_that_the_kernel_forbids_to_open_counts_as_alive) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin()->write_lease(record));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    forbid_writing();
+    const auto opened = open_bell(harbour_->directory(), record.id, ::geteuid());
+    const auto leases = begin()->leases();
+    const bool unknown = opened && opened->state == PeerBell::State::unknown;
+    ::_exit(unknown && leases && leases->size() == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {

@@ -1,6 +1,7 @@
 // Safe handling of directories; see safe_directory.h.
 #include "harbour/safe_directory.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -198,6 +199,11 @@ bool remove_access_lists(int directory) {
     if (errno != ENODATA && errno != EOPNOTSUPP && errno != ENOSYS) return false;
   }
   return true;
+}
+
+std::int64_t plausible_seconds(std::int64_t seconds) {
+  constexpr std::int64_t kLatest = 1LL << 33;  // the year 2242; in nanoseconds it fits into 64 bits
+  return std::clamp<std::int64_t>(seconds, 0, kLatest);
 }
 
 bool is_mount_point(const struct statx& about) {

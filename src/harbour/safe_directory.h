@@ -2,6 +2,7 @@
 // checked and opened so that another user can neither redirect nor block what is done to them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -48,6 +49,9 @@ bool look_at(int directory, const std::string& name, struct statx& about);
 
 // Has a file system been mounted over the file?
 bool is_mount_point(const struct statx& about);
+
+// A file's time, which its owner can set to anything, as a number to calculate with.
+std::int64_t plausible_seconds(std::int64_t seconds);
 
 // openat() with O_NOFOLLOW and O_CLOEXEC that does not open a mount point either (EXDEV).
 UniqueFd open_at(int directory, const std::string& name, int flags);

@@ -1,0 +1,67 @@
+"""The attacker plants files in the harbour so that honest commands cost much, keep their leftovers, or miss something.
+
+Each rule about a file of another user has its test here: what an unreadable bell means, what dead tickets cost their
+owner, what may stay behind, and how often a planted file is looked at.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+
+import pytest
+from users import ALICE, BOB, MALLORY, SAY_AND_STAY, ids, put, record, world  # noqa: F401
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+
+@pytest.fixture
+def harbour():
+    return "directory"
+
+
+def dead_bell(path, seconds_ago=0):
+    os.mkfifo(path, 0o622)
+    os.chmod(path, 0o622)
+    then = time.time() - seconds_ago
+    os.utime(path, (then, then))
+
+
+def dead_tickets(harbour, names, uid):
+    for number, name in enumerate(names):
+        dead_bell(f"{harbour}/bell-{name}")
+        put(f"{harbour}/ticket-{number:015}-{name}", record(name, uid, order=number))
+
+
+def lone_bells(harbour, names):
+    for name in names:
+        dead_bell(f"{harbour}/bell-{name}", seconds_ago=3600)
+
+
+def plant(harbour, names):
+    for name in names:
+        put(f"{harbour}/{name}", "{}")
+
+
+def test_bells_of_others_do_not_protect_a_leftover(world):  # noqa: F811
+    world.in_memory()
+    # Before and after: a file system lists them in some order.
+    world.do(ALICE, lone_bells, world.harbour, ["aaaaaaaa"])
+    world.do(MALLORY, lone_bells, world.harbour, ids("m", 1000))
+    world.do(ALICE, lone_bells, world.harbour, ["aaaaaaab"])
+    assert world.try_now(ALICE).returncode == 0
+    assert world.names("bell-a") == []
+
+
+def test_a_bell_that_an_access_list_closes_counts_as_alive(world):  # noqa: F811
+    """Its mode permits, so it is unknown whether the client lives: unknown is not free."""
+    alice = world.hold(ALICE)
+    subprocess.run(["setfacl", "-m", f"u:{BOB}:---", world.path(f"bell-{alice.lease}")], check=True)
+    assert os.stat(world.path(f"bell-{alice.lease}")).st_mode & 0o777 == 0o622
+    assert world.try_now(BOB).returncode == 75
+    assert world.leases() == {alice.lease: str(ALICE)}
+    alice.end()
+    assert world.try_now(BOB).returncode == 0
+
+
