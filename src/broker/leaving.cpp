@@ -147,7 +147,7 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
 
 Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> places) {
   std::vector<Record> ended;
-  if (places.empty()) return ended;
+  if (!locked.transaction) return ended;
   for (Place& place : places) {
     auto client = locked.transaction->ticket(place.name);
     if (!client) return tl::make_unexpected(client.error());
@@ -160,7 +160,11 @@ Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> place
     }
     ended.push_back(std::move(place.record));
   }
-  if (auto rung = locked.transaction->ring_front(); !rung) return tl::make_unexpected(rung.error());
+  if (!places.empty()) {
+    if (auto rung = locked.transaction->ring_front(); !rung) {
+      return tl::make_unexpected(rung.error());
+    }
+  }
   return conclude(locked, std::move(ended));
 }
 

@@ -522,6 +522,7 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
     ticket.order = name.number;
     return replace(request_name(record.id), write_record(ticket));
   }
+  if (listing_.own_tickets >= kMostTicketsPerUser) remove_dead_tickets();
   if (listing_.own_tickets >= kMostTicketsPerUser) {
     name_was_taken_ = false;
     return fail(ErrorKind::not_granted,
@@ -625,6 +626,22 @@ void DirectoryTransaction::tidy() {
   // One bell more than records is our own, whose record is being written.
   if (listing_.bells.size() > listing_.leases.size() + listing_.tickets.size() + 1) {
     remove_lone_bells();
+  }
+}
+
+// Makes room below the limit: a decision does not read every ticket, so it does not know all that
+// are dead.
+void DirectoryTransaction::remove_dead_tickets() {
+  const std::vector<TicketName> tickets = listing_.tickets;
+  for (const TicketName& name : tickets) {
+    if (listing_.own_tickets + kMostRemoved <= kMostTicketsPerUser) return;
+    const std::string file = ticket_name(name);
+    if (!has_own(file)) continue;
+    const auto bell = open_bell(lock_.get(), name.id, ::geteuid());
+    if (!bell || bell->state != PeerBell::State::dead) continue;
+    ::unlinkat(lock_.get(), bell_name(name.id).c_str(), 0);
+    remove_ticket(name);
+    --listing_.own_tickets;
   }
 }
 

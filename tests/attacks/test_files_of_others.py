@@ -44,6 +44,23 @@ def plant(harbour, names):
         put(f"{harbour}/{name}", "{}")
 
 
+def test_dead_tickets_do_not_use_up_the_limit(world):  # noqa: F811
+    """2,000 waiters were killed; their user's next command waits all the same."""
+    world.in_memory()
+    world.do(ALICE, dead_tickets, world.harbour, ids("d", 2000), ALICE)
+    holder = world.hold(BOB)
+    alice = world.wait(ALICE)
+    assert len(world.names("ticket-")) < 2000
+    holder.end()
+    alice.started()
+
+
+def test_cancel_without_tickets_removes_dead_ones(world):  # noqa: F811
+    world.do(ALICE, dead_tickets, world.harbour, ids("d", 20), ALICE)
+    world.berth(ALICE, "cancel", "--all")
+    assert world.names("ticket-") == []
+
+
 def test_bells_of_others_do_not_protect_a_leftover(world):  # noqa: F811
     world.in_memory()
     # Before and after: a file system lists them in some order.
