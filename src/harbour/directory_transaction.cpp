@@ -32,6 +32,7 @@ constexpr std::string_view kTicket = "ticket-";
 constexpr std::string_view kBell = "bell-";
 constexpr std::string_view kDrain = "drain-";
 constexpr std::string_view kRequest = "request-";
+constexpr std::string_view kNew = "new-";  // before the name that the file gets when it is whole
 constexpr std::size_t kNumberDigits = 15;
 constexpr mode_t kFileMode = 0644;
 // On the record of a ticket or of a shell's lease: it was told to end.
@@ -127,6 +128,14 @@ std::uint64_t order_of(std::uint64_t number, const struct statx& about) {
 
 bool contains(const std::vector<std::string>& sorted, const std::string& id) {
   return std::binary_search(sorted.begin(), sorted.end(), id);
+}
+
+std::vector<std::string> sorted_ids(const std::vector<TicketName>& tickets) {
+  std::vector<std::string> ids;
+  ids.reserve(tickets.size());
+  for (const TicketName& name : tickets) ids.push_back(name.id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
 }
 
 // Why a file cannot be a record or drain, before it is opened; null if it can.
@@ -557,7 +566,7 @@ TicketName DirectoryTransaction::place(const TicketName& written) const {
 
 // Under another name first, so that on a full disk the file before it stays.
 Result<void> DirectoryTransaction::replace(const std::string& file, const std::string& text) {
-  const std::string fresh = fmt::format("new-{}", file);
+  const std::string fresh = fmt::format("{}{}", kNew, file);
   ::unlinkat(lock_.get(), fresh.c_str(), 0);
   if (auto written = write(fresh, text); !written) return written;
   if (::renameat(lock_.get(), fresh.c_str(), lock_.get(), file.c_str()) == 0) return {};
@@ -573,9 +582,8 @@ Result<void> DirectoryTransaction::write_drain(const Drain& drain) {
 void DirectoryTransaction::remove_ticket(const TicketName& name) {
   std::erase(listing_.tickets, name);
   ::unlinkat(lock_.get(), ticket_name(name).c_str(), 0);
-  if (contains(listing_.requests, name.id)) {
-    ::unlinkat(lock_.get(), request_name(name.id).c_str(), 0);
-  }
+  // Even if the listing has none: this transaction may have written it.
+  ::unlinkat(lock_.get(), request_name(name.id).c_str(), 0);
 }
 
 // Through a descriptor: what the name means may change between the look and the chmod.
@@ -627,6 +635,7 @@ void DirectoryTransaction::tidy() {
   if (listing_.bells.size() > listing_.leases.size() + listing_.tickets.size() + 1) {
     remove_lone_bells();
   }
+  remove_lone_requests();
 }
 
 // Makes room below the limit: a decision does not read every ticket, so it does not know all that
@@ -653,16 +662,13 @@ void DirectoryTransaction::remove_dead(const Oddity& oddity) {
   if (auto lease = dead_lease(oddity, id)) cleared_.push_back(std::move(*lease));
   if (!became_lease) ::unlinkat(lock_.get(), bell_name(id).c_str(), 0);
   ::unlinkat(lock_.get(), oddity.file.c_str(), 0);
-  if (contains(listing_.requests, id)) ::unlinkat(lock_.get(), request_name(id).c_str(), 0);
+  ::unlinkat(lock_.get(), request_name(id).c_str(), 0);
 }
 
 void DirectoryTransaction::remove_lone_bells() {
   const uid_t me = ::geteuid();
   const bool any = is_root();
-  std::vector<std::string> waiting;
-  waiting.reserve(listing_.tickets.size());
-  for (const TicketName& name : listing_.tickets) waiting.push_back(name.id);
-  std::sort(waiting.begin(), waiting.end());
+  const auto waiting = sorted_ids(listing_.tickets);
   std::size_t looked_at = 0;
   for (const std::string& id : listing_.bells) {
     if (contains(listing_.leases, id) || contains(waiting, id)) continue;
@@ -675,6 +681,35 @@ void DirectoryTransaction::remove_lone_bells() {
     if (plausible_seconds(about.stx_mtime.tv_sec) + kLoneBellSeconds > ::time(nullptr)) continue;
     const auto bell = open_bell(lock_.get(), id, about.stx_uid);
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
+  }
+}
+
+// Changed requests whose ticket is gone, and files whose client was killed before it could rename
+// them. All of them are written under the lock, so none is being written now.
+void DirectoryTransaction::remove_lone_requests() {
+  std::size_t looked_at = 0;
+  const auto remove = [&](const std::string& file, const std::string& id) {
+    struct statx about {};
+    if (!look_at(lock_.get(), file, about) || !S_ISREG(about.stx_mode)) return;
+    if ((!is_root() && about.stx_uid != ::geteuid()) || ++looked_at > kMostRemoved) return;
+    if (plausible_seconds(about.stx_mtime.tv_sec) + kLoneBellSeconds > ::time(nullptr)) return;
+    if (is_id(id)) {
+      const auto bell = open_bell(lock_.get(), id, about.stx_uid);
+      if (!bell || bell->state != PeerBell::State::dead) return;
+    }
+    ::unlinkat(lock_.get(), file.c_str(), 0);
+  };
+  if (!listing_.requests.empty()) {
+    const auto waiting = sorted_ids(listing_.tickets);
+    for (const std::string& id : listing_.requests) {
+      if (!contains(waiting, id)) remove(request_name(id), id);
+    }
+  }
+  for (const std::string& name : listing_.others) {
+    if (!name.starts_with(kNew)) continue;
+    const std::string target = name.substr(kNew.size());
+    if (target.starts_with(kDrain)) remove(name, "");
+    if (target.starts_with(kRequest)) remove(name, target.substr(kRequest.size()));
   }
 }
 

@@ -98,6 +98,7 @@ class DirectoryTransaction : public Transaction {
   std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id) const;
   void remove_dead(const Oddity& oddity);
   void remove_lone_bells();
+  void remove_lone_requests();
   void remove_dead_tickets();
   void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);

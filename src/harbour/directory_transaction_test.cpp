@@ -375,6 +375,41 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
   EXPECT_TRUE(fs::exists(path_ / bell_name(young.id)));
 }
 
+TEST_F(HarbourTest, a_request_that_the_same_transaction_changed_goes_with_its_ticket) {
+  auto [record, bell] = client();
+  const std::uint64_t number = *begin()->next_order();
+  ASSERT_TRUE(begin()->write_ticket(record, number));
+  const auto transaction = begin();
+  record.request.memory = mib(100);
+  ASSERT_TRUE(transaction->write_ticket(record, number));
+  ASSERT_TRUE(fs::exists(path_ / request_name(record.id)));
+  transaction->remove_ticket(TicketName(transaction->queue().front()));
+  EXPECT_FALSE(fs::exists(path_ / request_name(record.id)));
+}
+
+TEST_F(HarbourTest, tidying_removes_requests_without_a_ticket) {
+  auto [alive, bell] = client();  // its ticket was deleted, and it is about to put it back
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto write = [&](const std::string& name, bool is_old) {
+    std::ofstream(path_ / name) << "{}";
+    if (is_old) fs::last_write_time(path_ / name, old);
+    return path_ / name;
+  };
+  const auto lone = write("request-aaaaaaaa", true);
+  const auto unfinished = write("new-request-bbbbbbbb", true);
+  const auto drain = write("new-drain-GPU-1", true);
+  const auto young = write("request-cccccccc", false);
+  const auto of_living = write(request_name(alive.id), true);
+  const auto other = write("new-other", true);
+  begin()->tidy();
+  EXPECT_FALSE(fs::exists(lone));
+  EXPECT_FALSE(fs::exists(unfinished));
+  EXPECT_FALSE(fs::exists(drain));
+  EXPECT_TRUE(fs::exists(young));
+  EXPECT_TRUE(fs::exists(of_living));
+  EXPECT_TRUE(fs::exists(other));
+}
+
 TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
