@@ -1,6 +1,7 @@
 // The harbour's files: who counts, who does not, and that whatever a client dies of frees its
 // place.
 #include <array>
+#include <csignal>
 #include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "base/pid_namespace.h"
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
 #include "harbour/safe_directory.h"
@@ -408,6 +410,62 @@ TEST_F(HarbourTest, tidying_removes_requests_without_a_ticket) {
   EXPECT_TRUE(fs::exists(young));
   EXPECT_TRUE(fs::exists(of_living));
   EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(HarbourTest, the_first_ticket_of_each_user_is_rung) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files to other users";
+  constexpr uid_t kOther = 2003;
+  std::vector<std::pair<Record, UniqueFd>> others;
+  const auto write = [&](const Record& record) {
+    const auto transaction = begin();
+    const std::uint64_t number = *transaction->next_order();
+    ASSERT_TRUE(transaction->write_ticket(record, number));
+    if (record.uid == ::geteuid()) return;
+    ASSERT_EQ(::chown((path_ / ticket_name({0, record.id, number})).c_str(), record.uid, 0), 0);
+    ASSERT_EQ(::chown((path_ / bell_name(record.id)).c_str(), record.uid, 0), 0);
+  };
+  for (int i = 0; i < 40; ++i) {
+    others.push_back(client());
+    others.back().first.uid = kOther;
+    write(others.back().first);
+  }
+  auto [first, first_bell] = client();
+  auto [second, second_bell] = client();
+  write(first);
+  write(second);
+  const auto is_rung = [](const UniqueFd& bell) {
+    pollfd one{bell.get(), POLLIN, 0};
+    return ::poll(&one, 1, 0) == 1;
+  };
+  ASSERT_TRUE(begin()->ring_front());
+  EXPECT_TRUE(is_rung(others[0].second));
+  EXPECT_FALSE(is_rung(others[1].second));
+  EXPECT_TRUE(is_rung(first_bell));
+  EXPECT_FALSE(is_rung(second_bell));
+}
+
+TEST(StoppedProcesses, a_pid_counts_for_the_user_of_its_process_only) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, WUNTRACED), child);
+  Record own;
+  own.pid = child;
+  own.uid = ::geteuid();
+  own.pid_namespace = pid_namespace();
+  Record other = own;
+  other.uid = own.uid + 1;
+  Record elsewhere = own;
+  elsewhere.pid_namespace += 1;
+  StoppedProcesses stopped;
+  EXPECT_TRUE(stopped.read({own}));
+  EXPECT_TRUE(stopped.contains(own));
+  EXPECT_FALSE(stopped.contains(other));
+  EXPECT_FALSE(stopped.contains(elsewhere));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
