@@ -170,8 +170,14 @@ bool others_can_rename(const struct stat& directory, uid_t user) {
 UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode) {
   if (::mkdirat(parent, name.c_str(), S_IRWXU) != 0) return {};
   UniqueFd made(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const auto give_up = [&] {
+    const int reason = errno;
+    ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
+    errno = reason;
+    return UniqueFd();
+  };
   struct stat about {};
-  if (!made || ::fstat(made.get(), &about) != 0) return {};
+  if (!made || ::fstat(made.get(), &about) != 0) return give_up();
   // Another user who can rename in `parent` may have put another directory there. A set-group-ID
   // bit comes from the parent.
   const bool own = about.st_uid == ::geteuid();
@@ -179,7 +185,7 @@ UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode) {
     errno = EPERM;
     return {};
   }
-  if (!remove_access_lists(made.get()) || ::fchmod(made.get(), mode) != 0) return {};
+  if (!remove_access_lists(made.get()) || ::fchmod(made.get(), mode) != 0) return give_up();
   return made;
 }
 

@@ -82,3 +82,12 @@ def test_a_bell_that_an_access_list_closes_counts_as_alive(world):  # noqa: F811
     assert world.try_now(BOB).returncode == 0
 
 
+@pytest.mark.parametrize("call", ["fchmod", "fremovexattr"])
+def test_a_directory_that_cannot_be_finished_is_removed(server, open_build, call):
+    server.env["BERTH_DIR"] = str(server.folder / "fresh")
+    result = server.run("strace", "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error=EIO",
+                        open_build / "bin" / "berth", "run", "--no-wait", "--", "true")
+    assert result.returncode == 74, result
+    assert [name for name in os.listdir(server.folder) if name.startswith("fresh")] == []
+
+
