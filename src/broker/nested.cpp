@@ -128,7 +128,10 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
     auto chosen = choose_within(outer, leases, record.request, *snapshot);
     if (!chosen) return give_up(chosen.error());
     record.uuids = std::move(*chosen);
-    record.granted = std::chrono::system_clock::now();
+    // Later than the outer lease even if the clock was set back: else this one would count on its
+    // own.
+    record.granted = std::max<TimePoint>(std::chrono::system_clock::now(),
+                                         outer.granted + std::chrono::milliseconds(1));
     record.epoch = (*transaction)->next_epoch();
     std::optional<TicketName> no_ticket;
     auto written = write_own(harbour, **transaction, record, bell->fd, no_ticket,

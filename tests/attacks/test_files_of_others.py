@@ -82,6 +82,17 @@ def test_a_bell_that_an_access_list_closes_counts_as_alive(world):  # noqa: F811
     assert world.try_now(BOB).returncode == 0
 
 
+def test_an_inner_lease_is_later_than_the_outer_one(world):  # noqa: F811
+    """Also if the clock was set back: else the inner lease would count beside the outer one."""
+    outer = world.hold(ALICE)
+    path = world.path(f"lease-{outer.lease}")
+    one = json.load(open(path))
+    with open(path, "w") as file:
+        json.dump(one | {"granted_ms": one["granted_ms"] + 3_600_000}, file)
+    world.hold(ALICE, env={"BERTH_LEASE": outer.lease}, command=SAY_AND_STAY)
+    assert list(world.leases()) == [outer.lease]
+
+
 @pytest.mark.parametrize("call", ["fchmod", "fremovexattr"])
 def test_a_directory_that_cannot_be_finished_is_removed(server, open_build, call):
     server.env["BERTH_DIR"] = str(server.folder / "fresh")
