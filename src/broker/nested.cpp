@@ -64,6 +64,7 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   if (!*lease) return std::nullopt;
   Record record = std::move((*lease)->record);
   if (record.uid != ::geteuid() && !is_root()) {
+    transaction->reset();  // the host's user directory may be slow
     return fail(
         ErrorKind::not_yours,
         fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,
