@@ -102,3 +102,26 @@ def test_a_directory_that_cannot_be_finished_is_removed(server, open_build, call
     assert [name for name in os.listdir(server.folder) if name.startswith("fresh")] == []
 
 
+def calls(world, uid):  # noqa: F811
+    """How many system calls a decision makes."""
+    trace = world.server.folder / f"calls-{time.monotonic_ns()}"
+    with open(trace, "w"):
+        pass
+    os.chmod(trace, 0o666)
+    result = world.server.run("strace", "-f", "-c", "-o", trace, *world.prefix(uid), world.berth_path, "run", "--no-wait",
+                              "--", "true")
+    assert result.returncode == 0, result
+    return int(re.search(r"^\s*100\.00\s+\S+\s+(?:\S+\s+)?(\d+)\s.*total$", trace.read_text(), re.M)[1])
+
+
+@pytest.mark.parametrize("kind", ["lease-", "ticket-000000000000001-", "bell-", "request-", "", "new-request-"])
+def test_a_planted_file_is_looked_at_a_constant_number_of_times(world, kind):  # noqa: F811
+    """F12: counted, not timed."""
+    world.in_memory()
+    names = [kind + name for name in ids("p", 1000)]
+    world.do(MALLORY, plant, world.harbour, names[:500])
+    few = calls(world, BOB)
+    world.do(MALLORY, plant, world.harbour, names[500:])
+    many = calls(world, BOB)
+    print(f"{kind}: {(many - few) / 500:.2f} calls a file")
+    assert many - few < 500 * 8
