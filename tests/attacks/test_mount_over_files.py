@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import subprocess
 
 import pytest
 from users import ALICE, BOB, MALLORY, bell, ids, live, put, record, world  # noqa: F401
@@ -91,3 +92,38 @@ def test_a_mounted_bell_stops_no_other_user(world, mounted, mode):  # noqa: F811
     for uid in (BOB, 0):
         assert world.try_now(uid, timeout=60).returncode == 0
     assert world.leases() == {}
+
+
+@pytest.fixture
+def untyped(world):  # noqa: F811
+    """A harbour on a file system that does not tell the types of files in a listing."""
+    image, folder = world.server.folder / "image", world.server.folder / "untyped"
+    folder.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run(["mke2fs", "-q", "-F", "-O", "^filetype", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True).returncode != 0:
+        pytest.skip("no loop device here")
+    try:
+        (folder / "lost+found").rmdir()
+        folder.chmod(0o1777)
+        world.harbour = world.server.env["BERTH_DIR"] = str(folder)
+        yield world
+    finally:
+        world.close()
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_directories_on_a_file_system_without_types(untyped, mounted):
+    world = untyped  # noqa: F811
+    world.do(MALLORY, os.mkdir, world.path("lease-dddddddd"))
+    world.do(MALLORY, os.mkdir, world.path(f"lease-{NAME}"))
+    world.do(MALLORY, os.mkdir, world.path(f"ticket-{0:015}-{NAME}"))
+    mounted(world.path(f"lease-{NAME}"), 0o40000)
+    mounted(world.path(f"ticket-{0:015}-{NAME}"), 0o40000)
+    for uid in (BOB, 0):
+        assert world.try_now(uid, timeout=60).returncode == 0
+    if mounted.refuses:
+        said = doctor(world)
+        assert "lease-dddddddd" in said and f"lease-{NAME}" in said
+        assert "it is a directory" in said and "not a file of berth's" not in said
