@@ -15,8 +15,8 @@ from processes import ALICE, BOB, CAROL, WAKE, Host, in_lanes, state_of, wait_fo
 STEP = 1 if PRESET == "release" else 9
 LANES = 3  # so many harbours at a time
 
-FAULTY_CALLS = ("openat", "mknodat", "write", "flock", "getdents64", "renameat", "unlinkat", "poll", "fchmod", "fcntl",
-                "newfstatat", "pread64", "fstatfs", "read")
+FAULTY_CALLS = ("openat", "openat2", "statx", "mknodat", "write", "flock", "getdents64", "renameat", "unlinkat", "poll",
+                "fchmod", "fcntl", "newfstatat", "pread64", "fstatfs", "read")
 if PRESET != "release":  # UndefinedBehaviorSanitizer writes to find out what is readable
     FAULTY_CALLS = tuple(name for name in FAULTY_CALLS if name != "write")
 ERRORS = ("EIO", "ENOSPC", "EMFILE", "EINTR")
@@ -228,7 +228,7 @@ def test_a_claim_that_fails_on_the_way_leaves_no_lease(hosts):
     victim, victim_gate = host.queue(uid=ALICE)
     behind, behind_gate = host.queue(uid=BOB)
     [bell] = [f"bell-{ticket['id']}" for ticket in host.tickets() if ticket["uid"] == BOB]
-    tracer = host.start(*traced("trace=openat", "inject=openat:error=EIO:when=1"), "-P", bell, "-p", victim.pid, uid=0)
+    tracer = host.start(*traced("trace=openat2", "inject=openat2:error=EIO:when=1"), "-P", bell, "-p", victim.pid, uid=0)
     wait_for(lambda: "attached" in tracer.errors(), tracer.errors)
     gate.open()
     wait_for(lambda: "trying again" in victim.errors(), victim.errors)

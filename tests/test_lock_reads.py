@@ -5,12 +5,14 @@ the host waits for the lock. strace shows each process's own system calls; betwe
 release no path of another process's folder in /proc may be named.
 """
 
+import os
 import re
 import signal
 
 import pytest
 from conftest import BERTH, SIM_JOB
 from leasing import eventually, jobs  # noqa: F401
+from users import ALICE, BOB, MALLORY, world  # noqa: F401
 
 TRACED = "trace=flock,close,%file"
 
@@ -21,9 +23,9 @@ def traced(folder):
     return ["strace", "-f", "-ff", "-o", folder / "trace", "-e", "signal=none", "-e", TRACED]
 
 
-def reads_under_lock(folder):
-    """How often the lock was taken, and the calls that named files of other processes while it was held."""
-    taken, found = 0, set()
+def calls_under_lock(folder):
+    """How often the lock was taken, and the calls while it was held, each with the PID of its process."""
+    taken, found = 0, []
     for trace in folder.glob("trace.*"):
         own = trace.suffix[1:]
         held = set()
@@ -36,9 +38,26 @@ def reads_under_lock(folder):
                     taken += 1
             elif closed := re.match(r"close\((\d+)\)", line):
                 held.discard(closed[1])
-            elif held and (path := re.search(r'"/proc/(\d+)(/?[^"]*)"', line)) and path[1] != own:
-                found.add(f"{line.split('(')[0]} /proc/PID{path[2]}")
+            elif held:
+                found.append((own, line))
+    return taken, found
+
+
+def reads_under_lock(folder):
+    """How often the lock was taken, and the calls that named files of other processes while it was held."""
+    taken, calls = calls_under_lock(folder)
+    found = set()
+    for own, line in calls:
+        if (path := re.search(r'"/proc/(\d+)(/?[^"]*)"', line)) and path[1] != own:
+            found.add(f"{line.split('(')[0]} /proc/PID{path[2]}")
     return taken, sorted(found)
+
+
+def lookups(folder):
+    """Was a user looked up at all, and which lookups were made while the lock was held?"""
+    sign = re.compile(r'"[^"]*(passwd|nscd|nsswitch|libnss)[^"]*"')
+    everything = "".join(trace.read_text(errors="replace") for trace in folder.glob("trace.*"))
+    return bool(sign.search(everything)), [line for _, line in calls_under_lock(folder)[1] if sign.search(line)]
 
 
 @pytest.fixture
@@ -81,3 +100,25 @@ def test_a_waiting_client_reads_nothing_of_others_under_the_lock(server, jobs, t
     waiter.end()
     taken, found = reads_under_lock(folder)
     assert taken > 1 and found == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+@pytest.mark.parametrize("command", ["cancel", "release", "release-gpu", "run", "drain"])
+def test_no_user_is_looked_up_under_the_lock(world, tmp_path, command):  # noqa: F811
+    """A host's user directory may be a server that does not answer."""
+    os.chown(world.harbour, BOB, BOB)
+    holder = world.hold(ALICE)
+    waiter = world.wait(ALICE)
+    words, env = {"cancel": (["cancel", waiter.lease], {}), "release": (["release", holder.lease], {}),
+                  "release-gpu": (["release", "0"], {}), "run": (["run", "--", "true"], {"BERTH_LEASE": holder.lease}),
+                  "drain": (["drain", "0", "--reason", "x"], {})}[command]
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    folder = tmp_path / "traces"
+    prefix = traced(folder)
+    folder.chmod(0o777)
+    result = world.berth(MALLORY, *words, prefix=prefix, env=env)
+    assert result.returncode == 77 and ("belongs to" in result.stderr or "leased by" in result.stderr
+                                        or "only root" in result.stderr), result
+    assert lookups(folder) == (True, [])

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/pid_namespace.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {
@@ -17,12 +18,18 @@ constexpr std::array<std::string_view, 5> kDaemons{kMps, "nvidia-persiste", "nv-
 // More than any context without data needs (up to 555 MiB).
 constexpr Bytes kDaemonMemory = gib(1);
 
+// The overflow uid stands for every user that this user namespace does not map: two processes with
+// it may belong to different users.
+bool is_of_user(std::optional<uid_t> owner, const Record& lease) {
+  return owner == lease.uid && is_identified(lease.uid);
+}
+
 // Is this the process for which the lease was made? By its number alone it might be another user's:
 // numbers are used again, and a record can name any. (Root may lease for another user's shell.)
 bool is_for(const Record& lease, const Ancestor& process) {
   if (lease.pid != process.pid || lease.pid_namespace != pid_namespace()) return false;
-  if (lease.uid == 0 && lease.holder == HolderKind::shell) return true;
-  return process.uid == lease.uid;
+  if (is_root(lease.uid) && lease.holder == HolderKind::shell) return true;
+  return is_of_user(process.uid, lease);
 }
 
 // The first of `leases` from whose process it descends.
@@ -39,9 +46,8 @@ const Record* descends_from(const GpuProcess& process, const std::vector<const R
 // counts only for processes of the lease's user and of root (containers).
 const Record* names_one(const GpuProcess& process, const std::vector<const Record*>& leases) {
   for (const Record* lease : leases) {
-    if (process.lease == lease->id && (process.uid == lease->uid || process.uid == 0U)) {
-      return lease;
-    }
+    const bool roots = process.uid && is_root(*process.uid);
+    if (process.lease == lease->id && (roots || is_of_user(process.uid, *lease))) return lease;
   }
   return nullptr;
 }
@@ -75,11 +81,11 @@ std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vecto
     if (holds(lease, gpu)) here.push_back(&lease);
   }
   if (here.empty()) return "";
-  if (here.size() == 1 && process.uid == here.front()->uid) return here.front()->id;
+  if (here.size() == 1 && is_of_user(process.uid, *here.front())) return here.front()->id;
   if (const Record* lease = descends_from(process, here)) return lease->id;
   if (const Record* lease = names_one(process, here)) return lease->id;
   for (const Record* lease : here) {
-    if (process.uid == lease->uid) return lease->id;
+    if (is_of_user(process.uid, *lease)) return lease->id;
   }
   return "";
 }

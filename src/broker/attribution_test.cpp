@@ -2,6 +2,8 @@
 #include "broker/attribution.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include "base/pid_namespace.h"
 #include "broker/scene.h"
@@ -55,6 +57,25 @@ TEST(Attribution, not_by_a_number_that_another_users_process_has) {
   Record elsewhere = lease("bobs", kBob, 10);
   elsewhere.pid_namespace = 1;
   EXPECT_FALSE(runs_under(job, elsewhere));
+}
+
+// In a process of its own, in a user namespace that maps no user.
+void exit_0_if_unmapped_users_differ() {
+  if (::unshare(CLONE_NEWUSER) != 0) ::_exit(0);  // not allowed here
+  constexpr uid_t kOverflow = 65534;
+  auto job = process(kOverflow, {{30, kOverflow, "python"}, {10, kOverflow, "bash"}});
+  const auto one = lease("anns", kOverflow, 10);
+  job.lease = one.id;
+  const auto roots = process(0, {{40, 0, "python"}});
+  const bool stranger = lease_of(job, gpu(), {one}).empty() && !runs_under(job, one) &&
+                        lease_of(job, gpu(), {one, lease("bobs", kOverflow, 11)}).empty();
+  ::_exit(stranger && !runs_under(roots, one) ? 0 : 1);
+}
+
+TEST(Attribution, two_users_that_the_namespace_does_not_map_are_not_one) {
+  // Begins anew: the map of uids is read once in a process.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_0_if_unmapped_users_differ(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Attribution, by_the_environment_of_the_same_user) {

@@ -135,6 +135,7 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
                 fmt::format("there is no ticket {}; 'berth queue' lists them", in_quotes(id)));
   }
   if (!may_end(found->front().record)) {
+    locked.transaction.reset();  // the host's user directory may be slow
     return fail(ErrorKind::not_yours,
                 fmt::format("ticket {} belongs to {}; only its owner or root can cancel it", id,
                             user_name(found->front().record.uid)));
@@ -145,7 +146,7 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
 
 Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> places) {
   std::vector<Record> ended;
-  if (places.empty()) return ended;
+  if (!locked.transaction) return ended;
   for (Place& place : places) {
     auto client = locked.transaction->ticket(place.name);
     if (!client) return tl::make_unexpected(client.error());
@@ -158,7 +159,11 @@ Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> place
     }
     ended.push_back(std::move(place.record));
   }
-  if (auto rung = locked.transaction->ring_front(); !rung) return tl::make_unexpected(rung.error());
+  if (!places.empty()) {
+    if (auto rung = locked.transaction->ring_front(); !rung) {
+      return tl::make_unexpected(rung.error());
+    }
+  }
   return conclude(locked, std::move(ended));
 }
 
@@ -183,8 +188,9 @@ struct Choice {
   std::optional<Record> job;
 };
 
-Result<void> choose(Choice& choice, const Record& lease) {
+Result<void> choose(Locked& locked, Choice& choice, const Record& lease) {
   if (!may_end(lease)) {
+    locked.transaction.reset();  // the host's user directory may be slow
     return fail(ErrorKind::not_yours,
                 fmt::format("lease {} belongs to {}; only its owner or root can release it",
                             lease.id, user_name(lease.uid)));
@@ -215,7 +221,7 @@ std::string other_host_of(Locked& locked, const std::string& id) {
 Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
   const auto lease = find_lease(locked, id);
   if (!lease) return tl::make_unexpected(lease.error());
-  if (*lease) return choose(choice, **lease);
+  if (*lease) return choose(locked, choice, **lease);
   const auto waiting =
       find_tickets(locked, [&](const Place& place) { return place.name.id == id; });
   if (!waiting) return tl::make_unexpected(waiting.error());
@@ -252,8 +258,9 @@ Result<void> choose_gpu(Locked& locked, Choice& choice, const NamedGpu& gpu) {
     return fail(ErrorKind::usage, fmt::format("nobody has a lease on GPU {}", gpu.index));
   }
   const auto own = std::find_if(here->begin(), here->end(), is_own);
-  if (own != here->end()) return choose(choice, *own);
+  if (own != here->end()) return choose(locked, choice, *own);
   const Record& other = here->front();
+  locked.transaction.reset();
   if (!is_root()) {
     return fail(
         ErrorKind::not_yours,
@@ -358,7 +365,7 @@ Result<std::vector<Record>> release_this_lease() {
     if (!lease) return tl::make_unexpected(lease.error());
     Choice choice;
     if (*lease) {
-      if (auto chosen = choose(choice, **lease); !chosen) {
+      if (auto chosen = choose(*locked, choice, **lease); !chosen) {
         return tl::make_unexpected(chosen.error());
       }
     }

@@ -64,6 +64,7 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   if (!*lease) return std::nullopt;
   Record record = std::move((*lease)->record);
   if (record.uid != ::geteuid() && !is_root()) {
+    transaction->reset();  // the host's user directory may be slow
     return fail(
         ErrorKind::not_yours,
         fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,
@@ -128,7 +129,10 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
     auto chosen = choose_within(outer, leases, record.request, *snapshot);
     if (!chosen) return give_up(chosen.error());
     record.uuids = std::move(*chosen);
-    record.granted = std::chrono::system_clock::now();
+    // Later than the outer lease even if the clock was set back: else this one would count on its
+    // own.
+    record.granted = std::max<TimePoint>(std::chrono::system_clock::now(),
+                                         outer.granted + std::chrono::milliseconds(1));
     record.epoch = (*transaction)->next_epoch();
     std::optional<TicketName> no_ticket;
     auto written = write_own(harbour, **transaction, record, bell->fd, no_ticket,

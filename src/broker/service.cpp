@@ -17,16 +17,13 @@
 namespace berth {
 namespace {
 
-// Others' drains would not count, so they are told at once.
-Result<void> check_may_drain(const Harbour& harbour, const Transaction& transaction) {
-  const auto owner = transaction.owner();
-  if (!owner) return tl::make_unexpected(owner.error());
-  if (is_root() || ::geteuid() == *owner) return {};
+// Without the lock: the host's user directory may be slow.
+tl::unexpected<Error> may_not_drain(const Harbour& harbour, uid_t owner) {
   return fail(ErrorKind::not_yours,
               fmt::format("only root{} may take GPUs out of service and back",
-                          *owner == 0 ? std::string()
-                                      : fmt::format(" and {}, who owns {},", user_name(*owner),
-                                                    in_quotes(harbour.location().path))));
+                          owner == 0 ? std::string()
+                                     : fmt::format(" and {}, the owner of {},", user_name(owner),
+                                                   in_quotes(harbour.location().path))));
 }
 
 struct Open {
@@ -40,8 +37,12 @@ Result<Open> open_for_draining(Harbour harbour, LockMode mode) {
   auto transaction = harbour.begin(mode, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
   (*transaction)->use(std::move(*stopped));
-  if (auto may = check_may_drain(harbour, **transaction); !may) {
-    return tl::make_unexpected(may.error());
+  const auto owner = (*transaction)->owner();
+  if (!owner) return tl::make_unexpected(owner.error());
+  // A drain of another user would not count.
+  if (!is_root() && ::geteuid() != *owner) {
+    transaction->reset();
+    return may_not_drain(harbour, *owner);
   }
   return Open{std::move(harbour), std::move(*transaction)};
 }

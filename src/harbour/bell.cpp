@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "harbour/file_error.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -68,36 +70,43 @@ bool quiet(int bell) {
   return true;
 }
 
-Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner) {
+Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<uid_t> owner) {
   const auto planted = [](std::string problem) {
     return PeerBell{PeerBell::State::planted, {}, std::move(problem)};
   };
+  const char* const mounted = "a file system is mounted over its bell";
   const std::string name = bell_name(id);
-  struct stat about {};
+  struct statx about {};
   // Looked at before it is opened: opening a device that somebody planted could do anything.
-  if (::fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (!look_at(directory, name, about)) {
     if (errno == ENOENT) return PeerBell{};
     return file_error("look at a bell in", directory);
   }
-  if (!S_ISFIFO(about.st_mode)) return planted("its bell is not a FIFO");
-  if (about.st_uid != owner) {
-    return planted(fmt::format("its bell belongs to uid {}", about.st_uid));
+  if (is_mount_point(about)) return planted(mounted);
+  if (!S_ISFIFO(about.stx_mode)) return planted("its bell is not a FIFO");
+  if (owner && about.stx_uid != *owner) {
+    return planted(fmt::format("its bell belongs to uid {}", about.stx_uid));
   }
-  UniqueFd end(
-      ::openat(directory, name.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
+  UniqueFd end = open_at(directory, name, O_WRONLY | O_NONBLOCK | O_NOCTTY);
   if (!end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
-    if (errno == EACCES && (about.st_mode & kBellMode) == kBellMode) {
-      return PeerBell{
-          PeerBell::State::unknown, {}, "its bell cannot be opened (Permission denied)"};
+    if (errno == EXDEV) return planted(mounted);
+    // The owner of a FIFO can cause EACCES by its mode, and cannot cause EPERM.
+    if (errno == EPERM || (errno == EACCES && (about.stx_mode & kBellMode) == kBellMode)) {
+      return PeerBell{PeerBell::State::unknown,
+                      {},
+                      fmt::format("its bell cannot be opened ({})", std::strerror(errno)),
+                      about.stx_uid};
     }
     if (is_owners_doing(errno)) return planted("its bell cannot be rung");
     return file_error("open a bell in", directory);
   }
   struct stat opened {};
   if (::fstat(end.get(), &opened) != 0) return file_error("look at a bell in", directory);
-  if (opened.st_ino != about.st_ino) return planted("its bell was replaced while it was looked at");
-  return PeerBell{PeerBell::State::alive, std::move(end), ""};
+  if (opened.st_ino != about.stx_ino) {
+    return planted("its bell was replaced while it was looked at");
+  }
+  return PeerBell{PeerBell::State::alive, std::move(end), "", about.stx_uid};
 }
 
 void ring(int end) {
@@ -124,7 +133,7 @@ std::optional<std::chrono::nanoseconds> unheard_for(int end) {
   timespec now{};
   if (::fstat(end, &about) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return std::nullopt;
   // The kernel notes when a FIFO was last written to, and ring() writes only to one that is empty.
-  return std::chrono::seconds(now.tv_sec - about.st_mtim.tv_sec) +
+  return std::chrono::seconds(now.tv_sec - plausible_seconds(about.st_mtim.tv_sec)) +
          std::chrono::nanoseconds(now.tv_nsec - about.st_mtim.tv_nsec);
 }
 

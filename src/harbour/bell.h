@@ -37,12 +37,14 @@ struct PeerBell {
   State state = State::dead;
   UniqueFd end;         // if it is alive
   std::string problem;  // if it is unknown or planted
+  uid_t owner = 0;      // if it is alive or unknown
 
   bool counts() const { return state == State::alive || state == State::unknown; }
 };
 
-// An Error means that nobody can say (no descriptor left): unknown is not dead.
-Result<PeerBell> open_bell(int directory, const std::string& id, uid_t owner);
+// An Error means that nobody can say (no descriptor left): unknown is not dead. Without `owner`, a
+// bell of any user counts.
+Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<uid_t> owner);
 
 // Wakes whoever reads the bell whose writing end this is. Does nothing if it was rung and has not
 // woken yet. Never raises SIGPIPE.

@@ -22,6 +22,7 @@
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
 #include "harbour/location.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -31,6 +32,7 @@ constexpr std::string_view kTicket = "ticket-";
 constexpr std::string_view kBell = "bell-";
 constexpr std::string_view kDrain = "drain-";
 constexpr std::string_view kRequest = "request-";
+constexpr std::string_view kNew = "new-";  // before the name that the file gets when it is whole
 constexpr std::size_t kNumberDigits = 15;
 constexpr mode_t kFileMode = 0644;
 // On the record of a ticket or of a shell's lease: it was told to end.
@@ -130,16 +132,34 @@ bool contains(const std::vector<std::string>& sorted, const std::string& id) {
 
 // Berth never makes such a file. Another user may have written it, and given it this name by a hard
 // link, which the kernel permits for files that a user can write to.
-bool others_can_write(const struct stat& about) {
-  return (about.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+bool others_can_write(const struct statx& about) {
+  return S_ISREG(about.stx_mode) && (about.stx_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
+std::vector<std::string> sorted_ids(const std::vector<TicketName>& tickets) {
+  std::vector<std::string> ids;
+  ids.reserve(tickets.size());
+  for (const TicketName& name : tickets) ids.push_back(name.id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
 }
 
 // Why a file cannot be a record or drain, before it is opened; null if it can.
-const char* type_problem(const struct stat& about) {
-  if (!S_ISREG(about.st_mode)) return "it is not a regular file";
-  if (about.st_size > static_cast<off_t>(kLargestRecord)) return "it is far too large";
+const char* type_problem(const struct statx& about) {
+  if (is_mount_point(about)) return "a file system is mounted over it";
+  if (!S_ISREG(about.stx_mode)) return "it is not a regular file";
+  if (about.stx_size > kLargestRecord) return "it is far too large";
   if (others_can_write(about)) return "other users can write to it";
   return nullptr;
+}
+
+// Some file systems do not tell the type in a listing (DT_UNKNOWN).
+bool is_directory(int parent, const dirent64& entry) {
+  if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
+  struct statx about {};
+  if (!look_at(parent, entry.d_name, about)) return false;
+  if (is_mount_point(about)) return std::string_view(entry.d_name) == kArchiveInHarbour;
+  return S_ISDIR(about.stx_mode);
 }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -168,10 +188,10 @@ std::string ticket_name(const TicketName& name) {
 
 bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket,
                uid_t owner) {
-  struct stat about {};
+  struct statx about {};
   const std::string name = ticket ? ticket_name(*ticket) : lease_name(id);
-  return ::fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-         S_ISREG(about.st_mode) && about.st_uid == owner && (about.st_mode & kEnded) != 0;
+  return look_at(directory, name, about) && S_ISREG(about.stx_mode) && about.stx_uid == owner &&
+         (about.stx_mode & kEnded) != 0;
 }
 
 bool DirectoryTransaction::is_ended(const std::string& id,
@@ -209,7 +229,7 @@ Result<void> DirectoryTransaction::list() {
       if (name == "." || name == "..") continue;
       // Never looked at: the owner of a directory can mount a file system there (FUSE) that does
       // not answer.
-      const bool directory = entry->d_type == DT_DIR;
+      const bool directory = is_directory(lock_.get(), *entry);
       if (directory && name == kArchiveInHarbour) continue;
       if (!sort_in(name, directory ? unseen : listing_)) {
         listing_.others.emplace_back(name);
@@ -228,7 +248,6 @@ Result<void> DirectoryTransaction::list() {
 // By the kernel's word for when each ticket came (see order_of()), and without those that one user
 // has beyond the limit.
 void DirectoryTransaction::order_tickets() {
-  constexpr unsigned kWanted = STATX_UID | STATX_SIZE | STATX_CTIME | STATX_BTIME;
   struct statx about {};
   struct Ticket {
     TicketName name;
@@ -239,8 +258,11 @@ void DirectoryTransaction::order_tickets() {
   tickets.reserve(listing_.tickets.size());
   for (TicketName& name : listing_.tickets) {
     // One that cannot be looked at keeps its number: whether it counts, find() says.
-    const bool known =
-        ::statx(lock_.get(), ticket_name(name).c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &about) == 0;
+    const bool known = look_at(lock_.get(), ticket_name(name), about);
+    if (known && is_mount_point(about)) {
+      ignore(ticket_name(name), std::nullopt, type_problem(about));
+      continue;
+    }
     name.order = known ? order_of(name.number, about) : name.number;
     if (known && is_identified(about.stx_uid)) name.owner = about.stx_uid;
     tickets.push_back({std::move(name), known ? std::optional(about.stx_uid) : std::nullopt,
@@ -253,8 +275,11 @@ void DirectoryTransaction::order_tickets() {
   // make those of another not count.
   std::map<uid_t, TicketTotals> totals;
   for (Ticket& ticket : tickets) {
-    TicketTotals* const total = ticket.name.owner ? &totals[*ticket.name.owner] : nullptr;
-    if (total == nullptr || total->add(ticket.size)) {
+    TicketTotals unlimited;
+    TicketTotals& total = ticket.name.owner ? totals[*ticket.name.owner] : unlimited;
+    const bool has_room = total.has_room_for(ticket.size);
+    total.add(ticket.size);
+    if (has_room) {
       listing_.tickets.push_back(std::move(ticket.name));
     } else {
       ignore(ticket_name(ticket.name), ticket.owner, "its user has too many tickets");
@@ -275,27 +300,26 @@ void DirectoryTransaction::ignore(const std::string& file, std::optional<uid_t> 
   oddities_.push_back({file, owner, std::move(problem), leftover});
 }
 
-Result<std::optional<struct stat>> DirectoryTransaction::look(const std::string& file) const {
-  struct stat about {};
+Result<std::optional<struct statx>> DirectoryTransaction::look(const std::string& file) const {
+  struct statx about {};
   // Before it is opened: opening a planted device could do anything.
-  if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0) return about;
+  if (look_at(lock_.get(), file, about)) return about;
   if (errno == ENOENT) return std::nullopt;
   return file_error("look at a file in", lock_.get());
 }
 
 Result<DirectoryTransaction::Text> DirectoryTransaction::read(const std::string& file,
-                                                              const struct stat& about) const {
+                                                              const struct statx& about) const {
   if (const char* problem = type_problem(about)) return Text{"", problem};
-  const UniqueFd fd(::openat(lock_.get(), file.c_str(),
-                             O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  const UniqueFd fd = open_at(lock_.get(), file, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) {
     if (errno == ENOENT || is_owners_doing(errno)) return Text{"", "it cannot be read"};
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
   if (::fstat(fd.get(), &opened) != 0) return file_error("look at a file in", lock_.get());
-  if (opened.st_ino != about.st_ino) return Text{"", "it was replaced while it was read"};
-  std::string text(static_cast<std::size_t>(about.st_size), '\0');
+  if (opened.st_ino != about.stx_ino) return Text{"", "it was replaced while it was read"};
+  std::string text(static_cast<std::size_t>(about.stx_size), '\0');
   const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
   if (length < 0) return file_error("read a file in", lock_.get());
   text.resize(static_cast<std::size_t>(length));
@@ -309,7 +333,9 @@ Result<std::optional<DirectoryTransaction::Found>> DirectoryTransaction::find(
   const auto about = look(file);
   if (!about) return tl::make_unexpected(about.error());
   if (!*about) return std::nullopt;
-  const uid_t owner = (*about)->st_uid;
+  // Of a mount point the owner cannot be seen: then it is the bell's.
+  std::optional<uid_t> owner;
+  if (!is_mount_point(**about)) owner = (*about)->stx_uid;
   auto bell = open_bell(lock_.get(), id, owner);
   if (!bell) return tl::make_unexpected(bell.error());
   if (!bell->counts()) {
@@ -324,7 +350,8 @@ Result<std::optional<DirectoryTransaction::Found>> DirectoryTransaction::find(
   }
   auto content = read(file, **about);
   if (!content) return tl::make_unexpected(content.error());
-  return Found{**about, std::move(*content), std::move(bell->end), std::move(bell->problem)};
+  return Found{**about, bell->owner, std::move(*content), std::move(bell->end),
+               std::move(bell->problem)};
 }
 
 // A lease file beside a live bell of its owner always counts. What cannot be understood of it may
@@ -334,13 +361,19 @@ Result<std::optional<Client>> DirectoryTransaction::lease(const std::string& id)
   auto found = find(file, id);
   if (!found) return tl::make_unexpected(found.error());
   if (!*found) return std::nullopt;
-  const struct stat& about = (*found)->about;
+  const struct statx& about = (*found)->about;
+  const uid_t owner = (*found)->owner;
   const Text& content = (*found)->content;
   const auto ignored = [&](const char* problem) {
-    ignore_live(file, about.st_uid, problem);
+    ignore_live(file, owner, problem);
     return std::nullopt;
   };
   if (others_can_write(about)) return ignored("other users can write to it");
+  // The bell may be that of another user's ticket, which must not be taken for a lease.
+  if (is_mount_point(about) && is_ticket(id)) {
+    ignore(file, std::nullopt, type_problem(about));
+    return std::nullopt;
+  }
   std::string problem = content.problem;
   auto record = read_record(content.text);
   if (problem.empty() && !record) problem = record.error().message;
@@ -349,17 +382,28 @@ Result<std::optional<Client>> DirectoryTransaction::lease(const std::string& id)
   if (problem.empty() && record->id != id) problem = "it names another id than its file";
   if (!problem.empty()) {
     // Another user may have given any file of this owner's the name of a lease.
-    if (others_can_link() && about.st_nlink > 1) return ignored("it is a second name of a file");
+    if (others_can_link() && about.stx_nlink > 1) return ignored("it is a second name of a file");
     record = read_lease_in_part(content.text, std::move(problem));
-  } else if ((about.st_mode & kEnded) != 0 && record->holder == HolderKind::shell) {
+  } else if ((about.stx_mode & kEnded) != 0 && record->holder == HolderKind::shell) {
     return ignored("it was ended");
   }
   if (record->problem.empty()) record->problem = (*found)->bell_problem;
   record->id = id;
-  record->uid = about.st_uid;
-  record->used = TimePoint(std::chrono::seconds(about.st_mtim.tv_sec) +
-                           std::chrono::nanoseconds(about.st_mtim.tv_nsec));
+  record->uid = owner;
+  record->used = TimePoint(std::chrono::seconds(plausible_seconds(about.stx_mtime.tv_sec)) +
+                           std::chrono::nanoseconds(about.stx_mtime.tv_nsec));
   return Client{std::move(*record), std::move((*found)->bell)};
+}
+
+std::optional<uid_t> DirectoryTransaction::ticket_owner(const TicketName& name) const {
+  struct statx about {};
+  if (!look_at(lock_.get(), ticket_name(name), about)) return std::nullopt;
+  return about.stx_uid;
+}
+
+bool DirectoryTransaction::is_ticket(const std::string& id) const {
+  return std::any_of(listing_.tickets.begin(), listing_.tickets.end(),
+                     [&](const TicketName& name) { return name.id == id; });
 }
 
 Result<std::optional<Client>> DirectoryTransaction::ticket(const TicketName& name) {
@@ -378,13 +422,13 @@ Result<std::optional<Client>> DirectoryTransaction::ticket(const TicketName& nam
   auto found = find(file, name.id);
   if (!found) return tl::make_unexpected(found.error());
   if (!*found) return std::nullopt;
-  const struct stat& about = (*found)->about;
+  const struct statx& about = (*found)->about;
   const auto ignored = [&](const std::string& problem) {
-    ignore_live(file, about.st_uid, problem);
+    ignore_live(file, (*found)->owner, problem);
     return std::nullopt;
   };
   if (!(*found)->content.problem.empty()) return ignored((*found)->content.problem);
-  if ((about.st_mode & kEnded) != 0) return ignored("it was ended");
+  if ((about.stx_mode & kEnded) != 0) return ignored("it was ended");
   auto record = read_record((*found)->content.text);
   if (!record) return ignored(record.error().message);
   if (record->id != name.id) return ignored("it names another id than its file");
@@ -392,8 +436,8 @@ Result<std::optional<Client>> DirectoryTransaction::ticket(const TicketName& nam
   const bool elsewhere = record->order && *record->order != name.number;
   const bool holds = record->version <= kProtocolVersion && !record->uuids.empty();
   if (elsewhere || holds) return ignored("it is a second name of a ticket or lease");
-  if (contains(listing_.requests, name.id)) update(*record, about.st_uid);
-  record->uid = about.st_uid;
+  if (contains(listing_.requests, name.id)) update(*record, (*found)->owner);
+  record->uid = (*found)->owner;
   return Client{std::move(*record), std::move((*found)->bell)};
 }
 
@@ -402,7 +446,7 @@ void DirectoryTransaction::update(Record& ticket, uid_t owner) const {
   const std::string file = request_name(ticket.id);
   const auto about = look(file);
   // Two files of users that cannot be told apart here may be two users'.
-  if (!about || !*about || (*about)->st_uid != owner || !is_identified(owner)) return;
+  if (!about || !*about || (*about)->stx_uid != owner || !is_identified(owner)) return;
   const auto content = read(file, **about);
   if (!content || !content->problem.empty()) return;
   auto changed = read_record(content->text);
@@ -441,9 +485,9 @@ Result<std::vector<Drain>> DirectoryTransaction::drains() {
     const auto about = look(file);
     if (!about) return tl::make_unexpected(about.error());
     if (!*about) continue;
-    const uid_t owner = (*about)->st_uid;
+    const uid_t owner = (*about)->stx_uid;
     if (const char* problem = type_problem(**about)) {
-      ignore(file, owner, problem);
+      ignore(file, is_mount_point(**about) ? std::nullopt : std::optional(owner), problem);
       continue;
     }
     if (owner != 0 && owner != *keeper) {
@@ -511,30 +555,30 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
   }
   ticket.order = name.number;
   const std::string text = write_record(ticket);
-  const std::size_t waiting = listing_.own_tickets.count;
-  if (!listing_.own_tickets.add(text.size())) {
+  if (!listing_.own_tickets.has_room_for(text.size())) remove_dead_tickets();
+  if (!listing_.own_tickets.has_room_for(text.size())) {
     name_was_taken_ = false;
     return fail(ErrorKind::not_granted,
                 fmt::format("{} tickets of yours wait already, the most that one user may have; "
                             "cancel some of them (berth cancel)",
-                            waiting));
+                            listing_.own_tickets.count));
   }
   if (auto written = write(ticket_name(name), text); !written) return written;
   struct statx about {};
-  if (::statx(lock_.get(), ticket_name(name).c_str(), AT_SYMLINK_NOFOLLOW,
-              STATX_CTIME | STATX_BTIME, &about) == 0) {
+  if (look_at(lock_.get(), ticket_name(name), about)) {
     name.order = order_of(name.number, about);
   }
   auto& tickets = listing_.tickets;
   name.owner = ::geteuid();
+  listing_.own_tickets.add(text.size());
   tickets.insert(std::upper_bound(tickets.begin(), tickets.end(), name), name);
   return {};
 }
 
 bool DirectoryTransaction::has_own(const std::string& file) const {
-  struct stat about {};
-  return ::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-         S_ISREG(about.st_mode) && about.st_uid == ::geteuid();
+  struct statx about {};
+  return look_at(lock_.get(), file, about) && S_ISREG(about.stx_mode) &&
+         about.stx_uid == ::geteuid();
 }
 
 TicketName DirectoryTransaction::place(const TicketName& written) const {
@@ -546,7 +590,7 @@ TicketName DirectoryTransaction::place(const TicketName& written) const {
 
 // Under another name first, so that on a full disk the file before it stays.
 Result<void> DirectoryTransaction::replace(const std::string& file, const std::string& text) {
-  const std::string fresh = fmt::format("new-{}", file);
+  const std::string fresh = fmt::format("{}{}", kNew, file);
   ::unlinkat(lock_.get(), fresh.c_str(), 0);
   if (auto written = write(fresh, text); !written) return written;
   if (::renameat(lock_.get(), fresh.c_str(), lock_.get(), file.c_str()) == 0) return {};
@@ -562,9 +606,8 @@ Result<void> DirectoryTransaction::write_drain(const Drain& drain) {
 void DirectoryTransaction::remove_ticket(const TicketName& name) {
   std::erase(listing_.tickets, name);
   ::unlinkat(lock_.get(), ticket_name(name).c_str(), 0);
-  if (contains(listing_.requests, name.id)) {
-    ::unlinkat(lock_.get(), request_name(name.id).c_str(), 0);
-  }
+  // Even if the listing has none: this transaction may have written it.
+  ::unlinkat(lock_.get(), request_name(name.id).c_str(), 0);
 }
 
 // Through a descriptor: what the name means may change between the look and the chmod.
@@ -616,6 +659,25 @@ void DirectoryTransaction::tidy() {
   if (listing_.bells.size() > listing_.leases.size() + listing_.tickets.size() + 1) {
     remove_lone_bells();
   }
+  remove_lone_requests();
+}
+
+// Makes room below the limit: a decision does not read every ticket, so it does not know all that
+// are dead.
+void DirectoryTransaction::remove_dead_tickets() {
+  std::size_t removed = 0;
+  const std::vector<TicketName> tickets = listing_.tickets;
+  for (const TicketName& name : tickets) {
+    if (removed == kMostRemoved) return;
+    struct statx about {};
+    if (name.owner != ::geteuid() || !look_at(lock_.get(), ticket_name(name), about)) continue;
+    const auto bell = open_bell(lock_.get(), name.id, ::geteuid());
+    if (!bell || bell->state != PeerBell::State::dead) continue;
+    ::unlinkat(lock_.get(), bell_name(name.id).c_str(), 0);
+    remove_ticket(name);
+    listing_.own_tickets.remove(about.stx_size);
+    ++removed;
+  }
 }
 
 // The files of a dead client. The bell goes first, so that a kill between the two leaves what still
@@ -626,27 +688,54 @@ void DirectoryTransaction::remove_dead(const Oddity& oddity) {
   if (auto lease = dead_lease(oddity, id)) cleared_.push_back(std::move(*lease));
   if (!became_lease) ::unlinkat(lock_.get(), bell_name(id).c_str(), 0);
   ::unlinkat(lock_.get(), oddity.file.c_str(), 0);
-  if (contains(listing_.requests, id)) ::unlinkat(lock_.get(), request_name(id).c_str(), 0);
+  ::unlinkat(lock_.get(), request_name(id).c_str(), 0);
 }
 
 void DirectoryTransaction::remove_lone_bells() {
   const uid_t me = ::geteuid();
   const bool any = is_root();
-  std::vector<std::string> waiting;
-  waiting.reserve(listing_.tickets.size());
-  for (const TicketName& name : listing_.tickets) waiting.push_back(name.id);
-  std::sort(waiting.begin(), waiting.end());
+  const auto waiting = sorted_ids(listing_.tickets);
   std::size_t looked_at = 0;
   for (const std::string& id : listing_.bells) {
     if (contains(listing_.leases, id) || contains(waiting, id)) continue;
-    if (++looked_at > kMostRemoved) return;
-    struct stat about {};
+    struct statx about {};
     const std::string file = bell_name(id);
-    if (::fstatat(lock_.get(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (about.st_mtime + kLoneBellSeconds > ::time(nullptr)) continue;
-    if (!any && about.st_uid != me) continue;
-    const auto bell = open_bell(lock_.get(), id, about.st_uid);
+    if (!look_at(lock_.get(), file, about) || is_mount_point(about)) continue;
+    // Only bells that may be removed count, so that those of other users do not protect them.
+    if (!any && about.stx_uid != me) continue;
+    if (++looked_at > kMostRemoved) return;
+    if (plausible_seconds(about.stx_mtime.tv_sec) + kLoneBellSeconds > ::time(nullptr)) continue;
+    const auto bell = open_bell(lock_.get(), id, about.stx_uid);
     if (bell && bell->state == PeerBell::State::dead) ::unlinkat(lock_.get(), file.c_str(), 0);
+  }
+}
+
+// Changed requests whose ticket is gone, and files whose client was killed before it could rename
+// them. All of them are written under the lock, so none is being written now.
+void DirectoryTransaction::remove_lone_requests() {
+  std::size_t looked_at = 0;
+  const auto remove = [&](const std::string& file, const std::string& id) {
+    struct statx about {};
+    if (!look_at(lock_.get(), file, about) || !S_ISREG(about.stx_mode)) return;
+    if ((!is_root() && about.stx_uid != ::geteuid()) || ++looked_at > kMostRemoved) return;
+    if (plausible_seconds(about.stx_mtime.tv_sec) + kLoneBellSeconds > ::time(nullptr)) return;
+    if (is_id(id)) {
+      const auto bell = open_bell(lock_.get(), id, about.stx_uid);
+      if (!bell || bell->state != PeerBell::State::dead) return;
+    }
+    ::unlinkat(lock_.get(), file.c_str(), 0);
+  };
+  if (!listing_.requests.empty()) {
+    const auto waiting = sorted_ids(listing_.tickets);
+    for (const std::string& id : listing_.requests) {
+      if (!contains(waiting, id)) remove(request_name(id), id);
+    }
+  }
+  for (const std::string& name : listing_.others) {
+    if (!name.starts_with(kNew)) continue;
+    const std::string target = name.substr(kNew.size());
+    if (target.starts_with(kDrain)) remove(name, "");
+    if (target.starts_with(kRequest)) remove(name, target.substr(kRequest.size()));
   }
 }
 
@@ -656,11 +745,11 @@ std::optional<Record> DirectoryTransaction::dead_lease(const Oddity& oddity,
                                                        const std::string& id) const {
   if (!oddity.owner || oddity.file != lease_name(id)) return std::nullopt;
   const auto bell = look(bell_name(id));
-  if (!bell || !*bell || !S_ISFIFO((*bell)->st_mode) || (*bell)->st_uid != *oddity.owner) {
+  if (!bell || !*bell || !S_ISFIFO((*bell)->stx_mode) || (*bell)->stx_uid != *oddity.owner) {
     return std::nullopt;
   }
   const auto about = look(oddity.file);
-  if (!about || !*about || (*about)->st_uid != *oddity.owner) return std::nullopt;
+  if (!about || !*about || (*about)->stx_uid != *oddity.owner) return std::nullopt;
   const auto content = read(oddity.file, **about);
   if (!content || !content->problem.empty()) return std::nullopt;
   auto record = read_record(content->text);

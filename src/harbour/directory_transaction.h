@@ -26,11 +26,16 @@ struct TicketTotals {
   std::size_t count = 0;
   std::uint64_t bytes = 0;
 
-  // False if one more is too much.
-  bool add(std::uint64_t size) {
+  bool has_room_for(std::uint64_t size) const {
+    return count < kMostTickets && bytes + size <= kMostBytes;
+  }
+  void add(std::uint64_t size) {
     ++count;
     bytes += size;
-    return count <= kMostTickets && bytes <= kMostBytes;
+  }
+  void remove(std::uint64_t size) {
+    --count;
+    bytes -= size;
   }
 };
 
@@ -93,25 +98,30 @@ class DirectoryTransaction : public Transaction {
   };
   // A record's file beside the live bell of its owner.
   struct Found {
-    struct stat about {};
+    struct statx about {};
+    uid_t owner = 0;
     Text content;
     UniqueFd bell;
     std::string bell_problem;  // it cannot be opened, and counts as alive
   };
 
+  std::optional<uid_t> ticket_owner(const TicketName& name) const override;
   void order_tickets();
   void update(Record& ticket, uid_t owner) const;
   bool has_own(const std::string& file) const;
+  bool is_ticket(const std::string& id) const;
   Result<std::optional<Found>> find(const std::string& file, const std::string& id);
-  // What the kernel says of a file before it is opened; nothing if there is none.
-  Result<std::optional<struct stat>> look(const std::string& file) const;
-  Result<Text> read(const std::string& file, const struct stat& about) const;
+  // What the kernel says of a file before it is opened (see look_at()); nothing if there is none.
+  Result<std::optional<struct statx>> look(const std::string& file) const;
+  Result<Text> read(const std::string& file, const struct statx& about) const;
   Result<void> write(const std::string& file, const std::string& text);
   Result<void> replace(const std::string& file, const std::string& text);
   Result<void> end(const std::string& file, uid_t owner);
   std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id) const;
   void remove_dead(const Oddity& oddity);
   void remove_lone_bells();
+  void remove_lone_requests();
+  void remove_dead_tickets();
   void ignore(const std::string& file, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);
   void ignore_live(const std::string& file, uid_t owner, std::string problem);

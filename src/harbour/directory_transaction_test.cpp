@@ -1,18 +1,27 @@
 // The harbour's files: who counts, who does not, and that whatever a client dies of frees its
 // place.
 #include <array>
+#include <csignal>
+#include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <limits>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "base/pid_namespace.h"
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
+#include "harbour/safe_directory.h"
 #include "harbour/transaction.h"
 
 namespace berth {
@@ -408,6 +417,144 @@ TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
     EXPECT_LE(*order, units() + 10);
     fs::remove(decoy);
   }
+}
+
+TEST_F(HarbourTest, a_request_that_the_same_transaction_changed_goes_with_its_ticket) {
+  auto [record, bell] = client();
+  const std::uint64_t number = *begin()->next_order();
+  ASSERT_TRUE(begin()->write_ticket(record, number));
+  const auto transaction = begin();
+  record.request.memory = mib(100);
+  ASSERT_TRUE(transaction->write_ticket(record, number));
+  ASSERT_TRUE(fs::exists(path_ / request_name(record.id)));
+  transaction->remove_ticket(TicketName(transaction->queue().front()));
+  EXPECT_FALSE(fs::exists(path_ / request_name(record.id)));
+}
+
+TEST_F(HarbourTest, tidying_removes_requests_without_a_ticket) {
+  auto [alive, bell] = client();  // its ticket was deleted, and it is about to put it back
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto write = [&](const std::string& name, bool is_old) {
+    std::ofstream(path_ / name) << "{}";
+    if (is_old) fs::last_write_time(path_ / name, old);
+    return path_ / name;
+  };
+  const auto lone = write("request-aaaaaaaa", true);
+  const auto unfinished = write("new-request-bbbbbbbb", true);
+  const auto drain = write("new-drain-GPU-1", true);
+  const auto young = write("request-cccccccc", false);
+  const auto of_living = write(request_name(alive.id), true);
+  const auto other = write("new-other", true);
+  begin()->tidy();
+  EXPECT_FALSE(fs::exists(lone));
+  EXPECT_FALSE(fs::exists(unfinished));
+  EXPECT_FALSE(fs::exists(drain));
+  EXPECT_TRUE(fs::exists(young));
+  EXPECT_TRUE(fs::exists(of_living));
+  EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(HarbourTest, the_first_ticket_of_each_user_is_rung) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files to other users";
+  constexpr uid_t kOther = 2003;
+  std::vector<std::pair<Record, UniqueFd>> others;
+  const auto write = [&](const Record& record) {
+    const auto transaction = begin();
+    const std::uint64_t number = *transaction->next_order();
+    ASSERT_TRUE(transaction->write_ticket(record, number));
+    if (record.uid == ::geteuid()) return;
+    ASSERT_EQ(::chown((path_ / ticket_name({0, record.id, number})).c_str(), record.uid, 0), 0);
+    ASSERT_EQ(::chown((path_ / bell_name(record.id)).c_str(), record.uid, 0), 0);
+  };
+  for (int i = 0; i < 40; ++i) {
+    others.push_back(client());
+    others.back().first.uid = kOther;
+    write(others.back().first);
+  }
+  auto [first, first_bell] = client();
+  auto [second, second_bell] = client();
+  write(first);
+  write(second);
+  const auto is_rung = [](const UniqueFd& bell) {
+    pollfd one{bell.get(), POLLIN, 0};
+    return ::poll(&one, 1, 0) == 1;
+  };
+  ASSERT_TRUE(begin()->ring_front());
+  EXPECT_TRUE(is_rung(others[0].second));
+  EXPECT_FALSE(is_rung(others[1].second));
+  EXPECT_TRUE(is_rung(first_bell));
+  EXPECT_FALSE(is_rung(second_bell));
+}
+
+TEST(StoppedProcesses, a_pid_counts_for_the_user_of_its_process_only) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, WUNTRACED), child);
+  Record own;
+  own.pid = child;
+  own.uid = ::geteuid();
+  own.pid_namespace = pid_namespace();
+  Record other = own;
+  other.uid = own.uid + 1;
+  Record elsewhere = own;
+  elsewhere.pid_namespace += 1;
+  StoppedProcesses stopped;
+  EXPECT_TRUE(stopped.read({own}));
+  EXPECT_TRUE(stopped.contains(own));
+  EXPECT_FALSE(stopped.contains(other));
+  EXPECT_FALSE(stopped.contains(elsewhere));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin()->write_lease(record));
+  constexpr time_t kFar = 10'000'000'000;  // in the year 2286; more than 64 bits of nanoseconds
+  const std::array<timespec, 2> far{timespec{kFar, 0}, timespec{kFar, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / lease_name(record.id)).c_str(), far.data(), 0), 0);
+  const auto leases = begin()->leases();
+  ASSERT_EQ(leases->size(), 1U);
+  EXPECT_GT(leases->front().record.used, std::chrono::system_clock::now());
+  EXPECT_EQ(plausible_seconds(std::numeric_limits<std::int64_t>::min()), 0);
+  ring(leases->front().bell.get());
+  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / bell_name(record.id)).c_str(), far.data(), 0), 0);
+  EXPECT_LT(*unheard_for(leases->front().bell.get()), std::chrono::seconds(0));
+}
+
+// From now on this process may not open anything for writing only, and has no openat2().
+void forbid_writing() {
+  constexpr auto kArguments = static_cast<unsigned>(offsetof(seccomp_data, args));
+  std::array<sock_filter, 7> filter{
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 3, 0),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kArguments + 16),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY, 0, 1),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog program{filter.size(), filter.data()};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+TEST_F(HarbourTest, a_bell_that_the_kernel_forbids_to_open_counts_as_alive) {
+  auto [record, bell] = client({"GPU-1"});
+  ASSERT_TRUE(begin()->write_lease(record));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    forbid_writing();
+    const auto opened = open_bell(harbour_->directory(), record.id, ::geteuid());
+    const auto leases = begin()->leases();
+    const bool unknown = opened && opened->state == PeerBell::State::unknown;
+    ::_exit(unknown && leases && leases->size() == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {

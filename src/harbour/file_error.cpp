@@ -46,6 +46,7 @@ bool is_owners_doing(int reason) {
     case ENODEV:
     case ETXTBSY:  // a program that runs
     case EAGAIN:   // F_SETLEASE
+    case EXDEV:    // a mount point (FUSE)
       return true;
     default:
       return false;

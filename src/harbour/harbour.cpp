@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <map>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -169,17 +170,17 @@ bool Harbour::has_lease(const std::string& id) const {
 }
 
 Result<StoppedProcesses> find_stopped(Harbour& harbour) {
-  constexpr std::size_t kFront = 16;
+  constexpr std::size_t kFront = 16;  // of one user
   std::vector<Record> front;
+  std::map<uid_t, std::size_t> counts;
   {
     auto transaction = harbour.begin(LockMode::shared, {});
     if (!transaction) return tl::make_unexpected(transaction.error());
-    for (const TicketName& name : (*transaction)->queue()) {
-      auto client = (*transaction)->ticket(name);
-      if (!client) return tl::make_unexpected(client.error());
-      if (*client) front.push_back(std::move((*client)->record));
-      if (front.size() == kFront) break;
-    }
+    auto visited = (*transaction)->visit_front([&](const Client& client) {
+      front.push_back(client.record);
+      return ++counts[client.record.uid] >= kFront;
+    });
+    if (!visited) return tl::make_unexpected(visited.error());
   }
   StoppedProcesses stopped;
   stopped.read(front);

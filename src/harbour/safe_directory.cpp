@@ -1,13 +1,16 @@
 // Safe handling of directories; see safe_directory.h.
 #include "harbour/safe_directory.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/openat2.h>
 #include <string_view>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 #include <utility>
@@ -143,6 +146,15 @@ class Resolver {
   int links_ = 0;
 };
 
+// By openat2(), which finds a mount point (EXDEV) before it asks the mounted file system anything.
+UniqueFd open_on_same_mount(int directory, const std::string& name, int flags) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags | O_NOFOLLOW | O_CLOEXEC);
+  how.resolve = RESOLVE_NO_XDEV;
+  return UniqueFd(
+      static_cast<int>(::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how)));
+}
+
 }  // namespace
 
 Result<TrustedPath> resolve_trusted_path(const std::string& path) {
@@ -158,8 +170,14 @@ bool others_can_rename(const struct stat& directory, uid_t user) {
 UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode) {
   if (::mkdirat(parent, name.c_str(), S_IRWXU) != 0) return {};
   UniqueFd made(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const auto give_up = [&] {
+    const int reason = errno;
+    ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
+    errno = reason;
+    return UniqueFd();
+  };
   struct stat about {};
-  if (!made || ::fstat(made.get(), &about) != 0) return {};
+  if (!made || ::fstat(made.get(), &about) != 0) return give_up();
   // Another user who can rename in `parent` may have put another directory there. A set-group-ID
   // bit comes from the parent.
   const bool own = about.st_uid == ::geteuid();
@@ -167,7 +185,7 @@ UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode) {
     errno = EPERM;
     return {};
   }
-  if (!remove_access_lists(made.get()) || ::fchmod(made.get(), mode) != 0) return {};
+  if (!remove_access_lists(made.get()) || ::fchmod(made.get(), mode) != 0) return give_up();
   return made;
 }
 
@@ -187,6 +205,53 @@ bool remove_access_lists(int directory) {
     if (errno != ENODATA && errno != EOPNOTSUPP && errno != ENOSYS) return false;
   }
   return true;
+}
+
+std::int64_t plausible_seconds(std::int64_t seconds) {
+  constexpr std::int64_t kLatest = 1LL << 33;  // the year 2242; in nanoseconds it fits into 64 bits
+  return std::clamp<std::int64_t>(seconds, 0, kLatest);
+}
+
+bool is_mount_point(const struct statx& about) {
+  return (about.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+bool look_at(int directory, const std::string& name, struct statx& about) {
+  // AT_STATX_DONT_SYNC: FUSE answers from what the kernel knows.
+  const bool known =
+      ::statx(directory, name.c_str(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
+              STATX_BASIC_STATS | STATX_BTIME, &about) == 0;
+  if (known && !is_mount_point(about)) return true;
+  if (!known) {
+    // FUSE refuses every user but the one that mounted it, root included.
+    const int reason = errno;
+    const bool mounted =
+        reason != ENOENT && !open_on_same_mount(directory, name, O_PATH) && errno == EXDEV;
+    errno = reason;
+    if (!mounted) return false;
+  }
+  about = {};
+  about.stx_attributes = STATX_ATTR_MOUNT_ROOT;
+  about.stx_uid = static_cast<uid_t>(-1);
+  return true;
+}
+
+UniqueFd open_at(int directory, const std::string& name, int flags) {
+  UniqueFd file = open_on_same_mount(directory, name, flags);
+  if (file || (errno != ENOSYS && errno != EPERM)) return file;
+  // Some containers forbid openat2(), and Linux has it since 5.6. A handle asks nothing of the file
+  // system.
+  const UniqueFd handle(::openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!handle) return {};
+  struct statx about {};
+  if (::statx(handle.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) {
+    return {};
+  }
+  if (is_mount_point(about) || S_ISLNK(about.stx_mode)) {
+    errno = is_mount_point(about) ? EXDEV : ELOOP;
+    return {};
+  }
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", handle.get()).c_str(), flags | O_CLOEXEC));
 }
 
 }  // namespace berth

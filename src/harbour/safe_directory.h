@@ -1,7 +1,8 @@
-// Directories in places where other users may create, rename and link files: found, made and
-// checked so that another user cannot redirect what is done to them.
+// Files and directories in places where other users may create, rename and link files: found, made,
+// checked and opened so that another user can neither redirect nor block what is done to them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -39,5 +40,20 @@ Result<bool> has_access_list(int directory, const std::string& path);
 
 // False, with errno, if there is one that cannot be removed.
 bool remove_access_lists(int directory);
+
+// What the kernel says of the file `name` in `directory`. Does not follow a symbolic link, and asks
+// nothing of a file system that a user has mounted over the file (FUSE), which may never answer.
+// Such a file has no type, no known owner, and the attribute STATX_ATTR_MOUNT_ROOT. False, with
+// errno, if the kernel says nothing.
+bool look_at(int directory, const std::string& name, struct statx& about);
+
+// Has a file system been mounted over the file?
+bool is_mount_point(const struct statx& about);
+
+// A file's time, which its owner can set to anything, as a number to calculate with.
+std::int64_t plausible_seconds(std::int64_t seconds);
+
+// openat() with O_NOFOLLOW and O_CLOEXEC that does not open a mount point either (EXDEV).
+UniqueFd open_at(int directory, const std::string& name, int flags);
 
 }  // namespace berth

@@ -11,6 +11,8 @@ namespace {
 // A client on a busy host may be slow to read its bell; so may one on another host.
 constexpr std::chrono::seconds kUnresponsive(3);
 constexpr std::chrono::seconds kUnresponsiveElsewhere(5);
+// Of one user, in visit_front().
+constexpr std::size_t kMostFrontTickets = 17;
 
 // The number may belong to another process by now: its owner must be the client's.
 bool is_stopped_process(pid_t pid, uid_t owner) {
@@ -45,22 +47,38 @@ void StoppedProcesses::refresh() {
 }
 
 bool StoppedProcesses::contains(const Record& client) const {
-  return client.pid_namespace == pid_namespace() && owners_.contains(client.pid);
+  const auto found = owners_.find(client.pid);
+  return client.pid_namespace == pid_namespace() && found != owners_.end() &&
+         found->second == client.uid;
 }
 
 bool Transaction::is_stopped(const Client& client) const {
   return (bells_tell_ && is_unresponsive(client)) || stopped_.contains(client.record);
 }
 
-Result<void> Transaction::ring_front() {
+Result<void> Transaction::visit_front(const std::function<bool(const Client&)>& visit) {
+  struct Front {
+    std::size_t visits = 0;
+    bool done = false;
+  };
+  std::map<std::optional<uid_t>, Front> fronts;
   for (const TicketName& name : queue()) {
+    const auto owner = ticket_owner(name);
+    Front& front = fronts[owner];
+    if (front.done) continue;
     const auto client = ticket(name);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;
-    ring(**client);
-    if (!is_stopped(**client)) break;
+    front.done = visit(**client) || (++front.visits >= kMostFrontTickets && owner);
   }
   return {};
+}
+
+Result<void> Transaction::ring_front() {
+  return visit_front([this](const Client& client) {
+    ring(client);
+    return !is_stopped(client);
+  });
 }
 
 }  // namespace berth

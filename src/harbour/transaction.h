@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -126,8 +127,12 @@ class Transaction {
   virtual Result<void> end_lease(const Client& lease) = 0;
 
   virtual void ring(const Client& client) = 0;
-  // Rings the first ticket that is not stopped: something changed that may let it through.
+  // Rings the first ticket of each user that is not stopped: something changed that may let it
+  // through. Not only the first of all: that may be a file of a hostile user.
   Result<void> ring_front();
+  // The first live tickets of each user, a bounded number, until `visit` returns true for one of
+  // that user's.
+  Result<void> visit_front(const std::function<bool(const Client&)>& visit);
 
   // A ticket is passed over while its process does not run.
   void use(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
@@ -149,6 +154,12 @@ class Transaction {
   virtual const std::vector<Record>& cleared() const = 0;
 
  private:
+  // By the kernel, without reading the ticket. Nothing where the kernel does not tell: then all
+  // tickets are taken for one user's.
+  virtual std::optional<uid_t> ticket_owner(const TicketName& /*name*/) const {
+    return std::nullopt;
+  }
+
   StoppedProcesses stopped_;
   bool bells_tell_ = true;
 };
