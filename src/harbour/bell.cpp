@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "harbour/file_error.h"
@@ -20,6 +21,15 @@ namespace berth {
 namespace {
 
 constexpr mode_t kBellMode = 0622;
+
+// Then its mode does not say which users may open it. errno stays as it is.
+bool has_access_list(int directory, const std::string& name) {
+  const int before = errno;
+  const std::string path = fmt::format("/proc/self/fd/{}/{}", directory, name);
+  const bool found = ::lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
+  errno = before;
+  return found;
+}
 
 bool has_unread(int end) {
   int bytes = 0;
@@ -91,8 +101,10 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
   if (!end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
     if (errno == EXDEV) return planted(mounted);
-    // The owner of a FIFO can cause EACCES by its mode, and cannot cause EPERM.
-    if (errno == EPERM || (errno == EACCES && (about.stx_mode & kBellMode) == kBellMode)) {
+    // The owner of a FIFO can cause EACCES by its mode or by an access control list, and cannot
+    // cause EPERM.
+    const bool by_mode = errno == EACCES && (about.stx_mode & kBellMode) != kBellMode;
+    if ((errno == EACCES || errno == EPERM) && !by_mode && !has_access_list(directory, name)) {
       return PeerBell{PeerBell::State::unknown,
                       {},
                       fmt::format("its bell cannot be opened ({})", std::strerror(errno)),

@@ -32,7 +32,7 @@ constexpr std::string_view kTicket = "ticket-";
 constexpr std::string_view kBell = "bell-";
 constexpr std::string_view kDrain = "drain-";
 constexpr std::string_view kRequest = "request-";
-constexpr std::string_view kNew = "new-";  // before the name that the file gets when it is whole
+constexpr std::string_view kNew = "new-";  // and a random id, before the name that the file gets
 constexpr std::size_t kNumberDigits = 15;
 constexpr mode_t kFileMode = 0644;
 // On the record of a ticket or of a shell's lease: it was told to end.
@@ -551,7 +551,12 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
   // A file that is written again would lose its place: the change goes into a file beside it.
   if (has_own(ticket_name(name))) {
     ticket.order = name.number;
-    return replace(request_name(record.id), write_record(ticket));
+    const std::string file = request_name(record.id);
+    struct statx planted {};
+    // Another user's file cannot be replaced. Other clients then know the request of before, which
+    // costs nothing but precision.
+    if (look_at(lock_.get(), file, planted) && planted.stx_uid != ::geteuid()) return {};
+    return replace(file, write_record(ticket));
   }
   ticket.order = name.number;
   const std::string text = write_record(ticket);
@@ -588,10 +593,10 @@ TicketName DirectoryTransaction::place(const TicketName& written) const {
   return written;
 }
 
-// Under another name first, so that on a full disk the file before it stays.
+// Under another name first, so that on a full disk the file before it stays. The name is random:
+// another user could have taken one that is known.
 Result<void> DirectoryTransaction::replace(const std::string& file, const std::string& text) {
-  const std::string fresh = fmt::format("{}{}", kNew, file);
-  ::unlinkat(lock_.get(), fresh.c_str(), 0);
+  const std::string fresh = fmt::format("{}{}-{}", kNew, make_id(), file);
   if (auto written = write(fresh, text); !written) return written;
   if (::renameat(lock_.get(), fresh.c_str(), lock_.get(), file.c_str()) == 0) return {};
   auto error = file_error("write a file in", lock_.get());
@@ -732,8 +737,9 @@ void DirectoryTransaction::remove_lone_requests() {
     }
   }
   for (const std::string& name : listing_.others) {
-    if (!name.starts_with(kNew)) continue;
-    const std::string target = name.substr(kNew.size());
+    const std::size_t target_at = kNew.size() + make_id().size() + 1;
+    if (!name.starts_with(kNew) || name.size() <= target_at) continue;
+    const std::string target = name.substr(target_at);
     if (target.starts_with(kDrain)) remove(name, "");
     if (target.starts_with(kRequest)) remove(name, target.substr(kRequest.size()));
   }

@@ -440,8 +440,8 @@ TEST_F(HarbourTest, tidying_removes_requests_without_a_ticket) {
     return path_ / name;
   };
   const auto lone = write("request-aaaaaaaa", true);
-  const auto unfinished = write("new-request-bbbbbbbb", true);
-  const auto drain = write("new-drain-GPU-1", true);
+  const auto unfinished = write("new-aaaaaaaa-request-bbbbbbbb", true);
+  const auto drain = write("new-aaaaaaaa-drain-GPU-1", true);
   const auto young = write("request-cccccccc", false);
   const auto of_living = write(request_name(alive.id), true);
   const auto other = write("new-other", true);

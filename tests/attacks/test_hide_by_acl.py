@@ -1,7 +1,8 @@
 """The attacker wants other users not to see a lease: an access control list on the harbour makes the bells and records of
 others unreadable for some users, while every mode looks right.
 
-Tried: a default list, which new files inherit, and an access list, both by the first owner of the harbour.
+Tried: a default list, which new files inherit, and an access list, both by the first owner of the harbour. The opposite,
+too: a list on the attacker's own bell, so that a lease without any process looks alive to chosen users.
 """
 
 import json
@@ -11,6 +12,7 @@ import subprocess
 import pytest
 from conftest import assert_one_line_error
 from hostile import ALICE, MALLORY, prefix_of
+from users import BOB, bell, put, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -38,3 +40,15 @@ def test_the_remedy_works(server):
     subprocess.run(["setfacl", *LISTS["default"], *LISTS["access"], server.harbour], check=True)
     subprocess.run(["setfacl", "-bk", server.harbour], check=True)
     assert os.listxattr(server.harbour) == []
+
+
+def leave_lease(harbour, uuid):
+    bell(harbour, "mmmmmmmm")
+    put(f"{harbour}/lease-mmmmmmmm", record("mmmmmmmm", MALLORY, [uuid]))
+    subprocess.run(["setfacl", "-m", f"u:{BOB}:---,m::-w-", f"{harbour}/bell-mmmmmmmm"], check=True)
+
+
+@pytest.mark.harbour("directory")
+def test_a_list_on_a_bell_does_not_keep_a_dead_lease_alive(world):  # noqa: F811
+    world.do(MALLORY, leave_lease, world.harbour, world.uuid())
+    assert world.try_now(BOB).returncode == 0

@@ -12,7 +12,7 @@ import os
 import time
 
 import pytest
-from users import ALICE, BOB, MALLORY, bell, ids, live, live_many, put, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, bell, eventually, ids, live, live_many, put, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -84,6 +84,23 @@ def test_a_place_cannot_be_prepared(world, prepare, use):
     world.do(MALLORY, ring, world.harbour, bob.lease)
     bob.said("position 1 of 3")
     assert "position 2" not in bob.err.read_text()
+
+
+@pytest.mark.parametrize("planted", ["new-request-", "request-"])
+def test_a_planted_file_costs_no_ticket_its_place(world, planted):
+    """A request changes while it waits (--mem auto: another run of its type has been measured meanwhile)."""
+    first = world.hold(ALICE, "--mem", "auto", "--job", "j1", command=["berth-sim-job", "--mem", "1GiB"])
+    waiting = world.wait(ALICE, "--mem", "auto", "--job", "j1")
+    bob = world.wait(BOB)
+    put_as = world.path(f"{planted}{waiting.lease}")
+    world.do(MALLORY, put, put_as, record(waiting.lease, MALLORY))
+    before = world.queue()
+    world.berth(ALICE, "profile", "set", "j1", "--mem", "2GiB")
+    world.do(MALLORY, ring, world.harbour, waiting.lease)
+    eventually(lambda: f"position 1" in waiting.err.read_text())
+    assert before == [waiting.lease, bob.lease] == world.queue()
+    first.kill()
+    waiting.started()
 
 
 def ring(harbour, name):
