@@ -10,6 +10,7 @@
 
 #include "base/site.h"
 #include "base/uid_map.h"
+#include "base/users.h"
 #include "harbour/part_scripts.h"
 
 namespace berth {
@@ -171,7 +172,7 @@ std::string write_shared_record(Record record) {
 
 Result<Record> read_shared_record(std::string_view text) {
   auto record = read_record(text);
-  if (record) record->uid = uid_inside(record->uid).value_or(kUnmappedUid);
+  if (record) record->uid = uid_inside(record->uid).value_or(overflow_uid());
   return record;
 }
 

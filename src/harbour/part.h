@@ -96,8 +96,7 @@ struct PartOutcome {
 };
 
 // A record as Redis has it: other hosts read it, so its uid is the one outside of a user namespace.
-// A uid that this process's namespace does not map is read as kUnmappedUid: another user's.
-constexpr uid_t kUnmappedUid = 65534;
+// A uid that this process's namespace does not map is read as the overflow uid (see base/users.h).
 std::string write_shared_record(Record record);
 Result<Record> read_shared_record(std::string_view text);
 
