@@ -530,8 +530,15 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
       return old;
     }
     (*transaction)->use(applicant.stopped);
+    const auto ticket = applicant.ticket;
     auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
+    const bool lacks_tickets = (*transaction)->lacks_tickets();
     transaction->reset();
+    if (!decision && lacks_tickets) {  // nothing was decided; the next transaction reads further
+      applicant.ticket = ticket;
+      applicant.changed = true;
+      continue;
+    }
     if (!decision) return decision;
     if (decision->outrun) {  // another client was granted something meanwhile
       if (decision->unanswered) harbour.part()->release(applicant.record.id);
