@@ -11,6 +11,10 @@ void fuzz(std::string_view input) {
   const auto entry = read_entry(input);
   if (!entry) return;
   check(nlohmann::json::accept(input), "what is accepted is JSON");
+  check(entry->id.size() <= EntryLimits::id && entry->command.size() <= EntryLimits::command &&
+            entry->label.size() <= EntryLimits::label && entry->job.size() <= EntryLimits::job &&
+            entry->gpus.size() <= EntryLimits::gpus,
+        "long texts and lists are cut");
   const std::string written = write_entry(*entry);
   check(written.find('\n') == std::string::npos, "an entry is one line");
   EntryReader reader;

@@ -46,7 +46,6 @@ class Daemons:
         wait_until(pid_file.exists, "the server's PID")
         pid = int(pid_file.read_text())
         self.wait_for_name(pid, "nvidia-cuda-mps-server")
-        self.pid_of_server = pid
         return pid
 
     def wait_for_name(self, pid, name):

@@ -139,7 +139,8 @@ def hostile_driver(server, tmp_path):
     ("close-and-sleep", "does not end"),
     ("ignore-signals", "does not end"),
     ("dribble", "did not answer within 3s"),
-    ("close-and-crash", "crashed (signal 6)"),
+    # Either: the kernel may still be writing a core file when berth stops waiting for the exit.
+    ("close-and-crash", "crashed (signal 6)|does not end"),
     ("crash-at-exit", "crashed (signal 6)"),
     ("exit", "ended unexpectedly"),
 ])
@@ -149,7 +150,8 @@ def test_a_hostile_driver_library_never_hangs_berth(hostile_driver, mode, words,
     lines = result.stderr.splitlines()
     # After 2 s berth says that it waits.
     assert [line for line in lines if "waiting" not in line] == lines[-1:], result.stderr
-    assert result.returncode == 69 and lines[-1].startswith("berth: ") and words in lines[-1], result
+    assert result.returncode == 69 and lines[-1].startswith("berth: "), result
+    assert any(one in lines[-1] for one in words.split("|")), result
 
 
 @pytest.mark.release_only

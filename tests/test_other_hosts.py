@@ -187,6 +187,21 @@ def test_who_waits_can_leave(lab):
     let_go(held)
 
 
+def test_a_host_that_hangs_does_not_keep_its_user(lab):
+    """It has accepted the connection, and then does nothing."""
+    folder = lab.folder / "hangs"
+    folder.mkdir()
+    (folder / "ssh").write_text(f"#!/bin/sh\necho $$ > {folder}/new && mv {folder}/new {folder}/pid\nexec sleep 1000\n")
+    (folder / "ssh").chmod(0o755)
+    waiting = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "true", env={"PATH": f"{folder}:{lab.head.env['PATH']}"})
+    wait_until((folder / "pid").exists, "ssh runs")
+    os.kill(child_of(waiting.pid), signal.SIGINT)
+    assert waiting.wait(60) == 130
+    pid = (folder / "pid").read_text().strip()
+    assert name_of(pid) == "", "ssh has ended with it"
+    assert queue(lab)["gpu-a"] == []
+
+
 def test_a_ticket_of_several_hosts_can_be_cancelled(lab):
     held = [hold(lab, "gpu-a", 1), hold(lab, "gpu-b", 2)]
     waiting = lab.head.start(BERTH, "run", "--host", "any", "--", "true")

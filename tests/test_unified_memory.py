@@ -34,11 +34,14 @@ def test_mem_is_granted_and_has_limits(server):
 
 def test_reservations_add_up(server, jobs):
     server.use(SERVERS / "spark.json")
-    half = host_memory()[0] // 2
-    jobs.run("--mem", "64MiB").gpus()
+    most = f"{host_memory()[1] * 6 // 10}MiB"  # fits once, not twice
+    job = jobs.run("--mem", most)
+    job.gpus()
     assert server.status()["gpus"][0]["state"] == "shared"
     assert server.berth("run", "--no-wait", "--mem", "64MiB", "--", "true").returncode == 0
-    assert server.berth("run", "--no-wait", "--mem", f"{2 * half - 32}MiB", "--", "true").returncode == 75
+    assert server.berth("run", "--no-wait", "--mem", most, "--", "true").returncode == 75
+    assert job.end() == 0
+    assert server.berth("run", "--no-wait", "--mem", most, "--", "true").returncode == 0
 
 
 def test_an_exclusive_lease_needs_no_memory(server):

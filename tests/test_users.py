@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -241,6 +242,34 @@ def test_the_commands_refuse_what_is_anothers(world):
     assert world.leases() == {lease: str(ALICE)} and world.queue() == [bob.lease]
     assert world.berth(0, "release", lease).returncode == 0
     bob.started()
+
+
+def lost_lines(world, lease):
+    """The lines of any user's history which say that this lease was lost."""
+    lines = []
+    for path in pathlib.Path(world.harbour).glob("archive/*/history-*.jsonl"):
+        lines += [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if (line["id"], line["ending"]) == (lease, "lost")]
+
+
+@pytest.mark.parametrize("words", [["cancel", "ID"], ["release", "ID"], ["release", "1"], ["release", "--all"]],
+                         ids=["cancel", "release", "release-gpu", "release-all"])
+@pytest.mark.parametrize("caller", [0, BOB], ids=["root", "bob"])
+def test_cancel_and_release_leave_the_lost_line_of_a_killed_job_to_be_written(world, words, caller):
+    """They do not know the GPUs of this host, so they cannot tell another user's dead lease from a planted one."""
+    world.server.use("2x24GiB")
+    alice = world.hold(ALICE, "--gpu", "0")
+    if words[0] == "release":
+        ended, _ = acquire(world, caller)
+    else:
+        world.hold(ALICE)
+        ended = world.wait(caller, "-n", "2").lease
+    alice.kill()
+    words = [ended if word == "ID" else word for word in words]
+    assert world.berth(caller, *words).returncode == 0
+    assert world.berth(0, "run", "--", "true").returncode == 0  # the two GPUs are known to this command
+    [line] = lost_lines(world, alice.lease)
+    assert line["uid"] == ALICE and [gpu["index"] for gpu in line["gpus"]] == [alice.gpus]
 
 
 # Whatever is planted is in nobody's way.

@@ -55,10 +55,10 @@ export async function call(path, body) {
 }
 
 /**
- * Makes this browser a viewer by a token. What is wrong, in words, or null.
+ * Asks the server whether a token is right, and keeps it if it is. What is wrong, in words, or null.
  * @param {string} value
  */
-export async function open_session(value) {
+export async function use_token(value) {
   const answer = await call("session", {token: value});
   if (answer.problem === null) keep_token(value);
   return answer.problem;

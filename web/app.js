@@ -1,6 +1,6 @@
 // @ts-check
 // The page of `berth serve`: what the stream says goes to the parts that show it.
-import {call, keep_token, open_session, take_token_from_address, token} from "./api.js";
+import {call, keep_token, take_token_from_address, token, use_token} from "./api.js";
 import {draw_plots, shape, show_hosts} from "./cards.js";
 import {attribute, each, h, part, say, show} from "./dom.js";
 import {moment, now, plural, set_clock, visible} from "./format.js";
@@ -174,7 +174,7 @@ async function need_token(why) {
   const given = token();
   if (given && given !== tried) {
     tried = given;
-    if ((await open_session(given)) === null) return live.open();
+    if ((await use_token(given)) === null) return live.open();
     keep_token(null);
   }
   ask_token(why, false);
@@ -191,7 +191,7 @@ function ask_token(why, optional) {
 part("token-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const field = /** @type {HTMLInputElement} */ (part("token-value"));
-  const refused = await open_session(field.value.trim());
+  const refused = await use_token(field.value.trim());
   say(part("token-error"), refused ?? "");
   if (refused !== null) return field.select();
   field.value = "";

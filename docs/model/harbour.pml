@@ -74,7 +74,7 @@ bool runs[CLIENTS];    /* its process is there; if not, another process may stil
 bool stopped[CLIENTS]; /* its process is stopped */
 bool event[CLIENTS];   /* poll() reports that a watched bell has no reader any more */
 byte watch[CLIENTS];   /* bells whose writing end it polls (bits of slots) */
-bool late[CLIENTS];    /* it looks at the end of a lease a tick later (P6, "the latter") */
+bool late[CLIENTS];    /* it looks at the end of a lease a tick later (see "Waiting") */
 
 /* Timers: 0: off; 1: due; n + 1: due in n ticks. */
 byte look[CLIENTS];    /* decide again, since a ticket before it has not claimed */
@@ -97,6 +97,7 @@ byte seen[CLIENTS];    /* leases that a client with notes saw in its last decisi
 bool misled[CLIENTS];  /* a lease came and ended while this client had notes, and it has seen neither */
 /* A client may find an honest ticket silent if it was misled so, or if only one of the two knows that a ticket is stopped. */
 #define may_err(c) (misled[c] || stops_left < STOPS)
+byte owed[CLIENTS];    /* tickets (bits) that this client had noted when a client behind them claimed */
 byte waits[CLIENTS];   /* ticks for which an honest ticket could be granted, and is not */
 byte killed_at = 0;    /* 0, or the point of a decision at which its process is killed */
 bool bell_kept = false; /* another process (a keeper, a child) has the bell of the killed process open */
@@ -104,7 +105,7 @@ bool bell_kept = false; /* another process (a keeper, a child) has the bell of t
 /* Scratch variables of one atomic step. */
 hidden byte i, j, t, u, n, room, open_gpus, unheld, mine, won, winners, skipped, sleepers, taken, faulty, before, could, rank;
 hidden byte awake_before, own_before, reserver, nearest, second_nearest, two;
-hidden byte found, was_rung, was_due;
+hidden byte found, was_rung, was_due, overtaken, remaining;
 
 /* ---- Reading the directory: what counts ------------------------------------------------------------------------------------------ */
 
@@ -293,7 +294,7 @@ inline end_of_bell(s) {
 
 inline forget_waiting(c) {
   rung[c] = false; event[c] = false; watch[c] = 0; late[c] = false; look[c] = 0; late_look[c] = 0; tell[c] = 0; told[c] = 0;
-  waits[c] = 0; misled[c] = false; seen[c] = 0;
+  waits[c] = 0; misled[c] = false; seen[c] = 0; owed[c] = 0;
   for (j : 0 .. CLIENTS - 1) {
     view[c].note[j] = 0; view[c].rank[j] = 0; view[c].silent[j] = false
   }
@@ -309,7 +310,7 @@ inline end_of_client(c) {
   ticket[c] = false; lease[c] = 0;
 #endif
   for (j : 0 .. CLIENTS - 1) {
-    view[j].silent[c] = false
+    view[j].silent[c] = false; owed[j] = owed[j] & ~bit(c)
   }
 }
 
@@ -444,6 +445,11 @@ inline claim(c) {
 #endif
 #endif
      lease[c] = room;
+     for (u : 0 .. CLIENTS - 1) {
+       for (j : 0 .. CLIENTS - 1) {
+         owed[u] = owed[u] | ((u != c && view[u].note[j] != 0 && key[j] < key[c]) -> bit(j) : 0)
+       }
+     }
      restart_waits();
      printf("      client %d claims GPUs %d (bits)\n", c, room);
      if
@@ -459,7 +465,7 @@ inline claim(c) {
         fi;
         forget_waiting(c);
         for (j : 0 .. CLIENTS - 1) {
-          view[j].silent[c] = false
+          view[j].silent[c] = false; owed[j] = owed[j] & ~bit(c)
         }
         if
         :: killed_at == 4 -> killed(c)
@@ -575,12 +581,40 @@ inline find_claimable(c) {
   could = won & before
 }
 
+/* [R18] Sets overtaken to the noted tickets before c that cannot claim any more, and could if no client behind them had claimed: another client
+ * has found them silent, and they reserve what is left. find_claimable() has set could. */
+inline find_overtaken(c) {
+  overtaken = 0;
+#ifndef BROKEN_FORGET_THE_OVERTAKEN
+  for (u : 0 .. CLIENTS - 1) {
+    if
+    :: (before & bit(u)) != 0 && (could & bit(u)) == 0 && view[c].note[u] != 0 ->
+       remaining = ALL_GPUS;
+       for (i : 0 .. SLOTS - 1) {
+         if
+         :: has_lease(i) && !is_within(i) && (i >= CLIENTS || key[i] <= key[u]) -> remaining = remaining & ~held_by(i)
+         :: else
+         fi
+       }
+       pick(remaining & choice[u], count[u]);
+       if
+       :: n >= count[u] -> overtaken = overtaken | bit(u)
+       :: else
+       fi
+    :: else
+    fi
+  }
+#endif
+}
+
 /* [R14] A noted ticket that could have claimed for long enough is silent: PATIENCE, and a tick for its rank among those that could. A ticket
  * that cannot claim (any more) is not noted. */
 inline judge_notes(c) {
   find_before(c);
   find_claimable(c);
   sleepers = skipped;
+  find_overtaken(c);
+  could = could | overtaken;
   rank = 0;
   for (i : 0 .. CLIENTS - 1) {
     t = queue[i];
@@ -615,7 +649,7 @@ inline judge_notes(c) {
  * rung, ring and note every ticket that could claim if the others were silent. */
 inline note_unclaimed(c) {
   if
-  :: (won & before) != 0 -> look[c] = 2
+  :: (won & before) != 0 || has_notes(c) -> look[c] = 2
   :: else -> look[c] = 0
   fi;
   if
@@ -871,9 +905,10 @@ end:
        }
        for (u : 0 .. CLIENTS - 1) {
          /* That a ticket which reserves was stopped or continued, only the audit notices. */
-         walk(u, t != u && (view[u].silent[t] || was_stopped[t]), is_faulty(t));
+#define is_past(t) (view[u].silent[t] || (is_faulty(t) && (owed[u] & bit(t)) != 0))
+         walk(u, t != u && (is_past(t) || was_stopped[t]), is_faulty(t));
          could = won;
-         walk(u, t != u && view[u].silent[t], is_faulty(t));
+         walk(u, t != u && is_past(t), is_faulty(t));
          /* No other user makes the ticket of an honest client not count. */
          assert(!(can_act(u) && !is_faulty(u) && !has_ticket(u)));
          if

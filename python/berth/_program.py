@@ -9,12 +9,14 @@ from typing import Iterator
 from . import _native
 from ._errors import NoDriver
 
-_PACKAGE = os.path.dirname(os.path.realpath(__file__))
+# Where this package is, and where it is imported from: its folder or its files may be symbolic links to another place
+# (uv --link-mode=symlink, GNU Stow), and the command is then beside the links or beside the files.
+_PACKAGES = list(dict.fromkeys(os.path.dirname(path) for path in (os.path.realpath(__file__), os.path.abspath(__file__))))
 
 
-def _candidates() -> Iterator[str]:
+def _candidates(package: str) -> Iterator[str]:
     """Where the command is, for each layout in which this package is installed."""
-    parent = os.path.dirname(_PACKAGE)
+    parent = os.path.dirname(package)
     packages, version, library = (os.path.basename(name) for name in (
         parent, os.path.dirname(parent), os.path.dirname(os.path.dirname(parent))))
     # A virtual environment or a prefix: PREFIX/lib/python3.11/site-packages/berth and PREFIX/bin/berth.
@@ -30,12 +32,13 @@ def _candidates() -> Iterator[str]:
 def _find() -> str:
     """The command of this installation, never one that another user could have put there."""
     refusal = None
-    for path in _candidates():
-        if os.access(path, os.X_OK):
-            reason = _native.why_not_own(_PACKAGE, path)
-            if reason is None:
-                return path
-            refusal = refusal or f"the berth command {path!r} is not used: {reason}"
+    for package in _PACKAGES:
+        for path in _candidates(package):
+            if os.access(path, os.X_OK):
+                reason = _native.why_not_own(package, path)
+                if reason is None:
+                    return path
+                refusal = refusal or f"the berth command {path!r} is not used: {reason}"
     raise NoDriver(f"{refusal or 'the berth command is not in the installation of this package'}; install berth again, "
                    "in a folder that only its owner can change")
 

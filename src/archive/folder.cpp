@@ -43,9 +43,12 @@ UniqueFd make_folder(int at, const char* name, mode_t mode) {
   return made || errno != EEXIST ? std::move(made) : open_folder(at, name);
 }
 
+// The only user who can write in the folder. A folder that others can write in is not one that
+// berth made: another user may have moved it here.
 std::optional<uid_t> owner_of(const UniqueFd& folder) {
   struct stat about {};
   if (!folder || ::fstat(folder.get(), &about) != 0) return std::nullopt;
+  if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0) return std::nullopt;
   return about.st_uid;
 }
 
@@ -138,11 +141,15 @@ Result<UserFolder> own_folder(const std::string& archive) {
 }
 
 std::optional<UserFolder> existing_folder(const std::string& archive) {
-  auto folders = user_folders(archive);
-  const auto own = std::find_if(folders.begin(), folders.end(),
-                                [](const UserFolder& folder) { return folder.uid == ::geteuid(); });
-  if (own == folders.end()) return std::nullopt;
-  return std::optional<UserFolder>(std::move(*own));
+  const UniqueFd place = open_folder(AT_FDCWD, archive.c_str());
+  if (!place) return std::nullopt;
+  for (int number = 0; number < kMostNames; ++number) {
+    const std::string name = folder_name(::geteuid(), number);
+    UniqueFd folder = open_inside(place.get(), name.c_str(), O_RDONLY | O_DIRECTORY);
+    if (owner_of(folder) != ::geteuid()) continue;
+    return UserFolder{::geteuid(), fmt::format("{}/{}", archive, name), std::move(folder)};
+  }
+  return std::nullopt;
 }
 
 Result<UniqueFd> lock_folder(const UserFolder& folder) {

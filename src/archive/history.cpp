@@ -279,13 +279,19 @@ off_t file_size(const UserFolder& folder, const std::string& name) {
 HistoryFiles history_files(const std::vector<UserFolder>& folders, TimePoint since,
                            std::optional<uid_t> user) {
   HistoryFiles found;
+  // A sparse file can have any size. Each counts with what is read of it at most, so that the sums
+  // do not overflow.
   std::map<uid_t, std::uint64_t> totals;
   std::vector<std::uint64_t> sizes;  // as in `files`
   for (const UserFolder& folder : folders) {
     if (user && folder.uid != *user && folder.uid != 0) continue;  // root may tell of others
     for (std::string& name : month_files(folder, since)) {
       found.files.push_back({&folder, std::move(name)});
-      sizes.push_back(size_of(found.files.back()));
+      HistoryFile& file = found.files.back();
+      const std::uint64_t size = size_of(file);
+      sizes.push_back(std::min(size, kMostFileBytes));
+      file.from = static_cast<off_t>(size - sizes.back());
+      found.truncated = found.truncated || file.from > 0;
       totals[folder.uid] += sizes.back();
     }
   }
@@ -297,7 +303,7 @@ HistoryFiles history_files(const std::vector<UserFolder>& folders, TimePoint sin
     std::uint64_t& total = totals[found.files[i].folder->uid];
     if (total <= share) continue;
     const std::uint64_t unread = std::min(total - share, sizes[i]);
-    found.files[i].from = static_cast<off_t>(unread);
+    found.files[i].from += static_cast<off_t>(unread);
     total -= unread;
     found.truncated = true;
   }

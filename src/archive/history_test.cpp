@@ -183,6 +183,78 @@ TEST_F(HistoryTest, holes_are_passed_over) {
   EXPECT_EQ(static_cast<std::uintmax_t>(done), std::filesystem::file_size(file()));
 }
 
+// Of an implausibly large file only the end is read, which may begin anywhere in a line.
+TEST_F(HistoryTest, a_line_that_begins_before_the_offset_is_not_damage) {
+  for (const char* id : {"aaaaaaaa", "bbbbbbbb", "cccccccc"}) append(entry(id));
+  const auto folder = own_folder(archive_);
+  const auto size = static_cast<off_t>(std::filesystem::file_size(file()));
+  const off_t line = size / 3;
+  for (off_t offset = 0; offset <= size; ++offset) {
+    off_t done = offset;
+    std::vector<std::string> found;
+    const std::size_t damaged =
+        read_lines(*folder, month_file(at(0)), done,
+                   [&](const HistoryEntry& one) { found.push_back(one.id); });
+    EXPECT_EQ(damaged, 0U) << offset;
+    EXPECT_EQ(found.size(), static_cast<std::size_t>(3 - (offset + line - 1) / line)) << offset;
+    EXPECT_EQ(done, size) << offset;
+  }
+}
+
+TEST_F(HistoryTest, a_long_line_that_begins_before_the_offset_is_not_damage) {
+  std::ofstream(file()) << std::string(1 << 20, 'x') << '\n';
+  append(entry("aaaaaaaa"));
+  off_t done = 10;
+  std::size_t count = 0;
+  EXPECT_EQ(read_lines(*own_folder(archive_), month_file(at(0)), done,
+                       [&](const HistoryEntry&) { ++count; }),
+            0U);
+  EXPECT_EQ(count, 1U);
+}
+
+// The end of a line that is being written is read later, and is not the end of an unknown line.
+TEST_F(HistoryTest, a_line_is_read_once_it_is_whole) {
+  append(entry("aaaaaaaa"));
+  const std::string text = write_entry(entry("bbbbbbbb")) + '\n';
+  off_t done = 0;
+  const auto read = [&] {
+    std::size_t count = 0;
+    EXPECT_EQ(read_lines(*own_folder(archive_), month_file(at(0)), done,
+                         [&](const HistoryEntry&) { ++count; }),
+              0U);
+    return count;
+  };
+  std::ofstream(file(), std::ios::app) << text.substr(0, 20);
+  EXPECT_EQ(read(), 1U);
+  EXPECT_EQ(read(), 0U);
+  std::ofstream(file(), std::ios::app) << text.substr(20);
+  EXPECT_EQ(read(), 1U);
+}
+
+// The sizes of three such files add up to 2 bytes less than the smallest of them, modulo 2^64.
+TEST_F(HistoryTest, sizes_of_sparse_files_do_not_overflow) {
+  std::string pattern = "/dev/shm/berth-history-XXXXXX";  // tmpfs has files of any size
+  if (::mkdtemp(pattern.data()) == nullptr) GTEST_SKIP() << "there is no /dev/shm";
+  std::filesystem::remove_all(archive_);
+  archive_ = pattern;
+  append(entry("aaaaaaaa"));
+  const auto folder = own_folder(archive_);
+  for (const char* name : {"history-2025-09.jsonl", "history-2025-10.jsonl"}) {
+    const std::string path = fmt::format("{}/{}", folder->path, name);
+    std::ofstream(path).flush();
+    if (::truncate(path.c_str(), INT64_MAX) != 0) GTEST_SKIP() << "files cannot be that large";
+  }
+  const HistoryFiles found = history_files(user_folders(archive_), at(-100 * 86'400));
+  EXPECT_TRUE(found.truncated);
+  ASSERT_EQ(found.files.size(), 3U);
+  constexpr off_t kMost = 512 << 20;
+  off_t left = 0;
+  for (const HistoryFile& one : found.files) left += file_size(*folder, one.name) - one.from;
+  EXPECT_LE(left, kMost);
+  EXPECT_EQ(found.files.back().from, 0) << "the oldest files lose what is too much";
+  EXPECT_EQ(ids(), std::vector<std::string>{"aaaaaaaa"});
+}
+
 TEST_F(HistoryTest, only_months_that_can_be_have_files) {
   append(entry("aaaaaaaa"));
   const std::string folder = own_folder(archive_)->path;

@@ -25,6 +25,10 @@ Lines::Lines(int directory, const std::string& name, off_t offset)
   // Of an implausibly large file, only its end.
   if (file_ && about.st_size - offset_ > kMostBytes) offset_ = about.st_size - kMostBytes;
   read_ = offset_;
+  char before = '\n';
+  if (file_ && offset_ > 0 && ::pread(file_.get(), &before, 1, offset_ - 1) == 1) {
+    in_partial_line_ = before != '\n';
+  }
 }
 
 std::optional<std::string_view> Lines::next() {
@@ -35,6 +39,10 @@ std::optional<std::string_view> Lines::next() {
     if (length != std::string_view::npos) {
       offset_ += static_cast<off_t>(length + 1) + std::exchange(hole_, 0);
       begin_ += length + 1;
+      if (std::exchange(in_partial_line_, false)) {
+        too_long = false;
+        continue;
+      }
       return too_long ? std::string_view("too long") : rest.substr(0, length);
     }
     if (rest.size() > kLongestLine) {

@@ -14,10 +14,10 @@ namespace berth {
 // What is longer is no line of ours.
 constexpr std::size_t kLongestLine = 256 << 10;
 
-// The lines of a regular file from `offset` on, piece by piece: its owner may have made it as long
-// as he likes, and what he never wrote (a hole) is passed over. What is longer than a line can be
-// is given as one that says nothing. Not by a mapping: where its owner cuts the file short, that
-// would kill who reads it.
+// The lines of a regular file that begin at `offset` or behind it, piece by piece: its owner may
+// have made it of any length. Holes, which the owner never wrote, are passed over. A line that is
+// too long is given as one that cannot be read. The file is not mapped: the reader would be killed
+// if the owner truncated the file.
 class Lines {
  public:
   Lines(int directory, const std::string& name, off_t offset);
@@ -34,8 +34,9 @@ class Lines {
 
   UniqueFd file_;
   off_t offset_;
-  off_t read_ = 0;  // how much of the file is in the piece, or was
-  off_t hole_ = 0;  // how much of that was passed over, in the line at hand
+  off_t read_ = 0;                // how much of the file is in the piece, or was
+  bool in_partial_line_ = false;  // the line at hand begins before the first offset
+  off_t hole_ = 0;                // how much of that was passed over, in the line at hand
   std::vector<char> piece_;
   std::size_t begin_ = 0;  // of the next line, in the piece
   std::size_t end_ = 0;    // of what was read

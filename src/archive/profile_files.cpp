@@ -87,13 +87,6 @@ Result<void> replace_file(const UserFolder& folder, const std::string& name,
 }  // namespace
 
 std::optional<Profile> read_profile_file(const std::string& archive, const std::string& type) {
-  // Without a listing where it is almost always: somebody waits for this.
-  const std::string usual = fmt::format("{}/{}", archive, ::geteuid());
-  const UniqueFd folder(::open(usual.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat about {};
-  if (folder && ::fstat(folder.get(), &about) == 0 && about.st_uid == ::geteuid()) {
-    return read_type(folder.get(), type, ::geteuid());
-  }
   const auto own = existing_folder(archive);
   return own ? read_type(own->directory.get(), type, own->uid) : std::nullopt;
 }

@@ -56,19 +56,24 @@ Writers writers_of(const std::vector<std::string>& parts) {
 
 std::optional<std::string> why_not_own(const std::string& own, const std::string& path) {
   std::error_code problem;
-  // Links are resolved in `own` alone: a link in a folder that can be trusted can be trusted.
+  // Links are resolved in `own` alone. A link in `path` can be trusted if its owner can be, and the
+  // folders above it.
   const fs::path ours = fs::canonical(own, problem);
   const fs::path other = fs::path(path).lexically_normal();
   const auto common = std::mismatch(ours.begin(), ours.end(), other.begin(), other.end()).first;
   const auto skip = std::distance(ours.begin(), common);
   const Writers allowed = writers_of(parts_below(ours, skip));
   for (const std::string& part : parts_below(other, skip)) {
+    // Both a link and what it leads to: the owner of a link can replace it.
+    struct stat link {};
     struct stat about {};
-    if (::stat(part.c_str(), &about) != 0) {
+    if (::lstat(part.c_str(), &link) != 0 || ::stat(part.c_str(), &about) != 0) {
       return fmt::format("{}: {}", in_quotes(part), std::strerror(errno));
     }
-    if (!allowed.users.contains(about.st_uid)) {
-      return fmt::format("{} belongs to user {}", in_quotes(part), user_name(about.st_uid));
+    for (const uid_t owner : {link.st_uid, about.st_uid}) {
+      if (!allowed.users.contains(owner)) {
+        return fmt::format("{} belongs to user {}", in_quotes(part), user_name(owner));
+      }
     }
     if ((about.st_mode & S_IWOTH) != 0 && !allowed.everyone) {
       return fmt::format("{} can be changed by every user", in_quotes(part));

@@ -17,6 +17,7 @@ namespace berth {
 //
 // Both paths are absolute and exist. Each part of `path` below the deepest folder that both have in
 // common must belong to root, to the caller, or to an owner of a part of `own` below that folder.
+// If such a part is a symbolic link, this holds for the link and for the file to which it leads.
 // Such a part may be writable by a group or by everyone only if a part of `own` is, too.
 std::optional<std::string> why_not_own(const std::string& own, const std::string& path);
 

@@ -103,5 +103,37 @@ TEST_F(OwnFiles, a_link_to_our_own_files_is_resolved) {
             std::nullopt);
 }
 
+// The owner of a link can make it lead elsewhere at any time.
+TEST_F(OwnFiles, the_owner_of_a_link_must_be_trusted) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  constexpr uid_t kMallory = 2003;
+  fs::rename(folder_ / "bin", folder_ / "programs");
+  fs::create_symlink("programs", folder_ / "bin");
+  EXPECT_EQ(reason(), "");
+  give("bin", kMallory, kMallory);
+  EXPECT_NE(reason().find("belongs to user"), std::string::npos);
+  give("bin", 0, 0);
+  fs::rename(folder_ / "programs/berth", folder_ / "programs/berth-1");
+  fs::create_symlink("berth-1", folder_ / "programs/berth");
+  EXPECT_EQ(reason(), "");
+  give("programs/berth", kMallory, kMallory);
+  EXPECT_NE(reason().find("belongs to user"), std::string::npos);
+  give("lib/python/berth", kMallory, kMallory);  // the package is this user's
+  EXPECT_EQ(reason(), "");
+}
+
+TEST_F(OwnFiles, a_link_to_a_file_that_others_can_change_is_not_trusted) {
+  fs::rename(folder_ / "bin/berth", folder_ / "bin/berth-1");
+  fs::create_symlink("berth-1", folder_ / "bin/berth");
+  set_mode("bin/berth-1", 0757);
+  EXPECT_NE(reason().find("every user"), std::string::npos);
+}
+
+TEST_F(OwnFiles, a_link_that_leads_nowhere_is_not_trusted) {
+  fs::remove(folder_ / "bin/berth");
+  fs::create_symlink("nowhere", folder_ / "bin/berth");
+  EXPECT_NE(reason(), "");
+}
+
 }  // namespace
 }  // namespace berth

@@ -36,9 +36,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds kAskDriverAgain(2);         // for what only the driver can tell
+constexpr seconds kAskDriverLater(8);         // the same, where a ticket before this one asks, too
 constexpr milliseconds kAskServerAgain(500);  // that is away; with as much by chance
 constexpr seconds kUnclaimed(1);              // time for a granted ticket before this one to claim
-constexpr milliseconds kSuspected(500);       // between looks at tickets that may be silent
+constexpr milliseconds kTiming(500);          // between decisions while tickets are timed
 constexpr seconds kLookLater(1);              // after the end of a lease that others should notice
 constexpr seconds kSecondWatcher(5);  // then the first ticket sees to it that there is a second
 constexpr seconds kAuditAtLeast(30);  // the safety net
@@ -72,6 +73,9 @@ class Acquiring {
   Result<std::optional<Lease>> run() {
     if (auto entered = enter(); !entered) return tl::make_unexpected(entered.error());
     for (;;) {
+      // Before the driver is asked, which may take seconds: an unread bell means that this process
+      // does not run.
+      me_.rung = quiet(me_.bell.get()) || me_.rung;
       auto snapshot = probe_.snapshot();
       if (interrupted()) return std::nullopt;
       if (!snapshot) {
@@ -258,7 +262,7 @@ class Acquiring {
     std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
     if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
     if (harbour_.is_shared() && !listen(watched)) return;
-    if (decision.before) watched.push_back({decision.before->bell.get(), 0, 0});
+    for (const UniqueFd& bell : decision.neighbours) watched.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
     for (const UniqueFd& stranger : strangers) watched.push_back({stranger.get(), POLLIN, 0});
     const std::size_t leases = watched.size();  // they stand behind the others
@@ -267,12 +271,14 @@ class Acquiring {
     for (;;) {
       auto until = Clock::now() + audit_after();
       if (deadline_) until = std::min(until, *deadline_);
-      if (decision.unclaimed) {
-        until = std::min(until, Clock::now() + (decision.suspects ? kSuspected : kUnclaimed));
+      if (decision.silent_at) {
+        until = std::min({until, Clock::now() + kTiming, *decision.silent_at});
+      } else if (decision.unclaimed) {
+        until = std::min(until, Clock::now() + kUnclaimed);
       }
       if (ask_driver_) until = std::min(until, Clock::now() + *ask_driver_);
       if (decision.look_again) until = std::min(until, Clock::now() + *decision.look_again);
-      if (decision.behind) until = std::min(until, second_watcher);
+      if (!decision.behind.empty()) until = std::min(until, second_watcher);
       if (sleep_and_beat(watched, until)) {
         const bool others_notice = !decision.front && !harbour_.is_shared();
         if (!others_notice || any_ready(watched, leases)) return;
@@ -281,14 +287,13 @@ class Acquiring {
         for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
         continue;
       }
-      if (decision.behind && Clock::now() >= second_watcher) {
-        ring(decision.behind.get());  // it becomes the second that notices every death
-        decision.behind.reset();
-        if (!decision.unclaimed && !ask_driver_ && !late()) continue;
+      const bool timing = decision.unclaimed || decision.silent_at;
+      if (!decision.behind.empty() && Clock::now() >= second_watcher) {
+        for (const UniqueFd& bell : decision.behind) ring(bell.get());
+        decision.behind.clear();
+        if (!timing && !ask_driver_ && !late()) continue;
       }
-      if (decision.front || late() || decision.unclaimed || ask_driver_ || decision.look_again) {
-        return;
-      }
+      if (decision.front || late() || timing || ask_driver_ || decision.look_again) return;
       if (!all_is_well(decision)) return;
     }
   }
@@ -303,7 +308,7 @@ class Acquiring {
   // claimed: then it is time to decide. Does not ask the driver.
   bool look_again(Decision& decision) {
     auto seen = look(harbour_, me_, snapshot_, topology_, patience_);
-    if (!seen || seen->unclaimed) return false;
+    if (!seen || seen->unclaimed || seen->front || seen->unwatched) return false;
     decision.bells = std::move(seen->bells);
     return true;
   }
@@ -353,6 +358,7 @@ class Acquiring {
 
   // What the slow audit of a waiter far back asks: cheap, since there may be a thousand.
   bool all_is_well(const Decision& decision) {
+    if (decision.watches) return false;  // no other ticket watches for this one
     if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
     if (!decision.before) return true;
     // If it is stopped, so may be all before it, and then only this client could notice a death.
@@ -367,27 +373,28 @@ class Acquiring {
     return position > kNearTheFront && random_() % position >= kNearTheFront;
   }
 
-  // Strangers are watched by the first ticket that they block. Who cannot be watched (in a
-  // container, or a process that is gone while the driver still shows its memory) is asked for.
+  // Strangers are watched by the first ticket that they block, and by every client that relies on
+  // no other ticket. A stranger that cannot be watched (in a container, or a process that is gone
+  // while the driver still shows its memory) is asked for.
   std::vector<UniqueFd> watch_strangers(const Decision& decision) {
     ask_driver_.reset();
     std::vector<UniqueFd> handles;
     if (decision.unwatched) ask_driver_ = kAskDriverAgain;  // and the harbour with it
     const bool see_pids = in_host_pid_namespace();
     for (const Obstacle& obstacle : decision.wait.obstacles) {
-      if (!decision.front && !decision.looks_after.contains(obstacle.uuid)) continue;
-      if (obstacle.hindrance == Hindrance::busy) ask_driver_ = kAskDriverAgain;
+      const bool first = decision.front || decision.looks_after.contains(obstacle.uuid);
+      if (!first && !decision.watches) continue;
+      const milliseconds interval(first ? kAskDriverAgain : kAskDriverLater);
+      const auto ask = [&] { ask_driver_ = std::min(ask_driver_.value_or(interval), interval); };
+      if (obstacle.hindrance == Hindrance::busy) ask();
       for (const PlacedGpu& placed : decision.scene.gpus) {
         if (placed.gpu.uuid != obstacle.uuid) continue;
-        // Whoever takes a GPU back into service rings; of its health only the driver knows.
-        if (obstacle.hindrance == Hindrance::unusable && !placed.drain) {
-          ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
-        }
+        // A client that takes a GPU back into service rings; of its health only the driver knows.
+        if (obstacle.hindrance == Hindrance::unusable && !placed.drain) ask();
         if (obstacle.hindrance != Hindrance::strangers && obstacle.hindrance != Hindrance::memory) {
           continue;
         }
-        if (placed.unexplained || placed.gpu.memory_is_hosts)
-          ask_driver_ = ask_driver_.value_or(kAskDriverAgain);
+        if (placed.unexplained || placed.gpu.memory_is_hosts) ask();
         for (const PlacedProcess& one : placed.processes) {
           if (!one.stranger()) continue;
           UniqueFd handle;
@@ -395,11 +402,12 @@ class Acquiring {
           // One that has ended and was not reaped yet would wake us again and again.
           if (handle && !has_ended(handle)) {
             handles.push_back(std::move(handle));
-          } else {
-            // It ended between the snapshot and now: look again at once, but only once for it.
-            const bool news = see_pids && gone_.insert(one.process.pid).second;
-            ask_driver_ = news ? milliseconds(0) : ask_driver_.value_or(kAskDriverAgain);
+            continue;
           }
+          ask();
+          // It ended between the snapshot and now: look again at once, but only once for it.
+          const bool news = first && see_pids && gone_.insert(one.process.pid).second;
+          if (news) ask_driver_ = milliseconds(0);
         }
       }
     }

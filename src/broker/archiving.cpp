@@ -276,7 +276,7 @@ void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& lea
   for (const Record& lease : leases) {
     if (lease.uid != ::geteuid()) {
       const std::set<std::string> distinct(lease.uuids.begin(), lease.uuids.end());
-      const bool plausible = distinct.size() == lease.uuids.size() &&
+      const bool plausible = !lease.uuids.empty() && distinct.size() == lease.uuids.size() &&
                              std::all_of(lease.uuids.begin(), lease.uuids.end(), is_known);
       if (!plausible || ++written[lease.uid] > kMostOfUser) continue;
     }

@@ -129,5 +129,35 @@ TEST(HostMemory, counts_all_that_the_leases_do_not_have_on_the_gpu) {
   EXPECT_EQ(input.gpus[0].strangers_memory, gib(10));
 }
 
+TEST(HostMemory, reservations_are_added_to_what_the_host_uses) {
+  Gpu card = gpu();
+  card.memory_is_hosts = true;
+  card.memory_total = gib(119);
+  card.memory_used = gib(40);
+  auto job = process(kAnn, {{30, kAnn, "python"}});
+  job.memory = gib(30);
+  card.processes = {job};
+  Record reserves = lease("anns", kAnn, 30);
+  reserves.request.memory = gib(64);
+  Record idle = lease("bobs", kBob, 40);
+  idle.request.memory = gib(5);
+  const Scene scene = make_scene({"", {card}}, {reserves, idle}, {});
+  PlanInput input = plan_input(scene, {}, {});
+  ASSERT_EQ(input.leases.size(), 2U);
+  EXPECT_EQ(input.leases[0].memory, gib(64));
+  EXPECT_EQ(input.leases[0].observed, gib(30));
+  EXPECT_EQ(input.leases[1].memory, gib(5));
+  EXPECT_EQ(input.gpus[0].strangers_memory, gib(10));
+  // 119 - 64 - 5 - 10 are left, of which some is kept for contexts.
+  Request fits;
+  fits.memory = gib(39);
+  Request too_large;
+  too_large.memory = gib(41);
+  input.tickets = {{"first", too_large}};
+  EXPECT_TRUE(plan(input)[0].wait);
+  input.tickets = {{"first", fits}};
+  EXPECT_TRUE(plan(input)[0].grant);
+}
+
 }  // namespace
 }  // namespace berth

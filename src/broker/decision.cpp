@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <iterator>
 #include <list>
 #include <map>
 #include <set>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 #include "broker/own_record.h"
@@ -18,11 +20,16 @@ namespace {
 using Clock = SilentTickets::Clock;
 
 constexpr std::size_t kFront = 2;
-// Among so many tickets before its own a client looks for one of its user's to rely on.
-constexpr std::size_t kSearched = 64;
+// So many tickets are read at most to find the neighbours of this one. A server tells no owner of a
+// ticket that is not read.
+constexpr std::size_t kMostSearched = 256;
+constexpr std::size_t kMostSearchedOnServer = 64;
 // So many clients of the queue are kept open. There may be more of them than descriptors.
-constexpr std::size_t kKept = 64;
-constexpr std::size_t kMostSuspects = 64;
+constexpr std::size_t kKept = 32;
+// Of so many tickets at the front a decision finds out whether their processes are stopped.
+constexpr std::size_t kMostReliedOn = 64;
+// Tickets that are passed over and cannot all be watched: one of them may become a lease.
+constexpr std::chrono::seconds kLookAfterSleepers(10);
 
 struct Seen {
   TicketName name;
@@ -63,7 +70,7 @@ class Deciding {
 
   Result<Decision> run(const Snapshot& snapshot, const Topology& topology) {
     // Rings so far are covered by what is read from here on.
-    rung_ = quiet(me_.bell.get());
+    rung_ = quiet(me_.bell.get()) || std::exchange(me_.rung, false);
     decision_.cancelled = me_.ticket && transaction_.is_ended(me_.record.id, me_.ticket);
     if (decision_.cancelled) return std::move(decision_);
     if (auto held = adopt(); !held || decision_.granted || decision_.outrun) {
@@ -84,9 +91,9 @@ class Deciding {
     for (;;) {
       Planner planner(input);
       if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
-      const auto passed_over = pass_over_silent(input);
-      if (!passed_over) return tl::make_unexpected(passed_over.error());
-      if (!*passed_over) break;
+      const auto again = time_unclaimed(input);
+      if (!again) return tl::make_unexpected(again.error());
+      if (!*again) break;
     }
     if (const auto settles = transaction_.settles(); settles.count() > 0) {
       withhold();
@@ -135,41 +142,92 @@ class Deciding {
 
   // Stopped, or silent for too long: either way it is granted nothing for now.
   bool is_asleep(const Client& client) const {
-    return transaction_.is_stopped(client) || me_.silent.is_passed_over(client.record.id, now_);
+    return transaction_.is_stopped(client) || me_.silent.is_passed_over(client.record.id);
   }
 
-  // Tickets before this one that were granted GPUs and do not claim them. True if some of them are
-  // passed over from now on: then the queue must be looked at again.
-  Result<bool> pass_over_silent(const PlanInput& input) {
-    const bool waits = !outcome_.grant && !outcome_.impossible;
-    decision_.suspects = waits && me_.silent.suspects(decision_.unclaimed, rung_, now_);
-    if (!decision_.suspects) return false;
-    std::vector<std::string> ids;
-    for (const TicketName& name : suspects(input)) {
-      auto client = client_of(name);
+  // Times the tickets before this one that could claim GPUs and do not. True if the queue must be
+  // walked again: all tickets before this one are needed, or some are passed over from now on.
+  Result<bool> time_unclaimed(const PlanInput& input) {
+    if (outcome_.grant || outcome_.impossible) return false;
+    if (!me_.silent.observe(decision_.unclaimed, rung_, now_)) return false;
+    if (!std::exchange(whole_, true)) return true;
+    std::map<std::string, TicketName> names;
+    for (const Before& one : before_) names.emplace(one.name.id, one.name);
+    me_.silent.forget_unless([&](const std::string& id) { return names.contains(id); });
+    Planner planner(input);
+    std::list<QueuedTicket> shown;  // a list: the scheduler keeps references to them
+    const auto timing = me_.silent.time(find_claimable(input, planner, shown), now_);
+    for (const std::string& id : timing.ring) {
+      auto client = client_of(names.at(id));
       if (!client) return tl::make_unexpected(client.error());
       if (*client != nullptr) transaction_.ring(**client);
-      ids.push_back(name.id);
     }
-    return me_.silent.pass_over(ids, now_);
-  }
-
-  // The tickets before this one that would be granted GPUs if all before them were silent, in their
-  // order. All are rung and timed at once: many silent tickets do not take longer than one.
-  std::vector<TicketName> suspects(const PlanInput& input) const {
-    std::set<TicketName> found;
-    for (bool news = true; news && found.size() < kMostSuspects;) {
-      news = false;
-      Planner planner(input);
-      std::list<QueuedTicket> shown;  // a list: the scheduler keeps references to them
-      for (const Before& before : before_) {
-        shown.push_back(*before.ticket);
-        shown.back().stopped = shown.back().stopped || found.contains(before.name);
-        const Outcome outcome = planner.decide(shown.back(), Planner::Explain::no);
-        if (outcome.grant) news = found.insert(before.name).second || news;
+    if (timing.began) {
+      if (auto rung = ring_hopeful(planner, shown); !rung) {
+        return tl::make_unexpected(rung.error());
       }
     }
-    return {found.begin(), found.end()};
+    remember_orders();
+    decision_.silent_at = me_.silent.next_end();
+    return timing.passed_over;
+  }
+
+  void remember_orders() {
+    if (!me_.silent.is_timing()) return me_.orders_before.clear();
+    for (const Before& one : before_) me_.orders_before[one.name.id] = one.name.order;
+  }
+
+  // The tickets before this one that could claim GPUs if those before them were silent. All are
+  // timed at once: many silent tickets do not take longer than one.
+  std::vector<SilentTickets::Claimable> find_claimable(const PlanInput& input, Planner& planner,
+                                                       std::list<QueuedTicket>& shown) const {
+    std::vector<SilentTickets::Claimable> found;
+    for (const Before& before : before_) {
+      shown.push_back(*before.ticket);
+      shown.back().stopped = true;
+      const Outcome outcome = planner.decide(shown.back(), Planner::Explain::no);
+      if ((outcome.wait && outcome.wait->passed_over) || is_overtaken(before, input)) {
+        found.push_back({before.name.id, before.ticket->stopped});
+      } else if (!before.ticket->stopped) {
+        (void)planner.decide(*before.ticket, Planner::Explain::no);  // it reserves
+      }
+    }
+    return found;
+  }
+
+  // A timed ticket that could claim if no client behind it had claimed: other clients have found it
+  // silent, and it would keep for itself what they left.
+  bool is_overtaken(const Before& before, const PlanInput& input) const {
+    if (!me_.silent.is_timed(before.name.id)) return false;
+    PlanInput earlier{input.gpus, input.closeness, input.leases, {}, input.now, input.seed};
+    const auto removed = std::erase_if(earlier.leases, [&](const HeldLease& lease) {
+      const auto order = me_.orders_before.find(lease.id);
+      return order != me_.orders_before.end() && order->second > before.name.order;
+    });
+    if (removed == 0) return false;
+    QueuedTicket ticket = *before.ticket;
+    ticket.stopped = true;
+    Planner planner(earlier);
+    const Outcome outcome = planner.decide(ticket, Planner::Explain::no);
+    return outcome.wait && outcome.wait->passed_over;
+  }
+
+  // Tickets behind this one that would be granted GPUs if the timed ones were silent begin to time
+  // them now, too. Otherwise each would begin when the one before it has gone on.
+  Result<void> ring_hopeful(Planner& planner, std::list<QueuedTicket>& shown) {
+    if (!me_.ticket) return {};
+    (void)planner.decide(mine_, Planner::Explain::no);
+    auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
+    for (std::size_t read = 0; name != queue().end() && read < most_searched(); ++name, ++read) {
+      if (planner.exhausted()) break;
+      auto client = client_of(*name);
+      if (!client) return tl::make_unexpected(client.error());
+      if (*client == nullptr) continue;
+      shown.push_back(queued((*client)->record, is_asleep(**client)));
+      const Outcome outcome = planner.decide(shown.back(), Planner::Explain::no);
+      if (outcome.grant) transaction_.ring(**client);
+    }
+    return {};
   }
 
   // The answer to our last commit may have been lost, and the lease is there.
@@ -246,7 +304,7 @@ class Deciding {
       if (!order) return tl::make_unexpected(order.error());
       arrival = *order;
     }
-    for (const TicketName& name : queue()) {
+    for (const TicketName& name : walk_order()) {
       if (arrival && !reached && name.order > *arrival) {
         decide_mine(planner);
         reached = true;
@@ -256,18 +314,26 @@ class Deciding {
         reached = true;
         continue;
       }
-      cut = (reached || awake >= kFront) && planner.exhausted();
+      cut = (reached || (awake >= kFront && !whole_)) && planner.exhausted();
       if (cut) break;
       auto client = transaction_.ticket(name);
       if (!client) return tl::make_unexpected(client.error());
-      if (!*client) continue;
+      if (!*client) {
+        if (!reached) came_later(name);
+        continue;
+      }
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
-      const bool asleep = is_asleep(**client);
-      const bool stopped = asleep || (*client)->record.version > kProtocolVersion;
+      bool asleep = is_asleep(**client);
+      bool stopped = asleep || (*client)->record.version > kProtocolVersion;
       shown_.push_back(queued((*client)->record, stopped));
       const bool matters = !reached && looked_after_.size() < decision_.scene.gpus.size();
-      const Outcome outcome =
-          planner.decide(shown_.back(), matters ? Planner::Explain::yes : Planner::Explain::no);
+      const auto explain = matters ? Planner::Explain::yes : Planner::Explain::no;
+      Outcome outcome = planner.decide(shown_.back(), explain);
+      bool could_claim = outcome.wait && outcome.wait->passed_over;
+      if (could_claim && stopped && is_tried_again(**client)) {
+        asleep = stopped = could_claim = shown_.back().stopped = false;
+        outcome = planner.decide(shown_.back(), explain);
+      }
       if (outcome.wait && matters) {
         for (const Obstacle& obstacle : outcome.wait->obstacles) {
           looked_after_.insert(obstacle.uuid);
@@ -275,6 +341,7 @@ class Deciding {
       }
       if (outcome.impossible) {
         impossible_.insert(name);
+        if (!reached) came_later(name);
         continue;
       }
       if (!stopped) ++awake;
@@ -282,20 +349,52 @@ class Deciding {
       if (!reached) {
         before_.push_back({name, &shown_.back(), record.uid, record.pid_namespace, asleep});
       }
-      if (!asleep) decision_.relied_on.push_back(record);
+      if (!asleep && decision_.relied_on.size() < kMostReliedOn) rely_on(record);
       // The first ticket that has to wait keeps GPUs from those behind it, until it ends.
       if (outcome.wait && !stopped && !reserving_) reserving_ = name;
       decision_.scene.tickets.push_back(record);
-      if (outcome.grant) {
-        transaction_.ring(**client);
-        decision_.unclaimed = decision_.unclaimed || !reached;
-      }
+      // Also one that could claim but is passed over: it reads the ring when it continues.
+      if (outcome.grant || could_claim) transaction_.ring(**client);
+      decision_.unclaimed = decision_.unclaimed || (outcome.grant && !reached);
       if (seen_.size() < kKept) seen_.push_back({name, std::move(**client)});
     }
     if (reached) return {};
     decide_mine(planner);
     if (cut) withhold();  // not before tickets that were not looked at
     return {};
+  }
+
+  // On a server a ticket may not count for a while because its host was cut off.
+  void came_later(const TicketName& name) {
+    if (!harbour_.is_shared()) me_.came_later.insert(name.id);
+  }
+
+  // The queue, with the tickets that came later than they seem behind this one.
+  std::vector<TicketName> walk_order() {
+    if (me_.came_later.empty() || !me_.ticket) return queue();
+    std::vector<TicketName> order;
+    std::vector<TicketName> later;
+    std::set<std::string> kept;
+    for (const TicketName& name : queue()) {
+      const bool came_later = name < *me_.ticket && me_.came_later.contains(name.id);
+      if (came_later) kept.insert(name.id);
+      (came_later ? later : order).push_back(name);
+      if (name == *me_.ticket) order.insert(order.end(), later.begin(), later.end());
+    }
+    me_.came_later = std::move(kept);  // the others have left
+    return order;
+  }
+
+  // A silent ticket that could claim has another chance from time to time. One that cannot is not
+  // given it: it would reserve GPUs that it may never claim.
+  bool is_tried_again(const Client& client) {
+    return !transaction_.is_stopped(client) && client.record.version <= kProtocolVersion &&
+           me_.silent.try_again(client.record.id, now_);
+  }
+
+  // Whether its process is stopped is read after the decision, without the lock.
+  void rely_on(const Record& record) {
+    if (relied_on_.insert(record.id).second) decision_.relied_on.push_back(record);
   }
 
   void forget_walk() {
@@ -307,6 +406,7 @@ class Deciding {
     looked_after_.clear();
     decision_.scene.tickets.clear();
     decision_.relied_on.clear();
+    relied_on_.clear();
     decision_.unclaimed = false;
     outcome_ = {};
   }
@@ -343,38 +443,59 @@ class Deciding {
     return {};
   }
 
-  // This lease is new to the clients before us that watch every lease: the first two, and the first
-  // two of each user (see find_neighbours()).
+  // This lease is new to the clients before us that watch every lease: the first two of each user
+  // (see find_neighbours()).
   Result<void> ring_front() {
-    std::size_t awake = 0;
     std::map<std::pair<uid_t, std::uint64_t>, std::size_t> awake_of_user;
     for (const Before& ticket : before_) {
-      std::size_t& own = awake_of_user[{ticket.owner, ticket.pid_namespace}];
-      if (awake < kFront || own < kFront) {
+      std::size_t& awake = awake_of_user[{ticket.owner, ticket.pid_namespace}];
+      if (awake < kFront) {
         auto client = client_of(ticket.name);
         if (!client) return tl::make_unexpected(client.error());
         if (*client != nullptr) transaction_.ring(**client);
       }
-      if (ticket.asleep) continue;
-      ++own;
-      ++awake;
+      if (!ticket.asleep) ++awake;
     }
     return {};
   }
 
-  // The next ticket that is awake: it watches us, and may now be first.
+  // The next ticket that is awake may be first now. The next one of this user relied on us, and the
+  // tickets between may be files of a hostile user. Tickets on the way that are asleep are rung,
+  // too.
   Result<void> ring_behind(const TicketName& place) {
+    decision_.relied_on.clear();
+    bool rung_any = false;
+    std::size_t read = 0;
     auto name = std::upper_bound(queue().begin(), queue().end(), place);
-    for (; name != queue().end(); ++name) {
+    for (; name != queue().end() && read < most_searched(); ++name) {
+      if (rung_any && !may_be_mine(*name)) continue;
+      ++read;
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
+      const bool mine = is_mine((*client)->record);
+      if (rung_any && !mine) continue;
       transaction_.ring(**client);
       if (is_asleep(**client)) continue;
-      decision_.relied_on = {(*client)->record};
-      break;
+      decision_.relied_on.push_back((*client)->record);
+      rung_any = true;
+      if (mine) break;
     }
     return {};
+  }
+
+  // Of this user, in this PID namespace: containers can be frozen.
+  bool is_mine(const Record& record) const {
+    return record.uid == me_.record.uid && record.pid_namespace == me_.record.pid_namespace;
+  }
+
+  std::size_t most_searched() const {
+    return harbour_.is_shared() ? kMostSearchedOnServer : kMostSearched;
+  }
+
+  // By the owner of its file, without reading it.
+  bool may_be_mine(const TicketName& name) const {
+    return harbour_.is_shared() || name.owner == ::geteuid();
   }
 
   // The live client of a ticket, until the next call.
@@ -401,24 +522,30 @@ class Deciding {
     decision_.length = queue().size();
     if (!me_.ticket) return {};
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-    decision_.position = static_cast<std::size_t>(mine - queue().begin()) + 1;
+    decision_.position =
+        static_cast<std::size_t>(mine - queue().begin()) + 1 - me_.came_later.size();
     if (auto found = find_neighbours(); !found) return found;
     watch(std::move(leases));
     return {};
   }
 
-  // Keeps the bells of the leases that take up GPUs, and of the ticket that reserves some.
+  // Keeps the bells of the leases that take up GPUs, of the ticket that reserves some, and of the
+  // tickets before this one that are passed over: they may become leases without ringing.
   void watch(std::vector<Client> leases) {
-    if (!watches_) return;
-    for (const Seen& seen : seen_) {
-      if (seen.name != reserving_ || !seen.client.bell) continue;
-      decision_.bells.emplace_back(::fcntl(seen.client.bell.get(), F_DUPFD_CLOEXEC, 0));
+    if (!decision_.watches) return;
+    std::set<TicketName> passed_over;
+    for (const Before& before : before_) {
+      if (before.asleep) passed_over.insert(before.name);
     }
-    const auto& counted = decision_.scene.leases;
+    for (const Seen& seen : seen_) {
+      const bool sleeps = passed_over.erase(seen.name) > 0;
+      if (seen.name == reserving_ || sleeps) watch_ticket(seen.client, decision_.bells);
+    }
+    if (!passed_over.empty()) look_again_in(kLookAfterSleepers);
+    std::set<std::string> counted;
+    for (const Record& one : decision_.scene.leases) counted.insert(one.id);
     for (Client& lease : leases) {
-      const bool counts = std::any_of(counted.begin(), counted.end(),
-                                      [&](const Record& one) { return one.id == lease.record.id; });
-      if (!counts) continue;
+      if (!counted.contains(lease.record.id)) continue;
       if (lease.bell) {
         decision_.bells.push_back(std::move(lease.bell));
       } else if (lease.left) {
@@ -429,56 +556,82 @@ class Deciding {
     }
   }
 
+  // Without its bell the end of a ticket is found out by looking again.
+  void watch_ticket(const Client& client, std::vector<UniqueFd>& bells) {
+    UniqueFd bell(client.bell ? ::fcntl(client.bell.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    if (bell) {
+      bells.push_back(std::move(bell));
+    } else if (client.left) {
+      look_again_in(*client.left);
+    } else {
+      decision_.unwatched = true;
+    }
+  }
+
   // What cannot be watched counts until then, unless it is heard of.
   void look_again_in(std::chrono::milliseconds left) {
     decision_.look_again = std::min(decision_.look_again.value_or(left), left);
   }
 
-  // The nearest live tickets before and behind. The first two awake tickets watch every lease, for
-  // all. They may be two files of a hostile user that watch nothing, so a client relies on others
-  // only if two tickets of its own user, and of its PID namespace (containers can be frozen), stand
-  // before it: the first two tickets of each user watch as well.
+  // The nearest live ticket before this one, and the nearest two of the same user and PID
+  // namespace. The first two awake tickets of the queue decide as soon as a lease ends. They may be
+  // two files of a hostile user that watch nothing, so a client relies only on two tickets of its
+  // own user and PID namespace: the first two of each user watch every lease.
   Result<void> find_neighbours() {
     std::size_t awake_before = 0;
+    std::size_t own_awake = 0;
     std::size_t own_before = 0;
-    bool second = false;
+    std::size_t read = 0;
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-    for (auto name = mine; name != queue().begin() && awake_before < kSearched;) {
+    for (auto name = mine; name != queue().begin() && read < most_searched();) {
       --name;
-      if (impossible_.contains(*name)) continue;  // its client has left, or is not berth
+      if (impossible_.contains(*name) || me_.came_later.contains(name->id)) continue;
+      const bool any_will_do = !decision_.predecessor || awake_before < kFront;
+      if (!any_will_do && !may_be_mine(*name)) continue;
+      ++read;
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
       if (*client == nullptr) continue;
       const Record& record = (*client)->record;
+      const bool own = is_mine(record);
       if (!is_asleep(**client)) {
         ++awake_before;
-        if (record.uid == me_.record.uid && record.pid_namespace == me_.record.pid_namespace) {
-          ++own_before;
-        }
-        decision_.relied_on.push_back(record);
+        if (own) ++own_awake;
+        rely_on(record);
+      }
+      if (own) ++own_before;
+      if (!decision_.predecessor || (own && own_before <= kFront)) {
+        watch_ticket(**client, decision_.neighbours);
       }
       if (!decision_.predecessor) {
         decision_.predecessor = *name;
         decision_.before = std::move(**client);
-        if (decision_.before->left) look_again_in(*decision_.before->left);
-      } else if (!second && (*client)->bell) {
-        // If the nearest one is stopped, the end of the one before it must be noticed here.
-        second = true;
-        decision_.bells.emplace_back(::fcntl((*client)->bell.get(), F_DUPFD_CLOEXEC, 0));
       }
-      if (second && own_before >= kFront) break;
+      if (own_awake >= kFront) break;
     }
     decision_.front = awake_before < kFront;
-    watches_ = decision_.front || own_before < kFront;
-    if (awake_before > 0) return {};
+    decision_.watches = decision_.front || own_awake < kFront;
+    return own_awake > 0 ? Result<void>() : find_second(awake_before == 0);
+  }
+
+  // The first ticket of a user tells the next one a little later, which then watches as well. So
+  // does the first ticket of the queue, whatever the user.
+  Result<void> find_second(bool first_of_queue) {
+    bool found = !first_of_queue;  // the next one of any user
+    std::size_t read = 0;
     auto name = std::upper_bound(queue().begin(), queue().end(), *me_.ticket);
-    for (; name != queue().end(); ++name) {
+    for (; name != queue().end() && read < most_searched(); ++name) {
+      if (found && !may_be_mine(*name)) continue;
+      ++read;
       auto client = client_of(*name);
       if (!client) return tl::make_unexpected(client.error());
-      if (*client == nullptr) continue;
-      if (is_asleep(**client)) continue;
-      decision_.behind = std::move((*client)->bell);
-      break;
+      if (*client == nullptr || is_asleep(**client)) continue;
+      const bool own = is_mine((*client)->record);
+      if (found && !own) continue;
+      found = true;
+      UniqueFd bell((*client)->bell ? ::fcntl((*client)->bell.get(), F_DUPFD_CLOEXEC, 0) : -1);
+      if (bell) decision_.behind.push_back(std::move(bell));
+      if (own) break;
     }
     return {};
   }
@@ -490,7 +643,7 @@ class Deciding {
   std::optional<TicketName> place_;  // of the ticket that waits for us
   const Clock::time_point now_ = Clock::now();
   bool rung_ = false;
-  bool watches_ = false;  // the bells of all leases
+  bool whole_ = false;  // all tickets before this one are read, however few GPUs are left
   Decision decision_;
   std::set<TicketName> impossible_;
   std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them
@@ -499,6 +652,7 @@ class Deciding {
   std::optional<TicketName> reserving_;
   std::optional<Client> last_;
   std::set<std::string> looked_after_;  // GPUs that an earlier ticket waits for
+  std::set<std::string> relied_on_;     // ids
   QueuedTicket mine_;
   Outcome outcome_;
 };
@@ -518,18 +672,30 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
                         const Topology& topology, const Patience& patience) {
   // While a process was stopped with the lock, a stranger may have come.
   constexpr std::chrono::seconds kOld(2);
+  constexpr std::chrono::milliseconds kSlowLock(500);
+  constexpr std::chrono::seconds kAfterSlowLock(3);
   constexpr int kMostRepeats = 3;
   const auto asked = Clock::now();
+  std::vector<Record> dead;  // of all rounds: their files are removed
   for (int repeats = 0;;) {
     applicant.stopped.refresh();
+    const auto before_lock = Clock::now();
     auto transaction = harbour.begin(LockMode::exclusive, patience, applicant.record.id);
     if (!transaction) return tl::make_unexpected(transaction.error());
-    if (Clock::now() - asked > kOld) {
+    const auto locked = Clock::now();
+    // While a process kept the lock, no client could claim, or read its bell.
+    if (locked - before_lock > kSlowLock) {
+      applicant.slow_lock = locked;
+      applicant.silent.forget_times();
+    }
+    if (locked - asked > kOld) {
+      applicant.rung = quiet(applicant.bell.get()) || applicant.rung;
       Decision old;
       old.stale = true;
       return old;
     }
     (*transaction)->use(applicant.stopped);
+    if (locked - applicant.slow_lock < kAfterSlowLock) (*transaction)->ignore_unread_bells();
     const auto ticket = applicant.ticket;
     auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
     const bool lacks_tickets = (*transaction)->lacks_tickets();
@@ -540,17 +706,20 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
       continue;
     }
     if (!decision) return decision;
+    std::move(decision->dead.begin(), decision->dead.end(), std::back_inserter(dead));
+    decision->dead = dead;
     if (decision->outrun) {  // another client was granted something meanwhile
       if (decision->unanswered) harbour.part()->release(applicant.record.id);
       continue;
     }
     // Whether those that this decision relies on are stopped is read without the lock.
-    if (!applicant.stopped.read(decision->relied_on) || repeats++ == kMostRepeats) return decision;
+    if (!applicant.stopped.read(decision->relied_on)) return decision;
     if (decision->granted) {
       ring_past_stopped(harbour, applicant.stopped);
       return decision;
     }
     if (decision->cancelled || decision->impossible) return decision;
+    if (repeats++ == kMostRepeats) return decision;
   }
 }
 

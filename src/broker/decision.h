@@ -7,6 +7,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,8 +30,16 @@ struct Applicant {
   std::string instead_of;  // the id of a ticket of several hosts that waits for us; see roaming.h
   bool may_wait = true;    // else it leaves no ticket where it is not granted
   bool changed = false;    // the request is another than the ticket says
+  bool rung = false;       // since the last decision: its bell was read already
+  std::chrono::steady_clock::time_point slow_lock{};  // when it last had to wait for the lock
   StoppedProcesses stopped{};  // of those waiting before it, as far as it has looked
   SilentTickets silent{};
+  // While tickets are timed: the order of each ticket that stood before this client, by its id. A
+  // lease of one of these ids has overtaken the tickets of a lower order.
+  std::map<std::string, std::uint64_t> orders_before{};
+  // Ids of tickets that stood before this one while they did not count, or asked for what this host
+  // does not have. If they count some day, they came later: a user could prepare them early.
+  std::set<std::string> came_later{};
 };
 
 struct Decision {
@@ -49,16 +59,20 @@ struct Decision {
   // And what must wake it.
   std::optional<TicketName> predecessor;
   std::optional<Client> before;  // the same
-  std::vector<UniqueFd> bells;   // of the ticket before that, and of all leases if it watches them
-  bool front = false;            // among the first two, which notice every death
+  std::vector<UniqueFd>
+      neighbours;               // bells: of `before`, and of two of its user's tickets before it
+  std::vector<UniqueFd> bells;  // of all leases, and of some tickets, if it watches them
+  bool front = false;           // among the first two tickets: decides as soon as a lease ends
+  bool watches = false;         // every lease, and strangers: it relies on no other ticket for that
   // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
   std::set<std::string> looks_after;
   std::chrono::milliseconds settles{};                  // for so long nobody is granted anything
   std::optional<std::chrono::milliseconds> look_again;  // when a silent one counts no more
   bool unwatched = false;  // some leases cannot be watched: too few descriptors
   bool unclaimed = false;  // an earlier ticket was granted and has yet to claim
-  bool suspects = false;   // and may never do so
-  UniqueFd behind;         // the bell of the next ticket that is awake, if this one is first
+  // While tickets are timed that may be silent: when the next one is passed over.
+  std::optional<SilentTickets::Clock::time_point> silent_at;
+  std::vector<UniqueFd> behind;  // bells of tickets that this one, as the first, tells to watch
   // The waiting clients that it took to be awake: it relies on them.
   std::vector<Record> relied_on;
 

@@ -218,33 +218,109 @@ std::string without_passwords(std::string_view text) {
   }
 }
 
-// The words of a command without the values of variables and of flags that take secrets.
-Words without_secrets(const Words& words) {
-  Words clean;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (is_assignment(word)) continue;
-    if (!word.starts_with('-')) {
-      clean.push_back(without_passwords(word));
-      continue;
-    }
-    const auto equals = word.find('=');
-    const std::string flag = word.substr(0, equals);
-    const bool is_short = !word.starts_with("--");
-    const bool variable = is_one_of(flag, {"-e", "--env", "--build-arg"}) || names_a_secret(flag);
-    if (is_short && word.starts_with("-e") && equals != std::string::npos)
-      continue;  // -eNAME=VALUE
-    if (!variable) {
-      clean.push_back(without_passwords(word));
-    } else if (equals == std::string::npos) {
-      ++i;
-    }
-  }
-  return clean;
-}
-
 std::string joined(const Words& words) {
   return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string hash(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
+  return sha1(text).substr(0, kDigits);
+}
+
+// The words of all commands of a line of shell.
+Words words_of(std::string_view line) {
+  Words words;
+  for (const Words& command : commands_of(line)) {
+    words.insert(words.end(), command.begin(), command.end());
+  }
+  return words;
+}
+
+// Whether a word is more than a name or a value: the text of a program, a header, a message.
+bool is_text(std::string_view word) {
+  return word.find_first_of(" \t\n\v\f\r;&|()<>`'\"") != std::string_view::npos;
+}
+
+// "me:password". Not "1000:1000", which is a user and a group.
+bool is_login(std::string_view value) {
+  return value.find(':') != std::string_view::npos &&
+         value.find_first_not_of("0123456789:") != std::string_view::npos;
+}
+
+// A flag of a shell or of Python, such as "-c" or "-lc".
+bool takes_program_text(std::string_view flag) {
+  return flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('c');
+}
+
+// Takes secrets out of the words of a command.
+class SecretRemover {
+ public:
+  // Without the values of variables and of flags that take secrets. Any text may contain a secret
+  // that cannot be recognized: a hash takes its place.
+  Words clean(const Words& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const bool has_next = i + 1 < words.size();
+      if (i > 0 && takes_program_text(words[i - 1]) && is_text(words[i])) {
+        add_value(words[i]);  // which may begin with an assignment
+      } else if (add(words[i], has_next ? &words[i + 1] : nullptr)) {
+        ++i;
+      }
+    }
+    return std::move(clean_);
+  }
+
+ private:
+  // True if the next word was a value of this one, and is left out.
+  bool add(const std::string& word, const std::string* next) {
+    if (is_assignment(word)) return false;
+    const auto equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    if (!word.starts_with('-') || is_text(name)) {
+      add_value(word);
+      return false;
+    }
+    const bool has_value = equals != std::string::npos;
+    const bool is_short = !word.starts_with("--");
+    if (is_short && word.starts_with("-e") && has_value) return false;  // -eNAME=VALUE
+    if (is_one_of(name, {"-e", "--env", "--build-arg", "-H", "--header"}) || names_a_secret(name)) {
+      return !has_value;
+    }
+    if (is_one_of(name, {"-u", "--user"})) {
+      const std::string_view value = has_value ? std::string_view(word).substr(equals + 1)
+                                     : next    ? std::string_view(*next)
+                                               : std::string_view();
+      clean_.push_back(is_login(value) ? name : word);
+      return is_login(value) && !has_value;
+    }
+    // A password in many programs, in others a flag without a value.
+    if (is_short && word.starts_with("-p")) {
+      clean_.emplace_back("-p");
+      return word == "-p" && next != nullptr && !next->starts_with('-') && !file_path(*next);
+    }
+    add_value(word);
+    return false;
+  }
+
+  void add_value(const std::string& word) {
+    // Of a text, what can be recognized as a secret is not in the hash either: another user could
+    // guess a short one, and compare.
+    if (is_text(word)) {
+      const Words words = words_of(word);
+      const bool is_split = words != Words{word};  // then each of them is shorter
+      const std::string text = is_split ? joined(SecretRemover().clean(words)) : word;
+      clean_.push_back(fmt::format("#{}", hash(text)));
+      return;
+    }
+    const auto equals = word.rfind('=');
+    const bool secret = equals != std::string::npos && names_a_secret(word.substr(0, equals));
+    clean_.push_back(without_passwords(secret ? word.substr(0, equals) : word));
+  }
+
+  Words clean_;
+};
+
+Words without_secrets(const Words& words) {
+  return SecretRemover().clean(words);
 }
 
 // The types of one command line.
@@ -279,7 +355,7 @@ class TypeBuilder {
         return make(program, fmt::format("{} -m {}", program, words[i + 1]),
                     "the program and its module");
       }
-      if (is_shell(program) && word.starts_with('-') && word.ends_with('c') && has_next) {
+      if (is_shell(program) && takes_program_text(word) && has_next) {
         return of_text(words[i + 1]);
       }
       if (program == "python" && word == "-c" && has_next) return of_program_text(words[i + 1]);
@@ -291,14 +367,11 @@ class TypeBuilder {
   }
 
  private:
-  // Of `python -c TEXT`. Programs differ in the values that they set, so a program with a value or
-  // a password in it is told by its hash.
+  // Of `python -c TEXT`. Programs differ in the values that they set, so a program with a value, a
+  // text or the name of a secret in it is told by its hash.
   JobType of_program_text(const std::string& text) const {
-    Words words;
-    for (const Words& command : commands_of(text)) {
-      words.insert(words.end(), command.begin(), command.end());
-    }
-    const bool private_text = without_secrets(words) != words;
+    const Words words = words_of(text);
+    const bool private_text = names_a_secret(text) || without_secrets(words) != words;
     const std::string shown =
         private_text ? fmt::format("#{}", hash(text)) : text.substr(0, kLongestText);
     return make("python", fmt::format("python -c {}", shown), "the program and its text");
@@ -307,11 +380,6 @@ class TypeBuilder {
   // Of a command that is its own type, whatever it runs.
   JobType of_whole(const std::string& program, std::string_view text) const {
     return make(program, text.substr(0, kLongestText), "the text of the command");
-  }
-
-  static std::string hash(std::string_view text) {
-    constexpr std::size_t kDigits = 16;
-    return sha1(text).substr(0, kDigits);
   }
 
   JobType make(const std::string& program, std::string_view name, std::string how) const {

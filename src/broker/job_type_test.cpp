@@ -44,6 +44,7 @@ TEST_F(JobTypeTest, lines_of_shell) {
   EXPECT_EQ(type_of_line("cd /tmp && SEED=1 python '" + script_ + "' --lr 0.1 > log 2>&1"), wanted);
   EXPECT_EQ(type_of({"sh", "-c", "export A=1; python " + script_}), wanted);
   EXPECT_EQ(type_of({"bash", "-lc", "time python " + script_ + " | tee log"}), wanted);
+  EXPECT_EQ(type_of({"bash", "--norc", "-c", "python " + script_ + " --lr 0.1"}), wanted);
   EXPECT_EQ(type_of_line("conda activate torch; python " + script_), wanted);
   EXPECT_EQ(type_of_line("conda run -n torch python " + script_), wanted);
   EXPECT_EQ(type_of_line("for seed in 1 2; do python " + script_ + " $seed; done"), wanted);
@@ -77,6 +78,64 @@ TEST_F(JobTypeTest, contains_no_secret) {
     EXPECT_TRUE(type.starts_with("python -c #")) << type;
     EXPECT_EQ(type.find("hunter2"), std::string::npos) << type;
   }
+}
+
+// A word with blanks is a program's text, a header or a message: it can contain any secret.
+TEST_F(JobTypeTest, contains_no_secret_of_a_text) {
+  const std::vector<std::vector<std::string>> commands{
+      {"docker", "run", "image", "sh", "-c", "export TOKEN=hunter2; python t.py"},
+      {"docker", "run", "image", "bash", "-c", "python t.py --token hunter2"},
+      {"docker", "run", "image", "bash", "-c", "python\tt.py\thunter2"},
+      {"docker", "run", "image", "bash", "-c", "login<<<hunter2"},
+      {"docker", "run", "image", "bash", "-c", "(login;hunter2)"},
+      {"docker", "run", "image", "get", "--header", "Authorization: Bearer hunter2"},
+      {"docker", "run", "image", "get", "--header=Authorization: Bearer hunter2"},
+      {"docker", "run", "image", "get", "-H", "X-Api-Key:hunter2"},
+      {"docker", "run", "image", "get", "-HX-Api-Key: hunter2"},
+      {"docker", "run", "image", "get", "https://host/x?token=hunter2"},
+      {"docker", "run", "image", "get", "--option=token=hunter2"},
+      {"docker", "login", "-p", "hunter2"},
+      {"docker", "run", "image", "mysql", "-phunter2"},
+      {"docker", "run", "image", "get", "-u", "me:hunter2"},
+      {"docker", "run", "image", "get", "--user=me:hunter2"},
+      {"make", "train", "ARGS=--token hunter2"},
+      {"make", "-c export TOKEN=hunter2"},
+      {"sh", "-c", "echo 'Authorization: Bearer hunter2'"},
+      {"sh", "-c", "docker run image sh -c 'export TOKEN=hunter2; python t.py'"},
+      {"sh", "-c", "docker run image sh -c \"sh -c 'export TOKEN=hunter2'\""},
+      {"python", "-c", "run(['get','--token','hunter2'])"},
+      {"python", "-c", "run('get --header hunter2')"},
+      {"python", "-c", "post({'Authorization':'hunter2'})"},
+  };
+  for (const auto& command : commands) {
+    const std::string type = type_of(command);
+    EXPECT_EQ(type.find("hunter2"), std::string::npos) << type;
+    EXPECT_EQ(derive_type(command, 1, true).name.find("hunter2"), std::string::npos);
+  }
+}
+
+// A hash of such a text, so that two programs are two types.
+TEST_F(JobTypeTest, tells_texts_apart_by_a_hash) {
+  const auto type = [](const std::string& text) {
+    return type_of({"docker", "run", "image", "sh", "-c", text});
+  };
+  const std::string first = type("python a.py");
+  EXPECT_TRUE(first.starts_with("docker run image sh -c #")) << first;
+  EXPECT_EQ(type("python a.py"), first);
+  EXPECT_NE(type("python b.py"), first);
+  // The secret is not in what is hashed: nobody can find it by guessing, and a new one changes
+  // nothing.
+  EXPECT_EQ(type("TOKEN=hunter2 python a.py --password hunter2"), first);
+  EXPECT_EQ(type("TOKEN=hunter3 python a.py --password hunter3"), first);
+  EXPECT_EQ(type("TOKEN=hunter2"), "docker run image sh -c");
+}
+
+TEST_F(JobTypeTest, a_file_is_not_a_password) {
+  EXPECT_EQ(type_of({"singularity", "run", "-p", script_}), "singularity run -p " + script_);
+  EXPECT_EQ(type_of({"singularity", "run", "-p", "hunter2", "train"}), "singularity run -p train");
+  EXPECT_EQ(type_of({"docker", "run", "-u", "1000:1000", "image"}),
+            "docker run -u 1000:1000 image");
+  EXPECT_EQ(type_of({"docker", "run", "-p", "--rm", "image"}), "docker run -p --rm image");
 }
 
 // What `ps` does not show: all but the program's name.
@@ -119,9 +178,12 @@ TEST_F(JobTypeTest, the_number_of_gpus_makes_another_type) {
 }
 
 TEST_F(JobTypeTest, nothing_is_too_odd) {
-  for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i"}) {
+  for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i",
+                           "<", "\"'<'", "\\\\\\ <", "-p", "-u", "-", "=", "-="}) {
     derive_line_type(line, 1, false);
     derive_type({line}, 1, true);
+    derive_type({"docker", line}, 1, false);
+    derive_type({"docker", line, line}, 1, false);
   }
 }
 

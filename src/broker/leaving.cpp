@@ -12,7 +12,6 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "base/users.h"
-#include "broker/archiving.h"
 #include "broker/holders.h"
 #include "broker/hosts.h"
 #include "harbour/harbour.h"
@@ -41,14 +40,13 @@ Result<Locked> lock() {
   return locked;
 }
 
-// Commits, and removes the records of dead clients.
+// Commits, and leaves the records of dead clients to the next request for GPUs: the line that it
+// writes about each of them in the history needs the list of this host's GPUs, which is not known
+// here.
 Result<std::vector<Record>> conclude(Locked& locked, std::vector<Record> ended) {
-  locked.transaction->tidy();
   // Nothing of this rests on what others may have changed.
   if (auto done = locked.transaction->commit(); !done) return tl::make_unexpected(done.error());
-  const auto dead = locked.transaction->cleared();
   locked.transaction.reset();
-  archive_dead(locked.harbour->location(), dead, {});
   return ended;
 }
 

@@ -1,7 +1,8 @@
-// The clocks of silent tickets; see silent_tickets.h.
+// Timing of silent tickets; see silent_tickets.h.
 #include "broker/silent_tickets.h"
 
 #include <algorithm>
+#include <set>
 
 namespace berth {
 namespace {
@@ -10,60 +11,112 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // A granted client normally claims within milliseconds.
-constexpr seconds kSuspicious(1);
-// It may have to start the driver first. Those further back wait a little longer, so that of
-// several clients that notice the same silence the first one is the first to go on.
+constexpr seconds kUnclaimed(1);
+// It may have to start the driver first.
 constexpr milliseconds kTimeToClaim(3500);
-constexpr milliseconds kPerRank(200);
-constexpr unsigned kMostRanks = 10;
 constexpr seconds kPassedOver(60);
 constexpr seconds kLongPause(5);
 constexpr unsigned kMostDoublings = 6;
 
+// Tickets further back have more time, so that of several clients that notice the same silence the
+// first one goes on first. In all it stays below 10 s, however many tickets are silent.
+milliseconds time_to_claim(unsigned rank) {
+  constexpr unsigned kLong = 10;
+  constexpr unsigned kShort = 100;
+  const unsigned long_steps = std::min(rank, kLong);
+  const unsigned short_steps = std::min(rank - long_steps, kShort);
+  return kTimeToClaim + milliseconds(200) * long_steps + milliseconds(20) * short_steps;
+}
+
 }  // namespace
 
-bool SilentTickets::suspects(bool unclaimed, bool rung, Clock::time_point now) {
-  // What happened in a longer pause (this process was stopped, too) is not known: begin anew.
-  const bool paused = last_decision_ && now - *last_decision_ > kLongPause;
+bool SilentTickets::observe(bool unclaimed, bool rung, Clock::time_point now) {
+  // This process may have been stopped, too.
+  if (last_decision_ && now - *last_decision_ > kLongPause) forget_times();
   last_decision_ = now;
-  if (paused) {
-    unclaimed_since_.reset();
-    (void)pass_over({}, now);
-  }
   if (!unclaimed) {
     unclaimed_since_.reset();
-    (void)pass_over({}, now);
-    return false;
+  } else if (!unclaimed_since_) {
+    unclaimed_since_ = now;
   }
-  if (!unclaimed_since_) unclaimed_since_ = now;
-  return rung || now - *unclaimed_since_ >= kSuspicious;
+  const bool waited = unclaimed_since_ && (rung || now - *unclaimed_since_ >= kUnclaimed);
+  return waited || is_timing();
 }
 
-bool SilentTickets::pass_over(const std::vector<std::string>& suspects, Clock::time_point now) {
-  // A ticket that was granted nothing meanwhile was right not to claim: its time begins anew.
+void SilentTickets::forget_times() {
+  unclaimed_since_.reset();
+  (void)time({}, {});
+}
+
+SilentTickets::Timing SilentTickets::time(const std::vector<Claimable>& claimable,
+                                          Clock::time_point now) {
+  std::set<std::string> ids;
+  for (const Claimable& one : claimable) ids.insert(one.id);
+  // A ticket that cannot claim is right not to: its time begins anew.
   for (auto& [id, ticket] : tickets_) {
-    if (std::find(suspects.begin(), suspects.end(), id) == suspects.end()) ticket.rung.reset();
+    if (!ids.contains(id)) ticket.timed_since.reset();
   }
-  std::erase_if(tickets_,
-                [](const auto& one) { return !one.second.rung && one.second.times == 0; });
-  bool news = false;
+  std::erase_if(tickets_, [](const auto& one) {
+    return !one.second.timed_since && !one.second.passed_over && one.second.times == 0;
+  });
+  Timing timing;
   unsigned rank = 0;
-  for (const std::string& id : suspects) {
-    rank = std::min(rank + 1, kMostRanks);
-    Ticket& ticket = tickets_[id];
-    if (!ticket.rung) ticket.rung = now;
-    if (now - *ticket.rung < kTimeToClaim + kPerRank * rank) continue;
-    ticket.rung.reset();
-    ticket.passed_until = now + kPassedOver * (1U << std::min(ticket.times, kMostDoublings));
+  for (const Claimable& one : claimable) {
+    ++rank;  // also of those that are passed over: clients before this one may still wait for them
+    if (one.passed_over) continue;
+    Ticket& ticket = tickets_[one.id];
+    const bool begins = !ticket.timed_since;
+    if (begins || rank < ticket.rank) {
+      // A ticket before it is gone, which its client may learn only now: it has a little time.
+      const auto earliest = now - kTimeToClaim;
+      ticket.timed_since = begins ? now : std::max(*ticket.timed_since, earliest);
+      ticket.rank = rank;
+      timing.ring.push_back(one.id);
+      timing.began = timing.began || begins;
+    }
+    ticket.ends = *ticket.timed_since + time_to_claim(rank);
+    if (now < ticket.ends) continue;
+    ticket.timed_since.reset();
+    ticket.passed_over = true;
+    ticket.tried_again_at = now + kPassedOver * (1U << std::min(ticket.times, kMostDoublings));
     ++ticket.times;
-    news = true;
+    timing.passed_over = true;
   }
-  return news;
+  return timing;
 }
 
-bool SilentTickets::is_passed_over(const std::string& id, Clock::time_point now) const {
+bool SilentTickets::is_timing() const {
+  return next_end().has_value();
+}
+
+bool SilentTickets::is_timed(const std::string& id) const {
   const auto found = tickets_.find(id);
-  return found != tickets_.end() && now < found->second.passed_until;
+  return found != tickets_.end() && found->second.timed_since;
+}
+
+std::optional<SilentTickets::Clock::time_point> SilentTickets::next_end() const {
+  std::optional<Clock::time_point> next;
+  for (const auto& [id, ticket] : tickets_) {
+    if (ticket.timed_since) next = std::min(next.value_or(ticket.ends), ticket.ends);
+  }
+  return next;
+}
+
+bool SilentTickets::is_passed_over(const std::string& id) const {
+  const auto found = tickets_.find(id);
+  return found != tickets_.end() && found->second.passed_over;
+}
+
+bool SilentTickets::try_again(const std::string& id, Clock::time_point now) {
+  const auto found = tickets_.find(id);
+  if (found == tickets_.end()) return true;
+  Ticket& ticket = found->second;
+  if (ticket.passed_over && now >= ticket.tried_again_at) ticket.passed_over = false;
+  return !ticket.passed_over;
+}
+
+void SilentTickets::forget_unless(const std::function<bool(const std::string& id)>& is_queued) {
+  std::erase_if(tickets_, [&](const auto& one) { return !is_queued(one.first); });
 }
 
 }  // namespace berth

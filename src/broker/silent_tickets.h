@@ -1,12 +1,13 @@
-// Tickets that were granted GPUs and did not claim them, as one waiting client has seen it.
+// Tickets that could claim GPUs and do not, as one waiting client has observed them.
 //
-// A client that is frozen, or a hostile one, can be granted GPUs for ever without claiming them.
-// Each waiting client watches the tickets before its own, and passes over those that stay silent.
-// It believes only what it has seen itself: nothing of this is written down, where other users
-// could forge it. docs/harbour-protocol.md has the rule.
+// A frozen or hostile client can be granted GPUs for ever without claiming them. Each waiting
+// client times the tickets before its own that could claim, and passes over those that do not. It
+// uses only its own observations: nothing of this is written to the harbour, where other users
+// could forge it. docs/harbour-protocol.md ("Silent tickets") has the rule.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,22 +19,49 @@ class SilentTickets {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Call in every decision. `unclaimed`: a ticket before this one was granted GPUs and has not
-  // claimed them. `rung`: this client was rung, so another one has waited for that ticket already.
-  // True once the tickets before this one are suspected to be silent.
-  bool suspects(bool unclaimed, bool rung, Clock::time_point now);
+  // A ticket before this client's that could claim GPUs if the tickets before it were silent.
+  struct Claimable {
+    std::string id;
+    bool passed_over = false;  // already: it is stopped, or was silent
+  };
 
-  // These tickets, in their order, would be granted GPUs if those before them were silent; they
-  // were rung just now. True if some have had their time and are passed over from now on.
-  bool pass_over(const std::vector<std::string>& suspects, Clock::time_point now);
+  struct Timing {
+    std::vector<std::string> ring;  // ids: timed from now on, or first in line by now
+    bool began = false;             // some are timed from now on
+    bool passed_over = false;       // some are passed over from now on
+  };
 
-  // It is passed over for a minute, and for longer each time that it happens again.
-  bool is_passed_over(const std::string& id, Clock::time_point now) const;
+  // Call first in every decision. `unclaimed`: a ticket before this client's was granted GPUs and
+  // has not claimed them. `rung`: this client was rung, so another one has waited for that ticket
+  // already. True: it is time to call time().
+  bool observe(bool unclaimed, bool rung, Clock::time_point now);
+
+  // What happened since the last decision is not known: all times begin anew.
+  void forget_times();
+
+  // `claimable` in the order of the queue. Stops timing all other tickets.
+  Timing time(const std::vector<Claimable>& claimable, Clock::time_point now);
+
+  bool is_timing() const;
+  bool is_timed(const std::string& id) const;
+  // When the next ticket is passed over, unless it claims.
+  std::optional<Clock::time_point> next_end() const;
+
+  bool is_passed_over(const std::string& id) const;
+  // A ticket that is passed over, and could claim now, is given another chance after a minute, and
+  // later each time. True if it is no longer passed over.
+  bool try_again(const std::string& id, Clock::time_point now);
+
+  // Drops what is known of tickets that have left the queue.
+  void forget_unless(const std::function<bool(const std::string& id)>& is_queued);
 
  private:
   struct Ticket {
-    std::optional<Clock::time_point> rung;  // first, since it was last passed over
-    Clock::time_point passed_until{};
+    std::optional<Clock::time_point> timed_since;
+    Clock::time_point ends{};  // of its time to claim
+    unsigned rank = 0;         // among the claimable tickets, when it was last rung
+    bool passed_over = false;
+    Clock::time_point tried_again_at{};
     unsigned times = 0;  // that it was passed over
   };
   std::map<std::string, Ticket> tickets_;

@@ -8,57 +8,117 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using Claimable = SilentTickets::Claimable;
 
 const SilentTickets::Clock::time_point kBegin = SilentTickets::Clock::now();
 
-TEST(SilentTickets, an_unclaimed_grant_is_suspicious_after_a_second_or_a_ring) {
-  SilentTickets silent;
-  EXPECT_FALSE(silent.suspects(true, false, kBegin));
-  EXPECT_FALSE(silent.suspects(true, false, kBegin + milliseconds(900)));
-  EXPECT_TRUE(silent.suspects(true, false, kBegin + seconds(1)));
-  EXPECT_FALSE(silent.suspects(false, true, kBegin + seconds(2)));
-  EXPECT_TRUE(silent.suspects(true, true, kBegin + seconds(3)));
+std::vector<Claimable> tickets(const std::vector<std::string>& ids) {
+  std::vector<Claimable> found;
+  for (const std::string& id : ids) found.push_back({id, false});
+  return found;
 }
 
-TEST(SilentTickets, several_are_passed_over_in_less_than_six_seconds) {
+TEST(SilentTickets, timing_begins_after_a_second_or_a_ring) {
   SilentTickets silent;
-  const std::vector<std::string> ids{"a", "b", "c", "d", "e", "f", "g", "h"};
-  EXPECT_FALSE(silent.pass_over(ids, kBegin));
-  EXPECT_FALSE(silent.pass_over(ids, kBegin + seconds(3)));
-  EXPECT_TRUE(silent.pass_over(ids, kBegin + milliseconds(3700)));
-  EXPECT_TRUE(silent.is_passed_over("a", kBegin + milliseconds(3700)));
-  EXPECT_FALSE(silent.is_passed_over("h", kBegin + milliseconds(3700)));
-  EXPECT_TRUE(silent.pass_over(ids, kBegin + milliseconds(5900)));
-  EXPECT_TRUE(silent.is_passed_over("h", kBegin + milliseconds(5900)));
+  EXPECT_FALSE(silent.observe(true, false, kBegin));
+  EXPECT_FALSE(silent.observe(true, false, kBegin + milliseconds(900)));
+  EXPECT_TRUE(silent.observe(true, false, kBegin + seconds(1)));
+  EXPECT_FALSE(silent.observe(false, true, kBegin + seconds(2)));
+  EXPECT_TRUE(silent.observe(true, true, kBegin + seconds(3)));
+}
+
+TEST(SilentTickets, goes_on_while_tickets_are_timed) {
+  SilentTickets silent;
+  (void)silent.time(tickets({"a"}), kBegin);
+  EXPECT_TRUE(silent.observe(false, false, kBegin + seconds(1)));
+  (void)silent.time({}, kBegin + seconds(1));
+  EXPECT_FALSE(silent.observe(false, false, kBegin + seconds(2)));
+}
+
+TEST(SilentTickets, a_long_pause_forgets_the_times) {
+  SilentTickets silent;
+  EXPECT_TRUE(silent.observe(true, true, kBegin));
+  (void)silent.time(tickets({"a"}), kBegin);
+  EXPECT_FALSE(silent.observe(true, false, kBegin + seconds(6)));
+  EXPECT_FALSE(silent.is_timing());
+}
+
+TEST(SilentTickets, each_is_rung_once) {
+  SilentTickets silent;
+  auto timing = silent.time(tickets({"a", "b"}), kBegin);
+  EXPECT_TRUE(timing.began);
+  EXPECT_EQ(timing.ring, (std::vector<std::string>{"a", "b"}));
+  timing = silent.time(tickets({"a", "b"}), kBegin + seconds(1));
+  EXPECT_FALSE(timing.began);
+  EXPECT_TRUE(timing.ring.empty());
 }
 
 TEST(SilentTickets, the_first_in_the_queue_runs_out_of_time_first) {
   SilentTickets silent;
-  (void)silent.pass_over({"a", "b"}, kBegin);
-  (void)silent.pass_over({"a", "b"}, kBegin + milliseconds(3750));
-  EXPECT_TRUE(silent.is_passed_over("a", kBegin + milliseconds(3750)));
-  EXPECT_FALSE(silent.is_passed_over("b", kBegin + milliseconds(3750)));
+  (void)silent.time(tickets({"a", "b"}), kBegin);
+  EXPECT_EQ(silent.next_end(), kBegin + milliseconds(3700));
+  EXPECT_FALSE(silent.time(tickets({"a", "b"}), kBegin + milliseconds(3699)).passed_over);
+  EXPECT_TRUE(silent.time(tickets({"a", "b"}), kBegin + milliseconds(3750)).passed_over);
+  EXPECT_TRUE(silent.is_passed_over("a"));
+  EXPECT_FALSE(silent.is_passed_over("b"));
+  // Its rank has not changed: a client before this one may still wait for "a".
+  const std::vector<Claimable> rest{{"a", true}, {"b", false}};
+  EXPECT_FALSE(silent.time(rest, kBegin + milliseconds(3890)).passed_over);
+  EXPECT_TRUE(silent.time(rest, kBegin + milliseconds(3900)).passed_over);
+  EXPECT_FALSE(silent.is_timing());
 }
 
-TEST(SilentTickets, a_ticket_that_was_granted_nothing_meanwhile_begins_anew) {
+TEST(SilentTickets, however_many_are_silent_it_takes_less_than_ten_seconds) {
   SilentTickets silent;
-  (void)silent.pass_over({"a", "b"}, kBegin);
-  (void)silent.pass_over({"a"}, kBegin + seconds(2));
-  EXPECT_FALSE(silent.pass_over({"b"}, kBegin + seconds(10)));
-  EXPECT_FALSE(silent.is_passed_over("b", kBegin + seconds(10)));
+  std::vector<std::string> ids;
+  for (int i = 0; i < 2000; ++i) ids.push_back(std::to_string(i));
+  (void)silent.time(tickets(ids), kBegin);
+  (void)silent.time(tickets(ids), kBegin + milliseconds(7500));
+  for (const std::string& id : ids) EXPECT_TRUE(silent.is_passed_over(id));
 }
 
-TEST(SilentTickets, it_is_passed_over_for_longer_each_time) {
+TEST(SilentTickets, a_ticket_that_could_not_claim_meanwhile_begins_anew) {
+  SilentTickets silent;
+  (void)silent.time(tickets({"a", "b"}), kBegin);
+  (void)silent.time(tickets({"a"}), kBegin + seconds(2));
+  EXPECT_FALSE(silent.is_timed("b"));
+  (void)silent.time(tickets({"b"}), kBegin + seconds(3));
+  EXPECT_FALSE(silent.time(tickets({"b"}), kBegin + seconds(6)).passed_over);
+}
+
+TEST(SilentTickets, a_ticket_has_a_little_time_when_the_one_before_it_is_gone) {
+  SilentTickets silent;
+  (void)silent.time(tickets({"a", "b"}), kBegin);
+  const auto timing = silent.time(tickets({"b"}), kBegin + milliseconds(3850));
+  EXPECT_EQ(timing.ring, std::vector<std::string>{"b"});
+  EXPECT_FALSE(timing.began);
+  EXPECT_FALSE(timing.passed_over);
+  EXPECT_EQ(silent.next_end(), kBegin + milliseconds(4050));
+  EXPECT_TRUE(silent.time(tickets({"b"}), kBegin + milliseconds(4050)).passed_over);
+}
+
+TEST(SilentTickets, it_is_tried_again_after_a_minute_and_later_each_time) {
   SilentTickets silent;
   auto now = kBegin;
   for (const seconds expected : {seconds(60), seconds(120), seconds(240)}) {
-    (void)silent.pass_over({"a"}, now);
+    (void)silent.time(tickets({"a"}), now);
     now += seconds(4);
-    ASSERT_TRUE(silent.pass_over({"a"}, now));
-    EXPECT_TRUE(silent.is_passed_over("a", now + expected - seconds(1)));
+    ASSERT_TRUE(silent.time(tickets({"a"}), now).passed_over);
+    EXPECT_FALSE(silent.try_again("a", now + expected - seconds(1)));
+    EXPECT_TRUE(silent.is_passed_over("a"));
     now += expected;
-    EXPECT_FALSE(silent.is_passed_over("a", now));
+    EXPECT_TRUE(silent.try_again("a", now));
+    EXPECT_FALSE(silent.is_passed_over("a"));
   }
+}
+
+TEST(SilentTickets, tickets_that_have_left_the_queue_are_forgotten) {
+  SilentTickets silent;
+  (void)silent.time(tickets({"a", "b"}), kBegin);
+  (void)silent.time(tickets({"a", "b"}), kBegin + seconds(5));
+  silent.forget_unless([](const std::string& id) { return id == "b"; });
+  EXPECT_FALSE(silent.is_passed_over("a"));
+  EXPECT_TRUE(silent.is_passed_over("b"));
 }
 
 }  // namespace

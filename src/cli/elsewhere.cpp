@@ -34,6 +34,9 @@ constexpr seconds kServerAway(1);  // until a server that is away is asked again
 constexpr seconds kFirstPause(2);  // before a host that did not grant is tried again
 constexpr seconds kLongestPause(60);
 constexpr seconds kAudit(60);  // the safety net
+// For a signal to be passed on over a connection that is there already: then the connection is
+// closed instead, which ends the job.
+constexpr seconds kPassOn(15);
 constexpr int kHarbourAway = exit_code(ErrorKind::away);
 constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
 constexpr int kNotRunnable = 126;
@@ -185,17 +188,30 @@ class Voyage {
       const auto next = std::min(until, beaten_ + ticket_->beat_interval());
       const auto left = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
       ::poll(watched.data(), watched.size(), static_cast<int>(std::max<long>(left, 0)));
-      while (const auto signal = signals_.next()) {
-        const auto number = static_cast<int>(signal->ssi_signo);
-        if (number != SIGCHLD) left_ = number;
-      }
-      if (left_ || Clock::now() >= until) return;
+      if (is_interrupted() || Clock::now() >= until) return;
       if (ears && watched[1].revents != 0) {
         ticket_->hear();
         return;
       }
       if (!keep_beating()) return;
     }
+  }
+
+  // Reads the signals that wait: whether the user leaves.
+  bool is_interrupted() {
+    while (const auto signal = signals_.next()) {
+      const auto number = static_cast<int>(signal->ssi_signo);
+      if (number != SIGCHLD) left_ = number;
+    }
+    return left_.has_value();
+  }
+
+  // A host that hangs is waited for until the user leaves, or the limit has come.
+  Ssh::Limits until_interrupted() {
+    Ssh::Limits limits;
+    limits.descriptor = signals_.fd();
+    limits.interrupted = [this] { return is_interrupted(); };
+    return limits;
   }
 
   // False: it is time to look.
@@ -263,7 +279,8 @@ class Voyage {
       parcel.environment.emplace_back("BERTH_URL", url);
     }
     const auto sent = ssh.run(shell_command(fmt::format("{} && {}", kFindBerth, kKeepParcel), {}),
-                              write_parcel(parcel));
+                              write_parcel(parcel), until_interrupted());
+    if (left_) return std::nullopt;
     if (!sent || sent->code != 0) {
       give_up(ssh.host(), sent ? reason_in(sent->errors) : sent.error().message);
       return std::nullopt;
@@ -274,7 +291,9 @@ class Voyage {
   // It is taken away there when the job is granted its GPUs, and not before.
   bool has_run(const Ssh& ssh, const std::string& parcel, int code) {
     const auto there =
-        ssh.run(shell_command("test -e \"$1\" && rm -f \"$1\" && echo waits", {parcel}));
+        ssh.run(shell_command("test -e \"$1\" && rm -f \"$1\" && echo waits", {parcel}), "",
+                until_interrupted());
+    if (left_) return false;
     if (!there || there->output != "waits\n") return true;
     if (code == kNotGranted || code == kHarbourAway) {
       pause_for(ssh.host());
@@ -326,9 +345,13 @@ class Voyage {
       return;
     }
     const auto holder = ticket_->holder(*claim_);
-    const auto sent = holder ? ssh.run(shell_command(kSignalJob, {::sigabbrev_np(number),
-                                                                  std::to_string(*holder), parcel}))
-                             : Result<Ssh::Output>(Ssh::Output{1, "", ""});
+    Ssh::Limits limits;
+    limits.time = kPassOn;
+    const auto sent =
+        holder ? ssh.run(shell_command(kSignalJob, {::sigabbrev_np(number), std::to_string(*holder),
+                                                    parcel}),
+                         "", limits)
+               : Result<Ssh::Output>(Ssh::Output{1, "", ""});
     // Who can be reached in no other way notices that we are gone.
     if (!sent || sent->code != 0) ::kill(child, SIGKILL);
   }

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <optional>
 #include <poll.h>
 #include <string_view>
 #include <sys/prctl.h>
@@ -16,13 +19,19 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/process.h"
+#include "base/quantity.h"
 #include "base/unique_fd.h"
 #include "cli/job.h"
 
 namespace berth {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t kMostOutput = 64 << 10;
+// For a process that was killed, and for one that ends the connection: both are local work.
+constexpr std::chrono::seconds kPatience(5);
 
 tl::unexpected<Error> cannot(const char* what) {
   return fail(ErrorKind::harbour, fmt::format("{}: {}", what, std::strerror(errno)));
@@ -84,6 +93,134 @@ void write_some(pollfd& entry, std::string_view& left) {
   if (put <= 0 || left.empty()) entry.fd = -1;
 }
 
+// SIGPIPE is ignored as long as this lives: a write to a pipe that no process reads then fails.
+class IgnoredSigpipe {
+ public:
+  IgnoredSigpipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  IgnoredSigpipe(const IgnoredSigpipe&) = delete;
+  IgnoredSigpipe& operator=(const IgnoredSigpipe&) = delete;
+  ~IgnoredSigpipe() { std::signal(SIGPIPE, before_); }
+
+ private:
+  void (*before_)(int);
+};
+
+int milliseconds_until(Clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+// Collects a child that has ended, or ends before `until`: its status. `process` is from
+// open_process(), and may be empty.
+std::optional<int> collect(pid_t child, const UniqueFd& process, Clock::time_point until) {
+  for (;;) {
+    int status = kUnknownStatus;
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child || (ended < 0 && errno == ECHILD)) return status;
+    if (Clock::now() >= until) return std::nullopt;
+    pollfd entry{process.get(), POLLIN, 0};
+    ::poll(&entry, 1, process ? milliseconds_until(until) : 1);
+  }
+}
+
+// Kills a child and collects it. A child that the kernel cannot end, as one that waits for a file
+// server, is left to init.
+void end_child(pid_t child, const UniqueFd& process) {
+  ::kill(child, SIGKILL);
+  collect(child, process, Clock::now() + kPatience);
+}
+
+struct Pipes {
+  Pipe input;
+  Pipe output;
+  Pipe errors;
+  bool open() {
+    // A write that blocks would keep us from reading, for which the other end may wait.
+    return input.open() && output.open() && errors.open() &&
+           ::fcntl(input.writing.get(), F_SETFL, O_NONBLOCK) == 0;
+  }
+};
+
+// A running ssh, and our ends of its pipes. It is killed with this object, unless it has ended.
+class RunningSsh {
+ public:
+  RunningSsh(pid_t child, Pipes pipes, std::string_view input)
+      : child_(child), process_(open_process(child)), pipes_(std::move(pipes)), left_(input) {
+    pipes_.input.reading.reset();
+    pipes_.output.writing.reset();
+    pipes_.errors.writing.reset();
+    watched_ = {{{left_.empty() ? -1 : pipes_.input.writing.get(), POLLOUT, 0},
+                 {pipes_.output.reading.get(), POLLIN, 0},
+                 {pipes_.errors.reading.get(), POLLIN, 0},
+                 {-1, POLLIN, 0},
+                 {-1, POLLIN, 0}}};
+  }
+  RunningSsh(const RunningSsh&) = delete;
+  RunningSsh& operator=(const RunningSsh&) = delete;
+  ~RunningSsh() {
+    if (!status_) end_child(child_, process_);
+  }
+
+  // Writes and reads until ssh has ended, `descriptor` can be read, or the time is up. False, with
+  // errno, if ssh cannot be watched.
+  bool wait(int descriptor, Clock::time_point until) {
+    if (!process_) return false;
+    bool readable = false;
+    while (!status_ && !readable && Clock::now() < until) {
+      close_what_has_ended();
+      watched_[kInterrupt].fd = descriptor;
+      const int ready = ::poll(watched_.data(), watched_.size(), milliseconds_until(until));
+      if (ready < 0 && errno != EINTR) return false;
+      if (ready <= 0) continue;
+      if (is_ready(kInput)) write_some(watched_[kInput], left_);
+      if (is_ready(kOutput)) read_some(watched_[kOutput], result_.output);
+      if (is_ready(kErrors)) read_some(watched_[kErrors], result_.errors);
+      if (is_ready(kProcess)) status_ = collect(child_, process_, until);
+      readable = is_ready(kInterrupt);
+    }
+    return true;
+  }
+
+  bool has_ended() const { return status_.has_value(); }
+  bool has_read_input() const { return left_.empty(); }
+
+  // After it has ended.
+  Ssh::Output take_output() {
+    // What ssh wrote before it ended.
+    while (watched_[kErrors].fd >= 0 && ::poll(&watched_[kErrors], 1, 0) > 0) {
+      read_some(watched_[kErrors], result_.errors);
+    }
+    result_.code = exit_code(status_.value_or(kUnknownStatus));
+    return std::move(result_);
+  }
+
+ private:
+  enum Watched : std::size_t { kInput, kOutput, kErrors, kProcess, kInterrupt };
+
+  bool is_ready(Watched which) const {
+    return watched_[which].fd >= 0 && watched_[which].revents != 0;
+  }
+
+  // The connection's master keeps the pipe of errors open: the end of the output tells that the
+  // command is done.
+  void close_what_has_ended() {
+    if (watched_[kOutput].fd < 0) {
+      watched_[kInput].fd = -1;
+      watched_[kProcess].fd = process_.get();
+    }
+    if (watched_[kInput].fd < 0) pipes_.input.writing.reset();
+  }
+
+  pid_t child_;
+  UniqueFd process_;
+  Pipes pipes_;
+  std::string_view left_;  // of the input
+  IgnoredSigpipe ignored_;
+  std::array<pollfd, 5> watched_{};
+  std::optional<int> status_;
+  Ssh::Output result_;
+};
+
 }  // namespace
 
 std::string quoted_words(const std::vector<std::string>& words) {
@@ -132,8 +269,9 @@ Ssh::~Ssh() {
       for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, fd);
       become(argv.data(), parent, mask_, true);
     }
-    int status = 0;
-    while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    if (child > 0) {
+      const UniqueFd process = open_process(child);
+      if (!collect(child, process, Clock::now() + kPatience)) end_child(child, process);
     }
     ::unlink(socket.c_str());
   }
@@ -177,11 +315,11 @@ std::vector<std::string> Ssh::arguments() const {
           host_};
 }
 
-Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& input) const {
-  Pipe in;
-  Pipe out;
-  Pipe err;
-  if (!in.open() || !out.open() || !err.open()) return cannot("no pipe to ssh");
+Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& input,
+                             const Limits& limits) const {
+  const auto until = Clock::now() + limits.time;
+  Pipes pipes;
+  if (!pipes.open()) return cannot("no pipe to ssh");
   std::vector<std::string> words = arguments();
   words.push_back(command);
   std::vector<char*> argv = pointers(words);
@@ -189,48 +327,29 @@ Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& inpu
   const pid_t child = ::fork();
   if (child < 0) return cannot("ssh cannot be started");
   if (child == 0) {
-    ::dup2(in.reading.get(), STDIN_FILENO);
-    ::dup2(out.writing.get(), STDOUT_FILENO);
-    ::dup2(err.writing.get(), STDERR_FILENO);
+    ::dup2(pipes.input.reading.get(), STDIN_FILENO);
+    ::dup2(pipes.output.writing.get(), STDOUT_FILENO);
+    ::dup2(pipes.errors.writing.get(), STDERR_FILENO);
     become(argv.data(), parent, mask_, true);
   }
-  in.reading.reset();
-  out.writing.reset();
-  err.writing.reset();
-  // A write that blocks would keep us from reading, for which the other end may wait.
-  if (::fcntl(in.writing.get(), F_SETFL, O_NONBLOCK) != 0) return cannot("no pipe to ssh");
-  Output result;
-  std::string_view left = input;
-  const auto on_pipe = std::signal(SIGPIPE, SIG_IGN);
-  std::array<pollfd, 3> watched{{{left.empty() ? -1 : in.writing.get(), POLLOUT, 0},
-                                 {out.reading.get(), POLLIN, 0},
-                                 {err.reading.get(), POLLIN, 0}}};
-  // The connection's master keeps the pipe of errors open: the end of the output tells that it is
-  // done.
-  while (watched[1].fd >= 0) {
-    if (watched[0].fd < 0) in.writing.reset();
-    if (::poll(watched.data(), watched.size(), -1) < 0) {
-      if (errno == EINTR) continue;
-      break;
+  RunningSsh ssh(child, std::move(pipes), input);
+  while (!ssh.has_ended()) {
+    if (!ssh.wait(limits.descriptor, until)) return cannot("ssh cannot be watched");
+    if (ssh.has_ended()) break;
+    if (Clock::now() >= until) {
+      return fail(ErrorKind::harbour, fmt::format("ssh to {} did not end within {}", host_,
+                                                  format_duration(limits.time)));
     }
-    if (watched[0].fd >= 0 && watched[0].revents != 0) write_some(watched[0], left);
-    if (watched[1].revents != 0) read_some(watched[1], result.output);
-    if (watched[2].fd >= 0 && watched[2].revents != 0) read_some(watched[2], result.errors);
+    if (limits.interrupted && limits.interrupted()) {
+      return fail(ErrorKind::harbour, fmt::format("ssh to {} was interrupted", host_));
+    }
   }
-  in.writing.reset();
-  out.reading.reset();
-  int status = kUnknownStatus;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  std::signal(SIGPIPE, on_pipe);
-  // What it had to say before it ended.
-  while (watched[2].fd >= 0 && ::poll(&watched[2], 1, 0) > 0) read_some(watched[2], result.errors);
-  result.code = exit_code(status);
-  if (result.code == 0 && !left.empty()) {
+  Output output = ssh.take_output();
+  if (output.code == 0 && !ssh.has_read_input()) {
     return fail(ErrorKind::harbour,
                 fmt::format("ssh to {} ended before it had read its input", host_));
   }
-  return result;
+  return output;
 }
 
 Result<pid_t> Ssh::start(const std::string& command) const {

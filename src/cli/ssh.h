@@ -6,7 +6,9 @@
 // is refused. All commands of one Ssh share one connection, which ends with it.
 #pragma once
 
+#include <chrono>
 #include <csignal>
+#include <functional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -28,15 +30,24 @@ class Ssh {
 
   const std::string& host() const { return host_; }
 
-  // Runs a command to its end, which gets `input` and whose output is kept up to 64 KiB. 255: ssh
-  // itself has failed, and `errors` says why. An Error: it could not be started, or has ended well
-  // without having read all of its input.
   struct Output {
     int code = 0;
     std::string output;
     std::string errors;
   };
-  Result<Output> run(const std::string& command, const std::string& input = "") const;
+  // When run() stops waiting. `interrupted` is called each time `descriptor` can be read, and must
+  // then read from it.
+  struct Limits {
+    std::chrono::milliseconds time{60'000};
+    int descriptor = -1;
+    std::function<bool()> interrupted{};
+  };
+
+  // Runs a command to its end, which gets `input` and whose output is kept up to 64 KiB. 255: ssh
+  // itself has failed, and `errors` says why. An Error: it could not be started, has succeeded
+  // without having read all of its input, or was killed at a limit.
+  Result<Output> run(const std::string& command, const std::string& input,
+                     const Limits& limits) const;
 
   // Starts a command with this process's own input, output and terminal. It ends when this process
   // does. Signals of the keyboard do not reach ssh itself: at a terminal it passes the key on;

@@ -39,10 +39,6 @@ constexpr std::chrono::seconds kFresh(1);
 // devices after the socket, which takes a while with many GPUs.
 constexpr std::chrono::seconds kExit(2);
 
-// How long reading an answer may take after the time limit, if it arrived while this process was
-// stopped.
-constexpr std::chrono::milliseconds kLateReading(500);
-
 // With its size before it.
 std::string sized(const std::string& bytes) {
   const auto size = static_cast<std::uint32_t>(bytes.size());
@@ -100,7 +96,7 @@ Result<void> GuardedProbe::start() {
                    settings_.program);
   if (!helper) return tl::make_unexpected(helper.error());
   socket_ = std::move(helper->socket);
-  handle_ = open_process(helper->pid);
+  handle_ = std::move(helper->handle);
   owner_ = ::getpid();
   answered_ = false;
   return {};

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace berth {
@@ -79,6 +81,38 @@ TEST_F(GuardedProbeTest, sees_the_gpus_again_and_again) {
   EXPECT_EQ(topology->connections.size(), 6U);
 }
 
+// Where the driver does not support the memory calls, a GPU that is alone uses the host's memory.
+TEST_F(GuardedProbeTest, only_a_whole_gpu_that_is_alone_has_the_hosts_memory) {
+  const auto reads_host = [&](const std::string& server) {
+    simulate(server);
+    ::unlink((folder_ + "/state").c_str());
+    GuardedProbe probe(sim_settings());
+    const auto snapshot = probe.snapshot();
+    std::vector<std::string> uuids;
+    std::vector<bool> result;
+    EXPECT_TRUE(snapshot) << snapshot.error().message;
+    if (!snapshot) return result;
+    for (const Gpu& gpu : snapshot->gpus) {
+      uuids.push_back(*gpu.uuid);
+      result.push_back(gpu.memory_is_hosts);
+      EXPECT_EQ(gpu.memory_total.has_value(), gpu.memory_is_hosts);
+    }
+    const auto uses = probe.use(uuids);
+    EXPECT_TRUE(uses) << uses.error().message;
+    for (std::size_t i = 0; i < uses->size(); ++i) {
+      EXPECT_EQ((*uses)[i].memory_is_hosts, result[i]);
+      EXPECT_EQ((*uses)[i].memory_total.has_value(), result[i]);
+    }
+    return result;
+  };
+  const std::string card = R"({"name": "A", "memory": "8GiB", "unified_memory": true)";
+  using List = std::vector<bool>;
+  EXPECT_EQ(reads_host(R"({"gpus": [)" + card + "}]}"), List{true});
+  EXPECT_EQ(reads_host(R"({"gpus": [)" + card + "}, " + card + "}]}"), (List{false, false}));
+  const std::string instance = R"(, "mig": [{"memory": "4GiB", "name": "1g"}])";
+  EXPECT_EQ(reads_host(R"({"gpus": [)" + card + instance + "}]}"), List{false});
+}
+
 TEST_F(GuardedProbeTest, gives_up_on_a_driver_that_hangs) {
   simulate(R"({"gpus":[{"name":"A","memory":"1GiB"}],
                "faults":[{"call":"nvmlInit","hang":true}]})");
@@ -130,6 +164,27 @@ TEST_F(GuardedProbeTest, child_holds_nothing_of_the_parents) {
   ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
   EXPECT_TRUE(entry.revents & POLLHUP);
   ::close(ends[0]);
+}
+
+// Without a handle, a child that hangs could be neither killed nor collected.
+TEST_F(GuardedProbeTest, a_child_that_cannot_be_watched_is_an_error_and_ends) {
+  simulate("1x1GiB");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> filled;  // so that only numbers above are free
+  while (filled.size() < 64) filled.emplace_back(::dup(STDERR_FILENO));
+  const auto next = static_cast<rlim_t>(filled.back().get()) + 1;
+  GuardedProbe probe(sim_settings());
+  const rlimit few{next + 2, before.rlim_max};  // for the socket alone
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto snapshot = probe.snapshot();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(snapshot);
+  EXPECT_EQ(snapshot.error().kind, ErrorKind::no_driver);
+  EXPECT_NE(snapshot.error().message.find("cannot be watched"), std::string::npos)
+      << snapshot.error().message;
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "there is no child";
+  EXPECT_TRUE(probe.snapshot());  // with descriptors, it works
 }
 
 TEST(SendAll, gives_up_if_the_other_end_does_not_read) {

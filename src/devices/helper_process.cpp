@@ -30,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kSocket = 3;  // the child's only descriptor beside 0, 1, 2
 constexpr const char* kFlag = "--helper";
+constexpr std::chrono::milliseconds kPatience(200);  // for a child that was killed
 
 // For poll(2): at most a minute at a time, since its timeout is an int.
 int poll_timeout(Clock::duration left) {
@@ -49,12 +50,18 @@ bool wait_for(int fd, short events, Clock::time_point until) {
 
 // Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
 // open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
+// Works also where the parent has used up its descriptors. Exits if it fails: the helper must not
+// take a descriptor of the parent's for its socket.
 void shed_descriptors(int socket) {
-  const int moved = ::fcntl(socket, F_DUPFD, kSocket + 1);  // out of the way of 0 to 3
-  const int null = ::open("/dev/null", O_RDWR);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-  ::dup2(moved, kSocket);
+  const int moved =
+      socket < kSocket ? ::fcntl(socket, F_DUPFD, kSocket) : socket;  // out of the way of 0 to 2
+  if (moved < 0 || (moved != kSocket && ::dup2(moved, kSocket) < 0)) ::_exit(1);
   ::close_range(kSocket + 1, ~0U, 0);
+  const int null = ::open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::dup2(null, fd) < 0) ::_exit(1);
+  }
+  if (null > kSocket) ::close(null);
 }
 
 // The parent's handlers first: they must not run here once the mask is gone.
@@ -164,6 +171,15 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   return settings.spawn(program, argv.data(), child);
 }
 
+// Kills a child for which there is no handle, and collects it. Its number is its own until then.
+void end_by_pid(pid_t child) {
+  ::kill(child, SIGKILL);
+  const auto until = Clock::now() + kPatience;
+  while (::waitpid(child, nullptr, WNOHANG) == 0 && Clock::now() < until) {
+    ::poll(nullptr, 0, 1);
+  }
+}
+
 }  // namespace
 
 Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& arguments,
@@ -179,7 +195,17 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
   const int problem = program.empty()
                           ? fork_helper(helper, arguments, theirs.get(), child)
                           : spawn_helper(helper, arguments, theirs.get(), program, child);
-  if (problem == 0) return HelperProcess{child, std::move(mine)};
+  if (problem == 0) {
+    UniqueFd handle = open_process(child);
+    // A host program that ignores SIGCHLD does not keep a child that has ended.
+    if (handle || errno == ESRCH) return HelperProcess{child, std::move(mine), std::move(handle)};
+    const int reason = errno;
+    end_by_pid(child);
+    return fail(ErrorKind::no_driver,
+                fmt::format("the driver cannot be asked, the process that asks it cannot be "
+                            "watched: {}; see ulimit -n",
+                            std::strerror(reason)));
+  }
   return fail(ErrorKind::no_driver,
               problem == ENOENT
                   ? fmt::format("the driver cannot be asked: {} is not there; install berth again",
@@ -206,7 +232,6 @@ int be_helper(int argc, const char* const* argv, const std::vector<Helper>& help
 }
 
 void end_helper(const UniqueFd& handle) {
-  constexpr std::chrono::milliseconds kPatience(200);
   if (!handle) return;
   send_signal(handle, SIGKILL);
   collect_helper(handle, Clock::now() + kPatience);

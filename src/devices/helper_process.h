@@ -26,6 +26,7 @@ namespace berth {
 struct HelperProcess {
   pid_t pid = -1;
   UniqueFd socket;  // the parent's end; closed, it tells a helper that listens to leave
+  UniqueFd handle;  // from open_process(); empty if the host program has collected the child
 };
 
 // What a helper does: its end of the socket, and what it needs to know.
@@ -56,6 +57,10 @@ void end_helper(const UniqueFd& handle);
 // still runs when the time is up, or has been collected elsewhere in this process.
 std::optional<siginfo_t> collect_helper(const UniqueFd& handle,
                                         std::chrono::steady_clock::time_point until);
+
+// How long reading an answer may take after the time limit, if it arrived while this process was
+// stopped.
+constexpr std::chrono::milliseconds kLateReading(500);
 
 // Sends everything; false if the other end is gone, or does not read in time.
 bool send_all(

@@ -88,10 +88,14 @@ void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
 }
 
 // A GPU without memory of its own (GB10, Jetson Thor) uses the host's: MemTotal, of which
-// MemAvailable can still be allocated. Such a GPU is the only one of its host. Beside others, a
-// card whose driver does not support the memory calls may have memory of its own, of unknown size.
+// MemAvailable can still be allocated. NVML does not say which GPUs are such: no call tells an
+// integrated GPU from a card, and only CUDA has an attribute for it, which costs a CUDA session at
+// each start. So this is inferred: the memory calls are not supported although the lists of
+// processes work, and the GPU is the only one of its host. Beside others, a card whose driver does
+// not support the memory calls may have memory of its own, of unknown size; and a MIG instance is
+// always a part of a card with memory.
 void read_host_memory(const HostReading& host, Gpu& gpu) {
-  gpu.memory_is_hosts = gpu.memory_is_hosts && host.single_card && gpu.health == Health::ok;
+  gpu.memory_is_hosts = gpu.memory_is_hosts && host.may_use_host_memory && gpu.health == Health::ok;
   if (!gpu.memory_is_hosts) return;
   std::ifstream file("/proc/meminfo");
   std::optional<std::uint64_t> total;

@@ -11,7 +11,8 @@ namespace berth::nvml {
 // What the devices of one reading have in common.
 struct HostReading {
   ListLayout layout;
-  bool single_card = false;  // see Gpu::memory_is_hosts
+  // The only card of the host, and not cut into MIG instances; see Gpu::memory_is_hosts.
+  bool may_use_host_memory = false;
   ProcessTable processes{};
 };
 

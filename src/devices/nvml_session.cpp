@@ -69,6 +69,7 @@ tl::expected<bool, Return> mig_is_on(const nvml::Api& api, nvml::Device device) 
 void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_index,
                       nvml::HostReading& host, std::vector<Gpu>& gpus) {
   const GpuIndex whole{card_index, std::nullopt};
+  host.may_use_host_memory = false;  // a card that can be cut has memory of its own
   unsigned count = 0;
   if (const Return answer = api.mig_max_count(card, &count); answer != nvml::success) {
     gpus.push_back(nvml::unopened_gpu(api, answer, whole));
@@ -152,8 +153,9 @@ Result<std::vector<GpuUse>> NvmlSession::use(const std::vector<std::string>& uui
   unsigned count = 0;
   const bool single_card = api_->device_count(&count) == nvml::success && count == 1;
   std::vector<GpuUse> uses;
-  nvml::HostReading host{layout_, single_card};
+  nvml::HostReading host{layout_};
   for (const std::string& uuid : uuids) {
+    host.may_use_host_memory = single_card && !uuid.starts_with("MIG-");
     nvml::Device device = nullptr;
     const bool known = api_->device_by_uuid != nullptr &&
                        api_->device_by_uuid(uuid.c_str(), &device) == nvml::success;

@@ -120,9 +120,8 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
         {uuid, settings.nvml, settings.cuda, std::to_string(settings.look_every.count())},
         settings.program);
     if (!started) return refuse(uuid, started.error());
-    UniqueFd handle = open_process(started->pid);
-    if (!handle) return refuse(uuid, {ErrorKind::no_driver, std::strerror(errno)});
-    all.helpers_.push_back({uuid, started->pid, std::move(handle), std::move(started->socket)});
+    all.helpers_.push_back(
+        {uuid, started->pid, std::move(started->handle), std::move(started->socket)});
   }
   for (const Held& helper : all.helpers_) {
     const auto ready = wait_for(helper, until);
@@ -134,7 +133,6 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
 // Reads the helper's report, however the helper sends it.
 Result<void> Placeholders::wait_for(const Held& helper, Clock::time_point until) {
   constexpr std::size_t kLargestReport = 1 << 20;
-  constexpr std::chrono::milliseconds kLateReading(500);  // if this process was stopped meanwhile
   std::string report;
   std::array<char, 1024> buffer{};
   std::optional<Clock::time_point> last;

@@ -96,12 +96,15 @@ std::optional<std::string> lease_in_environment(std::int64_t pid) {
   const auto environment = read_start(pid, "environ", kLargestEnvironment);
   if (!environment) return std::nullopt;
   std::string_view rest = *environment;
+  const bool was_cut = environment->size() >= kLargestEnvironment;
+  if (was_cut) rest = rest.substr(0, rest.rfind('\0') + 1);  // without the entry that was cut
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find('\0'));
     if (entry.starts_with(kName)) return std::string(entry.substr(kName.size(), kLongestId));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
   }
-  return "";
+  // The part that was not read may have the variable.
+  return was_cut ? std::nullopt : std::optional<std::string>("");
 }
 
 std::string loaded_framework(std::int64_t pid) {

@@ -1,9 +1,14 @@
 // Processes as /proc shows them, and processes that cannot be read.
 #include "devices/process_table.h"
 
+#include <array>
 #include <atomic>
+#include <csignal>
+#include <fcntl.h>
 #include <future>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/pid_namespace.h"
@@ -55,6 +60,46 @@ TEST(ProcessMemoryReader, finds_the_lease_in_an_environment) {
   const char* set = ::getenv("BERTH_LEASE");
   EXPECT_EQ(gpus[0].processes[0].lease, set == nullptr ? "" : set);
   EXPECT_EQ(gpus[0].processes[1].lease, std::nullopt);
+}
+
+// Runs a program with this environment; what is found in it.
+std::optional<std::string> lease_in(std::vector<std::string> environment) {
+  std::vector<char*> pointers;
+  for (std::string& one : environment) pointers.push_back(one.data());
+  pointers.push_back(nullptr);
+  std::array<int, 2> started{};
+  EXPECT_EQ(::pipe2(started.data(), O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::execle("/bin/sleep", "sleep", "1000", nullptr, pointers.data());
+    ::_exit(127);
+  }
+  ::close(started[1]);
+  char byte = 0;
+  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // closed by exec
+  ::close(started[0]);
+  std::vector<Gpu> gpus{gpu_with({child})};
+  ProcessMemoryReader(30s).fill(gpus);
+  EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "it runs";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  return gpus[0].processes[0].lease;
+}
+
+TEST(ProcessMemoryReader, does_not_guess_about_the_part_of_an_environment_that_it_has_not_read) {
+  const std::string lease = "BERTH_LEASE=abcdefgh";
+  const std::string large = "X=" + std::string(100'000, 'x');
+  EXPECT_EQ(lease_in({"A=1"}), "");
+  EXPECT_EQ(lease_in({large, lease}), "abcdefgh");
+  EXPECT_EQ(lease_in({lease, large, large, large}), "abcdefgh");
+  EXPECT_EQ(lease_in({large, large, large, lease}), std::nullopt);
+  EXPECT_EQ(lease_in({large, large, large}), std::nullopt);
+  // An entry that lies across the limit is not taken for a shorter one.
+  for (std::size_t before = 0; before < lease.size(); before += 3) {
+    const std::string filled = "X=" + std::string((256 << 10) - 200'006 - 3 - before, 'x');
+    EXPECT_EQ(lease_in({large, large, filled, lease}).value_or("abcdefgh"), "abcdefgh");
+  }
 }
 
 TEST(ProcessMemoryReader, reads_all_but_the_process_that_is_stuck) {

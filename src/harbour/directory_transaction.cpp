@@ -128,10 +128,17 @@ bool contains(const std::vector<std::string>& sorted, const std::string& id) {
   return std::binary_search(sorted.begin(), sorted.end(), id);
 }
 
+// Berth never makes such a file. Another user may have written it, and given it this name by a hard
+// link, which the kernel permits for files that a user can write to.
+bool others_can_write(const struct stat& about) {
+  return (about.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
 // Why a file cannot be a record or drain, before it is opened; null if it can.
 const char* type_problem(const struct stat& about) {
   if (!S_ISREG(about.st_mode)) return "it is not a regular file";
   if (about.st_size > static_cast<off_t>(kLargestRecord)) return "it is far too large";
+  if (others_can_write(about)) return "other users can write to it";
   return nullptr;
 }
 
@@ -221,11 +228,12 @@ Result<void> DirectoryTransaction::list() {
 // By the kernel's word for when each ticket came (see order_of()), and without those that one user
 // has beyond the limit.
 void DirectoryTransaction::order_tickets() {
-  constexpr unsigned kWanted = STATX_UID | STATX_CTIME | STATX_BTIME;
+  constexpr unsigned kWanted = STATX_UID | STATX_SIZE | STATX_CTIME | STATX_BTIME;
   struct statx about {};
   struct Ticket {
     TicketName name;
-    uid_t owner;
+    std::optional<uid_t> owner;
+    std::uint64_t size;
   };
   std::vector<Ticket> tickets;
   tickets.reserve(listing_.tickets.size());
@@ -234,23 +242,25 @@ void DirectoryTransaction::order_tickets() {
     const bool known =
         ::statx(lock_.get(), ticket_name(name).c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &about) == 0;
     name.order = known ? order_of(name.number, about) : name.number;
-    tickets.push_back({std::move(name), known ? about.stx_uid : 0});
+    if (known && is_identified(about.stx_uid)) name.owner = about.stx_uid;
+    tickets.push_back({std::move(name), known ? std::optional(about.stx_uid) : std::nullopt,
+                       std::min<std::uint64_t>(about.stx_size, kLargestRecord)});
   }
   std::sort(tickets.begin(), tickets.end(),
             [](const Ticket& a, const Ticket& b) { return a.name < b.name; });
   listing_.tickets.clear();
-  std::map<uid_t, std::size_t> counts;
-  const uid_t me = ::geteuid();
+  // Users that cannot be told apart here (a user namespace) have no limit: the tickets of one would
+  // make those of another not count.
+  std::map<uid_t, TicketTotals> totals;
   for (Ticket& ticket : tickets) {
-    const std::size_t count = is_identified(ticket.owner) ? ++counts[ticket.owner] : 1;
-    if (ticket.owner == me) listing_.own_tickets = count;
-    if (count <= kMostTicketsPerUser) {
+    TicketTotals* const total = ticket.name.owner ? &totals[*ticket.name.owner] : nullptr;
+    if (total == nullptr || total->add(ticket.size)) {
       listing_.tickets.push_back(std::move(ticket.name));
     } else {
-      ignore(ticket_name(ticket.name), ticket.owner,
-             fmt::format("its user has more than {} tickets", kMostTicketsPerUser));
+      ignore(ticket_name(ticket.name), ticket.owner, "its user has too many tickets");
     }
   }
+  listing_.own_tickets = totals[::geteuid()];
 }
 
 void DirectoryTransaction::ignore_live(const std::string& file, uid_t owner, std::string problem) {
@@ -330,6 +340,7 @@ Result<std::optional<Client>> DirectoryTransaction::lease(const std::string& id)
     ignore_live(file, about.st_uid, problem);
     return std::nullopt;
   };
+  if (others_can_write(about)) return ignored("other users can write to it");
   std::string problem = content.problem;
   auto record = read_record(content.text);
   if (problem.empty() && !record) problem = record.error().message;
@@ -390,7 +401,8 @@ Result<std::optional<Client>> DirectoryTransaction::ticket(const TicketName& nam
 void DirectoryTransaction::update(Record& ticket, uid_t owner) const {
   const std::string file = request_name(ticket.id);
   const auto about = look(file);
-  if (!about || !*about || (*about)->st_uid != owner) return;
+  // Two files of users that cannot be told apart here may be two users'.
+  if (!about || !*about || (*about)->st_uid != owner || !is_identified(owner)) return;
   const auto content = read(file, **about);
   if (!content || !content->problem.empty()) return;
   auto changed = read_record(content->text);
@@ -464,9 +476,10 @@ Result<uid_t> DirectoryTransaction::owner() const {
 Result<std::uint64_t> DirectoryTransaction::next_order() {
   const std::uint64_t now = units_now();
   if (listing_.tickets.empty()) return now;
-  // Two tickets of one moment keep their order. A number from the future means nothing to others.
+  // Two tickets of one moment keep their order. A number from the future means nothing to others: a
+  // millisecond is all that it can change.
   const std::uint64_t last = listing_.tickets.back().order;
-  return last >= now && last - now < kUnitsPerSecond ? last + 1 : now;
+  return last >= now && last - now < kUnitsPerSecond / 1000 ? last + 1 : now;
 }
 
 Result<void> DirectoryTransaction::write(const std::string& file, const std::string& text) {
@@ -496,23 +509,25 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
     ticket.order = name.number;
     return replace(request_name(record.id), write_record(ticket));
   }
-  if (listing_.own_tickets >= kMostTicketsPerUser) {
+  ticket.order = name.number;
+  const std::string text = write_record(ticket);
+  const std::size_t waiting = listing_.own_tickets.count;
+  if (!listing_.own_tickets.add(text.size())) {
     name_was_taken_ = false;
     return fail(ErrorKind::not_granted,
                 fmt::format("{} tickets of yours wait already, the most that one user may have; "
                             "cancel some of them (berth cancel)",
-                            listing_.own_tickets));
+                            waiting));
   }
-  ticket.order = name.number;
-  if (auto written = write(ticket_name(name), write_record(ticket)); !written) return written;
+  if (auto written = write(ticket_name(name), text); !written) return written;
   struct statx about {};
   if (::statx(lock_.get(), ticket_name(name).c_str(), AT_SYMLINK_NOFOLLOW,
               STATX_CTIME | STATX_BTIME, &about) == 0) {
     name.order = order_of(name.number, about);
   }
   auto& tickets = listing_.tickets;
+  name.owner = ::geteuid();
   tickets.insert(std::upper_bound(tickets.begin(), tickets.end(), name), name);
-  ++listing_.own_tickets;
   return {};
 }
 

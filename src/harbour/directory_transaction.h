@@ -18,6 +18,22 @@
 
 namespace berth {
 
+// The tickets of one user: their number, and how much there is to read of them, are limited.
+struct TicketTotals {
+  static constexpr std::size_t kMostTickets = 2000;
+  static constexpr std::uint64_t kMostBytes = 4 << 20;
+
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+
+  // False if one more is too much.
+  bool add(std::uint64_t size) {
+    ++count;
+    bytes += size;
+    return count <= kMostTickets && bytes <= kMostBytes;
+  }
+};
+
 // What lies in the directory, by the files' names alone.
 struct Listing {
   std::vector<std::string> leases;    // ids, sorted
@@ -26,7 +42,7 @@ struct Listing {
   std::vector<std::string> requests;  // ids, sorted, of tickets whose request has changed
   std::vector<std::string> drains;    // UUIDs, with '_' for '/'
   std::vector<std::string> others;    // names that are not berth's
-  std::size_t own_tickets = 0;        // of this process's user
+  TicketTotals own_tickets{};         // of this process's user
 };
 
 class DirectoryTransaction : public Transaction {
@@ -111,9 +127,6 @@ class DirectoryTransaction : public Transaction {
 // Was a client of this owner's told to end? Says the mode of its record.
 bool was_ended(int directory, const std::string& id, const std::optional<TicketName>& ticket,
                uid_t owner);
-
-// At most so many tickets of one user are looked at.
-constexpr std::size_t kMostTicketsPerUser = 2000;
 
 std::string lease_name(const std::string& id);
 std::string ticket_name(const TicketName& name);

@@ -368,6 +368,48 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
   EXPECT_TRUE(fs::exists(path_ / bell_name(young.id)));
 }
 
+// Any user can plant a record, and root's history keeps what is cleared.
+TEST_F(HarbourTest, a_dead_lease_is_cleared_only_with_a_bell_of_its_owner) {
+  constexpr uid_t kMallory = 2003;
+  enum class Change { none, missing, regular_file, foreign };
+  for (const Change change :
+       {Change::none, Change::missing, Change::regular_file, Change::foreign}) {
+    if (change == Change::foreign && ::geteuid() != 0) continue;  // only root can give files away
+    auto [record, bell] = client({"GPU-1"});
+    ASSERT_TRUE(begin()->write_lease(record));
+    bell.reset();
+    const fs::path file = path_ / bell_name(record.id);
+    const auto transaction = begin();
+    ASSERT_EQ(transaction->leases()->size(), 0U);
+    // After the bell was found dead: until tidy() is called, its owner can still replace it.
+    if (change == Change::missing || change == Change::regular_file) fs::remove(file);
+    if (change == Change::regular_file) std::ofstream(file).flush();
+    if (change == Change::foreign) {
+      ASSERT_EQ(::chown(file.c_str(), kMallory, kMallory), 0);
+    }
+    transaction->tidy();
+    EXPECT_FALSE(fs::exists(path_ / lease_name(record.id)));
+    EXPECT_EQ(transaction->cleared().size(), change == Change::none ? 1U : 0U)
+        << static_cast<int>(change);
+  }
+}
+
+// Another user could wait for a ticket with a number from the future, and come before it.
+TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
+  const auto units = [] {
+    return static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
+                                      std::chrono::microseconds(100));
+  };
+  for (const std::uint64_t ahead : {9'000U, 100'000U}) {  // 0.9 s, 10 s
+    const fs::path decoy = path_ / ticket_name({0, "zzzzzzzz", units() + ahead});
+    std::ofstream(decoy).flush();
+    const auto order = begin()->next_order();
+    ASSERT_TRUE(order);
+    EXPECT_LE(*order, units() + 10);
+    fs::remove(decoy);
+  }
+}
+
 TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {
   const std::string uuid = "MIG-GPU-1a2b/1/0";
   ASSERT_TRUE(begin()->write_drain({uuid, ::geteuid(), "one", {}}));

@@ -19,6 +19,27 @@ constexpr std::size_t kLongestCommand = 4096;
 constexpr std::size_t kLongestLabel = 256;
 constexpr std::uint64_t kLargestNumber = 1ULL << 53;  // what every JSON reader keeps exactly
 
+// Deeper than any record is. Parsing it would take long, and a large stack.
+bool is_nested_too_deeply(std::string_view text) {
+  constexpr int kDeepest = 16;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDeepest) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
 std::uint64_t to_ms(TimePoint time) {
   const auto since = std::chrono::floor<std::chrono::milliseconds>(time.time_since_epoch()).count();
   return since > 0 ? static_cast<std::uint64_t>(since) : 0;
@@ -201,6 +222,7 @@ std::string write_record(const Record& record) {
 }
 
 Result<Record> read_record(std::string_view text) {
+  if (is_nested_too_deeply(text)) return fail(ErrorKind::harbour, "it is nested too deeply");
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return fail(ErrorKind::harbour, "it is not a JSON object");
   std::string problem;
@@ -229,8 +251,6 @@ Result<Record> read_record(std::string_view text) {
   record.within = fields.text("within", kIdLength).value_or("");
   record.order = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
-  // By reference: a copy is made recursively, and the JSON may be nested deeper than the stack
-  // permits.
   static const Json none;
   const auto request = json.find("request");
   record.request = read_request(request == json.end() ? none : *request, problem);
@@ -241,7 +261,7 @@ Result<Record> read_record(std::string_view text) {
 }
 
 Record read_lease_in_part(std::string_view text, std::string problem) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = is_nested_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
   Record record;
   if (json.is_object()) {
     std::string ignored;

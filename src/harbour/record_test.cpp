@@ -126,6 +126,17 @@ TEST(Record, deep_nesting_needs_no_stack) {
   ::pthread_attr_destroy(&small);
 }
 
+TEST(Record, only_brackets_outside_of_strings_are_nesting) {
+  const auto with = [](const std::string& value) {
+    return read_record(
+        R"({"version":1,"id":"k3f9a2mx","uid":5,"pid":1,"state":"waiting","since_ms":1,"request":{"count":1},"x":)" +
+        value + "}");
+  };
+  EXPECT_TRUE(with("\"\\\"" + std::string(100, '[') + "\""));
+  EXPECT_TRUE(with(std::string(15, '[') + std::string(15, ']')));
+  EXPECT_FALSE(with(std::string(16, '[') + std::string(16, ']')));
+}
+
 TEST(Record, ids_are_random_and_fit_into_a_file_name) {
   std::set<std::string> ids;
   for (int i = 0; i < 1000; ++i) ids.insert(make_id());

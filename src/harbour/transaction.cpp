@@ -49,7 +49,7 @@ bool StoppedProcesses::contains(const Record& client) const {
 }
 
 bool Transaction::is_stopped(const Client& client) const {
-  return is_unresponsive(client) || stopped_.contains(client.record);
+  return (bells_tell_ && is_unresponsive(client)) || stopped_.contains(client.record);
 }
 
 Result<void> Transaction::ring_front() {

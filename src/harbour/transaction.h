@@ -24,7 +24,8 @@ namespace berth {
 struct TicketName {
   std::uint64_t order = 0;  // of the queue: lower came first
   std::string id;
-  std::uint64_t number = 0;  // in the file's name, which its owner chooses
+  std::uint64_t number = 0;      // in the file's name, which its owner chooses
+  std::optional<uid_t> owner{};  // of the file; absent if it is not known, or not identified here
 
   friend auto operator<=>(const TicketName& a, const TicketName& b) {
     return std::tie(a.order, a.id) <=> std::tie(b.order, b.id);
@@ -136,6 +137,8 @@ class Transaction {
 
   // A ticket is passed over while its process does not run.
   void use(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
+  // Clients could not read their bells, since a process has kept the lock.
+  void ignore_unread_bells() { bells_tell_ = false; }
   bool is_stopped(const Client& client) const;
 
   virtual const std::vector<Oddity>& oddities() const = 0;
@@ -153,6 +156,7 @@ class Transaction {
 
  private:
   StoppedProcesses stopped_;
+  bool bells_tell_ = true;
 };
 
 }  // namespace berth

@@ -7,9 +7,8 @@ import re
 import signal
 import subprocess
 
+from users import ALICE, BOB, MALLORY  # noqa: F401: for the attacks
 from waiting import wait_until
-
-ALICE, MALLORY = 2001, 2003
 
 
 def as_user(uid, action):

@@ -13,10 +13,10 @@ import re
 import signal
 
 import pytest
+from hostile import ALICE, BOB, MALLORY
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
-ALICE, BOB, MALLORY = 2001, 2002, 2003
 PRCTL = ctypes.CDLL(None).prctl
 PR_SET_DUMPABLE = 4
 

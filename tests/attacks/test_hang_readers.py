@@ -35,27 +35,40 @@ def silent_file_system(path, mode):
 COMMANDS = [["log", "--json"], ["report", "--json"], ["profile", "--all", "--json"]]
 
 
+@pytest.fixture(params=["openat2", "no-openat2"])
+def command(request, server):
+    """The words that call berth: as it is, or on a kernel without openat2(), which some containers forbid."""
+    if request.param == "openat2":
+        yield [BERTH]
+        return
+    trace = server.folder / "openat2.trace"
+    yield ["strace", "-f", "-o", trace, "-e", "trace=openat2", "-e", "inject=openat2:error=ENOSYS", "-e", "signal=none",
+           BERTH]
+    assert "(INJECTED)" in trace.read_text(), "the fallback was not tried"
+
+
 @pytest.mark.parametrize("what", ["folder", "file"])
-def test_a_file_system_that_never_answers(server, what):
+def test_a_file_system_that_never_answers(server, command, what):
     write_history(server, ALICE, [line(1, ALICE, command="honest", job="honest")])
     path = write_history(server, MALLORY, [line(2, MALLORY, command="hostile")])
     target, mode = (path.parent, 0o40000) if what == "folder" else (path, 0o100000)
     with silent_file_system(target, mode):
         for words in COMMANDS:
-            result = server.berth(*words, timeout=60)
+            result = server.run(*command, *words, timeout=60)
             assert result.returncode == 0, result
             assert "hostile" not in result.stdout
-        assert '"honest"' in server.berth("log", "--json").stdout
-        assert server.berth("run", "--mem", "auto", "--", "true", timeout=60).returncode == 0
+        assert '"honest"' in server.run(*command, "log", "--json").stdout
+        assert server.run(*command, "run", "--mem", "auto", "--", "true", timeout=60).returncode == 0
 
 
-def test_another_file_system_is_not_read(server):
+def test_another_file_system_is_not_read(server, command):
     """In a namespace of its own: a tmpfs over the folder, with a history that would be fine otherwise."""
     path = write_history(server, MALLORY, [line(2, MALLORY, command="on-the-same")])
-    script = ('cp "$1" "$BERTH_DIR/copy" && mount -t tmpfs -o mode=755,uid=2003 none "$2" && '
-              'cp "$BERTH_DIR/copy" "$1" && exec "$0" log --json')
-    outside = server.berth("log", "--json").stdout
+    script = ('history=$1 folder=$2; shift 2; cp "$history" "$BERTH_DIR/copy" && '
+              'mount -t tmpfs -o mode=755,uid=2003 none "$folder" && cp "$BERTH_DIR/copy" "$history" && '
+              'exec "$@" log --json')
+    outside = server.run(*command, "log", "--json").stdout
     assert "on-the-same" in outside
-    inside = server.run("unshare", "--mount", "sh", "-c", script, BERTH, path, path.parent)
+    inside = server.run("unshare", "--mount", "sh", "-c", script, "sh", path, path.parent, *command)
     assert inside.returncode == 0, inside.stderr
     assert "on-the-same" not in inside.stdout

@@ -1,14 +1,18 @@
 """The attacker wants to be served before those who came earlier, or wants others to lose their place.
 
 They tried: a ticket numbered 1, or 999999999999999, after which every later ticket had the same number (F11); a ticket
-file prepared long before and renamed when it is needed; a changed request; more tickets than anyone could look at (F19).
+file prepared long before and renamed when it is needed, or given its bell when it is needed; a ticket for more GPUs than
+there are, whose request is changed later; another user's file that anyone can write to, linked as the lease of that
+user's ticket; more tickets than anyone could look at (F19), and tickets of the largest size that take long to parse.
 """
+
+import json
 
 import os
 import time
 
 import pytest
-from users import ALICE, BOB, MALLORY, ids, live, live_many, put, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, bell, ids, live, live_many, put, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -50,6 +54,64 @@ def test_a_ticket_that_was_prepared_early_came_when_it_got_its_name(world):
     mallory.let_go()
 
 
+def prepare_dead(harbour, name):
+    put(f"{harbour}/{ticket(0, name)}", record(name, MALLORY, order=0))
+
+
+def prepare_impossible(harbour, name):
+    return live(harbour, ticket(0, name), record(name, MALLORY, order=0, request={"count": 999}))
+
+
+def use_dead(harbour, name):
+    return bell(harbour, name)
+
+
+def use_impossible(harbour, name):
+    put(f"{harbour}/new-{name}", record(name, MALLORY, request={"count": 1}))
+    os.rename(f"{harbour}/new-{name}", f"{harbour}/request-{name}")
+
+
+@pytest.mark.parametrize("prepare, use", [(prepare_dead, use_dead), (prepare_impossible, use_impossible)],
+                         ids=["without a bell", "impossible"])
+def test_a_place_cannot_be_prepared(world, prepare, use):
+    """A client that waits remembers which tickets did not count when it came."""
+    world.hold(ALICE)
+    world.puppet(MALLORY, prepare, world.harbour, "mmmmmmmm")
+    bob = world.wait(BOB, "--time", "1h")
+    world.puppet(MALLORY, use, world.harbour, "mmmmmmmm")
+    world.wait(ALICE)
+    # A ring makes Bob's client decide again, and so does each change of what it says.
+    world.do(MALLORY, ring, world.harbour, bob.lease)
+    bob.said("position 1 of 3")
+    assert "position 2" not in bob.err.read_text()
+
+
+def ring(harbour, name):
+    os.write(os.open(f"{harbour}/bell-{name}", os.O_WRONLY | os.O_NONBLOCK), b"!")
+
+
+def link_lease(harbour, file, content, name):
+    with open(file, "w") as lease:
+        lease.write(content)
+    os.link(file, f"{harbour}/lease-{name}")
+
+
+def test_a_file_that_others_can_write_to_is_not_a_lease(world):
+    """The kernel lets a user make hard links to such files of other users, whatever fs.protected_hardlinks says."""
+    world.server.use("2x24GiB")
+    file = world.server.folder / "a-file-of-alices"
+    file.write_text("")
+    os.chown(file, ALICE, ALICE)
+    file.chmod(0o666)
+    world.hold(BOB)
+    alice = world.wait(ALICE, "-n", "2")
+    assert world.try_now(BOB).returncode == 75
+    forged = json.dumps(record(alice.lease, ALICE, ["GPU-00000000-0000-0000-0000-000000000000"]))
+    world.do(MALLORY, link_lease, world.harbour, str(file), forged, alice.lease)
+    assert world.try_now(BOB).returncode == 75, "Alice's ticket still reserves both GPUs"
+    assert world.queue() == [alice.lease]
+
+
 def test_doctor_does_not_blame_the_honest(world):
     world.hold(ALICE)
     world.puppet(MALLORY, live, world.harbour, ticket(999_999_999_999_999, "mmmmmmmm"),
@@ -70,3 +132,12 @@ def test_one_user_cannot_queue_more_than_can_be_looked_at(world):
     assert world.try_now(BOB, "--gpu", "1").returncode == 0
     result = world.berth(MALLORY, "run", "--timeout", "5s", "--gpu", "0", "--", "true")
     assert result.returncode == 75 and "2100 tickets" in result.stderr, result
+
+
+def test_one_users_tickets_have_a_limit_of_size(world):
+    world.in_memory()
+    world.hold(ALICE)
+    padding = "x" * 60_000
+    many = [(ticket(1, name), record(name, MALLORY, order=1, unknown=padding)) for name in ids("m", 100)]
+    world.puppet(MALLORY, live_many, world.harbour, many)
+    assert len(world.queue()) == (4 << 20) // len(json.dumps(many[0][1]))

@@ -2,7 +2,8 @@
 
 They write a profile of the same type into their own folder, which everybody can read: with tiny peaks, with a memory
 set by hand, with many runs, with a damaged text. Nothing may be reserved by it: the first run of each user has its GPUs
-alone, is measured, and later runs reserve what that needed.
+alone, is measured, and later runs reserve what that needed. They also move a folder of that user, in which all can
+write, to where that user's profiles are expected.
 """
 
 import json
@@ -10,12 +11,12 @@ import os
 
 import pytest
 from conftest import SIM_JOB
+from hostile import ALICE, MALLORY, prefix_of
 from leasing import jobs  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
-ALICE = ["setpriv", "--reuid=2001", "--regid=2001", "--clear-groups"]
-MALLORY = ["setpriv", "--reuid=2003", "--regid=2003", "--clear-groups"]
+AS_ALICE, AS_MALLORY = prefix_of(ALICE), prefix_of(MALLORY)
 AUTO = ["--mem", "auto", "--job", "train"]
 
 
@@ -39,10 +40,10 @@ def leases(server):
 
 def plant(server, program, content):
     """Mallory has learned the type, and then changed the file."""
-    result = server.run(*MALLORY, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
+    result = server.run(*AS_MALLORY, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
                         "--time", "300ms")
     assert (result.returncode, result.stderr) == (0, "")
-    [path] = (server.harbour / "archive" / "2003").glob("profile-*.json")
+    [path] = (server.harbour / "archive" / str(MALLORY)).glob("profile-*.json")
     path.write_text(json.dumps({"type": "train", "command": "train", "failures": 0, **content}))
 
 
@@ -50,7 +51,7 @@ def plant(server, program, content):
 def test_the_first_run_has_its_gpu_alone(server, jobs, open_build, name):  # noqa: F811
     program = open_build / "bin" / "berth"
     plant(server, program, POISONS[name])
-    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    jobs.hold(*AUTO, prefix=AS_ALICE, program=program)
     [lease] = leases(server)
     assert lease["memory_mib"] is None, "the whole GPU"
 
@@ -58,21 +59,36 @@ def test_the_first_run_has_its_gpu_alone(server, jobs, open_build, name):  # noq
 def test_what_is_reserved_then_is_what_the_own_run_needed(server, jobs, open_build):  # noqa: F811
     program = open_build / "bin" / "berth"
     plant(server, program, POISONS["fifty runs of one byte"])
-    result = server.run(*ALICE, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
+    result = server.run(*AS_ALICE, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
                         "--time", "300ms")
     assert (result.returncode, result.stderr) == (0, "")
-    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    jobs.hold(*AUTO, prefix=AS_ALICE, program=program)
     [lease] = leases(server)
     assert lease["memory_mib"] == pytest.approx(5 * 1024 * 1.1, abs=2)
 
 
 def test_it_is_shown_as_a_hint_without_what_was_set_by_hand(server, open_build):
     program = open_build / "bin" / "berth"
-    result = server.run(*MALLORY, program, "run", "--mem", "auto", "--", program.parent / "berth-sim-job", "--quiet", "--mem",
+    result = server.run(*AS_MALLORY, program, "run", "--mem", "auto", "--", program.parent / "berth-sim-job", "--quiet", "--mem",
                         "5GiB", "--time", "300ms")
     assert (result.returncode, result.stderr) == (0, "")
-    [path] = (server.harbour / "archive" / "2003").glob("profile-*.json")
+    [path] = (server.harbour / "archive" / str(MALLORY)).glob("profile-*.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "set_memory": 1}))
-    said = server.run(*ALICE, program, "profile", "of", "--", program.parent / "berth-sim-job").stdout
+    said = server.run(*AS_ALICE, program, "profile", "of", "--", program.parent / "berth-sim-job").stdout
     assert "is measured" in said and "another user's runs suggest 5.5 GiB" in said, said
     assert SIM_JOB.name in said
+
+
+def test_a_folder_that_others_can_write_in_is_not_a_users_own(server, jobs, open_build):  # noqa: F811
+    """Mallory moves a folder of Alice's to Alice's name in the archive, and writes a profile into it."""
+    program = open_build / "bin" / "berth"
+    plant(server, program, {"set_memory": 1, "runs": []})
+    [profile] = (server.harbour / "archive" / "2003").glob("profile-*.json")
+    shared = server.harbour / "archive" / "2001"
+    shared.mkdir()
+    (shared / profile.name).write_text(profile.read_text())
+    os.chown(shared, 2001, 2001)
+    shared.chmod(0o777)
+    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    [lease] = leases(server)
+    assert lease["memory_mib"] is None, "the whole GPU"

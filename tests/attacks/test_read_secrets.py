@@ -10,13 +10,14 @@ import os
 import pathlib
 
 import pytest
+from hostile import ALICE, prefix_of
 from leasing import NOBODY, eventually, jobs  # noqa: F401
 from serving import serve  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
 SECRET = "hunter2-Xq7Z"
-ALICE = ["setpriv", "--reuid=2001", "--regid=2001", "--clear-groups"]
+AS_ALICE = prefix_of(ALICE)
 # The shell script of a job that says that it runs, and ends with the test.
 STAY = 'echo x; read -r line; exit 0'
 
@@ -61,7 +62,7 @@ def docker(server):
 
 
 @pytest.mark.parametrize("option", ["hidepid=1", "hidepid=2", "hidepid=ptraceable"])
-@pytest.mark.parametrize("prefix", [ALICE, []], ids=["user", "root"])
+@pytest.mark.parametrize("prefix", [AS_ALICE, []], ids=["user", "root"])
 def test_a_command_that_ps_hides(server, serve, jobs, docker, open_build, option, prefix):  # noqa: F811
     """Also root's: root itself sees all processes, and others still do not see root's."""
     program = open_build / "bin" / "berth"
@@ -88,7 +89,7 @@ def test_a_hidden_command_still_learns(server, open_build):
     for name in ("train.py", "train.py", "other.py"):
         script = server.folder / f"{SECRET}-{name}"
         script.write_text("pass")
-        run_to_end(server, program, "python3", script, prefix=[*hidden_proc(), *ALICE])
+        run_to_end(server, program, "python3", script, prefix=[*hidden_proc(), *AS_ALICE])
     types = [json.loads(line)["type"] for line in server.berth("profile", "--all", "--json").stdout.splitlines()]
     assert len(types) == 2 and all(one.startswith("python #") for one in types), types
     assert_secret(server)

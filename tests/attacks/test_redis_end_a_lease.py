@@ -12,11 +12,11 @@ import socket
 
 import pytest
 from conftest import assert_one_line_error
+from hostile import ALICE, BOB, MALLORY
 from leasing import eventually, is_alive, jobs, keepers, ready  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
-ALICE, BOB, MALLORY = 2001, 2002, 2003
 HOST = socket.gethostname()
 ACQUIRE = 'eval "$(berth acquire --gpu 0)" && echo "$BERTH_LEASE" && echo ready && read -r line'
 

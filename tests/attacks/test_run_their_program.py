@@ -13,10 +13,10 @@ import subprocess
 
 import pytest
 from conftest import BUILD
+from hostile import ALICE, MALLORY
 
 pytestmark = [pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users"), pytest.mark.release_only]
 
-ALICE, MALLORY = 2001, 2003
 PYTHON = "/usr/bin/python3"
 
 
@@ -139,6 +139,59 @@ def test_the_layouts_that_are_accepted(shared, packages, programs, owner):
     give(shared / packages.split("/")[0], owner)
     result = ask_package(shared / packages)
     assert (result.stdout, result.stderr) == (f"{shared / programs}/berth\n", "")
+
+
+def link_files(folder, target):
+    """A copy of the tree whose files are links, as `uv pip install --link-mode=symlink` makes it."""
+    for entry in target.rglob("*"):
+        place = folder / entry.relative_to(target)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not entry.is_dir():
+            place.symlink_to(entry)
+
+
+def link_folder(folder, target):
+    """A link to the whole tree, as an editable installation or GNU Stow makes it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(target)
+
+
+@pytest.mark.parametrize("link", [link_files, link_folder])
+@pytest.mark.parametrize("owner", [0, ALICE], ids=["root", "alice"])
+def test_an_installation_of_links_is_accepted(shared, link, owner):
+    """The package is elsewhere, and the command beside the links."""
+    store = vendor(shared / "cache" / "archive" / "7Xq", owner)
+    packages = shared / "venv" / "lib" / "python3.11" / "site-packages"
+    link(packages / "berth", store / "berth")
+    shutil.copytree(BUILD / "bin", shared / "venv" / "bin", symlinks=True)
+    give(shared / "venv", owner)
+    result = ask_package(packages)
+    assert (result.stdout, result.stderr) == (f"{shared}/venv/bin/berth\n", "")
+
+
+@pytest.mark.parametrize("link", [link_files, link_folder])
+def test_a_planted_command_beside_links_is_not_run(shared, plot, link):
+    """Alice's links are below a folder in which every user may create files."""
+    store = vendor(shared / "cache" / "archive" / "7Xq")
+    packages = shared / "lib" / "python3.11" / "site-packages"
+    link(packages / "berth", store / "berth")
+    give(shared / "lib", ALICE)
+    plot.plant(shared / "bin" / "berth")
+    assert_refuses(ask_package(packages), "belongs to user 2003")
+    assert not plot.has_worked()
+
+
+def test_a_planted_link_to_a_command_is_not_run(shared):
+    """The link is Mallory's, who can change it at any time; the folder to which it leads now is root's."""
+    packages = vendor(shared / "lib" / "python3.11" / "site-packages")
+    programs = shared / "programs"
+    shutil.copytree(BUILD / "bin", programs, symlinks=True)
+    give(programs, 0)
+    (shared / "bin").symlink_to(programs)
+    os.chown(shared / "bin", MALLORY, MALLORY, follow_symlinks=False)
+    assert_refuses(ask_package(packages), "belongs to user 2003")
+    os.chown(shared / "bin", ALICE, ALICE, follow_symlinks=False)
+    assert ask_package(packages).stdout == f"{shared}/bin/berth\n"
 
 
 def test_a_prefix_of_a_group_is_accepted(shared):

@@ -1,10 +1,12 @@
 """The attacker wants every GPU to stay idle while others wait.
 
 They tried (F10): a ticket that is granted GPUs, reads its bell and never claims them; eight such tickets, of one or of
-several users, that each want every GPU; tickets that never read their bell, as in a paused container; odd records
-beside live bells, which block what they may hold but are named with their owner.
+several users, that each want every GPU; forty of them; a wide one that would keep what the first honest client leaves;
+tickets that never read their bell, as in a paused container; the harbour's lock, held until an honest ticket looks
+unresponsive; odd records beside live bells, which block what they may hold but are named with their owner.
 """
 
+import fcntl
 import json
 import os
 import time
@@ -53,7 +55,7 @@ def kill_readers(puppet):
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["reads", "does nothing"])
-@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("count", [1, 8, 40])
 def test_silent_tickets_delay_others_once(world, count, reads):
     """Eight take no longer than one: the audit of a waiter, which would end it too, comes after 30 s at the earliest."""
     world.server.use("2x24GiB")
@@ -67,10 +69,42 @@ def test_silent_tickets_delay_others_once(world, count, reads):
         took = time.monotonic() - begin
         print(f"{took:.1f} s behind {count} silent tickets")
         assert took < 25, "only the audit has noticed"
-        # It remembers: the next of Bob's jobs, behind the first, is not delayed by the same tickets again for long.
     finally:
         for puppet in puppets:
             kill_readers(puppet)
+
+
+def test_a_wide_silent_ticket_keeps_nothing_from_the_second_honest_client(world):
+    """When the first one has taken a GPU, the silent ticket cannot claim any more, and would reserve the other GPU."""
+    world.server.use("2x24GiB")
+    holder = world.hold(ALICE, "-n", "2")
+    puppet, _ = silent(world, MALLORY, 1, True, gpus=2)
+    try:
+        first, second = world.wait(BOB), world.wait(ALICE)
+        holder.end()
+        first.started()
+        second.started()
+    finally:
+        kill_readers(puppet)
+
+
+def lock_and_ring(harbour, name, seconds):
+    lock = os.open(harbour, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    end = os.open(f"{harbour}/bell-{name}", os.O_WRONLY | os.O_NONBLOCK)
+    for _ in range(2):  # the first ring may be read at once, the second lies there
+        os.write(end, b"!")
+        time.sleep(seconds / 2)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def test_a_ticket_is_not_passed_over_because_another_user_held_the_lock(world):
+    holder = world.hold(ALICE)
+    first, second = world.wait(BOB), world.wait(ALICE)
+    holder.process.stdin.close()  # not waited for: its end, too, may take until the lock is free
+    world.do(MALLORY, lock_and_ring, world.harbour, first.lease, 7)
+    first.started()
+    assert second.out.read_text() == ""
 
 
 def test_status_and_doctor_name_a_silent_ticket(world):

@@ -13,9 +13,12 @@ import sys
 
 import pytest
 from conftest import BUILD, assert_one_line_error
-from hostile import ALICE, MALLORY, prefix_of
+from hostile import ALICE, MALLORY, calls_from, prefix_of, run_with_pause
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+
+# The system calls by which a path is examined or opened.
+OPENING = {"openat", "lstat", "newfstatat", "fstat", "stat", "mkdir", "readlinkat"}
 
 
 def test_history_is_not_written_through_a_link_at_the_archive(server, open_build):
@@ -132,6 +135,37 @@ def test_a_folder_for_logs_is_the_users_own(desk):
     assert os.listdir(own) == []
     os.chown(logs, ALICE, ALICE, follow_symlinks=False)
     assert batch().returncode == 0 and os.listdir(own) != []
+
+
+def test_a_folder_for_logs_that_is_exchanged_while_it_is_opened(desk, server, open_build):
+    """Whatever system call comes before: a link takes the folder's place, to another folder of the victim's."""
+    folder, batch = desk
+    private = folder / "private"
+    private.mkdir()
+    os.chown(private, ALICE, ALICE)
+    logs, away = folder / "jobs.logs", folder / "away"
+    command = ["env", f"--chdir={folder}", *prefix_of(ALICE), open_build / "bin" / "berth", "batch", "--logs", logs, "jobs.txt"]
+
+    def exchange():
+        logs.rename(away)
+        logs.symlink_to(private)
+        os.chown(logs, MALLORY, MALLORY, follow_symlinks=False)
+
+    def restore():
+        shutil.rmtree(away if away.exists() else logs)
+        if logs.is_symlink():
+            logs.unlink()
+        logs_of(folder, ALICE)
+
+    logs_of(folder, ALICE)
+    trace = server.folder / "trace"
+    assert server.run("strace", "-o", trace, *command).returncode == 0
+    calls = [call for call in calls_from(trace, str(logs)) if call[0] in OPENING][:8]
+    assert calls
+    for call in calls:
+        restore()
+        run_with_pause(server, call, exchange, *command)
+        assert os.listdir(private) == [], call
 
 
 # The drop-in replacements

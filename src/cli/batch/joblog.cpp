@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "cli/batch/log_folder.h"
 #include "cli/output/json_parts.h"
 
 namespace berth::batch {
@@ -123,15 +122,12 @@ std::string joblog_line(const Line& line, const LineEnd& end) {
                   {"log", text(end.log)}});
 }
 
-Result<Joblog> Joblog::open(const std::string& path) {
-  constexpr mode_t kMode = 0666;  // as the user's umask has it
+Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
   Joblog joblog;
   joblog.path_ = path;
   // Another user may have put something else there: a link, a FIFO, or a joblog of their own, which
   // could say that lines have succeeded that never ran.
-  joblog.file_ = UniqueFd(
-      ::open(path.c_str(),
-             O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, kMode));
+  joblog.file_ = logs.open_file(path, O_RDWR | O_CREAT | O_APPEND);
   if (!joblog.file_) {
     return fail(ErrorKind::harbour,
                 fmt::format("batch: the joblog {} cannot be written: {}; choose another --joblog",

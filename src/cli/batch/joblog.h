@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "cli/batch/lines.h"
+#include "cli/batch/log_folder.h"
 #include "schedule/plan.h"
 
 namespace berth::batch {
@@ -47,8 +48,8 @@ std::string joblog_line(const Line& line, const LineEnd& end);
 class Joblog {
  public:
   // Opens it, or makes it, and locks it. ErrorKind::usage where another batch has it, or it is
-  // something else; also where it cannot be written.
-  static Result<Joblog> open(const std::string& path);
+  // something else; also where it cannot be written. `logs` opens it if it lies there.
+  static Result<Joblog> open(const std::string& path, const LogFolder& logs);
 
   const JoblogContent& content() const { return content_; }
   const std::string& path() const { return path_; }

@@ -15,7 +15,10 @@ using Json = nlohmann::json;
 
 class JoblogTest : public testing::Test {
  protected:
-  ~JoblogTest() override { ::unlink(path_.c_str()); }
+  ~JoblogTest() override {
+    ::unlink(path_.c_str());
+    ::rmdir(folder_.c_str());
+  }
 
   std::string text() const {
     std::stringstream all;
@@ -29,17 +32,19 @@ class JoblogTest : public testing::Test {
   const TimePoint now_{};
   // Each test is a process of its own, and several run at once.
   const std::string path_ = fmt::format("{}berth-joblog-{}.jsonl", testing::TempDir(), ::getpid());
+  const std::string folder_ = fmt::format("{}berth-joblog-{}", testing::TempDir(), ::getpid());
+  const LogFolder logs_ = LogFolder::open(folder_).value();
 };
 
 TEST_F(JoblogTest, remembers_what_succeeded_the_last_time) {
   {
-    auto log = Joblog::open(path_).value();
+    auto log = Joblog::open(path_, logs_).value();
     log.begin(2, now_);
     log.ended({1, 1, "a", "k1"}, {.code = 0});
     log.ended(line_, {.code = 1});
     log.finish(1, 1, 0, now_);
   }
-  auto log = Joblog::open(path_).value();
+  auto log = Joblog::open(path_, logs_).value();
   EXPECT_TRUE(log.content().begun);
   EXPECT_FALSE(log.content().finished);
   EXPECT_EQ(log.content().total, 2U);
@@ -56,15 +61,15 @@ TEST_F(JoblogTest, remembers_what_succeeded_the_last_time) {
 TEST_F(JoblogTest, a_torn_line_loses_only_itself) {
   const std::string whole = joblog_line(line_, {.code = 0});
   add(joblog_line({1, 1, "a", "k1"}, {.code = 0}) + whole.substr(0, whole.size() / 2));
-  auto log = Joblog::open(path_).value();
+  auto log = Joblog::open(path_, logs_).value();
   EXPECT_EQ(log.content().succeeded(), 1U);
   log.ended({3, 4, "c", "k3"}, {.code = 0});
   EXPECT_EQ(parse_joblog(text()).lines, (std::map<std::string, bool>{{"k1", true}, {"k3", true}}));
 }
 
 TEST_F(JoblogTest, one_batch_at_a_time_has_it) {
-  const auto log = Joblog::open(path_).value();
-  const auto second = Joblog::open(path_);
+  const auto log = Joblog::open(path_, logs_).value();
+  const auto second = Joblog::open(path_, logs_);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("another batch"), std::string::npos);
 }
@@ -75,7 +80,7 @@ TEST_F(JoblogTest, another_file_is_not_written_to) {
     ::unlink(path_.c_str());
     add(content);
     if (content.empty()) continue;
-    EXPECT_FALSE(Joblog::open(path_));
+    EXPECT_FALSE(Joblog::open(path_, logs_));
     EXPECT_EQ(text(), content);
   }
 }

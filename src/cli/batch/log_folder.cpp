@@ -1,11 +1,16 @@
 // Opening of logs; see log_folder.h.
 #include "cli/batch/log_folder.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <optional>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -26,6 +31,64 @@ tl::unexpected<Error> unusable(const std::string& path, const std::string& why) 
                           in_quotes(path), why));
 }
 
+struct Split {
+  std::string parent;
+  std::string name;
+};
+
+// The folder of a path, and the name in it. "/" has the name ".".
+Split split(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  const auto slash = path.rfind('/');
+  if (slash == std::string_view::npos) return {".", std::string(path)};
+  const std::string_view name = path.substr(slash + 1);
+  return {std::string(path.substr(0, std::max<std::size_t>(slash, 1))),
+          std::string(name.empty() ? "." : name)};
+}
+
+// Where a link leads that is open with O_PATH.
+std::optional<std::string> target_of(int link) {
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlinkat(link, "", text.data(), text.size());
+  if (size <= 0) return std::nullopt;
+  return std::string(text.data(), static_cast<std::size_t>(size));
+}
+
+// Opens a directory of this user. A link at its name is followed if it belongs to this user, or to
+// root behind such a link. Each name is opened once without following it, and what was opened is
+// checked: exchanging it meanwhile has no effect. The error is a text.
+tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
+  constexpr int kMostLinks = 40;  // as the kernel
+  const auto failed = [] { return tl::make_unexpected(std::string(std::strerror(errno))); };
+  UniqueFd parent;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    const Split place = split(path);
+    const int from = parent ? parent.get() : AT_FDCWD;
+    parent = UniqueFd(::openat(from, place.parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!parent) return failed();
+    const UniqueFd entry(
+        ::openat(parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat about {};
+    if (!entry || ::fstat(entry.get(), &about) != 0) return failed();
+    const bool is_link = S_ISLNK(about.st_mode);
+    const bool trusted =
+        about.st_uid == ::geteuid() || (is_link && links > 0 && about.st_uid == 0);
+    if (!trusted) {
+      return tl::make_unexpected(fmt::format("it belongs to {}", user_name(about.st_uid)));
+    }
+    if (!is_link) {
+      UniqueFd directory(::openat(entry.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!directory) return failed();
+      return directory;
+    }
+    const auto target = target_of(entry.get());
+    if (!target) return failed();
+    path = *target;
+  }
+  errno = ELOOP;
+  return failed();
+}
+
 // A job must not inherit O_NONBLOCK with its output.
 UniqueFd blocking(UniqueFd file) {
   if (file) ::fcntl(file.get(), F_SETFL, O_APPEND);
@@ -44,18 +107,28 @@ Result<LogFolder> LogFolder::open(const std::string& path) {
   std::error_code problem;
   std::filesystem::create_directories(path, problem);
   struct stat about {};
-  if (::lstat(path.c_str(), &about) != 0) {
-    return unusable(path, problem ? problem.message() : std::strerror(errno));
-  }
-  // A link of the user's own may lead elsewhere; one of another user's may not.
-  const auto of_another = [&] { return fmt::format("it belongs to {}", user_name(about.st_uid)); };
-  if (about.st_uid != ::geteuid()) return unusable(path, of_another());
-  UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::fstat(directory.get(), &about) != 0) {
-    return unusable(path, std::strerror(errno));
-  }
-  if (about.st_uid != ::geteuid()) return unusable(path, of_another());
-  return LogFolder(path, std::move(directory));
+  if (problem && ::lstat(path.c_str(), &about) != 0) return unusable(path, problem.message());
+  auto directory = open_own_directory(path);
+  if (!directory) return unusable(path, directory.error());
+  return LogFolder(path, std::move(*directory));
+}
+
+bool LogFolder::holds(const std::string& parent) const {
+  // By its name first: another directory may have that name by now.
+  const auto normal = [](const std::string& folder) {
+    return std::filesystem::path(folder + "/.").lexically_normal();
+  };
+  if (normal(parent) == normal(path_)) return true;
+  struct stat named {};
+  struct stat opened {};
+  return ::stat(parent.c_str(), &named) == 0 && ::fstat(directory_.get(), &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+UniqueFd LogFolder::open_file(const std::string& path, int flags) const {
+  const auto [parent, name] = split(path);
+  return UniqueFd(holds(parent) ? ::openat(directory_.get(), name.c_str(), flags | kSafe, kMode)
+                                : ::open(path.c_str(), flags | kSafe, kMode));
 }
 
 UniqueFd LogFolder::reopen_log(const std::string& name) const {

@@ -24,11 +24,17 @@ class LogFolder {
   UniqueFd open_log(const std::string& name, bool fresh) const;
   // The same, of a log that must be there.
   UniqueFd reopen_log(const std::string& name) const;
+  // Opens a file without following a link at its name, and without waiting for a FIFO. A file that
+  // lies in this folder is opened through it, also if the folder has been moved meanwhile. Empty,
+  // with errno, if that fails.
+  UniqueFd open_file(const std::string& path, int flags) const;
   void remove_if_empty(const std::string& name) const;
 
  private:
   LogFolder(std::string path, UniqueFd directory)
       : path_(std::move(path)), directory_(std::move(directory)) {}
+  // Whether that path names this folder.
+  bool holds(const std::string& parent) const;
 
   std::string path_;
   UniqueFd directory_;

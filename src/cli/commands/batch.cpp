@@ -177,8 +177,9 @@ LineOrder order_of(const Options& options, const BatchPlan& plan) {
 
 // Opens the joblog, and says what of the lines is to be run.
 Result<Joblog> open_joblog(const Options& options, BatchPlan& plan) {
-  auto joblog = Joblog::open(
-      options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs->path()) : options.joblog);
+  const std::string path =
+      options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs->path()) : options.joblog;
+  auto joblog = Joblog::open(path, *plan.logs);
   if (!joblog) return joblog;
   const JoblogContent& before = joblog->content();
   // Where nothing has succeeded, nothing is lost by beginning anew.

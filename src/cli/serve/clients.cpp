@@ -22,7 +22,7 @@ bool Clients::enter(int fd, std::string address) {
   if (ends_) return false;
   if (clients_.size() - giving_way_ >= kMostConnections && !make_room()) return false;
   Client client;
-  client.address = std::move(address);
+  client.address = count_ == Count::by_address ? std::move(address) : std::to_string(fd);
   clients_.emplace(fd, std::move(client));
   return true;
 }

@@ -30,6 +30,10 @@ constexpr std::size_t kMostViewers = 240;
 class Clients {
  public:
   using Clock = std::chrono::steady_clock;
+  // Behind a proxy all clients have the proxy's address: then each connection counts as a client.
+  enum class Count : std::uint8_t { by_address, by_connection };
+
+  explicit Clients(Count count) : count_(count) {}
 
   // `address`: of the client, in any form that is the same for all its connections. False if there
   // are too many, and none gives way.
@@ -70,6 +74,7 @@ class Clients {
   void drop(Place one) REQUIRES(mutex_);
   bool start_viewing(int fd) REQUIRES(mutex_);
 
+  const Count count_;
   Mutex mutex_;
   Condition left_;
   bool ends_ GUARDED_BY(mutex_) = false;

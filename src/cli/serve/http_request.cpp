@@ -134,7 +134,7 @@ std::optional<HttpRefusal> take_request(std::string_view target, const HttpHeade
     if (is_httplibs(name)) continue;
     // Which of two counts, nobody can know. Lists may be sent in parts; none of them matters here.
     constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
-                               "origin", "cookie",         "content-type",      "connection"};
+                               "origin", "content-type",   "connection"};
     const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
     // A blank alone is what prepare_head() made of nothing.
     if (!request.headers.emplace(name, value == " " ? "" : value).second && once) {

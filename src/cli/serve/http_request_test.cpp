@@ -78,8 +78,12 @@ TEST(TakeRequest, WhereABodyEndsIsBeyondDoubt) {
   EXPECT_EQ(taken("/", {{"Transfer-Encoding", "identity"}}).status, 400);
   EXPECT_EQ(taken("/", {{"Content-Length", "65537"}}).status, 413);
   EXPECT_EQ(taken("/", {{"Content-Length", "99999999999999999999999"}}).status, 413);
-  for (const char* once : {"Host", "Authorization", "Origin", "Cookie"}) {
+  for (const char* once : {"Host", "Authorization", "Origin"}) {
     EXPECT_EQ(taken("/", {{once, "a"}, {once, "a"}}).status, 400) << once;
+  }
+  // Proxies may split these; the server reads neither.
+  for (const char* often : {"Cookie", "Accept"}) {
+    EXPECT_EQ(taken("/", {{often, "a"}, {often, "b"}}).status, 0) << often;
   }
 }
 

@@ -125,7 +125,9 @@ Result<int> serve(const ServeOptions& options) {
   Desk archive(poke);
   Desk changes(poke);
   Counter counter{guard, board, audience, archive, changes, commands_of};
-  HttpServer server(std::move(*listener), counter, hello_text(options.changes, where));
+  HttpLimits limits;
+  if (!options.proxy.empty()) limits.count = Clients::Count::by_connection;
+  HttpServer server(std::move(*listener), counter, hello_text(options.changes, where), limits);
   told = &server;
   std::thread answers([&] {
     server.run(signals.fd());

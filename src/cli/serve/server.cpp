@@ -54,7 +54,7 @@ std::string full_text() {
 HttpServer::HttpServer(Listener listener, Counter& counter, SharedText hello,
                        const HttpLimits& limits)
     : listener_(std::move(listener)),
-      clients_(std::make_shared<Clients>()),
+      clients_(std::make_shared<Clients>(limits.count)),
       speaker_(counter, *clients_, std::move(hello), limits) {}
 
 HttpServer::~HttpServer() {

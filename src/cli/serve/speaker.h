@@ -10,7 +10,7 @@
 
 namespace berth {
 
-// How long each thing may take.
+// How long each thing may take, and how clients are told apart when there are too many.
 struct HttpLimits {
   std::chrono::milliseconds idle{5 * 1000};      // until a request begins
   std::chrono::milliseconds request{10 * 1000};  // from its first byte to its last
@@ -18,6 +18,7 @@ struct HttpLimits {
   std::chrono::milliseconds answer{60 * 1000};   // until it has left
   std::chrono::milliseconds event{30 * 1000};    // the same, of the stream
   std::chrono::milliseconds linger{2 * 1000};
+  Clients::Count count = Clients::Count::by_address;
 };
 
 // For many threads at once, each with a connection of its own.
