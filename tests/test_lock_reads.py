@@ -1,8 +1,8 @@
-"""Nothing of another process is read while the harbour's lock is held.
+"""Nothing of another process is read, and nothing is sent or received, while the harbour's lock is held.
 
-Such a read can wait for ever (the process's memory lock may be held by a driver that hangs), and then every client on
-the host waits for the lock. strace shows each process's own system calls; between flock(LOCK_EX or LOCK_SH) and the
-release no path of another process's folder in /proc may be named.
+Such a read can wait for ever (the process's memory lock may be held by a driver that hangs), as can a server, and then every
+client on the host waits for the lock. strace shows each process's own system calls; between flock(LOCK_EX or LOCK_SH) and
+the release no path of another process's folder in /proc may be named, and no socket may be used.
 """
 
 import os
@@ -14,50 +14,52 @@ from conftest import BERTH, SIM_JOB
 from leasing import eventually, jobs  # noqa: F401
 from users import ALICE, BOB, MALLORY, world  # noqa: F401
 
-TRACED = "trace=flock,close,%file"
+TRACED = "trace=flock,close,%file,%network"
+NETWORK = re.compile(r"(socket|connect|send\w*|recv\w*)\(")
 
 
 def traced(folder):
     """A prefix for a command whose trace is written to that folder, a file for each process."""
     folder.mkdir()
-    return ["strace", "-f", "-ff", "-o", folder / "trace", "-e", "signal=none", "-e", TRACED]
+    return ["strace", "-f", "-ff", "-y", "-o", folder / "trace", "-e", "signal=none", "-e", TRACED]
 
 
-def calls_under_lock(folder):
-    """How often the lock was taken, and the calls while it was held, each with the PID of its process."""
+def calls_under_lock(folder, harbour):
+    """How often the harbour's lock was taken, and the calls while it was held, each with the PID of its process."""
     taken, found = 0, []
     for trace in folder.glob("trace.*"):
-        own = trace.suffix[1:]
         held = set()
         for line in trace.read_text(errors="replace").splitlines():
-            if locked := re.match(r"flock\((\d+), (LOCK_\w+)(?:\|LOCK_NB)?\) += 0", line):
+            if locked := re.match(rf"flock\((\d+)<{re.escape(str(harbour))}>, (LOCK_\w+)(?:\|LOCK_NB)?\) += 0", line):
                 if locked[2] == "LOCK_UN":
                     held.discard(locked[1])
                 else:
                     held.add(locked[1])
                     taken += 1
-            elif closed := re.match(r"close\((\d+)\)", line):
+            elif closed := re.match(r"close\((\d+)<", line):
                 held.discard(closed[1])
             elif held:
-                found.append((own, line))
+                found.append((trace.suffix[1:], line))
     return taken, found
 
 
-def reads_under_lock(folder):
-    """How often the lock was taken, and the calls that named files of other processes while it was held."""
-    taken, calls = calls_under_lock(folder)
+def slow_calls_under_lock(folder, harbour):
+    """How often the lock was taken, and the calls under it that named files of other processes or used a socket."""
+    taken, calls = calls_under_lock(folder, harbour)
     found = set()
     for own, line in calls:
         if (path := re.search(r'"/proc/(\d+)(/?[^"]*)"', line)) and path[1] != own:
             found.add(f"{line.split('(')[0]} /proc/PID{path[2]}")
+        elif used := NETWORK.match(line):
+            found.add(used[1])
     return taken, sorted(found)
 
 
-def lookups(folder):
+def lookups(folder, harbour):
     """Was a user looked up at all, and which lookups were made while the lock was held?"""
     sign = re.compile(r'"[^"]*(passwd|nscd|nsswitch|libnss)[^"]*"')
     everything = "".join(trace.read_text(errors="replace") for trace in folder.glob("trace.*"))
-    return bool(sign.search(everything)), [line for _, line in calls_under_lock(folder)[1] if sign.search(line)]
+    return bool(sign.search(everything)), [line for _, line in calls_under_lock(folder, harbour)[1] if sign.search(line)]
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_a_command_reads_nothing_of_others_under_the_lock(busy, tmp_path, comman
     folder = tmp_path / "traces"
     result = busy.run(*traced(folder), BERTH, *command)
     assert result.returncode in (0, 1, 64, 75), result
-    taken, found = reads_under_lock(folder)
+    taken, found = slow_calls_under_lock(folder, busy.harbour)
     assert taken > 0 and found == []
 
 
@@ -98,7 +100,7 @@ def test_a_waiting_client_reads_nothing_of_others_under_the_lock(server, jobs, t
     waiter.gpus()
     behind.process.send_signal(signal.SIGTERM)
     waiter.end()
-    taken, found = reads_under_lock(folder)
+    taken, found = slow_calls_under_lock(folder, server.harbour)
     assert taken > 1 and found == []
 
 
@@ -121,4 +123,4 @@ def test_no_user_is_looked_up_under_the_lock(world, tmp_path, command):  # noqa:
     result = world.berth(MALLORY, *words, prefix=prefix, env=env)
     assert result.returncode == 77 and ("belongs to" in result.stderr or "leased by" in result.stderr
                                         or "only root" in result.stderr), result
-    assert lookups(folder) == (True, [])
+    assert lookups(folder, world.harbour) == (True, [])

@@ -13,15 +13,6 @@
 namespace berth {
 namespace {
 
-uid_t overflow_uid() {
-  static const uid_t uid = [] {
-    uid_t value = 65534;
-    std::ifstream("/proc/sys/kernel/overflowuid") >> value;
-    return value;
-  }();
-  return uid;
-}
-
 std::string name_on_host(uid_t uid) {
   if (!is_identified(uid)) return "another user";
   std::vector<char> room(1024);
@@ -53,6 +44,15 @@ bool is_root(uid_t uid) {
 
 bool is_root() {
   return is_root(::geteuid());
+}
+
+uid_t overflow_uid() {
+  static const uid_t uid = [] {
+    uid_t value = 65534;
+    std::ifstream("/proc/sys/kernel/overflowuid") >> value;
+    return value;
+  }();
+  return uid;
 }
 
 bool is_identified(uid_t uid) {

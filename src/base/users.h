@@ -19,8 +19,12 @@ bool is_root(uid_t uid);
 // Does this process run as root of the host?
 bool is_root();
 
-// False for a uid that the kernel shows in place of every user that this user namespace does not
-// map (the overflow uid, 65534): two files with such an owner may belong to different users.
+// The uid that the kernel shows in place of every user that this user namespace does not map
+// (/proc/sys/kernel/overflowuid, 65534 by default).
+uid_t overflow_uid();
+
+// False for the overflow uid inside a user namespace: two files with such an owner may belong to
+// different users.
 bool is_identified(uid_t uid);
 
 }  // namespace berth

@@ -23,7 +23,7 @@ constexpr std::size_t kFront = 2;
 // So many tickets are read at most to find the neighbours of this one. A server tells no owner of a
 // ticket that is not read.
 constexpr std::size_t kMostSearched = 256;
-constexpr std::size_t kMostSearchedOnServer = 64;
+constexpr std::size_t kMostSearchedOnServer = 16;
 // So many clients of the queue are kept open. There may be more of them than descriptors.
 constexpr std::size_t kKept = 32;
 // Of so many tickets at the front a decision finds out whether their processes are stopped.
@@ -696,8 +696,15 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
     }
     (*transaction)->use(applicant.stopped);
     if (locked - applicant.slow_lock < kAfterSlowLock) (*transaction)->ignore_unread_bells();
+    const auto ticket = applicant.ticket;
     auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
+    const bool lacks_tickets = (*transaction)->lacks_tickets();
     transaction->reset();
+    if (!decision && lacks_tickets) {  // nothing was decided; the next transaction reads further
+      applicant.ticket = ticket;
+      applicant.changed = true;
+      continue;
+    }
     if (!decision) return decision;
     std::move(decision->dead.begin(), decision->dead.end(), std::back_inserter(dead));
     decision->dead = dead;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <memory>
 #include <unistd.h>
 #include <utility>
 
@@ -100,7 +101,9 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (!bell) return tl::make_unexpected(bell.error());
   Record record = make_record(ask, bell->id);
   record.within = outer.id;
+  std::unique_ptr<Transaction> transaction;
   const auto give_up = [&](Error error) {
+    transaction.reset();  // the lock must not be held while Redis is asked
     harbour.remove(record.id, std::nullopt);
     return tl::make_unexpected(std::move(error));
   };
@@ -111,9 +114,10 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
   record.witness = harbour.witness();
   for (;;) {
-    auto transaction = harbour.begin(LockMode::exclusive, {}, record.id);
-    if (!transaction) return give_up(transaction.error());
-    const auto clients = (*transaction)->leases();
+    auto begun = harbour.begin(LockMode::exclusive, {}, record.id);
+    if (!begun) return give_up(begun.error());
+    transaction = std::move(*begun);
+    const auto clients = transaction->leases();
     if (!clients) return give_up(clients.error());
     std::vector<Record> leases;
     for (const Client& client : *clients) leases.push_back(client.record);
@@ -133,15 +137,16 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
     // own.
     record.granted = std::max<TimePoint>(std::chrono::system_clock::now(),
                                          outer.granted + std::chrono::milliseconds(1));
-    record.epoch = (*transaction)->next_epoch();
+    record.epoch = transaction->next_epoch();
     std::optional<TicketName> no_ticket;
-    auto written = write_own(harbour, **transaction, record, bell->fd, no_ticket,
-                             [&] { return (*transaction)->write_lease(record); });
+    auto written = write_own(harbour, *transaction, record, bell->fd, no_ticket,
+                             [&] { return transaction->write_lease(record); });
     if (!written) return give_up(written.error());
-    const auto done = (*transaction)->commit();
+    const auto done = transaction->commit();
     if (!done) return give_up(done.error());
     if (*done) break;
   }
+  transaction.reset();
   return Lease(std::move(harbour), std::move(record), std::move(bell->fd).shared(),
                std::move(snapshot->gpus));
 }

@@ -5,8 +5,8 @@
 
 namespace berth {
 
-Result<void> write_own(Harbour& harbour, const Transaction& transaction, Record& record,
-                       PrivateFd& bell, std::optional<TicketName>& ticket,
+Result<void> write_own(Harbour& harbour, Transaction& transaction, Record& record, PrivateFd& bell,
+                       std::optional<TicketName>& ticket,
                        const std::function<Result<void>()>& write) {
   constexpr int kMostTries = 16;
   for (int i = 0;; ++i) {
@@ -14,7 +14,9 @@ Result<void> write_own(Harbour& harbour, const Transaction& transaction, Record&
     if (written || !transaction.name_was_taken() || i == kMostTries) return written;
     auto other = harbour.make_bell();
     if (!other) return tl::make_unexpected(other.error());
-    harbour.remove(record.id, ticket);
+    // Not harbour.remove(): that may wait for Redis, and the lock is held.
+    harbour.remove_files(record.id, ticket);
+    transaction.give_up_id(record.id);
     ticket.reset();
     record.id = std::move(other->id);
     bell = std::move(other->fd);

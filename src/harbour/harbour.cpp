@@ -126,7 +126,7 @@ void Harbour::remove_bell(const std::string& id) {
   ::unlinkat(directory_.get(), bell_name(id).c_str(), 0);
 }
 
-void Harbour::remove(const std::string& id, const std::optional<TicketName>& ticket) {
+void Harbour::remove_files(const std::string& id, const std::optional<TicketName>& ticket) {
   remove_bell(id);
   if (ticket && !part_) {
     ::unlinkat(directory_.get(), ticket_name(*ticket).c_str(), 0);
@@ -134,6 +134,10 @@ void Harbour::remove(const std::string& id, const std::optional<TicketName>& tic
   } else if (!ticket) {
     ::unlinkat(directory_.get(), lease_name(id).c_str(), 0);
   }
+}
+
+void Harbour::remove(const std::string& id, const std::optional<TicketName>& ticket) {
+  remove_files(id, ticket);
   if (!part_) return;
   if (ticket) {
     part_->leave(id);

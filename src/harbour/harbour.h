@@ -50,8 +50,11 @@ class Harbour {
   };
   Result<OwnBell> make_bell();
 
-  // Removes the files of a client of ours that has ended. Needs no lock and no space.
+  // Removes a client of ours that has ended. Needs no lock and no space; must not be called under
+  // the lock, since it may wait for Redis.
   void remove(const std::string& id, const std::optional<TicketName>& ticket);
+  // Only its files, which may be done under the lock.
+  void remove_files(const std::string& id, const std::optional<TicketName>& ticket);
 
   // The same for a client that has neither ticket nor lease.
   void remove_bell(const std::string& id);

@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/site.h"
 #include "base/uid_map.h"
+#include "base/users.h"
 #include "harbour/part_scripts.h"
 
 namespace berth {
@@ -90,16 +92,11 @@ std::chrono::microseconds time_of(const Reply& reply) {
 }
 
 // The tickets that a decision looks at: the first ones, and those around its own.
-std::vector<std::string> near_front_or(const std::string& client, std::vector<TicketName> queue) {
-  constexpr std::size_t kFirst = 64;
-  constexpr std::size_t kAround = 8;
-  std::sort(queue.begin(), queue.end());
+std::vector<std::string> in_range(const TicketRange& range, const PartSight& sight) {
   std::vector<std::string> ids;
-  const auto mine = std::find_if(queue.begin(), queue.end(),
-                                 [&](const TicketName& name) { return name.id == client; });
-  const auto at = static_cast<std::size_t>(mine - queue.begin());
-  for (std::size_t i = 0; i < queue.size(); ++i) {
-    if (i < kFirst || (i + kAround >= at && i <= at + kAround)) ids.push_back(queue[i].id);
+  for (std::size_t i = 0; i < sight.queue.size(); ++i) {
+    const bool around = i + range.around >= sight.place && i <= sight.place + range.around;
+    if (i < range.front || around) ids.push_back(sight.queue[i].id);
   }
   return ids;
 }
@@ -108,10 +105,11 @@ std::vector<std::string> near_front_or(const std::string& client, std::vector<Ti
 std::vector<PartEntry> found_tickets(const std::vector<std::string>& asked, const Reply& reply,
                                      const std::vector<std::string>& wanted,
                                      const PartSight& sight) {
+  const std::set<std::string_view> ids(wanted.begin(), wanted.end());
   std::vector<PartEntry> found;
   found.reserve(asked.size());
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (std::find(wanted.begin(), wanted.end(), asked[i]) == wanted.end()) continue;
+    if (!ids.contains(asked[i])) continue;
     found.push_back(sight.entry(asked[i], at(reply, i).text()));
   }
   return found;
@@ -171,7 +169,7 @@ std::string write_shared_record(Record record) {
 
 Result<Record> read_shared_record(std::string_view text) {
   auto record = read_record(text);
-  if (record) record->uid = uid_inside(record->uid).value_or(kUnmappedUid);
+  if (record) record->uid = uid_inside(record->uid).value_or(overflow_uid());
   return record;
 }
 
@@ -179,6 +177,22 @@ bool PartChange::is_empty() const {
   return !lease && !ticket && !leave && put_back.empty() && remove.empty() &&
          remove_tickets.empty() && ended.empty() && beats.empty() && drains.empty() &&
          undrains.empty() && rings.empty();
+}
+
+void TicketRange::extend(std::size_t index, std::size_t place) {
+  constexpr std::size_t kFactor = 4;  // few repetitions, also where the queue is very long
+  const std::size_t distance = index > place ? index - place : place - index;
+  if (distance < index) {
+    around = std::max(around, kFactor * (distance + 1));
+  } else {
+    front = std::max(front, kFactor * (index + 1));
+  }
+}
+
+void TicketRange::shrink() {
+  constexpr TicketRange kDefault;
+  front = std::max(kDefault.front, front - front / 8);
+  around = std::max(kDefault.around, around - around / 8);
 }
 
 HostPart::HostPart(RedisUrl url, std::string host)
@@ -249,22 +263,34 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
   sight.rung = times_of(answer(5));
   for (auto& [id, record] : pairs_of(answer(2))) sight.leases.push_back(sight.entry(id, record));
   sight.queue = queue_of(answer(3));
+  std::sort(sight.queue.begin(), sight.queue.end());
+  const auto own = std::find_if(sight.queue.begin(), sight.queue.end(),
+                                [&](const TicketName& name) { return name.id == client; });
+  sight.place = static_cast<std::size_t>(own - sight.queue.begin());
   const auto& members = answer(3).list();
   if (members.size() >= 2) sight.tail = members[members.size() - 2].text();
   sight.drains = pairs_of(answer(6));
   sight.born = answer(7).text();
   sight.settled = answer(8).text();
   if (!decides) {
-    for (auto& [id, record] : pairs_of(answer(9))) sight.tickets.push_back(sight.entry(id, record));
+    std::map<std::string, std::string> records;
+    for (auto& [id, record] : pairs_of(answer(9))) records.emplace(id, std::move(record));
+    for (const TicketName& name : sight.queue) {
+      sight.tickets.push_back(sight.entry(name.id, records[name.id]));
+    }
+    sight.all_tickets = true;
     return sight;
   }
   sight.ended = answer(9).integer().value_or(0) != 0;
   if (auto settled = settle(sight, witness); !settled) return tl::make_unexpected(settled.error());
-  auto near = near_front_or(client, sight.queue);
+  auto near = in_range(range_, sight);
+  range_.shrink();
+  sight.all_tickets = near.size() == sight.queue.size();
   sight.tickets = found_tickets(near_, answer(12), near, sight);
+  const std::set<std::string> read(near_.begin(), near_.end());
   std::vector<std::string> missing;
   for (const std::string& id : near) {
-    if (std::find(near_.begin(), near_.end(), id) == near_.end()) missing.push_back(id);
+    if (!read.contains(id)) missing.push_back(id);
   }
   near_ = std::move(near);
   auto more = tickets(missing, sight);
@@ -305,6 +331,10 @@ Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>&
   auto reply = session_.call(question);
   if (!reply) return tl::make_unexpected(reply.error());
   return found_tickets(ids, *reply, ids, sight);
+}
+
+void HostPart::read_further(const PartSight& sight, std::size_t index) {
+  range_.extend(index, sight.place);
 }
 
 RedisConnection::Words HostPart::ticket_question(const std::vector<std::string>& ids) const {

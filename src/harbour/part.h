@@ -44,7 +44,10 @@ struct PartSight {
   bool ended = false;       // who looks was told to end
   std::vector<PartEntry> leases;
   std::vector<TicketName> queue;
-  std::vector<PartEntry> tickets;  // with their records; not always all of them
+  // With their records. A client that decides reads those at the front and around its own place.
+  std::vector<PartEntry> tickets;
+  bool all_tickets = false;  // `tickets` has all of `queue`
+  std::size_t place = 0;     // of the client's own ticket in `queue`, by order; else its length
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 
   std::string tail;     // the last of the queue, whatever it is
@@ -96,8 +99,7 @@ struct PartOutcome {
 };
 
 // A record as Redis has it: other hosts read it, so its uid is the one outside of a user namespace.
-// A uid that this process's namespace does not map is read as kUnmappedUid: another user's.
-constexpr uid_t kUnmappedUid = 65534;
+// A uid that this process's namespace does not map is read as the overflow uid (see base/users.h).
 std::string write_shared_record(Record record);
 Result<Record> read_shared_record(std::string_view text);
 
@@ -109,6 +111,18 @@ struct PartCard {
 };
 
 enum class Beat : std::uint8_t { heard, missing, ended, rung };
+
+// How many tickets a deciding client reads before it takes the lock: under the lock it must not ask
+// the server for more.
+struct TicketRange {
+  std::size_t front = 64;   // of the queue
+  std::size_t around = 16;  // on each side of its own place
+
+  // Makes room for a ticket at `index` that was not read by a client at `place`.
+  void extend(std::size_t index, std::size_t place);
+  // Goes back towards the default: a decision that reads the queue far is rare.
+  void shrink();
+};
 
 // A fork gets connections of its own.
 class HostPart {
@@ -129,8 +143,9 @@ class HostPart {
   // at the front and around its own. Without one: all of one moment, and nothing is changed.
   // `witness` is that of this host's directory, whose bells tell of its own clients.
   Result<PartSight> look(const std::string& client, const std::string& witness);
-  Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
-                                         const PartSight& sight);
+  // A decision needs the ticket at `index` of the queue, which `sight` does not have: the next look
+  // reads further.
+  void read_further(const PartSight& sight, std::size_t index);
   Result<PartOutcome> commit(const PartChange& change);
 
   // These wait for nobody who was away a moment ago: whoever dies is found dead without them.
@@ -167,6 +182,8 @@ class HostPart {
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
   std::string settle_time() const;  // in ms
+  Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
+                                         const PartSight& sight);
   RedisConnection::Words ticket_question(const std::vector<std::string>& ids) const;
   Result<void> settle(PartSight& sight, const std::string& witness);
 
@@ -174,6 +191,7 @@ class HostPart {
   std::string host_;
   RedisSession session_;
   std::vector<std::string> near_;  // the tickets that the last look wanted
+  TicketRange range_;
   std::optional<RedisConnection> ears_;
   std::optional<RedisConnection> heart_;
   std::optional<std::chrono::steady_clock::time_point> beat_sent_;

@@ -22,9 +22,6 @@ constexpr std::uint64_t kAtTheEnd = 999'999'999'999'999;
 // A lease that is so old, and not in Redis, was lost there; one that is younger may just be on its
 // way.
 constexpr std::chrono::seconds kOnItsWay(30);
-// So many records of tickets are read at once, where those that were read before the lock do not
-// suffice: a long queue, and GPUs left for those far behind.
-constexpr std::size_t kMoreTickets = 64;
 
 }  // namespace
 
@@ -50,7 +47,6 @@ RedisTransaction::RedisTransaction(HostPart& part, PartSight sight,
     std::string id = entry.id;
     tickets_.emplace(std::move(id), std::move(entry));
   }
-  std::sort(sight_.queue.begin(), sight_.queue.end());
   for (const Oddity& oddity : here_->oddities()) oddities_.push_back(oddity);
 }
 
@@ -179,31 +175,15 @@ void RedisTransaction::put_back_lost(const std::vector<Client>& here) {
   }
 }
 
-Result<std::optional<PartEntry>> RedisTransaction::ticket_entry(const TicketName& name) {
-  auto found = tickets_.find(name.id);
-  if (found == tickets_.end()) {
-    // With those behind it, which will be asked for next.
-    std::vector<std::string> ids;
-    auto next = std::lower_bound(queue().begin(), queue().end(), name);
-    for (; next != queue().end() && ids.size() < kMoreTickets; ++next) ids.push_back(next->id);
-    if (ids.empty()) return std::nullopt;
-    auto more = part_.tickets(ids, sight_);
-    if (!more) return tl::make_unexpected(more.error());
-    for (PartEntry& entry : *more) {
-      std::string id = entry.id;
-      tickets_.emplace(std::move(id), std::move(entry));
-    }
-    found = tickets_.find(name.id);
-  }
-  if (found == tickets_.end()) return std::nullopt;
-  return found->second;
-}
-
 Result<std::optional<Client>> RedisTransaction::ticket(const TicketName& name) {
-  const auto entry = ticket_entry(name);
-  if (!entry) return tl::make_unexpected(entry.error());
-  if (!*entry) return std::nullopt;
-  return judge(**entry, Kind::ticket);
+  const auto entry = tickets_.find(name.id);
+  if (entry != tickets_.end()) return judge(entry->second, Kind::ticket);
+  if (sight_.all_tickets) return std::nullopt;
+  // The server is not asked under the lock. The next transaction has more of the queue.
+  const auto index = std::lower_bound(queue().begin(), queue().end(), name) - queue().begin();
+  part_.read_further(sight_, static_cast<std::size_t>(index));
+  lacks_tickets_ = true;
+  return fail(ErrorKind::away, "the queue is longer than what was read of it; try again");
 }
 
 Result<std::vector<Drain>> RedisTransaction::drains() {
@@ -325,7 +305,8 @@ void RedisTransaction::tidy() {
       change_.remove.push_back(entry);
     }
   }
-  change_.remove_tickets = dead_tickets_;
+  change_.remove_tickets.insert(change_.remove_tickets.end(), dead_tickets_.begin(),
+                                dead_tickets_.end());
   here_->tidy();
 }
 

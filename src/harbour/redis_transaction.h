@@ -1,6 +1,7 @@
 // A transaction of a Redis harbour: its queue, leases and drains are read in one step and changed
-// in another, which is refused if somebody changed meanwhile what it rests on. Nobody holds a lock
-// while he talks to the server.
+// in another, which is refused if another client changed meanwhile what it rests on. The lock of
+// this host's directory is not held while the server is asked: the first step comes before it, and
+// commit() drops it.
 //
 // What Redis cannot know, this host's own directory does: there each client has its bell, and each
 // lease a file beside the record in Redis. So on its own host a lease lives exactly as long as its
@@ -32,6 +33,7 @@ class RedisTransaction : public Transaction {
   const std::vector<TicketName>& queue() const override { return sight_.queue; }
   Result<std::optional<Client>> lease(const std::string& id) override;
   Result<std::optional<Client>> ticket(const TicketName& name) override;
+  bool lacks_tickets() const override { return lacks_tickets_; }
   Result<std::vector<Client>> leases() override;
   Result<std::vector<Drain>> drains() override;
   // Redis does not know who somebody is: root alone may.
@@ -47,6 +49,7 @@ class RedisTransaction : public Transaction {
   Result<void> write_drain(const Drain& drain) override;
   Result<bool> remove_drain(const std::string& uuid) override;
   void remove_ticket(const TicketName& name) override;
+  void give_up_id(const std::string& id) override { change_.remove_tickets.push_back(id); }
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
@@ -60,7 +63,6 @@ class RedisTransaction : public Transaction {
   enum class Kind : std::uint8_t { lease, ticket };
   Result<std::optional<Client>> judge(const PartEntry& entry, Kind kind);
   Result<std::optional<Client>> judge_by_bell(const PartEntry& entry, Record record, Kind kind);
-  Result<std::optional<PartEntry>> ticket_entry(const TicketName& name);
   void beat_for(Client& here);
   void put_back_lost(const std::vector<Client>& here);
   void withdraw();
@@ -72,7 +74,8 @@ class RedisTransaction : public Transaction {
   std::unique_ptr<DirectoryTransaction> here_;
   std::string witness_;
   std::map<std::string, PartEntry> leases_;   // by id
-  std::map<std::string, PartEntry> tickets_;  // that were read so far, by id
+  std::map<std::string, PartEntry> tickets_;  // that were read, by id
+  bool lacks_tickets_ = false;
   std::vector<std::string> lease_ids_;
   std::vector<Oddity> oddities_;
   PartChange change_;

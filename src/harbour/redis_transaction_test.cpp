@@ -173,6 +173,64 @@ TEST_F(RedisTransactionTest, tickets_keep_the_order_in_which_they_came_and_their
   EXPECT_EQ(begin()->queue().front().id, alice.record.id);
 }
 
+TEST_F(RedisTransactionTest, a_long_queue_is_read_further_by_the_next_transaction) {
+  constexpr int kLength = 800;
+  RedisConnection::Words queue{"ZADD", "berth:here:queue"};
+  for (int i = 0; i < kLength; ++i) {
+    std::string id = "aaaaa";
+    for (int rest = i, digit = 0; digit < 3; ++digit, rest /= 10) {
+      id += static_cast<char>('a' + rest % 10 + (rest % 10 >= 8 ? 8 : 0));
+    }
+    queue.insert(queue.end(), {std::to_string(i + 1), id});
+  }
+  ASSERT_TRUE(redis_.call(queue));
+  const auto reads_all = [&] {
+    const auto transaction = begin(harbour_, "cccccccc");
+    EXPECT_EQ(transaction->queue().size(), kLength);
+    for (const TicketName& name : transaction->queue()) {
+      const auto ticket = transaction->ticket(name);
+      EXPECT_EQ(transaction->lacks_tickets(), !ticket);
+      if (!ticket) return false;
+    }
+    return true;
+  };
+  int tries = 1;
+  while (!reads_all()) ASSERT_LT(++tries, 6);
+  EXPECT_GT(tries, 1);
+  EXPECT_TRUE(reads_all());  // the range is kept
+  for (int i = 0; i < 30; ++i) begin(harbour_, "cccccccc");
+  EXPECT_FALSE(reads_all());  // and shrinks where it is not needed
+}
+
+TEST_F(RedisTransactionTest, a_ticket_without_a_record_is_reported) {
+  ASSERT_TRUE(redis_.call({"ZADD", "berth:here:queue", "1", "aaaaaaaa"}));
+  for (const char* client : {"", "cccccccc"}) {
+    const auto transaction = begin(harbour_, client);
+    ASSERT_EQ(transaction->queue().size(), 1U);
+    const auto ticket = transaction->ticket(transaction->queue().front());
+    ASSERT_TRUE(ticket);
+    EXPECT_FALSE(*ticket);
+    ASSERT_EQ(transaction->oddities().size(), 1U);
+    EXPECT_EQ(transaction->oddities().front().file, "ticket aaaaaaaa");
+  }
+}
+
+TEST_F(RedisTransactionTest, an_id_that_is_given_up_is_removed_by_the_commit) {
+  Person alice = person(harbour_);
+  const TicketName place = join(alice);
+  const auto transaction = begin(harbour_, alice.record.id);
+  harbour_.remove_files(alice.record.id, place);
+  transaction->give_up_id(alice.record.id);
+  Person renamed = person(harbour_);
+  ASSERT_TRUE(claim(*transaction, renamed.record, "GPU-1"));
+  transaction->tidy();
+  EXPECT_EQ(redis_.call({"ZCARD", "berth:here:queue"})->integer(), 1);
+  ASSERT_TRUE(transaction->commit().value_or(false));
+  EXPECT_EQ(redis_.call({"ZCARD", "berth:here:queue"})->integer(), 0);
+  EXPECT_EQ(redis_.call({"HLEN", "berth:here:tickets"})->integer(), 0);
+  EXPECT_EQ(begin()->leases()->size(), 1U);
+}
+
 TEST_F(RedisTransactionTest, what_redis_has_lost_counts_here_and_is_put_back) {
   Person alice = holder(harbour_, "GPU-1");
   ASSERT_TRUE(redis_.call({"FLUSHALL"}));

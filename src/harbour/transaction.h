@@ -87,6 +87,9 @@ class Transaction {
   // Nothing if it does not count: then oddities() says why. An Error means that nobody can say.
   virtual Result<std::optional<Client>> lease(const std::string& id) = 0;
   virtual Result<std::optional<Client>> ticket(const TicketName& name) = 0;
+  // Did ticket() fail because this ticket of a long queue was not read before the lock was taken? A
+  // new transaction has more of the queue.
+  virtual bool lacks_tickets() const { return false; }
   // All that count. Those for which descriptors are short come without their bell: they count, and
   // cannot be watched.
   virtual Result<std::vector<Client>> leases() = 0;
@@ -121,6 +124,9 @@ class Transaction {
   // Forgets a drain; false if there was none.
   virtual Result<bool> remove_drain(const std::string& uuid) = 0;
   virtual void remove_ticket(const TicketName& name) = 0;
+  // A client of ours goes on under another id, and its files under this one were removed (see
+  // Harbour::remove_files()): the commit removes what else there is.
+  virtual void give_up_id(const std::string& /*id*/) {}
   // Ends a ticket, or a shell's lease, from outside, at once. Only its owner and root can. The
   // caller rings its client, which then leaves, and the first ticket of the queue.
   virtual Result<void> end_ticket(const TicketName& name) = 0;
