@@ -23,7 +23,7 @@ namespace {
 constexpr mode_t kBellMode = 0622;
 
 // Then its mode does not say which users may open it. errno stays as it is.
-bool has_access_list(int directory, const std::string& name) {
+bool bell_has_access_list(int directory, const std::string& name) {
   const int before = errno;
   const std::string path = fmt::format("/proc/self/fd/{}/{}", directory, name);
   const bool found = ::lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
@@ -104,7 +104,7 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
     // The owner of a FIFO can cause EACCES by its mode or by an access control list, and cannot
     // cause EPERM.
     const bool by_mode = errno == EACCES && (about.stx_mode & kBellMode) != kBellMode;
-    if ((errno == EACCES || errno == EPERM) && !by_mode && !has_access_list(directory, name)) {
+    if ((errno == EACCES || errno == EPERM) && !by_mode && !bell_has_access_list(directory, name)) {
       return PeerBell{PeerBell::State::unknown,
                       {},
                       fmt::format("its bell cannot be opened ({})", std::strerror(errno)),
