@@ -477,7 +477,7 @@ def test_only_root_and_the_harbours_owner_may_drain(server, users):
     for arguments in (["drain", "1"], ["undrain", "0"], ["undrain", "--all"]):
         assert_one_line_error(users.run(BOB, *arguments), 77, "only root may")
     os.chown(server.harbour, ALICE, ALICE)
-    assert_one_line_error(users.run(BOB, "drain", "1"), 77, f"only root and {ALICE}, who owns")
+    assert_one_line_error(users.run(BOB, "drain", "1"), 77, f"only root and {ALICE}, the owner of")
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free", "free", "free"]
     assert users.run(ALICE, "drain", "0", "1", "--reason", "mine").stdout == "GPU 0 is drained\nGPU 1 is drained\n"
     assert server.status()["gpus"][0]["reason"] == f"drained by {ALICE}: mine"

@@ -376,7 +376,7 @@ def test_what_is_replaced_while_it_is_looked_at_is_in_nobodys_way(world, kind, w
     """A file was what it should be, and is something else when it is opened."""
     world.puppet(MALLORY, live, world.harbour, "lease-mmmmmmmm", record("mmmmmmmm", MALLORY, [world.uuid()]))
     path = world.path(f"{kind}-mmmmmmmm")
-    alice, pid = stopped_at(world, ALICE, "newfstatat", "-P", os.path.basename(path))
+    alice, pid = stopped_at(world, ALICE, "statx", "-P", os.path.basename(path))
     os.unlink(path)
     if what == "link":
         os.symlink("/dev/null", path)
