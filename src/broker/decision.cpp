@@ -684,7 +684,7 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
     if (!transaction) return tl::make_unexpected(transaction.error());
     const auto locked = Clock::now();
     // While a process kept the lock, no client could claim, or read its bell.
-    if (locked - before_lock > kSlowLock) {
+    if (!harbour.is_shared() && locked - before_lock > kSlowLock) {
       applicant.slow_lock = locked;
       applicant.silent.forget_times();
     }

@@ -136,14 +136,16 @@ void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<Odd
   std::set<std::string> known(listing.leases.begin(), listing.leases.end());
   for (const TicketName& name : listing.tickets) known.insert(name.id);
   const auto look = [&](const std::string& file, const std::string& id, time_t old_enough) {
-    struct stat about {};
-    if (::fstatat(transaction.directory(), file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) return;
-    const auto bell = open_bell(transaction.directory(), id, about.st_uid);
+    struct statx about {};
+    if (!look_at(transaction.directory(), file, about)) return;
+    std::optional<uid_t> owner;
+    if (!is_mount_point(about)) owner = about.stx_uid;
+    const auto bell = open_bell(transaction.directory(), id, owner);
     if (!bell) return;
     if (bell->state == PeerBell::State::planted) {
-      oddities.push_back({file, about.st_uid, bell->problem, false});
-    } else if (bell->state == PeerBell::State::dead && about.st_mtime <= old_enough) {
-      oddities.push_back({file, about.st_uid, "its process is gone", true});
+      oddities.push_back({file, owner, bell->problem, false});
+    } else if (bell->state == PeerBell::State::dead && about.stx_mtime.tv_sec <= old_enough) {
+      oddities.push_back({file, owner, "its process is gone", true});
     }
   };
   for (const std::string& id : listing.bells) {
@@ -162,13 +164,13 @@ const char* kind_of(mode_t mode) {
 
 OddFile look_at_file(int directory, Oddity oddity) {
   OddFile file{std::move(oddity), false, 0};
-  struct stat about {};
-  if (::fstatat(directory, file.oddity.file.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) return file;
-  file.oddity.owner = about.st_uid;
-  file.directory = S_ISDIR(about.st_mode);
-  file.inode = about.st_ino;
-  const bool bell = file.oddity.file.starts_with("bell-") && S_ISFIFO(about.st_mode);
-  if (const char* kind = kind_of(about.st_mode); *kind != '\0' && !file.oddity.leftover && !bell) {
+  struct statx about {};
+  if (!look_at(directory, file.oddity.file, about) || is_mount_point(about)) return file;
+  file.oddity.owner = about.stx_uid;
+  file.directory = S_ISDIR(about.stx_mode);
+  file.inode = about.stx_ino;
+  const bool bell = file.oddity.file.starts_with("bell-") && S_ISFIFO(about.stx_mode);
+  if (const char* kind = kind_of(about.stx_mode); *kind != '\0' && !file.oddity.leftover && !bell) {
     file.oddity.problem += fmt::format(" ({})", kind);
   }
   return file;

@@ -395,12 +395,6 @@ Result<std::optional<Client>> DirectoryTransaction::lease(const std::string& id)
   return Client{std::move(*record), std::move((*found)->bell)};
 }
 
-std::optional<uid_t> DirectoryTransaction::ticket_owner(const TicketName& name) const {
-  struct statx about {};
-  if (!look_at(lock_.get(), ticket_name(name), about)) return std::nullopt;
-  return about.stx_uid;
-}
-
 bool DirectoryTransaction::is_ticket(const std::string& id) const {
   return std::any_of(listing_.tickets.begin(), listing_.tickets.end(),
                      [&](const TicketName& name) { return name.id == id; });

@@ -105,7 +105,6 @@ class DirectoryTransaction : public Transaction {
     std::string bell_problem;  // it cannot be opened, and counts as alive
   };
 
-  std::optional<uid_t> ticket_owner(const TicketName& name) const override;
   void order_tickets();
   void update(Record& ticket, uid_t owner) const;
   bool has_own(const std::string& file) const;

@@ -63,13 +63,12 @@ Result<void> Transaction::visit_front(const std::function<bool(const Client&)>& 
   };
   std::map<std::optional<uid_t>, Front> fronts;
   for (const TicketName& name : queue()) {
-    const auto owner = ticket_owner(name);
-    Front& front = fronts[owner];
+    Front& front = fronts[name.owner];
     if (front.done) continue;
     const auto client = ticket(name);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;
-    front.done = visit(**client) || (++front.visits >= kMostFrontTickets && owner);
+    front.done = visit(**client) || (++front.visits >= kMostFrontTickets && name.owner);
   }
   return {};
 }

@@ -160,12 +160,6 @@ class Transaction {
   virtual const std::vector<Record>& cleared() const = 0;
 
  private:
-  // By the kernel, without reading the ticket. Nothing where the kernel does not tell: then all
-  // tickets are taken for one user's.
-  virtual std::optional<uid_t> ticket_owner(const TicketName& /*name*/) const {
-    return std::nullopt;
-  }
-
   StoppedProcesses stopped_;
   bool bells_tell_ = true;
 };
