@@ -21,12 +21,13 @@ namespace berth {
 namespace {
 
 constexpr mode_t kBellMode = 0622;
+constexpr const char* kAccessList = "system.posix_acl_access";
 
 // Then its mode does not say which users may open it. errno stays as it is.
 bool bell_has_access_list(int directory, const std::string& name) {
   const int before = errno;
   const std::string path = fmt::format("/proc/self/fd/{}/{}", directory, name);
-  const bool found = ::lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
+  const bool found = ::lgetxattr(path.c_str(), kAccessList, nullptr, 0) > 0;
   errno = before;
   return found;
 }
@@ -55,6 +56,8 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   if (bell && (::fstat(bell.get(), &about) != 0 || !S_ISFIFO(about.st_mode))) {
     return fail(ErrorKind::harbour, "somebody replaced a bell while it was made; try again");
   }
+  // It may have inherited an access control list, which the directory's owner had set for a moment.
+  if (bell) (void)::fremovexattr(bell.get(), kAccessList);
   // By chmod, since a umask of 077 must not make it deaf to others.
   if (!bell || ::fchmod(bell.get(), kBellMode) != 0) {
     const int reason = errno;

@@ -3,8 +3,10 @@
 #include <array>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <limits>
@@ -17,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include "base/pid_namespace.h"
 #include "harbour/bell.h"
@@ -555,6 +558,16 @@ TEST_F(HarbourTest, a_bell_that_the_kernel_forbids_to_open_counts_as_alive) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// Berth refuses a harbour with an access control list; its owner can set one just after that check.
+TEST_F(HarbourTest, a_bell_inherits_no_access_control_list) {
+  const std::string command = fmt::format("setfacl -d -m u:2002:--- '{}'", path_.string());
+  if (std::system(command.c_str()) != 0) GTEST_SKIP() << "no access control lists here";
+  const auto bell = make_bell(harbour_->directory(), "abcdefgh");
+  ASSERT_TRUE(bell && *bell);
+  EXPECT_LT(::fgetxattr((*bell)->get(), "system.posix_acl_access", nullptr, 0), 0);
+  EXPECT_EQ(errno, ENODATA);
 }
 
 TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {

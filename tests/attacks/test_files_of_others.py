@@ -7,7 +7,6 @@ owner, what may stay behind, and how often a planted file is looked at.
 import json
 import os
 import re
-import subprocess
 import time
 
 import pytest
@@ -55,12 +54,6 @@ def test_dead_tickets_do_not_use_up_the_limit(world):  # noqa: F811
     alice.started()
 
 
-def test_cancel_without_tickets_removes_dead_ones(world):  # noqa: F811
-    world.do(ALICE, dead_tickets, world.harbour, ids("d", 20), ALICE)
-    world.berth(ALICE, "cancel", "--all")
-    assert world.names("ticket-") == []
-
-
 def test_bells_of_others_do_not_protect_a_leftover(world):  # noqa: F811
     world.in_memory()
     # Before and after: a file system lists them in some order.
@@ -69,17 +62,6 @@ def test_bells_of_others_do_not_protect_a_leftover(world):  # noqa: F811
     world.do(ALICE, lone_bells, world.harbour, ["aaaaaaab"])
     assert world.try_now(ALICE).returncode == 0
     assert world.names("bell-a") == []
-
-
-def test_a_bell_that_an_access_list_closes_counts_as_alive(world):  # noqa: F811
-    """Its mode permits, so it is unknown whether the client lives: unknown is not free."""
-    alice = world.hold(ALICE)
-    subprocess.run(["setfacl", "-m", f"u:{BOB}:---", world.path(f"bell-{alice.lease}")], check=True)
-    assert os.stat(world.path(f"bell-{alice.lease}")).st_mode & 0o777 == 0o622
-    assert world.try_now(BOB).returncode == 75
-    assert world.leases() == {alice.lease: str(ALICE)}
-    alice.end()
-    assert world.try_now(BOB).returncode == 0
 
 
 def test_an_inner_lease_is_later_than_the_outer_one(world):  # noqa: F811

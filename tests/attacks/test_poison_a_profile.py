@@ -83,12 +83,12 @@ def test_a_folder_that_others_can_write_in_is_not_a_users_own(server, jobs, open
     """Mallory moves a folder of Alice's to Alice's name in the archive, and writes a profile into it."""
     program = open_build / "bin" / "berth"
     plant(server, program, {"set_memory": 1, "runs": []})
-    [profile] = (server.harbour / "archive" / "2003").glob("profile-*.json")
-    shared = server.harbour / "archive" / "2001"
+    [profile] = (server.harbour / "archive" / str(MALLORY)).glob("profile-*.json")
+    shared = server.harbour / "archive" / str(ALICE)
     shared.mkdir()
     (shared / profile.name).write_text(profile.read_text())
-    os.chown(shared, 2001, 2001)
+    os.chown(shared, ALICE, ALICE)
     shared.chmod(0o777)
-    jobs.hold(*AUTO, prefix=ALICE, program=program)
+    jobs.hold(*AUTO, prefix=AS_ALICE, program=program)
     [lease] = leases(server)
     assert lease["memory_mib"] is None, "the whole GPU"
