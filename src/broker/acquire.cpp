@@ -480,8 +480,8 @@ Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu
   return {};
 }
 
-// The owner of the directory can delete and rename the files in it, of every user. Told once to
-// each user of such a harbour: a file in the user's own folder remembers it.
+// The owner of the directory can delete and rename the files in it, of every user. Each user of
+// such a harbour is told once: a file in the user's own folder remembers it.
 std::optional<std::string> owner_warning(const Harbour& harbour) {
   struct stat about {};
   if (::fstat(harbour.directory(), &about) != 0) return std::nullopt;
@@ -494,7 +494,7 @@ std::optional<std::string> owner_warning(const Harbour& harbour) {
     if (!file && errno == EEXIST) return std::nullopt;
   }
   return fmt::format(
-      "the harbour {} belongs to {}, who can delete the tickets of other users; "
+      "the harbour {} belongs to {}, who can remove the leases and tickets of other users; "
       "'sudo berth setup' gives it to root",
       in_quotes(harbour.location().path), user_name(owner));
 }

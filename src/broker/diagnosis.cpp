@@ -349,8 +349,7 @@ Findings judge_links(const LinkFacts& facts) {
                         "sudo sysctl -w fs.protected_symlinks=1"});
   }
   if (findings.empty()) {
-    findings.push_back(
-        {"links", Level::ok, "the kernel protects links in shared directories", ""});
+    findings.push_back({"links", Level::ok, "the kernel protects links in shared directories", ""});
   }
   return findings;
 }

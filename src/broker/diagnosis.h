@@ -84,6 +84,8 @@ struct WaitingTicket {
   Record record;
   bool stopped = false;
   bool silent = false;  // could have had GPUs for some seconds, and did not claim them
+  // The kernel says that its process is stopped: its PID is not only the word of its record.
+  bool stopped_by_signal = false;
 };
 
 // Stopped and silent waiters. In the queue's order.

@@ -124,22 +124,23 @@ Findings judge_queue(const std::vector<WaitingTicket>& tickets) {
   bool stopped = false;
   bool silent = false;
   for (const WaitingTicket& ticket : tickets) {
+    const std::string cancel = fmt::format(
+        "see whether its container is paused; {} or root can cancel it: berth cancel {}",
+        user_name(ticket.record.uid), ticket.record.id);
     if (ticket.stopped) {
       findings.push_back(
           {"stopped", Level::note,
            fmt::format("ticket {} is stopped: it is passed over, and keeps its place",
                        whose(ticket.record)),
-           fmt::format("kill -CONT {} lets it go on", ticket.record.pid)});
+           ticket.stopped_by_signal ? fmt::format("kill -CONT {} lets it go on", ticket.record.pid)
+                                    : cancel});
     } else if (ticket.silent) {
       findings.push_back(
           {"silent", Level::problem,
            fmt::format("ticket {} could start now and does not claim its GPUs: other clients pass "
                        "over it after some seconds",
                        whose(ticket.record)),
-           fmt::format(
-               "see whether its container is paused; {} or root can cancel it: berth cancel "
-               "{}",
-               user_name(ticket.record.uid), ticket.record.id)});
+           cancel});
     }
     stopped = stopped || ticket.stopped;
     silent = silent || (ticket.silent && !ticket.stopped);

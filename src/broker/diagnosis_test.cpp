@@ -152,6 +152,9 @@ TEST(Diagnosis, stopped_and_silent_tickets_are_named) {
   }
   EXPECT_TRUE(has(the(good, "queue_order").text, "3 waiting"));
   tickets[0].stopped = true;
+  EXPECT_FALSE(has(the(judge_queue(tickets), "stopped").remedy, "kill"))
+      << "any PID may stand there";
+  tickets[0].stopped_by_signal = true;
   tickets[1].silent = true;
   const Findings bad = judge_queue(tickets);
   EXPECT_EQ(the(bad, "stopped").level, Level::note);

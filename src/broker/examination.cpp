@@ -244,10 +244,13 @@ std::vector<WaitingTicket> find_silent(const HarbourLocation& where, const Ledge
     const auto still = later ? unclaimed(*later, snapshot) : std::set<std::string>{};
     std::erase_if(silent, [&](const std::string& id) { return !still.contains(id); });
   }
+  StoppedProcesses stopped;
+  stopped.read(ledger.tickets);
   std::vector<WaitingTicket> tickets;
   for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
-    tickets.push_back({ledger.tickets[i], static_cast<bool>(ledger.stopped[i]),
-                       silent.contains(ledger.tickets[i].id)});
+    const Record& ticket = ledger.tickets[i];
+    tickets.push_back({ticket, static_cast<bool>(ledger.stopped[i]), silent.contains(ticket.id),
+                       stopped.contains(ticket)});
   }
   return tickets;
 }

@@ -178,8 +178,8 @@ TEST_F(JobTypeTest, the_number_of_gpus_makes_another_type) {
 }
 
 TEST_F(JobTypeTest, nothing_is_too_odd) {
-  for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i",
-                           "<", "\"'<'", "\\\\\\ <", "-p", "-u", "-", "=", "-="}) {
+  for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i", "<",
+                           "\"'<'", "\\\\\\ <", "-p", "-u", "-", "=", "-="}) {
     derive_line_type(line, 1, false);
     derive_type({line}, 1, true);
     derive_type({"docker", line}, 1, false);
