@@ -347,11 +347,10 @@ class Voyage {
     const auto holder = ticket_->holder(*claim_);
     Ssh::Limits limits;
     limits.time = kPassOn;
-    const auto sent =
-        holder ? ssh.run(shell_command(kSignalJob, {::sigabbrev_np(number), std::to_string(*holder),
-                                                    parcel}),
-                         "", limits)
-               : Result<Ssh::Output>(Ssh::Output{1, "", ""});
+    const auto sent = holder ? ssh.run(shell_command(kSignalJob, {::sigabbrev_np(number),
+                                                                  std::to_string(*holder), parcel}),
+                                       "", limits)
+                             : Result<Ssh::Output>(Ssh::Output{1, "", ""});
     // Who can be reached in no other way notices that we are gone.
     if (!sent || sent->code != 0) ::kill(child, SIGKILL);
   }

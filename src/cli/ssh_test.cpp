@@ -127,9 +127,8 @@ TEST_F(SshTest, a_command_is_killed_when_the_caller_is_interrupted) {
     const UniqueFd from(::open(fifo.c_str(), O_RDONLY));
     while (::read(from.get(), &byte, 1) == 1) EXPECT_EQ(::write(ends[1], &byte, 1), 1);
   });
-  const auto done = run("echo $$ > " + file("pid") + "; printf xxi > " + fifo +
-                            "; exec sleep 1000",
-                        "", limits);
+  const auto done =
+      run("echo $$ > " + file("pid") + "; printf xxi > " + fifo + "; exec sleep 1000", "", limits);
   passes_on.join();
   ::close(ends[0]);
   ::close(ends[1]);
@@ -143,7 +142,7 @@ TEST_F(SshTest, a_command_is_killed_when_the_caller_is_interrupted) {
 TEST_F(SshTest, no_child_is_left_behind_where_descriptors_are_used_up) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  ASSERT_TRUE(run("exit 0"));  // the script is there from now on
+  ASSERT_TRUE(run("exit 0"));    // the script is there from now on
   std::vector<UniqueFd> filled;  // so that only numbers above are free
   while (filled.size() < 64) filled.emplace_back(::dup(STDERR_FILENO));
   const auto next = static_cast<rlim_t>(filled.back().get()) + 1;

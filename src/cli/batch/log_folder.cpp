@@ -71,8 +71,7 @@ tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
     struct stat about {};
     if (!entry || ::fstat(entry.get(), &about) != 0) return failed();
     const bool is_link = S_ISLNK(about.st_mode);
-    const bool trusted =
-        about.st_uid == ::geteuid() || (is_link && links > 0 && about.st_uid == 0);
+    const bool trusted = about.st_uid == ::geteuid() || (is_link && links > 0 && about.st_uid == 0);
     if (!trusted) {
       return tl::make_unexpected(fmt::format("it belongs to {}", user_name(about.st_uid)));
     }
