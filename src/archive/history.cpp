@@ -68,7 +68,9 @@ std::uint64_t memory_of(const HistoryEntry& entry) {
   constexpr std::uint64_t kIndex = 160;
   std::uint64_t size = kIndex + sizeof entry + entry.gpus.capacity() * sizeof(HistoryGpu);
   const auto add = [&](const std::string& text) {
-    if (text.capacity() >= sizeof text / 2) size += text.capacity() + 16;
+    constexpr std::size_t kInside =
+        sizeof(std::string) / 2;  // shorter texts need no memory of their own
+    if (text.capacity() >= kInside) size += text.capacity() + 16;
   };
   for (const std::string* text :
        {&entry.id, &entry.command, &entry.label, &entry.job, &entry.within, &entry.user}) {
@@ -296,6 +298,7 @@ HistoryFiles history_files(const std::vector<UserFolder>& folders, TimePoint sin
     }
   }
   std::vector<std::uint64_t> by_user;
+  by_user.reserve(totals.size());
   for (const auto& [uid, total] : totals) by_user.push_back(total);
   const std::uint64_t share = fair_share(std::move(by_user), kMostFileBytes);
   // The oldest files come first, and lose what is too much.

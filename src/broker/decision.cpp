@@ -366,7 +366,11 @@ class Deciding {
 
   // On a server a ticket may not count for a while because its host was cut off.
   void came_later(const TicketName& name) {
-    if (!harbour_.is_shared()) me_.came_later.insert(name.id);
+    if (!harbour_.is_shared()) me_.came_later.emplace(name.number, name.id);
+  }
+
+  bool seems_earlier(const TicketName& name) const {
+    return me_.came_later.contains({name.number, name.id});
   }
 
   // The queue, with the tickets that came later than they seem behind this one.
@@ -374,10 +378,10 @@ class Deciding {
     if (me_.came_later.empty() || !me_.ticket) return queue();
     std::vector<TicketName> order;
     std::vector<TicketName> later;
-    std::set<std::string> kept;
+    std::set<std::pair<std::uint64_t, std::string>> kept;
     for (const TicketName& name : queue()) {
-      const bool came_later = name < *me_.ticket && me_.came_later.contains(name.id);
-      if (came_later) kept.insert(name.id);
+      const bool came_later = name < *me_.ticket && seems_earlier(name);
+      if (came_later) kept.emplace(name.number, name.id);
       (came_later ? later : order).push_back(name);
       if (name == *me_.ticket) order.insert(order.end(), later.begin(), later.end());
     }
@@ -585,7 +589,7 @@ class Deciding {
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
     for (auto name = mine; name != queue().begin() && read < most_searched();) {
       --name;
-      if (impossible_.contains(*name) || me_.came_later.contains(name->id)) continue;
+      if (impossible_.contains(*name) || seems_earlier(*name)) continue;
       const bool any_will_do = !decision_.predecessor || awake_before < kFront;
       if (!any_will_do && !may_be_mine(*name)) continue;
       ++read;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -37,9 +38,10 @@ struct Applicant {
   // While tickets are timed: the order of each ticket that stood before this client, by its id. A
   // lease of one of these ids has overtaken the tickets of a lower order.
   std::map<std::string, std::uint64_t> orders_before{};
-  // Ids of tickets that stood before this one while they did not count, or asked for what this host
-  // does not have. If they count some day, they came later: a user could prepare them early.
-  std::set<std::string> came_later{};
+  // Files (number and id) of tickets that stood before this one while they did not count, or asked
+  // for what this host does not have. If they count some day, they came later: a user could prepare
+  // them early. Not by the id alone, which another user's file can have, too.
+  std::set<std::pair<std::uint64_t, std::string>> came_later{};
 };
 
 struct Decision {
