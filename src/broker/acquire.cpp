@@ -22,6 +22,7 @@
 #include "base/users.h"
 #include "broker/archiving.h"
 #include "broker/decision.h"
+#include "broker/diagnosis.h"
 #include "broker/explain.h"
 #include "broker/hosts.h"
 #include "broker/nested.h"
@@ -39,7 +40,6 @@ constexpr seconds kAskDriverAgain(2);         // for what only the driver can te
 constexpr seconds kAskDriverLater(8);         // the same, where a ticket before this one asks, too
 constexpr milliseconds kAskServerAgain(500);  // that is away; with as much by chance
 constexpr seconds kUnclaimed(1);              // time for a granted ticket before this one to claim
-constexpr milliseconds kTiming(500);          // between decisions while tickets are timed
 constexpr seconds kLookLater(1);              // after the end of a lease that others should notice
 constexpr seconds kSecondWatcher(5);  // then the first ticket sees to it that there is a second
 constexpr seconds kAuditAtLeast(30);  // the safety net
@@ -271,9 +271,8 @@ class Acquiring {
     for (;;) {
       auto until = Clock::now() + audit_after();
       if (deadline_) until = std::min(until, *deadline_);
-      if (decision.silent_at) {
-        until = std::min({until, Clock::now() + kTiming, *decision.silent_at});
-      } else if (decision.unclaimed) {
+      if (decision.decide_again) until = std::min(until, *decision.decide_again);
+      if (decision.unclaimed && !decision.decide_again) {
         until = std::min(until, Clock::now() + kUnclaimed);
       }
       if (ask_driver_) until = std::min(until, Clock::now() + *ask_driver_);
@@ -287,7 +286,7 @@ class Acquiring {
         for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
         continue;
       }
-      const bool timing = decision.unclaimed || decision.silent_at;
+      const bool timing = decision.unclaimed || decision.decide_again;
       if (!decision.behind.empty() && Clock::now() >= second_watcher) {
         for (const UniqueFd& bell : decision.behind) ring(bell.get());
         decision.behind.clear();
@@ -310,6 +309,7 @@ class Acquiring {
     auto seen = look(harbour_, me_, snapshot_, topology_, patience_);
     if (!seen || seen->unclaimed || seen->front || seen->unwatched) return false;
     decision.bells = std::move(seen->bells);
+    decision.look_again = seen->look_again;
     return true;
   }
 
@@ -494,9 +494,9 @@ std::optional<std::string> owner_warning(const Harbour& harbour) {
     if (!file && errno == EEXIST) return std::nullopt;
   }
   return fmt::format(
-      "the harbour {} belongs to {}, who can remove the leases and tickets of other users; "
-      "'sudo berth setup' gives it to root",
-      in_quotes(harbour.location().path), user_name(owner));
+      "the harbour {} belongs to {}, who can remove the leases and tickets of other users; to give "
+      "it to root: {}",
+      in_quotes(harbour.location().path), user_name(owner), setup_command(harbour.location()));
 }
 
 }  // namespace

@@ -28,8 +28,16 @@ constexpr std::size_t kMostSearchedOnServer = 16;
 constexpr std::size_t kKept = 32;
 // Of so many tickets at the front a decision finds out whether their processes are stopped.
 constexpr std::size_t kMostReliedOn = 64;
+// A GPU that is reset is lost for some seconds.
+constexpr std::chrono::seconds kLongImpossible(60);
 // Tickets that are passed over and cannot all be watched: one of them may become a lease.
 constexpr std::chrono::seconds kLookAfterSleepers(10);
+
+// What happened since the last decision is not known, or no client could claim.
+void forget_times(Applicant& applicant) {
+  applicant.silent.forget_times();
+  applicant.orders_before.clear();
+}
 
 struct Seen {
   TicketName name;
@@ -88,6 +96,8 @@ class Deciding {
     if (!leases) return tl::make_unexpected(leases.error());
     const TimePoint now = std::chrono::system_clock::now();
     const PlanInput input = plan_input(decision_.scene, topology, now);
+    const auto settles = transaction_.settles();
+    settling_ = settles.count() > 0;
     for (;;) {
       Planner planner(input);
       if (auto walked = walk(planner); !walked) return tl::make_unexpected(walked.error());
@@ -95,7 +105,7 @@ class Deciding {
       if (!again) return tl::make_unexpected(again.error());
       if (!*again) break;
     }
-    if (const auto settles = transaction_.settles(); settles.count() > 0) {
+    if (settling_) {
       withhold();
       decision_.settles = settles;
       look_again_in(settles);
@@ -149,7 +159,11 @@ class Deciding {
   // walked again: all tickets before this one are needed, or some are passed over from now on.
   Result<bool> time_unclaimed(const PlanInput& input) {
     if (outcome_.grant || outcome_.impossible) return false;
-    if (!me_.silent.observe(decision_.unclaimed, rung_, now_)) return false;
+    if (settling_) {  // no client can claim
+      forget_times(me_);
+      return false;
+    }
+    if (!me_.silent.observe(decision_.unclaimed, rung_, position(), now_)) return false;
     if (!std::exchange(whole_, true)) return true;
     std::map<std::string, TicketName> names;
     for (const Before& one : before_) names.emplace(one.name.id, one.name);
@@ -168,8 +182,14 @@ class Deciding {
       }
     }
     remember_orders();
-    decision_.silent_at = me_.silent.next_end();
+    decision_.decide_again = me_.silent.next_decision(now_);
     return timing.passed_over;
+  }
+
+  std::size_t position() const {
+    if (!me_.ticket) return queue().size() + 1;
+    const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
+    return static_cast<std::size_t>(mine - queue().begin()) + 1;
   }
 
   void remember_orders() {
@@ -319,7 +339,7 @@ class Deciding {
       auto client = transaction_.ticket(name);
       if (!client) return tl::make_unexpected(client.error());
       if (!*client) {
-        if (!reached) came_later(name);
+        if (!reached) note_uncounted(name, false);
         continue;
       }
       // A ticket of a later version may ask for what we do not understand: it decides for itself.
@@ -341,9 +361,10 @@ class Deciding {
       }
       if (outcome.impossible) {
         impossible_.insert(name);
-        if (!reached) came_later(name);
+        if (!reached) note_uncounted(name, true);
         continue;
       }
+      if (!reached) me_.uncounted.erase({name.number, name.id});  // it was so for a moment
       if (!stopped) ++awake;
       const Record& record = (*client)->record;
       if (!reached) {
@@ -354,7 +375,7 @@ class Deciding {
       if (outcome.wait && !stopped && !reserving_) reserving_ = name;
       decision_.scene.tickets.push_back(record);
       // Also one that could claim but is passed over: it reads the ring when it continues.
-      if (outcome.grant || could_claim) transaction_.ring(**client);
+      if ((outcome.grant || could_claim) && !settling_) transaction_.ring(**client);
       decision_.unclaimed = decision_.unclaimed || (outcome.grant && !reached);
       if (seen_.size() < kKept) seen_.push_back({name, std::move(**client)});
     }
@@ -365,27 +386,34 @@ class Deciding {
   }
 
   // On a server a ticket may not count for a while because its host was cut off.
-  void came_later(const TicketName& name) {
-    if (!harbour_.is_shared()) me_.came_later.emplace(name.number, name.id);
+  void note_uncounted(const TicketName& name, bool impossible) {
+    if (harbour_.is_shared()) return;
+    const auto known = me_.uncounted.try_emplace({name.number, name.id}, impossible, now_).first;
+    known->second.impossible = known->second.impossible && impossible;
   }
 
-  bool seems_earlier(const TicketName& name) const {
-    return me_.came_later.contains({name.number, name.id});
+  // It stands before this one by its order, and did not count when this client came. A ticket that
+  // asks for too much counts again if that was so for a moment: a GPU may have been lost and found.
+  bool came_later(const TicketName& name) const {
+    const auto found = me_.uncounted.find({name.number, name.id});
+    return found != me_.uncounted.end() &&
+           (!found->second.impossible || now_ - found->second.since >= kLongImpossible);
   }
 
   // The queue, with the tickets that came later than they seem behind this one.
   std::vector<TicketName> walk_order() {
-    if (me_.came_later.empty() || !me_.ticket) return queue();
+    if (me_.uncounted.empty() || !me_.ticket) return queue();
     std::vector<TicketName> order;
     std::vector<TicketName> later;
-    std::set<std::pair<std::uint64_t, std::string>> kept;
+    std::map<std::pair<std::uint64_t, std::string>, Applicant::Uncounted> kept;
     for (const TicketName& name : queue()) {
-      const bool came_later = name < *me_.ticket && seems_earlier(name);
-      if (came_later) kept.emplace(name.number, name.id);
-      (came_later ? later : order).push_back(name);
+      if (auto known = me_.uncounted.extract({name.number, name.id})) kept.insert(std::move(known));
+    }
+    me_.uncounted = std::move(kept);  // the others have left
+    for (const TicketName& name : queue()) {
+      (name < *me_.ticket && came_later(name) ? later : order).push_back(name);
       if (name == *me_.ticket) order.insert(order.end(), later.begin(), later.end());
     }
-    me_.came_later = std::move(kept);  // the others have left
     return order;
   }
 
@@ -526,8 +554,13 @@ class Deciding {
     decision_.length = queue().size();
     if (!me_.ticket) return {};
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
-    decision_.position =
-        static_cast<std::size_t>(mine - queue().begin()) + 1 - me_.came_later.size();
+    const auto before = static_cast<std::size_t>(mine - queue().begin());
+    const auto uncounted = static_cast<std::size_t>(
+        std::count_if(queue().begin(), mine, [this](const TicketName& name) {
+          return me_.uncounted.contains({name.number, name.id});
+        }));
+    decision_.position = before - uncounted + 1;
+    decision_.length -= uncounted;
     if (auto found = find_neighbours(); !found) return found;
     watch(std::move(leases));
     return {};
@@ -589,7 +622,7 @@ class Deciding {
     const auto mine = std::lower_bound(queue().begin(), queue().end(), *me_.ticket);
     for (auto name = mine; name != queue().begin() && read < most_searched();) {
       --name;
-      if (impossible_.contains(*name) || seems_earlier(*name)) continue;
+      if (impossible_.contains(*name) || came_later(*name)) continue;
       const bool any_will_do = !decision_.predecessor || awake_before < kFront;
       if (!any_will_do && !may_be_mine(*name)) continue;
       ++read;
@@ -609,7 +642,9 @@ class Deciding {
       }
       if (!decision_.predecessor) {
         decision_.predecessor = *name;
-        decision_.before = std::move(**client);
+        // A copy: the client may be one of `seen_`, whose bell is watched later.
+        const int bell = (*client)->bell ? ::fcntl((*client)->bell.get(), F_DUPFD_CLOEXEC, 0) : -1;
+        decision_.before = Client{record, UniqueFd(bell), (*client)->unheard, (*client)->left};
       }
       if (own_awake >= kFront) break;
     }
@@ -647,7 +682,8 @@ class Deciding {
   std::optional<TicketName> place_;  // of the ticket that waits for us
   const Clock::time_point now_ = Clock::now();
   bool rung_ = false;
-  bool whole_ = false;  // all tickets before this one are read, however few GPUs are left
+  bool settling_ = false;  // no client is granted anything yet
+  bool whole_ = false;     // all tickets before this one are read, however few GPUs are left
   Decision decision_;
   std::set<TicketName> impossible_;
   std::list<QueuedTicket> shown_;  // a list: the scheduler keeps references to them
@@ -687,11 +723,9 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
     auto transaction = harbour.begin(LockMode::exclusive, patience, applicant.record.id);
     if (!transaction) return tl::make_unexpected(transaction.error());
     const auto locked = Clock::now();
-    // While a process kept the lock, no client could claim, or read its bell.
-    if (!harbour.is_shared() && locked - before_lock > kSlowLock) {
-      applicant.slow_lock = locked;
-      applicant.silent.forget_times();
-    }
+    // While a process kept the lock, no client could claim, or decide and read its bell.
+    applicant.silent.exclude(locked - before_lock);
+    if (!harbour.is_shared() && locked - before_lock > kSlowLock) applicant.slow_lock = locked;
     if (locked - asked > kOld) {
       applicant.rung = quiet(applicant.bell.get()) || applicant.rung;
       Decision old;
@@ -706,7 +740,7 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
     transaction->reset();
     if (!decision && lacks_tickets) {  // nothing was decided; the next transaction reads further
       applicant.ticket = ticket;
-      applicant.changed = true;
+      applicant.changed = applicant.rung = true;
       continue;
     }
     if (!decision) return decision;

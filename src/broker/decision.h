@@ -39,9 +39,13 @@ struct Applicant {
   // lease of one of these ids has overtaken the tickets of a lower order.
   std::map<std::string, std::uint64_t> orders_before{};
   // Files (number and id) of tickets that stood before this one while they did not count, or asked
-  // for what this host does not have. If they count some day, they came later: a user could prepare
-  // them early. Not by the id alone, which another user's file can have, too.
-  std::set<std::pair<std::uint64_t, std::string>> came_later{};
+  // for what this host does not have for a minute. If they count some day, they came later: a user
+  // could prepare them early. Not by the id alone, which another user's file can have, too.
+  struct Uncounted {
+    bool impossible = false;
+    std::chrono::steady_clock::time_point since{};
+  };
+  std::map<std::pair<std::uint64_t, std::string>, Uncounted> uncounted{};
 };
 
 struct Decision {
@@ -72,8 +76,8 @@ struct Decision {
   std::optional<std::chrono::milliseconds> look_again;  // when a silent one counts no more
   bool unwatched = false;  // some leases cannot be watched: too few descriptors
   bool unclaimed = false;  // an earlier ticket was granted and has yet to claim
-  // While tickets are timed that may be silent: when the next one is passed over.
-  std::optional<SilentTickets::Clock::time_point> silent_at;
+  // While tickets are timed that may be silent.
+  std::optional<SilentTickets::Clock::time_point> decide_again;
   std::vector<UniqueFd> behind;  // bells of tickets that this one, as the first, tells to watch
   // The waiting clients that it took to be awake: it relies on them.
   std::vector<Record> relied_on;

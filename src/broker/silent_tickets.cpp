@@ -12,6 +12,13 @@ using std::chrono::seconds;
 
 // A granted client normally claims within milliseconds.
 constexpr seconds kUnclaimed(1);
+// Clients further back than this begin later and decide less often: there may be a thousand of
+// them, and each of their decisions reads the whole queue before them.
+constexpr std::size_t kNear = 10;
+constexpr milliseconds kUnclaimedFar(1500);
+constexpr milliseconds kInterval(500);
+constexpr milliseconds kIntervalFar(2000);
+constexpr std::size_t kMostRung = 10;
 // It may have to start the driver first.
 constexpr milliseconds kTimeToClaim(3500);
 constexpr seconds kPassedOver(60);
@@ -19,18 +26,20 @@ constexpr seconds kLongPause(5);
 constexpr unsigned kMostDoublings = 6;
 
 // Tickets further back have more time, so that of several clients that notice the same silence the
-// first one goes on first. In all it stays below 10 s, however many tickets are silent.
+// first one goes on first. In all it takes less than 10 s, however many tickets are silent.
 milliseconds time_to_claim(unsigned rank) {
   constexpr unsigned kLong = 10;
   constexpr unsigned kShort = 100;
   const unsigned long_steps = std::min(rank, kLong);
   const unsigned short_steps = std::min(rank - long_steps, kShort);
-  return kTimeToClaim + milliseconds(200) * long_steps + milliseconds(20) * short_steps;
+  return kTimeToClaim + milliseconds(200) * long_steps + milliseconds(10) * short_steps;
 }
 
 }  // namespace
 
-bool SilentTickets::observe(bool unclaimed, bool rung, Clock::time_point now) {
+bool SilentTickets::observe(bool unclaimed, bool rung, std::size_t position,
+                            Clock::time_point now) {
+  is_far_ = position > kNear;
   // This process may have been stopped, too.
   if (last_decision_ && now - *last_decision_ > kLongPause) forget_times();
   last_decision_ = now;
@@ -39,8 +48,18 @@ bool SilentTickets::observe(bool unclaimed, bool rung, Clock::time_point now) {
   } else if (!unclaimed_since_) {
     unclaimed_since_ = now;
   }
-  const bool waited = unclaimed_since_ && (rung || now - *unclaimed_since_ >= kUnclaimed);
-  return waited || is_timing();
+  if (!unclaimed_since_) return is_timing();
+  const auto waited = now - *unclaimed_since_;
+  return is_timing() || (is_far_ ? waited >= kUnclaimedFar : rung || waited >= kUnclaimed);
+}
+
+void SilentTickets::exclude(Clock::duration time) {
+  if (last_decision_) *last_decision_ += time;
+  if (unclaimed_since_) *unclaimed_since_ += time;
+  for (auto& [id, ticket] : tickets_) {
+    if (ticket.timed_since) *ticket.timed_since += time;
+    ticket.ends += time;
+  }
 }
 
 void SilentTickets::forget_times() {
@@ -51,7 +70,9 @@ void SilentTickets::forget_times() {
 SilentTickets::Timing SilentTickets::time(const std::vector<Claimable>& claimable,
                                           Clock::time_point now) {
   std::set<std::string> ids;
-  for (const Claimable& one : claimable) ids.insert(one.id);
+  for (const Claimable& one : claimable) {
+    if (!one.passed_over) ids.insert(one.id);
+  }
   // A ticket that cannot claim is right not to: its time begins anew.
   for (auto& [id, ticket] : tickets_) {
     if (!ids.contains(id)) ticket.timed_since.reset();
@@ -71,7 +92,7 @@ SilentTickets::Timing SilentTickets::time(const std::vector<Claimable>& claimabl
       const auto earliest = now - kTimeToClaim;
       ticket.timed_since = begins ? now : std::max(*ticket.timed_since, earliest);
       ticket.rank = rank;
-      timing.ring.push_back(one.id);
+      if (timing.ring.size() < kMostRung) timing.ring.push_back(one.id);
       timing.began = timing.began || begins;
     }
     ticket.ends = *ticket.timed_since + time_to_claim(rank);
@@ -92,6 +113,13 @@ bool SilentTickets::is_timing() const {
 bool SilentTickets::is_timed(const std::string& id) const {
   const auto found = tickets_.find(id);
   return found != tickets_.end() && found->second.timed_since;
+}
+
+std::optional<SilentTickets::Clock::time_point> SilentTickets::next_decision(
+    Clock::time_point now) const {
+  const auto end = next_end();
+  if (!end) return std::nullopt;
+  return std::min(now + (is_far_ ? kIntervalFar : kInterval), std::max(*end, now));
 }
 
 std::optional<SilentTickets::Clock::time_point> SilentTickets::next_end() const {

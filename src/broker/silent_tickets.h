@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -26,15 +27,19 @@ class SilentTickets {
   };
 
   struct Timing {
-    std::vector<std::string> ring;  // ids: timed from now on, or first in line by now
+    std::vector<std::string> ring;  // ids: timed from now on, or first in line by now; few
     bool began = false;             // some are timed from now on
     bool passed_over = false;       // some are passed over from now on
   };
 
   // Call first in every decision. `unclaimed`: a ticket before this client's was granted GPUs and
   // has not claimed them. `rung`: this client was rung, so another one has waited for that ticket
-  // already. True: it is time to call time().
-  bool observe(bool unclaimed, bool rung, Clock::time_point now);
+  // already. `position`: of this client; those far back begin later, since the ones before them
+  // normally go on first. True: it is time to call time().
+  bool observe(bool unclaimed, bool rung, std::size_t position, Clock::time_point now);
+
+  // No client could claim for so long, since a process kept the harbour's lock.
+  void exclude(Clock::duration time);
 
   // What happened since the last decision is not known: all times begin anew.
   void forget_times();
@@ -44,8 +49,9 @@ class SilentTickets {
 
   bool is_timing() const;
   bool is_timed(const std::string& id) const;
-  // When the next ticket is passed over, unless it claims.
-  std::optional<Clock::time_point> next_end() const;
+  // When to decide again: often, so that a ticket that claims or cannot claim is noticed, and when
+  // the next one is passed over.
+  std::optional<Clock::time_point> next_decision(Clock::time_point now) const;
 
   bool is_passed_over(const std::string& id) const;
   // A ticket that is passed over, and could claim now, is given another chance after a minute, and
@@ -64,7 +70,10 @@ class SilentTickets {
     Clock::time_point tried_again_at{};
     unsigned times = 0;  // that it was passed over
   };
+  std::optional<Clock::time_point> next_end() const;
+
   std::map<std::string, Ticket> tickets_;
+  bool is_far_ = false;
   std::optional<Clock::time_point> last_decision_;
   std::optional<Clock::time_point> unclaimed_since_;
 };

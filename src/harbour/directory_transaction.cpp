@@ -558,9 +558,10 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
   if (!listing_.own_tickets.has_room_for(text.size())) {
     name_was_taken_ = false;
     return fail(ErrorKind::not_granted,
-                fmt::format("{} tickets of yours wait already, the most that one user may have; "
-                            "cancel some of them (berth cancel)",
-                            listing_.own_tickets.count));
+                fmt::format("you have {} waiting tickets, and {} or {} MiB of them is the limit; "
+                            "'berth cancel' cancels some",
+                            listing_.own_tickets.count, TicketTotals::kMostTickets,
+                            TicketTotals::kMostBytes >> 20));
   }
   if (auto written = write(ticket_name(name), text); !written) return written;
   struct statx about {};

@@ -88,6 +88,53 @@ def test_a_wide_silent_ticket_keeps_nothing_from_the_second_honest_client(world)
         kill_readers(puppet)
 
 
+def ring(harbour, names):
+    for name in names:
+        os.write(os.open(f"{harbour}/bell-{name}", os.O_WRONLY | os.O_NONBLOCK), b"!")
+
+
+def test_the_first_goes_on_behind_a_silent_ticket_whoever_is_rung(world):
+    """A client far back that is rung does not make all clients before it decide again and again, until none is granted."""
+    holder = world.hold(ALICE)
+    puppet, _ = silent(world, MALLORY, 1, True)
+    try:
+        first = world.wait(BOB)
+        others = [world.run(BOB) for _ in range(40)]
+        for other in others:
+            other.said("waiting, position")
+        names = world.queue()[2:]
+        assert len(names) == 40
+        holder.end()
+        world.do(MALLORY, ring, world.harbour, names)
+        first.started()
+        assert [other.out.read_text() for other in others] == [""] * 40
+    finally:
+        kill_readers(puppet)
+
+
+def test_a_waiting_client_does_not_poll(world, tmp_path):
+    """Neither beside an honest ticket nor beside one that is frozen and could claim another GPU."""
+    world.server.use("2x24GiB")
+    world.hold(ALICE, "--gpu", "0")
+    other = world.hold(ALICE, "--gpu", "1")
+    name = ids("f", 1)[0]
+    world.puppet(MALLORY, live, world.harbour, ticket(name),
+                 record(name, MALLORY, order=0, request={"count": 1, "gpus": [world.uuid(1)]}))
+    world.wait(BOB, "--gpu", "0")
+    trace = world.server.folder / "trace"
+    trace.write_text("")
+    trace.chmod(0o666)
+    second = world.wait(BOB, "--gpu", "0", prefix=["strace", "-f", "-o", str(trace), "-e", "trace=flock", "-e", "signal=none"])
+    other.end()  # the frozen ticket could claim GPU 1 from now on, and does not read its bell
+
+    def is_quiet():
+        before = trace.read_text().count("LOCK_EX")
+        time.sleep(5)
+        return trace.read_text().count("LOCK_EX") == before
+    eventually(is_quiet, lambda: f"{trace.read_text().count('LOCK_EX')} decisions")
+    assert second.process.poll() is None
+
+
 def lock_and_ring(harbour, name, seconds):
     lock = os.open(harbour, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
