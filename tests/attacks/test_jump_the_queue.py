@@ -1,14 +1,13 @@
 """The attacker wants to be served before those who came earlier, or wants others to lose their place.
 
 They tried: a ticket numbered 1, or 999999999999999, after which every later ticket had the same number (F11); a ticket
-file prepared long before and renamed when it is needed, or given its bell when it is needed; another user's file that anyone can write to, linked as the lease of that
-user's ticket; more tickets than anyone could look at (F19), and tickets of the largest size that take long to parse.
+file prepared long before and renamed, or given its bell, when it is needed; another user's file that anyone can write to,
+linked as the lease of that user's ticket; a planted request; more tickets than anyone could look at (F19), and tickets of
+the largest size.
 """
 
 import json
-
 import os
-import time
 
 import pytest
 from users import ALICE, BOB, MALLORY, bell, ids, live, live_many, put, record, world  # noqa: F401
