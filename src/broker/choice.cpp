@@ -32,7 +32,7 @@ Result<std::vector<std::string>> choose_free(Probe& probe, const Ask& ask) {
   }
   Topology topology;
   if (ask.request.count > 1) topology = probe.topology().value_or(Topology{});
-  const Scene scene = make_scene(*snapshot, std::move(ledger.leases), ledger.drains);
+  const Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
   const PlanInput input = plan_input(scene, topology, std::chrono::system_clock::now());
   Outcome outcome = Planner(input).decide(ticket);
   if (outcome.grant) return std::move(outcome.grant->uuids);

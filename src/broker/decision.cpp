@@ -146,7 +146,7 @@ class Deciding {
     if (!drains) return tl::make_unexpected(drains.error());
     std::vector<Record> records;
     for (const Client& lease : *leases) records.push_back(lease.record);
-    decision_.scene = make_scene(snapshot, std::move(records), *drains);
+    decision_.scene = make_scene(snapshot, records, *drains);
     return leases;
   }
 

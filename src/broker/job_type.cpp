@@ -335,6 +335,7 @@ class TypeBuilder {
       if (!words.empty() && !prepares(base_name(words.front()))) return of_words(words);
     }
     std::vector<std::string> clean;
+    clean.reserve(commands.size());
     for (const Words& command : commands) clean.push_back(joined(without_secrets(command)));
     return of_whole("sh", fmt::format("{}", fmt::join(clean, "; ")));
   }

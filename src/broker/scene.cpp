@@ -139,7 +139,7 @@ bool covers(const Record& outer, const Record& inner) {
 
 }  // namespace
 
-Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
+Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
                  const std::vector<Drain>& drains) {
   Scene scene;
   std::map<std::string, const Record*> by_id;

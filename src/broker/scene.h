@@ -40,7 +40,7 @@ struct Scene {
 };
 
 // Attributes every process, once.
-Scene make_scene(const Snapshot& snapshot, std::vector<Record> leases,
+Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
                  const std::vector<Drain>& drains);
 
 // The same as the scheduler wants it. GPUs that are lost are left out: they do not come back by

@@ -44,7 +44,7 @@ std::vector<std::size_t> Fitting::now(const std::vector<std::size_t>& lines) {
     if (!read) return fitting;
     ledger = std::move(*read);
   }
-  const Scene scene = make_scene(*snapshot, std::move(ledger.leases), ledger.drains);
+  const Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
   const PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
   Planner planner(input);
   std::list<QueuedTicket> tickets;  // a list: the scheduler keeps references to them
