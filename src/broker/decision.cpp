@@ -388,7 +388,8 @@ class Deciding {
   // On a server a ticket may not count for a while because its host was cut off.
   void note_uncounted(const TicketName& name, bool impossible) {
     if (harbour_.is_shared()) return;
-    const auto known = me_.uncounted.try_emplace({name.number, name.id}, impossible, now_).first;
+    const Applicant::Uncounted now{impossible, now_};
+    const auto known = me_.uncounted.try_emplace({name.number, name.id}, now).first;
     known->second.impossible = known->second.impossible && impossible;
   }
 
