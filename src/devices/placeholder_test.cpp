@@ -69,15 +69,20 @@ class Child {
   pid_t pid_;
 };
 
-// A job that is nobody's child: the process between has ended.
+// A job that descends from no process of the test: the one between has ended before the job is on
+// the GPU.
 class Stranger {
  public:
   explicit Stranger(const std::string& uuid) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe(ends.data()), 0);
     Child between([&] {
+      const pid_t parent = ::getpid();
       const pid_t job = ::fork();
-      if (job == 0) become_job(uuid);
+      if (job == 0) {
+        while (::getppid() == parent) ::usleep(1000);
+        become_job(uuid);
+      }
       EXPECT_EQ(::write(ends[1], &job, sizeof job), static_cast<ssize_t>(sizeof job));
     });
     EXPECT_EQ(::read(ends[0], &pid_, sizeof pid_), static_cast<ssize_t>(sizeof pid_));
