@@ -36,7 +36,7 @@ constexpr std::chrono::seconds kLookAfterSleepers(10);
 // What happened since the last decision is not known, or no client could claim.
 void forget_times(Applicant& applicant) {
   applicant.silent.forget_times();
-  applicant.orders_before.clear();
+  applicant.orders.clear();
 }
 
 struct Seen {
@@ -193,8 +193,24 @@ class Deciding {
   }
 
   void remember_orders() {
-    if (!me_.silent.is_timing()) return me_.orders_before.clear();
-    for (const Before& one : before_) me_.orders_before[one.name.id] = one.name.order;
+    if (!me_.silent.is_timing()) return me_.orders.clear();
+    const auto remember = [this](const TicketName& name, uid_t owner) {
+      const auto known = me_.orders.try_emplace({name.id, owner}, name.order).first;
+      known->second = std::min(known->second, name.order);  // of two files, the earlier
+    };
+    for (const Before& one : before_) remember(one.name, one.owner);
+    for (const TicketName& name : queue()) {
+      if (name.owner) remember(name, *name.owner);
+    }
+  }
+
+  std::optional<std::uint64_t> remembered_order(const std::string& lease) const {
+    for (const Record& record : decision_.scene.leases) {
+      if (record.id != lease) continue;
+      const auto known = me_.orders.find({lease, record.uid});
+      return known == me_.orders.end() ? std::nullopt : std::optional(known->second);
+    }
+    return std::nullopt;
   }
 
   // The tickets before this one that could claim GPUs if those before them were silent. All are
@@ -221,8 +237,8 @@ class Deciding {
     if (!me_.silent.is_timed(before.name.id)) return false;
     PlanInput earlier{input.gpus, input.closeness, input.leases, {}, input.now, input.seed};
     const auto removed = std::erase_if(earlier.leases, [&](const HeldLease& lease) {
-      const auto order = me_.orders_before.find(lease.id);
-      return order != me_.orders_before.end() && order->second > before.name.order;
+      const auto order = remembered_order(lease.id);
+      return order && *order > before.name.order;
     });
     if (removed == 0) return false;
     QueuedTicket ticket = *before.ticket;

@@ -35,9 +35,9 @@ struct Applicant {
   std::chrono::steady_clock::time_point slow_lock{};  // when it last had to wait for the lock
   StoppedProcesses stopped{};  // of those waiting before it, as far as it has looked
   SilentTickets silent{};
-  // While tickets are timed: the order of each ticket that stood before this client, by its id. A
-  // lease of one of these ids has overtaken the tickets of a lower order.
-  std::map<std::string, std::uint64_t> orders_before{};
+  // While tickets are timed: the order of each ticket in the queue, by its id and owner. A lease of
+  // the same id and owner has overtaken the tickets of a lower order that still wait.
+  std::map<std::pair<std::string, uid_t>, std::uint64_t> orders{};
   // Files (number and id) of tickets that stood before this one while they did not count, or asked
   // for what this host does not have for a minute. If they count some day, they came later: a user
   // could prepare them early. Not by the id alone, which another user's file can have, too.
