@@ -204,25 +204,29 @@ class Deciding {
     }
   }
 
-  std::optional<std::uint64_t> remembered_order(const std::string& lease) const {
-    for (const Record& record : decision_.scene.leases) {
-      if (record.id != lease) continue;
-      const auto known = me_.orders.find({lease, record.uid});
-      return known == me_.orders.end() ? std::nullopt : std::optional(known->second);
+  // The orders that the tickets of the leases had, as far as they are remembered, by lease.
+  std::map<std::string, std::uint64_t> orders_of_leases() const {
+    std::map<std::string, std::uint64_t> orders;
+    if (me_.orders.empty()) return orders;
+    for (const Record& lease : decision_.scene.leases) {
+      const auto known = me_.orders.find({lease.id, lease.uid});
+      if (known != me_.orders.end()) orders.emplace(lease.id, known->second);
     }
-    return std::nullopt;
+    return orders;
   }
 
   // The tickets before this one that could claim GPUs if those before them were silent. All are
   // timed at once: many silent tickets do not take longer than one.
   std::vector<SilentTickets::Claimable> find_claimable(const PlanInput& input, Planner& planner,
                                                        std::list<QueuedTicket>& shown) const {
+    const auto lease_orders = orders_of_leases();
     std::vector<SilentTickets::Claimable> found;
     for (const Before& before : before_) {
       shown.push_back(*before.ticket);
       shown.back().stopped = true;
       const Outcome outcome = planner.decide(shown.back(), Planner::Explain::no);
-      if ((outcome.wait && outcome.wait->passed_over) || is_overtaken(before, input)) {
+      if ((outcome.wait && outcome.wait->passed_over) ||
+          is_overtaken(before, input, lease_orders)) {
         found.push_back({before.name.id, before.ticket->stopped});
       } else if (!before.ticket->stopped) {
         (void)planner.decide(*before.ticket, Planner::Explain::no);  // it reserves
@@ -233,12 +237,13 @@ class Deciding {
 
   // A timed ticket that could claim if no client behind it had claimed: other clients have found it
   // silent, and it would keep for itself what they left.
-  bool is_overtaken(const Before& before, const PlanInput& input) const {
-    if (!me_.silent.is_timed(before.name.id)) return false;
+  bool is_overtaken(const Before& before, const PlanInput& input,
+                    const std::map<std::string, std::uint64_t>& lease_orders) const {
+    if (lease_orders.empty() || !me_.silent.is_timed(before.name.id)) return false;
     PlanInput earlier{input.gpus, input.closeness, input.leases, {}, input.now, input.seed};
     const auto removed = std::erase_if(earlier.leases, [&](const HeldLease& lease) {
-      const auto order = remembered_order(lease.id);
-      return order && *order > before.name.order;
+      const auto order = lease_orders.find(lease.id);
+      return order != lease_orders.end() && order->second > before.name.order;
     });
     if (removed == 0) return false;
     QueuedTicket ticket = *before.ticket;
