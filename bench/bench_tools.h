@@ -12,7 +12,7 @@
 #include <string_view>
 #include <sys/mman.h>
 
-#include "broker/acquire.h"
+#include "lease/acquire.h"
 #include "devices/driver.h"
 
 namespace berth::bench {

@@ -123,7 +123,7 @@ std::size_t Simulation::only_decide(std::size_t length) const {
   return walk(std::min(length, queue_.size()), nullptr).looked_at;
 }
 
-// As in src/broker/decision.cpp. The applicant is the newcomer, or else the first of the queue.
+// As in src/lease/decision.cpp. The applicant is the newcomer, or else the first of the queue.
 Simulation::Walked Simulation::walk(std::size_t length, const std::size_t* newcomer) const {
   using Explain = Planner::Explain;
   constexpr std::size_t kFront = 2;

@@ -43,7 +43,7 @@ foreach(file IN LISTS FILES)
 endforeach()
 
 file(WRITE "${OUTPUT}" "// The files of web/, made by cmake/embed.cmake.
-#include \"cli/serve/assets.h\"
+#include \"serve/assets.h\"
 
 namespace berth {
 namespace {

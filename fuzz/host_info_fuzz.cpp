@@ -1,5 +1,5 @@
 // What a host tells the others of its GPUs, through Redis.
-#include "broker/host_card.h"
+#include "cluster/store/host_info.h"
 #include "fuzz/fuzz.h"
 
 namespace berth {

@@ -1,8 +1,8 @@
 // Bodies of requests to `berth serve`.
 #include <nlohmann/json.hpp>
 
-#include "cli/serve/guard.h"
-#include "cli/serve/http_request.h"
+#include "serve/access.h"
+#include "serve/http_request.h"
 #include "fuzz/fuzz.h"
 
 namespace berth {

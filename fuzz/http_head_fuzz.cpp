@@ -3,9 +3,9 @@
 #include <sys/socket.h>
 
 #include "base/text.h"
-#include "cli/serve/connection.h"
-#include "cli/serve/guard.h"
-#include "cli/serve/http_request.h"
+#include "serve/connection.h"
+#include "serve/access.h"
+#include "serve/http_request.h"
 #include "fuzz/fuzz.h"
 
 namespace berth {

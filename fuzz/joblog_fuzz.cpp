@@ -1,5 +1,5 @@
 // The joblog that `berth batch --resume` continues.
-#include "cli/batch/joblog.h"
+#include "batch/joblog.h"
 #include "fuzz/fuzz.h"
 
 namespace berth::batch {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "fuzz/fuzz.h"
-#include "redis/link.h"
+#include "cluster/redis/resp_channel.h"
 
 namespace berth {
 namespace {

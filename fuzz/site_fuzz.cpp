@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/site.h"
+#include "base/configuration.h"
 #include "fuzz/fuzz.h"
 
 namespace berth {

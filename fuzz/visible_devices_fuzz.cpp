@@ -1,7 +1,7 @@
 // CUDA_VISIBLE_DEVICES and --gpu, on a host with two cards, two MIG instances and a lost card.
 #include <algorithm>
 
-#include "broker/selection.h"
+#include "lease/gpu_selection.h"
 #include "fuzz/fuzz.h"
 #include "sim/visible_devices.h"
 

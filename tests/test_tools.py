@@ -62,13 +62,13 @@ def test_a_folder_that_includes_what_lies_above_it_is_found(tmp_path):
     for name, text in {"tests/tools/layers.py": (ROOT / "tests/tools/layers.py").read_text(),
                        "src/base/a.h": '#include "devices/b.h"\n', "src/devices/b.h": '#include "base/a.h"\n',
                        "src/devices/nvml_abi.h": "", "sim/c.cpp": '#include "devices/nvml_abi.h"\n#include "devices/b.h"\n',
-                       "src/broker/d.cpp": '#include "nowhere.h"\n'}.items():
+                       "src/lease/d.cpp": '#include "nowhere.h"\n'}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     result = subprocess.run([sys.executable, tmp_path / "tests/tools/layers.py"], capture_output=True, text=True)
     assert result.returncode == 1
     assert sorted(line.split(":")[0] for line in result.stdout.splitlines()) == [
-        "sim/c.cpp", "src/base/a.h", "src/broker/d.cpp"]
+        "sim/c.cpp", "src/base/a.h", "src/lease/d.cpp"]
 
 
 def test_the_tests_that_the_document_names_exist():

@@ -16,11 +16,11 @@
 #include <utility>
 
 #include "base/text.h"
-#include "broker/choice.h"
-#include "broker/holders.h"
-#include "broker/job_environment.h"
-#include "broker/job_type.h"
-#include "cli/output/status_json.h"
+#include "lease/select_free.h"
+#include "lease/holders.h"
+#include "lease/job_environment.h"
+#include "profile/job_type.h"
+#include "status/status_json.h"
 #include "devices/driver.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "broker/archiving.h"
-#include "broker/learning.h"
-#include "broker/lease.h"
-#include "broker/sampler.h"
+#include "lease/lease_history.h"
+#include "profile/learning.h"
+#include "lease/lease.h"
+#include "profile/sampler.h"
 
 namespace berth::python {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "broker/job_type.h"
+#include "profile/job_type.h"
 #include "cli/request_options.h"
 #include "devices/driver.h"
 #include "python/src/errors.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "broker/acquire.h"
+#include "lease/acquire.h"
 #include "devices/probe.h"
 
 namespace berth::python {

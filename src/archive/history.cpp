@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "archive/entry_view.h"
-#include "archive/stream.h"
+#include "cluster/store/history_stream.h"
 #include "harbour/file_error.h"
 
 namespace berth {

@@ -16,7 +16,7 @@
 
 #include "archive/folder.h"
 #include "base/quantity.h"
-#include "redis/url.h"
+#include "cluster/redis/url.h"
 #include "schedule/plan.h"
 
 namespace berth {

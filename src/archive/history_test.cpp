@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "archive/follow.h"
+#include "archive/follow_history.h"
 
 namespace berth {
 namespace {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "archive/lease_reading.h"
+#include "archive/read_leases.h"
 
 namespace berth {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "broker/selection.h"
-#include "cli/output/terminal.h"
+#include "lease/gpu_selection.h"
+#include "base/terminal.h"
 #include "devices/driver.h"
 
 namespace berth {

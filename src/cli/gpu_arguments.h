@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "broker/leaving.h"
+#include "lease/cancel_release.h"
 
 namespace berth {
 

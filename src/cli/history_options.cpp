@@ -8,11 +8,11 @@
 #include <pwd.h>
 #include <utility>
 
-#include "base/site.h"
+#include "base/configuration.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "cli/gpu_arguments.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

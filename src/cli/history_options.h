@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "broker/archiving.h"
+#include "lease/lease_history.h"
 #include "cli/flags.h"
 
 namespace berth {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/descriptors.h"
-#include "cli/parcel.h"
+#include "cluster/remote/remote_job_spec.h"
 #include "cli/program.h"
 #include "devices/guarded_probe.h"
 #include "devices/placeholder.h"

@@ -13,7 +13,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 #include "cli/url_option.h"
 #include "devices/driver.h"
 

@@ -6,7 +6,7 @@
 #include <ctime>
 #include <vector>
 
-#include "cli/output/times.h"
+#include "base/time_text.h"
 
 namespace berth {
 namespace {

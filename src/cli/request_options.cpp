@@ -10,7 +10,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "broker/selection.h"
+#include "lease/gpu_selection.h"
 
 namespace berth {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "broker/acquire.h"
+#include "lease/acquire.h"
 #include "cli/flags.h"
 #include "schedule/request.h"
 

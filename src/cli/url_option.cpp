@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "redis/url.h"
+#include "cluster/redis/url.h"
 
 namespace berth {
 

@@ -12,7 +12,7 @@
 
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
-#include "harbour/redis_transaction.h"
+#include "cluster/store/redis_transaction.h"
 
 namespace berth {
 namespace {

@@ -17,7 +17,7 @@
 #include "harbour/directory_transaction.h"
 #include "harbour/location.h"
 #include "harbour/lock.h"
-#include "harbour/part.h"
+#include "cluster/store/redis_store.h"
 #include "harbour/transaction.h"
 
 namespace berth {

@@ -20,7 +20,7 @@
 #include "base/pid_namespace.h"
 #include "base/private_fd.h"
 #include "base/simulation.h"
-#include "base/site.h"
+#include "base/configuration.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/file_error.h"

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "redis/url.h"
+#include "cluster/redis/url.h"
 
 namespace berth {
 
@@ -30,7 +30,7 @@ struct HarbourLocation {
   std::optional<Error> wrong{};  // with what the site has set
 };
 
-// With the server that the site has set (see base/site.h). The directory: BERTH_DIR; else the place
+// With the server that the site has set (see base/configuration.h). The directory: BERTH_DIR; else the place
 // that belongs to the simulated server, if there is one; else the default.
 HarbourLocation harbour_location();
 

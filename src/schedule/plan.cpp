@@ -11,7 +11,7 @@
 
 #include "schedule/choose.h"
 #include "schedule/match.h"
-#include "schedule/settled.h"
+#include "schedule/dominance_cache.h"
 
 namespace berth {
 namespace {

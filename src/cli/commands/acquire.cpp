@@ -1,5 +1,5 @@
 // berth acquire [REQUEST] [--for PID] [--print FORM]
-#include "broker/acquire.h"
+#include "lease/acquire.h"
 
 #include <charconv>
 #include <cstdio>
@@ -12,13 +12,13 @@
 
 #include "base/descriptors.h"
 #include "base/text.h"
-#include "broker/job_environment.h"
-#include "broker/job_type.h"
-#include "cli/binding.h"
+#include "lease/job_environment.h"
+#include "profile/job_type.h"
+#include "run/lease_owner.h"
 #include "cli/command.h"
-#include "cli/keeper.h"
-#include "cli/output/terminal.h"
-#include "cli/output/wait_display.h"
+#include "run/keeper.h"
+#include "base/terminal.h"
+#include "run/wait_display.h"
 #include "cli/request_options.h"
 #include "devices/driver.h"
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "broker/leaving.h"
+#include "lease/cancel_release.h"
 #include "cli/command.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -21,8 +21,8 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/job.h"
-#include "cli/output/terminal.h"
+#include "run/job.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -3,10 +3,10 @@
 #include <memory>
 #include <unistd.h>
 
-#include "broker/examination.h"
+#include "doctor/collect.h"
 #include "cli/command.h"
-#include "cli/output/doctor_text.h"
-#include "cli/output/terminal.h"
+#include "doctor/doctor_text.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/users.h"
-#include "broker/service.h"
+#include "lease/drain.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 #include "cli/request_options.h"
 
 namespace berth {

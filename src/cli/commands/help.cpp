@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 

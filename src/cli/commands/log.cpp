@@ -11,11 +11,11 @@
 #include <unistd.h>
 #include <utility>
 
-#include "archive/follow.h"
-#include "broker/archiving.h"
+#include "archive/follow_history.h"
+#include "lease/lease_history.h"
 #include "cli/command.h"
 #include "cli/history_options.h"
-#include "cli/output/log_json.h"
+#include "archive/log_json.h"
 #include "cli/output/log_text.h"
 
 namespace berth {

@@ -10,16 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "archive/known_profiles.h"
+#include "profile/known_profiles.h"
 #include "base/text.h"
-#include "broker/job_type.h"
-#include "broker/learning.h"
+#include "profile/job_type.h"
+#include "profile/learning.h"
 #include "cli/command.h"
-#include "cli/output/profile_json.h"
+#include "profile/profile_json.h"
 #include "cli/output/profile_text.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 #include "cli/request_options.h"
-#include "redis/session.h"
+#include "cluster/redis/session.h"
 
 namespace berth {
 namespace {

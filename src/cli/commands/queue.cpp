@@ -2,10 +2,10 @@
 #include <memory>
 #include <unistd.h>
 
-#include "broker/hosts.h"
-#include "broker/status.h"
+#include "cluster/store/hosts.h"
+#include "status/status.h"
 #include "cli/command.h"
-#include "cli/output/status_json.h"
+#include "status/status_json.h"
 #include "cli/output/status_text.h"
 #include "devices/driver.h"
 

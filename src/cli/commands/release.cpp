@@ -6,11 +6,11 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "broker/leaving.h"
-#include "broker/selection.h"
+#include "lease/cancel_release.h"
+#include "lease/gpu_selection.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "base/text.h"
-#include "broker/archiving.h"
-#include "broker/status.h"
+#include "lease/lease_history.h"
+#include "status/status.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
 #include "cli/history_options.h"
 #include "cli/output/report_html.h"
-#include "cli/output/report_json.h"
+#include "archive/report_json.h"
 #include "cli/output/report_text.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 #include "cli/reporting.h"
 
 namespace berth {

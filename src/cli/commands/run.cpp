@@ -13,19 +13,19 @@
 #include <vector>
 
 #include "base/descriptors.h"
-#include "base/site.h"
+#include "base/configuration.h"
 #include "base/text.h"
-#include "broker/acquire.h"
-#include "broker/job_type.h"
-#include "cli/attempt.h"
+#include "lease/acquire.h"
+#include "profile/job_type.h"
+#include "run/attempt.h"
 #include "cli/command.h"
-#include "cli/elsewhere.h"
-#include "cli/job.h"
-#include "cli/output/terminal.h"
-#include "cli/output/wait_display.h"
-#include "cli/parcel.h"
+#include "cluster/remote/remote_run.h"
+#include "run/job.h"
+#include "base/terminal.h"
+#include "run/wait_display.h"
+#include "cluster/remote/remote_job_spec.h"
 #include "cli/request_options.h"
-#include "cli/run_teller.h"
+#include "run/run_event_writer.h"
 #include "devices/driver.h"
 
 namespace berth {
@@ -39,7 +39,7 @@ struct Options {
   bool anywhere = false;           // on any host of the harbour
   std::vector<std::string> hosts;  // or on one of these; both unset: here
   std::vector<std::string> environment;
-  std::string parcel;  // what another host has sent us; see cli/parcel.h
+  std::string parcel;  // what another host has sent us; see cluster/remote/remote_job_spec.h
   int tell = -1;       // where to tell what happens, for who has called us
 };
 

@@ -1,6 +1,6 @@
 // berth serve [--port PORT] [--listen ADDRESS] [--allow-changes] [--token-file FILE]
 // [--behind-proxy NAME] [--print-unit]
-#include "cli/serve/serve.h"
+#include "serve/serve.h"
 
 #include <charconv>
 #include <fmt/format.h>
@@ -8,9 +8,9 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/output/terminal.h"
-#include "cli/serve/guard.h"
-#include "cli/serve/server.h"
+#include "base/terminal.h"
+#include "serve/access.h"
+#include "serve/server.h"
 
 namespace berth {
 namespace {

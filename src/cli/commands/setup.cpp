@@ -8,7 +8,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

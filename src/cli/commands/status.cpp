@@ -1,5 +1,5 @@
 // berth status [--all] [--json] [--watch [SECONDS]] [--topology]
-#include "broker/status.h"
+#include "status/status.h"
 
 #include <charconv>
 #include <chrono>
@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "broker/hosts.h"
+#include "cluster/store/hosts.h"
 #include "cli/command.h"
-#include "cli/output/status_json.h"
+#include "status/status_json.h"
 #include "cli/output/status_text.h"
 #include "devices/driver.h"
 

@@ -1,6 +1,6 @@
 // berth top
 #include "cli/command.h"
-#include "cli/top/loop.h"
+#include "top/loop.h"
 
 namespace berth {
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "broker/selection.h"
-#include "broker/service.h"
+#include "lease/gpu_selection.h"
+#include "lease/drain.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "base/users.h"
-#include "cli/output/times.h"
+#include "base/time_text.h"
 
 namespace berth {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/users.h"
-#include "broker/learning.h"
+#include "profile/learning.h"
 
 namespace berth {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "archive/profiles.h"
-#include "cli/output/terminal.h"
+#include "base/terminal.h"
 
 namespace berth {
 

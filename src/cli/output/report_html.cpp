@@ -6,7 +6,7 @@
 
 #include "base/users.h"
 #include "cli/output/svg_plot.h"
-#include "cli/output/times.h"
+#include "base/time_text.h"
 
 namespace berth {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/output/report_parts.h"
+#include "archive/report_parts.h"
 
 namespace berth {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/users.h"
-#include "cli/output/day_chart.h"
-#include "cli/output/times.h"
+#include "archive/day_chart.h"
+#include "base/time_text.h"
 
 namespace berth {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cli/output/report_parts.h"
-#include "cli/output/terminal.h"
+#include "archive/report_parts.h"
+#include "base/terminal.h"
 
 namespace berth {
 

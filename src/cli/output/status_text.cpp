@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/users.h"
-#include "cli/output/status_parts.h"
+#include "status/status_parts.h"
 
 namespace berth {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "broker/status.h"
-#include "cli/output/terminal.h"
+#include "status/status.h"
+#include "base/terminal.h"
 #include "devices/gpu.h"
 
 namespace berth {

@@ -1,0 +1,14 @@
+// What `berth report --json` prints; docs/json.md describes it.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "archive/report_parts.h"
+
+namespace berth {
+
+std::string report_json(const Report& report, ReportBy by, const std::string& host,
+                        std::size_t damaged_lines, const CommandsOf& commands_of = {});
+
+}  // namespace berth

@@ -1,0 +1,35 @@
+// Signals through a descriptor; see signals.h.
+#include "base/signals.h"
+
+#include <unistd.h>
+
+namespace berth {
+
+SignalQueue::SignalQueue(std::initializer_list<int> numbers) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int number : numbers) {
+    // Where it is ignored, the kernel forgets how children ended. It stays so: POSIX leaves open
+    // whether a program starts with SIGCHLD ignored, and no job that waits for its own children
+    // could use it.
+    if (number == SIGCHLD) std::signal(SIGCHLD, SIG_DFL);
+    // The kernel keeps a blocked signal even where it is ignored.
+    struct sigaction now {};
+    const bool ignored = ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    if (!ignored) ::sigaddset(&set, number);
+  }
+  ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+  fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+SignalQueue::~SignalQueue() {
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<signalfd_siginfo> SignalQueue::next() {
+  signalfd_siginfo info{};
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return info;
+}
+
+}  // namespace berth

@@ -1,0 +1,137 @@
+// Asking the environment about the terminal, and laying text out on it; see terminal.h.
+#include "base/terminal.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <fmt/format.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/environment.h"
+
+namespace berth {
+namespace {
+
+// By the variables alone: a locale that is named but not installed still tells what the terminal
+// shows, and the C library need not be set up.
+Charset charset_of_locale() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view value = setting(name);
+    if (value.empty()) continue;
+    const auto dot = value.rfind('.');
+    const std::string codeset(dot == std::string_view::npos ? "" : value.substr(dot + 1));
+    const bool utf8 = ::strncasecmp(codeset.c_str(), "utf-8", 5) == 0 ||
+                      ::strncasecmp(codeset.c_str(), "utf8", 4) == 0;
+    return utf8 ? Charset::utf8 : Charset::ascii;
+  }
+  return Charset::ascii;
+}
+
+std::optional<std::size_t> columns_setting() {
+  const std::string_view value = setting("COLUMNS");
+  std::size_t columns = 0;
+  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), columns);
+  if (problem != std::errc{} || end != value.data() + value.size() || columns == 0) {
+    return std::nullopt;
+  }
+  return columns;
+}
+
+std::string_view code_of(Style style) {
+  switch (style) {
+    case Style::plain:
+      return "";
+    case Style::dim:
+      return "2";
+    case Style::bold:
+      return "1";
+    case Style::good:
+      return "32";
+    case Style::notice:
+      return "36";
+    case Style::warning:
+      return "33";
+    case Style::bad:
+      return "1;31";
+  }
+  return "";
+}
+
+std::string blanks(std::size_t count) {
+  return std::string(count, ' ');
+}
+
+}  // namespace
+
+std::string Terminal::paint(Style style, std::string_view text) const {
+  if (!colour || style == Style::plain || text.empty()) return std::string(text);
+  return fmt::format("\x1b[{}m{}\x1b[0m", code_of(style), text);
+}
+
+Terminal terminal_at(int fd) {
+  Terminal terminal;
+  terminal.charset = charset_of_locale();
+  terminal.width = columns_setting();
+  if (::isatty(fd) != 1) return terminal;
+  winsize size{};
+  const bool sized = ::ioctl(fd, TIOCGWINSZ, &size) == 0;
+  terminal.width = sized && size.ws_col > 0 ? size.ws_col : terminal.width.value_or(80);
+  if (sized && size.ws_row > 0) terminal.height = size.ws_row;
+  const std::string_view type = setting("TERM");
+  terminal.drawable = !type.empty() && type != "dumb";
+  terminal.colour = terminal.drawable && setting("NO_COLOR").empty();
+  return terminal;
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void print_error(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+void say(std::string_view text) {
+  print_error(fmt::format("berth: {}\n", terminal_at(STDERR_FILENO).show(text)));
+}
+
+void say_driver_is_slow() {
+  if (::isatty(STDERR_FILENO) == 1) say("waiting for the driver to answer");
+}
+
+std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent) {
+  const std::size_t room = width ? std::max<std::size_t>(*width, indent + 20) - indent : ~0UL;
+  std::string out = blanks(indent);
+  std::size_t column = 0;
+  while (!text.empty()) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const std::size_t columns = display_width(word);
+    if (column > 0 && column + 1 + columns > room) {
+      out += '\n';
+      out += blanks(indent);
+      column = 0;
+    }
+    if (column > 0) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += columns;
+  }
+  return out;
+}
+
+std::string left(std::string_view text, std::size_t width) {
+  const std::size_t columns = display_width(text);
+  return std::string(text) + blanks(width > columns ? width - columns : 0);
+}
+
+std::string right(std::string_view text, std::size_t width) {
+  const std::size_t columns = display_width(text);
+  return blanks(width > columns ? width - columns : 0) + std::string(text);
+}
+
+}  // namespace berth

@@ -1,0 +1,197 @@
+// Reading and writing of joblogs; see joblog.h.
+#include "batch/joblog.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/text.h"
+#include "base/json.h"
+
+namespace berth::batch {
+namespace {
+
+// For reading: Json keeps the order of keys, and takes quadratic time for an object with many of
+// them.
+using ParsedJson = nlohmann::json;
+
+constexpr int kSignalBase = 128;
+constexpr int kLastSignal = 64;
+
+std::string to_line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+double seconds_between(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double>(
+             std::chrono::floor<std::chrono::milliseconds>(std::max(end, begin) - begin))
+      .count();
+}
+
+std::string text_of(const ParsedJson& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::size_t number_of(const ParsedJson& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_number_unsigned() ? found->get<std::size_t>() : 0;
+}
+
+bool is_true(const ParsedJson& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+void take(const ParsedJson& json, JoblogContent& content) {
+  const std::string event = text_of(json, "event");
+  if (event == "begin") {
+    content.begun = true;
+    content.finished = false;
+    content.total = number_of(json, "lines");
+  } else if (event == "line" && !text_of(json, "key").empty()) {
+    content.begun = true;
+    content.finished = false;
+    content.lines[text_of(json, "key")] = is_true(json, "succeeded");
+  } else if (event == "end") {
+    content.begun = true;
+    content.finished = number_of(json, "failed") == 0 && number_of(json, "not_run") == 0;
+  }
+}
+
+Result<std::string> whole(int file, const std::string& path) {
+  std::string text;
+  constexpr std::size_t kChunk = 64 << 10;
+  for (;;) {
+    const std::size_t before = text.size();
+    text.resize(before + kChunk);
+    const ssize_t got = ::pread(file, text.data() + before, kChunk, static_cast<off_t>(before));
+    if (got < 0) {
+      return fail(ErrorKind::harbour,
+                  fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
+                              in_quotes(path), std::strerror(errno)));
+    }
+    text.resize(before + static_cast<std::size_t>(got));
+    if (got == 0) return text;
+  }
+}
+
+}  // namespace
+
+std::size_t JoblogContent::succeeded() const {
+  return static_cast<std::size_t>(
+      std::count_if(lines.begin(), lines.end(), [](const auto& line) { return line.second; }));
+}
+
+JoblogContent parse_joblog(std::string_view text) {
+  JoblogContent content;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const ParsedJson json = ParsedJson::parse(line, nullptr, false);
+    if (json.is_object()) take(json, content);
+  }
+  return content;
+}
+
+std::string joblog_line(const Line& line, const LineEnd& end) {
+  const bool killed = end.code > kSignalBase && end.code <= kSignalBase + kLastSignal;
+  const auto text = [](const std::string& one) { return one.empty() ? Json(nullptr) : Json(one); };
+  return to_line({{"event", "line"},
+                  {"key", line.key},
+                  {"number", line.number},
+                  {"line", line.line == 0 ? Json(nullptr) : Json(line.line)},
+                  {"command", line.command},
+                  {"succeeded", end.succeeded()},
+                  {"exit_code", end.code},
+                  {"signal", killed ? Json(end.code - kSignalBase) : Json(nullptr)},
+                  {"timed_out", end.timed_out},
+                  {"out_of_memory", end.out_of_memory},
+                  {"attempts", end.attempts},
+                  {"begin", iso_time(end.begin)},
+                  {"end", iso_time(end.end)},
+                  {"lasted_s", seconds_between(end.begin, end.end)},
+                  {"lease", text(end.lease)},
+                  {"gpus", text(end.gpus)},
+                  {"log", text(end.log)}});
+}
+
+Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
+  Joblog joblog;
+  joblog.path_ = path;
+  // Another user may have put something else there: a link, a FIFO, or a joblog of their own, which
+  // could say that lines have succeeded that never ran.
+  joblog.file_ = logs.open_file(path, O_RDWR | O_CREAT | O_APPEND);
+  if (!joblog.file_) {
+    return fail(ErrorKind::harbour,
+                fmt::format("batch: the joblog {} cannot be written: {}; choose another --joblog",
+                            in_quotes(path), std::strerror(errno)));
+  }
+  if (!is_own_file(joblog.file_.get())) {
+    return fail(ErrorKind::harbour,
+                fmt::format("batch: the joblog {} is not a regular file of yours with one name; "
+                            "choose another --joblog",
+                            in_quotes(path)));
+  }
+  // A file system without locks does not keep two batches apart.
+  if (::flock(joblog.file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return fail(ErrorKind::usage,
+                fmt::format("batch: another batch is running on the joblog {}; wait for it, or "
+                            "choose another --logs",
+                            in_quotes(path)));
+  }
+  const auto text = whole(joblog.file_.get(), path);
+  if (!text) return tl::make_unexpected(text.error());
+  joblog.content_ = parse_joblog(*text);
+  joblog.torn_ = !text->empty() && !text->ends_with('\n');
+  if (!text->empty() && !joblog.content_.begun) {
+    return fail(ErrorKind::usage,
+                fmt::format("batch: {} is not a joblog; choose another --joblog", in_quotes(path)));
+  }
+  return joblog;
+}
+
+void Joblog::clear() {
+  if (::ftruncate(file_.get(), 0) != 0) problem_ = errno;
+  content_ = {};
+  torn_ = false;
+}
+
+void Joblog::begin(std::size_t total, TimePoint now) {
+  append(to_line({{"event", "begin"}, {"lines", total}, {"begin", iso_time(now)}}));
+}
+
+void Joblog::ended(const Line& line, const LineEnd& end) {
+  append(joblog_line(line, end));
+}
+
+void Joblog::finish(std::size_t succeeded, std::size_t failed, std::size_t not_run, TimePoint now) {
+  append(to_line({{"event", "end"},
+                  {"succeeded", succeeded},
+                  {"failed", failed},
+                  {"not_run", not_run},
+                  {"end", iso_time(now)}}));
+}
+
+void Joblog::append(const std::string& line) {
+  const std::string text = torn_ ? "\n" + line : line;
+  const ssize_t wrote = ::write(file_.get(), text.data(), text.size());
+  if (wrote < 0) problem_ = errno;
+  const bool whole_line = wrote == static_cast<ssize_t>(text.size());
+  if (wrote >= 0 && !whole_line) problem_ = ENOSPC;
+  if (wrote > 0) torn_ = !whole_line;
+}
+
+std::optional<std::string> Joblog::problem() const {
+  if (problem_ == 0) return std::nullopt;
+  return fmt::format("the joblog {} cannot be written: {}; --resume will not know of all that ran",
+                     in_quotes(path_), std::strerror(problem_));
+}
+
+}  // namespace berth::batch

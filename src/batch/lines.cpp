@@ -1,0 +1,138 @@
+// Reading of commands; see lines.h.
+#include "batch/lines.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+
+namespace berth::batch {
+namespace {
+
+// The kernel takes no longer argument (MAX_ARG_STRLEN), its closing NUL included.
+constexpr std::size_t kLongestCommand = (128 << 10) - 1;
+constexpr std::size_t kLargestFile = 256 << 20;
+constexpr std::string_view kBlanks = " \t\r";
+
+// A hash, FNV-1a, of the text and of how many of the same stood before it: what stands elsewhere in
+// the file does not count, so that lines may be added, removed and moved before a batch goes on.
+std::string key_of(std::string_view command, std::size_t occurrence) {
+  constexpr std::uint64_t kBasis = 14695981039346656037ULL;
+  constexpr std::uint64_t kPrime = 1099511628211ULL;
+  std::uint64_t hash = kBasis;
+  const auto take = [&](unsigned char byte) { hash = (hash ^ byte) * kPrime; };
+  for (const char letter : command) take(static_cast<unsigned char>(letter));
+  take(0);
+  for (const char digit : fmt::format("{}", occurrence)) take(static_cast<unsigned char>(digit));
+  return fmt::format("{:016x}", hash);
+}
+
+class Collector {
+ public:
+  // What is wrong with the command, or nothing.
+  const char* add(std::string_view command, std::size_t line) {
+    if (command.find('\0') != std::string_view::npos) {
+      return "holds a NUL byte, which no command can; is it a text file?";
+    }
+    if (command.size() > kLongestCommand) return "is too long for a command; put it into a script";
+    const std::size_t occurrence = seen_[std::string(command)]++;
+    lines_.push_back({lines_.size() + 1, line, std::string(command), key_of(command, occurrence)});
+    return nullptr;
+  }
+
+  std::vector<Line> take() { return std::move(lines_); }
+
+ private:
+  std::vector<Line> lines_;
+  std::map<std::string, std::size_t> seen_;
+};
+
+tl::unexpected<Error> cannot_read(std::string_view path, int reason) {
+  return fail(ErrorKind::usage,
+              fmt::format("batch: {} cannot be read: {}; name a file that has one command per "
+                          "line, or - for stdin",
+                          path == "-" ? "stdin" : in_quotes(path), std::strerror(reason)));
+}
+
+}  // namespace
+
+Result<std::vector<Line>> parse_lines(std::string_view text, std::string_view source) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // that some editors put before UTF-8
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  Collector commands;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(kBlanks)));
+    if (line.empty() || line.starts_with('#')) continue;
+    if (const char* problem = commands.add(line, number)) {
+      return fail(ErrorKind::usage,
+                  fmt::format("batch: line {} of {} {}", number,
+                              source == "-" ? "stdin" : in_quotes(source), problem));
+    }
+  }
+  return commands.take();
+}
+
+Result<std::vector<Line>> lines_of(const std::vector<std::string>& words) {
+  Collector commands;
+  for (const std::string& word : words) {
+    if (word.find_first_not_of(kBlanks) == std::string::npos) continue;
+    if (const char* problem = commands.add(word, 0)) {
+      return fail(ErrorKind::usage, fmt::format("batch: {} {}", in_quotes(word), problem));
+    }
+  }
+  return commands.take();
+}
+
+Result<std::string> read_source(const std::string& path) {
+  const UniqueFd file(path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+                                  : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return cannot_read(path, errno);
+  std::string text;
+  constexpr std::size_t kChunk = 64 << 10;
+  for (;;) {
+    const std::size_t before = text.size();
+    if (before > kLargestFile) return cannot_read(path, EFBIG);
+    text.resize(before + kChunk);
+    const ssize_t got = ::read(file.get(), text.data() + before, kChunk);
+    if (got < 0 && errno != EINTR) return cannot_read(path, errno);
+    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return text;
+  }
+}
+
+std::string log_name(const Line& line, std::size_t total) {
+  constexpr std::size_t kLongest = 60;
+  std::string name;
+  for (const char letter : line.command) {
+    if (name.size() >= kLongest) break;
+    const bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+                       (letter >= 'A' && letter <= 'Z') ||
+                       std::string_view(".,=+-").find(letter) != std::string_view::npos;
+    if (plain) {
+      name += letter;
+    } else if (!name.ends_with('_')) {
+      name += '_';
+    }
+  }
+  const std::size_t digits = std::max<std::size_t>(3, fmt::formatted_size("{}", total));
+  return fmt::format("{:0{}}-{}.log", line.number, digits, name);
+}
+
+std::string default_folder(std::string_view path) {
+  std::string_view name = path.substr(path.rfind('/') + 1);
+  const auto dot = name.rfind('.');
+  if (dot != std::string_view::npos && dot > 0) name = name.substr(0, dot);
+  return fmt::format("{}.logs", name);
+}
+
+}  // namespace berth::batch

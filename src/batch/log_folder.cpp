@@ -1,0 +1,159 @@
+// Opening of logs; see log_folder.h.
+#include "batch/log_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <optional>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/text.h"
+#include "base/users.h"
+
+namespace berth::batch {
+namespace {
+
+constexpr mode_t kMode = 0666;  // as the user's umask has it
+constexpr int kSafe = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
+tl::unexpected<Error> unusable(const std::string& path, const std::string& why) {
+  return fail(ErrorKind::harbour,
+              fmt::format("batch: the folder {} for the logs cannot be used: {}; choose another by "
+                          "--logs",
+                          in_quotes(path), why));
+}
+
+struct Split {
+  std::string parent;
+  std::string name;
+};
+
+// The folder of a path, and the name in it. "/" has the name ".".
+Split split(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  const auto slash = path.rfind('/');
+  if (slash == std::string_view::npos) return {".", std::string(path)};
+  const std::string_view name = path.substr(slash + 1);
+  return {std::string(path.substr(0, std::max<std::size_t>(slash, 1))),
+          std::string(name.empty() ? "." : name)};
+}
+
+// Where a link leads that is open with O_PATH.
+std::optional<std::string> target_of(int link) {
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlinkat(link, "", text.data(), text.size());
+  if (size <= 0) return std::nullopt;
+  return std::string(text.data(), static_cast<std::size_t>(size));
+}
+
+// Opens a directory of this user. A link at its name is followed if it belongs to this user, or to
+// root behind such a link. Each name is opened once without following it, and what was opened is
+// checked: exchanging it meanwhile has no effect. The error is a text.
+tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
+  constexpr int kMostLinks = 40;  // as the kernel
+  const auto failed = [] { return tl::make_unexpected(std::string(std::strerror(errno))); };
+  UniqueFd parent;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    const Split place = split(path);
+    const int from = parent ? parent.get() : AT_FDCWD;
+    parent = UniqueFd(::openat(from, place.parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!parent) return failed();
+    const UniqueFd entry(
+        ::openat(parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat about {};
+    if (!entry || ::fstat(entry.get(), &about) != 0) return failed();
+    const bool is_link = S_ISLNK(about.st_mode);
+    const bool trusted = about.st_uid == ::geteuid() || (is_link && links > 0 && about.st_uid == 0);
+    if (!trusted) {
+      return tl::make_unexpected(fmt::format("it belongs to {}", user_name(about.st_uid)));
+    }
+    if (!is_link) {
+      UniqueFd directory(::openat(entry.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!directory) return failed();
+      return directory;
+    }
+    const auto target = target_of(entry.get());
+    if (!target) return failed();
+    path = *target;
+  }
+  errno = ELOOP;
+  return failed();
+}
+
+// A job must not inherit O_NONBLOCK with its output.
+UniqueFd blocking(UniqueFd file) {
+  if (file) ::fcntl(file.get(), F_SETFL, O_APPEND);
+  return file;
+}
+
+}  // namespace
+
+bool is_own_file(int file) {
+  struct stat about {};
+  return ::fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid() &&
+         about.st_nlink == 1;
+}
+
+Result<LogFolder> LogFolder::open(const std::string& path) {
+  std::error_code problem;
+  std::filesystem::create_directories(path, problem);
+  struct stat about {};
+  if (problem && ::lstat(path.c_str(), &about) != 0) return unusable(path, problem.message());
+  auto directory = open_own_directory(path);
+  if (!directory) return unusable(path, directory.error());
+  return LogFolder(path, std::move(*directory));
+}
+
+bool LogFolder::holds(const std::string& parent) const {
+  // By its name first: another directory may have that name by now.
+  const auto normal = [](const std::string& folder) {
+    return std::filesystem::path(folder + "/.").lexically_normal();
+  };
+  if (normal(parent) == normal(path_)) return true;
+  struct stat named {};
+  struct stat opened {};
+  return ::stat(parent.c_str(), &named) == 0 && ::fstat(directory_.get(), &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+UniqueFd LogFolder::open_file(const std::string& path, int flags) const {
+  const auto [parent, name] = split(path);
+  return UniqueFd(holds(parent) ? ::openat(directory_.get(), name.c_str(), flags | kSafe, kMode)
+                                : ::open(path.c_str(), flags | kSafe, kMode));
+}
+
+UniqueFd LogFolder::reopen_log(const std::string& name) const {
+  UniqueFd file(::openat(directory_.get(), name.c_str(), O_WRONLY | O_APPEND | kSafe));
+  if (file && !is_own_file(file.get())) {
+    errno = EPERM;
+    return {};
+  }
+  return blocking(std::move(file));
+}
+
+UniqueFd LogFolder::open_log(const std::string& name, bool fresh) const {
+  if (!fresh) {
+    if (UniqueFd file = reopen_log(name)) return file;
+  }
+  if (::unlinkat(directory_.get(), name.c_str(), 0) != 0 && errno != ENOENT) return {};
+  return blocking(UniqueFd(::openat(directory_.get(), name.c_str(),
+                                    O_WRONLY | O_APPEND | O_CREAT | O_EXCL | kSafe, kMode)));
+}
+
+void LogFolder::remove_if_empty(const std::string& name) const {
+  struct stat about {};
+  if (::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISREG(about.st_mode) && about.st_size == 0) {
+    ::unlinkat(directory_.get(), name.c_str(), 0);
+  }
+}
+
+}  // namespace berth::batch

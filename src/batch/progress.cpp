@@ -1,0 +1,137 @@
+// The progress of a batch in words; see progress.h.
+#include "batch/progress.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "base/quantity.h"
+
+namespace berth::batch {
+namespace {
+
+constexpr std::size_t kWidestBar = 40;
+constexpr std::size_t kNarrowestBar = 8;
+
+std::chrono::seconds whole(std::chrono::nanoseconds time) {
+  return std::chrono::floor<std::chrono::seconds>(time);
+}
+
+std::string bar(const Progress& progress, const Terminal& terminal, std::size_t width) {
+  const bool utf8 = terminal.charset == Charset::utf8;
+  const auto part = [&](std::size_t count) {
+    return progress.total == 0 ? 0 : count * width / progress.total;
+  };
+  const std::size_t good = part(progress.succeeded);
+  const std::size_t done = part(progress.succeeded + progress.failed);
+  const std::size_t busy =
+      part(progress.succeeded + progress.failed + progress.running.size()) - done;
+  const auto cells = [](std::size_t count, std::string_view cell) {
+    std::string text;
+    for (; count > 0; --count) text += cell;
+    return text;
+  };
+  return terminal.paint(Style::good, cells(good, utf8 ? "█" : "#")) +
+         terminal.paint(Style::bad, cells(done - good, utf8 ? "█" : "x")) +
+         terminal.paint(Style::notice, cells(busy, utf8 ? "▒" : "=")) +
+         terminal.paint(Style::dim, cells(width - done - busy, utf8 ? "░" : "."));
+}
+
+std::string first_line(const Progress& progress, const Terminal& terminal, std::size_t room) {
+  const std::size_t done = progress.succeeded + progress.failed;
+  const std::string count = fmt::format("{}/{} ({}%)", done, progress.total,
+                                        progress.total == 0 ? 100 : done * 100 / progress.total);
+  if (room < count.size() + kNarrowestBar + 1) return fitted(count, room, terminal.charset);
+  const std::size_t width = std::min(kWidestBar, room - count.size() - 1);
+  return fmt::format("{} {}", bar(progress, terminal, width), count);
+}
+
+std::string counts(const Progress& progress) {
+  std::string text =
+      fmt::format("{} running, {} failed, {} waiting, {}", progress.running.size(), progress.failed,
+                  progress.waiting(), format_duration(whole(progress.elapsed)));
+  if (progress.stopping) return text + ", stopping (Ctrl-C again kills)";
+  if (progress.left) text += fmt::format(", about {} left", format_duration(whole(*progress.left)));
+  return text;
+}
+
+std::vector<std::string> job_lines(const Progress& progress, const Terminal& terminal,
+                                   std::size_t room, std::size_t rows) {
+  std::vector<std::string> lines;
+  std::size_t gpus = 1;
+  std::size_t times = 1;
+  for (const RunningJob& job : progress.running) {
+    gpus = std::max(gpus, display_width(terminal.show(job.gpus)));
+    times = std::max(times, format_duration(whole(job.lasted)).size());
+  }
+  gpus = std::min(gpus, room / 4);
+  for (const RunningJob& job : progress.running) {
+    const std::size_t not_shown = progress.running.size() - lines.size();
+    if (lines.size() + 1 >= rows && not_shown > 1) {
+      lines.push_back(fitted(fmt::format("and {} more", not_shown), room, terminal.charset));
+      break;
+    }
+    const std::string text = fmt::format(
+        "GPU {}  {}  {}", left(fitted(terminal.show(job.gpus), gpus, terminal.charset), gpus),
+        right(format_duration(whole(job.lasted)), times), terminal.show(job.command));
+    lines.push_back(fitted(text, room, terminal.charset));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string brief_time(std::chrono::nanoseconds time) {
+  using Tenths = std::chrono::duration<std::int64_t, std::deci>;
+  constexpr std::chrono::seconds kLong(10);
+  if (time < std::chrono::seconds(1)) {
+    return format_duration(std::chrono::floor<std::chrono::milliseconds>(time));
+  }
+  return format_duration(time < kLong ? std::chrono::nanoseconds(std::chrono::floor<Tenths>(time))
+                                      : whole(time));
+}
+
+std::string place_in(std::size_t number, std::size_t total) {
+  return fmt::format("[{:>{}}/{}]", number, fmt::formatted_size("{}", total), total);
+}
+
+std::vector<std::string> progress_lines(const Progress& progress, const Terminal& terminal,
+                                        std::size_t rows) {
+  // One column stays free: a character in the last one makes some terminals begin a new line.
+  const std::size_t room = std::max<std::size_t>(terminal.width.value_or(80), 2) - 1;
+  std::vector<std::string> lines{first_line(progress, terminal, room)};
+  std::string rest = wrapped(counts(progress), room, 0);
+  for (std::size_t end = 0; end != std::string::npos;) {
+    end = rest.find('\n');
+    lines.push_back(fitted(rest.substr(0, end), room, terminal.charset));
+    if (end != std::string::npos) rest.erase(0, end + 1);
+  }
+  if (lines.size() < rows && !progress.running.empty()) {
+    for (std::string& line : job_lines(progress, terminal, room, rows - lines.size())) {
+      lines.push_back(std::move(line));
+    }
+  }
+  if (progress.running.empty() && !progress.reason.empty() && !progress.stopping) {
+    const std::string why = terminal.show(fmt::format("waiting: {}", progress.reason));
+    lines.push_back(terminal.paint(Style::dim, fitted(why, room, terminal.charset)));
+  }
+  lines.resize(std::min(lines.size(), std::max<std::size_t>(rows, 1)));
+  return lines;
+}
+
+void RunTimes::ended(const std::string& type, std::chrono::nanoseconds lasted) {
+  for (Sum* sum : {&types_[type], &all_}) {
+    sum->seconds += std::chrono::duration<double>(lasted).count();
+    ++sum->count;
+  }
+}
+
+std::optional<double> RunTimes::seconds(const std::string& type,
+                                        std::optional<double> known) const {
+  const auto found = types_.find(type);
+  if (found != types_.end()) return found->second.seconds / found->second.count;
+  if (known) return known;
+  if (all_.count > 0) return all_.seconds / all_.count;
+  return std::nullopt;
+}
+
+}  // namespace berth::batch

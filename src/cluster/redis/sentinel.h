@@ -1,0 +1,13 @@
+// Asking Sentinel which server is the master now.
+#pragma once
+
+#include "base/result.h"
+#include "cluster/redis/url.h"
+
+namespace berth {
+
+// Asks one of the URL's sentinels. Errors name it; ErrorKind::harbour: it knows no such master, or
+// lets nobody in.
+Result<RedisUrl::Address> ask_sentinel(const RedisUrl& url, const RedisUrl::Address& sentinel);
+
+}  // namespace berth

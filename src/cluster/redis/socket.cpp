@@ -1,0 +1,107 @@
+// Connecting; see socket.h.
+#include "cluster/redis/socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+
+namespace berth {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A server that vanished without a word is noticed after half a minute, also while one waits.
+constexpr int kKeepAliveIdle = 15;
+constexpr int kKeepAliveInterval = 5;
+constexpr int kKeepAliveProbes = 3;
+
+constexpr int kSocketType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+
+tl::unexpected<Error> no_connection(int reason) {
+  // Who may not use the socket today may not tomorrow.
+  const bool lasting = reason == EACCES || reason == EPERM;
+  return fail(lasting ? ErrorKind::harbour : ErrorKind::away, std::strerror(reason));
+}
+
+void set(int fd, int level, int option, int value) {
+  ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+Result<UniqueFd> connect_to(const addrinfo& to, std::chrono::milliseconds timeout) {
+  UniqueFd fd(::socket(to.ai_family, kSocketType, to.ai_protocol));
+  if (!fd) return no_connection(errno);
+  set(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  set(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdle);
+  set(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveInterval);
+  set(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  if (::connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0) return fd;
+  if (errno != EINPROGRESS && errno != EINTR) return no_connection(errno);
+  if (!wait_until(Clock::now() + timeout, fd.get(), POLLOUT)) return no_connection(ETIMEDOUT);
+  int reason = 0;
+  socklen_t size = sizeof reason;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &reason, &size) != 0) reason = errno;
+  if (reason != 0) return no_connection(reason);
+  return fd;
+}
+
+}  // namespace
+
+bool wait_until(Clock::time_point limit, int fd, short events) {
+  pollfd entry{fd, events, 0};
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<long>(left.count(), 0)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
+Result<UniqueFd> connect_tcp(const RedisUrl::Address& address, std::chrono::milliseconds timeout) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  const std::string port = std::to_string(address.port);
+  const int problem = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &first);
+  if (problem != 0) {
+    const char* reason = problem == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(problem);
+    return fail(ErrorKind::away, fmt::format("the name cannot be resolved ({})", reason));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(first, ::freeaddrinfo);
+  Result<UniqueFd> fd = no_connection(EADDRNOTAVAIL);
+  for (const addrinfo* one = first; one != nullptr && !fd; one = one->ai_next) {
+    fd = connect_to(*one, timeout);
+  }
+  return fd;
+}
+
+Result<UniqueFd> connect_unix(const std::string& path, std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kPause(5);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (path.size() >= sizeof to.sun_path) return no_connection(ENAMETOOLONG);
+  std::copy(path.begin(), path.end(), to.sun_path);
+  UniqueFd fd(::socket(AF_UNIX, kSocketType, 0));
+  if (!fd) return no_connection(errno);
+  const auto limit = Clock::now() + timeout;
+  // EAGAIN: more are waiting to be accepted than the server's backlog takes. Nothing tells when it
+  // takes one more.
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return no_connection(errno);
+    if (Clock::now() >= limit) return no_connection(ETIMEDOUT);
+    std::this_thread::sleep_for(kPause);
+  }
+  return fd;
+}
+
+}  // namespace berth

@@ -1,0 +1,66 @@
+// Something on a Unix socket that is no Redis: it says what the test wants to whoever comes.
+#pragma once
+
+#include <array>
+#include <fmt/format.h>
+#include <functional>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <utility>
+
+#include "base/unique_fd.h"
+#include "cluster/redis/testing/server.h"
+
+namespace berth::testing {
+
+class FakeServer {
+ public:
+  // From the first bytes that came to what is said.
+  using Speech = std::function<std::string(const std::string& heard)>;
+
+  explicit FakeServer(Speech speech) : speech_(std::move(speech)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = url().socket;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    (void)::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    ::listen(listener_.get(), 8);
+    thread_ = std::thread([this] { serve(); });
+  }
+  FakeServer(const FakeServer&) = delete;
+  FakeServer& operator=(const FakeServer&) = delete;
+  ~FakeServer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+
+  RedisUrl url() const {
+    RedisUrl url;
+    url.socket = fmt::format("{}/fake.sock", folder_.path());
+    return url;
+  }
+
+ private:
+  // One client after the other, each until it goes.
+  void serve() {
+    for (;;) {
+      const UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!client) return;
+      std::array<char, 4096> heard{};
+      ssize_t size = ::recv(client.get(), heard.data(), heard.size(), 0);
+      if (size <= 0) continue;
+      const std::string said = speech_({heard.data(), static_cast<std::size_t>(size)});
+      ::send(client.get(), said.data(), said.size(), MSG_NOSIGNAL);
+      while (size > 0) size = ::recv(client.get(), heard.data(), heard.size(), 0);
+    }
+  }
+
+  TemporaryFolder folder_;
+  Speech speech_;
+  UniqueFd listener_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::thread thread_;
+};
+
+}  // namespace berth::testing

@@ -1,0 +1,66 @@
+// Real servers for tests: redis-server and redis-sentinel, each in a temporary folder of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/redis/connection.h"
+#include "cluster/redis/url.h"
+
+namespace berth::testing {
+
+// A folder that goes with its owner, and everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A server that runs from construction, when it takes connections already, to kill() or the end.
+// It also ends with the test.
+class RedisServer {
+ public:
+  using Options = std::vector<std::string>;
+
+  // On a Unix socket alone, which keeps nothing on disk.
+  explicit RedisServer(const Options& options = {}) : RedisServer(0, options) {}
+  // On a free port of 127.0.0.1, too.
+  static RedisServer on_port(const Options& options = {});
+  // A Sentinel that watches `master` as "berth-test".
+  static RedisServer sentinel_of(const RedisServer& master, const std::string& settings = {});
+
+  RedisServer(const RedisServer&) = delete;
+  RedisServer& operator=(const RedisServer&) = delete;
+  ~RedisServer() { kill(); }
+
+  // By signal 9, and waits for its end.
+  void kill();
+  pid_t pid() const { return pid_; }
+  std::uint16_t port() const { return port_; }
+
+  RedisUrl url() const;                                       // by the Unix socket
+  RedisUrl tcp_url() const;                                   // by the port
+  RedisConnection connect() const { return connect(url()); }  // which must work
+  static RedisConnection connect(const RedisUrl& url);
+
+ private:
+  RedisServer(std::uint16_t port, const Options& options);
+  RedisServer(std::uint16_t port, const RedisServer& master, const std::string& settings);
+  void start(const std::vector<std::string>& command);
+
+  TemporaryFolder folder_;
+  std::uint16_t port_ = 0;
+  pid_t pid_ = -1;
+};
+
+}  // namespace berth::testing

@@ -1,0 +1,84 @@
+// A ticket that waits on several hosts at once, for whichever can grant it first.
+//
+// It stands in the queue of each of them, at the same place, since one counter orders all hosts of
+// a harbour. Only a process of a host can decide there: it alone sees the GPUs and the bells. So
+// where it seems to be granted something, `berth run` on that host decides, and takes the ticket's
+// place in one step with all other hosts: exactly one of them is granted it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "lease/acquire.h"
+#include "cluster/store/hosts.h"
+#include "harbour/harbour.h"
+
+namespace berth {
+
+class RoamingTicket {
+ public:
+  // `names` are the hosts that will do. With `any`, those that the harbour does not know are left
+  // out; else they are an error. Errors: no host is known that could ever grant it (impossible),
+  // and the harbour's.
+  static Result<RoamingTicket> make(const Ask& ask, const std::vector<std::string>& names,
+                                    bool any);
+
+  RoamingTicket(RoamingTicket&&) noexcept = default;
+  RoamingTicket& operator=(RoamingTicket&&) = delete;
+  ~RoamingTicket();  // leaves every queue
+
+  const std::string& id() const { return id_; }
+  std::vector<std::string> hosts() const;
+
+  // Puts it into the queues where it is not yet, or not any more.
+  Result<void> place();
+
+  struct View {
+    bool ended = false;              // by 'berth cancel'
+    std::vector<std::string> ready;  // hosts that would grant it, as far as can be seen from here
+    WaitNews news;
+    std::optional<std::chrono::milliseconds> settles;  // for so long nobody is granted anything
+  };
+  Result<View> look();
+
+  // Readable when some host has rung, or there is trouble: then hear(), and look.
+  Result<int> listen();
+  void hear();
+
+  // Says on every host that it lives. True: look.
+  Result<bool> beat();
+  std::chrono::milliseconds beat_interval() const;
+
+  // This host will not do after all.
+  void give_up(const std::string& host);
+
+  // Where it was granted, if it was. It is in no queue any more then.
+  Result<std::optional<HostPart::Claim>> claim();
+  // What it was granted so far counts no more: a host was granted it, did not learn that (the
+  // answer was lost), and has not run it.
+  Result<void> forget_claim();
+  // The process that holds that lease, on its host.
+  std::optional<pid_t> holder(const HostPart::Claim& claim) const;
+
+ private:
+  struct Candidate {
+    HostSight sight;
+    Record record;  // as its queue is to have it
+    bool placed = false;
+  };
+  RoamingTicket(Harbour harbour, Harbour::OwnBell&& bell);
+  const RedisUrl& url() const { return *harbour_.location().url; }
+
+  Harbour harbour_;
+  std::string id_;
+  PrivateFd bell_;
+  std::vector<Candidate> candidates_;
+  std::optional<std::uint64_t> order_;
+  std::string forgotten_;  // a lease that counts no more
+};
+
+}  // namespace berth

@@ -1,0 +1,195 @@
+// Parcels as JSON; see parcel.h.
+#include "cluster/remote/remote_job_spec.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+
+extern char** environ;
+
+namespace berth {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLargest = 16 << 20;  // an environment and a command line are less
+
+// JSON is UTF-8, and what users run need not be: each byte becomes the code point of its value.
+std::string bytes_to_text(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80) {
+      text += c;
+    } else {
+      text += static_cast<char>(0xC0 | (byte >> 6));
+      text += static_cast<char>(0x80 | (byte & 0x3F));
+    }
+  }
+  return text;
+}
+
+std::string text_to_bytes(const std::string& text) {
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < 0x80 || i + 1 == text.size()) {
+      bytes += text[i];
+    } else {
+      const auto second = static_cast<unsigned char>(text[++i]);
+      bytes += static_cast<char>(((first & 0x03) << 6) | (second & 0x3F));
+    }
+  }
+  return bytes;
+}
+
+Result<std::string> read_own(const std::string& path) {
+  const auto wrong = [&](std::string_view why) {
+    return fail(ErrorKind::usage, fmt::format("run: the parcel {}: {}", in_quotes(path), why));
+  };
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file) return wrong(std::strerror(errno));
+  struct stat about {};
+  if (::fstat(file.get(), &about) != 0) return wrong(std::strerror(errno));
+  if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
+    return wrong("it must be a file of yours that nobody else can read");
+  }
+  std::string content;
+  std::array<char, 65536> piece{};
+  for (;;) {
+    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
+    if (got < 0) return wrong(std::strerror(errno));
+    if (got == 0) return content;
+    content.append(piece.data(), static_cast<std::size_t>(got));
+    if (content.size() > kLargest) return wrong("it is far too large");
+  }
+}
+
+// Of this host, this terminal or this session: they would mislead elsewhere.
+bool is_local(std::string_view name) {
+  constexpr std::array<std::string_view, 16> names{"CUDA_VISIBLE_DEVICES",
+                                                   "NVIDIA_VISIBLE_DEVICES",
+                                                   "HOSTNAME",
+                                                   "PWD",
+                                                   "OLDPWD",
+                                                   "SHLVL",
+                                                   "TERM",
+                                                   "DISPLAY",
+                                                   "XAUTHORITY",
+                                                   "TMUX",
+                                                   "STY",
+                                                   "WINDOWID",
+                                                   "HOME",
+                                                   "USER",
+                                                   "LOGNAME",
+                                                   "_"};
+  return name.starts_with("BERTH_") || name.starts_with("SSH_") || name.starts_with("XDG_") ||
+         name.starts_with("DBUS_") || name.starts_with("TMUX") ||
+         std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+std::string write_parcel(const Parcel& parcel) {
+  Json json{{"host", parcel.host},
+            {"ticket", parcel.ticket},
+            {"directory", bytes_to_text(parcel.directory)},
+            {"environment", Json::array()},
+            {"command", Json::array()}};
+  for (const auto& [name, value] : parcel.environment) {
+    json["environment"].push_back({bytes_to_text(name), bytes_to_text(value)});
+  }
+  for (const std::string& word : parcel.command) json["command"].push_back(bytes_to_text(word));
+  return json.dump();
+}
+
+Result<Parcel> open_parcel(const std::string& path) {
+  const auto content = read_own(path);
+  if (!content) return tl::make_unexpected(content.error());
+  const Json json = Json::parse(*content, nullptr, false);
+  const auto wrong = [&] {
+    return fail(ErrorKind::usage, fmt::format("run: {} is no parcel of berth's", in_quotes(path)));
+  };
+  const auto is_text = [](const Json& value) { return value.is_string(); };
+  if (!json.is_object()) return wrong();
+  for (const char* key : {"host", "ticket", "directory"}) {
+    if (!json.contains(key) || !json[key].is_string()) return wrong();
+  }
+  for (const char* key : {"environment", "command"}) {
+    if (!json.contains(key) || !json[key].is_array()) return wrong();
+  }
+  Parcel parcel;
+  parcel.host = json["host"];
+  parcel.ticket = json["ticket"];
+  parcel.directory = text_to_bytes(json["directory"]);
+  for (const Json& pair : json["environment"]) {
+    const bool sound =
+        pair.is_array() && pair.size() == 2 && std::all_of(pair.begin(), pair.end(), is_text);
+    if (!sound) return wrong();
+    parcel.environment.emplace_back(text_to_bytes(pair[0]), text_to_bytes(pair[1]));
+  }
+  for (const Json& word : json["command"]) {
+    if (!is_text(word)) return wrong();
+    parcel.command.push_back(text_to_bytes(word));
+  }
+  if (parcel.command.empty()) return wrong();
+  return parcel;
+}
+
+std::vector<std::string> take_arguments(int argc, char** argv) {
+  constexpr std::string_view kFlag = "--env";
+  std::vector<std::string> words(argv, argv + argc);
+  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    std::size_t begin = 0;  // of NAME=VALUE
+    if (words[i].starts_with("--env=")) {
+      begin = kFlag.size() + 1;
+    } else if (words[i - 1] != kFlag) {
+      continue;
+    }
+    const auto equals = words[i].find('=', begin);
+    if (equals == std::string::npos) continue;
+    std::fill(argv[i] + equals + 1, argv[i] + words[i].size(), '*');
+  }
+  return words;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> chosen_environment(
+    const std::vector<std::string>& words) {
+  std::vector<std::pair<std::string, std::string>> chosen;
+  for (const std::string& word : words) {
+    const auto equals = word.find('=');
+    if (equals == 0 || word.empty()) {
+      return fail(ErrorKind::usage,
+                  fmt::format("run: --env {}: write NAME, NAME=VALUE or PREFIX*", in_quotes(word)));
+    }
+    if (equals != std::string::npos) {
+      chosen.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    } else if (word.ends_with('*')) {
+      const std::string_view prefix = std::string_view(word).substr(0, word.size() - 1);
+      for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text(*entry);
+        const std::string_view name = text.substr(0, text.find('='));
+        if (name.size() == text.size() || !name.starts_with(prefix) || is_local(name)) continue;
+        chosen.emplace_back(name, text.substr(name.size() + 1));
+      }
+    } else if (const char* value = std::getenv(word.c_str())) {
+      chosen.emplace_back(word, value);
+    } else {
+      return fail(ErrorKind::usage,
+                  fmt::format("run: --env {}: there is no such variable here", in_quotes(word)));
+    }
+  }
+  return chosen;
+}
+
+}  // namespace berth

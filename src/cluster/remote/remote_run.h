@@ -1,0 +1,27 @@
+// `berth run --host`: a job on whichever host has GPUs for it first, by ssh.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lease/acquire.h"
+#include "lease/lease.h"
+#include "devices/probe.h"
+
+namespace berth {
+
+struct Elsewhere {
+  std::vector<std::string> hosts;  // on which it may run
+  bool any = false;                // of these, those that the harbour knows; else it must know all
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::string> flags;  // for `berth run` there
+  std::vector<std::string> command;
+};
+
+// The exit code of a job that ran on another host; or the lease, if this host was first. `probe`
+// may be missing: then this host will not do.
+Result<std::variant<int, Lease>> run_elsewhere(const Ask& ask, const Elsewhere& what, Probe* probe);
+
+}  // namespace berth

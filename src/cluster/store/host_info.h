@@ -1,0 +1,27 @@
+// What a host of a shared harbour tells the others of itself: its GPUs, as they were at a moment.
+//
+// Every command that looks at the GPUs leaves it behind, so no daemon is needed; what is leased,
+// who waits and what is drained is in the harbour itself, and always as of now.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "status/host_view.h"
+
+namespace berth {
+
+struct HostCard {
+  std::optional<std::string> driver;  // its version
+  bool simulated = false;
+  std::vector<PlacedGpu> gpus;  // without their leases and drains
+};
+
+// As JSON; docs/redis.md describes it.
+std::string write_card(const Scene& scene, const std::optional<std::string>& driver,
+                       bool simulated);
+// The error says what is wrong.
+Result<HostCard> read_card(std::string_view text);
+
+}  // namespace berth

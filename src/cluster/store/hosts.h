@@ -1,0 +1,47 @@
+// The hosts of a shared harbour: what each has told of its GPUs, and what is leased there.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/store/host_info.h"
+#include "status/host_view.h"
+#include "status/status.h"
+#include "harbour/harbour.h"
+#include "cluster/redis/url.h"
+
+namespace berth {
+
+// Tells the others of this host, if there are others: at most once a minute in a process.
+void publish(Harbour& harbour, const Scene& scene, const std::optional<std::string>& driver);
+
+struct HostSight {
+  std::string name;
+  std::optional<std::chrono::milliseconds> age;  // of the card
+  Result<HostCard> card;
+  Ledger ledger{};
+  // For who asks as a client: was it told to end, and how long is nobody granted anything there?
+  bool ended = false;
+  std::chrono::milliseconds settles{};
+};
+
+// Every host that has told of itself, by name. Asks no driver, and no other host.
+Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url);
+
+// The same host again, as of now, but with the card that it has. `client` and `witness` as for
+// HostPart::look().
+Result<void> look_again(HostSight& host, const RedisUrl& url, const std::string& client,
+                        const std::string& witness);
+
+// With the processes that were seen there, as far as their leases have not ended since.
+Scene scene_of(const HostSight& host);
+Status status_of(const HostSight& host);
+
+// This host, if it has a driver to ask, and all others: by name.
+Result<std::vector<Status>> observe_all(Probe* probe,
+                                        const HarbourLocation& where = harbour_location());
+
+}  // namespace berth

@@ -1,0 +1,444 @@
+// Conclusions about the harbour and its surroundings; see diagnosis.h. Those about GPUs and clients
+// are in diagnosis_clients.cpp.
+#include "doctor/checks.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "base/users.h"
+
+namespace berth {
+namespace {
+
+constexpr Bytes kTooLittleSpace = mib(1);  // a client needs two files of a few hundred bytes
+constexpr Bytes kLittleSpace = mib(64);
+constexpr std::uint64_t kTooFewFiles = 100;
+constexpr std::uint64_t kFewFiles = 1000;
+constexpr std::size_t kMostShown = 20;
+constexpr std::uint64_t kFewestDescriptors = 256;
+constexpr std::uint64_t kFewestInotify = 16;
+constexpr std::uint64_t kFewestProcesses = 64;
+
+Finding judge_owner(const DirectoryFacts& facts) {
+  Finding finding{"owner", Level::ok, fmt::format("belongs to {}", facts.owner_name), ""};
+  if (facts.owner != 0 && !facts.simulated) {
+    finding.level = Level::note;
+    finding.text += ", who can delete what is in it";
+    finding.remedy = fmt::format("{} makes it root's", setup_command(facts.where));
+  }
+  if (!facts.mover.empty() && !facts.simulated) {
+    finding.level = Level::note;
+    finding.text +=
+        fmt::format("; {}, who can write to the folder above it, can move it away", facts.mover);
+    if (finding.remedy.empty()) finding.remedy = "set BERTH_DIR to a folder in one of root's";
+  }
+  return finding;
+}
+
+Finding judge_mode(const DirectoryFacts& facts) {
+  const mode_t mode = facts.mode & 07777;
+  const bool others_write = (mode & 0022) != 0;
+  const bool sticky = (mode & 01000) != 0;
+  const bool all_write = (mode & 0777) == 0777;
+  Finding finding{"mode", Level::ok, fmt::format("its mode is {:04o}", mode), ""};
+  if (others_write && !sticky) {
+    finding.level = Level::problem;
+    finding.text += ", so that anybody could delete another's lease; berth refuses it";
+  } else if (!all_write) {
+    // Who chose a folder may have meant it for a group, or for himself.
+    finding.level = facts.where.chosen || facts.simulated ? Level::note : Level::problem;
+    finding.text += fmt::format(", so that not every user of this host can use it");
+  }
+  if (finding.level != Level::ok) {
+    finding.remedy =
+        fmt::format("{} should run: chmod 1777 {}", facts.owner_name, shell_word(facts.where.path));
+    if (!facts.simulated) {
+      finding.remedy += fmt::format("; or: {}", setup_command(facts.where));
+    }
+  }
+  return finding;
+}
+
+Finding judge_space(const DirectoryFacts& facts) {
+  Finding finding{"space", Level::ok, "", ""};
+  const Bytes space = facts.free_space.value_or(kLittleSpace);
+  const std::uint64_t files = facts.free_files.value_or(kFewFiles);
+  finding.text = facts.free_space ? fmt::format("{} are free", format_size(space))
+                                  : std::string("how much is free is not known");
+  if (facts.free_files) finding.text += fmt::format(", and {} inodes", files);
+  if (space < kLittleSpace || files < kFewFiles) {
+    const bool bad = space < kTooLittleSpace || files < kTooFewFiles;
+    finding.level = bad ? Level::problem : Level::note;
+    finding.text += bad ? ": too few for new requests (leases end all the same)" : ": few";
+    finding.remedy = fmt::format("delete something; 'df {}' shows which file system it is",
+                                 shell_word(facts.where.path));
+  }
+  return finding;
+}
+
+// How to delete a file, in words that a shell takes whatever the file is called.
+std::string removal(const std::string& path, const OddFile& file) {
+  constexpr std::string_view plain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  const std::string& name = file.oddity.file;
+  if (name.find_first_not_of(plain) == std::string::npos && name.size() <= 64) {
+    return fmt::format("rm {}{}", file.directory ? "-r " : "",
+                       shell_word(fmt::format("{}/{}", path, name)));
+  }
+  return fmt::format("find {} -maxdepth 1 -inum {} {}", shell_word(path), file.inode,
+                     file.directory ? "-exec rm -r {} +" : "-delete");
+}
+
+Finding judge_planted(const std::string& path, const OddFile& file, uid_t me) {
+  const auto& owner = file.oddity.owner;
+  Finding finding{"planted", Level::problem, "", ""};
+  finding.text = fmt::format("{} of {} does not count: {}", in_quotes(file.oddity.file),
+                             owner ? user_name(*owner) : "an unknown user", file.oddity.problem);
+  const std::string command = removal(path, file);
+  if (file.oddity.alive) {
+    // Deleting it would not end its process, which puts it back.
+    finding.remedy = fmt::format("ask {} to end its process", user_name(*owner));
+  } else if (me == 0 || owner == me) {
+    finding.remedy = command;
+  } else {
+    finding.remedy = fmt::format("ask {} to remove it, or: sudo {}",
+                                 owner ? user_name(*owner) : "its owner", command);
+  }
+  return finding;
+}
+
+}  // namespace
+
+std::string_view to_string(Level level) {
+  switch (level) {
+    case Level::ok:
+      return "ok";
+    case Level::note:
+      return "note";
+    case Level::problem:
+      return "problem";
+  }
+  return "problem";
+}
+
+Finding as_problem(std::string check, const Error& error) {
+  const auto semicolon = error.message.find("; ");
+  const bool split = semicolon != std::string::npos;
+  return {std::move(check), Level::problem, error.message.substr(0, semicolon),
+          split ? error.message.substr(semicolon + 2) : ""};
+}
+
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view plain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._+-";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+Findings judge_server(const ServerFacts& facts) {
+  if (facts.error) return {as_problem("server", *facts.error)};
+  Findings findings{{"server", Level::ok,
+                     fmt::format("{} answers, as {} says; this host is {} there", facts.name,
+                                 facts.source, in_quotes(facts.host)),
+                     ""}};
+  if (facts.open_to_all) {
+    findings.push_back({"server", Level::problem,
+                        "it needs no password, and other hosts can reach it: whoever does can take "
+                        "and end everybody's leases",
+                        "set a password there (ACL SETUSER, or requirepass), or have it listen on "
+                        "loopback alone"});
+  }
+  if (facts.forgets) {
+    findings.push_back({"server", Level::note,
+                        "it keeps nothing over a restart: leases are put back by their hosts, "
+                        "places in the queue by who waits; drains are lost",
+                        "set appendonly yes there"});
+  }
+  if (facts.without > 0) {
+    findings.push_back(
+        {"server", Level::problem,
+         fmt::format("{} on this host {} not use it, but the directory alone: nobody is granted "
+                     "what they have, but they wait in a queue of their own",
+                     facts.without == 1 ? "1 lease or ticket"
+                                        : fmt::format("{} leases and tickets", facts.without),
+                     facts.without == 1 ? "does" : "do"),
+         "have their users set BERTH_URL, too, or write it in /etc/berth.toml for all"});
+  }
+  for (const Oddity& odd : facts.odd) {
+    if (odd.leftover) continue;
+    findings.push_back({"server", Level::note, fmt::format("{}: {}", odd.file, odd.problem), ""});
+  }
+  return findings;
+}
+
+std::string setup_command(const HarbourLocation& where) {
+  if (!where.chosen) return "sudo berth setup";
+  return fmt::format("sudo BERTH_DIR={} berth setup", shell_word(where.path));
+}
+
+Findings judge_directory(const DirectoryFacts& facts) {
+  Findings findings{judge_owner(facts), judge_mode(facts)};
+  if (facts.access_list) {
+    findings.push_back(
+        {"acl", Level::problem,
+         "it has an access control list, which can hide leases from some users; berth refuses it",
+         facts.simulated ? fmt::format("setfacl -bk {}", shell_word(facts.where.path))
+                         : fmt::format("{} removes the list", setup_command(facts.where))});
+  } else {
+    findings.push_back({"acl", Level::ok, "it has no access control list", ""});
+  }
+  if (facts.network) {
+    findings.push_back({"file_system", Level::problem,
+                        fmt::format("on a network file system ({}), where leases would not be safe",
+                                    *facts.network),
+                        "set BERTH_DIR to a local folder, the same for all users"});
+  } else {
+    findings.push_back({"file_system", Level::ok, "on a local file system", ""});
+  }
+  if (facts.writable) {
+    findings.push_back({"writable", Level::ok, "this user can write to it", ""});
+  } else {
+    findings.push_back(
+        {"writable", Level::problem, "this user cannot write to it",
+         fmt::format("{}; if the file system is read-only, set BERTH_DIR to a folder "
+                     "elsewhere, the same for all users",
+                     setup_command(facts.where))});
+  }
+  findings.push_back(judge_space(facts));
+  if (facts.elsewhere && !facts.simulated) {
+    findings.push_back(as_problem("private", {ErrorKind::harbour, *facts.elsewhere}));
+  }
+  return findings;
+}
+
+Findings judge_files(const std::string& path, const std::vector<OddFile>& files, uid_t me) {
+  Findings findings;
+  std::map<std::string, std::size_t> leftovers;
+  std::size_t left = 0;
+  std::size_t planted = 0;
+  for (const OddFile& file : files) {
+    if (file.oddity.leftover) {
+      ++leftovers[file.oddity.owner ? user_name(*file.oddity.owner) : "nobody known"];
+      ++left;
+    } else if (++planted <= kMostShown) {
+      findings.push_back(judge_planted(path, file, me));
+    }
+  }
+  if (planted > kMostShown) {
+    findings.push_back({"planted", Level::problem,
+                        fmt::format("{} more files do not count", planted - kMostShown),
+                        fmt::format("see: ls -la {}", shell_word(path))});
+  } else if (planted == 0) {
+    findings.push_back({"planted", Level::ok, "nobody planted anything in it", ""});
+  }
+  if (left == 0) {
+    findings.push_back({"leftovers", Level::ok, "no files of dead clients", ""});
+    return findings;
+  }
+  std::string owners;
+  for (const auto& [name, count] : leftovers) {
+    owners += fmt::format("{}{} of {}", owners.empty() ? "" : ", ", count, name);
+  }
+  findings.push_back({"leftovers", Level::note,
+                      fmt::format("{} {} of dead clients ({}), which {} no harm", left,
+                                  left == 1 ? "file" : "files", owners, left == 1 ? "does" : "do"),
+                      "the next 'berth run' of their owner, or of root, removes them"});
+  return findings;
+}
+
+Findings judge_other_harbours(const OtherHarbours& others, const HarbourLocation& ours) {
+  Findings findings;
+  if (others.in_default > 0) {
+    findings.push_back(
+        {"harbours", Level::problem,
+         fmt::format("BERTH_DIR names {}, but {} live in the default harbour {}: the same GPUs may "
+                     "be granted twice",
+                     in_quotes(ours.path),
+                     others.in_default == 1
+                         ? std::string("a lease or ticket")
+                         : fmt::format("{} leases and tickets", others.in_default),
+                     in_quotes(others.default_path)),
+         "use one harbour: unset BERTH_DIR, or set it for all users (/etc/environment)"});
+  }
+  std::map<std::string, std::vector<const ForeignHolder*>> by_harbour;
+  for (const ForeignHolder& holder : others.holders) by_harbour[holder.harbour].push_back(&holder);
+  for (const auto& [harbour, holders] : by_harbour) {
+    if (others.in_default > 0 && harbour == others.default_path) continue;  // said already
+    findings.push_back(
+        {"harbours", Level::problem,
+         fmt::format("{} (pid {}){} under a lease of another harbour, {}: the same GPUs may be "
+                     "granted twice",
+                     holders.front()->name, holders.front()->pid,
+                     holders.size() > 1 ? fmt::format(" and {} more run", holders.size() - 1)
+                                        : std::string(" runs"),
+                     in_quotes(harbour)),
+         "use one harbour: the same BERTH_DIR for all users, or none"});
+  }
+  if (findings.empty()) {
+    findings.push_back({"harbours", Level::ok, "no leases in another harbour are to be seen", ""});
+  }
+  return findings;
+}
+
+Findings judge_limits(const LimitFacts& facts) {
+  Findings findings;
+  if (facts.descriptors && *facts.descriptors < kFewestDescriptors) {
+    findings.push_back({"descriptors", Level::problem,
+                        fmt::format("at most {} files may be open: who is first in the queue needs "
+                                    "one per lease",
+                                    *facts.descriptors),
+                        "raise the hard limit (ulimit -Hn, /etc/security/limits.conf)"});
+  } else {
+    findings.push_back({"descriptors", Level::ok,
+                        facts.descriptors ? fmt::format("{} files may be open", *facts.descriptors)
+                                          : std::string("any number of files may be open"),
+                        ""});
+  }
+  if (facts.inotify_instances && *facts.inotify_instances < kFewestInotify) {
+    findings.push_back(
+        {"inotify", Level::problem,
+         fmt::format("a user may have only {} inotify instances: without one, a lease does not "
+                     "notice that its files were deleted",
+                     *facts.inotify_instances),
+         "sudo sysctl fs.inotify.max_user_instances=128"});
+  } else {
+    findings.push_back({"inotify", Level::ok,
+                        facts.inotify_instances
+                            ? fmt::format("{} inotify instances per user", *facts.inotify_instances)
+                            : std::string("how many inotify instances there may be is not known"),
+                        ""});
+  }
+  if (facts.processes && *facts.processes < kFewestProcesses) {
+    findings.push_back({"processes", Level::problem,
+                        fmt::format("this user may have only {} processes", *facts.processes),
+                        "raise the limit (ulimit -u, /etc/security/limits.conf)"});
+  } else {
+    findings.push_back({"processes", Level::ok,
+                        facts.processes ? fmt::format("{} processes per user", *facts.processes)
+                                        : std::string("any number of processes"),
+                        ""});
+  }
+  return findings;
+}
+
+Findings judge_links(const LinkFacts& facts) {
+  Findings findings;
+  if (!facts.hardlinks_protected) {
+    findings.push_back({"links", Level::note,
+                        "fs.protected_hardlinks is 0: users can make hard links to other users' "
+                        "files, and prepare a place in the queue",
+                        "sudo sysctl -w fs.protected_hardlinks=1"});
+  }
+  if (!facts.symlinks_protected) {
+    findings.push_back({"links", Level::note,
+                        "fs.protected_symlinks is 0: programs follow other users' symbolic links "
+                        "in /tmp",
+                        "sudo sysctl -w fs.protected_symlinks=1"});
+  }
+  if (findings.empty()) {
+    findings.push_back({"links", Level::ok, "the kernel protects links in shared directories", ""});
+  }
+  return findings;
+}
+
+Findings judge_proc(const ProcFacts& facts) {
+  Findings findings;
+  if (!facts.there) {
+    findings.push_back({"proc", Level::problem, "/proc is not there: no process can be named",
+                        "sudo mount -t proc proc /proc"});
+  } else if (facts.others_hidden || !facts.hidepid.empty()) {
+    const std::string option =
+        facts.hidepid.empty() ? "" : fmt::format(" (hidepid={})", facts.hidepid);
+    findings.push_back(
+        {"proc", Level::note,
+         facts.others_hidden
+             ? fmt::format("/proc hides the processes of others{}: strangers cannot be named",
+                           option)
+             : fmt::format(
+                   "/proc hides the processes of others from ordinary users{}: they are not "
+                   "told who a stranger is",
+                   option),
+         "it is safe to leave it so; sudo mount -o remount,hidepid=0 /proc shows them"});
+  } else {
+    findings.push_back({"proc", Level::ok, "/proc shows the processes of all users", ""});
+  }
+  if (facts.host_pids) {
+    findings.push_back({"pid_namespace", Level::ok, "PIDs are the host's", ""});
+  } else {
+    findings.push_back({"pid_namespace", Level::note,
+                        "PIDs are not the host's, as in a container: processes on the GPUs cannot "
+                        "be named",
+                        "to see them, start the container with --pid=host"});
+  }
+  return findings;
+}
+
+Findings judge_cleaning(const CleaningFacts& facts) {
+  if (!facts.cleaner) return {{"cleaning", Level::ok, "nothing is known to clean it by age", ""}};
+  if (facts.kept) {
+    return {{"cleaning", Level::ok, "systemd-tmpfiles is told to leave it alone", ""}};
+  }
+  return {{"cleaning", Level::note,
+           "systemd-tmpfiles may delete files in it that are some days old, also those of live "
+           "leases (which put them back)",
+           fmt::format("{} excludes it", setup_command(facts.where))}};
+}
+
+Findings judge_archive(const ArchiveFacts& facts) {
+  Finding finding{"archive", Level::ok,
+                  fmt::format("history and profiles: {}", in_quotes(facts.path)), ""};
+  if (!facts.there) {
+    finding.text += "; it is not there yet, and the first lease makes it";
+    return {finding};
+  }
+  const auto note = [&](const std::string& text, const std::string& remedy) {
+    finding.level = Level::note;
+    finding.text += text;
+    if (finding.remedy.empty()) finding.remedy = remedy;
+  };
+  const std::string path = shell_word(facts.path);
+  if (!facts.directory) {
+    note(fmt::format(": it is not a directory, but something that {} put there; nothing is kept",
+                     facts.owner_name),
+         facts.simulated || facts.owner == 0
+             ? std::string("move it away")
+             : fmt::format("{} moves it aside", setup_command(facts.where)));
+    return {finding};
+  }
+  if (facts.owner != 0 && !facts.simulated) {
+    note(fmt::format("; it belongs to {}, who can delete what is in it", facts.owner_name),
+         fmt::format("{} makes it root's", setup_command(facts.where)));
+  }
+  const mode_t mode = facts.mode & 07777;
+  if (mode != 01777) {
+    note(fmt::format("; its mode is {:04o}, so that {}", mode,
+                     (mode & 0022) != 0 && (mode & 01000) == 0 ? "anybody can delete another's"
+                                                               : "not every user has one"),
+         fmt::format("{} should run: chmod 1777 {}", facts.owner_name, path));
+  }
+  if (!facts.planter.empty()) {
+    note(fmt::format("; {} has made a folder under your name, which does not count", facts.planter),
+         fmt::format("ask {} to remove it, or root", facts.planter));
+  }
+  if (!facts.writable) note("; you cannot write there: your leases leave no trace", "");
+  if (facts.space && *facts.space < kTooLittleSpace) {
+    note(fmt::format("; {} are free: nothing more is written", format_size(*facts.space)),
+         fmt::format("delete something; 'df {}' shows which file system it is", path));
+  }
+  return {finding};
+}
+
+}  // namespace berth

@@ -1,0 +1,250 @@
+// Unit tests of diagnosis.h.
+#include "doctor/checks.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr TimePoint kNow{std::chrono::hours(500'000)};
+
+// The only finding of a check.
+Finding the(const Findings& findings, const std::string& check) {
+  const auto is = [&](const Finding& one) { return one.check == check; };
+  EXPECT_EQ(std::count_if(findings.begin(), findings.end(), is), 1) << check;
+  const auto found = std::find_if(findings.begin(), findings.end(), is);
+  return found == findings.end() ? Finding{} : *found;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+WaitingTicket ticket(char letter) {
+  WaitingTicket one;
+  one.record.id = std::string(8, letter);
+  one.record.pid = 4711;
+  return one;
+}
+
+DirectoryFacts good_directory() {
+  DirectoryFacts facts;
+  facts.where = {"/tmp/berth", false};
+  facts.owner_name = "root";
+  return facts;
+}
+
+TEST(Diagnosis, an_error_is_split_into_what_and_what_to_do) {
+  const Finding finding = as_problem("driver", {ErrorKind::no_driver, "it hangs; wait; or reboot"});
+  EXPECT_EQ(finding.text, "it hangs");
+  EXPECT_EQ(finding.remedy, "wait; or reboot");
+  EXPECT_EQ(as_problem("driver", {ErrorKind::no_driver, "it hangs"}).remedy, "");
+}
+
+TEST(Diagnosis, a_command_for_the_shell_is_one) {
+  EXPECT_EQ(shell_word("/tmp/berth"), "/tmp/berth");
+  EXPECT_EQ(shell_word("/a b'c$d"), R"('/a b'\''c$d')");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(setup_command({"/tmp/berth", false}), "sudo berth setup");
+  EXPECT_EQ(setup_command({"/srv/a b", true}), "sudo BERTH_DIR='/srv/a b' berth setup");
+}
+
+TEST(Diagnosis, a_good_directory_is_ok) {
+  for (const Finding& finding : judge_directory(good_directory())) {
+    EXPECT_EQ(finding.level, Level::ok) << finding.check << finding.text;
+    EXPECT_EQ(finding.remedy, "");
+  }
+}
+
+TEST(Diagnosis, whose_it_is_matters_but_not_for_a_simulated_server) {
+  DirectoryFacts facts = good_directory();
+  facts.owner = 1000;
+  facts.owner_name = "bob";
+  const Finding owner = the(judge_directory(facts), "owner");
+  EXPECT_EQ(owner.level, Level::note);
+  EXPECT_EQ(owner.text, "belongs to bob, who can delete what is in it");
+  EXPECT_EQ(owner.remedy, "sudo berth setup makes it root's");
+  facts.simulated = true;
+  EXPECT_EQ(the(judge_directory(facts), "owner").level, Level::ok);
+}
+
+TEST(Diagnosis, an_access_control_list) {
+  DirectoryFacts facts = good_directory();
+  facts.access_list = true;
+  const Finding list = the(judge_directory(facts), "acl");
+  EXPECT_EQ(list.level, Level::problem);
+  EXPECT_EQ(list.remedy, "sudo berth setup removes the list");
+  facts.simulated = true;
+  EXPECT_EQ(the(judge_directory(facts), "acl").remedy, "setfacl -bk /tmp/berth");
+}
+
+TEST(Diagnosis, modes) {
+  DirectoryFacts facts = good_directory();
+  const auto level = [&](mode_t mode) {
+    facts.mode = mode;
+    return the(judge_directory(facts), "mode").level;
+  };
+  EXPECT_EQ(level(01777), Level::ok);
+  EXPECT_EQ(level(03777), Level::ok);
+  EXPECT_EQ(level(0777), Level::problem);
+  EXPECT_EQ(level(0775), Level::problem);
+  EXPECT_EQ(level(0755), Level::problem) << "the default is for all";
+  facts.where.chosen = true;
+  EXPECT_EQ(level(0700), Level::note) << "who chose it may want it for himself";
+  EXPECT_EQ(level(01770), Level::note);
+  EXPECT_EQ(level(0770), Level::problem);
+}
+
+TEST(Diagnosis, a_network_file_system_and_a_full_one) {
+  DirectoryFacts facts = good_directory();
+  facts.network = "NFS";
+  facts.writable = false;
+  facts.free_space = Bytes{4096};
+  const Findings findings = judge_directory(facts);
+  EXPECT_TRUE(has(the(findings, "file_system").text, "NFS"));
+  for (const char* check : {"file_system", "writable", "space"}) {
+    EXPECT_EQ(the(findings, check).level, Level::problem);
+    EXPECT_NE(the(findings, check).remedy, "");
+  }
+  facts.free_space = mib(10);
+  EXPECT_EQ(the(judge_directory(facts), "space").level, Level::note);
+  facts.free_space = gib(10);
+  facts.free_files = 3;
+  EXPECT_EQ(the(judge_directory(facts), "space").level, Level::problem);
+}
+
+TEST(Diagnosis, twenty_planted_files_are_listed_and_the_rest_counted) {
+  std::vector<OddFile> files;
+  for (int i = 0; i < 25; ++i)
+    files.push_back({{fmt::format("x{}", i), 61234, "bad", false}, false, 1});
+  files.push_back({{"lease-aaaaaaaa", 61234, "its process is gone", true}, false, 1});
+  const Findings findings = judge_files("/tmp/berth", files, 1);
+  EXPECT_EQ(findings.size(), 22);
+  EXPECT_EQ(findings[20].text, "5 more files do not count");
+  EXPECT_TRUE(has(the(findings, "leftovers").text, "1 file of dead clients (1 of 61234)"));
+}
+
+TEST(Diagnosis, a_file_with_an_odd_name_is_removed_by_its_number) {
+  const auto remedy = [](std::string name, bool directory, uid_t me) {
+    return the(judge_files("/tmp/berth", {{{std::move(name), 61234, "bad", false}, directory, 99}},
+                           me),
+               "planted")
+        .remedy;
+  };
+  EXPECT_EQ(remedy("junk", false, 61234), "rm /tmp/berth/junk");
+  EXPECT_EQ(remedy("junk", true, 0), "rm -r /tmp/berth/junk");
+  EXPECT_EQ(remedy("a\nb", false, 0), "find /tmp/berth -maxdepth 1 -inum 99 -delete");
+  EXPECT_EQ(
+      remedy("x; rm -rf ~", true, 3),
+      "ask 61234 to remove it, or: sudo find /tmp/berth -maxdepth 1 -inum 99 -exec rm -r {} +");
+}
+
+TEST(Diagnosis, stopped_and_silent_tickets_are_named) {
+  std::vector<WaitingTicket> tickets{ticket('a'), ticket('b'), ticket('c')};
+  const Findings good = judge_queue(tickets);
+  for (const char* check : {"queue_order", "stopped", "silent"}) {
+    EXPECT_EQ(the(good, check).level, Level::ok) << check;
+  }
+  EXPECT_TRUE(has(the(good, "queue_order").text, "3 waiting"));
+  tickets[0].stopped = true;
+  EXPECT_FALSE(has(the(judge_queue(tickets), "stopped").remedy, "kill"))
+      << "any PID may stand there";
+  tickets[0].stopped_by_signal = true;
+  tickets[1].silent = true;
+  const Findings bad = judge_queue(tickets);
+  EXPECT_EQ(the(bad, "stopped").level, Level::note);
+  EXPECT_TRUE(has(the(bad, "stopped").remedy, "kill -CONT 4711"));
+  EXPECT_EQ(the(bad, "silent").level, Level::problem);
+  EXPECT_TRUE(has(the(bad, "silent").text, "bbbbbbbb"));
+}
+
+TEST(Diagnosis, a_live_lease_that_cannot_be_read_is_not_to_be_deleted) {
+  Record lease;
+  lease.id = "aaaaaaaa";
+  EXPECT_EQ(the(judge_unreadable("/h", {lease}), "unreadable").level, Level::ok);
+  lease.problem = "it cannot be read";
+  lease.everything = true;
+  const Finding finding = the(judge_unreadable("/h", {lease}), "unreadable");
+  EXPECT_EQ(finding.level, Level::problem);
+  EXPECT_TRUE(has(finding.text, "aaaaaaaa") && has(finding.text, "every GPU")) << finding.text;
+  EXPECT_FALSE(has(finding.remedy, "rm ")) << finding.remedy;
+  const OddFile live{{"ticket-000000000000001-bbbbbbbb", 61234, "bad", false, true}, false, 1};
+  EXPECT_FALSE(has(the(judge_files("/h", {live}, 0), "planted").remedy, "rm "));
+}
+
+TEST(Diagnosis, dates_in_the_future_and_later_versions) {
+  Record lease;
+  lease.granted = kNow + seconds(59);
+  EXPECT_EQ(the(judge_records({lease}, {}, kNow), "clock").level, Level::ok);
+  lease.granted = kNow + minutes(61);
+  lease.version = kProtocolVersion + 1;
+  Findings findings = judge_records({lease}, {}, kNow);
+  EXPECT_TRUE(has(the(findings, "clock").text, "1h 1m in the future"));
+  EXPECT_EQ(the(findings, "version").level, Level::note);
+  lease.everything = true;
+  EXPECT_EQ(the(judge_records({lease}, {}, kNow), "version").level, Level::problem);
+}
+
+TEST(Diagnosis, a_stranger_is_named_with_what_to_do) {
+  PlacedGpu placed;
+  placed.gpu.index.card = 2;
+  GpuProcess process;
+  process.pid = 4711;
+  process.memory = mib(9318);
+  process.name = "python";
+  process.uid = 1;
+  placed.processes.push_back({process, ""});
+  const Finding stranger = the(judge_gpus({{placed}, {}}, 0), "stranger");
+  EXPECT_EQ(stranger.level, Level::problem);
+  EXPECT_EQ(stranger.text, "GPU 2: python (pid 4711, user daemon) uses 9.1 GiB without a lease");
+  EXPECT_EQ(stranger.remedy,
+            "ask daemon to use 'berth run'; kill 4711 would free it; --max-processes 1 "
+            "would share it knowingly");
+  EXPECT_TRUE(
+      has(the(judge_gpus({{placed}, {}}, 1), "stranger").remedy, "start it with 'berth run'"));
+  placed.processes[0].process.uid.reset();
+  EXPECT_TRUE(has(the(judge_gpus({{placed}, {}}, 1), "stranger").remedy, "ps -fp 4711"));
+  placed.leases = {"aaaaaaaa"};
+  EXPECT_EQ(the(judge_gpus({{placed}, {}}, 1), "stranger").level, Level::note)
+      << "perhaps the lease's own";
+}
+
+TEST(Diagnosis, limits) {
+  for (const Finding& finding : judge_limits({})) EXPECT_EQ(finding.level, Level::ok);
+  for (const Finding& finding : judge_limits({255, 63, 15})) {
+    EXPECT_EQ(finding.level, Level::problem) << finding.text;
+    EXPECT_NE(finding.remedy, "");
+  }
+  for (const Finding& finding : judge_limits({256, 64, 16})) EXPECT_EQ(finding.level, Level::ok);
+}
+
+TEST(Diagnosis, links_that_the_kernel_does_not_protect) {
+  const Findings safe = judge_links({});
+  ASSERT_EQ(safe.size(), 1U);
+  EXPECT_EQ(safe[0].level, Level::ok);
+  const Findings found = judge_links({false, false});
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].level, Level::note);
+  EXPECT_EQ(found[0].remedy, "sudo sysctl -w fs.protected_hardlinks=1");
+  EXPECT_EQ(found[1].remedy, "sudo sysctl -w fs.protected_symlinks=1");
+}
+
+TEST(Diagnosis, another_harbour_is_said_once) {
+  const OtherHarbours others{
+      2, "/tmp/berth", {{"/tmp/berth", "python", 1}, {"/srv/b", "sh", 2}, {"/srv/b", "sh", 3}}};
+  const Findings findings = judge_other_harbours(others, {"/srv/a", true});
+  ASSERT_EQ(findings.size(), 2);
+  EXPECT_TRUE(
+      has(findings[0].text, "2 leases and tickets live in the default harbour '/tmp/berth'"));
+  EXPECT_TRUE(has(findings[1].text,
+                  "sh (pid 2) and 1 more run under a lease of another harbour, '/srv/b'"));
+  EXPECT_EQ(the(judge_other_harbours({}, {"/srv/a", true}), "harbours").level, Level::ok);
+}
+
+}  // namespace
+}  // namespace berth

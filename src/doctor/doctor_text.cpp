@@ -1,0 +1,79 @@
+// Findings as lines and as JSON; see doctor_text.h.
+#include "doctor/doctor_text.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace berth {
+namespace {
+
+constexpr std::size_t kLevelWidth = 9;   // "problem" and a gap
+constexpr std::size_t kCheckWidth = 15;  // "pid_namespace" and a gap
+constexpr std::size_t kIndent = kLevelWidth + kCheckWidth;
+constexpr std::size_t kNarrow = 60;  // where two columns leave too little for the text
+
+Style style_of(Level level) {
+  switch (level) {
+    case Level::ok:
+      return Style::good;
+    case Level::note:
+      return Style::warning;
+    case Level::problem:
+      return Style::bad;
+  }
+  return Style::plain;
+}
+
+std::string counted(std::ptrdiff_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::string summary(const Findings& findings) {
+  const auto count = [&](Level level) {
+    return std::count_if(findings.begin(), findings.end(),
+                         [&](const Finding& one) { return one.level == level; });
+  };
+  const auto problems = count(Level::problem);
+  const auto notes = count(Level::note);
+  return fmt::format("{}{}.\n", problems == 0 ? "No problem" : counted(problems, "problem"),
+                     notes == 0 ? "" : fmt::format(", {}", counted(notes, "note")));
+}
+
+}  // namespace
+
+std::string doctor_text(const Findings& findings, const Terminal& terminal) {
+  const bool narrow = terminal.width && *terminal.width < kNarrow;
+  const std::size_t indent = narrow ? kLevelWidth : kIndent;
+  std::string out;
+  for (const Finding& finding : findings) {
+    out += terminal.paint(style_of(finding.level), left(to_string(finding.level), kLevelWidth));
+    const std::string check = terminal.show(finding.check);
+    std::string text =
+        wrapped(terminal.show(narrow ? fmt::format("{}: {}", check, finding.text) : finding.text),
+                terminal.width, indent);
+    // The first line stands behind what names it.
+    if (!narrow) out += left(check, kCheckWidth);
+    out += text.substr(indent);
+    out += '\n';
+    if (finding.remedy.empty()) continue;
+    out += wrapped(terminal.show(finding.remedy), terminal.width, indent + 2);
+    out += '\n';
+  }
+  return out + "\n" + summary(findings);
+}
+
+std::string doctor_json(const Findings& findings) {
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const Finding& finding : findings) {
+    list.push_back({{"check", finding.check},
+                    {"level", to_string(finding.level)},
+                    {"text", finding.text},
+                    {"remedy", finding.remedy.empty() ? Json(nullptr) : Json(finding.remedy)}});
+  }
+  // "replace": a file name that is not UTF-8 becomes U+FFFD instead of an exception.
+  return Json{{"findings", list}}.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace berth

@@ -1,0 +1,237 @@
+// Reading of lists of GPUs; see selection.h.
+#include "lease/gpu_selection.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace berth {
+namespace {
+
+using Found = std::vector<const Gpu*>;
+
+// What stands between the commas, without the spaces around it.
+std::vector<std::string_view> entries_of(std::string_view list) {
+  std::vector<std::string_view> entries;
+  while (true) {
+    const auto comma = list.find(',');
+    std::string_view entry = list.substr(0, comma);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    entries.push_back(entry);
+    if (comma == std::string_view::npos) return entries;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// "2" or "2:1".
+bool is_index(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) return is_number(text);
+  return is_number(text.substr(0, colon)) && is_number(text.substr(colon + 1));
+}
+
+bool starts_with_in_any_case(std::string_view text, std::string_view start) {
+  const auto same = [](unsigned char a, unsigned char b) {
+    return std::tolower(a) == std::tolower(b);
+  };
+  return text.size() >= start.size() && std::equal(start.begin(), start.end(), text.begin(), same);
+}
+
+// More than the start that all UUIDs have.
+bool is_uuid(std::string_view text) {
+  return text.size() > 4 &&
+         (starts_with_in_any_case(text, "GPU-") || starts_with_in_any_case(text, "MIG-"));
+}
+
+// The GPUs whose UUID starts so. A UUID in full means its GPU alone: the older ones of MIG
+// instances end in numbers, so that one can be the start of another ("…/1/1" and "…/1/10").
+Found with_uuid(const std::vector<Gpu>& gpus, std::string_view start) {
+  Found found;
+  for (const Gpu& gpu : gpus) {
+    if (!gpu.uuid || !starts_with_in_any_case(*gpu.uuid, start)) continue;
+    if (gpu.uuid->size() == start.size()) return {&gpu};
+    found.push_back(&gpu);
+  }
+  return found;
+}
+
+std::string indices_of(const Found& gpus) {
+  std::string text;
+  for (const Gpu* gpu : gpus) {
+    text += fmt::format("{}{}", text.empty() ? "" : ",", to_string(gpu->index));
+  }
+  return text;
+}
+
+std::string what_there_is(const std::vector<Gpu>& gpus) {
+  if (gpus.empty()) return "this host has no GPU";
+  const GpuIndex first = gpus.front().index;
+  const GpuIndex last = gpus.back().index;
+  if (gpus.size() == 1) return fmt::format("this host has only GPU {}", to_string(first));
+  const bool cards_only =
+      std::none_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.index.instance; });
+  if (cards_only && last.card - first.card + 1 == gpus.size()) {
+    return fmt::format("this host has GPUs {} to {}", first.card, last.card);
+  }
+  Found all;
+  for (const Gpu& gpu : gpus) all.push_back(&gpu);
+  return fmt::format("this host has GPUs {}", indices_of(all));
+}
+
+// Why no lease can be had on the GPU, or nothing. Without a UUID it has no identity.
+std::optional<std::string> defect(const Gpu& gpu) {
+  if (gpu.health != Health::lost && gpu.uuid) return std::nullopt;
+  return fmt::format("GPU {} cannot be used: {}", to_string(gpu.index),
+                     gpu.problem.empty() ? "the driver does not say its UUID" : gpu.problem);
+}
+
+Result<const Gpu*> find_index(const std::vector<Gpu>& gpus, std::string_view index) {
+  Found instances;
+  for (const Gpu& gpu : gpus) {
+    // Compared as text: then no number is too large to read.
+    if (to_string(gpu.index) == index) return &gpu;
+    if (gpu.index.instance && std::to_string(gpu.index.card) == index) instances.push_back(&gpu);
+  }
+  if (!instances.empty()) {
+    return fail(ErrorKind::impossible,
+                fmt::format("card {} is in MIG mode, and its instances are the GPUs; name one or "
+                            "more of {}",
+                            index, indices_of(instances)));
+  }
+  return fail(ErrorKind::impossible,
+              fmt::format("there is no GPU {}; {}", fitted(index, 20, Charset::ascii),
+                          what_there_is(gpus)));
+}
+
+Result<const Gpu*> find_uuid(const std::vector<Gpu>& gpus, std::string_view uuid) {
+  const Found found = with_uuid(gpus, uuid);
+  if (found.size() == 1) return found.front();
+  if (!found.empty()) {
+    return fail(ErrorKind::usage, fmt::format("{} could be any of the GPUs {}; write more of it",
+                                              in_quotes(uuid), indices_of(found)));
+  }
+  // It may well be the one that does not say who it is.
+  const auto nameless =
+      std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return !gpu.uuid; });
+  return fail(ErrorKind::impossible,
+              fmt::format("there is no GPU {}; {}{}", in_quotes(uuid), what_there_is(gpus),
+                          nameless == gpus.end() ? "" : fmt::format("; {}", *defect(*nameless))));
+}
+
+// What CUDA takes an entry for; none if it is invalid. A number is the driver's: berth sets
+// CUDA_DEVICE_ORDER=PCI_BUS_ID for its jobs, and so people may count on it. The number of a card in
+// MIG mode means its instances.
+Found cuda_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
+  if (is_uuid(entry)) {
+    Found found = with_uuid(gpus, entry);
+    return found.size() == 1 ? found : Found{};
+  }
+  Found found;
+  unsigned card = 0;
+  const auto* end = entry.data() + entry.size();
+  const auto [rest, problem] = std::from_chars(entry.data(), end, card);
+  if (problem != std::errc{} || rest != end) return found;
+  for (const Gpu& gpu : gpus) {
+    if (gpu.index.card == card) found.push_back(&gpu);
+  }
+  return found;
+}
+
+// What CUDA_VISIBLE_DEVICES leaves, and why it is not more.
+struct Visible {
+  std::vector<std::string> uuids;
+  std::string reason;
+};
+
+Visible read_visible(const std::vector<Gpu>& gpus, std::string_view value) {
+  if (value.empty()) return {{}, "it is empty"};
+  Visible visible;
+  Found seen;
+  for (const std::string_view entry : entries_of(value)) {
+    const Found found = cuda_entry(gpus, entry);
+    if (found.empty()) {  // ends the list: "0,2,-1,1" is 0 and 2
+      visible.reason = fmt::format("{} is no GPU of this host", in_quotes(entry));
+      break;
+    }
+    for (const Gpu* gpu : found) {
+      if (std::find(seen.begin(), seen.end(), gpu) != seen.end()) {
+        return {{}, fmt::format("it names GPU {} twice", to_string(gpu->index))};
+      }
+      seen.push_back(gpu);
+      if (const auto why = defect(*gpu)) {
+        visible.reason = *why;
+      } else {
+        visible.uuids.push_back(*gpu->uuid);
+      }
+    }
+  }
+  return visible;
+}
+
+}  // namespace
+
+Result<std::vector<std::string_view>> parse_selection(std::string_view list) {
+  auto entries = entries_of(list);
+  for (const std::string_view entry : entries) {
+    if (entry.empty()) {
+      return fail(ErrorKind::usage,
+                  fmt::format("the list of GPUs {} has an empty entry; write indices or UUIDs with "
+                              "commas between them, such as 0,2",
+                              in_quotes(list)));
+    }
+    if (!is_index(entry) && !is_uuid(entry)) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{} is neither an index (2, or 2:1 for a MIG instance) nor the start "
+                              "of a UUID (GPU-1a2b); 'berth status' lists the GPUs",
+                              in_quotes(entry)));
+    }
+  }
+  return entries;
+}
+
+bool uuid_starts_with(std::string_view uuid, std::string_view start) {
+  return is_uuid(start) && starts_with_in_any_case(uuid, start);
+}
+
+Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
+                                             Selectable selectable) {
+  const auto entries = parse_selection(list);
+  if (!entries) return tl::make_unexpected(entries.error());
+  std::vector<std::string> uuids;
+  for (const std::string_view entry : *entries) {
+    const auto gpu = is_index(entry) ? find_index(gpus, entry) : find_uuid(gpus, entry);
+    if (!gpu) return tl::make_unexpected(gpu.error());
+    const bool nameless = !(*gpu)->uuid;
+    if (const auto why = defect(**gpu); why && (nameless || selectable == Selectable::usable)) {
+      return fail(ErrorKind::impossible, *why);
+    }
+    const std::string& uuid = *(*gpu)->uuid;
+    if (std::find(uuids.begin(), uuids.end(), uuid) != uuids.end()) {
+      return fail(ErrorKind::usage, fmt::format("{} names GPU {} twice; name each GPU once",
+                                                in_quotes(list), to_string((*gpu)->index)));
+    }
+    uuids.push_back(uuid);
+  }
+  return uuids;
+}
+
+Result<std::optional<std::vector<std::string>>> visible_gpus(
+    const std::vector<Gpu>& gpus, std::optional<std::string_view> value) {
+  if (!value) return std::optional<std::vector<std::string>>{};
+  Visible visible = read_visible(gpus, *value);
+  if (!visible.uuids.empty()) return std::move(visible.uuids);
+  return fail(ErrorKind::impossible,
+              fmt::format("CUDA_VISIBLE_DEVICES={} leaves no GPU to choose from: {}; unset the "
+                          "variable, or correct it ({})",
+                          in_quotes(*value), visible.reason, what_there_is(gpus)));
+}
+
+}  // namespace berth

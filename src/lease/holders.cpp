@@ -1,0 +1,77 @@
+// Looking for a bell among the open files of all processes; see holders.h.
+#include "lease/holders.h"
+
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <sys/stat.h>
+
+#include "base/pid_namespace.h"
+#include "harbour/bell.h"
+#include "harbour/location.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Who has only the writing end waits for the lease to end.
+bool opened_for_reading(const fs::path& fdinfo) {
+  std::ifstream file(fdinfo);
+  std::string word;
+  while (file >> word) {
+    unsigned flags = 0;
+    if (word == "flags:" && file >> std::oct >> flags) return (flags & O_ACCMODE) != O_WRONLY;
+  }
+  return false;
+}
+
+bool has_open(const fs::path& process, const struct stat& file) {
+  std::error_code problem;
+  // Step by step: a process that ends meanwhile is an error, and must not become an exception.
+  fs::directory_iterator entry(process / "fd", problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
+    struct stat about {};
+    if (::stat(entry->path().c_str(), &about) == 0 && about.st_dev == file.st_dev &&
+        about.st_ino == file.st_ino &&
+        opened_for_reading(process / "fdinfo" / entry->path().filename())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool find_bell(const Record& record, struct stat& bell) {
+  const std::string path = fmt::format("{}/{}", harbour_location().path, bell_name(record.id));
+  return ::stat(path.c_str(), &bell) == 0;
+}
+
+}  // namespace
+
+bool holds_bell(const Record& record, pid_t pid) {
+  struct stat bell {};
+  return record.pid_namespace == pid_namespace() && find_bell(record, bell) &&
+         has_open(fs::path("/proc") / std::to_string(pid), bell);
+}
+
+std::string bell_holders(const Record& record) {
+  struct stat bell {};
+  if (!find_bell(record, bell)) return "";
+  std::string holders;
+  std::error_code problem;
+  fs::directory_iterator entry("/proc", problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
+    const std::string pid = entry->path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!has_open(entry->path(), bell)) continue;
+    std::string name;
+    std::ifstream comm(entry->path() / "comm");
+    std::getline(comm, name);
+    if (!holders.empty()) holders += ", ";
+    holders += fmt::format("{} (pid {})", name, pid);
+  }
+  return holders;
+}
+
+}  // namespace berth

@@ -1,0 +1,102 @@
+// What a job sees: above all, that an index is never another GPU to CUDA than to berth.
+#include "lease/job_environment.h"
+
+#include <gtest/gtest.h>
+#include <map>
+
+namespace berth {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Gpu gpu(GpuIndex index, std::optional<std::string> uuid) {
+  Gpu gpu;
+  gpu.index = index;
+  gpu.uuid = std::move(uuid);
+  return gpu;
+}
+
+std::vector<Gpu> cards() {
+  return {gpu({0, {}}, "GPU-a"), gpu({1, {}}, "GPU-b"), gpu({2, {}}, "GPU-c")};
+}
+
+std::string cuda_devices(const std::vector<Gpu>& gpus, const Words& uuids,
+                         IdForm form = IdForm::index) {
+  for (const auto& [name, value] : job_environment(gpus, uuids, form, "lease")) {
+    if (name == "CUDA_VISIBLE_DEVICES") return value;
+  }
+  return "not set";
+}
+
+TEST(JobEnvironment, indices_by_default_in_the_order_of_the_lease) {
+  const auto variables = job_environment(cards(), {"GPU-c", "GPU-a"}, IdForm::index, "ab12");
+  const std::map<std::string, std::string> expected = {
+      {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+      {"CUDA_VISIBLE_DEVICES", "2,0"},
+      {"NVIDIA_VISIBLE_DEVICES", "GPU-c,GPU-a"},
+      {"BERTH_GPUS", "2,0"},
+      {"BERTH_LEASE", "ab12"},
+  };
+  EXPECT_EQ((std::map<std::string, std::string>(variables.begin(), variables.end())), expected);
+}
+
+TEST(JobEnvironment, uuids_where_they_are_asked_for) {
+  EXPECT_EQ(cuda_devices(cards(), {"GPU-c", "GPU-a"}, IdForm::uuid), "GPU-c,GPU-a");
+}
+
+TEST(JobEnvironment, a_mig_instance_is_always_named_by_uuid) {
+  const std::vector<Gpu> gpus = {gpu({0, {}}, "GPU-a"), gpu({1, 0}, "MIG-x"), gpu({1, 2}, "MIG-y")};
+  EXPECT_EQ(cuda_devices(gpus, {"MIG-y"}), "MIG-y");
+  EXPECT_EQ(job_environment(gpus, {"MIG-y"}, IdForm::index, "")[3],
+            (std::pair<std::string, std::string>("BERTH_GPUS", "1:2")));
+  // And so is a whole card beside it: CUDA counts differently there.
+  EXPECT_EQ(cuda_devices(gpus, {"GPU-a"}), "GPU-a");
+}
+
+TEST(JobEnvironment, uuids_where_a_card_is_missing_from_cudas_count) {
+  auto gpus = cards();
+  gpus[0].health = Health::lost;
+  EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
+  gpus = cards();
+  gpus[0].uuid.reset();
+  EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
+  gpus = cards();
+  gpus[0].mig_without_instances = true;
+  EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
+  gpus = cards();
+  gpus[0].health = Health::unreadable;  // CUDA counts it all the same
+  EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "2");
+}
+
+TEST(JobEnvironment, a_gpu_that_the_snapshot_lacks_is_not_dropped) {
+  EXPECT_EQ(cuda_devices(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,GPU-b");
+  EXPECT_EQ(index_list(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,1");
+}
+
+TEST(DockerDevices, are_quoted_for_csv) {
+  EXPECT_EQ(docker_devices({"GPU-a"}), "\"device=GPU-a\"");
+  EXPECT_EQ(docker_devices({"GPU-a", "MIG-b"}), "\"device=GPU-a,MIG-b\"");
+}
+
+TEST(WithGpus, replaces_every_occurrence_in_every_argument) {
+  EXPECT_EQ(with_gpus({"train", "--gpus", "{}", "log-{}-{}.txt", "x"}, "{}", "0,2"),
+            (Words{"train", "--gpus", "0,2", "log-0,2-0,2.txt", "x"}));
+  EXPECT_EQ(with_gpus({"a", "GPUGPU", "gpu"}, "GPU", "1"), (Words{"a", "11", "gpu"}));
+}
+
+TEST(WithGpus, what_was_put_in_is_not_looked_at_again) {
+  EXPECT_EQ(with_gpus({"a", "0"}, "0", "0,10"), (Words{"a", "0,10"}));
+  EXPECT_EQ(with_gpus({"a", "xxx"}, "xx", "x"), (Words{"a", "xx"}));
+}
+
+TEST(WithGpus, leaves_the_program_alone_as_xargs_does) {
+  EXPECT_EQ(with_gpus({"bin-{}", "{}"}, "{}", "3"), (Words{"bin-{}", "3"}));
+  EXPECT_EQ(with_gpus({}, "{}", "3"), Words{});
+}
+
+TEST(WithGpus, an_empty_text_is_nowhere) {
+  EXPECT_EQ(with_gpus({"a", "b"}, "", "3"), (Words{"a", "b"}));
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,424 @@
+// Deriving types of jobs; see job_type.h.
+#include "profile/job_type.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "base/configuration.h"
+#include "base/text.h"
+#include "base/sha1.h"
+
+namespace berth {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr std::size_t kLongestText = 200;
+
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+bool is_shell(const std::string& program) {
+  constexpr std::array shells{"sh", "bash", "dash", "zsh", "ksh", "fish"};
+  return std::find(shells.begin(), shells.end(), program) != shells.end();
+}
+
+// "python3.11" and "python" run the same script.
+std::string program_name(const std::string& word) {
+  std::string name = base_name(word);
+  if (name.starts_with("python")) {
+    const auto rest = name.find_first_not_of("0123456789.", std::string_view("python").size());
+    if (rest == std::string::npos) return "python";
+  }
+  return name;
+}
+
+// A file's whole path, so that `train.py` of two projects is two types; nothing if it is no file.
+std::optional<std::string> file_path(const std::string& word) {
+  struct stat about {};
+  if (word.empty() || ::stat(word.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
+    return std::nullopt;
+  }
+  std::error_code problem;
+  const auto path = std::filesystem::canonical(word, problem);
+  return problem ? word : path.string();
+}
+
+bool is_assignment(const std::string& word) {
+  const auto equals = word.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  return std::all_of(
+      word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+      [](unsigned char letter) { return std::isalnum(letter) != 0 || letter == '_'; });
+}
+
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Commands that prepare, and do not do the work; and words of the shell that are none.
+bool prepares(const std::string& program) {
+  return is_one_of(program,
+                   {"cd",    "export", "source", ".",     "set",      "ulimit", "module", "echo",
+                    "mkdir", "sleep",  "conda",  "mamba", "umask",    "test",   "[",      "[[",
+                    "true",  ":",      "unset",  "trap",  "printf",   "date",   "for",    "case",
+                    "done",  "select", "fi",     "esac",  "hostname", "}"});
+}
+
+// Words of the shell behind which a command follows.
+bool introduces(const std::string& word) {
+  return is_one_of(word, {"if", "then", "else", "elif", "while", "until", "do", "!", "{"});
+}
+
+// Programs whose arguments say what runs, and no file: all that is told of them is the type.
+bool runs_anything(const std::string& program) {
+  return is_one_of(program,
+                   {"docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "make"});
+}
+
+// Programs that run the command line that follows them.
+struct Wrapper {
+  std::string_view name;
+  std::string_view with_value{};  // letters of the flags whose value is a word of its own
+  std::size_t before = 0;         // words of its own before its flags
+  std::size_t behind = 0;         // and behind them
+};
+
+const Wrapper* wrapper(const Words& words) {
+  static constexpr std::array kinds{Wrapper{"env", "uC"},
+                                    Wrapper{"nice", "n"},
+                                    Wrapper{"nohup"},
+                                    Wrapper{"time", "fo"},
+                                    Wrapper{"exec", "a"},
+                                    Wrapper{"stdbuf", "ioe"},
+                                    Wrapper{"setsid"},
+                                    Wrapper{"command"},
+                                    Wrapper{"eval"},
+                                    Wrapper{"timeout", "ks", 0, 1},
+                                    Wrapper{"ionice", "cn"},
+                                    Wrapper{"taskset", "", 0, 1},
+                                    Wrapper{"numactl", "NCmip"},
+                                    Wrapper{"conda", "np", 1},
+                                    Wrapper{"mamba", "np", 1}};
+  const std::string name = base_name(words.front());
+  const auto* const found = std::find_if(kinds.begin(), kinds.end(),
+                                         [&](const Wrapper& kind) { return kind.name == name; });
+  if (found == kinds.end()) return nullptr;
+  // "conda activate" only prepares.
+  return found->before > 0 && (words.size() < 2 || words[1] != "run") ? nullptr : found;
+}
+
+// Without what stands before the program itself.
+Words bare(Words words) {
+  const auto drop = [&](std::size_t count) {
+    count = std::min(count, words.size());
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+  };
+  while (!words.empty()) {
+    if (is_assignment(words.front()) || introduces(words.front())) {
+      drop(1);
+      continue;
+    }
+    const Wrapper* const kind = wrapper(words);
+    if (kind == nullptr) break;
+    drop(1 + kind->before);
+    while (!words.empty() && words.front().starts_with('-')) {
+      const std::string& flag = words.front();
+      const bool value = flag.size() == 2 && kind->with_value.find(flag[1]) != std::string::npos;
+      drop(value ? 2 : 1);
+    }
+    drop(kind->behind);
+  }
+  return words;
+}
+
+// The commands of a line of shell, each as its words. Not the whole of the shell's grammar: enough
+// to see what programs it calls.
+std::vector<Words> commands_of(std::string_view line) {
+  std::vector<Words> commands(1);
+  std::string word;
+  bool in_word = false;
+  const auto end_word = [&] {
+    if (in_word) commands.back().push_back(word);
+    word.clear();
+    in_word = false;
+  };
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char letter = line[i];
+    if (quote != 0) {
+      if (letter == quote) {
+        quote = 0;
+      } else {
+        word += letter;
+      }
+    } else if (letter == '\'' || letter == '"') {
+      quote = letter;
+      in_word = true;
+    } else if (letter == '\\' && i + 1 < line.size()) {
+      word += line[++i];
+      in_word = true;
+    } else if (letter == ' ' || letter == '\t') {
+      end_word();
+    } else if (std::string_view(";&|\n()").find(letter) != std::string_view::npos) {
+      end_word();
+      if (!commands.back().empty()) commands.emplace_back();
+    } else {
+      word += letter;
+      in_word = true;
+    }
+  }
+  end_word();
+  return commands;
+}
+
+// A type is kept as JSON, and found again by its text: what is no UTF-8 is written as escapes.
+std::string with_count(std::string_view name, unsigned count) {
+  std::string type;
+  while (!name.empty()) {
+    const std::size_t length = utf8_length(name);
+    if (length == 0) {
+      type += fmt::format("\\x{:02x}", static_cast<unsigned char>(name.front()));
+    } else {
+      type += name.substr(0, length);
+    }
+    name.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return count == 1 ? type : fmt::format("{} on {} GPUs", type, count);
+}
+
+// Whether the value of a flag, variable or option of this name is a secret.
+bool names_a_secret(std::string_view name) {
+  const std::string lower = lower_case(name);
+  constexpr std::array parts{"pass", "secret", "token", "key", "credential", "auth"};
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return lower.find(part) != std::string::npos; });
+}
+
+// Without what stands between "://" and "@" in each URL.
+std::string without_passwords(std::string_view text) {
+  std::string clean;
+  for (;;) {
+    const auto scheme = text.find("://");
+    if (scheme == std::string_view::npos) return clean.append(text);
+    clean.append(text.substr(0, scheme + 3));
+    text.remove_prefix(scheme + 3);
+    const std::string_view authority = text.substr(0, text.find_first_of("/?# \t\n'\""));
+    const auto at = authority.rfind('@');
+    if (at != std::string_view::npos) text.remove_prefix(at + 1);
+  }
+}
+
+std::string joined(const Words& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string hash(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
+  return sha1(text).substr(0, kDigits);
+}
+
+// The words of all commands of a line of shell.
+Words words_of(std::string_view line) {
+  Words words;
+  for (const Words& command : commands_of(line)) {
+    words.insert(words.end(), command.begin(), command.end());
+  }
+  return words;
+}
+
+// Whether a word is more than a name or a value: the text of a program, a header, a message.
+bool is_text(std::string_view word) {
+  return word.find_first_of(" \t\n\v\f\r;&|()<>`'\"") != std::string_view::npos;
+}
+
+// "me:password". Not "1000:1000", which is a user and a group.
+bool is_login(std::string_view value) {
+  return value.find(':') != std::string_view::npos &&
+         value.find_first_not_of("0123456789:") != std::string_view::npos;
+}
+
+// A flag of a shell or of Python, such as "-c" or "-lc".
+bool takes_program_text(std::string_view flag) {
+  return flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('c');
+}
+
+// Takes secrets out of the words of a command.
+class SecretRemover {
+ public:
+  // Without the values of variables and of flags that take secrets. Any text may contain a secret
+  // that cannot be recognized: a hash takes its place.
+  Words clean(const Words& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const bool has_next = i + 1 < words.size();
+      if (i > 0 && takes_program_text(words[i - 1]) && is_text(words[i])) {
+        add_value(words[i]);  // which may begin with an assignment
+      } else if (add(words[i], has_next ? &words[i + 1] : nullptr)) {
+        ++i;
+      }
+    }
+    return std::move(clean_);
+  }
+
+ private:
+  // True if the next word was a value of this one, and is left out.
+  bool add(const std::string& word, const std::string* next) {
+    if (is_assignment(word)) return false;
+    const auto equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    if (!word.starts_with('-') || is_text(name)) {
+      add_value(word);
+      return false;
+    }
+    const bool has_value = equals != std::string::npos;
+    const bool is_short = !word.starts_with("--");
+    if (is_short && word.starts_with("-e") && has_value) return false;  // -eNAME=VALUE
+    if (is_one_of(name, {"-e", "--env", "--build-arg", "-H", "--header"}) || names_a_secret(name)) {
+      return !has_value;
+    }
+    if (is_one_of(name, {"-u", "--user"})) {
+      const std::string_view value = has_value ? std::string_view(word).substr(equals + 1)
+                                     : next    ? std::string_view(*next)
+                                               : std::string_view();
+      clean_.push_back(is_login(value) ? name : word);
+      return is_login(value) && !has_value;
+    }
+    // A password in many programs, in others a flag without a value.
+    if (is_short && word.starts_with("-p")) {
+      clean_.emplace_back("-p");
+      return word == "-p" && next != nullptr && !next->starts_with('-') && !file_path(*next);
+    }
+    add_value(word);
+    return false;
+  }
+
+  void add_value(const std::string& word) {
+    // Of a text, what can be recognized as a secret is not in the hash either: another user could
+    // guess a short one, and compare.
+    if (is_text(word)) {
+      const Words words = words_of(word);
+      const bool is_split = words != Words{word};  // then each of them is shorter
+      const std::string text = is_split ? joined(SecretRemover().clean(words)) : word;
+      clean_.push_back(fmt::format("#{}", hash(text)));
+      return;
+    }
+    const auto equals = word.rfind('=');
+    const bool secret = equals != std::string::npos && names_a_secret(word.substr(0, equals));
+    clean_.push_back(without_passwords(secret ? word.substr(0, equals) : word));
+  }
+
+  Words clean_;
+};
+
+Words without_secrets(const Words& words) {
+  return SecretRemover().clean(words);
+}
+
+// The types of one command line.
+class TypeBuilder {
+ public:
+  TypeBuilder(unsigned count, bool hidden) : count_(count), hidden_(hidden) {}
+
+  JobType of_text(std::string_view text) const {
+    const auto commands = commands_of(text);
+    for (const Words& command : commands) {
+      const Words words = bare(command);
+      if (!words.empty() && !prepares(base_name(words.front()))) return of_words(words);
+    }
+    std::vector<std::string> clean;
+    clean.reserve(commands.size());
+    for (const Words& command : commands) clean.push_back(joined(without_secrets(command)));
+    return of_whole("sh", fmt::format("{}", fmt::join(clean, "; ")));
+  }
+
+  // By the first argument that says what runs: a module, a program's text, or a file.
+  JobType of_words(const Words& words) const {
+    if (is_assignment(words.front())) {
+      return make("sh", words.front().substr(0, words.front().find('=')), "the variable");
+    }
+    const std::string program = program_name(words.front());
+    if (runs_anything(program)) {
+      return of_whole(program, joined(without_secrets(words)));
+    }
+    for (std::size_t i = 1; i < words.size(); ++i) {
+      const std::string& word = words[i];
+      const bool has_next = i + 1 < words.size();
+      if (program == "python" && word == "-m" && has_next) {
+        return make(program, fmt::format("{} -m {}", program, words[i + 1]),
+                    "the program and its module");
+      }
+      if (is_shell(program) && takes_program_text(word) && has_next) {
+        return of_text(words[i + 1]);
+      }
+      if (program == "python" && word == "-c" && has_next) return of_program_text(words[i + 1]);
+      if (const auto file = file_path(word)) {
+        return make(program, fmt::format("{} {}", program, *file), "the program and its script");
+      }
+    }
+    return make(program, file_path(words.front()).value_or(program), "the program");
+  }
+
+ private:
+  // Of `python -c TEXT`. Programs differ in the values that they set, so a program with a value, a
+  // text or the name of a secret in it is told by its hash.
+  JobType of_program_text(const std::string& text) const {
+    const Words words = words_of(text);
+    const bool private_text = names_a_secret(text) || without_secrets(words) != words;
+    const std::string shown =
+        private_text ? fmt::format("#{}", hash(text)) : text.substr(0, kLongestText);
+    return make("python", fmt::format("python -c {}", shown), "the program and its text");
+  }
+
+  // Of a command that is its own type, whatever it runs.
+  JobType of_whole(const std::string& program, std::string_view text) const {
+    return make(program, text.substr(0, kLongestText), "the text of the command");
+  }
+
+  JobType make(const std::string& program, std::string_view name, std::string how) const {
+    if (!hidden_ || name == program) {
+      return {with_count(name, count_), std::move(how)};
+    }
+    return {with_count(fmt::format("{} #{}", program, hash(name)), count_),
+            fmt::format("{}, as a hash: commands are hidden from other users here", how)};
+  }
+
+  unsigned count_;
+  bool hidden_;
+};
+
+}  // namespace
+
+bool commands_are_hidden() {
+  const auto settings = site();
+  if (!settings) return true;
+  if (settings->hides_commands) return *settings->hides_commands;
+  return !hidepid_option().empty() || ::access("/proc/1/cmdline", R_OK) != 0;
+}
+
+std::string public_command(const Words& words, bool hidden) {
+  return hidden ? base_name(words.front()) : joined(words);
+}
+
+JobType derive_type(const Words& command, unsigned count, bool hidden) {
+  const Words words = bare(command);
+  return TypeBuilder(count, hidden).of_words(words.empty() ? command : words);
+}
+
+JobType derive_line_type(std::string_view line, unsigned count, bool hidden) {
+  return TypeBuilder(count, hidden).of_text(line);
+}
+
+JobType named_type(std::string_view name, unsigned count) {
+  return {with_count(name, count), "the name that was given (--job)"};
+}
+
+}  // namespace berth

@@ -1,0 +1,191 @@
+// What counts as the same job.
+#include "profile/job_type.h"
+
+#include <cstdio>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace berth {
+namespace {
+
+std::string type_of(const std::vector<std::string>& command) {
+  return derive_type(command, 1, false).name;
+}
+
+std::string type_of_line(const std::string& line) {
+  return derive_line_type(line, 1, false).name;
+}
+
+class JobTypeTest : public testing::Test {
+ protected:
+  JobTypeTest()
+      : script_(testing::TempDir() + "berth-job-type-" + std::to_string(::getpid()) + ".py") {
+    std::ofstream(script_) << "pass\n";
+  }
+  ~JobTypeTest() override { ::unlink(script_.c_str()); }
+  std::string script_;
+};
+
+TEST_F(JobTypeTest, a_script_by_its_whole_path_whatever_its_arguments) {
+  const std::string wanted = "python " + script_;
+  EXPECT_EQ(type_of({"python3", script_, "--lr", "0.1"}), wanted);
+  EXPECT_EQ(type_of({"/usr/bin/python3.11", "-u", script_, "--lr", "0.2"}), wanted);
+  EXPECT_EQ(type_of({"env", "-u", "B", "A=1", "nice", "-n", "10", "python", script_}), wanted);
+  EXPECT_EQ(type_of({"timeout", "-k", "5", "2h", "taskset", "-c", "0-3", "python", script_}),
+            wanted);
+  EXPECT_EQ(type_of({"conda", "run", "-n", "torch", "python", script_}), wanted);
+  EXPECT_EQ(type_of({"torchrun", "--standalone", script_}), "torchrun " + script_);
+}
+
+TEST_F(JobTypeTest, lines_of_shell) {
+  const std::string wanted = "python " + script_;
+  EXPECT_EQ(type_of_line("python " + script_ + " --lr 0.1"), wanted);
+  EXPECT_EQ(type_of_line("cd /tmp && SEED=1 python '" + script_ + "' --lr 0.1 > log 2>&1"), wanted);
+  EXPECT_EQ(type_of({"sh", "-c", "export A=1; python " + script_}), wanted);
+  EXPECT_EQ(type_of({"bash", "-lc", "time python " + script_ + " | tee log"}), wanted);
+  EXPECT_EQ(type_of({"bash", "--norc", "-c", "python " + script_ + " --lr 0.1"}), wanted);
+  EXPECT_EQ(type_of_line("conda activate torch; python " + script_), wanted);
+  EXPECT_EQ(type_of_line("conda run -n torch python " + script_), wanted);
+  EXPECT_EQ(type_of_line("for seed in 1 2; do python " + script_ + " $seed; done"), wanted);
+  EXPECT_EQ(type_of_line("if [ -e x ]; then python " + script_ + "; fi"), wanted);
+}
+
+// What such a program runs is among its arguments: two of them are not taken for the same.
+TEST_F(JobTypeTest, containers_and_the_like_by_all_their_words) {
+  EXPECT_EQ(type_of({"docker", "run", "image", "train"}), "docker run image train");
+  EXPECT_EQ(type_of_line("cd x && make train"), "make train");
+}
+
+// Everybody can read a type, and the history keeps it for ever.
+TEST_F(JobTypeTest, contains_no_secret) {
+  const std::string wanted = "docker run image train";
+  EXPECT_EQ(type_of({"docker", "run", "-e", "TOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "-eTOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--env", "TOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--env=TOKEN=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--password", "hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"docker", "run", "--api-key=hunter2", "image", "train"}), wanted);
+  EXPECT_EQ(type_of({"make", "train", "TOKEN=hunter2"}), "make train");
+  EXPECT_EQ(type_of({"make", "train", "https://me:hunter2@host/x@y"}),
+            "make train https://host/x@y");
+  EXPECT_EQ(type_of({"make", "--from=redis://:hunter2@host/0"}), "make --from=redis://host/0");
+  EXPECT_EQ(type_of_line("export TOKEN=hunter2; echo TOKEN=hunter2"), "export; echo");
+  EXPECT_EQ(type_of({"TOKEN=hunter2"}), "TOKEN");
+  for (const char* text :
+       {"token='hunter2'; f(token)", "f(token='hunter2')", "get('https://me:hunter2@host')"}) {
+    const std::string type = type_of({"python", "-c", text});
+    EXPECT_TRUE(type.starts_with("python -c #")) << type;
+    EXPECT_EQ(type.find("hunter2"), std::string::npos) << type;
+  }
+}
+
+// A word with blanks is a program's text, a header or a message: it can contain any secret.
+TEST_F(JobTypeTest, contains_no_secret_of_a_text) {
+  const std::vector<std::vector<std::string>> commands{
+      {"docker", "run", "image", "sh", "-c", "export TOKEN=hunter2; python t.py"},
+      {"docker", "run", "image", "bash", "-c", "python t.py --token hunter2"},
+      {"docker", "run", "image", "bash", "-c", "python\tt.py\thunter2"},
+      {"docker", "run", "image", "bash", "-c", "login<<<hunter2"},
+      {"docker", "run", "image", "bash", "-c", "(login;hunter2)"},
+      {"docker", "run", "image", "get", "--header", "Authorization: Bearer hunter2"},
+      {"docker", "run", "image", "get", "--header=Authorization: Bearer hunter2"},
+      {"docker", "run", "image", "get", "-H", "X-Api-Key:hunter2"},
+      {"docker", "run", "image", "get", "-HX-Api-Key: hunter2"},
+      {"docker", "run", "image", "get", "https://host/x?token=hunter2"},
+      {"docker", "run", "image", "get", "--option=token=hunter2"},
+      {"docker", "login", "-p", "hunter2"},
+      {"docker", "run", "image", "mysql", "-phunter2"},
+      {"docker", "run", "image", "get", "-u", "me:hunter2"},
+      {"docker", "run", "image", "get", "--user=me:hunter2"},
+      {"make", "train", "ARGS=--token hunter2"},
+      {"make", "-c export TOKEN=hunter2"},
+      {"sh", "-c", "echo 'Authorization: Bearer hunter2'"},
+      {"sh", "-c", "docker run image sh -c 'export TOKEN=hunter2; python t.py'"},
+      {"sh", "-c", "docker run image sh -c \"sh -c 'export TOKEN=hunter2'\""},
+      {"python", "-c", "run(['get','--token','hunter2'])"},
+      {"python", "-c", "run('get --header hunter2')"},
+      {"python", "-c", "post({'Authorization':'hunter2'})"},
+  };
+  for (const auto& command : commands) {
+    const std::string type = type_of(command);
+    EXPECT_EQ(type.find("hunter2"), std::string::npos) << type;
+    EXPECT_EQ(derive_type(command, 1, true).name.find("hunter2"), std::string::npos);
+  }
+}
+
+// A hash of such a text, so that two programs are two types.
+TEST_F(JobTypeTest, tells_texts_apart_by_a_hash) {
+  const auto type = [](const std::string& text) {
+    return type_of({"docker", "run", "image", "sh", "-c", text});
+  };
+  const std::string first = type("python a.py");
+  EXPECT_TRUE(first.starts_with("docker run image sh -c #")) << first;
+  EXPECT_EQ(type("python a.py"), first);
+  EXPECT_NE(type("python b.py"), first);
+  // The secret is not in what is hashed: nobody can find it by guessing, and a new one changes
+  // nothing.
+  EXPECT_EQ(type("TOKEN=hunter2 python a.py --password hunter2"), first);
+  EXPECT_EQ(type("TOKEN=hunter3 python a.py --password hunter3"), first);
+  EXPECT_EQ(type("TOKEN=hunter2"), "docker run image sh -c");
+}
+
+TEST_F(JobTypeTest, a_file_is_not_a_password) {
+  EXPECT_EQ(type_of({"singularity", "run", "-p", script_}), "singularity run -p " + script_);
+  EXPECT_EQ(type_of({"singularity", "run", "-p", "hunter2", "train"}), "singularity run -p train");
+  EXPECT_EQ(type_of({"docker", "run", "-u", "1000:1000", "image"}),
+            "docker run -u 1000:1000 image");
+  EXPECT_EQ(type_of({"docker", "run", "-p", "--rm", "image"}), "docker run -p --rm image");
+}
+
+// What `ps` does not show: all but the program's name.
+TEST_F(JobTypeTest, of_a_hidden_command_only_the_program_can_be_read) {
+  const auto hidden = [](const std::vector<std::string>& command) {
+    return derive_type(command, 1, true).name;
+  };
+  const std::string type = hidden({"python3", script_, "--lr", "0.1"});
+  EXPECT_TRUE(type.starts_with("python #")) << type;
+  EXPECT_EQ(type.find(script_), std::string::npos);
+  EXPECT_EQ(hidden({"python", script_, "--lr", "0.2"}), type) << "the same job has the same type";
+  EXPECT_NE(hidden({"python", "-m", "train"}), type);
+  EXPECT_TRUE(hidden({"docker", "run", "image"}).starts_with("docker #"));
+  EXPECT_EQ(hidden({"train", "--fast"}), "train");
+  EXPECT_EQ(derive_type({"python", script_}, 2, true).name, type + " on 2 GPUs");
+  EXPECT_EQ(derive_line_type("cd x && python " + script_, 1, true).name, type);
+  EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, true), "train");
+  EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, false), "/opt/bin/train secret");
+}
+
+// A type is found again only by the text that was written.
+TEST_F(JobTypeTest, is_always_utf8) {
+  EXPECT_EQ(type_of({"tr\xe4in"}), "tr\\xe4in");
+  const std::string text = std::string(199, 'x') + "ä";  // cut in the middle of a letter
+  EXPECT_EQ(type_of({"python", "-c", text}), "python -c " + std::string(199, 'x') + "\\xc3");
+}
+
+TEST_F(JobTypeTest, without_a_script) {
+  EXPECT_EQ(type_of({"python", "-m", "torch.distributed.run", "--nproc", "2"}),
+            "python -m torch.distributed.run");
+  EXPECT_EQ(type_of({"python", "-c", "print(1)"}), "python -c print(1)");
+  EXPECT_EQ(type_of({"train", "--fast"}), "train");
+  EXPECT_EQ(type_of_line("cd nowhere"), "cd nowhere");
+}
+
+TEST_F(JobTypeTest, the_number_of_gpus_makes_another_type) {
+  EXPECT_EQ(derive_type({"train"}, 2, false).name, "train on 2 GPUs");
+  EXPECT_EQ(named_type("x", 4).name, "x on 4 GPUs");
+  EXPECT_EQ(named_type("x", 1).name, "x");
+}
+
+TEST_F(JobTypeTest, nothing_is_too_odd) {
+  for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i", "<",
+                           "\"'<'", "\\\\\\ <", "-p", "-u", "-", "=", "-="}) {
+    derive_line_type(line, 1, false);
+    derive_type({line}, 1, true);
+    derive_type({"docker", line}, 1, false);
+    derive_type({"docker", line, line}, 1, false);
+  }
+}
+
+}  // namespace
+}  // namespace berth

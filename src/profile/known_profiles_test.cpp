@@ -1,0 +1,154 @@
+// Profiles of all hosts, in a real Redis.
+#include "profile/known_profiles.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <thread>
+#include <unistd.h>
+
+#include "cluster/store/redis_profiles.h"
+#include "base/users.h"
+#include "cluster/redis/testing/server.h"
+
+namespace berth {
+namespace {
+
+class KnownProfilesTest : public ::testing::Test {
+ protected:
+  KnownProfilesTest() : redis_(server_.connect()) {}
+
+  HarbourLocation host(const std::string& name) const {
+    HarbourLocation where = alone(name);
+    where.url = server_.url();
+    where.host = name;
+    return where;
+  }
+  // The same host, without Redis.
+  HarbourLocation alone(const std::string& name) const {
+    const std::string path = place_.path() + "/" + name;
+    std::filesystem::create_directories(path);
+    return {path, true};
+  }
+  static void teach(const HarbourLocation& where, Bytes peak) {
+    const auto done = change_profile(where, "train", [&](Profile& profile) {
+      learn(profile, {TimePoint(), peak, std::chrono::milliseconds(1), false, false});
+    });
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  static std::size_t runs(const HarbourLocation& where) {
+    const auto profile = read_profile(where, "train");
+    return profile ? profile->runs.size() : 0;
+  }
+  void set(const std::string& user, const std::string& type, const std::string& value) {
+    ASSERT_TRUE(redis_.call({"HSET", "berth:profiles:" + user, type, value}));
+    ASSERT_TRUE(redis_.call({"SADD", "berth:profiles", user}));
+  }
+
+  testing::RedisServer server_;
+  testing::TemporaryFolder place_;
+  RedisConnection redis_;
+  const std::string me_ = user_name(::geteuid());
+};
+
+TEST_F(KnownProfilesTest, what_one_host_learned_all_know) {
+  teach(host("a"), gib(3));
+  teach(host("b"), gib(4));
+  EXPECT_EQ(runs(host("a")), 2U);
+  EXPECT_EQ(runs(host("c")), 2U);
+  EXPECT_EQ(runs(alone("a")), 0U);
+}
+
+TEST_F(KnownProfilesTest, of_runs_that_end_at_once_none_is_lost) {
+  constexpr int kHosts = 8;
+  constexpr int kEach = 6;  // 48 of the 50 that are kept
+  std::vector<std::thread> threads;
+  threads.reserve(kHosts);
+  for (int i = 0; i < kHosts; ++i) {
+    threads.emplace_back([&, i] {
+      for (int run = 0; run < kEach; ++run) teach(host(std::to_string(i)), gib(1));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(runs(host("a")), std::size_t{kHosts} * kEach);
+}
+
+TEST_F(KnownProfilesTest, old_files_count_until_redis_has_it) {
+  teach(alone("a"), gib(3));
+  EXPECT_EQ(runs(host("a")), 1U);
+  EXPECT_EQ(runs(host("b")), 0U);
+  ASSERT_EQ(own_profiles(host("a"))->profiles.size(), 1U);
+  EXPECT_TRUE(is_own(own_profiles(host("a"))->profiles[0]));
+  teach(host("a"), gib(4));  // and takes them along
+  EXPECT_EQ(runs(host("b")), 2U);
+  EXPECT_EQ(own_profiles(host("a"))->profiles.size(), 1U);
+}
+
+TEST_F(KnownProfilesTest, what_was_forgotten_does_not_come_back_from_a_file) {
+  teach(alone("a"), gib(3));
+  teach(alone("b"), gib(3));
+  EXPECT_TRUE(*forget_profile(host("a"), "train"));
+  EXPECT_FALSE(*forget_profile(host("a"), "train"));
+  EXPECT_EQ(runs(host("a")), 0U);
+  EXPECT_EQ(runs(host("b")), 0U);
+  EXPECT_TRUE(all_profiles(host("b"))->profiles.empty());
+  EXPECT_EQ(all_profiles(host("b"))->damaged, 0U);
+  teach(host("b"), gib(4));
+  EXPECT_EQ(runs(host("a")), 1U);
+}
+
+TEST_F(KnownProfilesTest, others_are_a_hint) {
+  EXPECT_FALSE(others_profile(host("a"), "train"));
+  set("ann", "train", R"({"type":"train","runs":[{"peak":1073741824,"lasted_ms":1}]})");
+  set("bob", "train",
+      R"({"type":"train","set_memory":1,"set_time_ms":1,"runs":[{"peak":2,"lasted_ms":1},{"peak":3}]})");
+  set("eve", "train", R"({"type":"other","runs":[{"peak":2},{"peak":3},{"peak":3}]})");
+  set(me_, "train", R"({"type":"train","runs":[{"peak":2},{"peak":3},{"peak":3}]})");
+  const auto best = others_profile(host("a"), "train");
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->user, "bob");
+  EXPECT_FALSE(is_own(*best));
+  EXPECT_FALSE(best->set_memory) << "what another user has set by hand says nothing";
+  EXPECT_FALSE(best->set_time);
+}
+
+TEST_F(KnownProfilesTest, what_is_no_profile_is_left_out_and_learned_anew) {
+  set(me_, "huge", std::string(std::size_t{10} << 20, 'x'));
+  set(me_, "broken", "{\"type\":");
+  set(me_, "train", "[]");
+  set(std::string(std::size_t{10} << 20, 'u'), "train", "{}");
+  const auto list = all_profiles(host("a"));
+  ASSERT_TRUE(list);
+  EXPECT_TRUE(list->profiles.empty());
+  EXPECT_EQ(list->damaged, 3U);
+  EXPECT_EQ(runs(host("a")), 0U);
+  teach(host("a"), gib(1));
+  EXPECT_EQ(runs(host("a")), 1U);
+  EXPECT_TRUE(change_profile(host("a"), "huge", [](Profile&) {}));
+  EXPECT_EQ(all_profiles(host("a"))->damaged, 1U);
+}
+
+TEST_F(KnownProfilesTest, a_mark_of_before_changes_nothing) {
+  RedisProfiles profiles(server_.url());
+  Profile profile;
+  profile.type = "train";
+  EXPECT_TRUE(*profiles.replace("eve", profile, ""));
+  EXPECT_FALSE(*profiles.replace("eve", profile, ""));  // of another run that showed the same
+  profile.failures = 1;
+  EXPECT_FALSE(*profiles.replace("eve", profile, ""));
+  EXPECT_EQ(profiles.read("eve", "train")->profile->failures, 0U);
+}
+
+TEST_F(KnownProfilesTest, without_a_server_old_files_are_read_and_nothing_is_learned) {
+  teach(alone("a"), gib(3));
+  const HarbourLocation where = host("a");
+  server_.kill();
+  EXPECT_EQ(runs(where), 1U);
+  const auto changed = change_profile(where, "train", [](Profile&) {});
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().kind, ErrorKind::away);
+  EXPECT_FALSE(own_profiles(where));
+  EXPECT_EQ(runs(alone("a")), 1U);
+}
+
+}  // namespace
+}  // namespace berth

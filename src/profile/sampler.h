@@ -1,0 +1,45 @@
+// Who holds a lease looks at what its job uses, again and again, and tells others that it does.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "lease/lease.h"
+#include "profile/usage.h"
+#include "devices/probe.h"
+
+namespace berth {
+
+// How closely to look: what is to be learned needs the peak; what is only reported does not.
+enum class Attention : std::uint8_t { learning, reporting };
+
+// Not safe for several threads at once.
+class Sampler {
+ public:
+  Sampler(const Lease& lease, Attention attention);
+
+  // How long until the driver is to be asked for the lease's GPUs; nothing or less: now.
+  std::chrono::milliseconds due() const;
+
+  // What it said, or that it did not answer: that costs samples, and nothing else.
+  void take(const Result<std::vector<GpuUse>>& uses, Lease& lease);
+
+  const Usage& usage() const { return meter_.usage(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Clock::duration interval(Clock::time_point now) const;
+
+  UsageMeter meter_;
+  Attention attention_;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point next_;
+  Clock::time_point told_ = begin_;  // that the lease is used
+};
+
+// Asks the driver, if it is time to; gives how long until the next time.
+std::chrono::milliseconds sample(Sampler& sampler, Probe& probe, Lease& lease);
+
+}  // namespace berth

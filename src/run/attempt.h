@@ -1,0 +1,38 @@
+// One attempt to run a job under a lease: started, watched, measured, released, and told of.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "profile/learning.h"
+#include "lease/lease.h"
+#include "profile/usage.h"
+#include "run/job.h"
+#include "base/signals.h"
+#include "devices/probe.h"
+
+namespace berth {
+
+struct AttemptOptions {
+  bool uuids = false;   // the job sees UUIDs
+  std::string replace;  // by the indices of the GPUs, in the command
+  bool placeholder = false;
+  bool whole_group = false;  // see JobHooks
+  int lifeline = -1;         // see JobHooks
+  bool teaches = false;      // the type was named, or its memory is to be learned: however short
+};
+
+struct AttemptEnd {
+  int code = 0;              // the exit code to pass on
+  bool ran = false;          // else it could not be started, or was interrupted before
+  bool interrupted = false;  // it was asked to end
+  Verdict verdict = Verdict::failure;
+  bool words_known = false;  // its last words count in the verdict
+  Usage usage{};
+  std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone
+};
+
+AttemptEnd attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
+                   SignalQueue& signals);
+
+}  // namespace berth

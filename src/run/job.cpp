@@ -1,0 +1,226 @@
+// Starting and watching of a job; see job.h.
+#include "run/job.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <string_view>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace berth {
+namespace {
+
+constexpr int kNotFound = 127;
+constexpr int kNotRunnable = 126;
+
+NoSuchProgram complaint(const std::string& name, int reason) {
+  if (reason == ENOENT || reason == ENOTDIR) {
+    return {kNotFound,
+            fmt::format("{} was not found; is it installed, and in the PATH?", in_quotes(name))};
+  }
+  return {kNotRunnable,
+          fmt::format("{} cannot be run: {}", in_quotes(name), std::strerror(reason))};
+}
+
+// 0 if the file can be run, else errno.
+int why_not_runnable(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) return errno;
+  if (!S_ISREG(about.st_mode)) return EACCES;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  list.reserve(texts.size() + 1);
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+std::vector<std::string> job_variables(const Job& job) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool replaced = std::any_of(job.environment.begin(), job.environment.end(),
+                                      [&](const auto& pair) { return pair.first == name; });
+    if (!replaced) variables.emplace_back(text);
+  }
+  for (const auto& [name, value] : job.environment) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  }
+  return variables;
+}
+
+bool from_elsewhere(const signalfd_siginfo& info, pid_t job) {
+  const auto sender = static_cast<pid_t>(info.ssi_pid);
+  return info.ssi_code > 0 || (sender != job && sender != ::getpid());
+}
+
+// What the kernel sends from the terminal goes to the whole group, job included; only what somebody
+// sent to berth must be passed on.
+bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
+  return info.ssi_code <= 0 && from_elsewhere(info, job);
+}
+
+// What a terminal sends to a whole group.
+bool is_of_keyboard(int number) {
+  return number == SIGINT || number == SIGQUIT || number == SIGHUP;
+}
+
+bool asks_to_end(const signalfd_siginfo& info, pid_t job) {
+  const auto number = static_cast<int>(info.ssi_signo);
+  const bool ends = number == SIGTERM || is_of_keyboard(number);
+  return ends && from_elsewhere(info, job);
+}
+
+// A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
+// shell gets its terminal back; `fg` continues both. Only for stops that come from a terminal that
+// is ours: a job that somebody stopped by kill -STOP may be continued by kill -CONT, and berth must
+// notice its end.
+void follow_into_stop(pid_t job, int status) {
+  if (WSTOPSIG(status) == SIGSTOP || ::tcgetpgrp(STDERR_FILENO) != ::getpgrp()) return;
+  // After a Ctrl-Z that stopped both, `fg` may have continued berth a moment before the job.
+  constexpr useconds_t kMomentUs = 20'000;
+  ::usleep(kMomentUs);
+  if (::waitpid(job, &status, WNOHANG | WCONTINUED) > 0 && WIFCONTINUED(status)) return;
+  ::raise(SIGSTOP);
+}
+
+}  // namespace
+
+std::variant<std::string, NoSuchProgram> find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    const int reason = why_not_runnable(name);
+    if (reason != 0) return complaint(name, reason);
+    return name;
+  }
+  std::string_view path = variable("PATH").value_or("/bin:/usr/bin");
+  int reason = ENOENT;
+  while (!name.empty()) {
+    const std::string_view folder = path.substr(0, path.find(':'));
+    std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
+    const int problem = why_not_runnable(file);
+    if (problem == 0) return file;
+    // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the
+    // same.
+    if (problem == EACCES && ::access(file.c_str(), F_OK) == 0) reason = EACCES;
+    if (folder.size() == path.size()) break;
+    path.remove_prefix(folder.size() + 1);
+  }
+  return complaint(name, reason);
+}
+
+std::optional<NoSuchProgram> check_program(const std::string& name) {
+  auto found = find_program(name);
+  if (auto* problem = std::get_if<NoSuchProgram>(&found)) return std::move(*problem);
+  return std::nullopt;
+}
+
+std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
+                                             const SignalQueue& signals) {
+  const UniqueFd bell = lease.bell_for_programs();
+  std::vector<std::string> arguments = job.command;
+  std::vector<std::string> variables = job_variables(job);
+  std::vector<char*> argv = pointers(arguments);
+  std::vector<char*> envp = pointers(variables);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  ::posix_spawnattr_setsigmask(&attributes, &signals.mask_before());
+  rlimit ours{};
+  ::getrlimit(RLIMIT_NOFILE, &ours);
+  ::setrlimit(RLIMIT_NOFILE, &job.descriptors);
+  pid_t pid = -1;
+  int problem = !bell
+                    ? EMFILE
+                    : ::posix_spawnp(&pid, argv[0], nullptr, &attributes, argv.data(), envp.data());
+  if (problem == ENOEXEC) {  // a script without #!, which execvp() gives to the shell
+    auto found = find_program(arguments.front());
+    if (auto* path = std::get_if<std::string>(&found)) {
+      std::string shell = "/bin/sh";
+      std::vector<char*> with_shell{shell.data(), path->data()};
+      with_shell.insert(with_shell.end(), argv.begin() + 1, argv.end());
+      problem =
+          ::posix_spawn(&pid, shell.c_str(), nullptr, &attributes, with_shell.data(), envp.data());
+    }
+  }
+  ::setrlimit(RLIMIT_NOFILE, &ours);
+  ::posix_spawnattr_destroy(&attributes);
+  if (problem != 0) return complaint(job.command.front(), problem);
+  return pid;
+}
+
+int exit_code(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
+  using Clock = std::chrono::steady_clock;
+  // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
+  // short job does not pay it.
+  constexpr std::chrono::seconds kShortJob(1);
+  constexpr std::chrono::seconds kAudit(60);
+  bool short_job = true;
+  auto audit = Clock::now() + kShortJob;
+  bool interrupted = false;
+  int lifeline = hooks.lifeline;
+  const auto ended = [&](int status) {
+    // What ended it may still be unread, and there is nobody any more to pass it on to.
+    while (const auto info = signals.next()) interrupted |= asks_to_end(*info, job);
+    return JobEnd{status, interrupted};
+  };
+  for (;;) {
+    int status = 0;
+    // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
+    for (pid_t changed = 1; changed > 0;) {
+      changed = ::waitpid(job, &status, WNOHANG | WUNTRACED);
+      if (changed < 0 && errno == ECHILD) return ended(kUnknownStatus);
+      if (changed <= 0) break;
+      if (WIFEXITED(status) || WIFSIGNALED(status)) return ended(status);
+      if (WIFSTOPPED(status)) follow_into_stop(job, status);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
+    const auto pause =
+        std::max(std::chrono::milliseconds(0), std::min({left, hooks.sample(), lease.keep()}));
+    const int deletion = short_job ? -1 : lease.deletion_watch();
+    std::array<pollfd, 3> watched{
+        {{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}, {lifeline, 0, 0}}};
+    ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
+    while (const auto info = signals.next()) {
+      const auto number = static_cast<int>(info->ssi_signo);
+      interrupted |= asks_to_end(*info, job);
+      if (number != SIGCHLD && to_berth_alone(*info, job)) {
+        const bool all = hooks.whole_group || (hooks.lifeline >= 0 && is_of_keyboard(number));
+        ::kill(all ? 0 : job, number);
+      }
+    }
+    if (watched[2].revents != 0) {
+      lifeline = -1;
+      interrupted = true;
+      ::kill(0, SIGHUP);
+    }
+    const bool due = Clock::now() >= audit;
+    if (!due && watched[1].revents == 0) continue;
+    if (due && std::exchange(short_job, false)) hooks.on_long();
+    if (due) audit = Clock::now() + kAudit;
+    if (const auto notice = lease.restore()) hooks.on_notice(*notice);
+  }
+}
+
+}  // namespace berth

@@ -1,0 +1,128 @@
+// Climbs from the calling process to the shell that it is a fork of; see binding.h.
+#include "run/lease_owner.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "base/process.h"
+
+namespace berth {
+namespace {
+
+tl::unexpected<Error> no_caller(std::string_view why) {
+  return fail(ErrorKind::usage,
+              fmt::format("no process to lease for: {}; name one with --for PID (in a shell: --for "
+                          "$$)",
+                          why));
+}
+
+// The whole of a file in /proc/PID, or nothing if it cannot be read.
+std::optional<std::string> content(pid_t pid, std::string_view file) {
+  const UniqueFd opened(
+      ::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    const auto got = ::read(opened.get(), buffer.data(), buffer.size());
+    if (got < 0) return std::nullopt;
+    if (got == 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+}
+
+// Whether both run the same file with the same arguments and, as far as one may see, from the same
+// exec: that leaves random addresses in the auxiliary vector, which a fork keeps.
+bool same_program(pid_t a, pid_t b) {
+  struct stat of_a {};
+  struct stat of_b {};
+  if (::stat(fmt::format("/proc/{}/exe", a).c_str(), &of_a) != 0) return false;
+  if (::stat(fmt::format("/proc/{}/exe", b).c_str(), &of_b) != 0) return false;
+  if (of_a.st_dev != of_b.st_dev || of_a.st_ino != of_b.st_ino) return false;
+  const auto arguments = content(a, "cmdline");
+  if (!arguments || arguments != content(b, "cmdline")) return false;
+  const auto vector_a = content(a, "auxv");
+  const auto vector_b = content(b, "auxv");
+  return !vector_a || !vector_b || vector_a == vector_b;
+}
+
+// The process that `owner` is a mere fork of, or nothing. That is its parent; or, where the parent
+// has become another program since, the parent's parent: in `cat < <(berth acquire)` bash forks,
+// the fork forks for the <( ), and only then becomes cat.
+std::optional<Owner> origin_of(const Owner& owner) {
+  const auto stat = read_process_stat(owner.pid);
+  if (!stat || stat->ran_exec) return std::nullopt;
+  const auto parent = read_process_stat(stat->parent);
+  if (!parent) return std::nullopt;
+  Owner origin{stat->parent, open_process(stat->parent), parent->name};
+  if (!same_program(owner.pid, origin.pid)) {
+    const auto grandparent = read_process_stat(parent->parent);
+    if (!grandparent || !same_program(owner.pid, parent->parent)) return std::nullopt;
+    origin = {parent->parent, open_process(parent->parent), grandparent->name};
+  }
+  // Numbers are used again. But if `owner` lives, its number meant it all the time; and if a
+  // process still has the same parent, that one never died meanwhile, as a dead one is replaced.
+  const auto parent_again = read_process_stat(stat->parent);
+  const auto again = read_process_stat(owner.pid);
+  if (!again || again->parent != stat->parent || !parent_again ||
+      parent_again->parent != parent->parent || !origin.handle || has_ended(owner.handle)) {
+    return std::nullopt;
+  }
+  return origin;
+}
+
+// Whether `parent` is not who started this process, but who got it when that one died: PID 1, or a
+// "subreaper" such as systemd --user. A child has its parent's session unless it made its own.
+// (PID 1 may well be who started us: the shell of a container.)
+bool is_adoptive(pid_t parent) {
+  const pid_t session = ::getsid(0);
+  if (session == ::getpid()) return parent == 1;
+  return ::getsid(parent) != session;
+}
+
+Result<Owner> caller() {
+  constexpr std::string_view kGone = "the process that started berth has ended";
+  const pid_t parent = ::getppid();
+  if (parent == 0) return no_caller("berth was started from outside this PID namespace");
+  if (is_adoptive(parent)) return no_caller(kGone);
+  const auto stat = read_process_stat(parent);
+  Owner owner{parent, open_process(parent), stat ? stat->name : ""};
+  if (::getppid() != parent) return no_caller(kGone);  // else all of this was about our parent
+  if (!owner.handle) return no_caller(std::strerror(errno));
+  while (auto origin = origin_of(owner)) owner = std::move(*origin);
+  if (has_ended(owner.handle)) return no_caller(kGone);
+  return owner;
+}
+
+Result<Owner> named(pid_t pid) {
+  Owner owner{pid, open_process(pid), ""};
+  if (!owner.handle && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    return fail(ErrorKind::usage, fmt::format("--for {}: {}", pid, std::strerror(errno)));
+  }
+  const auto stat = read_process_stat(pid);
+  if (!owner.handle || has_ended(owner.handle)) {
+    return fail(ErrorKind::usage,
+                fmt::format("--for {}: there is no such process; name one that runs", pid));
+  }
+  // Who may signal it is its user, or root: the kernel's word, on the process and not on its
+  // number.
+  if (send_signal(owner.handle, 0) != 0) {
+    return fail(
+        ErrorKind::not_yours,
+        fmt::format("--for {}: that process belongs to another user; name one of your own", pid));
+  }
+  if (stat) owner.name = stat->name;
+  return owner;
+}
+
+}  // namespace
+
+Result<Owner> lease_owner(std::optional<pid_t> explicit_pid) {
+  return explicit_pid ? named(*explicit_pid) : caller();
+}
+
+}  // namespace berth

@@ -1,0 +1,222 @@
+// Real shells call a program that says whom it would lease for.
+#include "run/lease_owner.h"
+
+#include <array>
+#include <fcntl.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sstream>
+#include <sys/personality.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace berth {
+namespace {
+
+enum class Addresses { random, fixed };
+
+// The output of a command, in lines. It runs in a session of its own, as a login does.
+std::vector<std::string> lines_of(const std::vector<std::string>& command,
+                                  Addresses addresses = Addresses::random) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setsid();
+    ::setenv("PROBE", BERTH_TEST_LEASE_OWNER_PROBE, 1);
+    if (addresses == Addresses::fixed) ::personality(ADDR_NO_RANDOMIZE);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  std::string output;
+  std::array<char, 4096> buffer{};
+  for (;;) {  // until the last process that has it ends, also those in the background
+    const auto got = ::read(ends[0], buffer.data(), buffer.size());
+    if (got <= 0) break;
+    output.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  std::vector<std::string> lines;
+  std::istringstream stream(output);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// A line of shell (not of dash) that waits until the parent of the process that runs it is
+// `program`.
+std::string until_parent_is(const std::string& program) {
+  return "until read -r _ _ _ parent _ </proc/self/stat && read -r name </proc/$parent/comm && "
+         "[ \"$name\" = " +
+         program + " ]; do :; done; ";
+}
+
+class Shell : public testing::TestWithParam<const char*> {
+ protected:
+  // The script's first line of output is the PID of who should be found, the others are findings.
+  void expect_first(const std::vector<std::string>& lines, std::size_t findings) {
+    ASSERT_EQ(lines.size(), findings + 1) << testing::PrintToString(lines);
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      EXPECT_EQ(lines[i], lines[0] + " " + GetParam()) << "finding " << i;
+    }
+  }
+  std::vector<std::string> run(const std::string& script) {
+    return lines_of({GetParam(), "-c", script});
+  }
+  // `true` keeps the shell from running the program in its own place.
+  const std::string probe_ = "\"$PROBE\"; true";
+};
+
+TEST_P(Shell, is_found_directly) {
+  expect_first(run("echo $$; " + probe_), 1);
+}
+
+TEST_P(Shell, is_found_through_its_forks) {
+  expect_first(run("echo $$; ( " + probe_ + " ); ( ( ( " + probe_ + " ); true ); true )"), 2);
+  expect_first(run("echo $$; x=$(" + probe_ + "); echo \"$x\""), 1);
+  expect_first(run("echo $$; \"$PROBE\" | cat; true | { " + probe_ + "; }"), 2);
+  expect_first(run("echo $$; ( " + probe_ + " ) & wait"), 1);
+  expect_first(run("echo $$; x=$( ( " + probe_ + " ) | cat; true ); ( echo \"$x\"; true )"), 1);
+}
+
+TEST_P(Shell, is_found_through_process_substitution) {
+  if (std::string_view(GetParam()) == "dash") return;  // which has none
+  expect_first(
+      run("echo $$; read -r x < <(" + probe_ + "); echo \"$x\"; cat <(" + probe_ + "); true"), 2);
+  expect_first(run("echo $$; while read -r x; do echo \"$x\"; done < <(" + probe_ + ")"), 1);
+  // Here the parent of the fork is one that becomes cat: asked before, and (surely) after.
+  expect_first(run("echo $$; cat < <(" + probe_ + "); true"), 1);
+  expect_first(run("echo $$; cat < <(" + until_parent_is("cat") + probe_ + "); true"), 1);
+}
+
+// A shell that was started by one like it, down to the arguments, is not its fork; not even where
+// both lie at the same addresses. (The second and the third: what the first one exports is new.)
+TEST_P(Shell, is_not_confused_with_the_one_that_started_it) {
+  std::string path = testing::TempDir() + "berth-binding-XXXXXX";
+  ::close(::mkstemp(path.data()));
+  std::ofstream(path) << "if [ \"$DEPTH\" != 3 ]; then export DEPTH=$((DEPTH + 1)); " << GetParam()
+                      << " " << path << "; true; else echo $$; x=$(" << probe_
+                      << "); echo \"$x\"; fi\n";
+  expect_first(lines_of({GetParam(), path}), 1);
+  expect_first(lines_of({GetParam(), path}, Addresses::fixed), 1);
+  ::unlink(path.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Binding, Shell, testing::Values("bash", "dash", "zsh"),
+                         [](const auto& shell) { return std::string(shell.param); });
+
+// The fork is still a shell, and its parent has become something else.
+TEST(Binding, a_fork_whose_parent_ran_exec_is_on_its_own) {
+  const auto lines = lines_of({"bash", "-c",
+                               "( " + until_parent_is("sleep") +
+                                   "echo $BASHPID bash; \"$PROBE\"; kill $$ ) & exec sleep 1000"});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1], lines[0]);
+}
+
+// The same, and its parent's parent is a shell with the same arguments, but not where it came from.
+TEST(Binding, a_fork_whose_parent_ran_exec_is_not_taken_for_its_grandparents) {
+  const auto lines = lines_of(
+      {"bash", "-c",
+       "if [ -z \"$INNER\" ]; then INNER=1 bash -c \"$BASH_EXECUTION_STRING\"; true; else ( " +
+           until_parent_is("sleep") +
+           "echo $BASHPID bash; \"$PROBE\"; kill $$ ) & exec sleep 1000; fi"});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1], lines[0]);
+}
+
+TEST(Binding, an_orphan_is_told_to_name_somebody) {
+  const auto lines = lines_of(
+      {"bash", "-c",
+       "OUTER=$$ bash -c 'while read -r _ _ _ parent _ </proc/$$/stat && [ $parent = $OUTER ]; do "
+       ":; done; exec \"$PROBE\"' & exit"});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0],
+            "error 64 no process to lease for: the process that started berth has ended; name one "
+            "with --for PID (in a shell: --for $$)");
+}
+
+TEST(Binding, the_first_process_of_a_container_can_be_the_shell) {
+  const std::vector<std::string> inside{"unshare", "-Urpf", "--mount-proc", "bash", "-c"};
+  auto command = inside;
+  command.emplace_back("echo works");
+  if (lines_of(command).size() != 1) GTEST_SKIP() << "PID namespaces are not allowed here";
+  command.back() = "\"$PROBE\"; x=$(\"$PROBE\"; true); echo \"$x\"";
+  EXPECT_EQ(lines_of(command), (std::vector<std::string>{"1 bash", "1 bash"}));
+}
+
+// A child that waits to be killed.
+pid_t start_child() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  return child;
+}
+
+TEST(Binding, takes_the_process_that_is_named) {
+  const pid_t child = start_child();
+  const auto owner = lease_owner(child);
+  ASSERT_TRUE(owner) << owner.error().message;
+  EXPECT_EQ(owner->pid, child);
+  EXPECT_EQ(owner->name, "berth_cli_test");
+  pollfd entry{owner->handle.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&entry, 1, 0), 0);
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
+  const auto zombie = lease_owner(child);
+  ASSERT_FALSE(zombie);
+  EXPECT_EQ(zombie.error().kind, ErrorKind::usage);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto gone = lease_owner(child);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().kind, ErrorKind::usage);
+  EXPECT_NE(gone.error().message.find("there is no such process"), std::string::npos);
+}
+
+TEST(Binding, refuses_what_is_no_process) {
+  for (const pid_t pid : {0, -1, 1 << 30}) {
+    const auto owner = lease_owner(pid);
+    ASSERT_FALSE(owner) << pid;
+    EXPECT_EQ(owner.error().kind, ErrorKind::usage);
+  }
+  std::thread([] {
+    const auto owner = lease_owner(static_cast<pid_t>(::syscall(SYS_gettid)));
+    ASSERT_FALSE(owner) << "a thread is no process";
+    EXPECT_EQ(owner.error().kind, ErrorKind::usage);
+  }).join();
+}
+
+TEST(Binding, refuses_another_users_process) {
+  const pid_t owner_pid = ::getpid();
+  if (::geteuid() != 0) {
+    const auto owner = lease_owner(1);
+    ASSERT_FALSE(owner);
+    EXPECT_EQ(owner.error().kind, ErrorKind::not_yours);
+    return;
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
+    const auto owner = lease_owner(owner_pid);
+    ::_exit(!owner && owner.error().kind == ErrorKind::not_yours ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,31 @@
+// What is known of other requests; see settled.h.
+#include "schedule/dominance_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace berth::schedule {
+
+bool asks_no_more(const Request& a, const Request& b) {
+  // Sharing asks for less than the whole only where no strangers are, so the two are kept apart.
+  if (a.count > b.count || a.memory.has_value() != b.memory.has_value()) return false;
+  if (a.memory && *a.memory > *b.memory) return false;
+  if (b.time && (!a.time || *a.time > *b.time)) return false;
+  return a.uuids == b.uuids && a.name == b.name && a.min_memory == b.min_memory &&
+         a.max_utilization_pct == b.max_utilization_pct &&
+         a.max_memory_utilization_pct == b.max_memory_utilization_pct &&
+         a.max_processes == b.max_processes;
+}
+
+bool Settled::covers(const Request& asked) const {
+  return std::any_of(known_.begin(), known_.end(),
+                     [&](const Request& known) { return rule_(known, asked); });
+}
+
+void Settled::add(Request known) {
+  constexpr std::size_t kMost = 128;
+  std::erase_if(known_, [&](const Request& other) { return rule_(known, other); });
+  if (known_.size() < kMost) known_.push_back(std::move(known));
+}
+
+}  // namespace berth::schedule

@@ -1,0 +1,14 @@
+// Finds a file of the page; see assets.h.
+#include "serve/assets.h"
+
+namespace berth {
+
+std::optional<Asset> find_asset(std::string_view path) {
+  if (path == "/") path = "/index.html";
+  for (const WebFile& file : web_files()) {
+    if (file.path == path) return file.asset;
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth

@@ -1,0 +1,112 @@
+// Who is connected: how many there may be, who gives way when it gets crowded, and whom to tell of
+// news.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <sys/socket.h>
+
+#include "base/mutex.h"
+#include "base/event_fd.h"
+
+namespace berth {
+
+constexpr std::size_t kMostConnections = 256;
+// Some are left for those who want to see a page, however many watch.
+constexpr std::size_t kMostViewers = 240;
+
+// Every thread may use it. A connection is named by its descriptor, from enter() to leave().
+//
+// When there are too many, a connection that does not use its place is closed: one that is kept for
+// a next request, one whose request is not complete, or one that takes long to be answered. The
+// client address with the most connections loses one of its own, the oldest. So neither many
+// connections of one client nor many slow ones keep the others out.
+class Clients {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Behind a proxy all clients have the proxy's address: then each connection counts as a client.
+  enum class Count : std::uint8_t { by_address, by_connection };
+
+  explicit Clients(Count count) : count_(count) {}
+
+  // `address`: of the client, in any form that is the same for all its connections. False if there
+  // are too many, and none gives way.
+  bool enter(int fd, std::string address);
+  // A request begins. False if the connection had to give way, or all is to end.
+  bool begin(int fd);
+  // It was read to its end.
+  void complete(int fd);
+  // It is answered, and the connection kept.
+  void rest(int fd);
+  // Before the descriptor is closed.
+  void leave(int fd);
+
+  // There is a new picture, or a slip was filled.
+  void poke();
+  // From now on all connections are over; waits until the last has left.
+  void end();
+
+ private:
+  friend class Ear;
+
+  enum class State : std::uint8_t { idle, reading, answering, viewing };
+  struct Client {
+    std::string address;
+    State state = State::idle;
+    bool served = false;
+    Clock::time_point since = Clock::now();  // in this state
+    bool gives_way = false;
+  };
+  using Place = std::map<int, Client>::iterator;
+
+  bool make_room() REQUIRES(mutex_);
+  // In which order connections give way, the lowest first; nothing: this one does not. `count`: how
+  // many its address has.
+  using Rank = std::function<std::optional<int>(int fd, const Client& client, std::size_t count)>;
+  // Of the address with the most connections that has any, the lowest and oldest; end() if none.
+  Place find_victim(const Rank& rank_of) REQUIRES(mutex_);
+  void drop(Place one) REQUIRES(mutex_);
+  bool start_viewing(int fd) REQUIRES(mutex_);
+
+  const Count count_;
+  Mutex mutex_;
+  Condition left_;
+  bool ends_ GUARDED_BY(mutex_) = false;
+  std::map<int, Client> clients_ GUARDED_BY(mutex_);
+  std::size_t giving_way_ GUARDED_BY(mutex_) = 0;  // of these
+  std::size_t viewers_ GUARDED_BY(mutex_) = 0;
+  std::set<const Poke*> ears_ GUARDED_BY(mutex_);
+};
+
+// The address at the other end of a connection, as Clients tells clients apart: an IPv4 address, or
+// the first half of an IPv6 address, since a client may have all of the other half.
+std::string client_address(const sockaddr_storage& peer);
+
+// Somebody who waits for news, as long as this lives.
+class Ear {
+ public:
+  enum class Of { viewer, waiter };
+
+  Ear(Clients& clients, Of who, int fd);
+  Ear(const Ear&) = delete;
+  Ear& operator=(const Ear&) = delete;
+  ~Ear();
+
+  // False if there are too many viewers, or no descriptors.
+  explicit operator bool() const { return granted_; }
+  const Poke& poke() const { return poke_; }
+
+ private:
+  Clients& clients_;
+  Of who_;
+  Poke poke_;
+  bool granted_ = false;
+};
+
+}  // namespace berth

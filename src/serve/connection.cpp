@@ -1,0 +1,172 @@
+// Reading and writing within bounds; see connection.h.
+#include "serve/connection.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <cerrno>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <utility>
+
+namespace berth {
+namespace {
+
+constexpr std::string_view kEnd = "\r\n\r\n";
+
+std::string address_of(int socket) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (storage.ss_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&storage);
+    ::inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
+    return text.data();
+  }
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {  // a socket for both
+    ::inet_ntop(AF_INET, v6->sin6_addr.s6_addr + 12, text.data(), text.size());
+    return text.data();
+  }
+  ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
+  return std::string("[") + text.data() + "]";
+}
+
+int milliseconds_to(HttpConnection::Clock::time_point until) {
+  constexpr std::chrono::milliseconds kLongest(60 * 1000);
+  const auto now = HttpConnection::Clock::now();
+  if (until <= now) return 0;
+  const auto left = until - now;
+  if (left >= kLongest) return static_cast<int>(kLongest.count());
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
+// False if the time is over.
+bool poll_until(pollfd* fds, nfds_t count, HttpConnection::Clock::time_point until) {
+  for (;;) {
+    const int wait = milliseconds_to(until);
+    const int ready = ::poll(fds, count, wait);
+    if (ready > 0) return true;
+    if (wait == 0) return false;
+  }
+}
+
+bool poll_one(int fd, short events, HttpConnection::Clock::time_point until) {
+  pollfd one{fd, events, 0};
+  return poll_until(&one, 1, until);
+}
+
+// No request begins like this: TLS, say. Who sends it is told at once, not when his time is up.
+bool is_odd(std::string_view bytes) {
+  return !bytes.empty() && (bytes.front() < 'A' || bytes.front() > 'Z');
+}
+
+// Nor does a line end like this: who types into netcat, say, is told at once, too.
+bool has_bare_line_feed(std::string_view text) {
+  for (auto at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
+    if (at == 0 || text[at - 1] != '\r') return true;
+  }
+  return false;
+}
+
+HttpRefusal late() {
+  return {408, "the request took too long to arrive"};
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(UniqueFd socket)
+    : socket_(std::move(socket)), local_(address_of(socket_.get())) {}
+
+HttpConnection::Got HttpConnection::receive(Clock::time_point until) {
+  for (;;) {
+    std::array<char, 4096> bytes{};
+    const auto got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got == 0) return Got::end;
+    if (got > 0) {
+      buffer_.append(bytes.data(), static_cast<std::size_t>(got));
+      // Also for who sends a byte each time before we would have to wait.
+      return Clock::now() < until ? Got::some : Got::late;
+    }
+    if (errno != EAGAIN && errno != EINTR) return Got::end;
+    if (!poll_one(socket_.get(), POLLIN, until)) return Got::late;
+  }
+}
+
+bool HttpConnection::await(Clock::time_point until) const {
+  return !buffer_.empty() || poll_one(socket_.get(), POLLIN, until);
+}
+
+std::optional<std::string> HttpConnection::take_head(Clock::time_point until,
+                                                     std::optional<HttpRefusal>& refusal) {
+  read_until_ = until;
+  for (std::size_t searched = 0;;) {
+    const auto end = buffer_.find(kEnd, searched);
+    const std::size_t size = end == std::string::npos ? buffer_.size() : end + kEnd.size();
+    if (is_odd(buffer_)) refusal = {400, "this is no HTTP request; is it https? then use http"};
+    if (has_bare_line_feed(std::string_view(buffer_).substr(0, size))) {
+      refusal = {400, "a line does not end with CR LF"};
+    }
+    if (size > kLargestHead) refusal = {431, "the request line and headers exceed 16 KiB"};
+    if (refusal) return std::nullopt;
+    if (end != std::string::npos) {
+      std::string head = buffer_.substr(0, size);
+      buffer_.erase(0, size);
+      return head;
+    }
+    searched = buffer_.size() - std::min(buffer_.size(), kEnd.size() - 1);
+    const Got got = receive(until);
+    if (got == Got::late) refusal = late();
+    if (got != Got::some) return std::nullopt;
+  }
+}
+
+bool HttpConnection::read(std::string& bytes, std::size_t size,
+                          std::optional<HttpRefusal>& refusal) {
+  while (buffer_.size() < size) {
+    const Got got = receive(read_until_);
+    if (got == Got::late) refusal = late();
+    if (got == Got::end) refusal = {400, "the body is shorter than its Content-Length"};
+    if (got != Got::some) return false;
+  }
+  bytes = buffer_.substr(0, size);
+  buffer_.erase(0, size);
+  return true;
+}
+
+bool HttpConnection::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto sent =
+        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+      // Also for who reads a byte each time before we would have to wait.
+      if (!bytes.empty() && Clock::now() >= write_until_) return false;
+      continue;
+    }
+    if (errno != EAGAIN && errno != EINTR) return false;
+    if (!poll_one(socket_.get(), POLLOUT, write_until_)) return false;
+  }
+  return true;
+}
+
+HttpConnection::Woken HttpConnection::wait(const Poke& poke, bool watches,
+                                           Clock::time_point until) const {
+  const short events = watches ? POLLIN | POLLRDHUP : 0;  // POLLHUP and POLLERR come in any case
+  std::array<pollfd, 2> fds{{{poke.fd(), POLLIN, 0}, {socket_.get(), events, 0}}};
+  if (!poll_until(fds.data(), fds.size(), until)) return Woken::late;
+  if (fds[1].revents != 0) return Woken::gone;
+  poke.calm();
+  return Woken::news;
+}
+
+void HttpConnection::linger(Clock::time_point until) {
+  ::shutdown(socket_.get(), SHUT_WR);
+  do {
+    buffer_.clear();
+  } while (receive(until) == Got::some);
+}
+
+}  // namespace berth

@@ -1,0 +1,188 @@
+// What is refused of a request; see http_request.h.
+#include "serve/http_request.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/text.h"
+
+namespace berth {
+namespace {
+
+bool is_token_char(char c) {
+  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         kMarks.find(c) != std::string_view::npos;
+}
+
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
+}
+
+// Anything that can be seen, blanks and tabs; bytes above ASCII as they are. No CR and no LF: lines
+// end with both, and with nothing else.
+bool is_line(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
+  });
+}
+
+bool is_target(std::string_view text) {
+  return text.starts_with('/') &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+HttpRefusal refuse(std::string text, int status = 400) {
+  return {status, std::move(text)};
+}
+
+std::optional<HttpRefusal> check_request_line(std::string_view line) {
+  const auto first = line.find(' ');
+  const auto second = first == std::string_view::npos ? first : line.find(' ', first + 1);
+  if (second == std::string_view::npos) return refuse("this is no HTTP request");
+  if (!is_target(line.substr(first + 1, second - first - 1))) {
+    return refuse("the path must begin with / and be visible ASCII");
+  }
+  const std::string_view version = line.substr(second + 1);
+  if (version == "HTTP/1.1" || version == "HTTP/1.0") return std::nullopt;
+  return refuse("only HTTP/1.1 and HTTP/1.0 are spoken here", 505);
+}
+
+std::optional<HttpRefusal> take_body_size(const HttpRequest& request, std::size_t& size) {
+  size = 0;
+  if (request.header("transfer-encoding")) {
+    return refuse("a body must be sent with Content-Length, not with Transfer-Encoding");
+  }
+  const auto length = request.header("content-length");
+  if (!length) return std::nullopt;
+  const bool digits = !length->empty() && std::all_of(length->begin(), length->end(),
+                                                      [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits) return refuse("Content-Length is not a number");
+  const auto [end, problem] =
+      std::from_chars(length->data(), length->data() + length->size(), size);
+  if (problem != std::errc{} || size > kLargestBody) {
+    return refuse("the body is too large; at most 64 KiB are taken", 413);
+  }
+  return std::nullopt;
+}
+
+// httplib's own findings, which stand among the headers: who sends one of the same name must not
+// be taken for httplib.
+bool is_httplibs(std::string_view name) {
+  return name == "remote_addr" || name == "remote_port" || name == "local_addr" ||
+         name == "local_port";
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::optional<std::string_view> HttpRequest::header(std::string_view lower_case_name) const {
+  const auto found = headers.find(std::string(lower_case_name));
+  if (found == headers.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<HttpRefusal> prepare_head(std::string& head) {
+  std::string prepared;
+  std::string_view left = head;
+  while (!left.empty()) {
+    const auto end = left.find("\r\n");
+    const std::string_view line = left.substr(0, end);
+    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 2);
+    if (end == std::string_view::npos || !is_line(line)) {
+      return refuse("the head has control characters, or a line that does not end with CR LF");
+    }
+    if (prepared.empty()) {
+      if (auto refusal = check_request_line(line)) return refusal;
+      prepared.append(line) += "\r\n";
+      continue;
+    }
+    const std::string_view name = line.substr(0, line.find(':'));
+    if (!line.empty() && (name.size() == line.size() || !is_token(name))) {
+      return refuse("a header is not of the form NAME: VALUE");
+    }
+    // Nothing here is served in parts; and httplib looks at it by a regular expression, which may
+    // need more stack than there is.
+    if (lower_case(name) == "range") continue;
+    // So that it is what was sent when httplib has decoded it. It would leave out a header without
+    // a value; so that has a blank there.
+    for (const char c : line) c == '%' ? prepared += "%25" : prepared += c;
+    const bool empty = line.find_first_not_of(" \t", name.size() + 1) == std::string_view::npos;
+    prepared += !line.empty() && empty ? "%20\r\n" : "\r\n";
+  }
+  head = std::move(prepared);
+  return std::nullopt;
+}
+
+std::optional<HttpRefusal> take_request(std::string_view target, const HttpHeaders& headers,
+                                        HttpRequest& request, std::size_t& body_size) {
+  const auto question = target.find('?');
+  request.path = target.substr(0, question);
+  if (question != std::string_view::npos) request.query = target.substr(question + 1);
+  if (!url_decoded(request.query)) return refuse("the query has a % that is no escape");
+  for (const auto& [sent_name, value] : headers) {
+    const std::string name = lower_case(sent_name);
+    if (is_httplibs(name)) continue;
+    // Which of two counts, nobody can know. Lists may be sent in parts; none of them matters here.
+    constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
+                               "origin", "content-type",   "connection"};
+    const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
+    // A blank alone is what prepare_head() made of nothing.
+    if (!request.headers.emplace(name, value == " " ? "" : value).second && once) {
+      return refuse("the header " + name + " is there twice");
+    }
+  }
+  if (lower_case(request.header("connection").value_or("")) == "close") request.keep_alive = false;
+  return take_body_size(request, body_size);
+}
+
+std::optional<std::string> url_decoded(std::string_view text, bool plus) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      result += plus && text[i] == '+' ? ' ' : text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) return std::nullopt;
+    result += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return result;
+}
+
+std::optional<QueryPairs> query_pairs(std::string_view query) {
+  QueryPairs pairs;
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const auto equals = pair.find('=');
+    if (equals == std::string_view::npos || equals == 0) return std::nullopt;
+    auto name = url_decoded(pair.substr(0, equals), true);
+    auto value = url_decoded(pair.substr(equals + 1), true);
+    if (!name || !value) return std::nullopt;
+    pairs.emplace_back(std::move(*name), std::move(*value));
+  }
+  return pairs;
+}
+
+std::optional<std::string> body_text(std::string_view body, const char* key) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto value = json.find(key);
+  if (value == json.end()) return "";
+  if (!value->is_string()) return std::nullopt;
+  return value->get<std::string>();
+}
+
+}  // namespace berth

@@ -1,0 +1,54 @@
+// Answers and their headers; see http_answer.h.
+#include "serve/http_response.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/json.h"
+
+namespace berth {
+namespace {
+
+constexpr std::array<std::pair<const char*, const char*>, 4> kForAll{{
+    {"Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+}};
+
+}  // namespace
+
+HttpAnswer json_answer(SharedText body, int status) {
+  HttpAnswer answer;
+  answer.status = status;
+  answer.body = std::move(body);
+  return answer;
+}
+
+HttpAnswer json_answer(std::string body, int status) {
+  return json_answer(std::make_shared<const std::string>(std::move(body)), status);
+}
+
+HttpAnswer error_answer(int status, std::string_view text) {
+  const Json json{{"error", text}};
+  return json_answer(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", status);
+}
+
+HttpAnswer full_answer() {
+  HttpAnswer answer = error_answer(503, "too many connections; try again in a few seconds");
+  answer.headers.emplace_back("Retry-After", "3");
+  return answer;
+}
+
+HttpHeaders all_headers(const HttpAnswer& answer) {
+  HttpHeaders headers = answer.headers;
+  const bool cached = std::any_of(headers.begin(), headers.end(),
+                                  [](const auto& one) { return one.first == "Cache-Control"; });
+  if (!cached) headers.emplace_back("Cache-Control", "no-store");
+  for (const auto& [name, value] : kForAll) headers.emplace_back(name, value);
+  return headers;
+}
+
+}  // namespace berth

@@ -1,0 +1,44 @@
+// Speaks HTTP on a connection: cpp-httplib parses requests and writes answers, within our bounds.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "serve/clients.h"
+#include "serve/connection.h"
+#include "serve/routes.h"
+
+namespace berth {
+
+// How long each thing may take, and how clients are told apart when there are too many.
+struct HttpLimits {
+  std::chrono::milliseconds idle{5 * 1000};      // until a request begins
+  std::chrono::milliseconds request{10 * 1000};  // from its first byte to its last
+  std::chrono::milliseconds work{60 * 1000};     // of a desk
+  std::chrono::milliseconds answer{60 * 1000};   // until it has left
+  std::chrono::milliseconds event{30 * 1000};    // the same, of the stream
+  std::chrono::milliseconds linger{2 * 1000};
+  Clients::Count count = Clients::Count::by_address;
+};
+
+// For many threads at once, each with a connection of its own.
+class Speaker {
+ public:
+  // `hello` is what every viewer is sent first. All that is referred to must outlive it.
+  Speaker(Counter& counter, Clients& clients, SharedText hello, const HttpLimits& limits);
+  Speaker(const Speaker&) = delete;
+  Speaker& operator=(const Speaker&) = delete;
+  ~Speaker();
+
+  // Answers one request after the other until the connection is to be closed. Never throws.
+  void converse(HttpConnection& connection) noexcept;
+
+ private:
+  class Http;
+
+  std::unique_ptr<Http> http_;
+  Clients& clients_;
+  HttpLimits limits_;
+};
+
+}  // namespace berth

@@ -1,0 +1,72 @@
+// What has happened since the server began: grants, how long they had waited, and endings.
+//
+// Two tell of it. The harbour is looked at every few seconds, and shows what runs; the history has
+// a line for each lease that has lasted a second, and one for its end. Each alone misses something:
+// together they miss only what is killed with -9 between two looks, until somebody finds it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "archive/history.h"
+#include "status/status.h"
+
+namespace berth {
+
+// Waits, by how many were no longer than each bound.
+struct WaitHistogram {
+  // From a tenth of a second to three days.
+  static constexpr std::array<double, 12> kBounds{0.1,  1,     10,    60,    300,   900,
+                                                  3600, 10800, 21600, 43200, 86400, 259200};
+
+  std::array<std::uint64_t, kBounds.size() + 1> counts{};  // each for itself; the last: beyond
+  double sum_s = 0;
+
+  void add(double seconds);
+  std::uint64_t total() const;
+};
+
+struct HostTally {
+  std::uint64_t grants = 0;
+  WaitHistogram waits;
+  std::map<Ending, std::uint64_t> endings;  // of those that have ended
+};
+
+// For one thread. Leases that were carved out of others do not count: nobody waited for them.
+class Tally {
+ public:
+  // What was granted before that is not counted as a grant.
+  explicit Tally(TimePoint began) : began_(began) {}
+
+  // The leases in the harbour. Only hosts that were seen so are counted for, whatever anybody
+  // writes into a history.
+  void see(const std::vector<Status>& hosts);
+
+  // A new line of the history. `this_host` is whose it is if the entry does not say.
+  void take(const HistoryEntry& entry, const std::string& this_host);
+
+  TimePoint began() const { return began_; }
+  const std::map<std::string, HostTally>& hosts() const { return hosts_; }
+
+ private:
+  struct Known {
+    bool ended = false;  // and counted as such
+    std::uint64_t seen = 0;
+  };
+
+  Known& know(const LeaseKey& key, TimePoint asked, TimePoint granted);
+  void forget_some();
+
+  TimePoint began_;
+  std::uint64_t look_ = 1;  // counts them
+  std::map<std::string, HostTally> hosts_;
+  std::map<LeaseKey, Known> known_;
+  std::deque<LeaseKey> order_;  // in which they became known
+};
+
+}  // namespace berth

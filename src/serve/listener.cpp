@@ -1,0 +1,84 @@
+// Where the server listens; see server.h.
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/text.h"
+#include "serve/server.h"
+
+namespace berth {
+namespace {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  int family = AF_INET;
+};
+
+std::optional<Address> parse(const std::string& text, std::uint16_t port) {
+  Address address;
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    address.size = sizeof *v4;
+    return address;
+  }
+  if (::inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    address.size = sizeof *v6;
+    address.family = AF_INET6;
+    return address;
+  }
+  return std::nullopt;
+}
+
+std::uint16_t port_of(int socket) {
+  Address address;
+  address.size = sizeof address.storage;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+    return 0;
+  }
+  return ntohs(address.storage.ss_family == AF_INET6
+                   ? reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port
+                   : reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port);
+}
+
+}  // namespace
+
+bool is_ip_address(const std::string& text) {
+  return parse(text, 0).has_value();
+}
+
+Result<Listener> listen_at(const std::string& address, std::uint16_t port) {
+  const auto where = parse(address, port);
+  if (!where) {
+    return fail(ErrorKind::usage, fmt::format("serve: {} is no IP address", in_quotes(address)));
+  }
+  const auto refused = [&](int problem) {
+    const char* const advice = problem == EADDRINUSE
+                                   ? "; another program has it: --port 0 takes a free one"
+                               : problem == EACCES ? "; use one above 1023"
+                                                   : "";
+    return fail(ErrorKind::harbour, fmt::format("serve: cannot listen at {} port {}: {}{}", address,
+                                                port, ::strerrordesc_np(problem), advice));
+  };
+  UniqueFd socket(::socket(where->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return refused(errno);
+  const int on = 1;
+  // Else a server that was just ended could not be started again for a minute.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&where->storage), where->size) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0) {
+    return refused(errno);
+  }
+  const std::uint16_t chosen = port_of(socket.get());
+  return Listener{std::move(socket), chosen};
+}
+
+}  // namespace berth

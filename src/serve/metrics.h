@@ -1,0 +1,32 @@
+// GPUs, leases, queue and what has happened, in Prometheus' text format. Pure: no clock, no file.
+//
+// docs/serve.md lists the metrics. What is not known has no sample: a 0 would be a lie that rules
+// and averages believe. Labels are bounded by what a host has: GPUs, users and states, never
+// commands, labels of jobs or ids.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "status/status.h"
+#include "serve/lease_counters.h"
+
+namespace berth {
+
+struct MetricsInput {
+  const std::vector<Status>& hosts;  // of the last look, as far as it succeeded
+  const Tally& tally;
+  bool success = false;             // of the last look; else nothing is told of GPUs, leases, queue
+  std::optional<TimePoint> looked;  // when one last succeeded
+  TimePoint now;
+  std::string version;
+};
+
+// To be sent as "text/plain; version=0.0.4; charset=utf-8".
+std::string metrics_text(const MetricsInput& input);
+
+// A label's value, as the format wants it: one line of UTF-8, escaped.
+std::string label_value(std::string_view text);
+
+}  // namespace berth

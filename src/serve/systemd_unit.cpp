@@ -1,0 +1,131 @@
+// Writing of systemd.exec(5); see unit.h.
+//
+// What is not there matters as much. Leases are files in /tmp/berth, so no PrivateTmp and no
+// DynamicUser; whose they are and which processes belong to them is told by uids and /proc, so no
+// PrivateUsers, no ProtectProc and no ProcSubset; the driver is asked through /dev/nvidia*, so no
+// PrivateDevices, and no ProtectClock, which closes all devices that are not named.
+#include "serve/systemd_unit.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/users.h"
+
+namespace berth {
+namespace {
+
+constexpr std::string_view kHead =
+    "# Written by 'berth serve --print-unit'. To have it run now and after each boot:\n"
+    "#   berth serve --print-unit | sudo tee /etc/systemd/system/berth-serve.service &&\n"
+    "#     sudo systemctl enable --now berth-serve\n"
+    "[Unit]\n"
+    "Description=berth: a page of this host's GPUs, leases and queue\n"
+    "Documentation=man:systemd.exec(5)\n"
+    "After=network-online.target\n"
+    "Wants=network-online.target\n"
+    "\n"
+    "[Service]\n"
+    "Type=exec\n";
+
+constexpr std::string_view kRestart =
+    "Restart=on-failure\n"
+    "RestartSec=5\n"
+    "# Wrong usage does not get better by itself.\n"
+    "RestartPreventExitStatus=64\n"
+    "\n";
+
+constexpr std::string_view kSandbox =
+    "NoNewPrivileges=yes\n"
+    "CapabilityBoundingSet=\n"
+    "ProtectSystem=strict\n"
+    "ProtectHome=read-only\n"
+    "ProtectKernelTunables=yes\n"
+    "ProtectKernelModules=yes\n"
+    "ProtectKernelLogs=yes\n"
+    "ProtectControlGroups=yes\n"
+    "ProtectHostname=yes\n"
+    "LockPersonality=yes\n"
+    "RestrictNamespaces=yes\n"
+    "RestrictRealtime=yes\n"
+    "RestrictSUIDSGID=yes\n"
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK\n"
+    "SystemCallArchitectures=native\n"
+    "UMask=0077\n"
+    "# It must see the same /tmp, /proc, users and devices as everybody: no PrivateTmp, no\n"
+    "# ProtectProc, no PrivateUsers, no PrivateDevices, no ProtectClock (which closes "
+    "/dev/nvidia*).\n"
+    "\n"
+    "[Install]\n"
+    "WantedBy=multi-user.target\n";
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.find_last_not_of('/') == std::string::npos
+                                ? std::string::npos
+                                : path.rfind('/', path.find_last_not_of('/'));
+  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+}
+
+// The folder above the harbour: who deletes the harbour and makes it anew must not leave this
+// server with the old one.
+std::string writable(const UnitOptions& options) {
+  if (!options.changes) return "";
+  if (options.harbour.empty()) return "ReadWritePaths=/tmp /var/tmp\n";
+  return fmt::format("ReadWritePaths={}\n",
+                     unit_word(parent_of(options.harbour), UnitPlace::setting));
+}
+
+}  // namespace
+
+// In this order: quotes and backslashes, then specifiers ("%h") and, in a command, variables.
+std::string unit_word(std::string_view text, UnitPlace place) {
+  std::string out;
+  bool plain = !text.empty();
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '%' || (c == '$' && place == UnitPlace::command)) {
+      out += c;
+      out += c;
+    } else if (c == '"' || c == '\\' || c == '\'') {
+      out += '\\';
+      out += c;
+      plain = false;
+    } else if (byte < ' ' || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+      plain = false;
+    } else {
+      plain = plain && c != ' ' && c != ';' && c != '#';
+      out += c;
+    }
+  }
+  return plain ? out : fmt::format("\"{}\"", out);
+}
+
+std::string unit_user() {
+  const uid_t uid = ::geteuid();
+  if (uid == 0) return "nobody";
+  // Other names, as some directories of users have them, systemd does not take.
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  const std::string& name = user_name(uid);
+  return std::all_of(name.begin(), name.end(), is_plain) ? name : std::to_string(uid);
+}
+
+std::string unit_text(const UnitOptions& options) {
+  std::string command = fmt::format("{} serve", unit_word(options.program, UnitPlace::command));
+  for (const std::string& word : options.arguments) {
+    command += fmt::format(" {}", unit_word(word, UnitPlace::command));
+  }
+  std::string environment;
+  if (!options.harbour.empty()) {
+    environment = fmt::format("Environment={}\n",
+                              unit_word("BERTH_DIR=" + options.harbour, UnitPlace::setting));
+  }
+  return fmt::format("{}User={}\n{}ExecStart={}\n{}{}{}", kHead, options.user, environment, command,
+                     kRestart, writable(options), kSandbox);
+}
+
+}  // namespace berth

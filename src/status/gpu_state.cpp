@@ -1,0 +1,79 @@
+// Judging of GPUs; see gpu_state.h.
+#include "status/gpu_state.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "status/explain.h"
+
+namespace berth {
+namespace {
+
+// What an idle driver keeps for itself. The old memory call counts the driver's reserve as used:
+// 308 MB on small cards, 912 MB on an idle A100. The new one does not, and idle cards show a few
+// MB.
+constexpr Bytes kIdleUse = mib(256);
+constexpr Bytes kIdleUseWithReserve = mib(1536);
+// What displays may use where the driver does not tell how much each does (as under WSL).
+constexpr Bytes kDisplayUse = gib(2);
+
+}  // namespace
+
+std::string_view to_string(GpuState state) {
+  switch (state) {
+    case GpuState::free:
+      return "free";
+    case GpuState::leased:
+      return "leased";
+    case GpuState::shared:
+      return "shared";
+    case GpuState::stranger:
+      return "stranger";
+    case GpuState::drained:
+      return "drained";
+    case GpuState::lost:
+      return "lost";
+    case GpuState::unknown:
+      return "unknown";
+  }
+  return "unknown";
+}
+
+std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
+  if (!gpu.memory_used || gpu.memory_is_hosts) return std::nullopt;
+  std::uint64_t explained = 0;
+  bool unmeasured = false;
+  for (const GpuProcess& process : gpu.processes) {
+    explained += process.memory.value_or(Bytes{}).count;
+    unmeasured = unmeasured || !process.memory;
+  }
+  const Bytes idle = gpu.memory_used_counts_reserved ? kIdleUseWithReserve : kIdleUse;
+  const std::uint64_t expected = explained + idle.count + (unmeasured ? kDisplayUse.count : 0);
+  if (gpu.memory_used->count <= expected) return std::nullopt;
+  return Bytes{gpu.memory_used->count - explained};
+}
+
+Judgement judge(const PlacedGpu& placed) {
+  const Gpu& gpu = placed.gpu;
+  if (gpu.health != Health::ok) {
+    const GpuState state = gpu.health == Health::lost ? GpuState::lost : GpuState::unknown;
+    if (!placed.drain) return {state, gpu.problem};
+    return {state, fmt::format("{}; {}", gpu.problem, describe_drain(*placed.drain))};
+  }
+  if (placed.drain) return {GpuState::drained, describe_drain(*placed.drain)};
+  if (gpu.mig_without_instances) {
+    return {GpuState::drained,
+            "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi PROFILE)"};
+  }
+  if (gpu.compute_mode == ComputeMode::prohibited) {
+    return {GpuState::drained, "its compute mode is prohibited (sudo nvidia-smi -c 0 allows it)"};
+  }
+  const std::string strangers = describe_strangers(placed);
+  if (!placed.leases.empty()) {
+    return {placed.shared ? GpuState::shared : GpuState::leased, strangers};
+  }
+  if (!strangers.empty()) return {GpuState::stranger, strangers};
+  return {GpuState::free, ""};
+}
+
+}  // namespace berth

@@ -1,0 +1,212 @@
+// Devices and harbour meet; see scene.h.
+#include "status/host_view.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/users.h"
+#include "status/attribution.h"
+#include "status/gpu_state.h"
+#include "schedule/match.h"
+
+namespace berth {
+namespace {
+
+bool can_be_had(const PlacedGpu& placed) {
+  const Gpu& gpu = placed.gpu;
+  return gpu.health == Health::ok && !placed.drain && !gpu.mig_without_instances &&
+         gpu.compute_mode != ComputeMode::prohibited;
+}
+
+std::uint64_t reserved_on(const PlacedGpu& placed, const Scene& scene) {
+  std::uint64_t sum = 0;
+  for (const Record& lease : scene.leases) {
+    if (!holds(lease, placed.gpu)) continue;
+    sum = capped_sum(sum, lease.request.memory.value_or(Bytes{}).count);
+  }
+  return sum;
+}
+
+// What strangers use: how many compute, and all memory that no lease accounts for.
+void count_strangers(const PlacedGpu& placed, const Scene& scene, GpuCondition& condition) {
+  const Bytes whole = placed.gpu.memory_total.value_or(Bytes{});
+  std::uint64_t strangers = 0;
+  std::uint64_t unidentified = 0;
+  std::uint64_t attributed = 0;
+  for (const PlacedProcess& one : placed.processes) {
+    const bool display = one.process.kind == ProcessKind::graphics;
+    // A process that computes without a lease and does not say how much it uses may use it all.
+    const std::uint64_t memory = one.process.memory.value_or(display ? Bytes{} : whole).count;
+    if (!one.lease.empty()) {
+      attributed += one.process.memory.value_or(Bytes{}).count;
+    } else if (one.stranger() && !one.process.uid && !placed.leases.empty()) {
+      unidentified += memory;  // in a container: it may well be the leases' own
+    } else {
+      strangers += memory;
+      if (one.stranger()) ++condition.strangers;
+    }
+  }
+  const std::uint64_t reserved = reserved_on(placed, scene);
+  const std::uint64_t room = reserved > attributed ? reserved - attributed : 0;
+  strangers += unidentified > room ? unidentified - room : 0;
+  if (placed.unexplained) {
+    strangers += placed.unexplained->count;
+    if (placed.leases.empty() && condition.strangers == 0) condition.strangers = 1;
+  }
+  // Of the host's memory, all that leased processes do not have on the GPU is taken: by the
+  // operating system, by programs, also by the jobs' own host memory.
+  if (placed.gpu.memory_is_hosts && placed.gpu.memory_used) {
+    const std::uint64_t used = placed.gpu.memory_used->count;
+    strangers = std::max(strangers, used > attributed ? used - attributed : 0);
+  }
+  condition.strangers_memory = Bytes{strangers};
+}
+
+GpuCondition condition_of(const PlacedGpu& placed, const Scene& scene) {
+  const Gpu& gpu = placed.gpu;
+  GpuCondition condition;
+  condition.uuid = *gpu.uuid;
+  condition.name = gpu.name.value_or("");
+  condition.memory = gpu.memory_total;
+  condition.usable = can_be_had(placed);
+  condition.utilization_pct = gpu.utilization_pct;
+  condition.memory_utilization_pct = gpu.memory_utilization_pct;
+  condition.display = gpu.display_active.value_or(false);
+  count_strangers(placed, scene, condition);
+  return condition;
+}
+
+// The most that the lease uses on one of its GPUs.
+Bytes observed(const Record& lease, const Scene& scene) {
+  std::uint64_t most = 0;
+  for (const PlacedGpu& placed : scene.gpus) {
+    std::uint64_t sum = 0;
+    for (const PlacedProcess& one : placed.processes) {
+      if (one.lease == lease.id) sum += one.process.memory.value_or(Bytes{}).count;
+    }
+    most = std::max(most, sum);
+  }
+  return {most};
+}
+
+// What it measures: of which user and type.
+std::string profile_key(const Record& record) {
+  return record.profiles ? fmt::format("{} {}", record.uid, record.job) : std::string();
+}
+
+unsigned closeness_of(const Connection& connection) {
+  constexpr unsigned kPerNvlink = 100;
+  unsigned score = kPerNvlink * connection.nvlinks.value_or(0);
+  if (connection.proximity) {
+    score +=
+        static_cast<unsigned>(Proximity::system) - static_cast<unsigned>(*connection.proximity);
+  }
+  return score;
+}
+
+Closeness closeness(const std::vector<Gpu>& gpus, const Topology& topology) {
+  if (topology.connections.empty()) return {};
+  Closeness table(gpus.size(), std::vector<unsigned>(gpus.size(), 0));
+  for (const Connection& connection : topology.connections) {
+    for (std::size_t a = 0; a < gpus.size(); ++a) {
+      for (std::size_t b = 0; b < gpus.size(); ++b) {
+        if (gpus[a].index.card == connection.a.card && gpus[b].index.card == connection.b.card) {
+          table[a][b] = table[b][a] = closeness_of(connection);
+        }
+      }
+    }
+  }
+  return table;
+}
+
+// Does `inner` take up nothing beside `outer`? Any user can make a lease of any id: the outer one
+// must be of the same user (root may run inside a user's lease), must have all that the inner one
+// has, and must be older, so that no two leases can hide each other.
+bool covers(const Record& outer, const Record& inner) {
+  const bool same_user = outer.uid == inner.uid && is_identified(outer.uid);
+  if (!same_user && !is_root(inner.uid)) return false;
+  if (std::tie(inner.granted, inner.id) <= std::tie(outer.granted, outer.id)) return false;
+  if (outer.everything || inner.everything || !outer.problem.empty()) return false;
+  for (const std::string& uuid : inner.uuids) {
+    if (std::find(outer.uuids.begin(), outer.uuids.end(), uuid) == outer.uuids.end()) return false;
+  }
+  if (!outer.request.memory) return true;
+  return inner.request.memory && inner.request.memory->count <= outer.request.memory->count;
+}
+
+}  // namespace
+
+Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
+                 const std::vector<Drain>& drains) {
+  Scene scene;
+  std::map<std::string, const Record*> by_id;
+  for (const Record& lease : leases) by_id.emplace(lease.id, &lease);
+  for (const Record& lease : leases) {
+    const auto outer = lease.within.empty() ? by_id.end() : by_id.find(lease.within);
+    const bool inside =
+        outer != by_id.end() && outer->second != &lease && covers(*outer->second, lease);
+    if (!inside) scene.leases.push_back(lease);
+  }
+  for (const Gpu& gpu : snapshot.gpus) {
+    PlacedGpu placed;
+    placed.gpu = gpu;
+    placed.shared = true;
+    for (const Record& lease : scene.leases) {
+      if (!holds(lease, gpu)) continue;
+      placed.leases.push_back(lease.id);
+      placed.shared = placed.shared && lease.request.memory && !lease.everything;
+    }
+    for (const GpuProcess& process : gpu.processes) {
+      placed.processes.push_back(
+          {process, lease_of(process, gpu, scene.leases), is_driver_daemon(process)});
+    }
+    for (const Drain& drain : drains) {
+      if (drain.uuid == gpu.uuid) placed.drain = drain;
+    }
+    placed.unexplained = unexplained_memory(gpu);
+    scene.gpus.push_back(std::move(placed));
+  }
+  return scene;
+}
+
+PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now) {
+  PlanInput input;
+  input.now = now;
+  std::vector<Gpu> taken;
+  for (const PlacedGpu& placed : scene.gpus) {
+    if (placed.gpu.health == Health::lost || !placed.gpu.uuid) continue;
+    input.gpus.push_back(condition_of(placed, scene));
+    taken.push_back(placed.gpu);
+  }
+  input.closeness = closeness(taken, topology);
+  for (const Record& lease : scene.leases) {
+    HeldLease held{lease.id,     lease.uuids,       lease.request.memory, observed(lease, scene),
+                   lease.ends(), profile_key(lease)};
+    if (lease.everything) {
+      held.memory.reset();
+      held.uuids.clear();
+      for (const Gpu& gpu : taken) held.uuids.push_back(*gpu.uuid);
+    }
+    input.leases.push_back(std::move(held));
+  }
+  // Not std::random_device: in a virtual machine it takes longer than the whole decision.
+  input.seed = static_cast<std::uint64_t>(now.time_since_epoch().count());
+  return input;
+}
+
+bool matches(const Gpu& gpu, const Request& request) {
+  GpuCondition condition;
+  condition.uuid = gpu.uuid.value_or("");
+  condition.name = gpu.name.value_or("");
+  condition.memory = gpu.memory_total;
+  return schedule::matches(condition, request);
+}
+
+QueuedTicket queued(const Record& ticket, bool stopped) {
+  return {ticket.id, ticket.request, stopped, profile_key(ticket)};
+}
+
+}  // namespace berth

@@ -1,0 +1,43 @@
+// Tests of what is left out of a document where that is asked for.
+#include "status/status_json.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace berth {
+namespace {
+
+Status queue_of(std::size_t tickets) {
+  Status host;
+  host.host = "gpu-a";
+  for (std::size_t i = 1; i <= tickets; ++i) {
+    TicketStatus ticket;
+    ticket.position = i;
+    ticket.record.command = "train";
+    host.queue.push_back(ticket);
+  }
+  return host;
+}
+
+TEST(StatusJson, AQueueIsCutAndItsLengthIsTold) {
+  const auto json = nlohmann::json::parse(hosts_json({queue_of(5)}, JsonForm::line, {{}, 3}));
+  const auto& host = json["hosts"][0];
+  ASSERT_EQ(host["queue"].size(), 3U);
+  EXPECT_EQ(host["queue"][2]["position"], 3);
+  EXPECT_EQ(host["queue_length"], 5);
+}
+
+TEST(StatusJson, WithoutALimitAllOfItIsThere) {
+  const auto json = nlohmann::json::parse(hosts_json({queue_of(5)}, JsonForm::line));
+  EXPECT_EQ(json["hosts"][0]["queue"].size(), 5U);
+  EXPECT_FALSE(json["hosts"][0].contains("queue_length"));
+}
+
+TEST(StatusJson, CommandsOfOthersCanBeLeftOut) {
+  const auto json =
+      nlohmann::json::parse(hosts_json({queue_of(1)}, JsonForm::line, {"nobody", {}}));
+  EXPECT_TRUE(json["hosts"][0]["queue"][0]["command"].is_null());
+}
+
+}  // namespace
+}  // namespace berth

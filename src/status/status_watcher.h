@@ -1,0 +1,53 @@
+// Looks at GPUs, leases and queue again and again, for what shows them live.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <poll.h>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "status/status.h"
+#include "devices/probe.h"
+#include "harbour/location.h"
+
+namespace berth {
+
+// For one thread, which must live as long: the helper that asks the driver ends with it.
+class Lookout {
+ public:
+  // `on_slow` is called when the driver takes long.
+  explicit Lookout(HarbourLocation where = harbour_location(), std::function<void()> on_slow = {});
+
+  // A look ends early, with an error, once this descriptor can be read while the driver is asked.
+  void interrupt_by(int descriptor) { interrupt_ = descriptor; }
+
+  // Every host of the harbour, by name; see observe_all(). Errors are the driver's, where there is
+  // no other host to show, and the harbour's. One that fails can be tried again.
+  Result<std::vector<Status>> look();
+
+  // Waits until it is worthwhile to look again: `period` after the last look began, or, for who
+  // `listens`, once a file of this host's harbour came, went or was renamed. False if one of
+  // `others` is ready before that, and its `revents` say which.
+  //
+  // Who dies says nothing: that is seen after `period`, at the latest.
+  bool wait(std::chrono::milliseconds period, std::span<pollfd> others = {}, bool listens = true);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void listen();
+
+  HarbourLocation where_;
+  std::function<void()> on_slow_;
+  std::unique_ptr<Probe> probe_;
+  int interrupt_ = -1;
+  UniqueFd ears_;
+  Clock::time_point looked_{};
+};
+
+}  // namespace berth

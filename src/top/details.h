@@ -1,0 +1,20 @@
+// Everything that is known of one GPU, lease or ticket, as lines. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "top/card_lines.h"
+
+namespace berth::top {
+
+// "GPU 0 on gpu-a", "Lease k3f9a2mx", "Ticket k3f9a2mx".
+std::string details_title(const Row& row, const Sheet& sheet);
+
+// Wrapped to the sheet's width.
+std::vector<Line> details_lines(const Row& row, const Drawing& with);
+
+// What the keys do.
+std::vector<Line> help_lines(Charset charset);
+
+}  // namespace berth::top

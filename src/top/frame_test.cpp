@@ -1,0 +1,185 @@
+// What the view looks like at each size: everything fits, and foreign text is escaped.
+#include "top/frame.h"
+
+#include <gtest/gtest.h>
+
+#include "top/plots.h"
+#include "top/testing/pictures.h"
+
+namespace berth::top {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+class FrameTest : public ::testing::Test {
+ protected:
+  FrameTest() { show(picture()); }
+
+  void show(const Picture& one) {
+    model_.take(shared(one));
+    history_.note(one.hosts, History::Clock::time_point{});
+  }
+  std::string drawn(std::size_t width = 80, std::size_t height = 24,
+                    Charset charset = Charset::utf8) {
+    std::string all;
+    const Frame frame = make_frame(model_, history_, {width, height, charset}, kNow);
+    EXPECT_LE(frame.lines.size(), height);
+    for (const Line& line : frame.lines) {
+      EXPECT_LE(line.width(), width) << line.text();
+      all += (line.selected ? ">" : "") + line.text() + "\n";
+    }
+    return all;
+  }
+  static bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+
+  Model model_{kViewer};
+  History history_{1000ms};
+};
+
+TEST_F(FrameTest, shows_cards_and_queue_at_80x24) {
+  const std::string all = drawn();
+  for (const char* part :
+       {"gpu-a  4 GPUs: 1 free, 3 leased", "0  GeForce RTX 4090", "leased", "20.0/24 GiB", "90%",
+        "61°C", "exclusive  for 10m", "python train.py", "as on GPU 1", "Queue: 2 waiting",
+        "1  4000002  waits 10m      1 GPU  python mine.py", "GPU 1 leased by bob", "q quit"}) {
+    EXPECT_TRUE(has(all, part)) << part << "\n" << all;
+  }
+  EXPECT_TRUE(has(all, ">   0  GeForce")) << all;
+}
+
+TEST_F(FrameTest, fits_every_size) {
+  Picture many = picture();
+  for (unsigned i = 4; i < 40; ++i) many.hosts[0].gpus.push_back(gpu(i, i % 24, i));
+  for (int i = 0; i < 50; ++i) many.hosts[0].queue.push_back(many.hosts[0].queue.front());
+  many.hosts.push_back(many.hosts[0]);
+  many.hosts[1].host = "gpu-b";
+  many.hosts[1].elsewhere = true;
+  for (const std::string& problem : {std::string(), std::string(400, 'x'), std::string("away")}) {
+    many.problem = problem;
+    show(many);
+    for (std::size_t width = 1; width < 220; width += 19) {
+      for (std::size_t height = 1; height < 60; height += 11) drawn(width, height);
+    }
+    for (const char* keys : {"h", "q", "G", "c", "n"}) {
+      type(model_, keys);
+      drawn(60, 10);
+    }
+  }
+}
+
+TEST_F(FrameTest, says_that_it_is_too_small) {
+  EXPECT_EQ(drawn(59, 24), "Too small: 59x24, and berth top needs 60x10.\n");
+  EXPECT_EQ(drawn(80, 9), "Too small: 80x9, and berth top needs 60x10.\n");
+}
+
+TEST_F(FrameTest, the_selection_is_always_seen) {
+  Picture many = picture();
+  for (unsigned i = 4; i < 60; ++i) many.hosts[0].gpus.push_back(gpu(i, 1, 1));
+  show(many);
+  for (const Press press : {Press::down, Press::up}) {
+    for (int i = 0; i < 80; ++i) {
+      model_.press({press});
+      EXPECT_TRUE(has(drawn(), ">")) << i;
+    }
+  }
+}
+
+TEST_F(FrameTest, foreign_text_is_escaped) {
+  Picture hostile = picture();
+  hostile.hosts[0].host = "a\x1b[2J";
+  hostile.hosts[0].leases[0].label = "one\ntwo\x1b]0;title\a";
+  hostile.hosts[0].queue[0].record.command =
+      "\x9b"
+      "31m\u202e";
+  hostile.hosts[0].queue[0].reason = "\r\t\x1b[H";
+  hostile.hosts[0].gpus[0].placed.gpu.name =
+      "\x1b"
+      "c";
+  hostile.problem = "\x1b[31mred";
+  show(hostile);
+  for (const char* keys : {"", "h", "hG\n", "c"}) {
+    for (const char key : std::string(keys)) {
+      model_.press(key == '\n' ? Input{Press::enter} : Input{Press::text, std::string(1, key)});
+    }
+    for (const Charset charset : {Charset::utf8, Charset::ascii}) {
+      for (const char c : drawn(120, 40, charset)) {
+        EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
+        EXPECT_TRUE(charset == Charset::utf8 || static_cast<unsigned char>(c) < 0x7F);
+      }
+    }
+  }
+}
+
+TEST_F(FrameTest, unknown_is_no_number) {
+  const std::string all = drawn(120, 40);
+  const auto at = all.find("   3  GeForce");
+  ASSERT_NE(at, std::string::npos) << all;
+  const std::string line = all.substr(at, all.find('\n', at) - at);
+  EXPECT_FALSE(has(line, "%")) << line;
+}
+
+TEST_F(FrameTest, problems_are_shown_above_what_was_seen) {
+  Picture away = picture();
+  away.problem = "Redis does not answer";
+  away.seen = kNow - 12s;
+  show(away);
+  EXPECT_TRUE(has(drawn(), "! Redis does not answer. Below is what was seen 12s ago."));
+  EXPECT_TRUE(has(drawn(), "GeForce"));
+  away.problem.clear();
+  away.slow = true;
+  show(away);
+  EXPECT_TRUE(has(drawn(), "! Waiting for the driver to answer."));
+}
+
+TEST_F(FrameTest, empty_states_say_what_to_do) {
+  Picture free = picture();
+  free.hosts[0].leases.clear();
+  free.hosts[0].queue.clear();
+  show(free);
+  EXPECT_TRUE(has(drawn(), "No jobs yet: berth run -- python train.py"));
+  Model fresh(kViewer);
+  EXPECT_TRUE(has(make_frame(fresh, history_, {}, kNow).lines[1].text(), "Looking at the GPUs."));
+  type(model_, "fnobody at all");
+  EXPECT_TRUE(has(drawn(), "Esc shows all."));
+}
+
+TEST_F(FrameTest, details_leave_nothing_out) {
+  Picture one = picture();
+  one.hosts[0].queue[0].record.command = std::string(100, 'a') + " " + std::string(300, 'b');
+  show(one);
+  type(model_, "Gk");
+  model_.press({Press::enter});
+  const std::string all = drawn();
+  EXPECT_TRUE(has(all, "Ticket cccccccc"));
+  EXPECT_EQ(std::count(all.begin(), all.end(), 'b') >= 300, true) << all;
+  EXPECT_TRUE(has(all, "nobody can say"));
+}
+
+TEST(MemoryBar, tells_used_reserved_and_free_apart) {
+  Picture one = picture();
+  Status& host = one.hosts[0];
+  const auto bar = [&](std::size_t i, Charset charset) {
+    Line line;
+    add_memory_bar(line, host, host.gpus[i], 12, charset);
+    return line.text();
+  };
+  EXPECT_EQ(bar(0, Charset::ascii), "##==========");  // exclusive: all of it is taken
+  EXPECT_EQ(bar(3, Charset::ascii), "............");
+  host.leases[0].request.memory = gib(8);
+  EXPECT_EQ(reserved_unused(host, host.gpus[0]), gib(8));
+  EXPECT_EQ(bar(0, Charset::ascii), "##====......");
+  PlacedProcess process;
+  process.process.memory = gib(3);
+  process.lease = "aaaaaaaa";
+  host.gpus[0].placed.processes = {process};
+  EXPECT_EQ(reserved_unused(host, host.gpus[0]), gib(5));
+  EXPECT_EQ(bar(0, Charset::utf8), "██░░········");
+  host.gpus[0].placed.gpu.memory_used.reset();
+  EXPECT_EQ(bar(0, Charset::ascii), "            ");
+}
+
+}  // namespace
+}  // namespace berth::top

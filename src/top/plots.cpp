@@ -1,0 +1,99 @@
+// Eighths of a character; see plots.h.
+#include "top/plots.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "archive/day_chart.h"
+#include "status/status_parts.h"
+
+namespace berth::top {
+namespace {
+
+constexpr std::array<std::string_view, 9> kBlocks{"▁", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::string_view kAsciiLevels = "__.:-=+*#";
+
+std::string_view level(std::size_t eighths, Charset charset) {
+  return charset == Charset::utf8 ? kBlocks[eighths] : kAsciiLevels.substr(eighths, 1);
+}
+
+std::size_t eighths_of(double share, std::size_t cells) {
+  return rounded(std::clamp(share, 0.0, 1.0) * static_cast<double>(8 * cells));
+}
+
+}  // namespace
+
+std::string sparkline(const Values& values, std::size_t width, Charset charset) {
+  const std::size_t count = std::min(values.size(), width);
+  std::string text(width - count, ' ');
+  for (std::size_t i = values.size() - count; i < values.size(); ++i) {
+    text += values[i] ? level(eighths_of(*values[i], 1), charset) : " ";
+  }
+  return text;
+}
+
+std::vector<std::string> tall_plot(const Values& values, std::size_t width, std::size_t height,
+                                   Charset charset) {
+  const std::size_t count = std::min(values.size(), width);
+  std::vector<std::string> lines;
+  for (std::size_t row = height; row-- > 0;) {
+    std::string text(width - count, ' ');
+    for (std::size_t i = values.size() - count; i < values.size(); ++i) {
+      const std::size_t high = values[i] ? eighths_of(*values[i], height) : 0;
+      const std::size_t here = std::min<std::size_t>(high > 8 * row ? high - 8 * row : 0, 8);
+      const bool line = values[i] && row == 0;  // known, though it may be 0
+      text += here > 0 || line ? level(here, charset) : " ";
+    }
+    lines.push_back(std::move(text));
+  }
+  return lines;
+}
+
+Bytes reserved_unused(const Status& host, const GpuStatus& gpu) {
+  const auto& here = gpu.placed.leases;
+  const std::uint64_t total = gpu.placed.gpu.memory_total.value_or(Bytes{}).count;
+  const std::uint64_t used = gpu.placed.gpu.memory_used.value_or(Bytes{}).count;
+  const std::uint64_t rest = total > used ? total - used : 0;
+  std::uint64_t sum = 0;
+  for (const Record& lease : host.leases) {
+    if (std::find(here.begin(), here.end(), lease.id) == here.end()) continue;
+    if (!lease.request.memory) return {rest};
+    std::uint64_t observed = 0;
+    for (const PlacedProcess& one : gpu.placed.processes) {
+      if (one.lease != lease.id) continue;
+      observed = capped_sum(observed, one.process.memory.value_or(Bytes{}).count);
+    }
+    const std::uint64_t wanted = lease.request.memory->count;
+    sum = capped_sum(sum, wanted > observed ? wanted - observed : 0);
+  }
+  return {std::min(sum, rest)};
+}
+
+void add_memory_bar(Line& line, const Status& host, const GpuStatus& gpu, std::size_t width,
+                    Charset charset) {
+  const Gpu& card = gpu.placed.gpu;
+  if (!card.memory_total || !card.memory_used || card.memory_total->count == 0) {
+    line.add(Style::plain, std::string(width, ' '));
+    return;
+  }
+  const auto total = static_cast<double>(card.memory_total->count);
+  const auto cells = [&](std::uint64_t bytes) {
+    const double share = std::min(static_cast<double>(bytes) / total, 1.0);
+    return std::min<std::size_t>(rounded(share * static_cast<double>(width)), width);
+  };
+  const std::uint64_t used = card.memory_used->count;
+  const std::uint64_t reserved = reserved_unused(host, gpu).count;
+  // What there is can be seen, however little it is.
+  const std::size_t filled = std::max<std::size_t>(cells(used), used >= mib(64).count ? 1 : 0);
+  const std::size_t taken =
+      std::max(filled, std::max(cells(capped_sum(used, reserved)),
+                                reserved > 0 ? std::min(filled + 1, width) : filled));
+  const bool utf8 = charset == Charset::utf8;
+  const Style style = style_of(gpu.judgement.state);
+  line.add(style, repeated(utf8 ? "█" : "#", filled));
+  line.add(style, repeated(utf8 ? "░" : "=", taken - filled));
+  line.add(Style::dim, repeated(utf8 ? "·" : ".", width - taken));
+}
+
+}  // namespace berth::top
