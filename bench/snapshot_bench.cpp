@@ -1,11 +1,11 @@
 // What it costs to look at the GPUs: in a session, through the guard, and as text.
 #include <benchmark/benchmark.h>
 
-#include "status/status.h"
-#include "status/status_json.h"
 #include "cli/output/status_text.h"
 #include "devices/guarded_probe.h"
 #include "devices/nvml_session.h"
+#include "status/status.h"
+#include "status/status_json.h"
 
 namespace berth {
 namespace {

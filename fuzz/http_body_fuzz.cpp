@@ -1,9 +1,9 @@
 // Bodies of requests to `berth serve`.
 #include <nlohmann/json.hpp>
 
+#include "fuzz/fuzz.h"
 #include "serve/access.h"
 #include "serve/http_request.h"
-#include "fuzz/fuzz.h"
 
 namespace berth {
 

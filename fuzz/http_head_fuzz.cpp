@@ -3,10 +3,10 @@
 #include <sys/socket.h>
 
 #include "base/text.h"
-#include "serve/connection.h"
-#include "serve/access.h"
-#include "serve/http_request.h"
 #include "fuzz/fuzz.h"
+#include "serve/access.h"
+#include "serve/connection.h"
+#include "serve/http_request.h"
 
 namespace berth {
 namespace {

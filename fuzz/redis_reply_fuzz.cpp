@@ -3,8 +3,8 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "fuzz/fuzz.h"
 #include "cluster/redis/resp_channel.h"
+#include "fuzz/fuzz.h"
 
 namespace berth {
 namespace {

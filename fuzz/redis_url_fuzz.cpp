@@ -1,6 +1,6 @@
 // URLs of Redis servers, from users and configuration files.
-#include "fuzz/fuzz.h"
 #include "cluster/redis/url.h"
+#include "fuzz/fuzz.h"
 
 namespace berth {
 

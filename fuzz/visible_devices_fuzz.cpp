@@ -1,8 +1,8 @@
 // CUDA_VISIBLE_DEVICES and --gpu, on a host with two cards, two MIG instances and a lost card.
 #include <algorithm>
 
-#include "lease/gpu_selection.h"
 #include "fuzz/fuzz.h"
+#include "lease/gpu_selection.h"
 #include "sim/visible_devices.h"
 
 namespace berth {

@@ -16,17 +16,17 @@
 #include <utility>
 
 #include "base/text.h"
-#include "lease/select_free.h"
+#include "devices/driver.h"
 #include "lease/holders.h"
 #include "lease/job_environment.h"
+#include "lease/select_free.h"
 #include "profile/job_type.h"
-#include "status/status_json.h"
-#include "devices/driver.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"
 #include "python/src/interrupt.h"
 #include "python/src/request.h"
 #include "python/src/watcher.h"
+#include "status/status_json.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

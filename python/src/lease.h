@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "lease/lease.h"
 #include "lease/lease_history.h"
 #include "profile/learning.h"
-#include "lease/lease.h"
-#include "profile/sampler.h"
+#include "run/sampler.h"
 
 namespace berth::python {
 

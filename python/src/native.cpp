@@ -12,9 +12,8 @@
 #include "base/own_files.h"
 #include "base/simulation.h"
 #include "base/text.h"
-#include "lease/attach.h"
-#include "status/status_json.h"
 #include "devices/driver.h"
+#include "lease/attach.h"
 #include "python/src/cuda.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"
@@ -24,6 +23,7 @@
 #include "python/src/request.h"
 #include "python/src/settle.h"
 #include "python/src/watcher.h"
+#include "status/status_json.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

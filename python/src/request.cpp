@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "profile/job_type.h"
-#include "cli/request_options.h"
 #include "devices/driver.h"
+#include "lease/request_options.h"
+#include "profile/job_type.h"
 #include "python/src/errors.h"
 
 namespace berth::python {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "lease/acquire.h"
 #include "devices/probe.h"
+#include "lease/acquire.h"
 
 namespace berth::python {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "archive/history.h"
-#include "cluster/store/history_stream.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "cluster/store/history_stream.h"
 #include "harbour/location.h"
 
 namespace berth {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/users.h"
 #include "base/time_text.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "base/json.h"
 #include "archive/report_parts.h"
+#include "base/json.h"
 
 namespace berth {
 

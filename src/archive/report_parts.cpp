@@ -5,8 +5,8 @@
 #include <chrono>
 #include <fmt/format.h>
 
-#include "base/users.h"
 #include "base/time_text.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {

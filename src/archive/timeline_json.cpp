@@ -1,8 +1,8 @@
 // The JSON of the timeline; see timeline_json.h.
 #include "archive/timeline_json.h"
 
-#include "base/users.h"
 #include "base/json.h"
+#include "base/users.h"
 
 namespace berth {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/quantity.h"
-#include "schedule/plan.h"
+#include "base/time.h"
 
 namespace berth {
 

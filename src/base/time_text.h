@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/quantity.h"
-#include "schedule/plan.h"
+#include "base/time.h"
 
 namespace berth {
 

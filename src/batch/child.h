@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/signals.h"
 #include "base/unique_fd.h"
 #include "batch/run_events.h"
-#include "base/signals.h"
 
 namespace berth::batch {
 

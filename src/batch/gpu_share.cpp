@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "status/host_view.h"
 #include "base/terminal.h"
 #include "devices/driver.h"
 #include "schedule/plan.h"
+#include "status/host_view.h"
 
 namespace berth::batch {
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace berth::batch {
 namespace {

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <string>
 
+#include "base/terminal.h"
 #include "batch/joblog.h"
 #include "batch/lines.h"
 #include "batch/progress.h"
-#include "base/terminal.h"
 
 namespace berth::batch {
 

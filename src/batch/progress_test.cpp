@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "batch/run_events.h"
 #include "batch/gpu_share.h"
 #include "batch/progress_display.h"
+#include "batch/run_events.h"
 #include "schedule/plan.h"
 
 namespace berth::batch {

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/signals.h"
 #include "batch/joblog.h"
 #include "batch/line_order.h"
 #include "batch/lines.h"
 #include "batch/log_folder.h"
 #include "batch/progress_display.h"
-#include "base/signals.h"
 
 namespace berth::batch {
 

@@ -5,9 +5,9 @@
 #include <list>
 #include <utility>
 
+#include "devices/driver.h"
 #include "status/host_view.h"
 #include "status/status.h"
-#include "devices/driver.h"
 
 namespace berth::batch {
 

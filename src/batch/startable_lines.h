@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "lease/acquire.h"
 #include "devices/probe.h"
+#include "lease/acquire.h"
 
 namespace berth::batch {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "batch/runner.h"
 #include "base/terminal.h"
+#include "batch/runner.h"
 
 namespace berth::batch {
 

@@ -3,18 +3,11 @@
 
 #include <utility>
 
-#include "lease/gpu_selection.h"
 #include "base/terminal.h"
 #include "devices/driver.h"
+#include "lease/gpu_selection.h"
 
 namespace berth {
-
-Result<std::string> gpu_list(const std::vector<std::string>& words) {
-  std::string list;
-  for (std::size_t i = 0; i < words.size(); ++i) list.append(i == 0 ? "" : ",").append(words[i]);
-  if (auto entries = parse_selection(list); !entries) return tl::make_unexpected(entries.error());
-  return list;
-}
 
 Result<std::vector<NamedGpu>> find_gpus(const std::string& list) {
   auto probe = open_driver(say_driver_is_slow);

@@ -9,9 +9,6 @@
 
 namespace berth {
 
-// The words as one list, well-formed. ErrorKind::usage if not.
-Result<std::string> gpu_list(const std::vector<std::string>& words);
-
 // Which GPUs a list means; asks the driver. A lost one will do, if the driver says its UUID.
 Result<std::vector<NamedGpu>> find_gpus(const std::string& list);
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/descriptors.h"
-#include "cluster/remote/remote_job_spec.h"
 #include "cli/program.h"
+#include "cluster/remote/remote_job_spec.h"
 #include "devices/guarded_probe.h"
 #include "devices/placeholder.h"
 

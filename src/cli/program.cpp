@@ -11,9 +11,9 @@
 #include <string>
 #include <unistd.h>
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "base/terminal.h"
 #include "cli/url_option.h"
 #include "devices/driver.h"
 

@@ -7,8 +7,10 @@
 #include <map>
 #include <set>
 
+#include "base/shell.h"
 #include "base/text.h"
 #include "base/users.h"
+#include "harbour/setup.h"
 
 namespace berth {
 namespace {
@@ -53,8 +55,8 @@ Finding judge_mode(const DirectoryFacts& facts) {
     finding.text += fmt::format(", so that not every user of this host can use it");
   }
   if (finding.level != Level::ok) {
-    finding.remedy =
-        fmt::format("{} should run: chmod 1777 {}", facts.owner_name, shell_word(facts.where.path));
+    finding.remedy = fmt::format("{} should run: chmod 1777 {}", facts.owner_name,
+                                 shell_quote(facts.where.path));
     if (!facts.simulated) {
       finding.remedy += fmt::format("; or: {}", setup_command(facts.where));
     }
@@ -74,7 +76,7 @@ Finding judge_space(const DirectoryFacts& facts) {
     finding.level = bad ? Level::problem : Level::note;
     finding.text += bad ? ": too few for new requests (leases end all the same)" : ": few";
     finding.remedy = fmt::format("delete something; 'df {}' shows which file system it is",
-                                 shell_word(facts.where.path));
+                                 shell_quote(facts.where.path));
   }
   return finding;
 }
@@ -86,9 +88,9 @@ std::string removal(const std::string& path, const OddFile& file) {
   const std::string& name = file.oddity.file;
   if (name.find_first_not_of(plain) == std::string::npos && name.size() <= 64) {
     return fmt::format("rm {}{}", file.directory ? "-r " : "",
-                       shell_word(fmt::format("{}/{}", path, name)));
+                       shell_quote(fmt::format("{}/{}", path, name)));
   }
-  return fmt::format("find {} -maxdepth 1 -inum {} {}", shell_word(path), file.inode,
+  return fmt::format("find {} -maxdepth 1 -inum {} {}", shell_quote(path), file.inode,
                      file.directory ? "-exec rm -r {} +" : "-delete");
 }
 
@@ -131,23 +133,6 @@ Finding as_problem(std::string check, const Error& error) {
           split ? error.message.substr(semicolon + 2) : ""};
 }
 
-std::string shell_word(std::string_view text) {
-  constexpr std::string_view plain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._+-";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) {
-    return std::string(text);
-  }
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
-}
-
 Findings judge_server(const ServerFacts& facts) {
   if (facts.error) return {as_problem("server", *facts.error)};
   Findings findings{{"server", Level::ok,
@@ -184,18 +169,13 @@ Findings judge_server(const ServerFacts& facts) {
   return findings;
 }
 
-std::string setup_command(const HarbourLocation& where) {
-  if (!where.chosen) return "sudo berth setup";
-  return fmt::format("sudo BERTH_DIR={} berth setup", shell_word(where.path));
-}
-
 Findings judge_directory(const DirectoryFacts& facts) {
   Findings findings{judge_owner(facts), judge_mode(facts)};
   if (facts.access_list) {
     findings.push_back(
         {"acl", Level::problem,
          "it has an access control list, which can hide leases from some users; berth refuses it",
-         facts.simulated ? fmt::format("setfacl -bk {}", shell_word(facts.where.path))
+         facts.simulated ? fmt::format("setfacl -bk {}", shell_quote(facts.where.path))
                          : fmt::format("{} removes the list", setup_command(facts.where))});
   } else {
     findings.push_back({"acl", Level::ok, "it has no access control list", ""});
@@ -240,7 +220,7 @@ Findings judge_files(const std::string& path, const std::vector<OddFile>& files,
   if (planted > kMostShown) {
     findings.push_back({"planted", Level::problem,
                         fmt::format("{} more files do not count", planted - kMostShown),
-                        fmt::format("see: ls -la {}", shell_word(path))});
+                        fmt::format("see: ls -la {}", shell_quote(path))});
   } else if (planted == 0) {
     findings.push_back({"planted", Level::ok, "nobody planted anything in it", ""});
   }
@@ -409,7 +389,7 @@ Findings judge_archive(const ArchiveFacts& facts) {
     finding.text += text;
     if (finding.remedy.empty()) finding.remedy = remedy;
   };
-  const std::string path = shell_word(facts.path);
+  const std::string path = shell_quote(facts.path);
   if (!facts.directory) {
     note(fmt::format(": it is not a directory, but something that {} put there; nothing is kept",
                      facts.owner_name),

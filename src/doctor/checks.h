@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "status/host_view.h"
 #include "harbour/location.h"
 #include "harbour/transaction.h"
+#include "status/host_view.h"
 
 namespace berth {
 
@@ -32,12 +32,6 @@ using Findings = std::vector<Finding>;
 
 // An error as a finding. Errors say what, why, and behind a semicolon what to do.
 Finding as_problem(std::string check, const Error& error);
-
-// "sudo berth setup"; with BERTH_DIR, which sudo would not pass on, if that was chosen.
-std::string setup_command(const HarbourLocation& where);
-
-// `text` as one word of a shell.
-std::string shell_word(std::string_view text);
 
 struct DirectoryFacts {
   HarbourLocation where;

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/shell.h"
+#include "harbour/setup.h"
+
 namespace berth {
 namespace {
 
@@ -47,9 +50,9 @@ TEST(Diagnosis, an_error_is_split_into_what_and_what_to_do) {
 }
 
 TEST(Diagnosis, a_command_for_the_shell_is_one) {
-  EXPECT_EQ(shell_word("/tmp/berth"), "/tmp/berth");
-  EXPECT_EQ(shell_word("/a b'c$d"), R"('/a b'\''c$d')");
-  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_quote("/tmp/berth"), "/tmp/berth");
+  EXPECT_EQ(shell_quote("/a b'c$d"), R"('/a b'\''c$d')");
+  EXPECT_EQ(shell_quote(""), "''");
   EXPECT_EQ(setup_command({"/tmp/berth", false}), "sudo berth setup");
   EXPECT_EQ(setup_command({"/srv/a b", true}), "sudo BERTH_DIR='/srv/a b' berth setup");
 }

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "base/shell.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "doctor/checks.h"
+#include "harbour/bell.h"
 #include "status/explain.h"
 #include "status/gpu_state.h"
-#include "harbour/bell.h"
 
 namespace berth {
 namespace {
@@ -166,7 +167,7 @@ Findings judge_unreadable(const std::string& path, const std::vector<Record>& le
                      lease.everything ? std::string("every GPU")
                                       : fmt::format("{}", fmt::join(lease.uuids, ", "))),
          fmt::format("ask {} to end the process that holds it (fuser -v {})", user_name(lease.uid),
-                     shell_word(fmt::format("{}/{}", path, bell_name(lease.id))))});
+                     shell_quote(fmt::format("{}/{}", path, bell_name(lease.id))))});
   }
   if (findings.empty()) {
     findings.push_back({"unreadable", Level::ok, "every live lease can be read", ""});

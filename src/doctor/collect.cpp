@@ -14,15 +14,17 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/shell.h"
 #include "base/text.h"
 #include "base/users.h"
-#include "doctor/redis_checks.h"
-#include "status/status.h"
-#include "doctor/host_facts.h"
 #include "devices/driver.h"
+#include "doctor/host_facts.h"
+#include "doctor/redis_checks.h"
 #include "harbour/bell.h"
 #include "harbour/lock.h"
 #include "harbour/safe_directory.h"
+#include "harbour/setup.h"
+#include "status/status.h"
 
 namespace berth {
 namespace {
@@ -76,7 +78,7 @@ Finding cannot_open(const HarbourLocation& where) {
     } else {
       finding.text += ": the folder above it does not exist";
       finding.remedy =
-          fmt::format("make it (mkdir -p {}), or set BERTH_DIR to another", shell_word(parent));
+          fmt::format("make it (mkdir -p {}), or set BERTH_DIR to another", shell_quote(parent));
     }
   } else if (reason == ELOOP || reason == ENOTDIR) {
     struct stat about {};

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "doctor/checks.h"
 #include "base/terminal.h"
+#include "doctor/checks.h"
 
 namespace berth {
 

@@ -5,8 +5,8 @@
 #include <sstream>
 #include <utility>
 
-#include "harbour/harbour.h"
 #include "cluster/redis/connection.h"
+#include "harbour/harbour.h"
 
 namespace berth {
 namespace {

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cluster/store/redis_transaction.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
-#include "cluster/store/redis_transaction.h"
 
 namespace berth {
 namespace {

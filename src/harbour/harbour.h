@@ -14,10 +14,10 @@
 #include "base/private_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "cluster/store/redis_store.h"
 #include "harbour/directory_transaction.h"
 #include "harbour/location.h"
 #include "harbour/lock.h"
-#include "cluster/store/redis_store.h"
 #include "harbour/transaction.h"
 
 namespace berth {

@@ -16,11 +16,11 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/configuration.h"
 #include "base/environment.h"
 #include "base/pid_namespace.h"
 #include "base/private_fd.h"
 #include "base/simulation.h"
-#include "base/configuration.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/file_error.h"

@@ -30,8 +30,8 @@ struct HarbourLocation {
   std::optional<Error> wrong{};  // with what the site has set
 };
 
-// With the server that the site has set (see base/configuration.h). The directory: BERTH_DIR; else the place
-// that belongs to the simulated server, if there is one; else the default.
+// With the server that the site has set (see base/configuration.h). The directory: BERTH_DIR; else
+// the place that belongs to the simulated server, if there is one; else the default.
 HarbourLocation harbour_location();
 
 // What goes into a directory that was just made, before anybody else can lock it.

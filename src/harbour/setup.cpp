@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shell.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/record.h"
@@ -410,6 +411,11 @@ class Setup {
 
 Result<ActionLog> set_up(const SetupOptions& options) {
   return Setup(options).run();
+}
+
+std::string setup_command(const HarbourLocation& where) {
+  if (!where.chosen) return "sudo berth setup";
+  return fmt::format("sudo BERTH_DIR={} berth setup", shell_quote(where.path));
 }
 
 Result<ActionLog> remove_tmpfiles(const SetupOptions& options) {

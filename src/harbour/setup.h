@@ -27,6 +27,10 @@ using ActionLog = std::vector<std::string>;
 // no directory but these two is changed.
 Result<ActionLog> set_up(const SetupOptions& options);
 
+// The command that a user runs for it: "sudo berth setup", with BERTH_DIR if that is set, since
+// sudo does not pass it on.
+std::string setup_command(const HarbourLocation& where);
+
 // Removes berth.conf and nothing else.
 Result<ActionLog> remove_tmpfiles(const SetupOptions& options);
 

@@ -15,19 +15,19 @@
 #include <vector>
 
 #include "archive/folder.h"
-#include "base/rate_limiter.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
+#include "base/rate_limiter.h"
 #include "base/text.h"
 #include "base/users.h"
-#include "lease/lease_history.h"
-#include "lease/decision.h"
-#include "doctor/checks.h"
-#include "status/explain.h"
 #include "cluster/store/hosts.h"
-#include "lease/sublease.h"
-#include "lease/gpu_selection.h"
 #include "harbour/bell.h"
+#include "harbour/setup.h"
+#include "lease/decision.h"
+#include "lease/gpu_selection.h"
+#include "lease/lease_history.h"
+#include "lease/sublease.h"
+#include "status/explain.h"
 
 namespace berth {
 namespace {

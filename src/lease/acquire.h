@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "profile/learning.h"
-#include "lease/lease.h"
 #include "devices/probe.h"
 #include "harbour/harbour.h"
+#include "lease/lease.h"
+#include "profile/learning.h"
 #include "schedule/request.h"
 
 namespace berth {
@@ -34,7 +34,7 @@ struct Ask {
   pid_t pid = 0;  // for whom; 0: this process
   HolderKind holder = HolderKind::job;
   std::optional<Learning> learning{};  // what is known of its type counts
-  std::string instead_of{};            // a ticket of several hosts; see cluster/remote/multi_host_ticket.h
+  std::string instead_of{};  // a ticket of several hosts; see cluster/remote/multi_host_ticket.h
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;
   Spelling spelling = Spelling::flags;

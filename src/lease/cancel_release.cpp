@@ -12,9 +12,9 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "base/users.h"
-#include "lease/holders.h"
 #include "cluster/store/hosts.h"
 #include "harbour/harbour.h"
+#include "lease/holders.h"
 
 namespace berth {
 namespace {

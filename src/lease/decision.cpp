@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include "lease/own_record.h"
 #include "harbour/bell.h"
+#include "lease/own_record.h"
 
 namespace berth {
 namespace {

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "status/host_view.h"
-#include "lease/silent_tickets.h"
 #include "harbour/harbour.h"
+#include "lease/silent_tickets.h"
 #include "schedule/plan.h"
+#include "status/host_view.h"
 
 namespace berth {
 

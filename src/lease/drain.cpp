@@ -11,8 +11,8 @@
 
 #include "base/text.h"
 #include "base/users.h"
-#include "lease/gpu_selection.h"
 #include "harbour/harbour.h"
+#include "lease/gpu_selection.h"
 
 namespace berth {
 namespace {

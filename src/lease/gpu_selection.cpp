@@ -201,6 +201,13 @@ bool uuid_starts_with(std::string_view uuid, std::string_view start) {
   return is_uuid(start) && starts_with_in_any_case(uuid, start);
 }
 
+Result<std::string> gpu_list(const std::vector<std::string>& words) {
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i) list.append(i == 0 ? "" : ",").append(words[i]);
+  if (auto entries = parse_selection(list); !entries) return tl::make_unexpected(entries.error());
+  return list;
+}
+
 Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
                                              Selectable selectable) {
   const auto entries = parse_selection(list);

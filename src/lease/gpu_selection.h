@@ -17,6 +17,9 @@ namespace berth {
 // index or a UUID; whether there is such a GPU, only the driver knows. ErrorKind::usage if not.
 Result<std::vector<std::string_view>> parse_selection(std::string_view list);
 
+// The words as one list, well-formed. ErrorKind::usage if not.
+Result<std::string> gpu_list(const std::vector<std::string>& words);
+
 // The UUIDs of the GPUs that `list` names, in its order. A UUID may be written in any case, and its
 // start is enough if no other GPU's starts so.
 // ErrorKind::usage: the list is malformed, ambiguous, or names a GPU twice.

@@ -9,13 +9,13 @@
 #include <unistd.h>
 #include <utility>
 
-#include "cluster/store/unsent_history.h"
-#include "cluster/store/history_stream.h"
 #include "base/configuration.h"
 #include "base/uid_map.h"
 #include "base/users.h"
-#include "harbour/harbour.h"
 #include "cluster/redis/session.h"
+#include "cluster/store/history_stream.h"
+#include "cluster/store/unsent_history.h"
+#include "harbour/harbour.h"
 
 namespace berth {
 namespace {

@@ -2,7 +2,8 @@
 //
 // Never under the harbour's lock, and never before the release that it tells of: the archive may be
 // slow, full or not there, and then nothing but the history is lost. In a harbour of several hosts
-// each line is also sent to its server; what cannot be sent now is sent later (cluster/store/unsent_history.h).
+// each line is also sent to its server; what cannot be sent now is sent later
+// (cluster/store/unsent_history.h).
 #pragma once
 
 #include <optional>
@@ -13,10 +14,10 @@
 
 #include "archive/history.h"
 #include "archive/read_leases.h"
-#include "profile/usage.h"
 #include "devices/gpu.h"
 #include "harbour/location.h"
 #include "harbour/record.h"
+#include "profile/usage.h"
 
 namespace berth {
 

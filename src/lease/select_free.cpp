@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "status/explain.h"
 #include "lease/sublease.h"
+#include "status/explain.h"
 #include "status/status.h"
 
 namespace berth {

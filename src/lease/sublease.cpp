@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/users.h"
-#include "lease/own_record.h"
 #include "lease/gpu_selection.h"
+#include "lease/own_record.h"
 #include "schedule/match.h"
 
 namespace berth {

@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/process.h"
 #include "base/configuration.h"
-#include "base/text.h"
+#include "base/process.h"
 #include "base/sha1.h"
+#include "base/text.h"
 
 namespace berth {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "archive/folder.h"
 #include "archive/profile_files.h"
-#include "cluster/store/redis_profiles.h"
 #include "base/users.h"
+#include "cluster/store/redis_profiles.h"
 
 namespace berth {
 namespace {

@@ -6,9 +6,9 @@
 #include <thread>
 #include <unistd.h>
 
-#include "cluster/store/redis_profiles.h"
 #include "base/users.h"
 #include "cluster/redis/testing/server.h"
+#include "cluster/store/redis_profiles.h"
 
 namespace berth {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "status/host_view.h"
 #include "harbour/bell.h"
+#include "status/host_view.h"
 
 namespace berth {
 namespace {

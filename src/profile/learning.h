@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "profile/known_profiles.h"
-#include "profile/usage.h"
 #include "devices/gpu.h"
 #include "harbour/harbour.h"
 #include "harbour/record.h"
+#include "profile/known_profiles.h"
+#include "profile/usage.h"
 
 namespace berth {
 

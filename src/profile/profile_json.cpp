@@ -1,8 +1,8 @@
 // The JSON of `berth profile`; see profile_json.h.
 #include "profile/profile_json.h"
 
-#include "base/users.h"
 #include "base/json.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {

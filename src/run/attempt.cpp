@@ -7,14 +7,14 @@
 #include <utility>
 #include <variant>
 
-#include "lease/lease_history.h"
-#include "lease/holders.h"
-#include "lease/job_environment.h"
-#include "profile/sampler.h"
-#include "run/keeper.h"
-#include "run/output_tail.h"
 #include "base/terminal.h"
 #include "devices/placeholder.h"
+#include "lease/holders.h"
+#include "lease/job_environment.h"
+#include "lease/lease_history.h"
+#include "run/keeper.h"
+#include "run/output_tail.h"
+#include "run/sampler.h"
 
 namespace berth {
 namespace {

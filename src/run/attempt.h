@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "profile/learning.h"
-#include "lease/lease.h"
-#include "profile/usage.h"
-#include "run/job.h"
 #include "base/signals.h"
 #include "devices/probe.h"
+#include "lease/lease.h"
+#include "profile/learning.h"
+#include "profile/usage.h"
+#include "run/job.h"
 
 namespace berth {
 

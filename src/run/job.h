@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "lease/lease.h"
 #include "base/signals.h"
+#include "lease/lease.h"
 
 namespace berth {
 

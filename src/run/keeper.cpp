@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "base/descriptors.h"
-#include "base/rate_limiter.h"
 #include "base/process.h"
-#include "lease/lease_history.h"
-#include "profile/sampler.h"
+#include "base/rate_limiter.h"
 #include "base/signals.h"
 #include "devices/driver.h"
 #include "harbour/bell.h"
+#include "lease/lease_history.h"
+#include "run/sampler.h"
 
 namespace berth {
 namespace {

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/descriptors.h"
-#include "base/terminal.h"
 #include "base/signals.h"
+#include "base/terminal.h"
 
 namespace berth {
 std::string wait_text(const WaitNews& news, TimePoint now) {

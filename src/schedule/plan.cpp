@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "schedule/choose.h"
-#include "schedule/match.h"
 #include "schedule/dominance_cache.h"
+#include "schedule/match.h"
 
 namespace berth {
 namespace {

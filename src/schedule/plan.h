@@ -25,11 +25,10 @@
 #include <vector>
 
 #include "base/quantity.h"
+#include "base/time.h"
 #include "schedule/request.h"
 
 namespace berth {
-
-using TimePoint = std::chrono::time_point<std::chrono::system_clock, std::chrono::nanoseconds>;
 
 // A GPU as far as the decision cares.
 struct GpuCondition {

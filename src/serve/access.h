@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "serve/http_response.h"
 #include "serve/http_request.h"
+#include "serve/http_response.h"
 
 namespace berth {
 

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "harbour/record.h"
 #include "lease/cancel_release.h"
 #include "lease/drain.h"
-#include "cli/request_options.h"
+#include "lease/request_options.h"
 #include "serve/http_request.h"
-#include "harbour/record.h"
 
 namespace berth {
 namespace {

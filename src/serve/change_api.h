@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "serve/work_queue.h"
 #include "serve/snapshot.h"
+#include "serve/work_queue.h"
 
 namespace berth {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <sys/socket.h>
 
-#include "base/mutex.h"
 #include "base/event_fd.h"
+#include "base/mutex.h"
 
 namespace berth {
 

@@ -6,14 +6,13 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "archive/timeline.h"
-#include "base/text.h"
-#include "status/status.h"
-#include "cli/history_options.h"
 #include "archive/log_json.h"
 #include "archive/report_json.h"
+#include "archive/timeline.h"
 #include "archive/timeline_json.h"
-#include "cli/reporting.h"
+#include "base/text.h"
+#include "lease/history_filter.h"
+#include "status/status.h"
 
 namespace berth {
 namespace {

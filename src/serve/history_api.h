@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "serve/http_response.h"
 #include "serve/http_request.h"
+#include "serve/http_response.h"
 #include "serve/snapshot.h"
 
 namespace berth {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "status/status.h"
 #include "serve/lease_counters.h"
+#include "status/status.h"
 
 namespace berth {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "serve/assets.h"
 #include "serve/change_api.h"
 #include "serve/history_api.h"

@@ -7,12 +7,12 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "serve/access.h"
+#include "serve/http_request.h"
+#include "serve/http_response.h"
+#include "serve/snapshot.h"
 #include "serve/viewer_count.h"
 #include "serve/work_queue.h"
-#include "serve/access.h"
-#include "serve/http_response.h"
-#include "serve/http_request.h"
-#include "serve/snapshot.h"
 
 namespace berth {
 

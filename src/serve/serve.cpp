@@ -12,15 +12,15 @@
 #include "base/descriptors.h"
 #include "base/environment.h"
 #include "base/process.h"
-#include "base/users.h"
-#include "profile/job_type.h"
-#include "status/status.h"
-#include "base/terminal.h"
-#include "serve/status_poller.h"
-#include "serve/server.h"
-#include "serve/systemd_unit.h"
 #include "base/signals.h"
+#include "base/terminal.h"
+#include "base/users.h"
 #include "devices/driver.h"
+#include "profile/job_type.h"
+#include "serve/server.h"
+#include "serve/status_poller.h"
+#include "serve/systemd_unit.h"
+#include "status/status.h"
 
 namespace berth {
 namespace {

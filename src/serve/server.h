@@ -10,8 +10,8 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "serve/clients.h"
-#include "serve/routes.h"
 #include "serve/http_session.h"
+#include "serve/routes.h"
 
 namespace berth {
 

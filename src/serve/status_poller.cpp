@@ -6,8 +6,8 @@
 #include <poll.h>
 #include <utility>
 
-#include "status/status_json.h"
 #include "serve/metrics.h"
+#include "status/status_json.h"
 
 namespace berth {
 namespace {

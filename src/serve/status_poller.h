@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "archive/follow_history.h"
-#include "status/status_watcher.h"
 #include "base/json.h"
-#include "serve/viewer_count.h"
-#include "serve/snapshot.h"
-#include "serve/load_history.h"
 #include "serve/lease_counters.h"
+#include "serve/load_history.h"
+#include "serve/snapshot.h"
+#include "serve/viewer_count.h"
+#include "status/status_watcher.h"
 
 namespace berth {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "status/host_view.h"
 #include "schedule/plan.h"
+#include "status/host_view.h"
 
 namespace berth {
 

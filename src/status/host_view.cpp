@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/users.h"
+#include "schedule/match.h"
 #include "status/attribution.h"
 #include "status/gpu_state.h"
-#include "schedule/match.h"
 
 namespace berth {
 namespace {

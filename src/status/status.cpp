@@ -8,8 +8,8 @@
 #include "archive/history.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
-#include "status/explain.h"
 #include "cluster/store/hosts.h"
+#include "status/explain.h"
 
 namespace berth {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "status/gpu_state.h"
-#include "status/host_view.h"
 #include "devices/probe.h"
 #include "harbour/harbour.h"
+#include "status/gpu_state.h"
+#include "status/host_view.h"
 
 namespace berth {
 

@@ -6,8 +6,8 @@
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
-#include "base/users.h"
 #include "base/json.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "status/status.h"
 #include "base/json.h"
 #include "devices/gpu.h"
+#include "status/status.h"
 
 namespace berth {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "status/status.h"
 #include "base/terminal.h"
+#include "status/status.h"
 
 namespace berth {
 

@@ -11,9 +11,9 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "status/status.h"
 #include "devices/probe.h"
 #include "harbour/location.h"
+#include "status/status.h"
 
 namespace berth {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <thread>
 
-#include "base/mutex.h"
 #include "base/event_fd.h"
+#include "base/mutex.h"
 #include "top/model.h"
 
 namespace berth::top {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "base/time_text.h"
 #include "base/users.h"
 #include "status/status_parts.h"
-#include "base/time_text.h"
 #include "top/plots.h"
 
 namespace berth::top {

@@ -5,11 +5,11 @@
 #include <array>
 #include <fmt/format.h>
 
+#include "base/time_text.h"
 #include "base/users.h"
 #include "status/status_parts.h"
-#include "base/time_text.h"
-#include "top/plots.h"
 #include "top/pending_action.h"
+#include "top/plots.h"
 
 namespace berth::top {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <iterator>
 
-#include "status/status_parts.h"
 #include "base/time_text.h"
+#include "status/status_parts.h"
 #include "top/card_lines.h"
 #include "top/details.h"
 

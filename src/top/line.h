@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
 #include "base/terminal.h"
+#include "base/text.h"
 
 namespace berth::top {
 

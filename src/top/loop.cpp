@@ -11,11 +11,11 @@
 
 #include "base/process.h"
 #include "base/signals.h"
+#include "devices/driver.h"
 #include "top/action_thread.h"
 #include "top/frame.h"
 #include "top/screen.h"
 #include "top/status_thread.h"
-#include "devices/driver.h"
 
 namespace berth::top {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/terminal.h"
-#include "top/rows.h"
 #include "top/pending_action.h"
+#include "top/rows.h"
 
 namespace berth::top {
 

@@ -6,8 +6,8 @@
 #include <poll.h>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/event_fd.h"
+#include "base/mutex.h"
 #include "status/status_watcher.h"
 
 namespace berth::top {

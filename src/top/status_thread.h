@@ -5,8 +5,8 @@
 #include <memory>
 #include <thread>
 
-#include "top/rows.h"
 #include "harbour/location.h"
+#include "top/rows.h"
 
 namespace berth::top {
 

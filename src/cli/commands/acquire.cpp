@@ -11,16 +11,16 @@
 #include <unistd.h>
 
 #include "base/descriptors.h"
+#include "base/terminal.h"
 #include "base/text.h"
+#include "cli/command.h"
+#include "cli/request_flags.h"
+#include "devices/driver.h"
 #include "lease/job_environment.h"
 #include "profile/job_type.h"
-#include "run/lease_owner.h"
-#include "cli/command.h"
 #include "run/keeper.h"
-#include "base/terminal.h"
+#include "run/lease_owner.h"
 #include "run/wait_display.h"
-#include "cli/request_options.h"
-#include "devices/driver.h"
 
 namespace berth {
 namespace {
@@ -140,7 +140,7 @@ std::string acquire_failed(int code, std::span<const char* const> words) {
 
 Action define_acquire(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  options->request = add_request_options(command);
+  options->request = add_request_flags(command);
   command.choice("--print", "shell|ids|json|docker",
                  "What to print: shell (default: lines for eval), ids,\n"
                  "json, or docker (for docker run --gpus)",

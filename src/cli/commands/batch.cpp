@@ -15,19 +15,19 @@
 
 #include "archive/profiles.h"
 #include "base/environment.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "profile/job_type.h"
-#include "batch/startable_lines.h"
+#include "batch/gpu_share.h"
 #include "batch/joblog.h"
 #include "batch/line_order.h"
 #include "batch/lines.h"
-#include "batch/runner.h"
-#include "batch/gpu_share.h"
-#include "batch/summary.h"
 #include "batch/progress_display.h"
+#include "batch/runner.h"
+#include "batch/startable_lines.h"
+#include "batch/summary.h"
 #include "cli/command.h"
-#include "base/terminal.h"
-#include "cli/request_options.h"
+#include "cli/request_flags.h"
+#include "profile/job_type.h"
 
 namespace berth {
 namespace {
@@ -353,7 +353,7 @@ void declare_flags(Flags& command, const std::shared_ptr<Options>& options) {
 
 Action define_batch(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  options->request = add_request_options(command, WaitLimits::none);
+  options->request = add_request_flags(command, WaitLimits::none);
   command.value("FILE", "",
                 "One command per line; - is stdin. Or the commands themselves,\nbehind --",
                 path_into(options, &Options::file));

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "lease/cancel_release.h"
-#include "cli/command.h"
 #include "base/terminal.h"
+#include "cli/command.h"
+#include "lease/cancel_release.h"
 
 namespace berth {
 namespace {

@@ -19,10 +19,10 @@
 #include "base/environment.h"
 #include "base/own_files.h"
 #include "base/process.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "run/job.h"
-#include "base/terminal.h"
 
 namespace berth {
 namespace {

@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command.h"
+#include "base/shell.h"
 #include "base/terminal.h"
+#include "cli/command.h"
 
 namespace berth {
 namespace {
@@ -51,26 +52,13 @@ std::string joined(const std::vector<Word>& words) {
   return out;
 }
 
-// In single quotes for a shell.
-std::string shell_quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
-}
-
 std::string bash_script(const CLI::App& program) {
   std::string names;
   std::string cases;
   for (const CLI::App* command : program.get_subcommands({})) {
     names += (names.empty() ? "" : "|") + command->get_name();
     cases += fmt::format("    {}) words={} ;;\n", command->get_name(),
-                         shell_quoted(joined(words_of(*command, program))));
+                         single_quote(joined(words_of(*command, program))));
   }
   return fmt::format(
       "# Completion for bash: eval \"$(berth completion bash)\"\n"
@@ -86,14 +74,14 @@ std::string bash_script(const CLI::App& program) {
       "  COMPREPLY=($(compgen -W \"$words\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
       "}}\n"
       "complete -o default -F _berth berth\n",
-      names, cases, shell_quoted(joined(words_of(program, program))));
+      names, cases, single_quote(joined(words_of(program, program))));
 }
 
 // "word:description" for _describe, where a colon in the word would end it.
 std::string zsh_words(const std::vector<Word>& words) {
   std::string out;
   for (const Word& word : words) {
-    out += fmt::format("\n      {}", shell_quoted(word.text + ":" + word.description));
+    out += fmt::format("\n      {}", single_quote(word.text + ":" + word.description));
   }
   return out;
 }
@@ -126,10 +114,10 @@ std::string fish_lines(const std::vector<Word>& words, std::string_view conditio
   std::string out;
   for (const Word& word : words) {
     const bool flag = word.text.starts_with("--");
-    out += fmt::format("complete -c berth -n {} {} {} -d {}\n", shell_quoted(condition),
+    out += fmt::format("complete -c berth -n {} {} {} -d {}\n", single_quote(condition),
                        flag ? "-l" : "-a",
-                       shell_quoted(std::string_view(word.text).substr(flag ? 2 : 0)),
-                       shell_quoted(word.description));
+                       single_quote(std::string_view(word.text).substr(flag ? 2 : 0)),
+                       single_quote(word.description));
   }
   return out;
 }

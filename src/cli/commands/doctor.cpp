@@ -3,10 +3,10 @@
 #include <memory>
 #include <unistd.h>
 
-#include "doctor/collect.h"
-#include "cli/command.h"
-#include "doctor/doctor_text.h"
 #include "base/terminal.h"
+#include "cli/command.h"
+#include "doctor/collect.h"
+#include "doctor/doctor_text.h"
 
 namespace berth {
 namespace {

@@ -1,4 +1,6 @@
 // berth drain GPU… [--reason TEXT]
+#include "lease/drain.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <memory>
@@ -6,12 +8,11 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/terminal.h"
 #include "base/users.h"
-#include "lease/drain.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "base/terminal.h"
-#include "cli/request_options.h"
+#include "lease/request_options.h"
 
 namespace berth {
 namespace {

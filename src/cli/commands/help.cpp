@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "cli/command.h"
 #include "base/terminal.h"
+#include "cli/command.h"
 
 namespace berth {
 

@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "archive/follow_history.h"
-#include "lease/lease_history.h"
+#include "archive/log_json.h"
 #include "cli/command.h"
 #include "cli/history_options.h"
-#include "archive/log_json.h"
 #include "cli/output/log_text.h"
+#include "lease/lease_history.h"
 
 namespace berth {
 namespace {

@@ -10,16 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "profile/known_profiles.h"
-#include "base/text.h"
-#include "profile/job_type.h"
-#include "profile/learning.h"
-#include "cli/command.h"
-#include "profile/profile_json.h"
-#include "cli/output/profile_text.h"
 #include "base/terminal.h"
-#include "cli/request_options.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/output/profile_text.h"
 #include "cluster/redis/session.h"
+#include "lease/request_options.h"
+#include "profile/job_type.h"
+#include "profile/known_profiles.h"
+#include "profile/learning.h"
+#include "profile/profile_json.h"
 
 namespace berth {
 namespace {

@@ -2,12 +2,12 @@
 #include <memory>
 #include <unistd.h>
 
-#include "cluster/store/hosts.h"
-#include "status/status.h"
 #include "cli/command.h"
-#include "status/status_json.h"
 #include "cli/output/status_text.h"
+#include "cluster/store/hosts.h"
 #include "devices/driver.h"
+#include "status/status.h"
+#include "status/status_json.h"
 
 namespace berth {
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "lease/cancel_release.h"
-#include "lease/gpu_selection.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "base/terminal.h"
+#include "lease/cancel_release.h"
+#include "lease/gpu_selection.h"
 
 namespace berth {
 namespace {

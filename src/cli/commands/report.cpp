@@ -13,17 +13,16 @@
 #include <unistd.h>
 #include <vector>
 
+#include "archive/report_json.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "lease/lease_history.h"
-#include "status/status.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
 #include "cli/history_options.h"
 #include "cli/output/report_html.h"
-#include "archive/report_json.h"
 #include "cli/output/report_text.h"
-#include "base/terminal.h"
-#include "cli/reporting.h"
+#include "lease/lease_history.h"
+#include "status/status.h"
 
 namespace berth {
 namespace {

@@ -12,21 +12,21 @@
 #include <variant>
 #include <vector>
 
-#include "base/descriptors.h"
 #include "base/configuration.h"
+#include "base/descriptors.h"
+#include "base/terminal.h"
 #include "base/text.h"
+#include "cli/command.h"
+#include "cli/request_flags.h"
+#include "cluster/remote/remote_job_spec.h"
+#include "cluster/remote/remote_run.h"
+#include "devices/driver.h"
 #include "lease/acquire.h"
 #include "profile/job_type.h"
 #include "run/attempt.h"
-#include "cli/command.h"
-#include "cluster/remote/remote_run.h"
 #include "run/job.h"
-#include "base/terminal.h"
-#include "run/wait_display.h"
-#include "cluster/remote/remote_job_spec.h"
-#include "cli/request_options.h"
 #include "run/run_event_writer.h"
-#include "devices/driver.h"
+#include "run/wait_display.h"
 
 namespace berth {
 namespace {
@@ -250,7 +250,7 @@ Result<void> take_hosts(std::string_view text, Options& options) {
 
 Action define_run(Flags& command, CLI::App& /*program*/) {
   auto options = std::make_shared<Options>();
-  options->request = add_request_options(command);
+  options->request = add_request_flags(command);
   command.choice("--ids", "index|uuid", "How the job sees its GPUs: index (default) or uuid",
                  options->ids);
   command.value("-I", "TEXT", "Replace TEXT in CMD by the indices of the GPUs",

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <memory>
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "base/terminal.h"
 #include "serve/access.h"
 #include "serve/server.h"
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/environment.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "base/terminal.h"
 
 namespace berth {
 namespace {

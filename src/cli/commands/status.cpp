@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "cluster/store/hosts.h"
 #include "cli/command.h"
-#include "status/status_json.h"
 #include "cli/output/status_text.h"
+#include "cluster/store/hosts.h"
 #include "devices/driver.h"
+#include "status/status_json.h"
 
 namespace berth {
 namespace {

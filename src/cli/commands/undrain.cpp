@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "lease/gpu_selection.h"
-#include "lease/drain.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "base/terminal.h"
+#include "lease/drain.h"
+#include "lease/gpu_selection.h"
 
 namespace berth {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "base/text.h"
-#include "base/users.h"
 #include "base/time_text.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {

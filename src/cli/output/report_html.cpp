@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "base/time_text.h"
 #include "base/users.h"
 #include "cli/output/svg_plot.h"
-#include "base/time_text.h"
 
 namespace berth {
 namespace {

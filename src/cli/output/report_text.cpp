@@ -6,9 +6,9 @@
 #include <cstring>
 #include <fmt/format.h>
 
-#include "base/users.h"
 #include "archive/day_chart.h"
 #include "base/time_text.h"
+#include "base/users.h"
 
 namespace berth {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "status/status.h"
 #include "base/terminal.h"
 #include "devices/gpu.h"
+#include "status/status.h"
 
 namespace berth {
 

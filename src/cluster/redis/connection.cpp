@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cluster/redis/resp_channel.h"
-#include "cluster/redis/server_error.h"
 #include "cluster/redis/sentinel.h"
+#include "cluster/redis/server_error.h"
 #include "cluster/redis/socket.h"
 
 namespace berth {

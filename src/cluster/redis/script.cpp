@@ -1,8 +1,8 @@
 // Running of scripts; see script.h.
 #include "cluster/redis/script.h"
 
-#include "cluster/redis/resp_channel.h"
 #include "base/sha1.h"
+#include "cluster/redis/resp_channel.h"
 
 namespace berth {
 

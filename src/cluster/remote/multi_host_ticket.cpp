@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "status/explain.h"
 #include "profile/learning.h"
+#include "status/explain.h"
 
 namespace berth {
 namespace {

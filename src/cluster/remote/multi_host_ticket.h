@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "lease/acquire.h"
 #include "cluster/store/hosts.h"
 #include "harbour/harbour.h"
+#include "lease/acquire.h"
 
 namespace berth {
 

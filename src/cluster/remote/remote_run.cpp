@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "base/signals.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cluster/remote/multi_host_ticket.h"
-#include "run/job.h"
-#include "base/terminal.h"
-#include "run/wait_display.h"
 #include "cluster/remote/remote_job_spec.h"
-#include "base/signals.h"
 #include "cluster/remote/ssh.h"
+#include "run/job.h"
+#include "run/wait_display.h"
 
 namespace berth {
 namespace {

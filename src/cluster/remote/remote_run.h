@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
+#include "devices/probe.h"
 #include "lease/acquire.h"
 #include "lease/lease.h"
-#include "devices/probe.h"
 
 namespace berth {
 

@@ -21,6 +21,7 @@
 
 #include "base/process.h"
 #include "base/quantity.h"
+#include "base/shell.h"
 #include "base/unique_fd.h"
 #include "run/job.h"
 
@@ -227,15 +228,7 @@ std::string quoted_words(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
     if (!text.empty()) text += ' ';
-    text += '\'';
-    for (const char c : word) {
-      if (c == '\'') {
-        text += "'\\''";
-      } else {
-        text += c;
-      }
-    }
-    text += '\'';
+    text += single_quote(word);
   }
   return text;
 }

@@ -10,8 +10,8 @@
 
 #include "archive/follow_history.h"
 #include "archive/history.h"
-#include "cluster/store/unsent_history.h"
 #include "cluster/redis/testing/server.h"
+#include "cluster/store/unsent_history.h"
 
 namespace berth {
 namespace {

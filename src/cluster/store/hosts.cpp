@@ -5,8 +5,8 @@
 #include <atomic>
 #include <utility>
 
-#include "devices/driver.h"
 #include "cluster/store/redis_store.h"
+#include "devices/driver.h"
 
 namespace berth {
 namespace {

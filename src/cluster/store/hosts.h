@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cluster/redis/url.h"
 #include "cluster/store/host_info.h"
+#include "harbour/harbour.h"
 #include "status/host_view.h"
 #include "status/status.h"
-#include "harbour/harbour.h"
-#include "cluster/redis/url.h"
 
 namespace berth {
 

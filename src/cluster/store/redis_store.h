@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "harbour/transaction.h"
 #include "cluster/redis/connection.h"
 #include "cluster/redis/script.h"
 #include "cluster/redis/session.h"
 #include "cluster/redis/url.h"
+#include "harbour/transaction.h"
 
 namespace berth {
 
@@ -71,7 +71,8 @@ struct PartChange {
   std::string born{};     // likewise
   std::string settled{};
   std::uint64_t epoch = 0;
-  // The ticket of several hosts (see cluster/remote/multi_host_ticket.h) whose place the lease takes.
+  // The ticket of several hosts (see cluster/remote/multi_host_ticket.h) whose place the lease
+  // takes.
   std::optional<std::string> instead_of{};
   std::optional<std::string> tail{};  // the last of the queue, if it rests on that, too
   std::optional<std::string> ticket{};

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "harbour/directory_transaction.h"
 #include "cluster/store/redis_store.h"
+#include "harbour/directory_transaction.h"
 #include "harbour/transaction.h"
 
 namespace berth {

@@ -6,9 +6,9 @@
 #include <thread>
 #include <unistd.h>
 
+#include "cluster/redis/testing/server.h"
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
-#include "cluster/redis/testing/server.h"
 
 namespace berth {
 namespace {

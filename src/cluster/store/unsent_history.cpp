@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "archive/lines.h"
+#include "cluster/redis/session.h"
 #include "cluster/store/history_stream.h"
 #include "harbour/file_error.h"
-#include "cluster/redis/session.h"
 
 namespace berth {
 namespace {

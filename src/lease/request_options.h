@@ -1,8 +1,8 @@
-// The flags by which a request is written; the same for every command that takes one.
+// A request as users write it: by flags, the same in every command, or by Python's keywords.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "lease/acquire.h"
-#include "cli/flags.h"
 #include "schedule/request.h"
 
 namespace berth {
@@ -28,15 +27,19 @@ struct RequestOptions {
   std::vector<std::string> words;  // the flags of the request as they were given: "--mem=8GiB"
 };
 
-// Whether there are flags that say how long to wait (--timeout, --no-wait).
-enum class WaitLimits : std::uint8_t { offered, none };
+// Reads the text of a value; the error says what is wrong with it, to follow the flag's name.
+using ReadValue = std::function<Result<void>(std::string_view text)>;
+using DeclareValue =
+    std::function<void(const char* names, const char* type, const char* help, ReadValue read)>;
 
-// Declares the flags on `command`, and that those that contradict each other are refused. What is
-// returned is filled in by parsing, and complete once that is done.
-std::shared_ptr<RequestOptions> add_request_options(Flags& command,
-                                                    WaitLimits limits = WaitLimits::offered);
+// Calls `declare` for each value of a request. What is read goes into `options`.
+void declare_request_values(const std::shared_ptr<RequestOptions>& options,
+                            const DeclareValue& declare);
 
-// The same from Python's keywords (see spelled()), each with its value as text.
+// Completes the request once all values are read. Refuses values that contradict each other.
+Result<void> check_request(RequestOptions& options, Spelling spelling);
+
+// Reads a request from Python's keywords (see spelled()), each with its value as text.
 Result<RequestOptions> read_request(const std::map<std::string, std::string>& values, bool no_wait);
 
 // Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "devices/probe.h"
 #include "lease/lease.h"
 #include "profile/usage.h"
-#include "devices/probe.h"
 
 namespace berth {
 

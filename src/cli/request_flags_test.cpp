@@ -1,5 +1,5 @@
 // The flags of a request: what they mean, and that wrong ones are refused in one clear line.
-#include "cli/request_options.h"
+#include "cli/request_flags.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -18,7 +18,7 @@ using Arguments = std::vector<std::string>;
 RequestOptions parsed(Arguments arguments) {
   CLI::App program;
   Flags flags(*program.add_subcommand("run"));
-  const auto options = add_request_options(flags);
+  const auto options = add_request_flags(flags);
   arguments.insert(arguments.begin(), "run");
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   program.parse(arguments);
@@ -176,7 +176,7 @@ TEST(RequestOptions, what_follows_a_value_is_not_taken_for_more_of_it) {
 TEST(RequestOptions, only_the_policy_completes_to_words) {
   CLI::App command;
   Flags flags(command);
-  add_request_options(flags);
+  add_request_flags(flags);
   for (const CLI::Option* option : command.get_options()) {
     const bool choice = option->get_type_name().find('|') != std::string::npos;
     EXPECT_EQ(choice, option->get_name() == "--policy") << option->get_name();

@@ -1,5 +1,5 @@
 // When to look, and whom to tell; see sampler.h.
-#include "profile/sampler.h"
+#include "run/sampler.h"
 
 #include <algorithm>
 

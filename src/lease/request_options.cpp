@@ -1,9 +1,8 @@
-// Declaring and reading of the flags of a request; see request_options.h.
-#include "cli/request_options.h"
+// The values of a request as text; see request_options.h.
+#include "lease/request_options.h"
 
 #include <charconv>
 #include <fmt/format.h>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -98,8 +97,8 @@ Result<std::string> parse_gpus(std::string_view text) {
 
 // Gives what `parse` makes of the text to `target`, and holds on to what that is a part of.
 template <class Target, class Value>
-Flags::Take into(Target& target, Result<Value> (*parse)(std::string_view),
-                 std::shared_ptr<RequestOptions> whole) {
+ReadValue into(Target& target, Result<Value> (*parse)(std::string_view),
+               std::shared_ptr<RequestOptions> whole) {
   return [parse, &target, whole = std::move(whole)](std::string_view text) -> Result<void> {
     auto value = parse(text);
     if (!value) return tl::make_unexpected(value.error());
@@ -108,11 +107,29 @@ Flags::Take into(Target& target, Result<Value> (*parse)(std::string_view),
   };
 }
 
-using Declare =
-    std::function<void(const char* names, const char* type, const char* help, Flags::Take take)>;
+}  // namespace
 
-// Every value of a request, once.
-void declare_values(const std::shared_ptr<RequestOptions>& options, const Declare& declare) {
+Result<void> take_number(std::string_view text, unsigned low, unsigned high, unsigned& target) {
+  const auto* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, target);
+  if (problem == std::errc{} && rest == end && target >= low && target <= high) return {};
+  return fail(ErrorKind::usage,
+              fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
+}
+
+Result<std::string> parse_text(std::string_view text) {
+  if (text.size() > kMaxText) {
+    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
+                                              text.size(), kMaxText));
+  }
+  if (!is_utf8(text)) {
+    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
+  }
+  return std::string(text);
+}
+
+void declare_request_values(const std::shared_ptr<RequestOptions>& options,
+                            const DeclareValue& declare) {
   Request& request = options->request;
   const auto add = [&](const char* names, const char* type, const char* help, auto& target,
                        auto parse) { declare(names, type, help, into(target, parse, options)); };
@@ -151,9 +168,7 @@ void declare_values(const std::shared_ptr<RequestOptions>& options, const Declar
       parse_timeout);
 }
 
-// Whether the values make sense together. Names that stand for GPUs are all wanted, unless a number
-// says how many of them.
-Result<void> settle(RequestOptions& options, Spelling spelling) {
+Result<void> check_request(RequestOptions& options, Spelling spelling) {
   if (options.no_wait && options.timeout) {
     return fail(ErrorKind::usage,
                 fmt::format("{} and {} contradict each other; give one of them",
@@ -170,57 +185,14 @@ Result<void> settle(RequestOptions& options, Spelling spelling) {
                           spelled("--count", spelling), count, spelled("--gpu", spelling), named));
 }
 
-}  // namespace
-
-Result<void> take_number(std::string_view text, unsigned low, unsigned high, unsigned& target) {
-  const auto* end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, target);
-  if (problem == std::errc{} && rest == end && target >= low && target <= high) return {};
-  return fail(ErrorKind::usage,
-              fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
-}
-
-Result<std::string> parse_text(std::string_view text) {
-  if (text.size() > kMaxText) {
-    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
-                                              text.size(), kMaxText));
-  }
-  if (!is_utf8(text)) {
-    return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
-  }
-  return std::string(text);
-}
-
-std::shared_ptr<RequestOptions> add_request_options(Flags& command, WaitLimits limits) {
-  auto options = std::make_shared<RequestOptions>();
-  command.group("Request");
-  declare_values(
-      options, [&](const char* names, const char* type, const char* help, Flags::Take take) {
-        const std::string flag = std::string(names).substr(std::string_view(names).rfind("--"));
-        if (flag == "--timeout" && limits == WaitLimits::none) return;
-        command.value(names, type, help,
-                      [options, flag, take = std::move(take)](std::string_view text) {
-                        auto taken = take(text);
-                        if (taken) options->words.push_back(fmt::format("{}={}", flag, text));
-                        return taken;
-                      });
-      });
-  if (limits == WaitLimits::offered) {
-    command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
-  }
-  command.group("Options");
-  command.finally([options]() { return settle(*options, Spelling::flags); });
-  return options;
-}
-
 Result<RequestOptions> read_request(const std::map<std::string, std::string>& values,
                                     bool no_wait) {
   auto options = std::make_shared<RequestOptions>();
   options->no_wait = no_wait;
   if (values.empty()) return *options;  // what most programs ask for
   Result<void> read;
-  declare_values(
-      options, [&](std::string_view names, const char*, const char*, const Flags::Take& take) {
+  declare_request_values(
+      options, [&](std::string_view names, const char*, const char*, const ReadValue& take) {
         const std::string_view flag = names.substr(names.rfind("--"));
         const std::string keyword = spelled(flag, Spelling::keywords);
         const auto value = values.find(keyword.substr(0, keyword.size() - 1));
@@ -229,7 +201,7 @@ Result<RequestOptions> read_request(const std::map<std::string, std::string>& va
           read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, taken.error().message));
         }
       });
-  if (read) read = settle(*options, Spelling::keywords);
+  if (read) read = check_request(*options, Spelling::keywords);
   if (!read) return tl::make_unexpected(read.error());
   return *options;
 }

@@ -1,0 +1,146 @@
+// Selects a part of the history; see history_filter.h.
+#include "lease/history_filter.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <utility>
+#include <vector>
+
+#include "base/configuration.h"
+#include "base/text.h"
+#include "base/time_text.h"
+#include "base/users.h"
+#include "lease/gpu_selection.h"
+
+namespace berth {
+namespace {
+
+// "2h" before now, or a date, with or without the time of day.
+Result<TimePoint> parse_when(std::string_view text) {
+  const std::string word(text);
+  for (const char* form :
+       {"%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"}) {
+    std::tm time{};
+    time.tm_isdst = -1;
+    const char* const end = ::strptime(word.c_str(), form, &time);
+    if (end == nullptr || *end != '\0') continue;
+    const std::time_t seconds = std::mktime(&time);
+    if (seconds >= 0) return TimePoint(std::chrono::seconds(seconds));
+  }
+  const auto ago = parse_duration(text);
+  if (!ago) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is neither a time such as 2h or 7d nor a date such as 2026-11-16",
+                            in_quotes(text)));
+  }
+  const TimePoint now = std::chrono::system_clock::now();
+  return *ago < now.time_since_epoch() ? now - *ago : TimePoint{};
+}
+
+Result<uid_t> parse_user(std::string_view text) {
+  const std::string name(text);
+  if (const passwd* user = ::getpwnam(name.c_str())) return user->pw_uid;
+  uid_t uid = 0;
+  const char* const end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, uid).ptr == end && !text.empty()) return uid;
+  return fail(ErrorKind::usage, fmt::format("there is no user {}", in_quotes(text)));
+}
+
+// Of this place's clock, from the one before `first` to the one after `last`: a day has 23 hours in
+// spring and 25 in autumn.
+std::vector<TimePoint> midnights(TimePoint first, TimePoint last) {
+  std::vector<TimePoint> times;
+  std::tm day = local_parts(first);
+  do {
+    std::tm midnight{};
+    midnight.tm_year = day.tm_year;
+    midnight.tm_mon = day.tm_mon;
+    midnight.tm_mday = day.tm_mday + static_cast<int>(times.size());
+    midnight.tm_isdst = -1;
+    times.emplace_back(std::chrono::seconds(std::mktime(&midnight)));
+  } while (times.back() <= last);
+  return times;
+}
+
+}  // namespace
+
+HistoryOptions last(std::chrono::hours time) {
+  HistoryOptions options;
+  options.since = std::chrono::system_clock::now() - time;
+  return options;
+}
+
+Result<void> set_since(HistoryOptions& options, std::string_view text) {
+  auto when = parse_when(text);
+  if (!when) return tl::make_unexpected(when.error());
+  options.since = *when;
+  return {};
+}
+
+Result<void> set_user(HistoryOptions& options, std::string_view text) {
+  auto user = parse_user(text);
+  // Other hosts may have users that this one does not know.
+  if (!user && !harbour_location().url) return tl::make_unexpected(user.error());
+  options.of.uid = user ? std::optional(*user) : std::nullopt;
+  options.of.user = user ? user_name(*user) : std::string(text);
+  return {};
+}
+
+Result<void> set_host(HistoryOptions& options, std::string_view text) {
+  if (!is_host_name(text)) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is no host's name: letters, digits and -_. only", in_quotes(text)));
+  }
+  options.of.host = text;
+  return {};
+}
+
+Result<void> set_gpus(HistoryOptions& options, std::string_view text) {
+  auto list = gpu_list({std::string(text)});
+  if (!list) return tl::make_unexpected(list.error());
+  options.gpus = std::move(*list);
+  return {};
+}
+
+bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index) {
+  while (!list.empty()) {
+    const std::string_view word = list.substr(0, list.find(','));
+    if (word == uuid || word == index) return true;
+    list.remove_prefix(std::min(list.size(), word.size() + 1));
+  }
+  return false;
+}
+
+bool wanted(const HistoryEntry& entry, const HistoryOptions& options) {
+  if (!options.of.wants(entry.uid, entry.user, entry.host)) return false;
+  return options.gpus.empty() ||
+         std::any_of(entry.gpus.begin(), entry.gpus.end(), [&](const HistoryGpu& gpu) {
+           return names_gpu(options.gpus, gpu.uuid, gpu.index);
+         });
+}
+
+HistoryOptions settled(HistoryOptions options, const HarbourLocation& where) {
+  if (!where.url && options.of.host == where.host) options.of.host.clear();
+  return options;
+}
+
+Report reported(const LeaseTable& table, const HistoryOptions& options) {
+  ReportQuery query;
+  query.since = options.since;
+  query.now = std::chrono::system_clock::now();
+  std::int64_t first = to_ms(query.now);
+  for (const LeaseFacts& lease : table.leases()) first = std::min(first, lease.granted_ms);
+  query.midnights =
+      midnights(std::max(query.since, TimePoint(std::chrono::milliseconds(first))), query.now);
+  if (!options.gpus.empty()) {
+    query.wants_gpu = [&options](std::string_view uuid, std::string_view index) {
+      return names_gpu(options.gpus, uuid, index);
+    };
+  }
+  return make_report(table, query);
+}
+
+}  // namespace berth
