@@ -147,7 +147,7 @@ Simulation::Walked Simulation::walk(std::size_t length, const std::size_t* newco
     const bool mine = newcomer == nullptr && i == 0;
     const Outcome outcome = decide(queue_[i], before || mine ? Explain::yes : Explain::no);
     if (!before || !outcome.wait) continue;
-    for (const Obstacle& obstacle : outcome.wait->obstacles) {
+    for (const Blocker& obstacle : outcome.wait->obstacles) {
       const std::size_t gpu = position_of_.at(obstacle.uuid);
       if (!looked_after[gpu]) --not_looked_after;
       looked_after[gpu] = true;

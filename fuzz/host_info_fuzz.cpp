@@ -10,12 +10,12 @@ void fuzz(std::string_view input) {
     check(is_printable(card.error().message), "the error is printable");
     return;
   }
-  Scene scene;
+  HostView scene;
   scene.gpus = card->gpus;
   const std::string written = write_card(scene, card->driver, card->simulated);
   const auto again = read_card(written);
   check(again.has_value(), "what was read can be written and read again");
-  Scene same;
+  HostView same;
   same.gpus = again->gpus;
   check(write_card(same, again->driver, again->simulated) == written, "writing keeps every field");
 }

@@ -95,7 +95,7 @@ std::uint64_t boot_number() {
 }
 
 tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
-  return fail(ErrorKind::harbour,
+  return fail(ErrorKind::io,
               fmt::format("BERTH_SIM: the state file {} {}; set BERTH_SIM_STATE to another path",
                           in_quotes(path), why));
 }

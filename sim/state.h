@@ -44,7 +44,7 @@ struct StateSlot;
 class StateFile {
  public:
   // Opens the file, or creates it. The same object for the same file each time; thread-safe. The
-  // error is ErrorKind::harbour when the file cannot be used.
+  // error is ErrorKind::io when the file cannot be used.
   static Result<StateFile*> open(const std::string& path);
 
   // How long the simulated server has been up: since its file was made, or since the host's boot.

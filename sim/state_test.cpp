@@ -243,7 +243,7 @@ TEST(State, WhatIsNotAStateFileIsRefused) {
   for (const char* name : {"text", "fifo", "link", ".", "zeros", "absent/state"}) {
     const auto state = StateFile::open(folder.file(name));
     ASSERT_FALSE(state) << name;
-    EXPECT_EQ(state.error().kind, ErrorKind::harbour);
+    EXPECT_EQ(state.error().kind, ErrorKind::io);
     EXPECT_TRUE(state.error().message.starts_with("BERTH_SIM: the state file '"))
         << state.error().message;
   }

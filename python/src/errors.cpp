@@ -18,12 +18,12 @@ const char* exception_of(ErrorKind kind) {
       return "NoDriver";
     case ErrorKind::impossible:
       return "Impossible";
-    case ErrorKind::harbour:
-    case ErrorKind::away:
+    case ErrorKind::io:
+    case ErrorKind::unavailable:
       return "HarbourError";
     case ErrorKind::not_granted:
       return "NotGranted";
-    case ErrorKind::not_yours:
+    case ErrorKind::permission:
       return "NotYours";
   }
   return "Error";

@@ -18,7 +18,7 @@ namespace berth::python {
 Interrupt::Interrupt() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-    raise({ErrorKind::harbour, fmt::format("no descriptor is left to wait with: {}; see ulimit -n",
+    raise({ErrorKind::io, fmt::format("no descriptor is left to wait with: {}; see ulimit -n",
                                            std::strerror(errno))});
   }
   reading_ = UniqueFd(ends[0]);

@@ -69,7 +69,7 @@ class Callbacks {
   void raise_problem() const {
     if (problem_) throw nb::python_error(*problem_);
     if (is_fork()) {
-      raise({ErrorKind::harbour,
+      raise({ErrorKind::io,
              "this process was forked while its parent waited for GPUs, and the place in the queue "
              "is the parent's; ask again in this process"});
     }
@@ -139,11 +139,11 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
                                          std::string within, std::string command, Interrupt* given,
                                          nb::object on_wait, nb::object on_notice,
                                          nb::object selector) {
-  Ask ask = make_python_ask(values, no_wait, std::move(visible_devices), std::move(within));
+  AcquireRequest ask = make_python_ask(values, no_wait, std::move(visible_devices), std::move(within));
   Interrupt& interrupt = given != nullptr ? *given : own_interrupt();
   const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
-  const Attention attention = ask.learning ? Attention::learning : Attention::reporting;
+  const SamplingRate attention = ask.learning ? SamplingRate::learning : SamplingRate::reporting;
   ask.command = std::move(command);
   ask.selector = callbacks.selector();
   const std::shared_ptr<Probe> probe = own_probe();
@@ -165,7 +165,7 @@ std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
 
 std::vector<std::string> select(const Values& values, std::optional<std::string> visible_devices,
                                 std::string within, nb::object on_notice, nb::object selector) {
-  Ask ask = make_python_ask(values, true, std::move(visible_devices), std::move(within));
+  AcquireRequest ask = make_python_ask(values, true, std::move(visible_devices), std::move(within));
   Interrupt& interrupt = own_interrupt();
   const SignalsWake signals(interrupt);
   Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
@@ -248,7 +248,7 @@ int inheritable(UniqueFd fd) {
   return fd.release();
 }
 
-HeldLease::HeldLease(Lease lease, Attention attention)
+HeldLease::HeldLease(Lease lease, SamplingRate attention)
     : lease_(std::move(lease)),
       record_(lease_.record()),
       host_gpus_(lease_.host_gpus()),
@@ -272,7 +272,7 @@ void HeldLease::let_go_in_fork() NO_THREAD_SAFETY_ANALYSIS {
 void HeldLease::fail(const std::string& words) {
   if (maker_ != ::getpid()) return;
   const MutexLock lock(mutex_);
-  verdict_ = tells_of_memory(words) ? Verdict::out_of_memory : Verdict::failure;
+  verdict_ = tells_of_memory(words) ? ExitClass::out_of_memory : ExitClass::failure;
 }
 
 std::chrono::milliseconds HeldLease::due() {
@@ -291,8 +291,8 @@ void HeldLease::take(const Result<std::vector<GpuUse>>& uses) {
 void HeldLease::pass_on() {
   if (record_.job.empty() || !record_.within.empty()) return;
   const auto lasted = std::chrono::steady_clock::now() - begin_;
-  const Lesson lesson{verdict_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
-  (void)teach(location_, record_, usage(), lesson);
+  const RunOutcome lesson{verdict_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
+  (void)record_run(location_, record_, usage(), lesson);
   if (record_.profiles) wake_waiters(lease_.harbour(), record_.uid, record_.job);
 }
 

@@ -19,7 +19,7 @@ namespace berth::python {
 // Safe for several threads. In a fork of the process that made it, it can only be let go.
 class HeldLease {
  public:
-  HeldLease(Lease lease, Attention attention);
+  HeldLease(Lease lease, SamplingRate attention);
 
   const Record& record() const { return record_; }
   const std::vector<Gpu>& host_gpus() const { return host_gpus_; }
@@ -36,7 +36,7 @@ class HeldLease {
   // Whether it is time to ask the driver about its GPUs, which takes place without any lock.
   std::chrono::milliseconds due();
   void take(const Result<std::vector<GpuUse>>& uses);
-  Attention attention() const { return attention_; }
+  SamplingRate attention() const { return attention_; }
 
   // False if others hold it still. In a fork: lets go of the fork's own hold.
   bool release();
@@ -66,10 +66,10 @@ class HeldLease {
   const Record& record_;
   const std::vector<Gpu>& host_gpus_;
   const HarbourLocation& location_;
-  const Attention attention_;
+  const SamplingRate attention_;
   std::optional<Sampler> sampler_
       GUARDED_BY(mutex_);  // since the first look: most leases are short
-  Verdict verdict_ GUARDED_BY(mutex_) = Verdict::success;
+  ExitClass verdict_ GUARDED_BY(mutex_) = ExitClass::success;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   UniqueFd for_programs_ GUARDED_BY(mutex_);
   std::atomic<int> bell_ = -1;  // its number

@@ -84,7 +84,7 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);  // leases are kept until the process ends: they are no leak
   module.attr("__version__") = BERTH_VERSION;
   module.def("why_not_own", &berth::why_not_own, "own"_a, "path"_a);
-  module.def("belong_to_program", &berth::belong_to_program, "path"_a);
+  module.def("belong_to_program", &berth::set_helper_program, "path"_a);
   module.def("prepare", &prepare_own_probe);
   module.def("status", &status);
   module.def("join", &join, "id"_a);

@@ -68,15 +68,15 @@ SlowDriverNotice::~SlowDriverNotice() {
   on_slow = std::move(before_);
 }
 
-Ask make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
+AcquireRequest make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
                     std::optional<std::string> visible_devices, std::string within) {
   const RequestOptions options = unless_error(read_request(values, no_wait));
-  Ask ask = make_ask(options);
+  AcquireRequest ask = make_acquire_request(options);
   if (!options.job.empty()) {
     const JobType type = named_type(options.job, ask.request.count);
     ask.learning = Learning{type.name, options.learned, !options.request.time};
   }
-  ask.spelling = Spelling::keywords;
+  ask.spelling = ArgumentStyle::keywords;
   ask.visible_devices = std::move(visible_devices);
   ask.within = std::move(within);
   return ask;

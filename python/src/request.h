@@ -39,7 +39,7 @@ class SlowDriverNotice {
 
 // What to ask for, by the keywords of the package (each value as text) and by what surrounds the
 // caller: `visible_devices` and `within` as in Ask. Raises.
-Ask make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
+AcquireRequest make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
                     std::optional<std::string> visible_devices, std::string within);
 
 }  // namespace berth::python

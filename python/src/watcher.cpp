@@ -37,7 +37,7 @@ class Watcher {
   void add(const std::shared_ptr<HeldLease>& lease) {
     const MutexLock lock(mutex_);
     const auto now = Clock::now();
-    const bool learns = lease->attention() == Attention::learning;
+    const bool learns = lease->attention() == SamplingRate::learning;
     watched_.push_back({lease, now + (learns ? kLearning : kShort), now + kShort});
     choose_driver();
     if (!thread_.joinable()) start();

@@ -136,7 +136,7 @@ Result<UserFolder> own_folder(const std::string& archive) {
       return file_error("make a folder", archive);
     }
   }
-  return fail(ErrorKind::harbour,
+  return fail(ErrorKind::io,
               fmt::format("somebody has taken all names for your folder in {}", archive));
 }
 

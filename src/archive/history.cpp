@@ -101,10 +101,10 @@ class HistoryMerger {
       return;
     }
     HistoryEntry& known = owner.entries[place->second - owner.first];
-    if (outlived(entry.ending, known.ending) || outlived(known.ending, entry.ending)) {
+    if (lost_after_end(entry.ending, known.ending) || lost_after_end(known.ending, entry.ending)) {
       entry.ended = known.ended = std::max(entry.ended, known.ended);
     }
-    if (!knows_more(entry.ending, known.ending)) return;
+    if (!is_more_final(entry.ending, known.ending)) return;
     const std::uint64_t before = memory_of(known);
     known = std::move(entry);
     const std::uint64_t memory = memory_of(known);
@@ -173,7 +173,7 @@ std::optional<Ending> ending_of(std::string_view word) {
   return known == kEndings.end() ? std::nullopt : std::optional(known->first);
 }
 
-bool knows_more(Ending one, Ending other) {
+bool is_more_final(Ending one, Ending other) {
   const auto rank = [](Ending ending) {
     if (ending == Ending::running) return 0;
     return ending == Ending::lost ? 1 : 2;
@@ -181,8 +181,8 @@ bool knows_more(Ending one, Ending other) {
   return rank(one) > rank(other);
 }
 
-bool outlived(Ending lost, Ending seen) {
-  return lost == Ending::lost && knows_more(seen, lost);
+bool lost_after_end(Ending lost, Ending seen) {
+  return lost == Ending::lost && is_more_final(seen, lost);
 }
 
 std::string_view cut(std::string_view text, std::size_t most) {

@@ -33,10 +33,10 @@ enum class Ending : std::uint8_t {
 const char* ending_word(Ending ending);
 std::optional<Ending> ending_of(std::string_view word);
 // Of two lines about one lease: has the writer of `one` seen more of its end?
-bool knows_more(Ending one, Ending other);
+bool is_more_final(Ending one, Ending other);
 // Of two lines about one lease: did what its holder left behind keep it, after `seen` was written,
 // until somebody found it `lost`? Then the later time is its end.
-bool outlived(Ending lost, Ending seen);
+bool lost_after_end(Ending lost, Ending seen);
 
 struct HistoryGpu {
   std::string uuid;

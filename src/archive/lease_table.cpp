@@ -32,9 +32,9 @@ std::uint64_t short_id(std::string_view id) {
 }
 
 // In an order that does not depend on which of the two came first.
-bool replaces(const LeaseFacts& one, const LeaseFacts& other) {
-  if (knows_more(one.ending, other.ending)) return true;
-  return !knows_more(other.ending, one.ending) && one.ended_ms > other.ended_ms;
+bool replaces(const CompactLease& one, const CompactLease& other) {
+  if (is_more_final(one.ending, other.ending)) return true;
+  return !is_more_final(other.ending, one.ending) && one.ended_ms > other.ended_ms;
 }
 
 // One that nobody can guess: else somebody could choose ids that all want the same place, and keep
@@ -64,7 +64,7 @@ std::string_view take_word(std::string_view& rest) {
 
 }  // namespace
 
-bool was_idle(const LeaseFacts& lease) {
+bool was_idle(const CompactLease& lease) {
   return lease.idle_ms >= kIdleAtLeastMs &&
          lease.idle_ms >= (lease.ended_ms - lease.granted_ms) / 2;
 }
@@ -83,7 +83,7 @@ std::string job_name(const EntryView& entry) {
   return name;
 }
 
-std::uint32_t Names::number(std::string_view text) {
+std::uint32_t StringTable::number(std::string_view text) {
   if (const auto known = numbers_.find(text); known != numbers_.end()) return known->second;
   const auto added = numbers_.emplace(std::string(text), size()).first;
   texts_.push_back(&added->first);  // the nodes of a map stay where they are
@@ -93,7 +93,7 @@ std::uint32_t Names::number(std::string_view text) {
 LeaseTable::LeaseTable()
     : texts_(1), gpu_hints_(256), slots_(kFirstSlots), factor_(random_factor()) {}
 
-LeaseTable::Slot& LeaseTable::slot_of(const LeaseFacts& lease) {
+LeaseTable::Slot& LeaseTable::slot_of(const CompactLease& lease) {
   const std::uint64_t mixed = (lease.id ^ (std::uint64_t{lease.owner} << 32)) * factor_;
   const auto mark = static_cast<std::uint32_t>(mixed >> 16);
   const int shift = std::countl_zero(slots_.size()) + 1;
@@ -104,7 +104,7 @@ LeaseTable::Slot& LeaseTable::slot_of(const LeaseFacts& lease) {
       return slot;
     }
     if (slot.mark != mark) continue;
-    const LeaseFacts& there = leases_[slot.lease - 1];
+    const CompactLease& there = leases_[slot.lease - 1];
     if (there.id == lease.id && there.owner == lease.owner) return slot;
   }
 }
@@ -114,11 +114,11 @@ void LeaseTable::grow() {
   for (std::uint32_t i = 0; i < leases_.size(); ++i) slot_of(leases_[i]).lease = i + 1;
 }
 
-void LeaseTable::put(LeaseFacts lease, std::span<const LeasedGpu> uses, const LeaseText* text) {
+void LeaseTable::put(CompactLease lease, std::span<const LeasedGpu> uses, const LeaseText* text) {
   Slot& slot = slot_of(lease);
-  LeaseFacts* const known = slot.lease == 0 ? nullptr : &leases_[slot.lease - 1];
+  CompactLease* const known = slot.lease == 0 ? nullptr : &leases_[slot.lease - 1];
   if (known != nullptr &&
-      (outlived(lease.ending, known->ending) || outlived(known->ending, lease.ending))) {
+      (lost_after_end(lease.ending, known->ending) || lost_after_end(known->ending, lease.ending))) {
     lease.ended_ms = known->ended_ms = std::max(lease.ended_ms, known->ended_ms);
   }
   if (known != nullptr && !replaces(lease, *known)) return;
@@ -202,7 +202,7 @@ std::uint32_t LeaseTable::job_number(const EntryView& entry) {
 }
 
 void LeaseTable::take(const EntryView& entry) {
-  LeaseFacts lease;
+  CompactLease lease;
   lease.id = short_id(entry.id);
   lease.owner = owner_number(entry.uid, entry.user, entry.host);
   lease.granted_ms = entry.granted_ms;
@@ -210,23 +210,23 @@ void LeaseTable::take(const EntryView& entry) {
   lease.waited_s =
       static_cast<float>(std::max<std::int64_t>(entry.granted_ms - entry.asked_ms, 0)) / 1000.0F;
   lease.idle_ms = std::min(entry.idle_ms.value_or(-1), lease.ended_ms - lease.granted_ms);
-  if (entry.memory) lease.memory = std::min(*entry.memory, LeaseFacts::kWhole - 1);
+  if (entry.memory) lease.memory = std::min(*entry.memory, CompactLease::kWhole - 1);
   lease.ending = entry.ending;
   lease.nested = !entry.within.empty();
   lease.job = job_number(entry);
-  taken_.clear();
+  scratch_uses_.clear();
   for (const GpuView& gpu : entry.gpus) {
     const auto utilization =
         gpu.utilization_pct ? static_cast<std::int32_t>(std::min(*gpu.utilization_pct, 100U)) : -1;
     const std::uint32_t number = gpu_number(gpu, entry.host, &brought_[lease.owner].gpus);
-    if (number != kNoGpu) taken_.push_back({number, utilization});
+    if (number != kNoGpu) scratch_uses_.push_back({number, utilization});
   }
   if (was_idle(lease)) {
     const LeaseText text{std::string(entry.command.substr(0, kLongestText)),
                          std::string(entry.label.substr(0, kLongestText))};
-    put(lease, taken_, &text);
+    put(lease, scratch_uses_, &text);
   } else {
-    put(lease, taken_, nullptr);
+    put(lease, scratch_uses_, nullptr);
   }
 }
 
@@ -242,14 +242,14 @@ void LeaseTable::merge(const LeaseTable& other) {
   for (const KnownGpu& gpu : other.gpus_) {
     gpus.push_back(gpu_number({gpu.uuid, gpu.index, gpu.name}, gpu.host, nullptr));
   }
-  for (LeaseFacts lease : other.leases_) {
-    taken_.clear();
+  for (CompactLease lease : other.leases_) {
+    scratch_uses_.clear();
     for (const LeasedGpu& use : other.uses(lease)) {
-      taken_.push_back({gpus[use.gpu], use.utilization_pct});
+      scratch_uses_.push_back({gpus[use.gpu], use.utilization_pct});
     }
     lease.owner = owners[lease.owner];
     lease.job = jobs[lease.job];
-    put(lease, taken_, lease.about == 0 ? nullptr : &other.about(lease));
+    put(lease, scratch_uses_, lease.about == 0 ? nullptr : &other.about(lease));
   }
 }
 
@@ -271,7 +271,7 @@ void LeaseTable::settle(const std::vector<HistoryEntry>& live, const std::set<Le
       }
     }
   }
-  for (LeaseFacts& lease : leases_) {
+  for (CompactLease& lease : leases_) {
     if (living.contains({lease.owner, lease.id})) {
       lease.ending = Ending::running;
       lease.ended_ms = std::max(to_ms(now), lease.granted_ms);

@@ -23,7 +23,7 @@ struct LeasedGpu {
 };
 
 // Texts stand elsewhere, once for all leases that have them. Times are milliseconds since 1970.
-struct LeaseFacts {
+struct CompactLease {
   static constexpr std::uint64_t kWhole = UINT64_MAX;
 
   std::uint64_t id = 0;  // with `owner`, tells leases apart
@@ -44,20 +44,20 @@ struct LeaseFacts {
 };
 
 // Has it held GPUs for long that nobody utilized: ten minutes, and half of its time?
-bool was_idle(const LeaseFacts& lease);
+bool was_idle(const CompactLease& lease);
 
 // The type of the job: as the line has it or, where it has none, what its command runs.
 std::string job_name(const EntryView& entry);
 
 // Texts that occur many times, as numbers. Move-only: its list of texts points into its map.
-class Names {
+class StringTable {
  public:
-  Names() = default;
-  Names(Names&&) noexcept = default;
-  Names& operator=(Names&&) noexcept = default;
-  Names(const Names&) = delete;
-  Names& operator=(const Names&) = delete;
-  ~Names() = default;
+  StringTable() = default;
+  StringTable(StringTable&&) noexcept = default;
+  StringTable& operator=(StringTable&&) noexcept = default;
+  StringTable(const StringTable&) = delete;
+  StringTable& operator=(const StringTable&) = delete;
+  ~StringTable() = default;
 
   std::uint32_t number(std::string_view text);
   bool contains(std::string_view text) const { return numbers_.find(text) != numbers_.end(); }
@@ -108,23 +108,23 @@ class LeaseTable {
   void settle(const std::vector<HistoryEntry>& live, const std::set<LeaseKey>& elsewhere,
               TimePoint now);
 
-  const std::deque<LeaseFacts>& leases() const { return leases_; }
-  std::span<const LeasedGpu> uses(const LeaseFacts& lease) const {
+  const std::deque<CompactLease>& leases() const { return leases_; }
+  std::span<const LeasedGpu> uses(const CompactLease& lease) const {
     return std::span(uses_).subspan(lease.first_use, lease.uses);
   }
   const std::vector<LeaseOwner>& owners() const { return owners_; }
-  const Names& jobs() const { return jobs_; }
+  const StringTable& jobs() const { return jobs_; }
   const std::vector<KnownGpu>& gpus() const { return gpus_; }
-  const LeaseText& about(const LeaseFacts& lease) const { return texts_[lease.about]; }
+  const LeaseText& about(const CompactLease& lease) const { return texts_[lease.about]; }
 
  private:
-  void put(LeaseFacts lease, std::span<const LeasedGpu> uses, const LeaseText* text);
+  void put(CompactLease lease, std::span<const LeasedGpu> uses, const LeaseText* text);
   // Where the index has a lease, or would have it.
   struct Slot {
     std::uint32_t lease = 0;  // its number and 1; 0: nothing is here
     std::uint32_t mark = 0;   // tells most others without a look at them
   };
-  Slot& slot_of(const LeaseFacts& lease);
+  Slot& slot_of(const CompactLease& lease);
   void grow();
   std::uint32_t owner_number(uid_t uid, std::string_view user, std::string_view host);
   // kNoGpu if it is new, and its owner has brought in (`brought`, if not null) too many already.
@@ -132,10 +132,10 @@ class LeaseTable {
   std::uint32_t gpu_number(const GpuView& gpu, std::string_view host, std::uint32_t* brought);
   std::uint32_t job_number(const EntryView& entry);
 
-  std::deque<LeaseFacts> leases_;
+  std::deque<CompactLease> leases_;
   std::vector<LeasedGpu> uses_;
   std::vector<LeaseText> texts_;
-  Names owner_names_;
+  StringTable owner_names_;
   std::vector<LeaseOwner> owners_;
   std::uint32_t owner_hint_ = 0;  // which was the last one
   // How many names of jobs and GPUs each owner has brought in.
@@ -144,13 +144,13 @@ class LeaseTable {
     std::uint32_t gpus = 0;
   };
   std::vector<Brought> brought_;  // as in `owners_`
-  Names jobs_;
-  Names gpu_names_;
+  StringTable jobs_;
+  StringTable gpu_names_;
   std::vector<KnownGpu> gpus_;
   std::vector<std::uint32_t> gpu_hints_;  // which was the last one whose UUID ends so
   std::vector<Slot> slots_;               // open addressing
   std::uint64_t factor_;
-  std::vector<LeasedGpu> taken_;  // of the entry at hand
+  std::vector<LeasedGpu> scratch_uses_;  // of the entry at hand
   std::string key_;
 };
 

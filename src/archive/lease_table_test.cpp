@@ -33,14 +33,14 @@ void take(LeaseTable& table, const HistoryEntry& one) {
   table.take(view_of(one));
 }
 
-static_assert(!std::is_copy_constructible_v<Names> && !std::is_copy_assignable_v<Names>,
+static_assert(!std::is_copy_constructible_v<StringTable> && !std::is_copy_assignable_v<StringTable>,
               "a copy would point into the map of the original");
 
-TEST(Names, keep_their_numbers_when_moved) {
-  Names first;
+TEST(StringTable, keep_their_numbers_when_moved) {
+  StringTable first;
   EXPECT_EQ(first.number("short"), 0U);
   EXPECT_EQ(first.number("another"), 1U);
-  Names second = std::move(first);
+  StringTable second = std::move(first);
   EXPECT_EQ(second[0], "short");
   EXPECT_EQ(second.number("another"), 1U);
   EXPECT_EQ(second.number("new"), 2U);
@@ -56,7 +56,7 @@ TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
     LeaseTable table;
     for (const HistoryEntry& line : lines) take(table, line);
     ASSERT_EQ(table.leases().size(), 1U);
-    const LeaseFacts& lease = table.leases().front();
+    const CompactLease& lease = table.leases().front();
     EXPECT_EQ(lease.ending, Ending::exited);
     EXPECT_EQ(lease.ended_ms - lease.granted_ms, 90'000) << "it was left behind until then";
     ASSERT_EQ(table.uses(lease).size(), 2U);
@@ -103,7 +103,7 @@ TEST(LeaseTable, finds_each_of_many) {
   one.merge(other);
   ASSERT_EQ(one.leases().size(), 5'000U);
   std::int64_t sum = 0;
-  for (const LeaseFacts& lease : one.leases()) {
+  for (const CompactLease& lease : one.leases()) {
     EXPECT_EQ(lease.ending, Ending::exited);
     sum += (lease.ended_ms - lease.granted_ms) / 1000;
   }
@@ -120,7 +120,7 @@ TEST(LeaseTable, merges_what_the_other_calls_otherwise) {
   idle.idle = seconds(3000);
   take(other, idle);
   one.merge(other);
-  const LeaseFacts& merged = one.leases().back();
+  const CompactLease& merged = one.leases().back();
   EXPECT_EQ(one.jobs()[merged.job], "evaluate");
   EXPECT_EQ(one.gpus()[one.uses(merged)[0].gpu].name, "A100");
   EXPECT_EQ(one.uses(merged)[0].utilization_pct, 7);
@@ -146,7 +146,7 @@ TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
   EXPECT_EQ(table.leases()[0].ending, Ending::running);
   EXPECT_EQ(table.leases()[0].ended_ms, to_ms(now));
   EXPECT_EQ(table.leases()[1].ending, Ending::lost);
-  const LeaseFacts& left_behind = table.leases()[2];
+  const CompactLease& left_behind = table.leases()[2];
   EXPECT_EQ(left_behind.ending, Ending::running) << "what it left behind has the GPUs";
   EXPECT_EQ(left_behind.ended_ms, to_ms(now));
   EXPECT_EQ(left_behind.idle_ms, -1);
@@ -161,7 +161,7 @@ TEST(LeaseTable, absurd_times_are_made_sane) {
   line.idle = seconds(1'000'000);
   LeaseTable table;
   take(table, line);
-  const LeaseFacts& lease = table.leases().front();
+  const CompactLease& lease = table.leases().front();
   EXPECT_EQ(lease.ended_ms, lease.granted_ms);
   EXPECT_EQ(lease.waited_s, 0);
   EXPECT_EQ(lease.idle_ms, 0);

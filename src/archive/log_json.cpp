@@ -13,7 +13,7 @@ double seconds(std::chrono::nanoseconds time) {
 }  // namespace
 
 std::string log_json(const HistoryEntry& entry, const std::string& this_host,
-                     const CommandsOf& commands_of) {
+                     const CommandVisibility& commands_of) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
     gpus.push_back(

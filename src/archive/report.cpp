@@ -18,7 +18,7 @@ constexpr double kMsPerHour = 3'600'000;
 constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr std::size_t kMostIdle = 10;
 
-struct Growing {
+struct GroupTotals {
   Figures figures;
   std::vector<float> waited_s;
 };
@@ -31,7 +31,7 @@ double percentile(std::vector<float>& values, std::size_t of_hundred) {
   return static_cast<double>(*place);
 }
 
-Figures finished(Growing& growing) {
+Figures finished(GroupTotals& growing) {
   auto& waited = growing.waited_s;
   if (!waited.empty()) {
     const double longest = static_cast<double>(*std::max_element(waited.begin(), waited.end()));
@@ -47,26 +47,26 @@ std::pair<unsigned, std::string_view> card_of(std::string_view index) {
   return {card, index.substr(static_cast<std::size_t>(rest - index.data()))};
 }
 
-class Adding {
+class ReportBuilder {
  public:
-  Adding(const LeaseTable& table, const ReportQuery& query);
-  void add(const LeaseFacts& lease);
+  ReportBuilder(const LeaseTable& table, const ReportQuery& query);
+  void add(const CompactLease& lease);
   Report finish();
 
  private:
   struct GpuGroup {
-    Growing growing;
+    GroupTotals growing;
     std::uint32_t shown = 0;  // which of the names that it had is the last
     std::int64_t seen_ms = -1;
   };
 
-  Amounts per_hour(const LeaseFacts& lease, const LeasedGpu& use) const;
-  void count(Growing& growing, const LeaseFacts& lease) const;
-  void add_days(const Amounts& rate, const LeaseFacts& lease, std::int64_t begin, std::int64_t end);
+  Amounts per_hour(const CompactLease& lease, const LeasedGpu& use) const;
+  void count(GroupTotals& growing, const CompactLease& lease) const;
+  void add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin, std::int64_t end);
   std::size_t day_of(std::int64_t ms) const;
   std::vector<Part<TimePoint>> days();
   std::vector<Part<KnownGpu>> gpus();
-  IdleLease idle_lease(const LeaseFacts& lease) const;
+  IdleLease idle_lease(const CompactLease& lease) const;
 
   const LeaseTable& table_;
   std::int64_t since_;
@@ -76,18 +76,18 @@ class Adding {
   std::vector<std::uint32_t> group_of_;  // of each name, that of its UUID
   std::vector<GpuGroup> gpu_groups_;
   Report report_;
-  Growing total_;
+  GroupTotals total_;
   std::vector<std::uint32_t> user_of_;  // of each owner, the first that is the same user
-  std::vector<Growing> users_;
-  std::vector<Growing> jobs_;
-  std::vector<Growing> days_;
+  std::vector<GroupTotals> users_;
+  std::vector<GroupTotals> jobs_;
+  std::vector<GroupTotals> days_;
   // What each day has more per hour, from end to end, than the one before it: so that a lease of
   // years costs no more than another.
   std::vector<Amounts> change_;
-  std::vector<const LeaseFacts*> idle_;
+  std::vector<const CompactLease*> idle_;
 };
 
-Adding::Adding(const LeaseTable& table, const ReportQuery& query)
+ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
     : table_(table),
       since_(to_ms(query.since)),
       now_(to_ms(query.now)),
@@ -120,7 +120,7 @@ Adding::Adding(const LeaseTable& table, const ReportQuery& query)
   }
 }
 
-std::size_t Adding::day_of(std::int64_t ms) const {
+std::size_t ReportBuilder::day_of(std::int64_t ms) const {
   const auto after = std::upper_bound(midnights_.begin(), midnights_.end(), ms);
   const auto day =
       static_cast<std::size_t>(std::max<std::ptrdiff_t>(after - midnights_.begin(), 1));
@@ -128,7 +128,7 @@ std::size_t Adding::day_of(std::int64_t ms) const {
 }
 
 // What was measured of the whole lease is taken to be the same at each moment of it.
-Amounts Adding::per_hour(const LeaseFacts& lease, const LeasedGpu& use) const {
+Amounts ReportBuilder::per_hour(const CompactLease& lease, const LeasedGpu& use) const {
   Amounts rate;
   if (lease.exclusive()) {
     rate.gpu_hours = 1;
@@ -148,14 +148,14 @@ Amounts Adding::per_hour(const LeaseFacts& lease, const LeasedGpu& use) const {
   return rate;
 }
 
-void Adding::count(Growing& growing, const LeaseFacts& lease) const {
+void ReportBuilder::count(GroupTotals& growing, const CompactLease& lease) const {
   ++growing.figures.leases;
   if (lease.ending == Ending::running) ++growing.figures.running;
   if (lease.ending == Ending::lost) ++growing.figures.lost;
   if (lease.granted_ms >= since_) growing.waited_s.push_back(lease.waited_s);
 }
 
-void Adding::add_days(const Amounts& rate, const LeaseFacts& lease, std::int64_t begin,
+void ReportBuilder::add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin,
                       std::int64_t end) {
   if (midnights_.size() < 2) return;
   const auto hours = [](std::int64_t from, std::int64_t to) {
@@ -174,7 +174,7 @@ void Adding::add_days(const Amounts& rate, const LeaseFacts& lease, std::int64_t
   change_[last].add(rate, -1);
 }
 
-void Adding::add(const LeaseFacts& lease) {
+void ReportBuilder::add(const CompactLease& lease) {
   if (lease.ended_ms < since_ || lease.granted_ms > now_) return;
   Amounts rate;
   const auto uses = table_.uses(lease);
@@ -201,7 +201,7 @@ void Adding::add(const LeaseFacts& lease) {
       group.seen_ms = named ? lease.granted_ms : 0;
     }
   }
-  for (Growing* growing : {&total_, &users_[user_of_[lease.owner]], &jobs_[lease.job]}) {
+  for (GroupTotals* growing : {&total_, &users_[user_of_[lease.owner]], &jobs_[lease.job]}) {
     growing->figures.add(rate, hours);
     count(*growing, lease);
   }
@@ -209,7 +209,7 @@ void Adding::add(const LeaseFacts& lease) {
   if (was_idle(lease)) idle_.push_back(&lease);
 }
 
-std::vector<Part<TimePoint>> Adding::days() {
+std::vector<Part<TimePoint>> ReportBuilder::days() {
   std::vector<Part<TimePoint>> days;
   Amounts whole_day;  // of those that neither begin nor end on it
   for (std::size_t i = 0; i + 1 < midnights_.size(); ++i) {
@@ -223,7 +223,7 @@ std::vector<Part<TimePoint>> Adding::days() {
   return days;
 }
 
-std::vector<Part<KnownGpu>> Adding::gpus() {
+std::vector<Part<KnownGpu>> ReportBuilder::gpus() {
   std::vector<Part<KnownGpu>> gpus;
   for (GpuGroup& group : gpu_groups_) {
     if (group.growing.figures.leases == 0) continue;
@@ -236,7 +236,7 @@ std::vector<Part<KnownGpu>> Adding::gpus() {
   return gpus;
 }
 
-IdleLease Adding::idle_lease(const LeaseFacts& lease) const {
+IdleLease ReportBuilder::idle_lease(const CompactLease& lease) const {
   IdleLease idle;
   idle.owner = table_.owners()[lease.owner];
   idle.job = table_.jobs()[lease.job];
@@ -266,7 +266,7 @@ void sort_by_hours(std::vector<Part<Of>>& parts) {
   });
 }
 
-Report Adding::finish() {
+Report ReportBuilder::finish() {
   report_.total = finished(total_);
   for (std::uint32_t i = 0; i < users_.size(); ++i) {
     if (users_[i].figures.leases > 0) {
@@ -282,8 +282,8 @@ Report Adding::finish() {
   sort_by_hours(report_.jobs);
   report_.gpus = gpus();
   report_.days = days();
-  const auto worse = [](const LeaseFacts* a, const LeaseFacts* b) {
-    const auto wasted = [](const LeaseFacts* lease) {
+  const auto worse = [](const CompactLease* a, const CompactLease* b) {
+    const auto wasted = [](const CompactLease* lease) {
       return static_cast<double>(lease->idle_ms) * lease->uses;
     };
     return std::tuple(wasted(b), a->granted_ms, a->id) <
@@ -291,7 +291,7 @@ Report Adding::finish() {
   };
   std::sort(idle_.begin(), idle_.end(), worse);
   idle_.resize(std::min(idle_.size(), kMostIdle));
-  for (const LeaseFacts* lease : idle_) report_.idle.push_back(idle_lease(*lease));
+  for (const CompactLease* lease : idle_) report_.idle.push_back(idle_lease(*lease));
   return std::move(report_);
 }
 
@@ -318,8 +318,8 @@ std::optional<double> Figures::idle_pct() const {
 }
 
 Report make_report(const LeaseTable& table, const ReportQuery& query) {
-  Adding adding(table, query);
-  for (const LeaseFacts& lease : table.leases()) adding.add(lease);
+  ReportBuilder adding(table, query);
+  for (const CompactLease& lease : table.leases()) adding.add(lease);
   return adding.finish();
 }
 

@@ -62,7 +62,7 @@ Json parts_json(const std::vector<Part<Of>>& parts, const Name& name) {
   return list;
 }
 
-Json idle_json(const std::vector<IdleLease>& leases, const CommandsOf& commands_of) {
+Json idle_json(const std::vector<IdleLease>& leases, const CommandVisibility& commands_of) {
   Json list = Json::array();
   for (const IdleLease& lease : leases) {
     Json gpus = Json::array();
@@ -84,7 +84,7 @@ Json idle_json(const std::vector<IdleLease>& leases, const CommandsOf& commands_
 }  // namespace
 
 std::string report_json(const Report& report, ReportBy by, const std::string& host,
-                        std::size_t damaged_lines, const CommandsOf& commands_of) {
+                        std::size_t damaged_lines, const CommandVisibility& commands_of) {
   const auto wanted = [&](ReportBy which) { return by == ReportBy::all || by == which; };
   Json total = figures_json(report.total);
   total["nested_leases"] = report.nested;

@@ -9,6 +9,6 @@
 namespace berth {
 
 std::string report_json(const Report& report, ReportBy by, const std::string& host,
-                        std::size_t damaged_lines, const CommandsOf& commands_of = {});
+                        std::size_t damaged_lines, const CommandVisibility& commands_of = {});
 
 }  // namespace berth

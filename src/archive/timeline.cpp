@@ -72,7 +72,7 @@ void keep_longest(std::vector<Stretch>& stretches) {
 class Drawing {
  public:
   Drawing(const LeaseTable& table, const TimelineQuery& query);
-  void add(const LeaseFacts& lease);
+  void add(const CompactLease& lease);
   Timeline finish();
 
  private:
@@ -121,7 +121,7 @@ std::size_t Drawing::row_of(const KnownGpu& gpu) {
   return place->second;
 }
 
-void Drawing::add(const LeaseFacts& lease) {
+void Drawing::add(const CompactLease& lease) {
   const std::int64_t end =
       lease.ending == Ending::running ? until_ : std::min(lease.ended_ms, until_);
   if (lease.nested || end < since_ || lease.granted_ms > until_) return;
@@ -184,7 +184,7 @@ std::chrono::seconds timeline_resolution(TimePoint since, TimePoint until) {
 
 Timeline make_timeline(const LeaseTable& table, const TimelineQuery& query) {
   Drawing drawing(table, query);
-  for (const LeaseFacts& lease : table.leases()) drawing.add(lease);
+  for (const CompactLease& lease : table.leases()) drawing.add(lease);
   return drawing.finish();
 }
 

@@ -47,7 +47,7 @@ struct FileText {
 // Nothing if there is no such file.
 Result<std::optional<FileText>> read_file(const std::string& path) {
   const auto cannot = [&path](std::string_view why) {
-    return fail(ErrorKind::harbour, fmt::format("cannot read {}: {}", in_quotes(path), why));
+    return fail(ErrorKind::io, fmt::format("cannot read {}: {}", in_quotes(path), why));
   };
   // Without waiting: it might be a pipe.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -165,7 +165,7 @@ Result<void> add_file(const std::string& path, Settings& settings) {
                    fmt::format("{0} is not in quotes; write {0} = \"VALUE\"", key.str()));
     }
     if (is_url && has_password(text->get()) && is_open_to_others((*file)->about)) {
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("{}, line {}: others can read the password in the URL; write url = "
                               "\"file:/etc/berth.url\", and the URL into that file of mode 0640 or "
                               "0600",
@@ -230,7 +230,7 @@ bool is_host_name(std::string_view name) {
          });
 }
 
-Result<std::string> url_behind(const std::string& url, std::string& source) {
+Result<std::string> resolve_file_url(const std::string& url, std::string& source) {
   if (!url.starts_with(kFileScheme)) return url;
   std::string path = url.substr(kFileScheme.size());
   if (path.starts_with("///")) path.erase(0, 2);  // file:///etc/berth.url
@@ -242,12 +242,12 @@ Result<std::string> url_behind(const std::string& url, std::string& source) {
   const auto file = read_file(path);
   if (!file) return tl::make_unexpected(file.error());
   if (!*file) {
-    return fail(ErrorKind::harbour, fmt::format("there is no file {}, which {} names; write the "
+    return fail(ErrorKind::io, fmt::format("there is no file {}, which {} names; write the "
                                                 "Redis URL into it, and give it mode 0600",
                                                 in_quotes(path), printable(source)));
   }
   if (is_open_to_others((*file)->about)) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("others can read or replace the Redis URL in {}; {}", in_quotes(path),
                             remedy(path, (*file)->about)));
   }
@@ -281,7 +281,7 @@ Result<Site> site() {
   Site site;
   if (settings.url) {
     site.url_source = settings.url->source;
-    auto url = url_behind(settings.url->value, site.url_source);
+    auto url = resolve_file_url(settings.url->value, site.url_source);
     if (!url) return tl::make_unexpected(url.error());
     site.url = std::move(*url);
   }

@@ -35,12 +35,12 @@ struct Site {
 };
 
 // Errors name the file and the line, and no secret. ErrorKind::usage: what is written there is
-// wrong. ErrorKind::harbour: a file cannot be read, or others could read a password in it.
+// wrong. ErrorKind::io: a file cannot be read, or others could read a password in it.
 Result<Site> site();
 
 // The URL that is meant by one that a user gave: the first line of PATH for "file:PATH", which
 // others must not be able to read; else the same. `source` becomes PATH, too.
-Result<std::string> url_behind(const std::string& url, std::string& source);
+Result<std::string> resolve_file_url(const std::string& url, std::string& source);
 
 // May a host be called so?
 bool is_host_name(std::string_view name);

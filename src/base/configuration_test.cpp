@@ -127,10 +127,10 @@ TEST_F(SiteTest, mistakes_are_named_by_file_and_line) {
   EXPECT_EQ(line_of("\n\n[redis]\nurl = 'redis://:Xq7Z@head'\n"), 3);
   EXPECT_EQ(line_of("url = '\xff\xfe'\n"), 1);
   write("site.toml", std::string(100'000, '#'));
-  EXPECT_TRUE(has(complaint(ErrorKind::harbour), "larger than"));
+  EXPECT_TRUE(has(complaint(ErrorKind::io), "larger than"));
   std::filesystem::remove(path("site.toml"));
   std::filesystem::create_directory(path("site.toml"));
-  EXPECT_TRUE(has(complaint(ErrorKind::harbour), path("site.toml")));
+  EXPECT_TRUE(has(complaint(ErrorKind::io), path("site.toml")));
 }
 
 // Found by fuzzing: toml++ asserted that a key follows, and had undefined behaviour for some
@@ -145,11 +145,11 @@ TEST_F(SiteTest, odd_characters_outside_of_strings_are_a_mistake) {
 TEST_F(SiteTest, a_password_that_others_can_read_is_refused) {
   const std::string text = "host = 'a'\nurl = 'redis://alice:Xq7Z@head'\n";
   write("site.toml", text, 0644);
-  const std::string message = complaint(ErrorKind::harbour);
+  const std::string message = complaint(ErrorKind::io);
   EXPECT_TRUE(has(message, "line 2")) << message;
   EXPECT_TRUE(has(message, "url = \"file:/etc/berth.url\"")) << message;
   write("site.toml", "url = 'redis://:Xq/7Z@X@head'", 0644);
-  EXPECT_NE(complaint(ErrorKind::harbour), "");
+  EXPECT_NE(complaint(ErrorKind::io), "");
   write("site.toml", text, 0640);
   const auto given = site();
   ASSERT_TRUE(given) << given.error().message;
@@ -171,11 +171,11 @@ TEST_F(SiteTest, a_url_in_a_file_of_its_own) {
   ::setenv("BERTH_URL", fmt::format("file:{}", path("berth.url")).c_str(), 1);
   EXPECT_EQ(site()->url, "redis://:Xq7Z@head");
   ::chmod(path("berth.url").c_str(), 0604);
-  EXPECT_TRUE(has(complaint(ErrorKind::harbour), fmt::format("chmod o= '{}'", path("berth.url"))));
+  EXPECT_TRUE(has(complaint(ErrorKind::io), fmt::format("chmod o= '{}'", path("berth.url"))));
   if (::geteuid() == 0) {
     ::chmod(path("berth.url").c_str(), 0600);
     ASSERT_EQ(::chown(path("berth.url").c_str(), 65534, 65534), 0);
-    EXPECT_TRUE(has(complaint(ErrorKind::harbour), "belongs to"));
+    EXPECT_TRUE(has(complaint(ErrorKind::io), "belongs to"));
   }
   write("nested.url", fmt::format("file:{}\n", path("berth.url")), 0600);
   write("empty.url", "\nredis://:Xq7Z@head\n", 0600);
@@ -184,14 +184,14 @@ TEST_F(SiteTest, a_url_in_a_file_of_its_own) {
     EXPECT_TRUE(has(complaint(ErrorKind::usage), "first line"));
   }
   ::setenv("BERTH_URL", fmt::format("file:{}", path("none.url")).c_str(), 1);
-  EXPECT_TRUE(has(complaint(ErrorKind::harbour), "none.url"));
+  EXPECT_TRUE(has(complaint(ErrorKind::io), "none.url"));
   for (const char* url : {"file:", "file:berth.url", "file://host/path"}) {
     ::setenv("BERTH_URL", url, 1);
     EXPECT_TRUE(has(complaint(ErrorKind::usage), "whole path")) << url;
   }
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   ::setenv("BERTH_URL", fmt::format("file:{}", path("pipe")).c_str(), 1);
-  EXPECT_TRUE(has(complaint(ErrorKind::harbour), "no regular file"));
+  EXPECT_TRUE(has(complaint(ErrorKind::io), "no regular file"));
 }
 
 TEST_F(SiteTest, the_hosts_that_jobs_may_go_to) {

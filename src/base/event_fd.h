@@ -9,18 +9,18 @@
 
 namespace berth {
 
-class Poke {
+class EventFd {
  public:
-  Poke() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  EventFd() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-  // Readable once somebody has called it, until calm().
+  // Readable once somebody has called it, until clear().
   int fd() const { return fd_.get(); }
   void operator()() const {
     const std::uint64_t one = 1;
     // It fails where the number would not fit any more: then there is one already.
     (void)!::write(fd_.get(), &one, sizeof one);
   }
-  void calm() const {
+  void clear() const {
     std::uint64_t number = 0;
     (void)!::read(fd_.get(), &number, sizeof number);
   }

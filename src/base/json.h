@@ -25,10 +25,10 @@ inline Json mib_or_null(const std::optional<Bytes>& size) {
 
 // Whose command lines may be shown; nothing: everybody's. Where a host hides processes from other
 // users, a page must not show what `ps` would not.
-using CommandsOf = std::optional<std::string>;
+using CommandVisibility = std::optional<std::string>;
 
 inline Json command_or_null(const std::string& command, const std::string& user,
-                            const CommandsOf& shown) {
+                            const CommandVisibility& shown) {
   return !shown || *shown == user ? Json(command) : Json(nullptr);
 }
 

@@ -8,7 +8,7 @@
 
 namespace berth {
 
-class Pace {
+class RateLimiter {
  public:
   // Pauses if there were many calls lately; ends the pause when `interrupt` (or -1) becomes
   // readable.

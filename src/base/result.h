@@ -15,10 +15,10 @@ enum class ErrorKind {
   usage,        // the user's input is wrong: flags, environment, files named by them
   no_driver,    // the driver is missing, refuses, differs from its library, or does not answer
   impossible,   // a request that this host can never meet
-  harbour,      // the harbour cannot be used
-  away,         // the harbour's server does not answer now, and may later
+  io,           // a file, directory, socket or server cannot be used
+  unavailable,  // a server does not answer now, and may later
   not_granted,  // not granted in time
-  not_yours,    // somebody else's ticket or lease
+  permission,   // only the owner or root may do this
 };
 
 struct Error {
@@ -33,6 +33,30 @@ inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
   return tl::make_unexpected(Error{kind, std::move(message)});
 }
 
+// The value of a Result, or a return from the enclosing function with its error:
+//
+//   const Record record = TRY(read_record(path));
+//   TRY(transaction.write_lease(record));  // Result<void>
+//
+// The enclosing function must return a Result.
+#define TRY(...) BERTH_TRY(BERTH_TRY_NAME(__COUNTER__), __VA_ARGS__)
+#define BERTH_TRY_NAME(number) BERTH_TRY_JOIN(try_result_, number)
+#define BERTH_TRY_JOIN(a, b) a##b
+#define BERTH_TRY(result, ...)                                              \
+  (__extension__({                                                          \
+    auto result = (__VA_ARGS__);                                            \
+    if (!(result)) return ::tl::make_unexpected(std::move(result).error()); \
+    ::berth::detail::value_of(std::move(result));                           \
+  }))
+
+namespace detail {
+template <class T>
+T value_of(Result<T>&& result) {
+  return std::move(*result);
+}
+inline void value_of(Result<void>&& /*result*/) {}
+}  // namespace detail
+
 // The exit codes of the command line (sysexits.h has the same numbers).
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
@@ -41,12 +65,12 @@ constexpr int exit_code(ErrorKind kind) {
     case ErrorKind::no_driver:
     case ErrorKind::impossible:
       return 69;
-    case ErrorKind::harbour:
-    case ErrorKind::away:
+    case ErrorKind::io:
+    case ErrorKind::unavailable:
       return 74;
     case ErrorKind::not_granted:
       return 75;
-    case ErrorKind::not_yours:
+    case ErrorKind::permission:
       return 77;
   }
   return 70;

@@ -23,7 +23,7 @@ Bytes share_of_card(Bytes card, unsigned jobs) {
   return Bytes{share - spare};
 }
 
-Result<Bytes> smallest_card(const Ask& ask) {
+Result<Bytes> smallest_card(const AcquireRequest& ask) {
   auto probe = open_driver(say_driver_is_slow);
   if (!probe) return tl::make_unexpected(probe.error());
   const auto snapshot = (*probe)->snapshot();

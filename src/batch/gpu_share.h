@@ -11,6 +11,6 @@ namespace berth::batch {
 Bytes share_of_card(Bytes card, unsigned jobs);
 
 // The smallest of the GPUs that would do for the request; asks the driver.
-Result<Bytes> smallest_card(const Ask& ask);
+Result<Bytes> smallest_card(const AcquireRequest& ask);
 
 }  // namespace berth::batch

@@ -73,7 +73,7 @@ Result<std::string> whole(int file, const std::string& path) {
     text.resize(before + kChunk);
     const ssize_t got = ::pread(file, text.data() + before, kChunk, static_cast<off_t>(before));
     if (got < 0) {
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
                               in_quotes(path), std::strerror(errno)));
     }
@@ -129,12 +129,12 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
   // could say that lines have succeeded that never ran.
   joblog.file_ = logs.open_file(path, O_RDWR | O_CREAT | O_APPEND);
   if (!joblog.file_) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("batch: the joblog {} cannot be written: {}; choose another --joblog",
                             in_quotes(path), std::strerror(errno)));
   }
   if (!is_own_file(joblog.file_.get())) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("batch: the joblog {} is not a regular file of yours with one name; "
                             "choose another --joblog",
                             in_quotes(path)));

@@ -25,7 +25,7 @@ constexpr mode_t kMode = 0666;  // as the user's umask has it
 constexpr int kSafe = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 tl::unexpected<Error> unusable(const std::string& path, const std::string& why) {
-  return fail(ErrorKind::harbour,
+  return fail(ErrorKind::io,
               fmt::format("batch: the folder {} for the logs cannot be used: {}; choose another by "
                           "--logs",
                           in_quotes(path), why));

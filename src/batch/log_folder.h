@@ -13,7 +13,7 @@ namespace berth::batch {
 
 class LogFolder {
  public:
-  // Opens the folder, and makes it if there is none. ErrorKind::harbour if it cannot be used.
+  // Opens the folder, and makes it if there is none. ErrorKind::io if it cannot be used.
   static Result<LogFolder> open(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -54,7 +54,7 @@ struct Active {
 // Did `berth run` itself fail, before the line could? Then so would every other one.
 std::optional<ErrorKind> own_failure(int code) {
   for (const ErrorKind kind :
-       {ErrorKind::usage, ErrorKind::no_driver, ErrorKind::harbour, ErrorKind::not_yours}) {
+       {ErrorKind::usage, ErrorKind::no_driver, ErrorKind::io, ErrorKind::permission}) {
     if (code == exit_code(kind)) return kind;
   }
   return std::nullopt;
@@ -150,7 +150,7 @@ class Runner {
     const std::string path = fmt::format("{}/{}", plan_.logs->path(), name);
     const UniqueFd log = plan_.logs->open_log(name, plan_.anew && attempt == 1);
     if (!log) {
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("batch: the log {} cannot be written: {}; choose another --logs",
                               in_quotes(path), std::strerror(errno)));
     }
@@ -275,10 +275,10 @@ class Runner {
   }
 
   void listen(Active& one) {
-    for (const RunEvent& event : one.child.events()) hear(one, event);
+    for (const RunEvent& event : one.child.events()) receive_ring(one, event);
   }
 
-  void hear(Active& one, const RunEvent& event) {
+  void receive_ring(Active& one, const RunEvent& event) {
     const Line& line = plan_.lines[one.line];
     if (event.kind == RunEvent::Kind::granted) look_again_ = {};
     if (event.kind != RunEvent::Kind::notice) one.placed = true;

@@ -11,7 +11,7 @@
 
 namespace berth::batch {
 
-Fitting::Fitting(Ask ask, const std::vector<std::string>& types, SlowDriver slow)
+Fitting::Fitting(AcquireRequest ask, const std::vector<std::string>& types, SlowDriver slow)
     : ask_(std::move(ask)), types_(types), slow_(std::move(slow)) {}
 
 const Request& Fitting::request_of(const std::string& type, const std::vector<Gpu>& gpus) {
@@ -38,13 +38,13 @@ std::vector<std::size_t> Fitting::now(const std::vector<std::size_t>& lines) {
   }
   auto harbour = Harbour::open_existing(ask_.harbour);
   if (!harbour) return fitting;
-  Ledger ledger;
+  HarbourContents ledger;
   if (*harbour) {
-    auto read = read_ledger(**harbour);
+    auto read = read_contents(**harbour);
     if (!read) return fitting;
     ledger = std::move(*read);
   }
-  const Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
+  const HostView scene = attribute_processes(*snapshot, ledger.leases, ledger.drains);
   const PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
   Planner planner(input);
   std::list<QueuedTicket> tickets;  // a list: the scheduler keeps references to them

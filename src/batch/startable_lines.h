@@ -25,7 +25,7 @@ struct SlowDriver {
 class Fitting {
  public:
   // What every line asks for, but for its memory and run time; and the type of each line.
-  Fitting(Ask ask, const std::vector<std::string>& types, SlowDriver slow);
+  Fitting(AcquireRequest ask, const std::vector<std::string>& types, SlowDriver slow);
 
   // Of `lines`, asked for in this order behind the queue as it is now, those that would be granted.
   // None where that cannot be found out: then they take their places in the queue.
@@ -34,7 +34,7 @@ class Fitting {
  private:
   const Request& request_of(const std::string& type, const std::vector<Gpu>& gpus);
 
-  Ask ask_;
+  AcquireRequest ask_;
   const std::vector<std::string>& types_;
   SlowDriver slow_;
   std::unique_ptr<Probe> probe_;

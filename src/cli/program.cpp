@@ -108,7 +108,7 @@ int flushed(int code) {
 }
 
 // Parses the arguments, and does what they say.
-int obey(int argc, const char* const* argv) {
+int parse_and_run(int argc, const char* const* argv) {
   CLI::App program(kAbout, "berth");
   program.footer(kFooter);
   program.set_help_flag("-h,--help", "Show this help");
@@ -154,13 +154,13 @@ int run_program(int argc, const char* const* argv) {
   const std::span words(argv, static_cast<std::size_t>(argc));
   const auto called = std::find_if(commands().begin(), commands().end(),
                                    [&](const Command& one) { return is_called(one, argc, argv); });
-  if (called == commands().end()) return obey(argc, argv);
+  if (called == commands().end()) return parse_and_run(argc, argv);
   const bool help = std::any_of(words.begin(), words.end(), [](std::string_view word) {
     return word == "-h" || word == "--help";
   });
   // The driver takes longer to answer than the command line to be understood.
   if (called->asks_driver && !help) prepare_driver();
-  const int code = obey(argc, argv);
+  const int code = parse_and_run(argc, argv);
   if (code == 0 || called->failed == nullptr || std::ferror(stdout) != 0) return code;
   print(called->failed(code, words));
   return flushed(code);

@@ -26,7 +26,7 @@ std::shared_ptr<RequestOptions> add_request_flags(Flags& command, WaitLimits lim
     command.flag("--no-wait", options->no_wait, "Give up at once if the GPUs are not free");
   }
   command.group("Options");
-  command.finally([options]() { return check_request(*options, Spelling::flags); });
+  command.finally([options]() { return check_request(*options, ArgumentStyle::flags); });
   return options;
 }
 

@@ -52,7 +52,7 @@ std::unique_ptr<GuardedProbe>& prepared() {
 
 }  // namespace
 
-void belong_to_program(std::string path) {
+void set_helper_program(std::string path) {
   chosen_program() = std::move(path);
 }
 

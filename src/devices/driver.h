@@ -15,7 +15,7 @@ namespace berth {
 // For a library in another program's process: the berth program that it belongs to. What calls a
 // driver runs in that one, and the simulated driver is the one of its installation. Call it before
 // anything else here, from one thread.
-void belong_to_program(std::string path);
+void set_helper_program(std::string path);
 
 // That program; empty if this process is berth itself.
 const std::string& helper_program();

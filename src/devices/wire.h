@@ -60,7 +60,7 @@ void fields(auto& archive, Is<Error> auto& error) {
 
 // The last value of each enumeration: a larger number has no meaning.
 constexpr ErrorKind last_value(ErrorKind /*of*/) {
-  return ErrorKind::not_yours;
+  return ErrorKind::permission;
 }
 constexpr ProcessKind last_value(ProcessKind /*of*/) {
   return ProcessKind::graphics;

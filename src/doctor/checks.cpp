@@ -162,7 +162,7 @@ Findings judge_server(const ServerFacts& facts) {
                      facts.without == 1 ? "does" : "do"),
          "have their users set BERTH_URL, too, or write it in /etc/berth.toml for all"});
   }
-  for (const Oddity& odd : facts.odd) {
+  for (const IgnoredEntry& odd : facts.odd) {
     if (odd.leftover) continue;
     findings.push_back({"server", Level::note, fmt::format("{}: {}", odd.file, odd.problem), ""});
   }
@@ -199,7 +199,7 @@ Findings judge_directory(const DirectoryFacts& facts) {
   }
   findings.push_back(judge_space(facts));
   if (facts.elsewhere && !facts.simulated) {
-    findings.push_back(as_problem("private", {ErrorKind::harbour, *facts.elsewhere}));
+    findings.push_back(as_problem("private", {ErrorKind::io, *facts.elsewhere}));
   }
   return findings;
 }

@@ -60,13 +60,13 @@ struct ServerFacts {
   bool open_to_all = false;  // it needs no password, and others than this host can reach it
   bool forgets = false;      // it keeps nothing over a restart
   std::size_t without = 0;   // leases and tickets of this host that do not use it
-  std::vector<Oddity> odd{};
+  std::vector<IgnoredEntry> odd{};
 };
 Findings judge_server(const ServerFacts& facts);
 
 // A file in the harbour that does not count.
 struct OddFile {
-  Oddity oddity;
+  IgnoredEntry oddity;
   bool directory = false;
   std::uint64_t inode = 0;
 };
@@ -92,10 +92,10 @@ Findings judge_unreadable(const std::string& path, const std::vector<Record>& le
 Findings judge_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
                        TimePoint now);
 
-Findings judge_drains(const std::vector<Drain>& drains, const Scene& scene, TimePoint now);
+Findings judge_drains(const std::vector<Drain>& drains, const HostView& scene, TimePoint now);
 
 // GPUs that cannot be used, and strangers. `me` is the user who asks.
-Findings judge_gpus(const Scene& scene, uid_t me);
+Findings judge_gpus(const HostView& scene, uid_t me);
 
 // A process that runs under a lease of another harbour.
 struct ForeignHolder {

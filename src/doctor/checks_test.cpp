@@ -194,7 +194,7 @@ TEST(Diagnosis, dates_in_the_future_and_later_versions) {
 }
 
 TEST(Diagnosis, a_stranger_is_named_with_what_to_do) {
-  PlacedGpu placed;
+  GpuWithLeases placed;
   placed.gpu.index.card = 2;
   GpuProcess process;
   process.pid = 4711;

@@ -52,13 +52,13 @@ std::string list(const std::set<std::string>& words) {
   return text;
 }
 
-std::string stranger_remedy(const PlacedGpu& placed, uid_t me) {
+std::string stranger_remedy(const GpuWithLeases& placed, uid_t me) {
   std::set<std::string> users;
   std::string pids;
   unsigned count = 0;
   bool mine = false;
   bool unknown = false;
-  for (const PlacedProcess& one : placed.processes) {
+  for (const AttributedProcess& one : placed.processes) {
     if (!one.stranger()) continue;
     ++count;
     pids += fmt::format(" {}", one.process.pid);
@@ -89,14 +89,14 @@ std::string stranger_remedy(const PlacedGpu& placed, uid_t me) {
 }
 
 // In a container, a process that cannot be named may well be one of the lease's own.
-bool only_unidentified(const PlacedGpu& placed) {
+bool only_unidentified(const GpuWithLeases& placed) {
   return !placed.leases.empty() &&
          std::none_of(placed.processes.begin(), placed.processes.end(),
-                      [](const PlacedProcess& one) { return one.stranger() && one.process.uid; });
+                      [](const AttributedProcess& one) { return one.stranger() && one.process.uid; });
 }
 
-void judge_gpu(const PlacedGpu& placed, Findings& findings) {
-  const Judgement judgement = judge(placed);
+void judge_gpu(const GpuWithLeases& placed, Findings& findings) {
+  const GpuStateReason judgement = judge(placed);
   const bool out_of_service = judgement.state == GpuState::drained && !placed.drain;
   if (judgement.state != GpuState::lost && judgement.state != GpuState::unknown &&
       !out_of_service) {
@@ -110,7 +110,7 @@ void judge_gpu(const PlacedGpu& placed, Findings& findings) {
   findings.push_back(std::move(finding));
 }
 
-void judge_strangers(const PlacedGpu& placed, uid_t me, Findings& findings) {
+void judge_strangers(const GpuWithLeases& placed, uid_t me, Findings& findings) {
   const std::string strangers = describe_strangers(placed);
   if (strangers.empty()) return;
   findings.push_back({"stranger", only_unidentified(placed) ? Level::note : Level::problem,
@@ -195,11 +195,11 @@ Findings judge_records(const std::vector<Record>& leases, const std::vector<Reco
   return findings;
 }
 
-Findings judge_drains(const std::vector<Drain>& drains, const Scene& scene, TimePoint now) {
+Findings judge_drains(const std::vector<Drain>& drains, const HostView& scene, TimePoint now) {
   Findings findings;
   for (const Drain& drain : drains) {
     const auto gpu = std::find_if(scene.gpus.begin(), scene.gpus.end(),
-                                  [&](const PlacedGpu& one) { return one.gpu.uuid == drain.uuid; });
+                                  [&](const GpuWithLeases& one) { return one.gpu.uuid == drain.uuid; });
     const std::string index = gpu == scene.gpus.end() ? drain.uuid : to_string(gpu->gpu.index);
     const auto age = std::max(now - drain.since, TimePoint::duration::zero());
     findings.push_back(
@@ -213,19 +213,19 @@ Findings judge_drains(const std::vector<Drain>& drains, const Scene& scene, Time
   return findings;
 }
 
-Findings judge_gpus(const Scene& scene, uid_t me) {
+Findings judge_gpus(const HostView& scene, uid_t me) {
   if (scene.gpus.empty()) {
     return {
         {"gpu", Level::problem, "the driver has no GPU",
          "see whether the host has one (lspci | grep -i nvidia), and the kernel's log (dmesg)"}};
   }
   Findings findings;
-  for (const PlacedGpu& placed : scene.gpus) judge_gpu(placed, findings);
+  for (const GpuWithLeases& placed : scene.gpus) judge_gpu(placed, findings);
   if (findings.empty()) {
     findings.push_back({"gpu", Level::ok, "no GPU is lost, unreadable or out of service", ""});
   }
   const std::size_t gpus = findings.size();
-  for (const PlacedGpu& placed : scene.gpus) judge_strangers(placed, me, findings);
+  for (const GpuWithLeases& placed : scene.gpus) judge_strangers(placed, me, findings);
   if (findings.size() == gpus) {
     findings.push_back({"stranger", Level::ok, "no process uses a GPU without a lease", ""});
   }

@@ -34,7 +34,7 @@ constexpr time_t kLoneBellSeconds = 60;  // see DirectoryTransaction::tidy()
 
 // What was found in the harbour.
 struct Sight {
-  Ledger ledger;
+  HarbourContents ledger;
   std::vector<OddFile> files;
 };
 
@@ -133,7 +133,7 @@ DirectoryFacts look_at_directory(const HarbourLocation& where, int directory) {
 }
 
 // Bells without a record.
-void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<Oddity>& oddities) {
+void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<IgnoredEntry>& ignored_entries) {
   const Listing& listing = transaction.listing();
   std::set<std::string> known(listing.leases.begin(), listing.leases.end());
   for (const TicketName& name : listing.tickets) known.insert(name.id);
@@ -145,9 +145,9 @@ void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<Odd
     const auto bell = open_bell(transaction.directory(), id, owner);
     if (!bell) return;
     if (bell->state == PeerBell::State::planted) {
-      oddities.push_back({file, owner, bell->problem, false});
+      ignored_entries.push_back({file, owner, bell->problem, false});
     } else if (bell->state == PeerBell::State::dead && about.stx_mtime.tv_sec <= old_enough) {
-      oddities.push_back({file, owner, "its process is gone", true});
+      ignored_entries.push_back({file, owner, "its process is gone", true});
     }
   };
   for (const std::string& id : listing.bells) {
@@ -164,7 +164,7 @@ const char* kind_of(mode_t mode) {
   return "";
 }
 
-OddFile look_at_file(int directory, Oddity oddity) {
+OddFile look_at_file(int directory, IgnoredEntry oddity) {
   OddFile file{std::move(oddity), false, 0};
   struct statx about {};
   if (!look_at(directory, file.oddity.file, about) || is_mount_point(about)) return file;
@@ -180,11 +180,11 @@ OddFile look_at_file(int directory, Oddity oddity) {
 
 Result<Sight> look_at_clients(DirectoryTransaction& transaction) {
   if (auto listed = transaction.list(); !listed) return tl::make_unexpected(listed.error());
-  auto ledger = read_ledger(transaction);
+  auto ledger = read_contents(transaction);
   if (!ledger) return tl::make_unexpected(ledger.error());
   Sight sight;
-  look_at_lone_files(transaction, ledger->oddities);
-  for (Oddity& oddity : ledger->oddities) {
+  look_at_lone_files(transaction, ledger->ignored_entries);
+  for (IgnoredEntry& oddity : ledger->ignored_entries) {
     sight.files.push_back(look_at_file(transaction.directory(), std::move(oddity)));
   }
   sight.ledger = std::move(*ledger);
@@ -221,9 +221,9 @@ Sight look_inside(const HarbourLocation& where, int directory, Findings& finding
 }
 
 // The tickets that could be granted GPUs now.
-std::set<std::string> unclaimed(const Ledger& ledger, const Snapshot& snapshot) {
+std::set<std::string> unclaimed(const HarbourContents& ledger, const Snapshot& snapshot) {
   std::set<std::string> ids;
-  const Scene scene = make_scene(snapshot, ledger.leases, ledger.drains);
+  const HostView scene = attribute_processes(snapshot, ledger.leases, ledger.drains);
   PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
   for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
     input.tickets.push_back(queued(ledger.tickets[i], ledger.stopped[i]));
@@ -235,14 +235,14 @@ std::set<std::string> unclaimed(const Ledger& ledger, const Snapshot& snapshot) 
 }
 
 // A granted client claims its GPUs within a moment. One that has not after some seconds is silent.
-std::vector<WaitingTicket> find_silent(const HarbourLocation& where, const Ledger& ledger,
+std::vector<WaitingTicket> find_silent(const HarbourLocation& where, const HarbourContents& ledger,
                                        const Snapshot& snapshot) {
   constexpr std::chrono::seconds kMoment(3);
   std::set<std::string> silent = unclaimed(ledger, snapshot);
   if (!silent.empty()) {
     std::this_thread::sleep_for(kMoment);
     auto harbour = Harbour::open_existing(where);
-    const auto later = harbour && *harbour ? read_ledger(**harbour) : Ledger{};
+    const auto later = harbour && *harbour ? read_contents(**harbour) : HarbourContents{};
     const auto still = later ? unclaimed(*later, snapshot) : std::set<std::string>{};
     std::erase_if(silent, [&](const std::string& id) { return !still.contains(id); });
   }
@@ -269,7 +269,7 @@ std::size_t clients_in_default(const HarbourLocation& ours) {
   if (same) return 0;
   DirectoryTransaction transaction(std::move(other));  // without the lock: a count needs none
   if (!transaction.list()) return 0;
-  const auto ledger = read_ledger(transaction);
+  const auto ledger = read_contents(transaction);
   return ledger ? ledger->leases.size() + ledger->tickets.size() : 0;
 }
 
@@ -314,7 +314,7 @@ Findings examine(const std::function<void()>& on_slow) {
   }
   if (where.wrong) findings.push_back(as_problem("server", *where.wrong));
   if (where.url) {
-    const Ledger here = sight.ledger;
+    const HarbourContents here = sight.ledger;
     append(findings, judge_server(look_at_server(where, here, sight.ledger)));
   }
   if (!is_simulated(where)) append(findings, judge_cleaning(look_at_cleaning(where)));
@@ -328,8 +328,8 @@ Findings examine(const std::function<void()>& on_slow) {
   append(findings, judge_other_harbours({clients_in_default(where), default_harbour_location().path,
                                          foreign_holders(where, known)},
                                         where));
-  const Scene scene =
-      make_scene(snapshot.value_or(Snapshot{}), sight.ledger.leases, sight.ledger.drains);
+  const HostView scene =
+      attribute_processes(snapshot.value_or(Snapshot{}), sight.ledger.leases, sight.ledger.drains);
   append(findings, judge_drains(sight.ledger.drains, scene, std::chrono::system_clock::now()));
   append(findings, judge_limits(look_at_limits()));
   append(findings, judge_proc(look_at_proc()));

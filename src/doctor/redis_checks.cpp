@@ -44,7 +44,7 @@ bool listens_beyond_loopback(RedisConnection& server, const RedisUrl& url) {
 
 }  // namespace
 
-ServerFacts look_at_server(const HarbourLocation& where, const Ledger& here, Ledger& ledger) {
+ServerFacts look_at_server(const HarbourLocation& where, const HarbourContents& here, HarbourContents& ledger) {
   ServerFacts facts;
   facts.name = shown(*where.url);
   facts.source = where.url_source;
@@ -64,13 +64,13 @@ ServerFacts look_at_server(const HarbourLocation& where, const Ledger& here, Led
     if (!harbour) facts.error = harbour.error();
     return facts;
   }
-  auto read = read_ledger(**harbour);
+  auto read = read_contents(**harbour);
   if (!read) {
     facts.error = read.error();
     return facts;
   }
   ledger = std::move(*read);
-  facts.odd = ledger.oddities;
+  facts.odd = ledger.ignored_entries;
   return facts;
 }
 

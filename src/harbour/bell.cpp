@@ -54,7 +54,7 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   // writable for all.
   struct stat about {};
   if (bell && (::fstat(bell.get(), &about) != 0 || !S_ISFIFO(about.st_mode))) {
-    return fail(ErrorKind::harbour, "somebody replaced a bell while it was made; try again");
+    return fail(ErrorKind::io, "somebody replaced a bell while it was made; try again");
   }
   // It may have inherited an access control list, which the directory's owner had set for a moment.
   if (bell) (void)::fremovexattr(bell.get(), kAccessList);
@@ -113,7 +113,7 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
                       fmt::format("its bell cannot be opened ({})", std::strerror(errno)),
                       about.stx_uid};
     }
-    if (is_owners_doing(errno)) return planted("its bell cannot be rung");
+    if (is_caused_by_owner(errno)) return planted("its bell cannot be rung");
     return file_error("open a bell in", directory);
   }
   struct stat opened {};
@@ -142,7 +142,7 @@ void ring(int end) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-std::optional<std::chrono::nanoseconds> unheard_for(int end) {
+std::optional<std::chrono::nanoseconds> unanswered_for(int end) {
   if (!has_unread(end)) return std::nullopt;
   struct stat about {};
   timespec now{};

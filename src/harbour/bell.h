@@ -51,7 +51,7 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
 void ring(int end);
 
 // How long ago it was rung, if it has not woken since: it is stopped, or slow.
-std::optional<std::chrono::nanoseconds> unheard_for(int end);
+std::optional<std::chrono::nanoseconds> unanswered_for(int end);
 
 std::string bell_name(const std::string& id);
 

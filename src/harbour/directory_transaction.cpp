@@ -313,7 +313,7 @@ Result<DirectoryTransaction::Text> DirectoryTransaction::read(const std::string&
   if (const char* problem = type_problem(about)) return Text{"", problem};
   const UniqueFd fd = open_at(lock_.get(), file, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) {
-    if (errno == ENOENT || is_owners_doing(errno)) return Text{"", "it cannot be read"};
+    if (errno == ENOENT || is_caused_by_owner(errno)) return Text{"", "it cannot be read"};
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
@@ -617,7 +617,7 @@ Result<void> DirectoryTransaction::end(const std::string& file, uid_t owner) {
   struct stat about {};
   if (::fstat(fd.get(), &about) != 0) return file_error("look at a file in", lock_.get());
   if (!S_ISREG(about.st_mode) || about.st_uid != owner) {
-    return fail(ErrorKind::harbour, "the record was replaced while it was ended; try again");
+    return fail(ErrorKind::io, "the record was replaced while it was ended; try again");
   }
   const std::string path = fmt::format("/proc/self/fd/{}", fd.get());
   if (::chmod(path.c_str(), (about.st_mode & 07777) | kEnded) == 0) return {};
@@ -648,9 +648,9 @@ Result<bool> DirectoryTransaction::remove_drain(const std::string& uuid) {
 void DirectoryTransaction::tidy() {
   const uid_t me = ::geteuid();
   const bool any = is_root();
-  const std::vector<Oddity> found = oddities_;  // more may be found on the way
+  const std::vector<IgnoredEntry> found = oddities_;  // more may be found on the way
   std::size_t removed = 0;
-  for (const Oddity& oddity : found) {
+  for (const IgnoredEntry& oddity : found) {
     if (!oddity.leftover || (!any && oddity.owner && oddity.owner != me)) continue;
     if (++removed > kMostRemoved) return;
     remove_dead(oddity);
@@ -682,7 +682,7 @@ void DirectoryTransaction::remove_dead_tickets() {
 
 // The files of a dead client. The bell goes first, so that a kill between the two leaves what still
 // counts as dead.
-void DirectoryTransaction::remove_dead(const Oddity& oddity) {
+void DirectoryTransaction::remove_dead(const IgnoredEntry& oddity) {
   const std::string id = oddity.file.substr(oddity.file.rfind('-') + 1);
   const bool became_lease = !oddity.owner;
   if (auto lease = dead_lease(oddity, id)) cleared_.push_back(std::move(*lease));
@@ -742,7 +742,7 @@ void DirectoryTransaction::remove_lone_requests() {
 
 // The record of a lease that has ended, for the history. Only with the bell that proves that its
 // owner made it as a lease: any user can plant a record.
-std::optional<Record> DirectoryTransaction::dead_lease(const Oddity& oddity,
+std::optional<Record> DirectoryTransaction::dead_lease(const IgnoredEntry& oddity,
                                                        const std::string& id) const {
   if (!oddity.owner || oddity.file != lease_name(id)) return std::nullopt;
   const auto bell = look(bell_name(id));

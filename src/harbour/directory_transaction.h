@@ -81,7 +81,7 @@ class DirectoryTransaction : public Transaction {
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
-  const std::vector<Oddity>& oddities() const override { return oddities_; }
+  const std::vector<IgnoredEntry>& ignored_entries() const override { return oddities_; }
   // Of this user (root: of any), and a bounded number at a time.
   void tidy() override;
   Result<bool> commit() override { return true; }
@@ -116,8 +116,8 @@ class DirectoryTransaction : public Transaction {
   Result<void> write(const std::string& file, const std::string& text);
   Result<void> replace(const std::string& file, const std::string& text);
   Result<void> end(const std::string& file, uid_t owner);
-  std::optional<Record> dead_lease(const Oddity& oddity, const std::string& id) const;
-  void remove_dead(const Oddity& oddity);
+  std::optional<Record> dead_lease(const IgnoredEntry& oddity, const std::string& id) const;
+  void remove_dead(const IgnoredEntry& oddity);
   void remove_lone_bells();
   void remove_lone_requests();
   void remove_dead_tickets();
@@ -128,7 +128,7 @@ class DirectoryTransaction : public Transaction {
   PrivateFd lock_;
   bool locked_ = true;
   Listing listing_;
-  std::vector<Oddity> oddities_;
+  std::vector<IgnoredEntry> oddities_;
   std::vector<Record> cleared_;
   bool name_was_taken_ = false;
 };

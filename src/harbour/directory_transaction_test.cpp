@@ -65,7 +65,7 @@ class HarbourTest : public testing::Test {
     EXPECT_TRUE(transaction.list());
     EXPECT_TRUE(transaction.leases());
     std::vector<std::string> found;
-    for (const Oddity& oddity : transaction.oddities()) found.push_back(oddity.problem);
+    for (const IgnoredEntry& oddity : transaction.ignored_entries()) found.push_back(oddity.problem);
     return found;
   }
 
@@ -104,9 +104,9 @@ TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
   ASSERT_TRUE(begin()->write_lease(record));
   auto leases = begin()->leases();
   const int end = leases->front().bell.get();
-  EXPECT_FALSE(unheard_for(end));
+  EXPECT_FALSE(unanswered_for(end));
   for (int i = 0; i < 100'000; ++i) ring(end);
-  EXPECT_TRUE(unheard_for(end));
+  EXPECT_TRUE(unanswered_for(end));
   pollfd own{bell.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&own, 1, 0), 1);
   quiet(bell.get());
@@ -237,7 +237,7 @@ TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
   const auto leases = transaction->leases();
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_FALSE(leases);
-  EXPECT_EQ(leases.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(leases.error().kind, ErrorKind::io);
 }
 
 TEST_F(HarbourTest, a_shells_lease_is_ended_from_outside_at_once) {
@@ -525,7 +525,7 @@ TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
   EXPECT_EQ(plausible_seconds(std::numeric_limits<std::int64_t>::min()), 0);
   ring(leases->front().bell.get());
   ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / bell_name(record.id)).c_str(), far.data(), 0), 0);
-  EXPECT_LT(*unheard_for(leases->front().bell.get()), std::chrono::seconds(0));
+  EXPECT_LT(*unanswered_for(leases->front().bell.get()), std::chrono::seconds(0));
 }
 
 // From now on this process may not open anything for writing only, and has no openat2().

@@ -24,7 +24,7 @@ std::string write_drain(const Drain& drain) {
 Result<Drain> read_drain(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("gpu") || !json["gpu"].is_string()) {
-    return fail(ErrorKind::harbour, "it does not name a GPU");
+    return fail(ErrorKind::io, "it does not name a GPU");
   }
   Drain drain;
   drain.uuid = json["gpu"].get<std::string>();

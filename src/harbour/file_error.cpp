@@ -36,7 +36,7 @@ const char* remedy(int reason) {
 
 }  // namespace
 
-bool is_owners_doing(int reason) {
+bool is_caused_by_owner(int reason) {
   switch (reason) {
     case EACCES:
     case EPERM:  // append-only
@@ -55,7 +55,7 @@ bool is_owners_doing(int reason) {
 
 tl::unexpected<Error> file_error(std::string_view what, std::string_view path) {
   const int reason = errno;
-  return fail(ErrorKind::harbour, fmt::format("cannot {} {}: {}; {}", what, in_quotes(path),
+  return fail(ErrorKind::io, fmt::format("cannot {} {}: {}; {}", what, in_quotes(path),
                                               std::strerror(reason), remedy(reason)));
 }
 

@@ -15,6 +15,6 @@ tl::unexpected<Error> file_error(std::string_view what, std::string_view path);
 // Is this errno of opening a file one that whoever made the file can bring about, and only for his
 // own (no permission, another type put there in between, F_SETLEASE)? Then it says nothing of the
 // others. Whatever else goes wrong means that nobody can say.
-bool is_owners_doing(int reason);
+bool is_caused_by_owner(int reason);
 
 }  // namespace berth

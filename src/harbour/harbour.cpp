@@ -25,7 +25,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 Harbour::Harbour(HarbourLocation where, UniqueFd directory)
     : where_(std::move(where)), directory_(std::move(directory)) {
-  if (where_.url) part_ = std::make_unique<HostPart>(*where_.url, where_.host);
+  if (where_.url) part_ = std::make_unique<RedisHostStore>(*where_.url, where_.host);
 }
 
 Result<Harbour> Harbour::open(HarbourLocation where, const Fill& fill) {
@@ -53,9 +53,9 @@ bool Harbour::still_named() const {
 Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patience& patience,
                                                     const std::string& client) {
   // Before the lock, which nobody keeps while he talks to a server.
-  PartSight sight;
+  StoreSnapshot sight;
   if (part_) {
-    auto seen = part_->look(client, witness());
+    auto seen = part_->look(client, directory_id());
     if (!seen) return tl::make_unexpected(seen.error());
     sight = std::move(*seen);
   }
@@ -63,10 +63,10 @@ Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const Patienc
   if (!here) return tl::make_unexpected(here.error());
   if (!part_) return std::unique_ptr<Transaction>(std::move(*here));
   return std::unique_ptr<Transaction>(
-      std::make_unique<RedisTransaction>(*part_, std::move(sight), std::move(*here), witness()));
+      std::make_unique<RedisTransaction>(*part_, std::move(sight), std::move(*here), directory_id()));
 }
 
-std::string Harbour::witness() const {
+std::string Harbour::directory_id() const {
   if (!part_) return "";
   static const std::string boot = [] {
     std::string id;
@@ -99,7 +99,7 @@ Result<std::unique_ptr<DirectoryTransaction>> Harbour::begin_here(LockMode mode,
     if (!directory) return tl::make_unexpected(directory.error());
     directory_ = std::move(*directory);
   }
-  return fail(ErrorKind::harbour,
+  return fail(ErrorKind::io,
               fmt::format("{} is replaced again and again; find out who does it", where_.path));
 }
 
@@ -118,7 +118,7 @@ Result<Harbour::OwnBell> Harbour::make_bell() {
     if (*bell) return OwnBell{std::move(id), std::move(**bell)};
   }
   return fail(
-      ErrorKind::harbour,
+      ErrorKind::io,
       fmt::format("every name that berth tried in {} is taken; see 'berth doctor'", where_.path));
 }
 

@@ -24,7 +24,7 @@ namespace berth {
 
 class Harbour {
  public:
-  // Makes the directory where nobody else has. Errors are ErrorKind::harbour.
+  // Makes the directory where nobody else has. Errors are ErrorKind::io.
   // `fill` as for open_harbour_directory().
   static Result<Harbour> open(HarbourLocation where = harbour_location(), const Fill& fill = {});
 
@@ -70,11 +70,11 @@ class Harbour {
   bool is_shared() const { return part_ != nullptr; }
   // Names this host's directory, since it was last started: who has the same witness sees the same
   // bells. Empty where nobody else could be asked.
-  std::string witness() const;
+  std::string directory_id() const;
 
   // In a harbour of several hosts a client must say again and again that it lives, and can be rung
-  // from elsewhere: see HostPart. There is none in a directory.
-  HostPart* part() { return part_.get(); }
+  // from elsewhere: see RedisHostStore. There is none in a directory.
+  RedisHostStore* part() { return part_.get(); }
 
   // Tells whoever looks that a lease of ours is used: its record's time is then.
   void touch_lease(const std::string& id) const;
@@ -85,7 +85,7 @@ class Harbour {
 
   HarbourLocation where_;
   UniqueFd directory_;
-  std::unique_ptr<HostPart> part_;
+  std::unique_ptr<RedisHostStore> part_;
 };
 
 // The processes at the front of the queue that the kernel calls stopped, for a transaction that is

@@ -64,7 +64,7 @@ tl::unexpected<Error> cannot_make(const std::string& path, const std::string& pa
   const int reason = errno;
   struct stat about {};
   if (reason == ENOENT && ::stat(parent.c_str(), &about) != 0 && errno == ENOENT) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("cannot make the harbour {}: there is no folder {}; make that, or set "
                             "BERTH_DIR to another folder (the same for all users)",
                             in_quotes(path), in_quotes(parent)));
@@ -105,7 +105,7 @@ Result<void> make_directory(const std::string& path, const Fill& fill) {
   if (others_can_rename(about, ::geteuid())) {
     const bool own = about.st_uid == 0 || about.st_uid == ::geteuid();
     return fail(
-        ErrorKind::harbour,
+        ErrorKind::io,
         fmt::format("cannot make the harbour {}: {} can replace what is in {}; set BERTH_DIR "
                     "to a path in a folder that only root can change",
                     in_quotes(path), own ? std::string("other users") : user_name(about.st_uid),
@@ -117,7 +117,7 @@ Result<void> make_directory(const std::string& path, const Fill& fill) {
 
 Result<void> check_directory(const std::string& path, int directory) {
   if (const auto name = network_file_system(directory)) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("{} is on a network file system ({}), where leases would not be safe; "
                             "set BERTH_DIR to a local folder",
                             in_quotes(path), *name));
@@ -126,7 +126,7 @@ Result<void> check_directory(const std::string& path, int directory) {
   if (::fstat(directory, &about) != 0) return file_error("look at", path);
   const bool others_write = (about.st_mode & (S_IWGRP | S_IWOTH)) != 0;
   if (others_write && (about.st_mode & S_ISVTX) == 0) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("anybody could delete another's lease in {}, which is writable for all "
                             "and not sticky; {} should run: chmod 1777 {}",
                             in_quotes(path), user_name(about.st_uid), in_quotes(path)));
@@ -134,7 +134,7 @@ Result<void> check_directory(const std::string& path, int directory) {
   const auto listed = has_access_list(directory, path);
   if (!listed) return tl::make_unexpected(listed.error());
   if (*listed) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("{} has an access control list, which can hide leases from some users; "
                             "{} should run: setfacl -bk {}",
                             in_quotes(path), user_name(about.st_uid), in_quotes(path)));
@@ -207,7 +207,7 @@ HarbourLocation default_harbour_location() {
 Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill& fill) {
   if (where.wrong) return tl::make_unexpected(*where.wrong);
   if (where.path.front() != '/') {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("BERTH_DIR is {}, which means something else in each folder; give the "
                             "whole path",
                             in_quotes(where.path)));
@@ -223,7 +223,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill
     struct stat about {};
     const bool known = ::lstat(where.path.c_str(), &about) == 0;
     return fail(
-        ErrorKind::harbour,
+        ErrorKind::io,
         fmt::format(
             "{} is not a directory{}; {}", in_quotes(where.path),
             known ? fmt::format(", but something that {} put there", user_name(about.st_uid)) : "",

@@ -40,7 +40,7 @@ using Fill = std::function<void(int directory)>;
 // The same as if BERTH_DIR were not set.
 HarbourLocation default_harbour_location();
 
-// Opens the directory, and makes it if there is none. The error (ErrorKind::harbour) says why it
+// Opens the directory, and makes it if there is none. The error (ErrorKind::io) says why it
 // cannot be a harbour: not a directory, on a network file system, one in which a user could delete
 // another user's lease, one with an access control list, or one that would have to be made where
 // other users could replace it.

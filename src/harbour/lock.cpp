@@ -25,12 +25,12 @@ constexpr std::chrono::milliseconds kLongestPause(64);
 Error held_too_long(int directory) {
   const LockHolder holder = find_lock_holder(directory);
   if (!holder.verified) {
-    return {ErrorKind::harbour,
+    return {ErrorKind::io,
             fmt::format("{} has held the harbour lock too long; to find it, run as root on the "
                         "host: berth doctor",
                         holder.name)};
   }
-  return {ErrorKind::harbour,
+  return {ErrorKind::io,
           fmt::format("{} has held the harbour lock too long; if it is stopped, resume it "
                       "(kill -CONT {}) or kill it",
                       holder.name, *holder.verified)};

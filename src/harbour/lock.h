@@ -23,7 +23,7 @@ struct Patience {
   std::function<bool()> give_up;                           // asked several times a second
 };
 
-// Locks the open directory. The error (ErrorKind::harbour) names the process that holds the lock.
+// Locks the open directory. The error (ErrorKind::io) names the process that holds the lock.
 Result<void> lock_directory(int directory, LockMode mode, const Patience& patience);
 
 }  // namespace berth

@@ -76,7 +76,7 @@ class LockTest : public testing::Test {
     const UniqueFd mine = open();
     const auto locked = lock_directory(mine.get(), LockMode::exclusive, {500ms, {}, {}});
     ASSERT_FALSE(locked);
-    EXPECT_EQ(locked.error().kind, ErrorKind::harbour);
+    EXPECT_EQ(locked.error().kind, ErrorKind::io);
     EXPECT_EQ(actions(), before);
   }
 

@@ -209,7 +209,7 @@ std::string write_record(const Record& record) {
   if (!record.job.empty()) json["job"] = record.job.substr(0, kLongestCommand);
   if (record.profiles) json["profiles"] = true;
   if (!record.within.empty()) json["within"] = record.within;
-  if (!record.witness.empty()) json["witness"] = record.witness;
+  if (!record.directory_id.empty()) json["witness"] = record.directory_id;
   if (record.order && record.uuids.empty()) json["order"] = *record.order;
   if (!record.uuids.empty()) {
     json["gpus"] = record.uuids;
@@ -222,9 +222,9 @@ std::string write_record(const Record& record) {
 }
 
 Result<Record> read_record(std::string_view text) {
-  if (is_nested_too_deeply(text)) return fail(ErrorKind::harbour, "it is nested too deeply");
+  if (is_nested_too_deeply(text)) return fail(ErrorKind::io, "it is nested too deeply");
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return fail(ErrorKind::harbour, "it is not a JSON object");
+  if (!json.is_object()) return fail(ErrorKind::io, "it is not a JSON object");
   std::string problem;
   Fields fields(json, problem);
   Record record;
@@ -233,7 +233,7 @@ Result<Record> read_record(std::string_view text) {
   record.uid = static_cast<uid_t>(fields.required_number("uid", UINT32_MAX));
   const std::string state = fields.text("state", 16).value_or("");
   record.uuids = fields.texts("gpus").value_or(std::vector<std::string>{});
-  record.witness = fields.text("witness", kLongestLabel).value_or("");
+  record.directory_id = fields.text("witness", kLongestLabel).value_or("");
   if (record.version > kProtocolVersion) {
     record.everything = record.uuids.empty() || !problem.empty();
     return record;
@@ -256,7 +256,7 @@ Result<Record> read_record(std::string_view text) {
   record.request = read_request(request == json.end() ? none : *request, problem);
   if (record.version == 0) problem = "its 'version' makes no sense";
   if ((state == "holding") == record.uuids.empty()) problem = "its 'state' and 'gpus' disagree";
-  if (!problem.empty()) return fail(ErrorKind::harbour, problem);
+  if (!problem.empty()) return fail(ErrorKind::io, problem);
   return record;
 }
 

@@ -40,8 +40,8 @@ struct Record {
   TimePoint since;  // when it asked
   Request request;
   std::string within;  // the lease that this one was carved out of, or nothing
-  // In a harbour of several hosts: the directory in which its bell is (see Harbour::witness()).
-  std::string witness;
+  // In a harbour of several hosts: the directory in which its bell is (see Harbour::directory_id()).
+  std::string directory_id;
   // Of a ticket: the number in its file's name, so that another name (a hard link) does not count.
   std::optional<std::uint64_t> order;
 

@@ -62,7 +62,7 @@ class Resolver {
   Result<TrustedPath> run() {
     if (left_.empty()) left_.emplace_back(".");
     if (left_.front() == "..") {
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("{} ends in '..'; give the path without it", in_quotes(path_)));
     }
     if (!go_to_root()) return file_error("open", "/");
@@ -88,7 +88,7 @@ class Resolver {
     const bool loose = others_can_write(about) && !is_sticky(about);
     if (about.st_uid == 0 && !loose) return {};
     return fail(
-        ErrorKind::harbour,
+        ErrorKind::io,
         fmt::format(
             "{} can replace what is in {}, so {} is not safe there; choose a folder "
             "in one that only root can change",
@@ -102,7 +102,7 @@ class Resolver {
     UniqueFd next(::openat(here_.get(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     if (!next && errno == ENOENT) {
       done_.push_back(part);
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("cannot use {}: there is no folder {}; make that, or set BERTH_DIR "
                               "to another folder (the same for all users)",
                               in_quotes(path_), in_quotes(joined(done_))));
@@ -123,7 +123,7 @@ class Resolver {
 
   Result<void> follow(int link, const struct stat& about, const std::string& part) {
     if (about.st_uid != 0) {
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("{} leads through {}, a symbolic link of {}; set BERTH_DIR to the "
                               "directory itself",
                               in_quotes(path_), in_quotes(part), user_name(about.st_uid)));

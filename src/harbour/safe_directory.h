@@ -21,7 +21,7 @@ struct TrustedPath {
   std::string name;       // in `parent`; "." for the root directory
 };
 
-// `path` must be absolute. The error (ErrorKind::harbour) names the component that is not root's.
+// `path` must be absolute. The error (ErrorKind::io) names the component that is not root's.
 Result<TrustedPath> resolve_trusted_path(const std::string& path);
 
 // Can a user other than root and `user` rename what `user` makes in this directory? The overflow

@@ -120,7 +120,7 @@ class Setup {
   // By errno. Not file_error(): its remedies are 'berth doctor' and 'berth setup'.
   static tl::unexpected<Error> cannot(std::string_view what, std::string_view path) {
     const int reason = errno;
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("cannot {} {}: {}", what, in_quotes(path), std::strerror(reason)));
   }
 
@@ -169,7 +169,7 @@ class Setup {
       }
       if (options_.dry_run) return UniqueFd();
     }
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("another process replaces {} again and again; find and stop it, then "
                             "run setup again",
                             in_quotes(place.at.canonical)));
@@ -205,7 +205,7 @@ class Setup {
       return UniqueFd();
     }
     return fail(
-        ErrorKind::harbour,
+        ErrorKind::io,
         fmt::format(
             "{} is {} that {} put there; {}", in_quotes(path), kind, user_name(about.st_uid),
             place.replaceable ? "move it away" : "set BERTH_DIR to the path of a directory"));
@@ -216,7 +216,7 @@ class Setup {
     const std::string& path = place.at.canonical;
     if (const auto network = network_file_system(directory)) {
       return fail(
-          ErrorKind::harbour,
+          ErrorKind::io,
           fmt::format("{} is on a network file system ({}), where leases would not be safe; "
                       "set BERTH_DIR to a local folder",
                       in_quotes(path), *network));
@@ -236,7 +236,7 @@ class Setup {
       return false;
     }
     return fail(
-        ErrorKind::harbour,
+        ErrorKind::io,
         fmt::format("{} is used for other things too, and setup would open it to all users; "
                     "set BERTH_DIR to a folder of berth's own",
                     in_quotes(path)));
@@ -321,7 +321,7 @@ class Setup {
         mine.st_dev == named.st_dev && mine.st_ino == named.st_ino) {
       return {};
     }
-    return fail(ErrorKind::harbour, fmt::format("another process moved {} while setup ran; run "
+    return fail(ErrorKind::io, fmt::format("another process moved {} while setup ran; run "
                                                 "setup again",
                                                 in_quotes(place.at.canonical)));
   }
@@ -361,7 +361,7 @@ class Setup {
     if (length < 0) return cannot("read", name);
     text.resize(static_cast<std::size_t>(length));
     if (!is_tmpfiles_text(text)) {
-      return fail(ErrorKind::harbour,
+      return fail(ErrorKind::io,
                   fmt::format("{} was not written by berth setup; move it away", in_quotes(name)));
     }
     return text;

@@ -18,7 +18,7 @@ struct SetupOptions {
 };
 
 // One line for each change that was made, or would be; a terminal must escape them. Empty if there
-// was nothing to do. Errors are ErrorKind::harbour; changes before an error stay, and the same call
+// was nothing to do. Errors are ErrorKind::io; changes before an error stay, and the same call
 // continues from there. Live leases are not touched.
 using ActionLog = std::vector<std::string>;
 

@@ -103,7 +103,7 @@ bool line_keeps(std::string_view line, const std::string& path) {
 Result<std::string> tmpfiles_text(std::string_view path, std::string_view archive) {
   for (const std::string_view one : {path, archive}) {
     if (std::any_of(one.begin(), one.end(), is_control)) {
-      return fail(ErrorKind::harbour, fmt::format("{} has a control character in its name, which "
+      return fail(ErrorKind::io, fmt::format("{} has a control character in its name, which "
                                                   "tmpfiles.d cannot express; choose another",
                                                   in_quotes(one)));
     }

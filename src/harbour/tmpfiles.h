@@ -9,7 +9,7 @@
 namespace berth {
 
 // What berth.conf says to keep the harbour at `path` and its archive. Both must be absolute and
-// without "..". A control character in them is an Error (ErrorKind::harbour): a line break would
+// without "..". A control character in them is an Error (ErrorKind::io): a line break would
 // begin a line of its own, and tmpfiles.d has no escape that every version of systemd knows.
 Result<std::string> tmpfiles_text(std::string_view path, std::string_view archive);
 

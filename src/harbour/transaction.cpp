@@ -24,7 +24,7 @@ bool is_stopped_process(pid_t pid, uid_t owner) {
 
 bool is_unresponsive(const Client& client) {
   if (!client.bell) return client.unheard && *client.unheard >= kUnresponsiveElsewhere;
-  const auto unheard = client.unheard ? client.unheard : unheard_for(client.bell.get());
+  const auto unheard = client.unheard ? client.unheard : unanswered_for(client.bell.get());
   return unheard && *unheard >= kUnresponsive;
 }
 

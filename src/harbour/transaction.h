@@ -64,7 +64,7 @@ class StoppedProcesses {
 };
 
 // What does not count: its client is dead, or its files are not those of one live client.
-struct Oddity {
+struct IgnoredEntry {
   std::string file;
   std::optional<uid_t> owner;
   std::string problem;
@@ -84,7 +84,7 @@ class Transaction {
   // In its order, as far as this transaction has changed it, too.
   virtual const std::vector<TicketName>& queue() const = 0;
 
-  // Nothing if it does not count: then oddities() says why. An Error means that nobody can say.
+  // Nothing if it does not count: then ignored_entries() says why. An Error means that nobody can say.
   virtual Result<std::optional<Client>> lease(const std::string& id) = 0;
   virtual Result<std::optional<Client>> ticket(const TicketName& name) = 0;
   // Did ticket() fail because this ticket of a long queue was not read before the lock was taken? A
@@ -146,7 +146,7 @@ class Transaction {
   void ignore_unread_bells() { bells_tell_ = false; }
   bool is_stopped(const Client& client) const;
 
-  virtual const std::vector<Oddity>& oddities() const = 0;
+  virtual const std::vector<IgnoredEntry>& ignored_entries() const = 0;
   // Removes what dead clients left behind, as far as this user may. Never needed for correctness.
   virtual void tidy() = 0;
 

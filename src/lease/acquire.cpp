@@ -53,9 +53,9 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-class Acquiring {
+class AcquireLoop {
  public:
-  Acquiring(Probe& probe, Harbour harbour, Ask ask, const Hooks& hooks)
+  AcquireLoop(Probe& probe, Harbour harbour, AcquireRequest ask, const Hooks& hooks)
       : probe_(probe), harbour_(std::move(harbour)), ask_(std::move(ask)), hooks_(hooks) {
     if (ask_.timeout) deadline_ = begin_ + *ask_.timeout;
     // Who does not want to wait is told after a moment who keeps the lock.
@@ -66,9 +66,9 @@ class Acquiring {
     };
   }
 
-  Acquiring(const Acquiring&) = delete;
-  Acquiring& operator=(const Acquiring&) = delete;
-  ~Acquiring() { leave(); }
+  AcquireLoop(const AcquireLoop&) = delete;
+  AcquireLoop& operator=(const AcquireLoop&) = delete;
+  ~AcquireLoop() { leave(); }
 
   Result<std::optional<Lease>> run() {
     if (auto entered = enter(); !entered) return tl::make_unexpected(entered.error());
@@ -99,7 +99,7 @@ class Acquiring {
       if (decision) archive_dead(harbour_.location(), decision->dead, snapshot->gpus);
       if (interrupted()) return std::nullopt;
       if (!decision) {
-        const bool away = decision.error().kind == ErrorKind::away;
+        const bool away = decision.error().kind == ErrorKind::unavailable;
         unsure_ = unsure_ || away;
         if (try_again(decision.error())) continue;
         if (interrupted()) return std::nullopt;
@@ -160,7 +160,7 @@ class Acquiring {
     me_.may_wait = !ask_.no_wait && !(ask_.timeout && ask_.timeout->count() == 0);
     me_.instead_of = ask_.instead_of;
     me_.record = make_record(ask_, std::move(bell->id));
-    me_.record.witness = harbour_.witness();
+    me_.record.directory_id = harbour_.directory_id();
     return {};
   }
 
@@ -168,7 +168,7 @@ class Acquiring {
   // host was out of descriptors for a moment. For a server that is away one waits from the start.
   // True once it is time to look again.
   bool try_again(const Error& error) {
-    const bool away = error.kind == ErrorKind::away;
+    const bool away = error.kind == ErrorKind::unavailable;
     if (late() || !(me_.ticket || (away && me_.may_wait))) return false;
     if (std::exchange(last_trouble_, error.message) != error.message) {
       notice(fmt::format("{}; {}trying again", error.message,
@@ -232,12 +232,12 @@ class Acquiring {
     if (ask_.no_wait || !deadline_) {
       return {ErrorKind::not_granted,
               fmt::format("not granted now, and {} was given: {}",
-                          spelled("--no-wait", ask_.spelling), news.reason)};
+                          argument_name("--no-wait", ask_.spelling), news.reason)};
     }
     return {ErrorKind::not_granted,
             fmt::format("not granted within {}: {}; a longer {} waits longer",
                         format_duration(*ask_.timeout), news.reason,
-                        spelled("--timeout", ask_.spelling))};
+                        argument_name("--timeout", ask_.spelling))};
   }
 
   bool late() const { return deadline_ && Clock::now() >= *deadline_; }
@@ -327,12 +327,12 @@ class Acquiring {
   // The same as sleep(), and says meanwhile that we live, where that must be said. What is lost
   // there, or was told to end, has happened, too.
   bool sleep_and_beat(std::vector<pollfd>& watched, Clock::time_point until) {
-    HostPart* part = harbour_.part();
+    RedisHostStore* part = harbour_.part();
     if (part == nullptr) return sleep(watched, until);
     for (;;) {
       const auto beat_at = beaten_ + part->beat_interval();
       if (sleep(watched, std::min(until, beat_at))) {
-        (void)part->hear();
+        (void)part->receive_ring();
         return true;
       }
       if (Clock::now() >= beat_at) {
@@ -381,21 +381,21 @@ class Acquiring {
     std::vector<UniqueFd> handles;
     if (decision.unwatched) ask_driver_ = kAskDriverAgain;  // and the harbour with it
     const bool see_pids = in_host_pid_namespace();
-    for (const Obstacle& obstacle : decision.wait.obstacles) {
+    for (const Blocker& obstacle : decision.wait.obstacles) {
       const bool first = decision.front || decision.looks_after.contains(obstacle.uuid);
       if (!first && !decision.watches) continue;
       const milliseconds interval(first ? kAskDriverAgain : kAskDriverLater);
       const auto ask = [&] { ask_driver_ = std::min(ask_driver_.value_or(interval), interval); };
-      if (obstacle.hindrance == Hindrance::busy) ask();
-      for (const PlacedGpu& placed : decision.scene.gpus) {
+      if (obstacle.hindrance == BlockReason::busy) ask();
+      for (const GpuWithLeases& placed : decision.scene.gpus) {
         if (placed.gpu.uuid != obstacle.uuid) continue;
         // A client that takes a GPU back into service rings; of its health only the driver knows.
-        if (obstacle.hindrance == Hindrance::unusable && !placed.drain) ask();
-        if (obstacle.hindrance != Hindrance::strangers && obstacle.hindrance != Hindrance::memory) {
+        if (obstacle.hindrance == BlockReason::unusable && !placed.drain) ask();
+        if (obstacle.hindrance != BlockReason::strangers && obstacle.hindrance != BlockReason::memory) {
           continue;
         }
         if (placed.unexplained || placed.gpu.memory_is_hosts) ask();
-        for (const PlacedProcess& one : placed.processes) {
+        for (const AttributedProcess& one : placed.processes) {
           if (!one.stranger()) continue;
           UniqueFd handle;
           if (see_pids) handle = open_process(static_cast<pid_t>(one.process.pid));
@@ -431,15 +431,15 @@ class Acquiring {
 
   Probe& probe_;
   Harbour harbour_;
-  Ask ask_;
+  AcquireRequest ask_;
   const Hooks& hooks_;
-  Applicant me_;
+  PendingClient me_;
   Snapshot snapshot_;  // of the last decision
   Topology topology_;
   Patience patience_;
   Clock::time_point begin_ = Clock::now();
   std::optional<Clock::time_point> deadline_;
-  Pace pace_;
+  RateLimiter pace_;
   bool restricted_ = false;
   bool learned_ = false;
   bool published_ = false;
@@ -459,7 +459,7 @@ class Acquiring {
 
 // The driver never tells the load of a MIG instance: who limits it would wait for ever.
 Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu>& gpus,
-                                         Spelling spelling) {
+                                         ArgumentStyle spelling) {
   if (!request.max_utilization_pct && !request.max_memory_utilization_pct) return {};
   std::vector<std::string> telling;
   bool any_silent = false;
@@ -474,7 +474,7 @@ Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu
     return fail(ErrorKind::impossible,
                 fmt::format("the driver does not tell the load of MIG instances, so none can be "
                             "chosen by it; leave {} and {} out",
-                            spelled("--max-util", spelling), spelled("--max-mem-util", spelling)));
+                            argument_name("--max-util", spelling), argument_name("--max-mem-util", spelling)));
   }
   request.uuids = std::move(telling);
   return {};
@@ -501,7 +501,7 @@ std::optional<std::string> owner_warning(const Harbour& harbour) {
 
 }  // namespace
 
-Record make_record(const Ask& ask, std::string id) {
+Record make_record(const AcquireRequest& ask, std::string id) {
   Record record;
   record.id = std::move(id);
   record.uid = ::geteuid();
@@ -517,15 +517,15 @@ Record make_record(const Ask& ask, std::string id) {
   return record;
 }
 
-std::string spelled(std::string_view flag, Spelling spelling) {
-  if (spelling == Spelling::flags) return std::string(flag);
+std::string argument_name(std::string_view flag, ArgumentStyle spelling) {
+  if (spelling == ArgumentStyle::flags) return std::string(flag);
   std::string name(flag.substr(std::strlen("--")));
   if (name.starts_with("max-")) name.erase(0, std::strlen("max-"));
   std::replace(name.begin(), name.end(), '-', '_');
   return name + "=";
 }
 
-Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector<Gpu>& gpus) {
+Result<void> restrict_choice(Request& request, const AcquireRequest& ask, const std::vector<Gpu>& gpus) {
   auto visible = visible_gpus(gpus, ask.visible_devices);
   if (!visible) return tl::make_unexpected(visible.error());
   request.uuids = std::move(*visible);
@@ -539,7 +539,7 @@ Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector
     return fail(ErrorKind::impossible,
                 fmt::format("{} names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the "
                             "two",
-                            spelled("--gpu", ask.spelling)));
+                            argument_name("--gpu", ask.spelling)));
   }
   request.uuids = std::move(*named);
   return without_mig_if_load_matters(request, gpus, ask.spelling);
@@ -552,7 +552,7 @@ void narrow(Request& request, std::vector<std::string> chosen) {
   request.uuids = std::move(chosen);
 }
 
-Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks) {
+Result<std::optional<Lease>> acquire(Probe& probe, AcquireRequest ask, const Hooks& hooks) {
   probe.prepare();  // the driver works while we open the harbour and make our bell
   auto harbour = Harbour::open(ask.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
@@ -572,7 +572,7 @@ Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks) 
     notice("the lease that BERTH_LEASE names has ended; this is a new request");
     ask.visible_devices.reset();  // that lease has set it
   }
-  return Acquiring(probe, std::move(*harbour), std::move(ask), hooks).run();
+  return AcquireLoop(probe, std::move(*harbour), std::move(ask), hooks).run();
 }
 
 }  // namespace berth

@@ -20,13 +20,13 @@
 namespace berth {
 
 // How whoever asks writes a request, so that messages name what he can change.
-enum class Spelling : std::uint8_t { flags, keywords };
+enum class ArgumentStyle : std::uint8_t { flags, keywords };
 
 // "--max-util" for the command line, "util=" for Python.
-std::string spelled(std::string_view flag, Spelling spelling);
+std::string argument_name(std::string_view flag, ArgumentStyle spelling);
 
 // A request, and who makes it.
-struct Ask {
+struct AcquireRequest {
   Request request;
   std::string gpus;  // which GPUs, as the user wrote it (--gpu); empty: any
   std::string label;
@@ -37,7 +37,7 @@ struct Ask {
   std::string instead_of{};  // a ticket of several hosts; see cluster/remote/multi_host_ticket.h
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;
-  Spelling spelling = Spelling::flags;
+  ArgumentStyle spelling = ArgumentStyle::flags;
 
   HarbourLocation harbour = harbour_location();
 
@@ -68,10 +68,10 @@ struct Hooks {
 };
 
 // The record of a client that asks, before it is granted anything.
-Record make_record(const Ask& ask, std::string id);
+Record make_record(const AcquireRequest& ask, std::string id);
 
 // Fills in which GPUs will do: what --gpu names, of what CUDA_VISIBLE_DEVICES leaves.
-Result<void> restrict_choice(Request& request, const Ask& ask, const std::vector<Gpu>& gpus);
+Result<void> restrict_choice(Request& request, const AcquireRequest& ask, const std::vector<Gpu>& gpus);
 
 // Leaves of the GPUs that will do those that are `chosen`, too.
 void narrow(Request& request, std::vector<std::string> chosen);
@@ -80,6 +80,6 @@ void narrow(Request& request, std::vector<std::string> chosen);
 // harbour, not_granted. However it ends, nothing stays in the queue.
 //
 // Inside a lease the GPUs come from that lease and nobody waits.
-Result<std::optional<Lease>> acquire(Probe& probe, Ask ask, const Hooks& hooks);
+Result<std::optional<Lease>> acquire(Probe& probe, AcquireRequest ask, const Hooks& hooks);
 
 }  // namespace berth

@@ -136,7 +136,7 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
   }
   if (!may_end(found->front().record)) {
     locked.transaction.reset();  // the host's user directory may be slow
-    return fail(ErrorKind::not_yours,
+    return fail(ErrorKind::permission,
                 fmt::format("ticket {} belongs to {}; only its owner or root can cancel it", id,
                             user_name(found->front().record.uid)));
   }
@@ -191,7 +191,7 @@ struct Choice {
 Result<void> choose(Locked& locked, Choice& choice, const Record& lease) {
   if (!may_end(lease)) {
     locked.transaction.reset();  // the host's user directory may be slow
-    return fail(ErrorKind::not_yours,
+    return fail(ErrorKind::permission,
                 fmt::format("lease {} belongs to {}; only its owner or root can release it",
                             lease.id, user_name(lease.uid)));
   }
@@ -209,7 +209,7 @@ std::string other_host_of(Locked& locked, const std::string& id) {
   if (!locked.harbour || !locked.harbour->location().url || !is_id(id)) return "";
   const auto hosts = look_at_hosts(*locked.harbour->location().url);
   if (!hosts) return "";
-  for (const HostSight& host : *hosts) {
+  for (const HostState& host : *hosts) {
     const auto& leases = host.ledger.leases;
     const bool there = std::any_of(leases.begin(), leases.end(),
                                    [&](const Record& lease) { return lease.id == id; });
@@ -263,7 +263,7 @@ Result<void> choose_gpu(Locked& locked, Choice& choice, const NamedGpu& gpu) {
   locked.transaction.reset();
   if (!is_root()) {
     return fail(
-        ErrorKind::not_yours,
+        ErrorKind::permission,
         fmt::format("GPU {} is leased by {} (lease {}); only its owner or root can release it",
                     gpu.index, user_name(other.uid), other.id));
   }
@@ -299,9 +299,9 @@ Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
 // The leases of this user's shells that can be ended from here: not those of a container with
 // another directory, which shares the harbour in Redis only.
 Result<std::vector<Record>> find_own_shells(Locked& locked) {
-  const std::string witness = locked.harbour ? locked.harbour->witness() : "";
+  const std::string directory_id = locked.harbour ? locked.harbour->directory_id() : "";
   return find_leases(locked, [&](const Record& lease) {
-    const bool here = lease.witness.empty() || lease.witness == witness;
+    const bool here = lease.directory_id.empty() || lease.directory_id == directory_id;
     return is_own(lease) && is_shells(lease) && here;
   });
 }

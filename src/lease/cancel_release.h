@@ -14,7 +14,7 @@
 namespace berth {
 
 // The tickets that left the queue; their processes end with ErrorKind::not_granted.
-// ErrorKind::usage: there is no such ticket. ErrorKind::not_yours: it is another user's.
+// ErrorKind::usage: there is no such ticket. ErrorKind::permission: it is another user's.
 Result<std::vector<Record>> cancel_tickets(const std::vector<std::string>& ids);
 
 // All of this user's. None is no error.

@@ -34,7 +34,7 @@ constexpr std::chrono::seconds kLongImpossible(60);
 constexpr std::chrono::seconds kLookAfterSleepers(10);
 
 // What happened since the last decision is not known, or no client could claim.
-void forget_times(Applicant& applicant) {
+void forget_times(PendingClient& applicant) {
   applicant.silent.forget_times();
   applicant.orders.clear();
 }
@@ -53,9 +53,9 @@ struct Before {
   bool asleep;
 };
 
-class Deciding {
+class DecisionRun {
  public:
-  Deciding(Harbour& harbour, Applicant& applicant, Transaction& transaction)
+  DecisionRun(Harbour& harbour, PendingClient& applicant, Transaction& transaction)
       : harbour_(harbour),
         me_(applicant),
         transaction_(transaction),
@@ -146,7 +146,7 @@ class Deciding {
     if (!drains) return tl::make_unexpected(drains.error());
     std::vector<Record> records;
     for (const Client& lease : *leases) records.push_back(lease.record);
-    decision_.scene = make_scene(snapshot, records, *drains);
+    decision_.scene = attribute_processes(snapshot, records, *drains);
     return leases;
   }
 
@@ -311,10 +311,10 @@ class Deciding {
       auto bell = make_bell(harbour_.directory(), me_.record.id);
       if (!bell) return tl::make_unexpected(bell.error());
       if (!*bell) {
-        return fail(ErrorKind::harbour, "this ticket's bell was replaced; try again");
+        return fail(ErrorKind::io, "this ticket's bell was replaced; try again");
       }
       me_.bell = std::move(**bell);
-      me_.record.witness = harbour_.witness();
+      me_.record.directory_id = harbour_.directory_id();
     }
     const bool changed = std::exchange(me_.changed, false);
     if (!me_.ticket) return {};
@@ -376,7 +376,7 @@ class Deciding {
         outcome = planner.decide(shown_.back(), explain);
       }
       if (outcome.wait && matters) {
-        for (const Obstacle& obstacle : outcome.wait->obstacles) {
+        for (const Blocker& obstacle : outcome.wait->obstacles) {
           looked_after_.insert(obstacle.uuid);
         }
       }
@@ -409,7 +409,7 @@ class Deciding {
   // On a server a ticket may not count for a while because its host was cut off.
   void note_uncounted(const TicketName& name, bool impossible) {
     if (harbour_.is_shared()) return;
-    const Applicant::Uncounted now{impossible, now_};
+    const PendingClient::Uncounted now{impossible, now_};
     const auto known = me_.uncounted.try_emplace({name.number, name.id}, now).first;
     known->second.impossible = known->second.impossible && impossible;
   }
@@ -427,7 +427,7 @@ class Deciding {
     if (me_.uncounted.empty() || !me_.ticket) return queue();
     std::vector<TicketName> order;
     std::vector<TicketName> later;
-    std::map<std::pair<std::uint64_t, std::string>, Applicant::Uncounted> kept;
+    std::map<std::pair<std::uint64_t, std::string>, PendingClient::Uncounted> kept;
     for (const TicketName& name : queue()) {
       if (auto known = me_.uncounted.extract({name.number, name.id})) kept.insert(std::move(known));
     }
@@ -565,7 +565,7 @@ class Deciding {
 
   Result<void> prepare_wait(std::vector<Client> leases) {
     decision_.wait = std::move(*outcome_.wait);
-    for (const Obstacle& obstacle : decision_.wait.obstacles) {
+    for (const Blocker& obstacle : decision_.wait.obstacles) {
       if (!looked_after_.contains(obstacle.uuid)) decision_.looks_after.insert(obstacle.uuid);
     }
     if (!me_.ticket && me_.may_wait) {
@@ -698,7 +698,7 @@ class Deciding {
   }
 
   Harbour& harbour_;
-  Applicant& me_;
+  PendingClient& me_;
   Transaction& transaction_;
   std::optional<TicketName> ticket_before_;
   std::optional<TicketName> place_;  // of the ticket that waits for us
@@ -730,7 +730,7 @@ void ring_past_stopped(Harbour& harbour, const StoppedProcesses& stopped) {
 
 }  // namespace
 
-Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+Result<Decision> decide(Harbour& harbour, PendingClient& applicant, const Snapshot& snapshot,
                         const Topology& topology, const Patience& patience) {
   // While a process was stopped with the lock, a stranger may have come.
   constexpr std::chrono::seconds kOld(2);
@@ -757,7 +757,7 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
     (*transaction)->use(applicant.stopped);
     if (locked - applicant.slow_lock < kAfterSlowLock) (*transaction)->ignore_unread_bells();
     const auto ticket = applicant.ticket;
-    auto decision = Deciding(harbour, applicant, **transaction).run(snapshot, topology);
+    auto decision = DecisionRun(harbour, applicant, **transaction).run(snapshot, topology);
     const bool lacks_tickets = (*transaction)->lacks_tickets();
     transaction->reset();
     if (!decision && lacks_tickets) {  // nothing was decided; the next transaction reads further
@@ -783,12 +783,12 @@ Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& 
   }
 }
 
-Result<Decision> look(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+Result<Decision> look(Harbour& harbour, PendingClient& applicant, const Snapshot& snapshot,
                       const Topology& topology, const Patience& patience) {
   auto transaction = harbour.begin(LockMode::shared, patience, applicant.record.id);
   if (!transaction) return tl::make_unexpected(transaction.error());
   (*transaction)->use(applicant.stopped);
-  return Deciding(harbour, applicant, **transaction).look(snapshot, topology);
+  return DecisionRun(harbour, applicant, **transaction).look(snapshot, topology);
 }
 
 }  // namespace berth

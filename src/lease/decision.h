@@ -24,7 +24,7 @@
 namespace berth {
 
 // A client on its way: its record, its bell, and its ticket once it has one.
-struct Applicant {
+struct PendingClient {
   Record record;
   PrivateFd bell;
   std::optional<TicketName> ticket;
@@ -58,7 +58,7 @@ struct Decision {
 
   // Else why it waits, and for whom.
   Wait wait;
-  Scene scene;
+  HostView scene;
   std::size_t position = 0;  // in the queue, from 1
   std::size_t length = 0;    // of the queue, the applicant included
 
@@ -87,12 +87,12 @@ struct Decision {
 
 // Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was
 // deleted, it is written again.
-Result<Decision> decide(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+Result<Decision> decide(Harbour& harbour, PendingClient& applicant, const Snapshot& snapshot,
                         const Topology& topology, const Patience& patience);
 
 // The same with an old snapshot and without changing anything: could some ticket be granted GPUs
 // that it has not claimed? (`unclaimed`; also the applicant's own.) Rings it. Also renews `bells`.
-Result<Decision> look(Harbour& harbour, Applicant& applicant, const Snapshot& snapshot,
+Result<Decision> look(Harbour& harbour, PendingClient& applicant, const Snapshot& snapshot,
                       const Topology& topology, const Patience& patience);
 
 }  // namespace berth

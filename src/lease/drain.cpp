@@ -19,7 +19,7 @@ namespace {
 
 // Without the lock: the host's user directory may be slow.
 tl::unexpected<Error> may_not_drain(const Harbour& harbour, uid_t owner) {
-  return fail(ErrorKind::not_yours,
+  return fail(ErrorKind::permission,
               fmt::format("only root{} may take GPUs out of service and back",
                           owner == 0 ? std::string()
                                      : fmt::format(" and {}, the owner of {},", user_name(owner),

@@ -12,12 +12,12 @@ namespace berth {
 
 // Nobody is granted these GPUs any more. Gives the leases that hold one of them, which stay until
 // they end. Draining again replaces the reason. Makes the harbour where there is none.
-// ErrorKind::not_yours: this user may not.
+// ErrorKind::permission: this user may not.
 Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
                                        const std::string& reason);
 
 // Every GPU that is out of service, also those that this host does not have any more. Asked by who
-// wants to undrain: ErrorKind::not_yours if this user may not. Makes no harbour.
+// wants to undrain: ErrorKind::permission if this user may not. Makes no harbour.
 Result<std::vector<Drain>> own_drains();
 
 // Back into service; whoever waits is woken. A GPU that is not drained is no error.

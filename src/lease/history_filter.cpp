@@ -132,7 +132,7 @@ Report reported(const LeaseTable& table, const HistoryOptions& options) {
   query.since = options.since;
   query.now = std::chrono::system_clock::now();
   std::int64_t first = to_ms(query.now);
-  for (const LeaseFacts& lease : table.leases()) first = std::min(first, lease.granted_ms);
+  for (const CompactLease& lease : table.leases()) first = std::min(first, lease.granted_ms);
   query.midnights =
       midnights(std::max(query.since, TimePoint(std::chrono::milliseconds(first))), query.now);
   if (!options.gpus.empty()) {

@@ -36,10 +36,10 @@ std::chrono::milliseconds Lease::keep() {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::hours kNever(1);
   constexpr std::chrono::milliseconds kAnswer(50);
-  HostPart* part = harbour_.part();
+  RedisHostStore* part = harbour_.part();
   if (part == nullptr) return kNever;
   if (part->is_beating()) {
-    const auto news = part->beat_news();
+    const auto news = part->poll_heartbeat();
     if (!news) return kAnswer;
     take_beat(*news);
   }
@@ -54,7 +54,7 @@ std::chrono::milliseconds Lease::keep() {
 void Lease::take_beat(const Result<Beat>& beat) {
   if (!beat) return;  // the server is away: again at the next time
   if (*beat != Beat::missing || is_ended()) return;
-  PartChange change;
+  StoreChange change;
   change.put_back.emplace_back(id(), write_shared_record(record_));
   (void)harbour_.part()->commit(change);
 }
@@ -116,7 +116,7 @@ Result<void> Lease::put_back(int directory) {
     ::unlinkat(directory, bell_name(id()).c_str(), 0);  // of an attempt that failed half-way
     auto bell = make_bell(directory, id());
     if (!bell) return tl::make_unexpected(bell.error());
-    if (!*bell) return fail(ErrorKind::harbour, "somebody else has taken this lease's name");
+    if (!*bell) return fail(ErrorKind::io, "somebody else has taken this lease's name");
     // The old bell stays open in the job. From now on this process proves that the lease lives.
     bell_ = std::move(**bell);
   }

@@ -53,9 +53,9 @@ Result<void> look_elsewhere(const HarbourLocation& where, LiveLeases& leases) {
   if (!hosts) return tl::make_unexpected(hosts.error());
   for (const Reply& host : hosts->list()) {
     if (host.text() == where.host || !is_host_name(host.text())) continue;
-    const auto sight = HostPart(*where.url, host.text()).look("", "");
+    const auto sight = RedisHostStore(*where.url, host.text()).look("", "");
     if (!sight) return tl::make_unexpected(sight.error());
-    for (const PartEntry& lease : sight->leases) {
+    for (const StoreEntry& lease : sight->leases) {
       const auto record = read_record(lease.record);
       if (!record || lease.left.count() <= 0) continue;
       leases.first_grant = std::min(leases.first_grant, record->granted);

@@ -29,7 +29,7 @@ TEST(OwnRecordTest, redis_is_not_asked_before_the_commit) {
   record.id = bell->id;
   record.uid = ::geteuid();
   record.pid = ::getpid();
-  record.witness = harbour->witness();
+  record.directory_id = harbour->directory_id();
   std::optional<TicketName> ticket;
   {
     auto joins = harbour->begin(LockMode::exclusive, {}, record.id);

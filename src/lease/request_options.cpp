@@ -168,11 +168,11 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
       parse_timeout);
 }
 
-Result<void> check_request(RequestOptions& options, Spelling spelling) {
+Result<void> check_request(RequestOptions& options, ArgumentStyle spelling) {
   if (options.no_wait && options.timeout) {
     return fail(ErrorKind::usage,
                 fmt::format("{} and {} contradict each other; give one of them",
-                            spelled("--no-wait", spelling), spelled("--timeout", spelling)));
+                            argument_name("--no-wait", spelling), argument_name("--timeout", spelling)));
   }
   unsigned& count = options.request.count;
   if (options.count) count = *options.count;
@@ -182,7 +182,7 @@ Result<void> check_request(RequestOptions& options, Spelling spelling) {
   if (count <= named) return {};
   return fail(ErrorKind::usage,
               fmt::format("{} asks for {} GPUs and {} names {}; name more, or ask for fewer",
-                          spelled("--count", spelling), count, spelled("--gpu", spelling), named));
+                          argument_name("--count", spelling), count, argument_name("--gpu", spelling), named));
 }
 
 Result<RequestOptions> read_request(const std::map<std::string, std::string>& values,
@@ -194,20 +194,20 @@ Result<RequestOptions> read_request(const std::map<std::string, std::string>& va
   declare_request_values(
       options, [&](std::string_view names, const char*, const char*, const ReadValue& take) {
         const std::string_view flag = names.substr(names.rfind("--"));
-        const std::string keyword = spelled(flag, Spelling::keywords);
+        const std::string keyword = argument_name(flag, ArgumentStyle::keywords);
         const auto value = values.find(keyword.substr(0, keyword.size() - 1));
         if (value == values.end() || !read) return;
         if (auto taken = take(value->second); !taken) {
           read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, taken.error().message));
         }
       });
-  if (read) read = check_request(*options, Spelling::keywords);
+  if (read) read = check_request(*options, ArgumentStyle::keywords);
   if (!read) return tl::make_unexpected(read.error());
   return *options;
 }
 
-Ask make_ask(const RequestOptions& options) {
-  Ask ask;
+AcquireRequest make_acquire_request(const RequestOptions& options) {
+  AcquireRequest ask;
   ask.request = options.request;
   ask.gpus = options.gpus;
   ask.label = options.label;

@@ -37,9 +37,9 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
                             const DeclareValue& declare);
 
 // Completes the request once all values are read. Refuses values that contradict each other.
-Result<void> check_request(RequestOptions& options, Spelling spelling);
+Result<void> check_request(RequestOptions& options, ArgumentStyle spelling);
 
-// Reads a request from Python's keywords (see spelled()), each with its value as text.
+// Reads a request from Python's keywords (see argument_name()), each with its value as text.
 Result<RequestOptions> read_request(const std::map<std::string, std::string>& values, bool no_wait);
 
 // Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.
@@ -49,6 +49,6 @@ Result<std::string> parse_text(std::string_view text);
 Result<void> take_number(std::string_view text, unsigned low, unsigned high, unsigned& target);
 
 // What to ask for, once the flags are parsed; who asks is still to be filled in.
-Ask make_ask(const RequestOptions& options);
+AcquireRequest make_acquire_request(const RequestOptions& options);
 
 }  // namespace berth

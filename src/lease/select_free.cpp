@@ -11,7 +11,7 @@
 
 namespace berth {
 
-Result<std::vector<std::string>> choose_free(Probe& probe, const Ask& ask) {
+Result<std::vector<std::string>> choose_free(Probe& probe, const AcquireRequest& ask) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
   QueuedTicket ticket{"", ask.request};
@@ -19,11 +19,11 @@ Result<std::vector<std::string>> choose_free(Probe& probe, const Ask& ask) {
     return tl::make_unexpected(chosen.error());
   }
   if (ask.selector) narrow(ticket.request, ask.selector());
-  Ledger ledger;
+  HarbourContents ledger;
   auto harbour = Harbour::open_existing(ask.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (*harbour) {
-    auto read = read_ledger(**harbour);
+    auto read = read_contents(**harbour);
     if (!read) return tl::make_unexpected(read.error());
     ledger = std::move(*read);
     const auto outer = enclosing_lease(**harbour, ask.within);
@@ -32,7 +32,7 @@ Result<std::vector<std::string>> choose_free(Probe& probe, const Ask& ask) {
   }
   Topology topology;
   if (ask.request.count > 1) topology = probe.topology().value_or(Topology{});
-  const Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
+  const HostView scene = attribute_processes(*snapshot, ledger.leases, ledger.drains);
   const PlanInput input = plan_input(scene, topology, std::chrono::system_clock::now());
   Outcome outcome = Planner(input).decide(ticket);
   if (outcome.grant) return std::move(outcome.grant->uuids);

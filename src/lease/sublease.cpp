@@ -67,7 +67,7 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   if (record.uid != ::geteuid() && !is_root()) {
     transaction->reset();  // the host's user directory may be slow
     return fail(
-        ErrorKind::not_yours,
+        ErrorKind::permission,
         fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,
                     user_name(record.uid)));
   }
@@ -94,7 +94,7 @@ Result<std::vector<std::string>> choose_within(const Record& outer,
   return found;
 }
 
-Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask) {
+Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const AcquireRequest& ask) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
   auto bell = harbour.make_bell();
@@ -112,7 +112,7 @@ Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer,
   }
   if (ask.selector) narrow(record.request, ask.selector());
   if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
-  record.witness = harbour.witness();
+  record.directory_id = harbour.directory_id();
   for (;;) {
     auto begun = harbour.begin(LockMode::exclusive, {}, record.id);
     if (!begun) return give_up(begun.error());

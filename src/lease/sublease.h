@@ -8,7 +8,7 @@
 namespace berth {
 
 // The lease of this id, which BERTH_LEASE names, if it lives. One that has ended is nothing;
-// another user's is ErrorKind::not_yours.
+// another user's is ErrorKind::permission.
 Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id);
 
 // The GPUs of `outer` for a request inside it: those that the fewest of `leases` inside it use.
@@ -20,6 +20,6 @@ Result<std::vector<std::string>> choose_within(const Record& outer,
 // Carves a lease out of `outer`, without waiting: whoever put several programs into one lease wants
 // them to run, and a pipe between two that waited for each other would never end.
 // ErrorKind::impossible if `outer` has too few GPUs, or less memory on each than is asked for.
-Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const Ask& ask);
+Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const AcquireRequest& ask);
 
 }  // namespace berth

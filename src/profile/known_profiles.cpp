@@ -63,11 +63,11 @@ Result<void> until_written(const std::function<Result<bool>()>& change) {
     if (!written) return tl::make_unexpected(written.error());
     if (*written) return {};
   }
-  return fail(ErrorKind::harbour, "the profile is changed again and again; find out who does it");
+  return fail(ErrorKind::io, "the profile is changed again and again; find out who does it");
 }
 
 tl::unexpected<Error> away(const RedisUrl& url) {
-  return fail(ErrorKind::away, fmt::format("{} did not answer a moment ago", shown(url)));
+  return fail(ErrorKind::unavailable, fmt::format("{} did not answer a moment ago", shown(url)));
 }
 
 }  // namespace

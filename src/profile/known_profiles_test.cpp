@@ -29,7 +29,7 @@ class KnownProfilesTest : public ::testing::Test {
     std::filesystem::create_directories(path);
     return {path, true};
   }
-  static void teach(const HarbourLocation& where, Bytes peak) {
+  static void record_run(const HarbourLocation& where, Bytes peak) {
     const auto done = change_profile(where, "train", [&](Profile& profile) {
       learn(profile, {TimePoint(), peak, std::chrono::milliseconds(1), false, false});
     });
@@ -51,8 +51,8 @@ class KnownProfilesTest : public ::testing::Test {
 };
 
 TEST_F(KnownProfilesTest, what_one_host_learned_all_know) {
-  teach(host("a"), gib(3));
-  teach(host("b"), gib(4));
+  record_run(host("a"), gib(3));
+  record_run(host("b"), gib(4));
   EXPECT_EQ(runs(host("a")), 2U);
   EXPECT_EQ(runs(host("c")), 2U);
   EXPECT_EQ(runs(alone("a")), 0U);
@@ -65,7 +65,7 @@ TEST_F(KnownProfilesTest, of_runs_that_end_at_once_none_is_lost) {
   threads.reserve(kHosts);
   for (int i = 0; i < kHosts; ++i) {
     threads.emplace_back([&, i] {
-      for (int run = 0; run < kEach; ++run) teach(host(std::to_string(i)), gib(1));
+      for (int run = 0; run < kEach; ++run) record_run(host(std::to_string(i)), gib(1));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -73,26 +73,26 @@ TEST_F(KnownProfilesTest, of_runs_that_end_at_once_none_is_lost) {
 }
 
 TEST_F(KnownProfilesTest, old_files_count_until_redis_has_it) {
-  teach(alone("a"), gib(3));
+  record_run(alone("a"), gib(3));
   EXPECT_EQ(runs(host("a")), 1U);
   EXPECT_EQ(runs(host("b")), 0U);
   ASSERT_EQ(own_profiles(host("a"))->profiles.size(), 1U);
   EXPECT_TRUE(is_own(own_profiles(host("a"))->profiles[0]));
-  teach(host("a"), gib(4));  // and takes them along
+  record_run(host("a"), gib(4));  // and takes them along
   EXPECT_EQ(runs(host("b")), 2U);
   EXPECT_EQ(own_profiles(host("a"))->profiles.size(), 1U);
 }
 
 TEST_F(KnownProfilesTest, what_was_forgotten_does_not_come_back_from_a_file) {
-  teach(alone("a"), gib(3));
-  teach(alone("b"), gib(3));
+  record_run(alone("a"), gib(3));
+  record_run(alone("b"), gib(3));
   EXPECT_TRUE(*forget_profile(host("a"), "train"));
   EXPECT_FALSE(*forget_profile(host("a"), "train"));
   EXPECT_EQ(runs(host("a")), 0U);
   EXPECT_EQ(runs(host("b")), 0U);
   EXPECT_TRUE(all_profiles(host("b"))->profiles.empty());
   EXPECT_EQ(all_profiles(host("b"))->damaged, 0U);
-  teach(host("b"), gib(4));
+  record_run(host("b"), gib(4));
   EXPECT_EQ(runs(host("a")), 1U);
 }
 
@@ -121,7 +121,7 @@ TEST_F(KnownProfilesTest, what_is_no_profile_is_left_out_and_learned_anew) {
   EXPECT_TRUE(list->profiles.empty());
   EXPECT_EQ(list->damaged, 3U);
   EXPECT_EQ(runs(host("a")), 0U);
-  teach(host("a"), gib(1));
+  record_run(host("a"), gib(1));
   EXPECT_EQ(runs(host("a")), 1U);
   EXPECT_TRUE(change_profile(host("a"), "huge", [](Profile&) {}));
   EXPECT_EQ(all_profiles(host("a"))->damaged, 1U);
@@ -139,13 +139,13 @@ TEST_F(KnownProfilesTest, a_mark_of_before_changes_nothing) {
 }
 
 TEST_F(KnownProfilesTest, without_a_server_old_files_are_read_and_nothing_is_learned) {
-  teach(alone("a"), gib(3));
+  record_run(alone("a"), gib(3));
   const HarbourLocation where = host("a");
   server_.kill();
   EXPECT_EQ(runs(where), 1U);
   const auto changed = change_profile(where, "train", [](Profile&) {});
   ASSERT_FALSE(changed);
-  EXPECT_EQ(changed.error().kind, ErrorKind::away);
+  EXPECT_EQ(changed.error().kind, ErrorKind::unavailable);
   EXPECT_FALSE(own_profiles(where));
   EXPECT_EQ(runs(alone("a")), 1U);
 }

@@ -90,15 +90,15 @@ Bytes more_than(Bytes had) {
   return times(had, kMore);
 }
 
-Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
-                   const Lesson& lesson) {
+Result<void> record_run(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
+                   const RunOutcome& lesson) {
   return change_profile(harbour, lease.job, [&](Profile& profile) {
     profile.command = lease.command;
     if (!usage.framework.empty()) profile.framework = usage.framework;
     const Bytes had =
         std::max(usage.peak().value_or(Bytes{}), lease.request.memory.value_or(Bytes{}));
-    const bool oom = lesson.verdict == Verdict::out_of_memory;
-    if (lesson.verdict == Verdict::failure || (oom && had == Bytes{})) {
+    const bool oom = lesson.verdict == ExitClass::out_of_memory;
+    if (lesson.verdict == ExitClass::failure || (oom && had == Bytes{})) {
       ++profile.failures;
       return;
     }
@@ -143,14 +143,14 @@ bool tells_of_memory(std::string_view words) {
                      [&](std::string_view one) { return said.find(one) != std::string::npos; });
 }
 
-Verdict judge_end(bool succeeded, const Record& lease, const Usage& usage,
+ExitClass classify_exit(bool succeeded, const Record& lease, const Usage& usage,
                   const std::string& last_words) {
-  if (succeeded) return Verdict::success;
-  if (tells_of_memory(last_words)) return Verdict::out_of_memory;
+  if (succeeded) return ExitClass::success;
+  if (tells_of_memory(last_words)) return ExitClass::out_of_memory;
   // Beside others the card may be full by right: then it must have taken more than it had reserved.
   const auto peak = usage.peak();
   const bool beyond = peak && (!lease.request.memory || *peak > *lease.request.memory);
-  return beyond && usage.fullest >= kFull ? Verdict::out_of_memory : Verdict::failure;
+  return beyond && usage.fullest >= kFull ? ExitClass::out_of_memory : ExitClass::failure;
 }
 
 std::string hint_for(const std::string& framework) {

@@ -16,7 +16,7 @@
 namespace berth {
 
 // How a job ended, as far as learning cares.
-enum class Verdict : std::uint8_t { success, failure, out_of_memory };
+enum class ExitClass : std::uint8_t { success, failure, out_of_memory };
 
 // A request of a job whose needs are known from earlier runs, or are to be.
 struct Learning {
@@ -38,12 +38,12 @@ bool fit(Record& record, const Learning& learning, const std::vector<Gpu>& gpus,
 Bytes more_than(Bytes had);
 
 // What a run has shown. Only success teaches, and running out of memory.
-struct Lesson {
-  Verdict verdict = Verdict::failure;
+struct RunOutcome {
+  ExitClass verdict = ExitClass::failure;
   std::chrono::milliseconds lasted{};
 };
-Result<void> teach(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
-                   const Lesson& lesson);
+Result<void> record_run(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
+                   const RunOutcome& lesson);
 
 // Wakes the tickets of this user that wait for the profile of a type: they look again at what is
 // known. Those who are not reached (this process may be killed) are woken by the next of them.
@@ -52,7 +52,7 @@ void wake_waiters(Harbour& harbour, uid_t uid, const std::string& type);
 void wake_next_waiter(Harbour& harbour, const Record& ticket, const TicketName& name);
 
 // Did it run out of memory? By what the driver showed and by its last words, if it failed.
-Verdict judge_end(bool succeeded, const Record& lease, const Usage& usage,
+ExitClass classify_exit(bool succeeded, const Record& lease, const Usage& usage,
                   const std::string& last_words);
 
 // Do these words of a program say that a GPU's memory did not suffice?

@@ -135,15 +135,15 @@ Usage with(Bytes peak, double fullest) {
 TEST(JudgeEnd, by_the_words_or_by_the_drivers_figures) {
   const Record shared = lease_of_this_process(gib(8));
   const Record alone = lease_of_this_process(std::nullopt);
-  EXPECT_EQ(judge_end(true, shared, with(gib(9), 1), "CUDA out of memory"), Verdict::success);
-  EXPECT_EQ(judge_end(false, shared, with(gib(1), 0.1), "torch.OutOfMemoryError: CUDA"),
-            Verdict::out_of_memory);
-  EXPECT_EQ(judge_end(false, shared, with(gib(9), 0.99), ""), Verdict::out_of_memory);
-  EXPECT_EQ(judge_end(false, alone, with(gib(23), 0.97), ""), Verdict::out_of_memory);
+  EXPECT_EQ(classify_exit(true, shared, with(gib(9), 1), "CUDA out of memory"), ExitClass::success);
+  EXPECT_EQ(classify_exit(false, shared, with(gib(1), 0.1), "torch.OutOfMemoryError: CUDA"),
+            ExitClass::out_of_memory);
+  EXPECT_EQ(classify_exit(false, shared, with(gib(9), 0.99), ""), ExitClass::out_of_memory);
+  EXPECT_EQ(classify_exit(false, alone, with(gib(23), 0.97), ""), ExitClass::out_of_memory);
   // Beside others a full card is nothing special.
-  EXPECT_EQ(judge_end(false, shared, with(gib(7), 0.99), "KeyError: 'x'"), Verdict::failure);
-  EXPECT_EQ(judge_end(false, shared, with(gib(9), 0.5), ""), Verdict::failure);
-  EXPECT_EQ(judge_end(false, alone, Usage{}, ""), Verdict::failure);
+  EXPECT_EQ(classify_exit(false, shared, with(gib(7), 0.99), "KeyError: 'x'"), ExitClass::failure);
+  EXPECT_EQ(classify_exit(false, shared, with(gib(9), 0.5), ""), ExitClass::failure);
+  EXPECT_EQ(classify_exit(false, alone, Usage{}, ""), ExitClass::failure);
 }
 
 }  // namespace

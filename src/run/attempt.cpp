@@ -46,10 +46,10 @@ void pass_on(Lease& lease, const AttemptEnd& end, Clock::duration lasted,
              const AttemptOptions& options) {
   const Record& record = lease.record();
   const bool worth =
-      options.teaches || (lasted >= kWorthLearning && end.verdict == Verdict::success);
+      options.teaches || (lasted >= kWorthLearning && end.verdict == ExitClass::success);
   if (record.job.empty() || !record.within.empty() || !worth) return;
-  const Lesson lesson{end.verdict, std::chrono::floor<std::chrono::milliseconds>(lasted)};
-  (void)teach(lease.harbour().location(), record, end.usage, lesson);
+  const RunOutcome lesson{end.verdict, std::chrono::floor<std::chrono::milliseconds>(lasted)};
+  (void)record_run(lease.harbour().location(), record, end.usage, lesson);
   if (record.profiles) wake_waiters(lease.harbour(), record.uid, record.job);
 }
 
@@ -61,7 +61,7 @@ class Attempt {
         options_(options),
         signals_(signals),
         // Whatever was asked for: it teaches what the next one may reserve.
-        sampler_(lease_, Attention::learning) {}
+        sampler_(lease_, SamplingRate::learning) {}
 
   AttemptEnd run(Job job) {
     prepare(job);
@@ -73,7 +73,7 @@ class Attempt {
       lease_.release();
       return {128 + static_cast<int>(signal->ssi_signo)};
     }
-    const LastWords words;
+    const OutputTail words;
     const auto begin = Clock::now();
     const auto started = start_job(job, lease_, signals_);
     if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
@@ -103,7 +103,7 @@ class Attempt {
 
   void on_long() {
     record(Ending::running, 0);
-    if (lease_.harbour().is_shared()) start_successor(lease_);
+    if (lease_.harbour().is_shared()) start_orphan_heartbeat(lease_);
   }
 
   void record(Ending ending, int code) {
@@ -111,19 +111,19 @@ class Attempt {
                                                              ending, code, sampler_.usage()));
   }
 
-  AttemptEnd finish(const JobEnd& ended, Clock::duration lasted, const LastWords& words) {
+  AttemptEnd finish(const JobEnd& ended, Clock::duration lasted, const OutputTail& words) {
     const int status = ended.status;
     const bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     AttemptEnd end{exit_code(status),
                    true,
                    ended.interrupted,
-                   Verdict::failure,
+                   ExitClass::failure,
                    words.known(),
                    sampler_.usage(),
                    lease_.record().request.memory};
     // Who was asked to end did not end for want of memory, whatever it and the card say.
     if (succeeded || !ended.interrupted) {
-      end.verdict = judge_end(succeeded, lease_.record(), end.usage,
+      end.verdict = classify_exit(succeeded, lease_.record(), end.usage,
                               succeeded ? std::string() : words.read());
     }
     placeholders_.reset();

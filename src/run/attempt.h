@@ -26,7 +26,7 @@ struct AttemptEnd {
   int code = 0;              // the exit code to pass on
   bool ran = false;          // else it could not be started, or was interrupted before
   bool interrupted = false;  // it was asked to end
-  Verdict verdict = Verdict::failure;
+  ExitClass verdict = ExitClass::failure;
   bool words_known = false;  // its last words count in the verdict
   Usage usage{};
   std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone

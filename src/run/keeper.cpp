@@ -70,9 +70,9 @@ void keep(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
   const UniqueFd news = readable_if_any({owner, lease.bell(), signals.fd()});
   if (probe != nullptr) {
     probe->interrupt_by(news.get());
-    sampler.emplace(lease, Attention::reporting);
+    sampler.emplace(lease, SamplingRate::reporting);
   }
-  Pace pace;
+  RateLimiter pace;
   auto audit = Clock::now() + kAudit;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
@@ -100,7 +100,7 @@ void keep(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
 // What the child does; `pipe` says whether its parent could tell the caller of the lease.
 [[noreturn]] void be_keeper(Lease& lease, const Owner& owner, SignalQueue& signals, int pipe) {
   detach("berth-keeper");
-  if (HostPart* part = lease.harbour().part()) part->disconnect();
+  if (RedisHostStore* part = lease.harbour().part()) part->disconnect();
   close_all_but(
       {lease.bell(), owner.handle.get(), signals.fd(), pipe, lease.harbour().directory()});
   std::optional<Sampler> sampler;
@@ -125,7 +125,7 @@ void keep(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
 // Holds no bell of its own: who lives is the job.
 [[noreturn]] void be_successor(Lease& lease, int predecessor) {
   detach("berth-successor");
-  HostPart& part = *lease.harbour().part();
+  RedisHostStore& part = *lease.harbour().part();
   part.disconnect();
   close_all_but({predecessor, lease.harbour().directory()});
   pollfd ends{predecessor, POLLIN, 0};
@@ -143,7 +143,7 @@ void keep(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
 
 }  // namespace
 
-void start_successor(Lease& lease) {
+void start_orphan_heartbeat(Lease& lease) {
   const UniqueFd self = open_process(::getpid());
   std::array<int, 2> ends{};
   if (!self || ::pipe2(ends.data(), O_CLOEXEC) != 0) return;
@@ -160,7 +160,7 @@ void start_successor(Lease& lease) {
 Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return fail(ErrorKind::harbour, fmt::format("no pipe to the keeper: {}", std::strerror(errno)));
+    return fail(ErrorKind::io, fmt::format("no pipe to the keeper: {}", std::strerror(errno)));
   }
   UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
@@ -168,7 +168,7 @@ Result<Keeper> Keeper::start(Lease& lease, const Owner& owner) {
   SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
   const pid_t child = ::fork();
   if (child < 0) {
-    return fail(ErrorKind::harbour, fmt::format("the keeper cannot be started: {}; see ulimit -u",
+    return fail(ErrorKind::io, fmt::format("the keeper cannot be started: {}; see ulimit -u",
                                                 std::strerror(errno)));
   }
   if (child == 0) be_keeper(lease, owner, signals, reading.get());

@@ -26,6 +26,6 @@ class Keeper {
 // waits until this one is gone, killed even, and then keeps the lease as long as what the job has
 // left behind does. Without it, others would count it as gone after its time to live. Where no
 // process can be started, that is so.
-void start_successor(Lease& lease);
+void start_orphan_heartbeat(Lease& lease);
 
 }  // namespace berth

@@ -112,7 +112,7 @@ Result<Owner> named(pid_t pid) {
   // number.
   if (send_signal(owner.handle, 0) != 0) {
     return fail(
-        ErrorKind::not_yours,
+        ErrorKind::permission,
         fmt::format("--for {}: that process belongs to another user; name one of your own", pid));
   }
   if (stat) owner.name = stat->name;

@@ -203,7 +203,7 @@ TEST(Binding, refuses_another_users_process) {
   if (::geteuid() != 0) {
     const auto owner = lease_owner(1);
     ASSERT_FALSE(owner);
-    EXPECT_EQ(owner.error().kind, ErrorKind::not_yours);
+    EXPECT_EQ(owner.error().kind, ErrorKind::permission);
     return;
   }
   const pid_t child = ::fork();
@@ -211,7 +211,7 @@ TEST(Binding, refuses_another_users_process) {
     constexpr uid_t kNobody = 65534;
     if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
     const auto owner = lease_owner(owner_pid);
-    ::_exit(!owner && owner.error().kind == ErrorKind::not_yours ? 0 : 1);
+    ::_exit(!owner && owner.error().kind == ErrorKind::permission ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -21,18 +21,18 @@ off_t size_of(int fd) {
 
 }  // namespace
 
-LastWords::LastWords() {
+OutputTail::OutputTail() {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
     if (const off_t size = size_of(fd); size >= 0) outputs_.push_back({fd, size});
   }
 }
 
-bool LastWords::known() const {
+bool OutputTail::known() const {
   return std::any_of(outputs_.begin(), outputs_.end(),
                      [](const Output& output) { return output.fd == STDERR_FILENO; });
 }
 
-std::string LastWords::read() const {
+std::string OutputTail::read() const {
   std::string words;
   for (const Output& output : outputs_) {
     const off_t size = size_of(output.fd);

@@ -8,9 +8,9 @@
 namespace berth {
 
 // Made before the job starts: what was in the files before is not the job's.
-class LastWords {
+class OutputTail {
  public:
-  LastWords();
+  OutputTail();
 
   // Is its stderr among them, where programs complain? Not if that is a terminal or a pipe.
   bool known() const;

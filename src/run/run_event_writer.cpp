@@ -21,11 +21,11 @@ void tell(int fd, const Json& event) {
 
 }  // namespace
 
-RunTeller::RunTeller(int fd) : fd_(fd) {
+RunEventWriter::RunEventWriter(int fd) : fd_(fd) {
   if (fd_ >= 0) ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
 }
 
-Show RunTeller::show() const {
+Show RunEventWriter::show() const {
   if (fd_ < 0) return {};
   return {[fd = fd_](const WaitNews& news) {
             tell(fd, {{"event", "waiting"}, {"reason", news.reason}});
@@ -35,14 +35,14 @@ Show RunTeller::show() const {
           }};
 }
 
-void RunTeller::granted(const Lease& lease) const {
+void RunEventWriter::granted(const Lease& lease) const {
   tell(fd_, {{"event", "granted"},
              {"lease", lease.id()},
              {"gpus", index_list(lease.host_gpus(), lease.record().uuids)}});
 }
 
-void RunTeller::ended(const AttemptEnd& end) const {
-  tell(fd_, {{"event", "ended"}, {"out_of_memory", end.verdict == Verdict::out_of_memory}});
+void RunEventWriter::ended(const AttemptEnd& end) const {
+  tell(fd_, {{"event", "ended"}, {"out_of_memory", end.verdict == ExitClass::out_of_memory}});
 }
 
 }  // namespace berth

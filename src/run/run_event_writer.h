@@ -10,10 +10,10 @@ namespace berth {
 
 // The events: {"event": "waiting", "reason"}, {"event": "notice", "text"},
 // {"event": "granted", "lease", "gpus": "0,1"}, {"event": "ended", "out_of_memory"}.
-class RunTeller {
+class RunEventWriter {
  public:
   // Writes to `fd`, which is closed for the job; -1: tells nobody.
-  explicit RunTeller(int fd);
+  explicit RunEventWriter(int fd);
 
   // What would be shown to a person; empty if nobody listens.
   Show show() const;

@@ -19,7 +19,7 @@ constexpr seconds kTell(10);
 
 }  // namespace
 
-Sampler::Sampler(const Lease& lease, Attention attention)
+Sampler::Sampler(const Lease& lease, SamplingRate attention)
     : meter_(lease.record(), lease.host_gpus()), attention_(attention), next_(begin_ + kFirst) {}
 
 milliseconds Sampler::due() const {
@@ -38,7 +38,7 @@ void Sampler::take(const Result<std::vector<GpuUse>>& uses, Lease& lease) {
 }
 
 Sampler::Clock::duration Sampler::interval(Clock::time_point now) const {
-  const Clock::duration most = attention_ == Attention::learning ? kLearning : kReporting;
+  const Clock::duration most = attention_ == SamplingRate::learning ? kLearning : kReporting;
   return std::clamp<Clock::duration>((now - begin_) / kPart, kFirst, most);
 }
 

@@ -12,12 +12,12 @@
 namespace berth {
 
 // How closely to look: what is to be learned needs the peak; what is only reported does not.
-enum class Attention : std::uint8_t { learning, reporting };
+enum class SamplingRate : std::uint8_t { learning, reporting };
 
 // Not safe for several threads at once.
 class Sampler {
  public:
-  Sampler(const Lease& lease, Attention attention);
+  Sampler(const Lease& lease, SamplingRate attention);
 
   // How long until the driver is to be asked for the lease's GPUs; nothing or less: now.
   std::chrono::milliseconds due() const;
@@ -33,7 +33,7 @@ class Sampler {
   Clock::duration interval(Clock::time_point now) const;
 
   UsageMeter meter_;
-  Attention attention_;
+  SamplingRate attention_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_;
   Clock::time_point told_ = begin_;  // that the lease is used

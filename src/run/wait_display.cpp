@@ -53,7 +53,7 @@ Hooks WaitDisplay::hooks(int interrupt) {
           {}};
 }
 
-Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner, const Show& show) {
+Result<std::variant<Lease, int>> wait_for(Probe& probe, AcquireRequest ask, int owner, const Show& show) {
   SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   WaitDisplay display;
   const UniqueFd either = owner < 0 ? UniqueFd() : readable_if_any({leaving.fd(), owner});

@@ -36,7 +36,7 @@ struct Show {
 // may be the handle of the process that the lease is for: if that ends nobody waits for it any
 // more, and the signal is 0.
 // `show` may take what would be shown instead.
-Result<std::variant<Lease, int>> wait_for(Probe& probe, Ask ask, int owner = -1,
+Result<std::variant<Lease, int>> wait_for(Probe& probe, AcquireRequest ask, int owner = -1,
                                           const Show& show = {});
 
 // "position 2 of 3: GPU 0 leased by bob (train.py); expected in about 10m".

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostSets = 20'000;  // above, sets are grown one by one instead of compared
 
-void order_by_policy(const std::vector<Place>& places, std::vector<std::size_t>& candidates,
+void order_by_policy(const std::vector<GpuOccupancy>& places, std::vector<std::size_t>& candidates,
                      Policy policy, std::uint64_t seed) {
   if (policy == Policy::random) {
     std::mt19937_64 random(seed);
@@ -97,7 +97,7 @@ std::vector<std::size_t> best_grown(const std::vector<std::size_t>& ordered, std
 
 }  // namespace
 
-std::vector<std::size_t> choose(const std::vector<Place>& places,
+std::vector<std::size_t> choose(const std::vector<GpuOccupancy>& places,
                                 std::vector<std::size_t> candidates, std::size_t count,
                                 Policy policy, const Closeness& closeness, std::uint64_t seed) {
   order_by_policy(places, candidates, policy, seed);

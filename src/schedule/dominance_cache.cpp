@@ -17,12 +17,12 @@ bool asks_no_more(const Request& a, const Request& b) {
          a.max_processes == b.max_processes;
 }
 
-bool Settled::covers(const Request& asked) const {
+bool DominanceCache::covers(const Request& asked) const {
   return std::any_of(known_.begin(), known_.end(),
                      [&](const Request& known) { return rule_(known, asked); });
 }
 
-void Settled::add(Request known) {
+void DominanceCache::add(Request known) {
   constexpr std::size_t kMost = 128;
   std::erase_if(known_, [&](const Request& other) { return rule_(known, other); });
   if (known_.size() < kMost) known_.push_back(std::move(known));

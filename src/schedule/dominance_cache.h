@@ -10,11 +10,11 @@ namespace berth::schedule {
 // Would GPUs that do for `b` do for `a`, too? Only where both put the same conditions on them.
 bool asks_no_more(const Request& a, const Request& b);
 
-class Settled {
+class DominanceCache {
  public:
   // Does the answer to `known` hold for `asked`?
   using Rule = bool (*)(const Request& known, const Request& asked);
-  explicit Settled(Rule rule) : rule_(rule) {}
+  explicit DominanceCache(Rule rule) : rule_(rule) {}
 
   bool covers(const Request& asked) const;
 

@@ -28,7 +28,7 @@ bool fits(const GpuCondition& gpu, std::uint64_t used, Bytes memory) {
 }
 
 // What should have ended and has not may end at any moment, like what never said.
-bool end_is_known(const Holding& holding, TimePoint now) {
+bool end_is_known(const Allocation& holding, TimePoint now) {
   return holding.ends && *holding.ends > now;
 }
 
@@ -51,12 +51,12 @@ std::optional<std::vector<std::uint64_t>> possible_uses(std::uint64_t known,
 }
 
 // At one moment: is there a way in which the request fits without `added`, and not with it?
-bool might_delay_at(const Place& place, Bytes added, Bytes wanted, TimePoint time, TimePoint now) {
+bool might_delay_at(const GpuOccupancy& place, Bytes added, Bytes wanted, TimePoint time, TimePoint now) {
   const GpuCondition& gpu = *place.gpu;
   const std::uint64_t strangers = gpu.strangers_memory.count;
   std::uint64_t least = 0;
   std::uint64_t most = strangers;
-  for (const Holding& holding : place.holdings()) {
+  for (const Allocation& holding : place.holdings()) {
     if (!holding.memory) continue;
     const bool known = end_is_known(holding, now);
     if (known && *holding.ends <= time) continue;
@@ -70,7 +70,7 @@ bool might_delay_at(const Place& place, Bytes added, Bytes wanted, TimePoint tim
   if (!fits(gpu, least, wanted) || fits(gpu, capped_sum(most, added.count), wanted)) return false;
   if (delays(least)) return true;
   std::vector<std::uint64_t> unknown;
-  for (const Holding& holding : place.holdings()) {
+  for (const Allocation& holding : place.holdings()) {
     if (holding.memory && !end_is_known(holding, now)) unknown.push_back(holding.memory->count);
   }
   const auto sums = possible_uses(least, unknown);
@@ -87,19 +87,19 @@ bool might_delay_at(const Place& place, Bytes added, Bytes wanted, TimePoint tim
 }
 
 // What does not depend on who holds the GPU.
-std::optional<Hindrance> own_hindrance(const GpuCondition& gpu, const Request& request) {
-  if (!gpu.usable) return Hindrance::unusable;
-  if (gpu.strangers > request.max_processes) return Hindrance::strangers;
+std::optional<BlockReason> own_hindrance(const GpuCondition& gpu, const Request& request) {
+  if (!gpu.usable) return BlockReason::unusable;
+  if (gpu.strangers > request.max_processes) return BlockReason::strangers;
   if (exceeds(gpu.utilization_pct, request.max_utilization_pct) ||
       exceeds(gpu.memory_utilization_pct, request.max_memory_utilization_pct)) {
-    return Hindrance::busy;
+    return BlockReason::busy;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-void Place::add(const Holding& holding) {
+void GpuOccupancy::add(const Allocation& holding) {
   holdings_.push_back(holding);
   if (holding.memory) in_use_ = capped_sum(in_use_, holding.memory->count);
   held_whole_ = held_whole_ || !holding.memory;
@@ -118,23 +118,23 @@ bool large_enough(const GpuCondition& gpu, const Request& request) {
   return !request.memory || (gpu.memory && *gpu.memory >= *request.memory);
 }
 
-std::optional<Hindrance> hindrance(const Place& place, const Request& request) {
+std::optional<BlockReason> hindrance(const GpuOccupancy& place, const Request& request) {
   if (const auto own = own_hindrance(*place.gpu, request)) return own;
   if (!request.memory) {
-    return place.holdings().empty() ? std::nullopt : std::optional(Hindrance::leased);
+    return place.holdings().empty() ? std::nullopt : std::optional(BlockReason::leased);
   }
-  if (place.held_whole()) return Hindrance::leased;
+  if (place.held_whole()) return BlockReason::leased;
   return fits(*place.gpu, place.memory_in_use(), *request.memory)
              ? std::nullopt
-             : std::optional(Hindrance::memory);
+             : std::optional(BlockReason::memory);
 }
 
-bool open(const Place& place) {
+bool open(const GpuOccupancy& place) {
   if (!place.gpu->usable || place.held_whole()) return false;
   return place.holdings().empty() || fits(*place.gpu, place.memory_in_use(), Bytes{1});
 }
 
-std::optional<TimePoint> available_from(const Place& place, const Request& request, TimePoint now,
+std::optional<TimePoint> available_from(const GpuOccupancy& place, const Request& request, TimePoint now,
                                         Unknown unknown) {
   const GpuCondition& gpu = *place.gpu;
   if (!gpu.usable) return std::nullopt;
@@ -145,7 +145,7 @@ std::optional<TimePoint> available_from(const Place& place, const Request& reque
     std::uint64_t used = optimistic ? 0 : gpu.strangers_memory.count;
     bool blocked = false;
     std::optional<TimePoint> next;  // when something changes
-    for (const Holding& holding : place.holdings()) {
+    for (const Allocation& holding : place.holdings()) {
       const bool known = end_is_known(holding, now);
       if (known ? *holding.ends <= *time : optimistic) continue;
       blocked = blocked || !request.memory || !holding.memory;
@@ -158,11 +158,11 @@ std::optional<TimePoint> available_from(const Place& place, const Request& reque
   return std::nullopt;
 }
 
-bool might_delay(const Place& place, const Holding& added, const Request& request, TimePoint from,
+bool might_delay(const GpuOccupancy& place, const Allocation& added, const Request& request, TimePoint from,
                  TimePoint now) {
   // Until then the GPU is held for sure, so that the request could not have it in any case.
   TimePoint held_until = from;
-  for (const Holding& holding : place.holdings()) {
+  for (const Allocation& holding : place.holdings()) {
     const bool blocks = !request.memory || !holding.memory;
     if (blocks && end_is_known(holding, now)) held_until = std::max(held_until, *holding.ends);
   }
@@ -174,12 +174,12 @@ bool might_delay(const Place& place, const Holding& added, const Request& reques
     return !gone_by(time) && might_delay_at(place, *added.memory, *request.memory, time, now);
   };
   if (delays_at(held_until)) return true;
-  return std::any_of(place.holdings().begin(), place.holdings().end(), [&](const Holding& holding) {
+  return std::any_of(place.holdings().begin(), place.holdings().end(), [&](const Allocation& holding) {
     return end_is_known(holding, now) && *holding.ends > held_until && delays_at(*holding.ends);
   });
 }
 
-double load(const Place& place) {
+double load(const GpuOccupancy& place) {
   if (place.held_whole()) return 1;
   if (!place.gpu->memory || place.gpu->memory->count == 0) return 0;
   return static_cast<double>(place.memory_in_use()) / static_cast<double>(place.gpu->memory->count);

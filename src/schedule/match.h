@@ -10,27 +10,27 @@
 namespace berth::schedule {
 
 // What one lease, or one grant of this decision, takes up on one GPU.
-struct Holding {
+struct Allocation {
   const std::string* id;
   std::optional<Bytes> memory;    // nothing: the whole GPU
   std::optional<TimePoint> ends;  // nothing: nobody knows
 };
 
-class Place {
+class GpuOccupancy {
  public:
-  explicit Place(const GpuCondition& gpu_) : gpu(&gpu_), in_use_(gpu_.strangers_memory.count) {}
+  explicit GpuOccupancy(const GpuCondition& gpu_) : gpu(&gpu_), in_use_(gpu_.strangers_memory.count) {}
 
   const GpuCondition* gpu;
 
-  const std::vector<Holding>& holdings() const { return holdings_; }
-  void add(const Holding& holding);
+  const std::vector<Allocation>& holdings() const { return holdings_; }
+  void add(const Allocation& holding);
 
   // The sums, kept because a decision asks for them again and again.
   std::uint64_t memory_in_use() const { return in_use_; }  // of holdings and strangers
   bool held_whole() const { return held_whole_; }
 
  private:
-  std::vector<Holding> holdings_;
+  std::vector<Allocation> holdings_;
   std::uint64_t in_use_;
   bool held_whole_ = false;
 };
@@ -42,25 +42,25 @@ bool matches(const GpuCondition& gpu, const Request& request);
 bool large_enough(const GpuCondition& gpu, const Request& request);
 
 // What keeps the request from this GPU, or nothing.
-std::optional<Hindrance> hindrance(const Place& place, const Request& request);
+std::optional<BlockReason> hindrance(const GpuOccupancy& place, const Request& request);
 
 // Is there a request that nothing keeps from this GPU?
-bool open(const Place& place);
+bool open(const GpuOccupancy& place);
 
 // What to think of a holding, or a stranger, of which nobody knows when it ends.
 enum class Unknown { ends_now, never_ends };
 
 // When the GPU is to be had, or nothing if never.
-std::optional<TimePoint> available_from(const Place& place, const Request& request, TimePoint now,
+std::optional<TimePoint> available_from(const GpuOccupancy& place, const Request& request, TimePoint now,
                                         Unknown unknown);
 
 // Might `added`, a holding that is not there yet, keep the request from this GPU at some moment
 // after `from` at which it could otherwise have had it? Holdings of unknown end, and strangers, may
 // leave in any order at any moment; the others leave when they say.
-bool might_delay(const Place& place, const Holding& added, const Request& request, TimePoint from,
+bool might_delay(const GpuOccupancy& place, const Allocation& added, const Request& request, TimePoint from,
                  TimePoint now);
 
 // The share of the GPU's memory that is spoken for; 1 for one that is held whole.
-double load(const Place& place);
+double load(const GpuOccupancy& place);
 
 }  // namespace berth::schedule

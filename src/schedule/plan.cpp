@@ -16,9 +16,9 @@
 namespace berth {
 namespace {
 
-using schedule::Holding;
-using schedule::Place;
-using schedule::Settled;
+using schedule::Allocation;
+using schedule::GpuOccupancy;
+using schedule::DominanceCache;
 using schedule::Unknown;
 
 constexpr std::chrono::nanoseconds kShortest(1);  // nothing ends at the moment when it begins
@@ -26,7 +26,7 @@ constexpr std::chrono::nanoseconds kShortest(1);  // nothing ends at the moment 
 // What the first ticket that cannot be granted needs of each GPU, so that nobody delays it.
 class Reservation {
  public:
-  Reservation(const QueuedTicket& ticket, const std::vector<Place>& places, TimePoint now)
+  Reservation(const QueuedTicket& ticket, const std::vector<GpuOccupancy>& places, TimePoint now)
       : ticket_(ticket), now_(now), earliest_(places.size()), chosen_(places.size(), false) {
     std::vector<TimePoint> possible;
     std::vector<std::pair<TimePoint, std::size_t>> certain;
@@ -57,7 +57,7 @@ class Reservation {
   std::optional<TimePoint> starts() const { return starts_; }
 
   // May a later ticket have this GPU?
-  bool allows(std::size_t i, const Place& place, const Holding& later) const {
+  bool allows(std::size_t i, const GpuOccupancy& place, const Allocation& later) const {
     if (!earliest_[i]) return true;  // not a GPU for the reservation
     const bool spare = starts_ && !chosen_[i] && *earliest_[i] >= *starts_;
     return spare || !might_delay(place, later, ticket_.request, starts_at_best_, now_);
@@ -90,12 +90,12 @@ class Planner::State {
     }
     for (const HeldLease& lease : input.leases) {
       if (!lease.profiles.empty()) profiled_by_.emplace(lease.profiles, lease.id);
-      Holding holding{&lease.id, lease.memory, lease.ends};
+      Allocation holding{&lease.id, lease.memory, lease.ends};
       if (lease.memory) holding.memory = std::max(*lease.memory, lease.observed);
       for (const std::string& uuid : lease.uuids) {
         const auto [first, last] = positions.equal_range(uuid);
         for (auto found = first; found != last; ++found) {
-          Place& place = places_[found->second];
+          GpuOccupancy& place = places_[found->second];
           const auto& held = place.holdings();
           // A record may name a GPU twice.
           const bool repeated = !held.empty() && held.back().id == holding.id;
@@ -148,7 +148,7 @@ class Planner::State {
   std::optional<Impossible> find_impossible(const Request& request) {
     if (possible_.covers(request)) return std::nullopt;
     Impossible found;
-    for (const Place& place : places_) {
+    for (const GpuOccupancy& place : places_) {
       if (!schedule::matches(*place.gpu, request)) continue;
       ++found.matching;
       found.largest = std::max(found.largest, place.gpu->memory.value_or(Bytes{}));
@@ -170,18 +170,18 @@ class Planner::State {
     refused_.add(std::move(refused));
   }
 
-  static bool would_do(const Place& place, const Request& request) {
+  static bool would_do(const GpuOccupancy& place, const Request& request) {
     return schedule::matches(*place.gpu, request) && schedule::large_enough(*place.gpu, request);
   }
 
-  bool reserved(std::size_t i, const Holding& wanted) const {
+  bool reserved(std::size_t i, const Allocation& wanted) const {
     return reservation_ && !reservation_->allows(i, places_[i], wanted);
   }
 
   // What keeps the ticket from a GPU that would do.
-  std::optional<Hindrance> hindrance(std::size_t i, const QueuedTicket& ticket) const {
+  std::optional<BlockReason> hindrance(std::size_t i, const QueuedTicket& ticket) const {
     if (const auto found = schedule::hindrance(places_[i], ticket.request)) return found;
-    return reserved(i, holding_of(ticket)) ? std::optional(Hindrance::reserved) : std::nullopt;
+    return reserved(i, holding_of(ticket)) ? std::optional(BlockReason::reserved) : std::nullopt;
   }
 
   // The GPUs that the ticket could have now.
@@ -195,7 +195,7 @@ class Planner::State {
 
   // The same; what is in the way at the others goes into `obstacles`.
   std::vector<std::size_t> available(const QueuedTicket& ticket,
-                                     std::vector<Obstacle>& obstacles) const {
+                                     std::vector<Blocker>& obstacles) const {
     std::vector<std::size_t> candidates;
     obstacles.reserve(places_.size());
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -203,7 +203,7 @@ class Planner::State {
       const auto found = hindrance(i, ticket);
       if (!found) {
         candidates.push_back(i);
-      } else if (found == Hindrance::reserved) {
+      } else if (found == BlockReason::reserved) {
         obstacles.push_back({places_[i].gpu->uuid, *found, {}, reservation_->ticket()});
       } else {
         obstacles.push_back({places_[i].gpu->uuid, *found, holders(places_[i]), ""});
@@ -219,7 +219,7 @@ class Planner::State {
   }
 
   // What the ticket would take up on each of its GPUs.
-  Holding holding_of(const QueuedTicket& ticket) const {
+  Allocation holding_of(const QueuedTicket& ticket) const {
     constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365 * 100);
     std::optional<TimePoint> ends;
     if (ticket.request.time) {
@@ -228,9 +228,9 @@ class Planner::State {
     return {&ticket.id, ticket.request.memory, ends};
   }
 
-  static std::vector<std::string> holders(const Place& place) {
+  static std::vector<std::string> holders(const GpuOccupancy& place) {
     std::vector<std::string> ids;
-    for (const Holding& holding : place.holdings()) ids.push_back(*holding.id);
+    for (const Allocation& holding : place.holdings()) ids.push_back(*holding.id);
     return ids;
   }
 
@@ -248,14 +248,14 @@ class Planner::State {
   }
 
   const PlanInput& input_;
-  std::vector<Place> places_;
+  std::vector<GpuOccupancy> places_;
   std::vector<std::size_t> open_;  // the places that some ticket could have, in their order
   std::optional<Reservation> reservation_;
   std::map<std::string, std::string> profiled_by_;
-  Settled possible_{[](const Request& known, const Request& asked) {
+  DominanceCache possible_{[](const Request& known, const Request& asked) {
     return schedule::asks_no_more(asked, known);
   }};
-  Settled refused_{schedule::asks_no_more};
+  DominanceCache refused_{schedule::asks_no_more};
 };
 
 Planner::Planner(const PlanInput& input) : state_(std::make_unique<State>(input)) {}

@@ -72,7 +72,7 @@ struct PlanInput {
 };
 
 // Why a GPU that would do is not to be had now.
-enum class Hindrance : std::uint8_t {
+enum class BlockReason : std::uint8_t {
   unusable,   // lost, drained or unknown
   leased,     // by the leases of `leases`
   strangers,  // processes without a lease
@@ -81,9 +81,9 @@ enum class Hindrance : std::uint8_t {
   reserved,   // for the ticket `ticket`, which came first
 };
 
-struct Obstacle {
+struct Blocker {
   std::string uuid;
-  Hindrance hindrance;
+  BlockReason hindrance;
   std::vector<std::string> leases;
   std::string ticket;
 };
@@ -94,7 +94,7 @@ struct Grant {
 
 struct Wait {
   std::size_t available = 0;        // how many GPUs it could have now, if that were enough
-  std::vector<Obstacle> obstacles;  // each of the others that would do
+  std::vector<Blocker> obstacles;  // each of the others that would do
   std::optional<TimePoint> starts;  // an estimate, if the leases in the way say when they end
   bool passed_over = false;         // it is stopped, and could have been granted
   std::string profiled_by{};        // the lease or ticket that measures what it would measure

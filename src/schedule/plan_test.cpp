@@ -61,7 +61,7 @@ TEST(Plan, first_come_first_served) {
   EXPECT_EQ(fate(outcomes, 1), "b");
   EXPECT_EQ(fate(outcomes, 2), "wait");
   ASSERT_EQ(outcomes[2].wait->obstacles.size(), 2U);
-  EXPECT_EQ(outcomes[2].wait->obstacles[0].hindrance, Hindrance::leased);
+  EXPECT_EQ(outcomes[2].wait->obstacles[0].hindrance, BlockReason::leased);
   EXPECT_EQ(outcomes[2].wait->obstacles[0].leases, std::vector<std::string>{"1"});
 }
 
@@ -108,7 +108,7 @@ TEST(Plan, a_wide_ticket_is_not_starved_by_narrow_ones) {
   queue(input, "narrow");
   const auto outcomes = plan(input);
   EXPECT_EQ(fate(outcomes, 1), "wait");
-  EXPECT_EQ(outcomes[1].wait->obstacles[1].hindrance, Hindrance::reserved);
+  EXPECT_EQ(outcomes[1].wait->obstacles[1].hindrance, BlockReason::reserved);
   EXPECT_EQ(outcomes[1].wait->obstacles[1].ticket, "wide");
 }
 
@@ -201,7 +201,7 @@ TEST(Plan, sharing_adds_up) {
   const auto outcomes = plan(input);
   EXPECT_EQ(fate(outcomes, 0), "a");
   EXPECT_EQ(fate(outcomes, 1), "wait");
-  EXPECT_EQ(outcomes[1].wait->obstacles[0].hindrance, Hindrance::memory);
+  EXPECT_EQ(outcomes[1].wait->obstacles[0].hindrance, BlockReason::memory);
 }
 
 TEST(Plan, exclusive_and_shared_do_not_meet) {
@@ -231,7 +231,7 @@ TEST(Plan, strangers_are_seen) {
   queue(input, "two");
   auto outcomes = plan(input);
   EXPECT_EQ(fate(outcomes, 0), "b");
-  EXPECT_EQ(outcomes[1].wait->obstacles[0].hindrance, Hindrance::strangers);
+  EXPECT_EQ(outcomes[1].wait->obstacles[0].hindrance, BlockReason::strangers);
   // Who allows strangers still gets no more memory than they leave.
   input.tickets.clear();
   input.gpus.pop_back();

@@ -20,7 +20,7 @@ HttpRequest with(std::map<std::string, std::string> headers) {
   return request;
 }
 
-TEST(HostPart, TakesPortsOffAndNothingElse) {
+TEST(RedisHostStore, TakesPortsOffAndNothingElse) {
   EXPECT_EQ(host_part("LocalHost:80"), "localhost");
   EXPECT_EQ(host_part("localhost."), "localhost");
   EXPECT_EQ(host_part("[::1]:80"), "[::1]");

@@ -18,7 +18,7 @@ HttpAnswer refusal(const Error& error, int unknown) {
   switch (error.kind) {
     case ErrorKind::usage:
       return error_answer(unknown, error.message);
-    case ErrorKind::not_yours:
+    case ErrorKind::permission:
       return error_answer(403, error.message);
     case ErrorKind::impossible:
       return error_answer(409, error.message);
@@ -55,19 +55,19 @@ Result<std::string> reason_of(const std::string& body) {
 
 }  // namespace
 
-Result<Desk::Work> change_cancel(const ChangeAsked& asked) {
+Result<WorkQueue::Work> change_cancel(const ChangeAsked& asked) {
   if (!is_id(asked.word)) return no_id(asked.word);
   return [id = asked.word] { return outcome(cancel_tickets({id}), 404); };
 }
 
-Result<Desk::Work> change_release(const ChangeAsked& asked) {
+Result<WorkQueue::Work> change_release(const ChangeAsked& asked) {
   if (!is_id(asked.word)) return no_id(asked.word);
   // One that is there is a job's, which ends with the job.
   const int unknown = asked.picture->leases.contains(asked.word) ? 409 : 404;
   return [id = asked.word, unknown] { return outcome(release_leases({id}, {}), unknown); };
 }
 
-Result<Desk::Work> change_drain(const ChangeAsked& asked) {
+Result<WorkQueue::Work> change_drain(const ChangeAsked& asked) {
   if (!is_uuid(asked.word)) return no_uuid(asked.word);
   auto reason = reason_of(asked.body);
   if (!reason) return tl::make_unexpected(reason.error());
@@ -78,7 +78,7 @@ Result<Desk::Work> change_drain(const ChangeAsked& asked) {
   };
 }
 
-Result<Desk::Work> change_undrain(const ChangeAsked& asked) {
+Result<WorkQueue::Work> change_undrain(const ChangeAsked& asked) {
   if (!is_uuid(asked.word)) return no_uuid(asked.word);
   return [uuid = asked.word, here = asked.picture->uuids.contains(asked.word)]() -> HttpAnswer {
     const auto drains = own_drains();

@@ -12,13 +12,13 @@ namespace berth {
 struct ChangeAsked {
   std::string word;  // the id or UUID in the path
   std::string body;
-  SharedPicture picture;  // what was last seen
+  SharedServeSnapshot picture;  // what was last seen
 };
 
 // Each gives what is to be done at a desk, or says what is wrong with the request.
-Result<Desk::Work> change_cancel(const ChangeAsked& asked);
-Result<Desk::Work> change_release(const ChangeAsked& asked);
-Result<Desk::Work> change_drain(const ChangeAsked& asked);
-Result<Desk::Work> change_undrain(const ChangeAsked& asked);
+Result<WorkQueue::Work> change_cancel(const ChangeAsked& asked);
+Result<WorkQueue::Work> change_release(const ChangeAsked& asked);
+Result<WorkQueue::Work> change_drain(const ChangeAsked& asked);
+Result<WorkQueue::Work> change_undrain(const ChangeAsked& asked);
 
 }  // namespace berth

@@ -139,7 +139,7 @@ void Clients::leave(int fd) {
 
 void Clients::poke() {
   const MutexLock lock(mutex_);
-  for (const Poke* const one : ears_) (*one)();
+  for (const EventFd* const one : ears_) (*one)();
 }
 
 void Clients::end() {
@@ -149,7 +149,7 @@ void Clients::end() {
   while (!clients_.empty()) left_.wait(mutex_);
 }
 
-Ear::Ear(Clients& clients, Of who, int fd) : clients_(clients), who_(who) {
+Subscription::Subscription(Clients& clients, Of who, int fd) : clients_(clients), who_(who) {
   if (poke_.fd() < 0) return;
   const MutexLock lock(clients_.mutex_);
   if (who_ == Of::viewer && !clients_.start_viewing(fd)) return;
@@ -158,7 +158,7 @@ Ear::Ear(Clients& clients, Of who, int fd) : clients_(clients), who_(who) {
   granted_ = true;
 }
 
-Ear::~Ear() {
+Subscription::~Subscription() {
   if (!granted_) return;
   const MutexLock lock(clients_.mutex_);
   if (who_ == Of::viewer) --clients_.viewers_;

@@ -53,7 +53,7 @@ class Clients {
   void end();
 
  private:
-  friend class Ear;
+  friend class Subscription;
 
   enum class State : std::uint8_t { idle, reading, answering, viewing };
   struct Client {
@@ -81,7 +81,7 @@ class Clients {
   std::map<int, Client> clients_ GUARDED_BY(mutex_);
   std::size_t giving_way_ GUARDED_BY(mutex_) = 0;  // of these
   std::size_t viewers_ GUARDED_BY(mutex_) = 0;
-  std::set<const Poke*> ears_ GUARDED_BY(mutex_);
+  std::set<const EventFd*> ears_ GUARDED_BY(mutex_);
 };
 
 // The address at the other end of a connection, as Clients tells clients apart: an IPv4 address, or
@@ -89,23 +89,23 @@ class Clients {
 std::string client_address(const sockaddr_storage& peer);
 
 // Somebody who waits for news, as long as this lives.
-class Ear {
+class Subscription {
  public:
   enum class Of { viewer, waiter };
 
-  Ear(Clients& clients, Of who, int fd);
-  Ear(const Ear&) = delete;
-  Ear& operator=(const Ear&) = delete;
-  ~Ear();
+  Subscription(Clients& clients, Of who, int fd);
+  Subscription(const Subscription&) = delete;
+  Subscription& operator=(const Subscription&) = delete;
+  ~Subscription();
 
   // False if there are too many viewers, or no descriptors.
   explicit operator bool() const { return granted_; }
-  const Poke& poke() const { return poke_; }
+  const EventFd& poke() const { return poke_; }
 
  private:
   Clients& clients_;
   Of who_;
-  Poke poke_;
+  EventFd poke_;
   bool granted_ = false;
 };
 

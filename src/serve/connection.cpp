@@ -152,13 +152,13 @@ bool HttpConnection::write(std::string_view bytes) {
   return true;
 }
 
-HttpConnection::Woken HttpConnection::wait(const Poke& poke, bool watches,
+HttpConnection::Woken HttpConnection::wait(const EventFd& poke, bool watches,
                                            Clock::time_point until) const {
   const short events = watches ? POLLIN | POLLRDHUP : 0;  // POLLHUP and POLLERR come in any case
   std::array<pollfd, 2> fds{{{poke.fd(), POLLIN, 0}, {socket_.get(), events, 0}}};
   if (!poll_until(fds.data(), fds.size(), until)) return Woken::late;
   if (fds[1].revents != 0) return Woken::gone;
-  poke.calm();
+  poke.clear();
   return Woken::news;
 }
 

@@ -42,7 +42,7 @@ class HttpConnection {
   enum class Woken : std::uint8_t { news, gone, late };
   // Waits for a poke. Who `watches` has nothing more to say: whatever comes from him is that he
   // goes. Anybody else may have closed his half, and still wants to be answered.
-  Woken wait(const Poke& poke, bool watches, Clock::time_point until) const;
+  Woken wait(const EventFd& poke, bool watches, Clock::time_point until) const;
 
   // All is sent. What the other side still sends is thrown away for a moment, since a connection
   // that is closed over it would take the answer with it.

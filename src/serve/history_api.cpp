@@ -30,16 +30,16 @@ struct Question {
 };
 
 // Which parameters a path has, and for how long it may be asked.
-struct Form {
+struct EndpointParams {
   std::string_view parameters;  // each with a blank before and behind it
   std::chrono::hours usual;
   std::chrono::hours longest;
 };
 
 constexpr std::chrono::hours kDay(24);
-constexpr Form kLogForm{" since user host gpu limit ", kDay, kLongestLog};
-constexpr Form kReportForm{" since user host gpu ", 7 * kDay, kLongestReport};
-constexpr Form kTimelineForm{" since ", kDay, kLongestLog};
+constexpr EndpointParams kLogForm{" since user host gpu limit ", kDay, kLongestLog};
+constexpr EndpointParams kReportForm{" since user host gpu ", 7 * kDay, kLongestReport};
+constexpr EndpointParams kTimelineForm{" since ", kDay, kLongestLog};
 
 Result<void> take_limit(std::string_view text, std::size_t& limit) {
   const char* const end = text.data() + text.size();
@@ -58,7 +58,7 @@ Result<void> take(const std::string& name, const std::string& value, Question& q
   return take_limit(value, question.limit);
 }
 
-Result<Question> parsed(const PastAsked& asked, const Form& form) {
+Result<Question> parsed(const HistoryQuery& asked, const EndpointParams& form) {
   Question question;
   question.history = last(form.usual);
   for (const auto& [name, value] : asked.query) {
@@ -84,7 +84,7 @@ HttpAnswer failed(const Error& error) {
 
 }  // namespace
 
-std::string question_of(const char* what, const PastAsked& asked) {
+std::string question_of(const char* what, const HistoryQuery& asked) {
   std::string text = what;
   for (const auto& [name, value] : asked.query) {
     text += fmt::format("&{}:{}={}", name, value.size(), value);
@@ -92,7 +92,7 @@ std::string question_of(const char* what, const PastAsked& asked) {
   return text;
 }
 
-HttpAnswer past_log(const PastAsked& asked) {
+HttpAnswer past_log(const HistoryQuery& asked) {
   const auto question = parsed(asked, kLogForm);
   if (!question) return failed(question.error());
   const HarbourLocation where = harbour_location();
@@ -113,7 +113,7 @@ HttpAnswer past_log(const PastAsked& asked) {
   return json_answer(std::move(text));
 }
 
-HttpAnswer past_report(const PastAsked& asked) {
+HttpAnswer past_report(const HistoryQuery& asked) {
   const auto question = parsed(asked, kReportForm);
   if (!question) return failed(question.error());
   const HarbourLocation where = harbour_location();
@@ -125,7 +125,7 @@ HttpAnswer past_report(const PastAsked& asked) {
   return json_answer(report_json(report, ReportBy::all, host, history->damaged, asked.commands_of));
 }
 
-HttpAnswer past_timeline(const PastAsked& asked) {
+HttpAnswer past_timeline(const HistoryQuery& asked) {
   const auto question = parsed(asked, kTimelineForm);
   if (!question) return failed(question.error());
   const HarbourLocation where = harbour_location();

@@ -10,18 +10,18 @@
 
 namespace berth {
 
-struct PastAsked {
+struct HistoryQuery {
   QueryPairs query;
-  CommandsOf commands_of;
-  SharedPicture picture;  // what was last seen
+  CommandVisibility commands_of;
+  SharedServeSnapshot picture;  // what was last seen
 };
 
 // The same for all who ask the same.
-std::string question_of(const char* what, const PastAsked& asked);
+std::string question_of(const char* what, const HistoryQuery& asked);
 
 // What is wrong with a query is said by the answer, too: to look a user up may take a while.
-HttpAnswer past_log(const PastAsked& asked);
-HttpAnswer past_report(const PastAsked& asked);
-HttpAnswer past_timeline(const PastAsked& asked);
+HttpAnswer past_log(const HistoryQuery& asked);
+HttpAnswer past_report(const HistoryQuery& asked);
+HttpAnswer past_timeline(const HistoryQuery& asked);
 
 }  // namespace berth

@@ -102,29 +102,29 @@ HttpAnswer too_long() {
 
 }  // namespace
 
-class Speaker::Http : public httplib::Server {
+class HttpSession::Http : public httplib::Server {
  public:
-  Http(Counter& counter, Clients& clients, SharedText hello, const HttpLimits& limits);
+  Http(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits);
 
   // False if the connection is of no more use.
   bool process(Exchange& exchange);
 
  private:
   HandlerResponse answer(httplib::Response& response);
-  HttpAnswer wait_for(const SharedSlip& slip, HttpConnection& connection);
+  HttpAnswer wait_for(const SharedPending& slip, HttpConnection& connection);
   void stream(httplib::Response& response, Exchange& exchange);
-  bool send_news(Viewer& viewer, const Ear& ear, HttpConnection& connection,
+  bool send_news(Viewer& viewer, const Subscription& ear, HttpConnection& connection,
                  httplib::DataSink& sink);
   static HandlerResponse put_error(httplib::Response& response);
   void finish(httplib::Response& response) const;
 
-  Counter& counter_;
+  ServerContext& counter_;
   Clients& clients_;
   SharedText hello_;
   HttpLimits limits_;
 };
 
-Speaker::Http::Http(Counter& counter, Clients& clients, SharedText hello, const HttpLimits& limits)
+HttpSession::Http::Http(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits)
     : counter_(counter), clients_(clients), hello_(std::move(hello)), limits_(limits) {
   svr_sock_ = 0;  // any but INVALID_SOCKET, which would mean that it was stopped
   set_payload_max_length(kLargestBody);
@@ -148,7 +148,7 @@ Speaker::Http::Http(Counter& counter, Clients& clients, SharedText hello, const 
       [this](const httplib::Request&, httplib::Response& response) { finish(response); });
 }
 
-bool Speaker::Http::process(Exchange& exchange) {
+bool HttpSession::Http::process(Exchange& exchange) {
   current = &exchange;
   // What was refused already is answered by httplib as well: to a line that is none.
   constexpr std::string_view kNone = "\n";
@@ -161,7 +161,7 @@ bool Speaker::Http::process(Exchange& exchange) {
   return sent;
 }
 
-httplib::Server::HandlerResponse Speaker::Http::answer(httplib::Response& response) {
+httplib::Server::HandlerResponse HttpSession::Http::answer(httplib::Response& response) {
   Exchange& exchange = *current;
   HttpConnection& connection = exchange.connection;
   if (!exchange.refusal) {
@@ -186,8 +186,8 @@ httplib::Server::HandlerResponse Speaker::Http::answer(httplib::Response& respon
 }
 
 // By a desk.
-HttpAnswer Speaker::Http::wait_for(const SharedSlip& slip, HttpConnection& connection) {
-  const Ear ear(clients_, Ear::Of::waiter, connection.fd());
+HttpAnswer HttpSession::Http::wait_for(const SharedPending& slip, HttpConnection& connection) {
+  const Subscription ear(clients_, Subscription::Of::waiter, connection.fd());
   if (!ear) return full_answer();
   const auto until = Clock::now() + limits_.work;
   for (;;) {
@@ -197,9 +197,9 @@ HttpAnswer Speaker::Http::wait_for(const SharedSlip& slip, HttpConnection& conne
   }
 }
 
-void Speaker::Http::stream(httplib::Response& response, Exchange& exchange) {
+void HttpSession::Http::stream(httplib::Response& response, Exchange& exchange) {
   HttpConnection& connection = exchange.connection;
-  const auto ear = std::make_shared<const Ear>(clients_, Ear::Of::viewer, connection.fd());
+  const auto ear = std::make_shared<const Subscription>(clients_, Subscription::Of::viewer, connection.fd());
   exchange.last = true;
   if (!*ear) return put(response, full_answer());
   // The kernel would keep megabytes for each who does not read.
@@ -209,7 +209,7 @@ void Speaker::Http::stream(httplib::Response& response, Exchange& exchange) {
   beginning.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would keep it back
   put_headers(response, beginning);
   counter_.audience.came();
-  const std::shared_ptr<Audience> seat(&counter_.audience, [](Audience* one) { one->left(); });
+  const std::shared_ptr<ViewerCount> seat(&counter_.audience, [](ViewerCount* one) { one->left(); });
   // It has no length; it ends with the connection.
   response.set_content_provider("text/event-stream",
                                 [this, viewer = Viewer(hello_), ear, seat, &connection](
@@ -219,7 +219,7 @@ void Speaker::Http::stream(httplib::Response& response, Exchange& exchange) {
 }
 
 // What is new, or waits for it. False if the viewer has gone.
-bool Speaker::Http::send_news(Viewer& viewer, const Ear& ear, HttpConnection& connection,
+bool HttpSession::Http::send_news(Viewer& viewer, const Subscription& ear, HttpConnection& connection,
                               httplib::DataSink& sink) {
   const auto pieces = viewer.next(*counter_.board.current(), Clock::now());
   if (pieces.empty()) {
@@ -234,7 +234,7 @@ bool Speaker::Http::send_news(Viewer& viewer, const Ear& ear, HttpConnection& co
 }
 
 // httplib asks for it with every answer from 400 on, whether it is ours or its own.
-httplib::Server::HandlerResponse Speaker::Http::put_error(httplib::Response& response) {
+httplib::Server::HandlerResponse HttpSession::Http::put_error(httplib::Response& response) {
   Exchange& exchange = *current;
   if (exchange.answered) return HandlerResponse::Unhandled;
   // Nobody knows where a next request would begin.
@@ -252,7 +252,7 @@ httplib::Server::HandlerResponse Speaker::Http::put_error(httplib::Response& res
 }
 
 // The last step before an answer is written.
-void Speaker::Http::finish(httplib::Response& response) const {
+void HttpSession::Http::finish(httplib::Response& response) const {
   response.headers.erase("Accept-Ranges");
   response.headers.erase("Keep-Alive");
   response.headers.erase("Connection");
@@ -261,7 +261,7 @@ void Speaker::Http::finish(httplib::Response& response) const {
   current->connection.write_until(Clock::now() + limits_.answer);
 }
 
-Speaker::Speaker(Counter& counter, Clients& clients, SharedText hello, const HttpLimits& limits)
+HttpSession::HttpSession(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits)
     : clients_(clients), limits_(limits) {
   // httplib::Server has SIGPIPE ignored, for the whole program and those that it starts. We write
   // so that there is none.
@@ -271,9 +271,9 @@ Speaker::Speaker(Counter& counter, Clients& clients, SharedText hello, const Htt
   ::sigaction(SIGPIPE, &before, nullptr);
 }
 
-Speaker::~Speaker() = default;
+HttpSession::~HttpSession() = default;
 
-void Speaker::converse(HttpConnection& connection) noexcept try {
+void HttpSession::serve(HttpConnection& connection) noexcept try {
   for (int number = 1;; ++number) {
     if (!connection.await(Clock::now() + limits_.idle)) return;
     if (!clients_.begin(connection.fd())) return;

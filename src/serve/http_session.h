@@ -22,16 +22,16 @@ struct HttpLimits {
 };
 
 // For many threads at once, each with a connection of its own.
-class Speaker {
+class HttpSession {
  public:
   // `hello` is what every viewer is sent first. All that is referred to must outlive it.
-  Speaker(Counter& counter, Clients& clients, SharedText hello, const HttpLimits& limits);
-  Speaker(const Speaker&) = delete;
-  Speaker& operator=(const Speaker&) = delete;
-  ~Speaker();
+  HttpSession(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits);
+  HttpSession(const HttpSession&) = delete;
+  HttpSession& operator=(const HttpSession&) = delete;
+  ~HttpSession();
 
   // Answers one request after the other until the connection is to be closed. Never throws.
-  void converse(HttpConnection& connection) noexcept;
+  void serve(HttpConnection& connection) noexcept;
 
  private:
   class Http;

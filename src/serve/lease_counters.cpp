@@ -24,19 +24,19 @@ std::uint64_t WaitHistogram::total() const {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-Tally::Known& Tally::know(const LeaseKey& key, TimePoint asked, TimePoint granted) {
+LeaseCounters::Known& LeaseCounters::know(const LeaseKey& key, TimePoint asked, TimePoint granted) {
   const auto [place, is_new] = known_.try_emplace(key);
   if (!is_new) return place->second;
   order_.push_back(key);
   if (granted >= began_) {
-    HostTally& host = hosts_[key.host];
+    HostCounters& host = hosts_[key.host];
     ++host.grants;
     host.waits.add(std::max(0.0, std::chrono::duration<double>(granted - asked).count()));
   }
   return place->second;
 }
 
-void Tally::see(const std::vector<Status>& hosts) {
+void LeaseCounters::see(const std::vector<Status>& hosts) {
   ++look_;
   for (const Status& host : hosts) {
     hosts_.try_emplace(host.host);
@@ -48,7 +48,7 @@ void Tally::see(const std::vector<Status>& hosts) {
   forget_some();
 }
 
-void Tally::take(const HistoryEntry& entry, const std::string& this_host) {
+void LeaseCounters::take(const HistoryEntry& entry, const std::string& this_host) {
   const std::string& host = entry.host.empty() ? this_host : entry.host;
   if (!entry.within.empty() || !hosts_.contains(host)) return;
   Known& known = know({host, entry.uid, entry.id}, entry.asked, entry.granted);
@@ -58,7 +58,7 @@ void Tally::take(const HistoryEntry& entry, const std::string& this_host) {
 }
 
 // The oldest first, but none that still runs: it would be counted again by the next look.
-void Tally::forget_some() {
+void LeaseCounters::forget_some() {
   for (std::size_t left = order_.size(); known_.size() > kMostKnown && left > 0; --left) {
     LeaseKey key = std::move(order_.front());
     order_.pop_front();

@@ -31,17 +31,17 @@ struct WaitHistogram {
   std::uint64_t total() const;
 };
 
-struct HostTally {
+struct HostCounters {
   std::uint64_t grants = 0;
   WaitHistogram waits;
   std::map<Ending, std::uint64_t> endings;  // of those that have ended
 };
 
 // For one thread. Leases that were carved out of others do not count: nobody waited for them.
-class Tally {
+class LeaseCounters {
  public:
   // What was granted before that is not counted as a grant.
-  explicit Tally(TimePoint began) : began_(began) {}
+  explicit LeaseCounters(TimePoint began) : began_(began) {}
 
   // The leases in the harbour. Only hosts that were seen so are counted for, whatever anybody
   // writes into a history.
@@ -51,7 +51,7 @@ class Tally {
   void take(const HistoryEntry& entry, const std::string& this_host);
 
   TimePoint began() const { return began_; }
-  const std::map<std::string, HostTally>& hosts() const { return hosts_; }
+  const std::map<std::string, HostCounters>& hosts() const { return hosts_; }
 
  private:
   struct Known {
@@ -64,7 +64,7 @@ class Tally {
 
   TimePoint began_;
   std::uint64_t look_ = 1;  // counts them
-  std::map<std::string, HostTally> hosts_;
+  std::map<std::string, HostCounters> hosts_;
   std::map<LeaseKey, Known> known_;
   std::deque<LeaseKey> order_;  // in which they became known
 };

@@ -40,13 +40,13 @@ HistoryEntry line(const Record& record, Ending ending) {
 
 class TallyTest : public testing::Test {
  protected:
-  const HostTally& here() const { return tally_.hosts().at("here"); }
+  const HostCounters& here() const { return tally_.hosts().at("here"); }
   std::uint64_t ended(Ending ending) const {
     const auto& endings = here().endings;
     return endings.contains(ending) ? endings.at(ending) : 0;
   }
 
-  Tally tally_{kBegan};
+  LeaseCounters tally_{kBegan};
 };
 
 TEST_F(TallyTest, a_lease_counts_once_whoever_tells_of_it) {

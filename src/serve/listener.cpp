@@ -65,7 +65,7 @@ Result<Listener> listen_at(const std::string& address, std::uint16_t port) {
                                    ? "; another program has it: --port 0 takes a free one"
                                : problem == EACCES ? "; use one above 1023"
                                                    : "";
-    return fail(ErrorKind::harbour, fmt::format("serve: cannot listen at {} port {}: {}{}", address,
+    return fail(ErrorKind::io, fmt::format("serve: cannot listen at {} port {}: {}{}", address,
                                                 port, ::strerrordesc_np(problem), advice));
   };
   UniqueFd socket(::socket(where->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

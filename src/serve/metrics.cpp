@@ -98,7 +98,7 @@ std::map<std::string, UserFigures> users_of(const Status& host, TimePoint now) {
 
 // Who holds all of it has reserved all of it.
 std::optional<std::uint64_t> reserved(const LabelledGpu& gpu) {
-  const PlacedGpu& placed = gpu.status.placed;
+  const GpuWithLeases& placed = gpu.status.placed;
   if (!placed.leases.empty() && !placed.shared) {
     if (!placed.gpu.memory_total) return std::nullopt;
     return placed.gpu.memory_total->count;
@@ -118,10 +118,10 @@ std::optional<std::size_t> processes(const LabelledGpu& gpu) {
 }
 
 // Memory that nobody accounts for is somebody's, too.
-std::optional<std::size_t> strangers(const PlacedGpu& placed) {
+std::optional<std::size_t> strangers(const GpuWithLeases& placed) {
   if (placed.gpu.health != Health::ok) return std::nullopt;
   const auto count = std::count_if(placed.processes.begin(), placed.processes.end(),
-                                   [](const PlacedProcess& one) { return one.stranger(); });
+                                   [](const AttributedProcess& one) { return one.stranger(); });
   const bool hidden = count == 0 && placed.leases.empty() && placed.unexplained;
   return static_cast<std::size_t>(count) + (hidden ? 1 : 0);
 }

@@ -16,7 +16,7 @@ namespace berth {
 
 struct MetricsInput {
   const std::vector<Status>& hosts;  // of the last look, as far as it succeeded
-  const Tally& tally;
+  const LeaseCounters& tally;
   bool success = false;             // of the last look; else nothing is told of GPUs, leases, queue
   std::optional<TimePoint> looked;  // when one last succeeded
   TimePoint now;

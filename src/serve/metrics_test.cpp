@@ -42,7 +42,7 @@ class MetricsTest : public testing::Test {
   }
 
   std::vector<Status> hosts_;
-  Tally tally_{kNow - seconds(60)};
+  LeaseCounters tally_{kNow - seconds(60)};
 };
 
 constexpr const char* kGpu0 = R"({host="here",gpu="0",uuid="GPU-0",name="A6000"})";
@@ -80,7 +80,7 @@ TEST_F(MetricsTest, reserved_is_the_sum_of_shares_or_all) {
   lease.request.memory = gib(8);
   hosts_[0].leases = {lease, lease};
   hosts_[0].leases[1].id = "a0000002";
-  PlacedGpu& placed = hosts_[0].gpus[0].placed;
+  GpuWithLeases& placed = hosts_[0].gpus[0].placed;
   placed.leases = {"a0000001", "a0000002"};
   placed.shared = true;
   EXPECT_PRED2(has, text(), std::string("reserved_bytes") + kGpu0 + " 17179869184\n");

@@ -18,7 +18,7 @@ namespace {
 struct Asked {
   const HttpRequest& request;
   std::string word;  // what stands for {} in the path
-  Counter& counter;
+  ServerContext& counter;
 };
 
 enum class Access { everybody, viewers, changers };
@@ -32,7 +32,7 @@ struct Route {
 };
 
 // What was seen, or that nothing was yet.
-HttpReply seen(const SharedText& text, const Picture& picture, const char* type = kJsonType) {
+HttpReply seen(const SharedText& text, const ServeSnapshot& picture, const char* type = kJsonType) {
   if (!text) {
     const std::string& why = picture.problem;
     return error_answer(503, why.empty() ? "nothing was seen yet; try again" : why);
@@ -43,7 +43,7 @@ HttpReply seen(const SharedText& text, const Picture& picture, const char* type 
 }
 
 void note(const Asked& asked) {
-  asked.counter.audience.asked(Audience::Clock::now());
+  asked.counter.audience.asked(ViewerCount::Clock::now());
 }
 
 HttpReply show_status(const Asked& asked) {
@@ -95,10 +95,10 @@ HttpReply check_token(const Asked& asked) {
 }
 
 // The work is done once for all who ask the same.
-HttpReply ask_past(const Asked& asked, const char* what, HttpAnswer (*past)(const PastAsked&)) {
+HttpReply ask_past(const Asked& asked, const char* what, HttpAnswer (*past)(const HistoryQuery&)) {
   const auto pairs = query_pairs(asked.request.query);
   if (!pairs) return error_answer(400, "the query is not of the form name=value&name=value");
-  const PastAsked question{*pairs, asked.counter.commands_of, asked.counter.board.current()};
+  const HistoryQuery question{*pairs, asked.counter.commands_of, asked.counter.board.current()};
   return HttpReply(asked.counter.archive.ask(question_of(what, question),
                                              [question, past] { return past(question); }));
 }
@@ -115,10 +115,10 @@ HttpReply show_timeline(const Asked& asked) {
   return ask_past(asked, "timeline", past_timeline);
 }
 
-HttpReply change(const Asked& asked, Result<Desk::Work> (*make)(const ChangeAsked&)) {
+HttpReply change(const Asked& asked, Result<WorkQueue::Work> (*make)(const ChangeAsked&)) {
   auto work = make({asked.word, asked.request.body, asked.counter.board.current()});
   if (!work) return error_answer(400, work.error().message);
-  Audience& audience = asked.counter.audience;
+  ViewerCount& audience = asked.counter.audience;
   return HttpReply(asked.counter.changes.give([work = std::move(*work), &audience] {
     HttpAnswer answer = work();
     audience.changed();
@@ -207,7 +207,7 @@ HttpAnswer asset_answer(const HttpRequest& request, const Asset& asset) {
 
 }  // namespace
 
-HttpReply::HttpReply(SharedSlip slip) : later(std::move(slip)) {
+HttpReply::HttpReply(SharedPending slip) : later(std::move(slip)) {
   if (later) return;
   answer = error_answer(503, "too much is asked for at once; try again in a few seconds");
   answer->headers.emplace_back("Retry-After", "3");
@@ -219,7 +219,7 @@ HttpReply HttpReply::streaming() {
   return reply;
 }
 
-HttpReply reply_to(const HttpRequest& request, std::string_view local, Counter& counter) {
+HttpReply reply_to(const HttpRequest& request, std::string_view local, ServerContext& counter) {
   if (auto wrong = counter.guard.check_host(request, local)) return *wrong;
   std::string_view method = request.method;
   if (method == "HEAD") method = "GET";

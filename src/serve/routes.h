@@ -17,23 +17,23 @@
 namespace berth {
 
 // All that an answer is made of. It outlives the server.
-struct Counter {
+struct ServerContext {
   const Guard& guard;
-  const PictureBoard& board;
-  Audience& audience;
-  Desk& archive;  // reads the history
-  Desk& changes;  // takes the harbour's lock
-  CommandsOf commands_of;
+  const SnapshotPublisher& board;
+  ViewerCount& audience;
+  WorkQueue& archive;  // reads the history
+  WorkQueue& changes;  // takes the harbour's lock
+  CommandVisibility commands_of;
 };
 
 // One of them: an answer, the promise of one, or a stream.
 struct HttpReply {
   std::optional<HttpAnswer> answer{};
-  SharedSlip later{};
+  SharedPending later{};
   bool stream = false;
 
   HttpReply(HttpAnswer now) : answer(std::move(now)) {}  // NOLINT(google-explicit-constructor)
-  explicit HttpReply(SharedSlip slip);
+  explicit HttpReply(SharedPending slip);
   static HttpReply streaming();
 
  private:
@@ -42,6 +42,6 @@ struct HttpReply {
 
 // Checks who asks, finds what is meant, and answers. Never blocks. `local` is the address at which
 // the request came in.
-HttpReply reply_to(const HttpRequest& request, std::string_view local, Counter& counter);
+HttpReply reply_to(const HttpRequest& request, std::string_view local, ServerContext& counter);
 
 }  // namespace berth

@@ -111,20 +111,20 @@ Result<int> serve(const ServeOptions& options) {
   allow_many_descriptors();
   // Later helpers must not be forks of a process with threads: whatever another thread had locked
   // would stay so in them.
-  belong_to_program(this_program());
+  set_helper_program(this_program());
   // Before there is any thread, so that all have it blocked and one alone is told.
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
 
-  CommandsOf commands_of;
+  CommandVisibility commands_of;
   if (commands_are_hidden() || !hidepid_option().empty()) commands_of = user_name(::geteuid());
-  PictureBoard board;
-  Audience audience;
+  SnapshotPublisher board;
+  ViewerCount audience;
   const Guard guard(std::move(*rules));
   HttpServer* told = nullptr;
   const auto poke = [&told] { told->poke(); };
-  Desk archive(poke);
-  Desk changes(poke);
-  Counter counter{guard, board, audience, archive, changes, commands_of};
+  WorkQueue archive(poke);
+  WorkQueue changes(poke);
+  ServerContext counter{guard, board, audience, archive, changes, commands_of};
   HttpLimits limits;
   if (!options.proxy.empty()) limits.count = Clients::Count::by_connection;
   HttpServer server(std::move(*listener), counter, hello_text(options.changes, where), limits);
@@ -137,7 +137,7 @@ Result<int> serve(const ServeOptions& options) {
     const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;
     std::_Exit(number == SIGTERM ? 0 : 128 + number);
   });
-  Looker looker(board, audience, commands_of, {poke, [&archive] { archive.outdate(); }});
+  StatusPoller looker(board, audience, commands_of, {poke, [&archive] { archive.outdate(); }});
   looker.look();
   print(line);
   std::fflush(stdout);

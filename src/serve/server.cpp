@@ -51,7 +51,7 @@ std::string full_text() {
 
 }  // namespace
 
-HttpServer::HttpServer(Listener listener, Counter& counter, SharedText hello,
+HttpServer::HttpServer(Listener listener, ServerContext& counter, SharedText hello,
                        const HttpLimits& limits)
     : listener_(std::move(listener)),
       clients_(std::make_shared<Clients>(limits.count)),
@@ -101,7 +101,7 @@ void HttpServer::serve(UniqueFd socket) {
   const int fd = socket.get();
   auto work = std::make_unique<Work>([this, fd, clients = clients_] {
     HttpConnection connection{UniqueFd(fd)};
-    speaker_.converse(connection);
+    speaker_.serve(connection);
     clients->leave(fd);
   });
   if (start_thread(std::move(work))) {

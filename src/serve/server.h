@@ -19,7 +19,7 @@ namespace berth {
 bool is_ip_address(const std::string& text);
 
 // A socket that listens, and its port: another one if 0 was asked for. ErrorKind::usage: `address`
-// is none. ErrorKind::harbour: the port is taken, or may not be used.
+// is none. ErrorKind::io: the port is taken, or may not be used.
 struct Listener {
   UniqueFd socket;
   std::uint16_t port = 0;
@@ -30,7 +30,7 @@ Result<Listener> listen_at(const std::string& address, std::uint16_t port);
 class HttpServer {
  public:
   // `hello` is what every viewer is sent first.
-  HttpServer(Listener listener, Counter& counter, SharedText hello, const HttpLimits& limits = {});
+  HttpServer(Listener listener, ServerContext& counter, SharedText hello, const HttpLimits& limits = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   // Ends all connections, and waits for their threads: as long as a desk, perhaps.
@@ -52,7 +52,7 @@ class HttpServer {
 
   Listener listener_;
   std::shared_ptr<Clients> clients_;  // shared with the threads
-  Speaker speaker_;
+  HttpSession speaker_;
   // Those who were told that there are too many.
   struct Gone {
     UniqueFd socket;

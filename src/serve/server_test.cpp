@@ -50,8 +50,8 @@ class Served : public testing::Test {
     server_.reset();
   }
 
-  void hang(const Picture& picture) {
-    board_.hang(std::make_shared<const Picture>(picture));
+  void publish(const ServeSnapshot& picture) {
+    board_.publish(std::make_shared<const ServeSnapshot>(picture));
     server_->poke();
   }
 
@@ -101,15 +101,15 @@ class Served : public testing::Test {
 
   static bool has(std::string_view text, std::string_view part) { return count(text, part) > 0; }
 
-  PictureBoard board_;
-  Audience audience_;
+  SnapshotPublisher board_;
+  ViewerCount audience_;
   const Guard guard_{rules()};
-  Desk archive_{[this] { server_->poke(); }};
-  Desk changes_{[this] { server_->poke(); }};
-  Counter counter_{guard_, board_, audience_, archive_, changes_, {}};
+  WorkQueue archive_{[this] { server_->poke(); }};
+  WorkQueue changes_{[this] { server_->poke(); }};
+  ServerContext counter_{guard_, board_, audience_, archive_, changes_, {}};
   std::uint16_t port_ = 0;
   std::unique_ptr<HttpServer> server_;
-  Poke end_;
+  EventFd end_;
   std::thread thread_;
 };
 
@@ -216,17 +216,17 @@ TEST_F(Served, AViewerWhoNeverReadsIsDropped) {
   say(viewer, kEvents);
   heard(viewer, "event: hello");
   while (audience_.viewers() < 2) std::this_thread::yield();
-  Picture picture;
+  ServeSnapshot picture;
   // More than both sides' kernels keep for him.
   const std::string large(8 << 20, 'x');
   picture.stream_status = text(large + "end");
   picture.status_number = 1;
-  hang(picture);
+  publish(picture);
   EXPECT_TRUE(heard(viewer, "end\n\n").ends_with("end\n\n"));
   while (audience_.viewers() > 1) std::this_thread::yield();
   picture.stream_status = text("more");
   picture.status_number = 2;
-  hang(picture);
+  publish(picture);
   EXPECT_TRUE(has(heard(viewer, "more"), "data: more"));
 }
 

@@ -16,7 +16,7 @@ namespace berth {
 
 // Immutable once it is published. Numbers grow by one with each change of what they count: a viewer
 // compares them with those that he has.
-struct Picture {
+struct ServeSnapshot {
   // Of the last look that succeeded; null if there was none yet. Each is a whole document.
   SharedText status{};   // GET /status
   SharedText queue{};    // GET /queue
@@ -39,25 +39,25 @@ struct Picture {
   std::set<std::string> leases{};
 };
 
-using SharedPicture = std::shared_ptr<const Picture>;
+using SharedServeSnapshot = std::shared_ptr<const ServeSnapshot>;
 
 // The place where the newest picture hangs. Every thread may use it.
-class PictureBoard {
+class SnapshotPublisher {
  public:
-  PictureBoard() : picture_(std::make_shared<const Picture>()) {}
+  SnapshotPublisher() : picture_(std::make_shared<const ServeSnapshot>()) {}
 
-  void hang(SharedPicture picture) {
+  void publish(SharedServeSnapshot picture) {
     const MutexLock lock(mutex_);
     picture_ = std::move(picture);
   }
-  SharedPicture current() const {
+  SharedServeSnapshot current() const {
     const MutexLock lock(mutex_);
     return picture_;
   }
 
  private:
   mutable Mutex mutex_;
-  SharedPicture picture_ GUARDED_BY(mutex_);
+  SharedServeSnapshot picture_ GUARDED_BY(mutex_);
 };
 
 }  // namespace berth

@@ -34,14 +34,14 @@ TimePoint wall_clock() {
 
 }  // namespace
 
-Looker::Looker(PictureBoard& board, Audience& audience, CommandsOf commands_of, Tells tells)
+StatusPoller::StatusPoller(SnapshotPublisher& board, ViewerCount& audience, CommandVisibility commands_of, Callbacks tells)
     : board_(board),
       audience_(audience),
       commands_of_(std::move(commands_of)),
       tells_(std::move(tells)),
       tally_(wall_clock()) {}
 
-void Looker::draw(const std::vector<Status>& hosts, Picture& picture) const {
+void StatusPoller::draw(const std::vector<Status>& hosts, ServeSnapshot& picture) const {
   picture.status = shared(hosts_json(hosts, JsonForm::line, {commands_of_, {}}));
   picture.queue = shared(hosts_queue_json(hosts, JsonForm::line, {commands_of_, {}}));
   std::string streamed =
@@ -65,7 +65,7 @@ void Looker::draw(const std::vector<Status>& hosts, Picture& picture) const {
   }
 }
 
-void Looker::draw_samples(const Result<std::vector<Status>>& hosts, Picture& picture) {
+void StatusPoller::draw_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture) {
   const bool sampled =
       hosts ? samples_.take(*hosts, wall_clock()) : samples_.take_nothing(wall_clock());
   if (!sampled) return;
@@ -74,7 +74,7 @@ void Looker::draw_samples(const Result<std::vector<Status>>& hosts, Picture& pic
   ++picture.sample_number;
 }
 
-void Looker::draw_metrics(const Result<std::vector<Status>>& hosts, Picture& picture) {
+void StatusPoller::draw_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture) {
   static const std::vector<Status> nothing;
   if (hosts) {
     tally_.see(*hosts);
@@ -84,14 +84,14 @@ void Looker::draw_metrics(const Result<std::vector<Status>>& hosts, Picture& pic
       {hosts ? *hosts : nothing, tally_, hosts.has_value(), seen_, wall_clock(), BERTH_VERSION}));
 }
 
-void Looker::tell_history_by(Clock::time_point time) {
+void StatusPoller::tell_history_by(Clock::time_point time) {
   constexpr std::chrono::seconds kAtMostEvery(5);
   time = std::max(time, history_told_ + kAtMostEvery);
   history_due_ = history_due_ ? std::min(*history_due_, time) : time;
 }
 
 // What is written when a lease ends.
-void Looker::read_news(Clock::time_point now) {
+void StatusPoller::read_news(Clock::time_point now) {
   const HarbourLocation where = harbour_location();
   if (!news_) {
     auto opened = follow_history(where);
@@ -106,7 +106,7 @@ void Looker::read_news(Clock::time_point now) {
 
 // Of who was killed nothing is written until somebody finds it. For the others this is only the
 // second sign; they write a moment behind the release.
-void Looker::note_endings(const std::vector<Status>& hosts, Clock::time_point now) {
+void StatusPoller::note_endings(const std::vector<Status>& hosts, Clock::time_point now) {
   constexpr std::chrono::seconds kWritten(1);
   std::set<std::string> running;
   for (const Status& host : hosts) {
@@ -118,11 +118,11 @@ void Looker::note_endings(const std::vector<Status>& hosts, Clock::time_point no
   running_ = std::move(running);
 }
 
-void Looker::look() {
+void StatusPoller::look() {
   looked_ = Clock::now();
   const auto hosts = lookout_.look();
   const auto now = Clock::now();
-  Picture picture = last_;
+  ServeSnapshot picture = last_;
   if (hosts) {
     draw(*hosts, picture);
     note_endings(*hosts, now);
@@ -142,12 +142,12 @@ void Looker::look() {
     tells_.history();
   }
   last_ = picture;
-  board_.hang(std::make_shared<const Picture>(std::move(picture)));
+  board_.publish(std::make_shared<const ServeSnapshot>(std::move(picture)));
   tells_.picture();
 }
 
 // Behind the last look.
-std::chrono::milliseconds Looker::period() const {
+std::chrono::milliseconds StatusPoller::period() const {
   const auto now = Clock::now();
   const auto until = [&](auto time_left) {
     return std::chrono::ceil<std::chrono::milliseconds>(now - looked_ + time_left);
@@ -159,13 +159,13 @@ std::chrono::milliseconds Looker::period() const {
   return std::max(time, std::chrono::milliseconds(0));
 }
 
-void Looker::wait() {
+void StatusPoller::wait() {
   // Again after each wake: who came may want it sooner.
   for (;;) {
     std::array<pollfd, 1> others{{{audience_.poke().fd(), POLLIN, 0}}};
     // Where nobody watches, what goes on in a busy harbour is no reason to ask the driver.
     if (lookout_.wait(period(), others, audience_.anybody(Clock::now()))) return;
-    audience_.poke().calm();
+    audience_.poke().clear();
     if (audience_.take_changed()) return;
   }
 }

@@ -20,15 +20,15 @@
 
 namespace berth {
 
-class Looker {
+class StatusPoller {
  public:
-  struct Tells {
+  struct Callbacks {
     std::function<void()> picture;  // there is a new one
     std::function<void()> history;  // leases have ended, and that is written by now
   };
 
-  // `commands_of`: see CommandsOf.
-  Looker(PictureBoard& board, Audience& audience, CommandsOf commands_of, Tells tells);
+  // `commands_of`: see CommandVisibility.
+  StatusPoller(SnapshotPublisher& board, ViewerCount& audience, CommandVisibility commands_of, Callbacks tells);
 
   // Once, now.
   void look();
@@ -38,24 +38,24 @@ class Looker {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void draw(const std::vector<Status>& hosts, Picture& picture) const;
-  void draw_samples(const Result<std::vector<Status>>& hosts, Picture& picture);
-  void draw_metrics(const Result<std::vector<Status>>& hosts, Picture& picture);
+  void draw(const std::vector<Status>& hosts, ServeSnapshot& picture) const;
+  void draw_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture);
+  void draw_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture);
   void read_news(Clock::time_point now);
   void note_endings(const std::vector<Status>& hosts, Clock::time_point now);
   void tell_history_by(Clock::time_point time);
   std::chrono::milliseconds period() const;
 
-  PictureBoard& board_;
-  Audience& audience_;
-  CommandsOf commands_of_;
-  Tells tells_;
-  Lookout lookout_;
+  SnapshotPublisher& board_;
+  ViewerCount& audience_;
+  CommandVisibility commands_of_;
+  Callbacks tells_;
+  StatusWatcher lookout_;
   Samples samples_;
-  Tally tally_;
+  LeaseCounters tally_;
   std::unique_ptr<HistoryFollower> news_;  // of the history; null while it cannot be followed
   std::optional<TimePoint> seen_;          // when a look last succeeded
-  Picture last_;
+  ServeSnapshot last_;
   std::set<std::string> running_;  // leases, with their hosts
   std::optional<Clock::time_point> history_due_;
   Clock::time_point history_told_{};

@@ -25,7 +25,7 @@ StreamPieces stream_event(const char* name, SharedText data) {
 }
 
 // In this order, so that a page has the past before it draws the present.
-StreamPieces Viewer::news(const Picture& picture) {
+StreamPieces Viewer::news(const ServeSnapshot& picture) {
   if (!greeted_) {
     greeted_ = true;
     history_ = picture.history_number;  // what has ended before he came is nothing new
@@ -56,7 +56,7 @@ StreamPieces Viewer::news(const Picture& picture) {
   return {};
 }
 
-StreamPieces Viewer::next(const Picture& picture, Clock::time_point now) {
+StreamPieces Viewer::next(const ServeSnapshot& picture, Clock::time_point now) {
   StreamPieces pieces = news(picture);
   if (pieces.empty() && now >= alive_until()) pieces = {shared(": alive\n\n")};
   if (!pieces.empty()) sent_ = now;

@@ -29,7 +29,7 @@ class Viewer {
   explicit Viewer(SharedText hello) : hello_(std::move(hello)) {}
 
   // What he is to be sent now, of what is newest; empty if he has all of it.
-  StreamPieces next(const Picture& picture, Clock::time_point now);
+  StreamPieces next(const ServeSnapshot& picture, Clock::time_point now);
 
   // When to send something, so that whoever stands between does not take the silence for an end.
   Clock::time_point alive_until() const { return sent_ + kSilence; }
@@ -37,7 +37,7 @@ class Viewer {
  private:
   static constexpr std::chrono::seconds kSilence{15};
 
-  StreamPieces news(const Picture& picture);
+  StreamPieces news(const ServeSnapshot& picture);
 
   SharedText hello_;
   bool greeted_ = false;

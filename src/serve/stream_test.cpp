@@ -28,7 +28,7 @@ std::string joined(const StreamPieces& pieces) {
 }
 
 // The names of all that he is sent for this picture.
-std::string names(Viewer& viewer, const Picture& picture, Clock::time_point now = Clock::now()) {
+std::string names(Viewer& viewer, const ServeSnapshot& picture, Clock::time_point now = Clock::now()) {
   std::string all;
   for (;;) {
     const std::string event = joined(viewer.next(picture, now));
@@ -39,8 +39,8 @@ std::string names(Viewer& viewer, const Picture& picture, Clock::time_point now 
   }
 }
 
-Picture first_picture() {
-  Picture picture;
+ServeSnapshot first_picture() {
+  ServeSnapshot picture;
   picture.samples = text("{}");
   picture.sample = text("{}");
   picture.sample_number = 7;
@@ -52,7 +52,7 @@ Picture first_picture() {
 
 TEST(Viewer, IsGreetedAndThenSentWhatIsNew) {
   Viewer viewer(text("{}"));
-  Picture picture = first_picture();
+  ServeSnapshot picture = first_picture();
   EXPECT_EQ(names(viewer, picture), "hello samples status ");
   EXPECT_EQ(names(viewer, picture), "");
   ++picture.status_number;
@@ -64,7 +64,7 @@ TEST(Viewer, IsGreetedAndThenSentWhatIsNew) {
 
 TEST(Viewer, WhoMissedSamplesIsSentAllOfThem) {
   Viewer viewer(text("{}"));
-  Picture picture = first_picture();
+  ServeSnapshot picture = first_picture();
   names(viewer, picture);
   picture.sample_number += 2;
   EXPECT_EQ(names(viewer, picture), "samples ");
@@ -72,7 +72,7 @@ TEST(Viewer, WhoMissedSamplesIsSentAllOfThem) {
 
 TEST(Viewer, AStatusHealsAProblemAndNoneComesBefore) {
   Viewer viewer(text("{}"));
-  Picture picture = first_picture();
+  ServeSnapshot picture = first_picture();
   names(viewer, picture);
   picture.problem = "away";
   ++picture.problem_number;
@@ -88,31 +88,31 @@ TEST(Viewer, AStatusHealsAProblemAndNoneComesBefore) {
 
 TEST(Viewer, BeforeTheFirstLookThereIsOnlyAGreeting) {
   Viewer viewer(text("{}"));
-  EXPECT_EQ(names(viewer, Picture{}), "hello ");
+  EXPECT_EQ(names(viewer, ServeSnapshot{}), "hello ");
 }
 
 TEST(Viewer, IsToldNowAndThenThatWeLive) {
   Viewer viewer(text("{}"));
-  const Picture picture = first_picture();
+  const ServeSnapshot picture = first_picture();
   const auto now = Clock::now();
   names(viewer, picture, now);
   EXPECT_EQ(names(viewer, picture, now + std::chrono::seconds(14)), "");
   EXPECT_EQ(names(viewer, picture, now + std::chrono::seconds(15)), ": alive ");
 }
 
-TEST(Desk, TheSameQuestionIsAnsweredOnce) {
+TEST(WorkQueue, TheSameQuestionIsAnsweredOnce) {
   std::atomic<int> asked{0};
   std::atomic<int> told{0};
   std::atomic<bool> go{false};
-  Desk desk([&] { ++told; });
+  WorkQueue desk([&] { ++told; });
   const auto work = [&] {
     while (!go) std::this_thread::yield();
     ++asked;
     return json_answer(std::string("x"));
   };
-  const SharedSlip one = desk.ask("a", work);
-  const SharedSlip same = desk.ask("a", work);
-  const SharedSlip other = desk.ask("b", work);
+  const SharedPending one = desk.ask("a", work);
+  const SharedPending same = desk.ask("a", work);
+  const SharedPending other = desk.ask("b", work);
   EXPECT_EQ(one, same);
   EXPECT_NE(one, other);
   EXPECT_FALSE(one->answer());
@@ -125,9 +125,9 @@ TEST(Desk, TheSameQuestionIsAnsweredOnce) {
   while (told < 3) std::this_thread::yield();
 }
 
-TEST(Desk, NoMoreIsTakenThanCanBeDone) {
+TEST(WorkQueue, NoMoreIsTakenThanCanBeDone) {
   std::atomic<bool> go{false};
-  Desk desk([] {});
+  WorkQueue desk([] {});
   const auto work = [&] {
     while (!go) std::this_thread::yield();
     return json_answer(std::string("x"));
@@ -171,17 +171,17 @@ TEST(HttpServer, ServesManyWhilePicturesChange) {
   GuardRules rules;
   rules.names = {"localhost"};
   const Guard guard(rules);
-  PictureBoard board;
-  Audience audience;
+  SnapshotPublisher board;
+  ViewerCount audience;
   HttpServer* told = nullptr;
   Mutex told_mutex;
   const auto poke = [&] {
     const MutexLock lock(told_mutex);
     if (told != nullptr) told->poke();
   };
-  Desk archive(poke);
-  Desk changes(poke);
-  Counter counter{guard, board, audience, archive, changes, {}};
+  WorkQueue archive(poke);
+  WorkQueue changes(poke);
+  ServerContext counter{guard, board, audience, archive, changes, {}};
   auto listener = listen_at("127.0.0.1", 0);
   ASSERT_TRUE(listener) << listener.error().message;
   const std::uint16_t port = listener->port;
@@ -190,16 +190,16 @@ TEST(HttpServer, ServesManyWhilePicturesChange) {
     const MutexLock lock(told_mutex);
     told = &server;
   }
-  const Poke end;
+  const EventFd end;
   std::thread serving([&] { server.run(end.fd()); });
   std::atomic<bool> done{false};
   std::thread looking([&] {
-    Picture picture = first_picture();
+    ServeSnapshot picture = first_picture();
     while (!done) {
       ++picture.status_number;
       picture.stream_status = text("{\"number\": " + std::to_string(picture.status_number) + "}");
       picture.status = picture.stream_status;
-      board.hang(std::make_shared<const Picture>(picture));
+      board.publish(std::make_shared<const ServeSnapshot>(picture));
       (void)audience.anybody(Clock::now());
       archive.outdate();
       server.poke();

@@ -9,7 +9,7 @@
 namespace berth {
 
 // Every thread may use it.
-class Audience {
+class ViewerCount {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -39,13 +39,13 @@ class Audience {
   int viewers() const { return viewers_; }
 
   // Readable when somebody has come where nobody was.
-  const Poke& poke() const { return poke_; }
+  const EventFd& poke() const { return poke_; }
 
  private:
   std::atomic<int> viewers_{0};
   std::atomic<bool> changed_{false};
   std::atomic<Clock::rep> asked_{Clock::rep{-1} << 40};
-  Poke poke_;
+  EventFd poke_;
 };
 
 }  // namespace berth

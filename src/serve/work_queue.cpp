@@ -13,7 +13,7 @@ constexpr std::size_t kMostRemembered = 8;
 constexpr std::chrono::seconds kFresh(3);
 
 // At the edge of a thread: what nobody expected is an answer, too.
-HttpAnswer done(const Desk::Work& work) {
+HttpAnswer done(const WorkQueue::Work& work) {
   try {
     return work();
   } catch (const std::exception& problem) {
@@ -23,10 +23,10 @@ HttpAnswer done(const Desk::Work& work) {
 
 }  // namespace
 
-Desk::Desk(std::function<void()> on_done)
+WorkQueue::WorkQueue(std::function<void()> on_done)
     : on_done_(std::move(on_done)), thread_([this] { run(); }) {}
 
-Desk::~Desk() {
+WorkQueue::~WorkQueue() {
   {
     const MutexLock lock(mutex_);
     ends_ = true;
@@ -35,42 +35,42 @@ Desk::~Desk() {
   thread_.join();
 }
 
-SharedSlip Desk::put(Work work) {
+SharedPending WorkQueue::put(Work work) {
   if (todo_.size() >= kMostWaiting) return nullptr;
-  auto slip = std::make_shared<Slip>();
+  auto slip = std::make_shared<Pending>();
   todo_.emplace_back(std::move(work), slip);
   more_.notify_all();
   return slip;
 }
 
-SharedSlip Desk::give(Work work) {
+SharedPending WorkQueue::give(Work work) {
   const MutexLock lock(mutex_);
   return put(std::move(work));
 }
 
-SharedSlip Desk::ask(const std::string& question, Work work) {
+SharedPending WorkQueue::ask(const std::string& question, Work work) {
   const MutexLock lock(mutex_);
   const auto now = Clock::now();
   forget_old(now);
   if (const auto found = asked_.find(question); found != asked_.end()) return found->second.slip;
-  SharedSlip slip = put(std::move(work));
+  SharedPending slip = put(std::move(work));
   if (slip && asked_.size() < kMostRemembered) asked_[question] = {slip, now};
   return slip;
 }
 
-void Desk::outdate() {
+void WorkQueue::outdate() {
   const MutexLock lock(mutex_);
   asked_.clear();  // also of those at hand: they may have read too early
 }
 
 // One that is yet to be done is as fresh as can be, however long ago it was asked.
-void Desk::forget_old(Clock::time_point now) {
+void WorkQueue::forget_old(Clock::time_point now) {
   std::erase_if(asked_, [&](const auto& one) {
     return now - one.second.since > kFresh && one.second.slip->answer();
   });
 }
 
-void Desk::run() {
+void WorkQueue::run() {
   MutexLock lock(mutex_);
   for (;;) {
     while (!ends_ && todo_.empty()) more_.wait(mutex_);

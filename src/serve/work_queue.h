@@ -20,7 +20,7 @@
 namespace berth {
 
 // An answer that is there, or yet to come.
-class Slip {
+class Pending {
  public:
   std::optional<HttpAnswer> answer() const {
     const MutexLock lock(mutex_);
@@ -35,40 +35,40 @@ class Slip {
   mutable Mutex mutex_;
   std::optional<HttpAnswer> answer_ GUARDED_BY(mutex_);
 };
-using SharedSlip = std::shared_ptr<const Slip>;
+using SharedPending = std::shared_ptr<const Pending>;
 
-class Desk {
+class WorkQueue {
  public:
   using Clock = std::chrono::steady_clock;
   using Work = std::function<HttpAnswer()>;
 
   // `on_done` is called in the desk's thread whenever a slip was filled.
-  explicit Desk(std::function<void()> on_done);
-  Desk(const Desk&) = delete;
-  Desk& operator=(const Desk&) = delete;
+  explicit WorkQueue(std::function<void()> on_done);
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
   // Waits for the work at hand; what is behind it is not done.
-  ~Desk();
+  ~WorkQueue();
 
   // Null if there is too much to do already.
-  SharedSlip give(Work work);
+  SharedPending give(Work work);
   // The same, unless an answer to the same question is there that is not too old, or comes.
-  SharedSlip ask(const std::string& question, Work work);
+  SharedPending ask(const std::string& question, Work work);
   // Answers that are there already are too old from now on.
   void outdate();
 
  private:
   struct Asked {
-    SharedSlip slip;
+    SharedPending slip;
     Clock::time_point since;
   };
-  SharedSlip put(Work work) REQUIRES(mutex_);
+  SharedPending put(Work work) REQUIRES(mutex_);
   void forget_old(Clock::time_point now) REQUIRES(mutex_);
   void run();
 
   std::function<void()> on_done_;
   Mutex mutex_;
   Condition more_;
-  std::deque<std::pair<Work, std::shared_ptr<Slip>>> todo_ GUARDED_BY(mutex_);
+  std::deque<std::pair<Work, std::shared_ptr<Pending>>> todo_ GUARDED_BY(mutex_);
   std::map<std::string, Asked> asked_ GUARDED_BY(mutex_);
   bool ends_ GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above

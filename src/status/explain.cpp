@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::size_t kCommandColumns = 40;
 
-const PlacedGpu* gpu_of(const Scene& scene, const std::string& uuid) {
+const GpuWithLeases* gpu_of(const HostView& scene, const std::string& uuid) {
   const auto found = std::find_if(scene.gpus.begin(), scene.gpus.end(),
-                                  [&](const PlacedGpu& one) { return one.gpu.uuid == uuid; });
+                                  [&](const GpuWithLeases& one) { return one.gpu.uuid == uuid; });
   return found == scene.gpus.end() ? nullptr : &*found;
 }
 
@@ -36,12 +36,12 @@ const Record* find(const std::vector<Record>& records, const std::string& id) {
 }
 
 // " of bob (python train.py)", if somebody has looked at it.
-std::string of_whom(const std::string& ticket, const Scene& scene) {
+std::string of_whom(const std::string& ticket, const HostView& scene) {
   const Record* record = find(scene.tickets, ticket);
   return record == nullptr ? "" : fmt::format(" of {}", describe_holder(*record));
 }
 
-std::string describe_holders(const std::vector<std::string>& ids, const Scene& scene) {
+std::string describe_holders(const std::vector<std::string>& ids, const HostView& scene) {
   std::vector<std::string> holders;
   for (const std::string& id : ids) {
     const Record* lease = find(scene.leases, id);
@@ -63,7 +63,7 @@ std::string describe_holders(const std::vector<std::string>& ids, const Scene& s
 }
 
 // What follows "GPU 0" in a reason: " drained: a fan fails", or ": its state is unknown".
-std::string describe_unusable(const PlacedGpu& placed) {
+std::string describe_unusable(const GpuWithLeases& placed) {
   if (placed.drain) return fmt::format(" {}", describe_drain(*placed.drain));
   if (placed.gpu.health != Health::ok) {
     return fmt::format(": {}",
@@ -73,8 +73,8 @@ std::string describe_unusable(const PlacedGpu& placed) {
                                           : ": its compute mode is prohibited";
 }
 
-std::string describe_little_memory(const Obstacle& obstacle, const PlacedGpu& placed,
-                                   const Scene& scene) {
+std::string describe_little_memory(const Blocker& obstacle, const GpuWithLeases& placed,
+                                   const HostView& scene) {
   constexpr std::string_view kLittle = ": too little memory is left";
   if (!obstacle.leases.empty()) {
     return fmt::format("{} beside {}", kLittle, describe_holders(obstacle.leases, scene));
@@ -85,7 +85,7 @@ std::string describe_little_memory(const Obstacle& obstacle, const PlacedGpu& pl
   return fmt::format("{} beside the display", kLittle);
 }
 
-std::string describe_busy(const PlacedGpu& placed) {
+std::string describe_busy(const GpuWithLeases& placed) {
   const auto percent = [](const std::optional<unsigned>& value) {
     return value ? fmt::format("{} %", *value) : std::string("an unknown load");
   };
@@ -95,7 +95,7 @@ std::string describe_busy(const PlacedGpu& placed) {
 }
 
 // Who measures what this one would measure.
-std::string describe_profile(const std::string& id, const Scene& scene) {
+std::string describe_profile(const std::string& id, const HostView& scene) {
   if (const Record* lease = find(scene.leases, id)) {
     return fmt::format("lease {} measures the first run of its type, {}; the others wait for that",
                        id, in_quotes(lease->job));
@@ -104,19 +104,19 @@ std::string describe_profile(const std::string& id, const Scene& scene) {
                      of_whom(id, scene));
 }
 
-std::string describe(const Obstacle& obstacle, const PlacedGpu& placed, const Scene& scene) {
+std::string describe(const Blocker& obstacle, const GpuWithLeases& placed, const HostView& scene) {
   switch (obstacle.hindrance) {
-    case Hindrance::unusable:
+    case BlockReason::unusable:
       return describe_unusable(placed);
-    case Hindrance::leased:
+    case BlockReason::leased:
       return fmt::format(" leased by {}", describe_holders(obstacle.leases, scene));
-    case Hindrance::strangers:
+    case BlockReason::strangers:
       return fmt::format(": {}", describe_strangers(placed));
-    case Hindrance::memory:
+    case BlockReason::memory:
       return describe_little_memory(obstacle, placed, scene);
-    case Hindrance::busy:
+    case BlockReason::busy:
       return describe_busy(placed);
-    case Hindrance::reserved:
+    case BlockReason::reserved:
       return fmt::format(" kept for ticket {}{}, which came first", obstacle.ticket,
                          of_whom(obstacle.ticket, scene));
   }
@@ -143,9 +143,9 @@ std::string describe_stranger(const GpuProcess& process) {
       process.memory ? fmt::format("uses {}", format_size(*process.memory)) : "runs");
 }
 
-std::string describe_strangers(const PlacedGpu& placed) {
+std::string describe_strangers(const GpuWithLeases& placed) {
   std::vector<std::string> parts;
-  for (const PlacedProcess& one : placed.processes) {
+  for (const AttributedProcess& one : placed.processes) {
     if (one.stranger()) parts.push_back(describe_stranger(one.process));
   }
   if (parts.empty() && placed.unexplained) {
@@ -155,13 +155,13 @@ std::string describe_strangers(const PlacedGpu& placed) {
   return join(parts, ", ");
 }
 
-std::string explain_wait(const Wait& wait, const Request& request, const Scene& scene) {
+std::string explain_wait(const Wait& wait, const Request& request, const HostView& scene) {
   if (wait.passed_over) return "stopped when its turn came; it keeps its place";
   if (!wait.profiled_by.empty()) return describe_profile(wait.profiled_by, scene);
   // The same sentence for several GPUs is said once.
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
-  for (const Obstacle& obstacle : wait.obstacles) {
-    const PlacedGpu* placed = gpu_of(scene, obstacle.uuid);
+  for (const Blocker& obstacle : wait.obstacles) {
+    const GpuWithLeases* placed = gpu_of(scene, obstacle.uuid);
     if (placed == nullptr) continue;
     const std::string reason = describe(obstacle, *placed, scene);
     auto same = std::find_if(reasons.begin(), reasons.end(),
@@ -182,7 +182,7 @@ std::string explain_wait(const Wait& wait, const Request& request, const Scene& 
   return text.empty() ? "others came first" : text;
 }
 
-Error explain_impossible(const Impossible& impossible, const Request& request, const Scene& scene) {
+Error explain_impossible(const Impossible& impossible, const Request& request, const HostView& scene) {
   std::vector<std::string> wanted;
   if (request.name) wanted.push_back(fmt::format("with {} in its name", in_quotes(*request.name)));
   if (request.min_memory) {
@@ -192,7 +192,7 @@ Error explain_impossible(const Impossible& impossible, const Request& request, c
   if (request.memory) {
     wanted.push_back(fmt::format("with room for {}", format_size(*request.memory)));
   }
-  const auto lost = std::count_if(scene.gpus.begin(), scene.gpus.end(), [](const PlacedGpu& one) {
+  const auto lost = std::count_if(scene.gpus.begin(), scene.gpus.end(), [](const GpuWithLeases& one) {
     return one.gpu.health == Health::lost;
   });
   std::string fits;
@@ -202,7 +202,7 @@ Error explain_impossible(const Impossible& impossible, const Request& request, c
     fits = fmt::format("{} would fit", impossible.large_enough);
   } else {
     std::vector<std::string> names;
-    for (const PlacedGpu& one : scene.gpus) {
+    for (const GpuWithLeases& one : scene.gpus) {
       const std::string name =
           fmt::format("{} ({})", one.gpu.name.value_or("a GPU"),
                       one.gpu.memory_total ? format_size(*one.gpu.memory_total) : "unknown size");

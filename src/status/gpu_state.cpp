@@ -53,7 +53,7 @@ std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
   return Bytes{gpu.memory_used->count - explained};
 }
 
-Judgement judge(const PlacedGpu& placed) {
+GpuStateReason judge(const GpuWithLeases& placed) {
   const Gpu& gpu = placed.gpu;
   if (gpu.health != Health::ok) {
     const GpuState state = gpu.health == Health::lost ? GpuState::lost : GpuState::unknown;

@@ -17,12 +17,12 @@ std::string_view to_string(GpuState state);
 // held by a process that the driver does not list (a zombie, or one hidden from us).
 std::optional<Bytes> unexplained_memory(const Gpu& gpu);
 
-struct Judgement {
+struct GpuStateReason {
   GpuState state;
   std::string reason;  // one line, not yet made fit for a terminal; empty if the GPU is free
 };
 
 // Unknown is never free.
-Judgement judge(const PlacedGpu& placed);
+GpuStateReason judge(const GpuWithLeases& placed);
 
 }  // namespace berth

@@ -6,8 +6,8 @@
 namespace berth {
 namespace {
 
-Judgement judge(const Gpu& gpu) {
-  return berth::judge(make_scene({"", {gpu}}, {}, {}).gpus.front());
+GpuStateReason judge(const Gpu& gpu) {
+  return berth::judge(attribute_processes({"", {gpu}}, {}, {}).gpus.front());
 }
 
 Gpu idle() {
@@ -82,7 +82,7 @@ TEST(Judge, a_drained_gpu_says_by_whom_and_why) {
   gpu.uuid = "GPU-1";
   const Drain drain{"GPU-1", 0, "its fan is broken", {}};
   const auto judged = [&] {
-    return berth::judge(make_scene({"", {gpu}}, {}, {drain}).gpus.front());
+    return berth::judge(attribute_processes({"", {gpu}}, {}, {drain}).gpus.front());
   };
   EXPECT_EQ(judged().state, GpuState::drained);
   EXPECT_EQ(judged().reason, "drained by root: its fan is broken");
@@ -102,8 +102,8 @@ TEST(Judge, a_lease_inside_another_counts_once_that_has_ended) {
   inner.id = "bbbbbbbb";
   inner.within = outer.id;
   using Ids = std::vector<std::string>;
-  EXPECT_EQ(make_scene({"", {gpu}}, {outer, inner}, {}).gpus.front().leases, Ids{"aaaaaaaa"});
-  EXPECT_EQ(make_scene({"", {gpu}}, {inner}, {}).gpus.front().leases, Ids{"bbbbbbbb"});
+  EXPECT_EQ(attribute_processes({"", {gpu}}, {outer, inner}, {}).gpus.front().leases, Ids{"aaaaaaaa"});
+  EXPECT_EQ(attribute_processes({"", {gpu}}, {inner}, {}).gpus.front().leases, Ids{"bbbbbbbb"});
 }
 
 TEST(Judge, a_gpu_that_nobody_may_use_is_drained) {

@@ -15,13 +15,13 @@
 namespace berth {
 namespace {
 
-bool can_be_had(const PlacedGpu& placed) {
+bool can_be_had(const GpuWithLeases& placed) {
   const Gpu& gpu = placed.gpu;
   return gpu.health == Health::ok && !placed.drain && !gpu.mig_without_instances &&
          gpu.compute_mode != ComputeMode::prohibited;
 }
 
-std::uint64_t reserved_on(const PlacedGpu& placed, const Scene& scene) {
+std::uint64_t reserved_on(const GpuWithLeases& placed, const HostView& scene) {
   std::uint64_t sum = 0;
   for (const Record& lease : scene.leases) {
     if (!holds(lease, placed.gpu)) continue;
@@ -31,12 +31,12 @@ std::uint64_t reserved_on(const PlacedGpu& placed, const Scene& scene) {
 }
 
 // What strangers use: how many compute, and all memory that no lease accounts for.
-void count_strangers(const PlacedGpu& placed, const Scene& scene, GpuCondition& condition) {
+void count_strangers(const GpuWithLeases& placed, const HostView& scene, GpuCondition& condition) {
   const Bytes whole = placed.gpu.memory_total.value_or(Bytes{});
   std::uint64_t strangers = 0;
   std::uint64_t unidentified = 0;
   std::uint64_t attributed = 0;
-  for (const PlacedProcess& one : placed.processes) {
+  for (const AttributedProcess& one : placed.processes) {
     const bool display = one.process.kind == ProcessKind::graphics;
     // A process that computes without a lease and does not say how much it uses may use it all.
     const std::uint64_t memory = one.process.memory.value_or(display ? Bytes{} : whole).count;
@@ -65,7 +65,7 @@ void count_strangers(const PlacedGpu& placed, const Scene& scene, GpuCondition& 
   condition.strangers_memory = Bytes{strangers};
 }
 
-GpuCondition condition_of(const PlacedGpu& placed, const Scene& scene) {
+GpuCondition condition_of(const GpuWithLeases& placed, const HostView& scene) {
   const Gpu& gpu = placed.gpu;
   GpuCondition condition;
   condition.uuid = *gpu.uuid;
@@ -80,11 +80,11 @@ GpuCondition condition_of(const PlacedGpu& placed, const Scene& scene) {
 }
 
 // The most that the lease uses on one of its GPUs.
-Bytes observed(const Record& lease, const Scene& scene) {
+Bytes observed(const Record& lease, const HostView& scene) {
   std::uint64_t most = 0;
-  for (const PlacedGpu& placed : scene.gpus) {
+  for (const GpuWithLeases& placed : scene.gpus) {
     std::uint64_t sum = 0;
-    for (const PlacedProcess& one : placed.processes) {
+    for (const AttributedProcess& one : placed.processes) {
       if (one.lease == lease.id) sum += one.process.memory.value_or(Bytes{}).count;
     }
     most = std::max(most, sum);
@@ -139,9 +139,9 @@ bool covers(const Record& outer, const Record& inner) {
 
 }  // namespace
 
-Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
+HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
                  const std::vector<Drain>& drains) {
-  Scene scene;
+  HostView scene;
   std::map<std::string, const Record*> by_id;
   for (const Record& lease : leases) by_id.emplace(lease.id, &lease);
   for (const Record& lease : leases) {
@@ -151,7 +151,7 @@ Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
     if (!inside) scene.leases.push_back(lease);
   }
   for (const Gpu& gpu : snapshot.gpus) {
-    PlacedGpu placed;
+    GpuWithLeases placed;
     placed.gpu = gpu;
     placed.shared = true;
     for (const Record& lease : scene.leases) {
@@ -172,11 +172,11 @@ Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
   return scene;
 }
 
-PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now) {
+PlanInput plan_input(const HostView& scene, const Topology& topology, TimePoint now) {
   PlanInput input;
   input.now = now;
   std::vector<Gpu> taken;
-  for (const PlacedGpu& placed : scene.gpus) {
+  for (const GpuWithLeases& placed : scene.gpus) {
     if (placed.gpu.health == Health::lost || !placed.gpu.uuid) continue;
     input.gpus.push_back(condition_of(placed, scene));
     taken.push_back(placed.gpu);

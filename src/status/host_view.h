@@ -13,7 +13,7 @@
 namespace berth {
 
 // A process on a GPU, and the lease that it runs under.
-struct PlacedProcess {
+struct AttributedProcess {
   GpuProcess process;
   std::string lease;    // empty: none
   bool daemon = false;  // one of the driver's own; see is_driver_daemon()
@@ -22,9 +22,9 @@ struct PlacedProcess {
   bool stranger() const { return process.kind == ProcessKind::compute && lease.empty() && !daemon; }
 };
 
-struct PlacedGpu {
+struct GpuWithLeases {
   Gpu gpu;
-  std::vector<PlacedProcess> processes;
+  std::vector<AttributedProcess> processes;
   std::vector<std::string> leases;  // ids of those that hold it, or a part of it
   std::optional<Drain> drain;       // taken out of service by somebody
   bool shared = false;              // of its leases, none has it whole
@@ -32,20 +32,20 @@ struct PlacedGpu {
   std::optional<Bytes> unexplained;
 };
 
-struct Scene {
-  std::vector<PlacedGpu> gpus;
+struct HostView {
+  std::vector<GpuWithLeases> gpus;
   // Those that take up GPUs. A lease inside another one does once that other has ended.
   std::vector<Record> leases;
   std::vector<Record> tickets{};  // those that were looked at, to name who came first
 };
 
 // Attributes every process, once.
-Scene make_scene(const Snapshot& snapshot, const std::vector<Record>& leases,
+HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
                  const std::vector<Drain>& drains);
 
 // The same as the scheduler wants it. GPUs that are lost are left out: they do not come back by
 // waiting.
-PlanInput plan_input(const Scene& scene, const Topology& topology, TimePoint now);
+PlanInput plan_input(const HostView& scene, const Topology& topology, TimePoint now);
 
 // Is it of the right name, size and UUID, whatever goes on there now?
 bool matches(const Gpu& gpu, const Request& request);

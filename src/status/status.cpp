@@ -24,7 +24,7 @@ Record for_lists(Record record) {
   return record;
 }
 
-std::vector<TicketStatus> queue_status(const Ledger& ledger, const Scene& scene,
+std::vector<TicketStatus> queue_status(const HarbourContents& ledger, const HostView& scene,
                                        const Topology& topology) {
   PlanInput input = plan_input(scene, topology, std::chrono::system_clock::now());
   for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
@@ -75,16 +75,16 @@ std::string this_host(const HarbourLocation& where) {
   return where.url ? where.host : host_name();
 }
 
-Result<Ledger> read_ledger(Harbour& harbour) {
+Result<HarbourContents> read_contents(Harbour& harbour) {
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  auto ledger = read_ledger(**transaction);
+  auto ledger = read_contents(**transaction);
   transaction->reset();
   if (ledger) find_stopped(*ledger);
   return ledger;
 }
 
-void find_stopped(Ledger& ledger) {
+void find_stopped(HarbourContents& ledger) {
   StoppedProcesses stopped;
   stopped.read(ledger.tickets);
   for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
@@ -92,8 +92,8 @@ void find_stopped(Ledger& ledger) {
   }
 }
 
-Result<Ledger> read_ledger(Transaction& transaction) {
-  Ledger ledger;
+Result<HarbourContents> read_contents(Transaction& transaction) {
+  HarbourContents ledger;
   const auto leases = transaction.leases();
   if (!leases) return tl::make_unexpected(leases.error());
   for (const Client& lease : *leases) ledger.leases.push_back(for_lists(lease.record));
@@ -108,21 +108,21 @@ Result<Ledger> read_ledger(Transaction& transaction) {
   auto drains = transaction.drains();
   if (!drains) return tl::make_unexpected(drains.error());
   ledger.drains = std::move(*drains);
-  ledger.oddities = transaction.oddities();
+  ledger.ignored_entries = transaction.ignored_entries();
   return ledger;
 }
 
-Status make_status(std::string host, Ledger ledger, Scene scene, const Topology& topology) {
+Status make_status(std::string host, HarbourContents ledger, HostView scene, const Topology& topology) {
   Status status;
   status.host = std::move(host);
   scene.tickets = ledger.tickets;
   if (!ledger.tickets.empty()) status.queue = queue_status(ledger, scene, topology);
-  for (PlacedGpu& placed : scene.gpus) {
-    const Judgement judgement = judge(placed);
+  for (GpuWithLeases& placed : scene.gpus) {
+    const GpuStateReason judgement = judge(placed);
     status.gpus.push_back({std::move(placed), judgement});
   }
   status.leases = std::move(ledger.leases);
-  status.oddities = std::move(ledger.oddities);
+  status.ignored_entries = std::move(ledger.ignored_entries);
   return status;
 }
 
@@ -130,15 +130,15 @@ Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
   std::string name = this_host(where);
-  Ledger ledger;
+  HarbourContents ledger;
   auto harbour = Harbour::open_existing(std::move(where));
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (*harbour) {
-    auto read = read_ledger(**harbour);
+    auto read = read_contents(**harbour);
     if (!read) return tl::make_unexpected(read.error());
     ledger = std::move(*read);
   }
-  Scene scene = make_scene(*snapshot, ledger.leases, ledger.drains);
+  HostView scene = attribute_processes(*snapshot, ledger.leases, ledger.drains);
   if (*harbour) publish(**harbour, scene, snapshot->driver_version);
   Topology topology;
   if (!ledger.tickets.empty()) topology = probe.topology().value_or(Topology{});

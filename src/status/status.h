@@ -15,8 +15,8 @@
 namespace berth {
 
 struct GpuStatus {
-  PlacedGpu placed;
-  Judgement judgement;
+  GpuWithLeases placed;
+  GpuStateReason judgement;
 };
 
 struct TicketStatus {
@@ -37,26 +37,26 @@ struct Status {
   std::vector<GpuStatus> gpus;
   std::vector<Record> leases;  // also those that were carved out of another
   std::vector<TicketStatus> queue;
-  std::vector<Oddity> oddities;  // files in the harbour that do not count
+  std::vector<IgnoredEntry> ignored_entries;  // files in the harbour that do not count
 };
 
 // What the harbour holds at one moment, without asking any driver.
-struct Ledger {
+struct HarbourContents {
   std::vector<Record> leases;
   std::vector<Record> tickets;  // in the order of the queue
   std::vector<TicketName> ticket_names;
   std::vector<bool> stopped;  // of each ticket
   std::vector<Drain> drains;
-  std::vector<Oddity> oddities;
+  std::vector<IgnoredEntry> ignored_entries;
 };
-Result<Ledger> read_ledger(Harbour& harbour);
+Result<HarbourContents> read_contents(Harbour& harbour);
 // Under the lock: `stopped` then has only those that do not answer their bell.
-Result<Ledger> read_ledger(Transaction& transaction);
+Result<HarbourContents> read_contents(Transaction& transaction);
 // Adds those whose processes are stopped, by /proc: not under the lock.
-void find_stopped(Ledger& ledger);
+void find_stopped(HarbourContents& ledger);
 
 // From what is known of one host.
-Status make_status(std::string host, Ledger ledger, Scene scene, const Topology& topology);
+Status make_status(std::string host, HarbourContents ledger, HostView scene, const Topology& topology);
 
 // Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
 // Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is

@@ -17,7 +17,7 @@ Json index_of(const GpuIndex& index) {
   return index.instance ? Json(to_string(index)) : Json(index.card);
 }
 
-Json process_json(const PlacedProcess& placed) {
+Json process_json(const AttributedProcess& placed) {
   const GpuProcess& process = placed.process;
   return {{"pid", process.pid},
           {"user", process.uid ? Json(user_name(*process.uid)) : Json(nullptr)},
@@ -70,7 +70,7 @@ Json queue_array(const Status& status, const JsonExtent& extent = {}) {
 Json gpu_json(const GpuStatus& one, const Status& status, const JsonExtent& extent) {
   const Gpu& gpu = one.placed.gpu;
   Json processes = Json::array();
-  for (const PlacedProcess& process : one.placed.processes) {
+  for (const AttributedProcess& process : one.placed.processes) {
     processes.push_back(process_json(process));
   }
   Json leases = Json::array();

@@ -15,7 +15,7 @@ enum class JsonForm { pretty, line };
 
 // How much of it is shown, where that is not all.
 struct JsonExtent {
-  CommandsOf commands_of{};
+  CommandVisibility commands_of{};
   // At most so many of each queue; "queue_length" then says how many there are.
   std::optional<std::size_t> tickets{};
 };

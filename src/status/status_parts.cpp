@@ -97,7 +97,7 @@ bool reason_is_news(const GpuStatus& status) {
   if (status.judgement.reason.empty()) return false;
   const auto& processes = status.placed.processes;
   const bool shown = std::any_of(processes.begin(), processes.end(),
-                                 [](const PlacedProcess& one) { return one.stranger(); });
+                                 [](const AttributedProcess& one) { return one.stranger(); });
   const GpuState state = status.judgement.state;
   return !shown || state == GpuState::drained || state == GpuState::lost ||
          state == GpuState::unknown;

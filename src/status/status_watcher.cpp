@@ -13,14 +13,14 @@
 
 namespace berth {
 
-Lookout::Lookout(HarbourLocation where, std::function<void()> on_slow)
+StatusWatcher::StatusWatcher(HarbourLocation where, std::function<void()> on_slow)
     : where_(std::move(where)),
       on_slow_(std::move(on_slow)),
       ears_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
 // Before each look, since the directory may have been made, or made anew, since the last one. Not
 // of what is opened, read or closed: looking at a bell does that, and would wake itself.
-void Lookout::listen() {
+void StatusWatcher::listen() {
   std::array<char, 4096> events{};
   while (::read(ears_.get(), events.data(), events.size()) > 0) {
   }
@@ -28,7 +28,7 @@ void Lookout::listen() {
                       IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR);
 }
 
-Result<std::vector<Status>> Lookout::look() {
+Result<std::vector<Status>> StatusWatcher::look() {
   looked_ = Clock::now();
   listen();
   std::optional<Error> no_driver;
@@ -53,7 +53,7 @@ Result<std::vector<Status>> Lookout::look() {
   return alone;
 }
 
-bool Lookout::wait(std::chrono::milliseconds period, std::span<pollfd> others, bool listens) {
+bool StatusWatcher::wait(std::chrono::milliseconds period, std::span<pollfd> others, bool listens) {
   // Whatever goes on in the harbour, nobody needs to see more pictures than these.
   constexpr std::chrono::milliseconds kAtMostEvery(250);
   std::vector<pollfd> watched(others.begin(), others.end());

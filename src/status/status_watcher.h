@@ -18,10 +18,10 @@
 namespace berth {
 
 // For one thread, which must live as long: the helper that asks the driver ends with it.
-class Lookout {
+class StatusWatcher {
  public:
   // `on_slow` is called when the driver takes long.
-  explicit Lookout(HarbourLocation where = harbour_location(), std::function<void()> on_slow = {});
+  explicit StatusWatcher(HarbourLocation where = harbour_location(), std::function<void()> on_slow = {});
 
   // A look ends early, with an error, once this descriptor can be read while the driver is asked.
   void interrupt_by(int descriptor) { interrupt_ = descriptor; }

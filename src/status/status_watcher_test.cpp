@@ -29,7 +29,7 @@ class LookoutTest : public testing::Test {
     simulate(R"({"gpus": [{"name": "A", "memory": "24GiB", "count": 2}]})");
     ::setenv("BERTH_SIM", (folder_ / "server.json").c_str(), 1);
     // The helper is the berth program: a test has threads, and lies elsewhere.
-    belong_to_program(BERTH_TEST_BIN_DIR "/berth");
+    set_helper_program(BERTH_TEST_BIN_DIR "/berth");
   }
   ~LookoutTest() override { fs::remove_all(folder_); }
 
@@ -58,7 +58,7 @@ UniqueFd timer(std::chrono::milliseconds time) {
 }
 
 TEST_F(LookoutTest, sees_this_host) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   const auto hosts = lookout.look();
   ASSERT_TRUE(hosts) << hosts.error().message;
   ASSERT_EQ(hosts->size(), 1U);
@@ -67,7 +67,7 @@ TEST_F(LookoutTest, sees_this_host) {
 }
 
 TEST_F(LookoutTest, hears_what_comes_and_goes) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   ASSERT_TRUE(lookout.look());
   touch("one");
   EXPECT_TRUE(lookout.wait(kNever));
@@ -80,7 +80,7 @@ TEST_F(LookoutTest, hears_what_comes_and_goes) {
 }
 
 TEST_F(LookoutTest, does_not_hear_itself) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   auto harbour = Harbour::open(location());
   ASSERT_TRUE(harbour);
   const auto bell = harbour->make_bell();  // a client, whose bell it looks at
@@ -102,7 +102,7 @@ TEST_F(LookoutTest, does_not_hear_itself) {
 }
 
 TEST_F(LookoutTest, who_does_not_listen_is_not_woken) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   ASSERT_TRUE(lookout.look());
   touch("one");
   const UniqueFd over = timer(600ms);
@@ -111,7 +111,7 @@ TEST_F(LookoutTest, who_does_not_listen_is_not_woken) {
 }
 
 TEST_F(LookoutTest, keeps_its_pace_whatever_goes_on) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(lookout.look());
   touch("one");
@@ -120,13 +120,13 @@ TEST_F(LookoutTest, keeps_its_pace_whatever_goes_on) {
 }
 
 TEST_F(LookoutTest, looks_again_after_the_period) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   ASSERT_TRUE(lookout.look());
   EXPECT_TRUE(lookout.wait(100ms));
 }
 
 TEST_F(LookoutTest, another_descriptor_ends_the_waiting) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   ASSERT_TRUE(lookout.look());
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
@@ -141,7 +141,7 @@ TEST_F(LookoutTest, another_descriptor_ends_the_waiting) {
 }
 
 TEST_F(LookoutTest, hears_a_harbour_that_is_made_anew) {
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   ASSERT_TRUE(lookout.look());
   fs::remove_all(harbour());
   EXPECT_TRUE(lookout.wait(kNever));
@@ -155,7 +155,7 @@ TEST_F(LookoutTest, hears_a_harbour_that_is_made_anew) {
 TEST_F(LookoutTest, a_driver_that_fails_can_come_back) {
   simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}],
                "faults": [{"call": "nvmlInit", "answer": "unknown"}]})");
-  Lookout lookout(location());
+  StatusWatcher lookout(location());
   const auto failed = lookout.look();
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().kind, ErrorKind::no_driver);
@@ -174,7 +174,7 @@ TEST_F(LookoutTest, a_driver_that_hangs_can_be_left) {
   const UniqueFd leave(ends[0]);
   const UniqueFd leaves(ends[1]);
   int slow = 0;
-  Lookout lookout(location(), [&] {  // who is told that it takes long, leaves
+  StatusWatcher lookout(location(), [&] {  // who is told that it takes long, leaves
     ++slow;
     EXPECT_EQ(::write(leaves.get(), "x", 1), 1);
   });

@@ -9,8 +9,8 @@
 
 namespace berth::top {
 
-Notice do_errand(const Wish& wish) {
-  const bool cancels = wish.kind == Wish::Kind::cancel;
+Notice do_errand(const PendingAction& wish) {
+  const bool cancels = wish.kind == PendingAction::Kind::cancel;
   try {
     const auto ended = cancels ? cancel_tickets({wish.id}) : release_leases({wish.id}, {});
     if (!ended) return {Style::bad, ended.error().message};
@@ -22,11 +22,11 @@ Notice do_errand(const Wish& wish) {
                                : fmt::format("Lease {} is given back.", wish.id)};
 }
 
-Errand::~Errand() {
+ActionThread::~ActionThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Errand::start(const Wish& wish) {
+void ActionThread::start(const PendingAction& wish) {
   thread_ = std::thread([this, wish] {
     Notice notice = do_errand(wish);
     {
@@ -37,8 +37,8 @@ void Errand::start(const Wish& wish) {
   });
 }
 
-std::optional<Notice> Errand::result() {
-  done_.calm();
+std::optional<Notice> ActionThread::result() {
+  done_.clear();
   if (thread_.joinable()) thread_.join();
   const MutexLock lock(mutex_);
   return std::exchange(notice_, std::nullopt);

@@ -12,17 +12,17 @@
 namespace berth::top {
 
 // One at a time.
-class Errand {
+class ActionThread {
  public:
-  Errand() = default;
-  Errand(const Errand&) = delete;
-  Errand& operator=(const Errand&) = delete;
+  ActionThread() = default;
+  ActionThread(const ActionThread&) = delete;
+  ActionThread& operator=(const ActionThread&) = delete;
   // Waits for it: what was begun is done, or fails.
-  ~Errand();
+  ~ActionThread();
 
   bool busy() const { return thread_.joinable(); }
   // Must not be busy.
-  void start(const Wish& wish);
+  void start(const PendingAction& wish);
 
   // Readable when it is done; result() then tells how it went, and it is not busy any more.
   int fd() const { return done_.fd(); }
@@ -30,12 +30,12 @@ class Errand {
 
  private:
   std::thread thread_;
-  Poke done_;
+  EventFd done_;
   Mutex mutex_;
   std::optional<Notice> notice_ GUARDED_BY(mutex_);
 };
 
 // Cancels or releases, and says what came of it.
-Notice do_errand(const Wish& wish);
+Notice do_errand(const PendingAction& wish);
 
 }  // namespace berth::top

@@ -163,7 +163,7 @@ Line reason_line(const Row& row, const Drawing& with) {
 
 }  // namespace
 
-Columns fit_columns(const Picture& picture, const Sheet& sheet) {
+Columns fit_columns(const TopSnapshot& picture, const Sheet& sheet) {
   Columns columns;
   std::size_t name = 4;
   for (const Status& host : picture.hosts) {

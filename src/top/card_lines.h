@@ -26,7 +26,7 @@ struct Columns {
   std::size_t power = 0;
   std::size_t user = 4;  // of leases and tickets
 };
-Columns fit_columns(const Picture& picture, const Sheet& sheet);
+Columns fit_columns(const TopSnapshot& picture, const Sheet& sheet);
 
 // What all rows are drawn with.
 struct Drawing {

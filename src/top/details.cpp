@@ -107,7 +107,7 @@ std::string memory_text(const Row& row) {
   return text;
 }
 
-std::string process_text(const PlacedProcess& placed) {
+std::string process_text(const AttributedProcess& placed) {
   const GpuProcess& process = placed.process;
   return fmt::format("{}{} (pid {}), {}, {}, {}", placed.stranger() ? "! " : "",
                      process.name.value_or(std::string(kAbsent)), process.pid,
@@ -133,7 +133,7 @@ void add_plot(Facts& facts, const char* title, const Series& series, const Drawi
 }
 
 std::vector<Line> gpu_details(const Row& row, const Drawing& with) {
-  const PlacedGpu& placed = row.gpu->placed;
+  const GpuWithLeases& placed = row.gpu->placed;
   const Gpu& gpu = placed.gpu;
   Facts facts(with);
   const GpuState state = row.gpu->judgement.state;
@@ -163,7 +163,7 @@ std::vector<Line> gpu_details(const Row& row, const Drawing& with) {
                           lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
                           ago(lease.granted, with.now), title_of(lease)));
   }
-  for (const PlacedProcess& one : placed.processes) {
+  for (const AttributedProcess& one : placed.processes) {
     facts.add("process", process_text(one), one.stranger() ? Style::bad : Style::plain);
   }
   if (const Track* track = with.history.of(*row.host, gpu)) {
@@ -197,7 +197,7 @@ std::vector<Line> lease_details(const Row& row, const Drawing& with) {
   facts.add("within", lease.within);
   if (lease.epoch > 0) facts.add("epoch", std::to_string(lease.epoch));
   for (const GpuStatus& gpu : row.host->gpus) {
-    for (const PlacedProcess& one : gpu.placed.processes) {
+    for (const AttributedProcess& one : gpu.placed.processes) {
       if (one.lease != lease.id) continue;
       facts.add("process", fmt::format("GPU {}: {}", berth::to_string(gpu.placed.gpu.index),
                                        process_text(one)));

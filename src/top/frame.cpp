@@ -30,7 +30,7 @@ Lines wrapped_lines(Style style, const std::string& text, const Sheet& sheet) {
   return lines;
 }
 
-std::string gpus_text(const Picture& picture) {
+std::string gpus_text(const TopSnapshot& picture) {
   Status all;
   for (const Status& host : picture.hosts) {
     all.gpus.insert(all.gpus.end(), host.gpus.begin(), host.gpus.end());
@@ -39,7 +39,7 @@ std::string gpus_text(const Picture& picture) {
 }
 
 Line head_line(const Model& model, const Sheet& sheet, TimePoint now) {
-  const Picture& picture = model.picture();
+  const TopSnapshot& picture = model.picture();
   Line line;
   if (picture.hosts.size() == 1) {
     const Status& host = picture.hosts.front();
@@ -62,7 +62,7 @@ Line head_line(const Model& model, const Sheet& sheet, TimePoint now) {
 }
 
 Lines problem_lines(const Model& model, const Sheet& sheet, TimePoint now) {
-  const Picture& picture = model.picture();
+  const TopSnapshot& picture = model.picture();
   const std::string old =
       picture.seen ? fmt::format(" Below is what was seen {} ago.", ago(*picture.seen, now)) : "";
   if (!picture.problem.empty()) {
@@ -167,7 +167,7 @@ Lines part(const std::vector<Row>& rows, const Model& model, std::size_t& offset
 
 // What to say where there is nothing to show.
 Lines empty_lines(const Model& model, const Sheet& sheet) {
-  const Picture& picture = model.picture();
+  const TopSnapshot& picture = model.picture();
   if (!picture.seen) {
     return {plain_line(Style::dim, picture.problem.empty() ? " Looking at the GPUs." : "")};
   }

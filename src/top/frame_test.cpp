@@ -16,7 +16,7 @@ class FrameTest : public ::testing::Test {
  protected:
   FrameTest() { show(picture()); }
 
-  void show(const Picture& one) {
+  void show(const TopSnapshot& one) {
     model_.take(shared(one));
     history_.note(one.hosts, History::Clock::time_point{});
   }
@@ -51,7 +51,7 @@ TEST_F(FrameTest, shows_cards_and_queue_at_80x24) {
 }
 
 TEST_F(FrameTest, fits_every_size) {
-  Picture many = picture();
+  TopSnapshot many = picture();
   for (unsigned i = 4; i < 40; ++i) many.hosts[0].gpus.push_back(gpu(i, i % 24, i));
   for (int i = 0; i < 50; ++i) many.hosts[0].queue.push_back(many.hosts[0].queue.front());
   many.hosts.push_back(many.hosts[0]);
@@ -76,7 +76,7 @@ TEST_F(FrameTest, says_that_it_is_too_small) {
 }
 
 TEST_F(FrameTest, the_selection_is_always_seen) {
-  Picture many = picture();
+  TopSnapshot many = picture();
   for (unsigned i = 4; i < 60; ++i) many.hosts[0].gpus.push_back(gpu(i, 1, 1));
   show(many);
   for (const Press press : {Press::down, Press::up}) {
@@ -88,7 +88,7 @@ TEST_F(FrameTest, the_selection_is_always_seen) {
 }
 
 TEST_F(FrameTest, foreign_text_is_escaped) {
-  Picture hostile = picture();
+  TopSnapshot hostile = picture();
   hostile.hosts[0].host = "a\x1b[2J";
   hostile.hosts[0].leases[0].label = "one\ntwo\x1b]0;title\a";
   hostile.hosts[0].queue[0].record.command =
@@ -122,7 +122,7 @@ TEST_F(FrameTest, unknown_is_no_number) {
 }
 
 TEST_F(FrameTest, problems_are_shown_above_what_was_seen) {
-  Picture away = picture();
+  TopSnapshot away = picture();
   away.problem = "Redis does not answer";
   away.seen = kNow - 12s;
   show(away);
@@ -135,7 +135,7 @@ TEST_F(FrameTest, problems_are_shown_above_what_was_seen) {
 }
 
 TEST_F(FrameTest, empty_states_say_what_to_do) {
-  Picture free = picture();
+  TopSnapshot free = picture();
   free.hosts[0].leases.clear();
   free.hosts[0].queue.clear();
   show(free);
@@ -147,7 +147,7 @@ TEST_F(FrameTest, empty_states_say_what_to_do) {
 }
 
 TEST_F(FrameTest, details_leave_nothing_out) {
-  Picture one = picture();
+  TopSnapshot one = picture();
   one.hosts[0].queue[0].record.command = std::string(100, 'a') + " " + std::string(300, 'b');
   show(one);
   type(model_, "Gk");
@@ -159,7 +159,7 @@ TEST_F(FrameTest, details_leave_nothing_out) {
 }
 
 TEST(MemoryBar, tells_used_reserved_and_free_apart) {
-  Picture one = picture();
+  TopSnapshot one = picture();
   Status& host = one.hosts[0];
   const auto bar = [&](std::size_t i, Charset charset) {
     Line line;
@@ -171,7 +171,7 @@ TEST(MemoryBar, tells_used_reserved_and_free_apart) {
   host.leases[0].request.memory = gib(8);
   EXPECT_EQ(reserved_unused(host, host.gpus[0]), gib(8));
   EXPECT_EQ(bar(0, Charset::ascii), "##====......");
-  PlacedProcess process;
+  AttributedProcess process;
   process.process.memory = gib(3);
   process.lease = "aaaaaaaa";
   host.gpus[0].placed.processes = {process};

@@ -105,7 +105,7 @@ class View {
   SignalQueue& signals_;
   Model model_;
   History history_{kPeriod};
-  Errand errand_;
+  ActionThread errand_;
 };
 
 // A setting that is wrong does not heal: it is told at once, and not in the view.
@@ -120,7 +120,7 @@ Result<void> check_settings(const HarbourLocation& where) {
 Result<int> run_view() {
   HarbourLocation where = harbour_location();
   if (auto fit = check_settings(where); !fit) return tl::make_unexpected(fit.error());
-  belong_to_program(this_program());
+  set_helper_program(this_program());
   Ending ending;
   bool ended = false;
   {

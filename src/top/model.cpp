@@ -20,12 +20,12 @@ void erase_character(std::string& text) {
 
 }  // namespace
 
-void Model::take(std::shared_ptr<const Picture> picture) {
+void Model::take(std::shared_ptr<const TopSnapshot> picture) {
   latest_ = std::move(picture);
   if (!paused_) show(latest_);
 }
 
-void Model::show(std::shared_ptr<const Picture> picture) {
+void Model::show(std::shared_ptr<const TopSnapshot> picture) {
   shown_ = std::move(picture);
   arrange();
 }
@@ -109,7 +109,7 @@ bool Model::move_by(const Input& input) {
   return true;
 }
 
-void Model::ask(const Result<Wish>& wish) {
+void Model::ask(const Result<PendingAction>& wish) {
   if (!wish) {
     notice_ = Notice{Style::warning, wish.error().message};
     return;

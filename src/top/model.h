@@ -47,19 +47,19 @@ class Model {
   explicit Model(uid_t viewer) : viewer_(viewer) {}
 
   // What was seen last. While it is paused it is kept, and shown afterwards.
-  void take(std::shared_ptr<const Picture> picture);
+  void take(std::shared_ptr<const TopSnapshot> picture);
 
   // What to do outside, if anything.
   struct Outcome {
     bool leave = false;
-    std::optional<Wish> wish{};  // confirmed
+    std::optional<PendingAction> wish{};  // confirmed
   };
   Outcome press(const Input& input);
 
   // Said until the next key.
   void tell(Notice notice) { notice_ = std::move(notice); }
 
-  const Picture& picture() const { return *shown_; }
+  const TopSnapshot& picture() const { return *shown_; }
   const std::vector<Row>& cards() const { return cards_; }
   const std::vector<Row>& queue() const { return queue_; }
   // The row that is selected; nothing if there is none to select.
@@ -74,7 +74,7 @@ class Model {
   bool paused() const { return paused_; }
   uid_t viewer() const { return viewer_; }
   const std::optional<Notice>& notice() const { return notice_; }
-  const std::optional<Wish>& wish() const { return wish_; }
+  const std::optional<PendingAction>& wish() const { return wish_; }
 
   // How far each part is scrolled, in lines; the drawing moves it to where the selection is seen.
   struct Scroll {
@@ -87,20 +87,20 @@ class Model {
 
  private:
   void arrange();
-  void show(std::shared_ptr<const Picture> picture);
+  void show(std::shared_ptr<const TopSnapshot> picture);
   std::vector<const Row*> choices() const;
   void move(std::ptrdiff_t by);
   void select(const Row& row);
   void switch_part();
   bool move_by(const Input& input);
-  void ask(const Result<Wish>& wish);
+  void ask(const Result<PendingAction>& wish);
   void type_filter(const Input& input);
   Outcome answer(const Input& input);
   Outcome command(const Input& input);
 
   uid_t viewer_;
-  std::shared_ptr<const Picture> shown_ = std::make_shared<const Picture>();
-  std::shared_ptr<const Picture> latest_;
+  std::shared_ptr<const TopSnapshot> shown_ = std::make_shared<const TopSnapshot>();
+  std::shared_ptr<const TopSnapshot> latest_;
   std::vector<Row> cards_;
   std::vector<Row> queue_;
   std::optional<Key> selection_;
@@ -111,7 +111,7 @@ class Model {
   std::string filter_;
   bool paused_ = false;
   std::optional<Notice> notice_;
-  std::optional<Wish> wish_;
+  std::optional<PendingAction> wish_;
   Scroll scroll_;
 };
 

@@ -102,7 +102,7 @@ TEST_F(ModelTest, moves_over_gpus_leases_and_tickets) {
 
 TEST_F(ModelTest, the_selection_stays_on_the_same_thing) {
   type(model_, "Gk");
-  Picture next = picture();
+  TopSnapshot next = picture();
   next.hosts[0].queue.insert(next.hosts[0].queue.begin(), next.hosts[0].queue[1]);
   next.hosts[0].queue[0].record.id = "eeeeeeee";
   model_.take(shared(next));
@@ -127,7 +127,7 @@ TEST_F(ModelTest, cancels_an_own_ticket_once_that_was_confirmed) {
   type(model_, "c");
   const auto outcome = type(model_, "y");
   ASSERT_TRUE(outcome.wish);
-  EXPECT_EQ(outcome.wish->kind, Wish::Kind::cancel);
+  EXPECT_EQ(outcome.wish->kind, PendingAction::Kind::cancel);
   EXPECT_EQ(outcome.wish->id, "cccccccc");
   EXPECT_EQ(model_.mode(), Mode::list);
 }
@@ -160,12 +160,12 @@ TEST_F(ModelTest, gives_a_shells_lease_back_also_from_its_gpu) {
   EXPECT_NE(model_.wish()->question.find("Others can have GPU 0"), std::string::npos);
   const auto outcome = type(model_, "y");
   ASSERT_TRUE(outcome.wish);
-  EXPECT_EQ(outcome.wish->kind, Wish::Kind::release);
+  EXPECT_EQ(outcome.wish->kind, PendingAction::Kind::release);
   EXPECT_EQ(outcome.wish->id, "aaaaaaaa");
 }
 
 TEST_F(ModelTest, a_jobs_lease_ends_with_its_job_and_elsewhere_is_elsewhere) {
-  Picture next = picture();
+  TopSnapshot next = picture();
   next.hosts[0].leases[0].holder = HolderKind::job;
   model_.take(shared(next));
   type(model_, "r");
@@ -198,7 +198,7 @@ TEST_F(ModelTest, details_close_when_what_they_are_of_has_ended) {
   type(model_, "G");
   model_.press({Press::enter});
   EXPECT_EQ(model_.mode(), Mode::details);
-  Picture next = picture();
+  TopSnapshot next = picture();
   next.hosts[0].queue.pop_back();
   model_.take(shared(next));
   EXPECT_EQ(model_.mode(), Mode::list);

@@ -29,7 +29,7 @@ std::string in_brackets(const Record& record) {
 Result<void> check(const char* what, const char* verb, const Record& record, const Status& host,
                    uid_t viewer) {
   if (!may_end(record, viewer)) {
-    return fail(ErrorKind::not_yours,
+    return fail(ErrorKind::permission,
                 fmt::format("{} {} belongs to {}, who alone (or root) can {}", what, record.id,
                             user_name(record.uid),
                             std::string_view(verb) == "cancel" ? "cancel it" : "give it back"));
@@ -59,7 +59,7 @@ Result<const Record*> lease_of(const Row& row, uid_t viewer) {
   if (own.size() == 1) return own.front();
   if (all.size() == 1) return all.front();
   if (own.empty()) {
-    return fail(ErrorKind::not_yours, fmt::format("no lease on GPU {} is yours", index));
+    return fail(ErrorKind::permission, fmt::format("no lease on GPU {} is yours", index));
   }
   return fail(
       ErrorKind::usage,
@@ -80,7 +80,7 @@ std::string gpus_of(const Record& lease, const Status& host) {
   return names;
 }
 
-Result<Wish> wish_to_cancel(const Row& row, uid_t viewer) {
+Result<PendingAction> wish_to_cancel(const Row& row, uid_t viewer) {
   if (row.ticket == nullptr) {
     return fail(ErrorKind::usage, "c cancels a ticket: select one in the queue");
   }
@@ -88,14 +88,14 @@ Result<Wish> wish_to_cancel(const Row& row, uid_t viewer) {
   if (auto fit = check("ticket", "cancel", record, *row.host, viewer); !fit) {
     return tl::make_unexpected(fit.error());
   }
-  return Wish{
-      Wish::Kind::cancel, record.id,
+  return PendingAction{
+      PendingAction::Kind::cancel, record.id,
       fmt::format("Cancel ticket {}{}{}? It leaves the queue, and its process (pid {}) ends "
                   "with exit code 75.",
                   record.id, whose(record, viewer), in_brackets(record), record.pid)};
 }
 
-Result<Wish> wish_to_release(const Row& row, uid_t viewer) {
+Result<PendingAction> wish_to_release(const Row& row, uid_t viewer) {
   if (row.gpu == nullptr) {
     return fail(ErrorKind::usage, row.ticket == nullptr
                                       ? "r gives a lease back: select one"
@@ -113,7 +113,7 @@ Result<Wish> wish_to_release(const Row& row, uid_t viewer) {
                             "to have GPU {} back",
                             record.id, record.pid, gpus_of(record, *row.host)));
   }
-  return Wish{Wish::Kind::release, record.id,
+  return PendingAction{PendingAction::Kind::release, record.id,
               fmt::format("Give lease {}{}{} back? Others can have GPU {} at once; its shell (pid "
                           "{}) goes on without.",
                           record.id, whose(record, viewer), in_brackets(record),

@@ -10,7 +10,7 @@
 
 namespace berth::top {
 
-struct Wish {
+struct PendingAction {
   enum class Kind : std::uint8_t { cancel, release };
   Kind kind = Kind::cancel;
   std::string id;
@@ -19,8 +19,8 @@ struct Wish {
 
 // What `c` or `r` on the row means to the user `viewer`. The error says why not; the harbour checks
 // it all again when it is done.
-Result<Wish> wish_to_cancel(const Row& row, uid_t viewer);
-Result<Wish> wish_to_release(const Row& row, uid_t viewer);
+Result<PendingAction> wish_to_cancel(const Row& row, uid_t viewer);
+Result<PendingAction> wish_to_release(const Row& row, uid_t viewer);
 
 // "0,2": the GPUs of a lease as this host numbers them, else their UUIDs.
 std::string gpus_of(const Record& lease, const Status& host);

@@ -60,7 +60,7 @@ Bytes reserved_unused(const Status& host, const GpuStatus& gpu) {
     if (std::find(here.begin(), here.end(), lease.id) == here.end()) continue;
     if (!lease.request.memory) return {rest};
     std::uint64_t observed = 0;
-    for (const PlacedProcess& one : gpu.placed.processes) {
+    for (const AttributedProcess& one : gpu.placed.processes) {
       if (one.lease != lease.id) continue;
       observed = capped_sum(observed, one.process.memory.value_or(Bytes{}).count);
     }

@@ -23,7 +23,7 @@ std::string user_of(const Status& host, const GpuStatus& gpu) {
   for (const Record& lease : host.leases) {
     if (holds(gpu, lease)) return user_name(lease.uid);
   }
-  for (const PlacedProcess& one : gpu.placed.processes) {
+  for (const AttributedProcess& one : gpu.placed.processes) {
     if (one.stranger() && one.process.uid) return user_name(*one.process.uid);
   }
   return "";
@@ -71,7 +71,7 @@ std::vector<Row> rows_below(const Status& host, const GpuStatus& gpu, const std:
     rows.back().said_at = at;
     if (at.empty()) at = berth::to_string(gpu.placed.gpu.index);
   }
-  for (const PlacedProcess& one : gpu.placed.processes) {
+  for (const AttributedProcess& one : gpu.placed.processes) {
     if (!one.stranger() || !is_of(filter, one.process)) continue;
     rows.push_back({RowKind::process, &host, &gpu, nullptr, &one});
   }
@@ -114,7 +114,7 @@ bool passes(const std::string& filter, const std::string& user) {
   return lower_case(user).find(lower_case(filter)) != std::string::npos;
 }
 
-std::vector<Row> card_rows(const Picture& picture, Sort sort, const std::string& filter) {
+std::vector<Row> card_rows(const TopSnapshot& picture, Sort sort, const std::string& filter) {
   std::vector<Row> rows;
   for (const Status& host : picture.hosts) {
     const std::size_t before = rows.size();
@@ -134,7 +134,7 @@ std::vector<Row> card_rows(const Picture& picture, Sort sort, const std::string&
   return rows;
 }
 
-std::vector<Row> queue_rows(const Picture& picture, const std::string& filter) {
+std::vector<Row> queue_rows(const TopSnapshot& picture, const std::string& filter) {
   std::vector<Row> rows;
   for (const Status& host : picture.hosts) {
     for (const TicketStatus& ticket : host.queue) {

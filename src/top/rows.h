@@ -12,7 +12,7 @@
 namespace berth::top {
 
 // What one look has seen, or why it could not.
-struct Picture {
+struct TopSnapshot {
   std::vector<Status> hosts;      // by name
   std::optional<TimePoint> seen;  // when; nothing before the first look that succeeded
   std::string problem{};          // why the last look failed; as it came
@@ -39,7 +39,7 @@ struct Row {
   const Status* host;
   const GpuStatus* gpu = nullptr;
   const Record* lease = nullptr;
-  const PlacedProcess* process = nullptr;
+  const AttributedProcess* process = nullptr;
   const TicketStatus* ticket = nullptr;
   std::string said_at{};  // of a lease: the GPU of an earlier row of it
 
@@ -63,9 +63,9 @@ bool passes(const std::string& filter, const std::string& user);
 
 // Every GPU with its leases, strangers and reasons below it; hosts by name, if there are several.
 // With a filter, only those on which a user whom it names has a lease or a process.
-std::vector<Row> card_rows(const Picture& picture, Sort sort, const std::string& filter);
+std::vector<Row> card_rows(const TopSnapshot& picture, Sort sort, const std::string& filter);
 
 // Every ticket, with its reason below it.
-std::vector<Row> queue_rows(const Picture& picture, const std::string& filter);
+std::vector<Row> queue_rows(const TopSnapshot& picture, const std::string& filter);
 
 }  // namespace berth::top

@@ -29,13 +29,13 @@ namespace {
 constexpr const char* kInstead = "'berth status --watch' works without";
 
 // What a crash needs, and must not ask for: how the terminal was, and what makes it so again.
-struct Farewell {
+struct TerminalRestore {
   termios modes{};
   bool known = false;
   std::array<char, 256> text{};
   std::size_t size = 0;
 };
-Farewell farewell;
+TerminalRestore farewell;
 
 constexpr std::array kFatal{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 std::array<struct sigaction, kFatal.size()> before_us;

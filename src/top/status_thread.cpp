@@ -15,20 +15,20 @@ namespace berth::top {
 struct Watcher::Shared {
   HarbourLocation where;
   std::chrono::milliseconds period;
-  Poke news;
-  Poke leave;
-  Poke left;
+  EventFd news;
+  EventFd leave;
+  EventFd left;
   Mutex mutex;
-  std::shared_ptr<const Picture> picture GUARDED_BY(mutex) = std::make_shared<const Picture>();
+  std::shared_ptr<const TopSnapshot> picture GUARDED_BY(mutex) = std::make_shared<const TopSnapshot>();
 
-  std::shared_ptr<const Picture> last() {
+  std::shared_ptr<const TopSnapshot> last() {
     const MutexLock lock(mutex);
     return picture;
   }
-  void publish(Picture next) {
+  void publish(TopSnapshot next) {
     {
       const MutexLock lock(mutex);
-      picture = std::make_shared<const Picture>(std::move(next));
+      picture = std::make_shared<const TopSnapshot>(std::move(next));
     }
     news();
   }
@@ -49,8 +49,8 @@ int Watcher::fd() const {
   return shared_->news.fd();
 }
 
-std::shared_ptr<const Picture> Watcher::news() {
-  shared_->news.calm();
+std::shared_ptr<const TopSnapshot> Watcher::news() {
+  shared_->news.clear();
   return shared_->last();
 }
 
@@ -69,16 +69,16 @@ bool Watcher::end(std::chrono::milliseconds patience) {
 void Watcher::work(const std::shared_ptr<Shared>& shared) {
   try {
     const auto on_slow = [&] {
-      Picture waiting = *shared->last();
+      TopSnapshot waiting = *shared->last();
       waiting.slow = true;
       shared->publish(std::move(waiting));
     };
-    Lookout lookout(shared->where, on_slow);
+    StatusWatcher lookout(shared->where, on_slow);
     lookout.interrupt_by(shared->leave.fd());
     std::array<pollfd, 1> leave{{{shared->leave.fd(), POLLIN, 0}}};
     do {
       auto hosts = lookout.look();
-      Picture next;
+      TopSnapshot next;
       if (hosts) {
         next.hosts = std::move(*hosts);
         next.seen = std::chrono::system_clock::now();
@@ -90,7 +90,7 @@ void Watcher::work(const std::shared_ptr<Shared>& shared) {
       shared->publish(std::move(next));
     } while (lookout.wait(shared->period, leave));
   } catch (const std::exception& problem) {
-    Picture last = *shared->last();
+    TopSnapshot last = *shared->last();
     last.problem = std::string("internal error: ") + problem.what() + "; please report it";
     shared->publish(std::move(last));
   }

@@ -13,7 +13,7 @@ namespace berth::top {
 class Watcher {
  public:
   // Looks every `period`, and when something changes. The process has threads from here on, and so
-  // must start the driver's helper by its program: see belong_to_program().
+  // must start the driver's helper by its program: see set_helper_program().
   Watcher(HarbourLocation where, std::chrono::milliseconds period);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -21,7 +21,7 @@ class Watcher {
 
   // Readable when there is a new picture; reading it with news() ends that.
   int fd() const;
-  std::shared_ptr<const Picture> news();
+  std::shared_ptr<const TopSnapshot> news();
 
   // Ends the thread; false if it does not end by then (Redis or the lock keeps it). It then uses
   // nothing of this any more, but the process must not end by exit(), under its feet.

@@ -94,7 +94,7 @@ Result<int> run(const Options& options) {
   (void)allow_many_descriptors();
   auto probe = open_driver([] { say("waiting for the driver to answer"); });
   if (!probe) return tl::make_unexpected(probe.error());
-  Ask ask = make_ask(*options.request);
+  AcquireRequest ask = make_acquire_request(*options.request);
   ask.command = owner->name;
   ask.pid = owner->pid;
   ask.holder = HolderKind::shell;

@@ -119,7 +119,7 @@ Result<void> plan_sharing(const Options& options, BatchPlan& plan) {
     return {};
   }
   if (options.per_gpu < 2) return {};
-  const auto card = smallest_card(make_ask(*options.request));
+  const auto card = smallest_card(make_acquire_request(*options.request));
   if (!card) return tl::make_unexpected(card.error());
   plan.run_flags.push_back(
       fmt::format("--mem={}MiB", share_of_card(*card, options.per_gpu).count >> 20));
@@ -244,7 +244,7 @@ Result<int> run(const Options& options) {
     if (options.request->learned && !options.in_order && !gpus_of_lease()) {
       const SlowDriver slow{[&view] { view.notice("waiting for the driver to answer"); },
                             ends.fd()};
-      const auto fits = std::make_shared<Fitting>(make_ask(*options.request), plan.types, slow);
+      const auto fits = std::make_shared<Fitting>(make_acquire_request(*options.request), plan.types, slow);
       plan.fitting = [fits](const std::vector<std::size_t>& some) { return fits->now(some); };
     }
     return run_batch(plan, order_of(options, plan), *joblog, view, signals);

@@ -43,9 +43,9 @@ struct Options {
   int tell = -1;       // where to tell what happens, for who has called us
 };
 
-Ask ask_for(const Options& options, const Job& job) {
+AcquireRequest ask_for(const Options& options, const Job& job) {
   const RequestOptions& request = *options.request;
-  Ask ask = make_ask(request);
+  AcquireRequest ask = make_acquire_request(request);
   const bool hidden = commands_are_hidden();
   ask.command = public_command(job.command, hidden);
   const unsigned count = ask.request.count;
@@ -57,7 +57,7 @@ Ask ask_for(const Options& options, const Job& job) {
 
 // Has it ask for more than what did not suffice; for the last time, for GPUs of its own. False if
 // there is no more to be had.
-bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
+bool ask_for_more(AcquireRequest& ask, const AttemptEnd& end, bool last) {
   if (!end.reserved) return false;
   const Bytes more = more_than(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
   ask.learning->at_least = more;
@@ -71,11 +71,11 @@ bool ask_for_more(Ask& ask, const AttemptEnd& end, bool last) {
 // It failed on a share of a GPU, and what it said about that nobody has read.
 bool perhaps_out_of_memory(const AttemptEnd& end) {
   return end.ran && !end.interrupted && end.code != 0 && end.reserved && !end.words_known &&
-         end.verdict == Verdict::failure;
+         end.verdict == ExitClass::failure;
 }
 
 // Makes this process what it would be where the parcel comes from. An exit code if it cannot.
-std::optional<int> unpack(const Parcel& parcel) {
+std::optional<int> unpack(const RemoteJobSpec& parcel) {
   constexpr int kNotRunnable = 126;
   for (const auto& [name, value] : parcel.environment) {
     ::setenv(name.c_str(), value.c_str(), 1);
@@ -138,7 +138,7 @@ Result<std::vector<std::string>> permitted_hosts(const Options& options, const s
 }
 
 // The exit code of a job elsewhere, or a lease of this host.
-Result<std::variant<int, Lease>> run_on_hosts(const Options& options, Ask ask, const Job& job,
+Result<std::variant<int, Lease>> run_on_hosts(const Options& options, AcquireRequest ask, const Job& job,
                                               Probe* probe) {
   if (ask.harbour.wrong) return tl::make_unexpected(*ask.harbour.wrong);
   if (!ask.harbour.url) {
@@ -184,7 +184,7 @@ Result<int> run(const Options& options) {
   job.descriptors = allow_many_descriptors();
   auto probe = open_driver([] { say("waiting for the driver to answer"); });
   if (!probe && !elsewhere) return tl::make_unexpected(probe.error());
-  Ask ask = ask_for(options, job);
+  AcquireRequest ask = ask_for(options, job);
   std::optional<Lease> first;  // of this host, which was the first of several
   if (elsewhere) {
     auto found = run_on_hosts(options, ask, job, probe ? probe->get() : nullptr);
@@ -199,7 +199,7 @@ Result<int> run(const Options& options) {
   how.whole_group = options.tell >= 0;  // a batch gives each of its children one
   if (!options.parcel.empty()) how.lifeline = STDOUT_FILENO;
   how.teaches = options.request->learned || !options.request->job.empty();
-  const RunTeller teller(options.tell);
+  const RunEventWriter teller(options.tell);
   for (unsigned left = options.retries;; --left) {
     auto lease = first ? Result<std::variant<Lease, int>>(*std::exchange(first, std::nullopt))
                        : wait_for(**probe, ask, -1, teller.show());
@@ -217,7 +217,7 @@ Result<int> run(const Options& options) {
     teller.granted(std::get<Lease>(*lease));
     SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
     const AttemptEnd end = attempt(**probe, std::move(std::get<Lease>(*lease)), job, how, signals);
-    const bool again = end.ran && !end.interrupted && end.verdict == Verdict::out_of_memory &&
+    const bool again = end.ran && !end.interrupted && end.verdict == ExitClass::out_of_memory &&
                        left > 0 && ask_for_more(ask, end, left == 1);
     if (again) continue;
     if (left > 0 && perhaps_out_of_memory(end)) {

@@ -27,7 +27,7 @@ Result<int> setup(Options& options) {
   }
   // A dry run needs no root.
   if (::geteuid() != 0 && !options.setup.dry_run) {
-    return fail(ErrorKind::not_yours, "setup changes the host; run: sudo berth setup");
+    return fail(ErrorKind::permission, "setup changes the host; run: sudo berth setup");
   }
   const auto actions = options.remove ? remove_tmpfiles(options.setup) : set_up(options.setup);
   if (!actions) return tl::make_unexpected(actions.error());

@@ -153,7 +153,7 @@ class GpuTable {
 };
 
 // "! 4711  bob  python  9.1 GiB  no lease". On a narrow terminal the name gives way, then the user.
-std::string process_line(const PlacedProcess& placed, const Terminal& terminal) {
+std::string process_line(const AttributedProcess& placed, const Terminal& terminal) {
   const GpuProcess& process = placed.process;
   const bool stranger = placed.stranger();
   const std::string pid = right(std::to_string(process.pid), 7);
@@ -285,7 +285,7 @@ std::string status_text(const Status& status, const Terminal& terminal) {
       out += lease_line(lease, said[lease.id], terminal, now);
       if (said[lease.id].empty()) said[lease.id] = to_string(row.gpu->placed.gpu.index);
     }
-    for (const PlacedProcess& process : row.gpu->placed.processes) {
+    for (const AttributedProcess& process : row.gpu->placed.processes) {
       out += process_line(process, terminal);
     }
     if (!reason_is_news(*row.gpu)) continue;

@@ -33,27 +33,27 @@ Result<void> check_server(const Reply& hello, const std::string& name) {
   unsigned major = 0;
   const auto parsed = std::from_chars(version.data(), version.data() + version.size(), major);
   if (parsed.ec != std::errc{}) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("what answers at {} is no Redis; check the host and the port", name));
   }
   if (major < kOldestVersion) {
-    return fail(ErrorKind::harbour, fmt::format("{} is older than Redis {}; install a newer one",
+    return fail(ErrorKind::io, fmt::format("{} is older than Redis {}; install a newer one",
                                                 name, kOldestVersion));
   }
   if (value_of(hello, "mode").text() == "sentinel") {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("{} is a Sentinel; write redis+sentinel://HOST:PORT/MASTER", name));
   }
   if (value_of(hello, "role").text() != "master") {
-    return tl::make_unexpected(meaning_of("READONLY", {name, {}, {}}));
+    return tl::make_unexpected(translate_error("READONLY", {name, {}, {}}));
   }
   return {};
 }
 
 }  // namespace
 
-RedisConnection::RedisConnection(std::unique_ptr<Link> link, Party party)
-    : link_(std::move(link)), party_(std::make_unique<Party>(std::move(party))) {}
+RedisConnection::RedisConnection(std::unique_ptr<RespChannel> link, ServerIdentity party)
+    : link_(std::move(link)), party_(std::make_unique<ServerIdentity>(std::move(party))) {}
 RedisConnection::RedisConnection(RedisConnection&&) noexcept = default;
 RedisConnection& RedisConnection::operator=(RedisConnection&&) noexcept = default;
 RedisConnection::~RedisConnection() = default;
@@ -81,9 +81,9 @@ Result<RedisConnection> RedisConnection::open_server(const RedisUrl& url,
                     "URL is right",
                     name, socket.error().message));
   }
-  RedisConnection made(std::make_unique<Link>(std::move(*socket), name),
-                       Party{name, url.user, url.prefix});
-  if (auto good = made.greet(url); !good) return tl::make_unexpected(good.error());
+  RedisConnection made(std::make_unique<RespChannel>(std::move(*socket), name),
+                       ServerIdentity{name, url.user, url.prefix});
+  if (auto good = made.handshake(url); !good) return tl::make_unexpected(good.error());
   return made;
 }
 
@@ -102,18 +102,18 @@ Result<RedisConnection> RedisConnection::open_by_sentinel(const RedisUrl& url) {
       tried.push_back(where);
       auto opened = open_server(url, &*master, fmt::format("{} (now {})", shown(url), where));
       // That server is the master, and will say the same to who comes by another Sentinel.
-      if (opened || opened.error().kind != ErrorKind::away) return opened;
+      if (opened || opened.error().kind != ErrorKind::unavailable) return opened;
       error = opened.error();
     }
-    may_mend = may_mend || error.kind == ErrorKind::away;
+    may_mend = may_mend || error.kind == ErrorKind::unavailable;
     problems += fmt::format("{}{}", problems.empty() ? "" : "; ", error.message);
   }
-  return fail(may_mend ? ErrorKind::away : ErrorKind::harbour,
+  return fail(may_mend ? ErrorKind::unavailable : ErrorKind::io,
               fmt::format("no Sentinel leads to a master: {}", problems));
 }
 
 // HELLO tells all that must be known, and needs no permission, unlike INFO and ROLE.
-Result<void> RedisConnection::greet(const RedisUrl& url) {
+Result<void> RedisConnection::handshake(const RedisUrl& url) {
   Words hello{"HELLO", "2"};
   if (!url.user.empty() || !url.password.empty()) {
     hello.insert(hello.end(), {"AUTH", url.user.empty() ? "default" : url.user, url.password});
@@ -128,7 +128,7 @@ Result<void> RedisConnection::greet(const RedisUrl& url) {
   if (auto good = check_server(first.reply, name()); !good) return good;
   id_ = value_of(first.reply, "id").integer().value_or(0);
   const Answer& last = answers->back();
-  if (last.error) return tl::make_unexpected(meaning_of(*last.error, *party_));
+  if (last.error) return tl::make_unexpected(translate_error(*last.error, *party_));
   return {};
 }
 
@@ -138,15 +138,15 @@ Result<Answer> RedisConnection::ask(const Words& words) {
   return Result<Answer>(std::move(answers->front()));
 }
 
-Result<Reply> RedisConnection::judged(Answer answer) const {
-  if (answer.error) return tl::make_unexpected(meaning_of(*answer.error, *party_));
+Result<Reply> RedisConnection::to_result(Answer answer) const {
+  if (answer.error) return tl::make_unexpected(translate_error(*answer.error, *party_));
   return std::move(answer.reply);
 }
 
 Result<Reply> RedisConnection::call(const Words& words) {
   auto answer = ask(words);
   if (!answer) return tl::make_unexpected(answer.error());
-  return judged(std::move(*answer));
+  return to_result(std::move(*answer));
 }
 
 Result<std::vector<Reply>> RedisConnection::pipeline(const std::vector<Words>& commands) {
@@ -155,7 +155,7 @@ Result<std::vector<Reply>> RedisConnection::pipeline(const std::vector<Words>& c
   std::vector<Reply> replies;
   replies.reserve(answers->size());
   for (Answer& answer : *answers) {
-    auto reply = judged(std::move(answer));
+    auto reply = to_result(std::move(answer));
     if (!reply) return tl::make_unexpected(reply.error());
     replies.push_back(std::move(*reply));
   }
@@ -170,7 +170,7 @@ Result<std::optional<Reply>> RedisConnection::receive() {
   auto answer = link_->receive();
   if (!answer) return tl::make_unexpected(answer.error());
   if (!*answer) return std::nullopt;
-  auto reply = judged(std::move(**answer));
+  auto reply = to_result(std::move(**answer));
   if (!reply) return tl::make_unexpected(reply.error());
   return std::move(*reply);
 }

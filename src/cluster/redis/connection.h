@@ -1,8 +1,8 @@
 // A connection to a Redis server: commands out, replies in.
 //
-// Two kinds of failure, which callers branch on. ErrorKind::away: the server does not answer now,
+// Two kinds of failure, which callers branch on. ErrorKind::unavailable: the server does not answer now,
 // and may later (refused, reset, timed out, loading, a replica, out of memory, …).
-// ErrorKind::harbour: it will not mend itself (wrong password, no permission, not a Redis, an error
+// ErrorKind::io: it will not mend itself (wrong password, no permission, not a Redis, an error
 // in a script, …). No message has a user's password in it.
 //
 // An error that the server replied leaves the connection as it was. After anything else the
@@ -25,9 +25,9 @@ namespace berth {
 constexpr std::chrono::milliseconds kRedisConnectTimeout(2'000);  // for each address
 constexpr std::chrono::milliseconds kRedisCommandTimeout(5'000);  // of silence
 
-class Link;
+class RespChannel;
 struct Answer;
-struct Party;
+struct ServerIdentity;
 
 // Movable. One thread at a time. A fork of this process does not get the connection: its calls fail
 // there as `away`.
@@ -65,16 +65,16 @@ class RedisConnection {
 
  private:
   friend class Script;
-  RedisConnection(std::unique_ptr<Link> link, Party party);
+  RedisConnection(std::unique_ptr<RespChannel> link, ServerIdentity party);
   static Result<RedisConnection> open_server(const RedisUrl& url, const RedisUrl::Address* address,
                                              const std::string& name);
   static Result<RedisConnection> open_by_sentinel(const RedisUrl& url);
-  Result<void> greet(const RedisUrl& url);
+  Result<void> handshake(const RedisUrl& url);
   Result<Answer> ask(const Words& words);
-  Result<Reply> judged(Answer answer) const;
+  Result<Reply> to_result(Answer answer) const;
 
-  std::unique_ptr<Link> link_;
-  std::unique_ptr<Party> party_;
+  std::unique_ptr<RespChannel> link_;
+  std::unique_ptr<ServerIdentity> party_;
   std::int64_t id_ = 0;
 };
 

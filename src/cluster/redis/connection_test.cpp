@@ -70,10 +70,10 @@ TEST(RedisConnection, errors_of_commands_leave_it_alive) {
   ASSERT_TRUE(redis.call({"SET", "k", "v"}));
   const auto wrong = redis.call({"LPUSH", "k", "v"});
   ASSERT_FALSE(wrong);
-  EXPECT_EQ(wrong.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(wrong.error().kind, ErrorKind::io);
   EXPECT_TRUE(has(wrong.error().message, "prefix")) << wrong.error().message;
-  EXPECT_EQ(redis.call({"NONSENSE"}).error().kind, ErrorKind::harbour);
-  EXPECT_EQ(redis.call({}).error().kind, ErrorKind::harbour);
+  EXPECT_EQ(redis.call({"NONSENSE"}).error().kind, ErrorKind::io);
+  EXPECT_EQ(redis.call({}).error().kind, ErrorKind::io);
   EXPECT_EQ(redis.call({"GET", "k"})->text(), "v");
 }
 
@@ -110,7 +110,7 @@ TEST(RedisConnection, large_values) {
   ASSERT_TRUE(redis.call({"SETRANGE", "huge", "70000000", "x"}));
   const auto huge = redis.call({"GET", "huge"});
   ASSERT_FALSE(huge);
-  EXPECT_EQ(huge.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(huge.error().kind, ErrorKind::io);
   EXPECT_EQ(redis.call({"PING"}).error().message, huge.error().message) << "it is dead";
 }
 
@@ -124,7 +124,7 @@ TEST(RedisConnection, databases) {
   EXPECT_EQ(RedisServer::connect(url).call({"GET", "k"})->text(), "v");
   url.database = 99;
   const Error none = refusal(url);
-  EXPECT_EQ(none.kind, ErrorKind::harbour);
+  EXPECT_EQ(none.kind, ErrorKind::io);
   EXPECT_TRUE(has(none.message, "database")) << none.message;
 }
 
@@ -133,10 +133,10 @@ TEST(RedisConnection, passwords) {
   EXPECT_TRUE(RedisConnection::open(with_login(server.url(), "", "Xq7Z right")));
   EXPECT_TRUE(RedisConnection::open(with_login(server.url(), "default", "Xq7Z right")));
   const Error wrong = refusal(with_login(server.url(), "", "Xq7Z wrong"));
-  EXPECT_EQ(wrong.kind, ErrorKind::harbour);
+  EXPECT_EQ(wrong.kind, ErrorKind::io);
   EXPECT_TRUE(has(wrong.message, "refuses the user or the password")) << wrong.message;
   const Error none = refusal(server.url());
-  EXPECT_EQ(none.kind, ErrorKind::harbour);
+  EXPECT_EQ(none.kind, ErrorKind::io);
   EXPECT_TRUE(has(none.message, "needs a password")) << none.message;
   EXPECT_TRUE(has(none.message, "BERTH_URL=file:")) << none.message;
 }
@@ -151,14 +151,14 @@ TEST(RedisConnection, users_of_the_acl) {
   EXPECT_TRUE(redis.call({"SET", "berth:k", "v"}));
   const auto command = redis.call({"BLPOP", "berth:k", "0"});
   ASSERT_FALSE(command);
-  EXPECT_EQ(command.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(command.error().kind, ErrorKind::io);
   EXPECT_TRUE(has(command.error().message, "ACL SETUSER alice '+blpop'"))
       << command.error().message;
   const auto key = redis.call({"GET", "k"});
   ASSERT_FALSE(key);
   EXPECT_TRUE(has(key.error().message, "ACL SETUSER alice '~berth:*'")) << key.error().message;
-  EXPECT_EQ(refusal(with_login(url, "bob", "Xq7Zpass")).kind, ErrorKind::harbour);
-  EXPECT_EQ(refusal(with_login(url, "alice", "Xq7Zwrong")).kind, ErrorKind::harbour);
+  EXPECT_EQ(refusal(with_login(url, "bob", "Xq7Zpass")).kind, ErrorKind::io);
+  EXPECT_EQ(refusal(with_login(url, "alice", "Xq7Zwrong")).kind, ErrorKind::io);
 }
 
 TEST(RedisConnection, waiting_for_what_another_pushes) {
@@ -169,7 +169,7 @@ TEST(RedisConnection, waiting_for_what_another_pushes) {
   const auto early = waiter.receive();
   ASSERT_TRUE(early);
   EXPECT_FALSE(*early);
-  EXPECT_EQ(waiter.call({"PING"}).error().kind, ErrorKind::harbour);
+  EXPECT_EQ(waiter.call({"PING"}).error().kind, ErrorKind::io);
   ASSERT_TRUE(other.call({"LPUSH", "k", "v"}));
   std::optional<Reply> reply;
   while (!reply) {
@@ -205,33 +205,33 @@ TEST(RedisConnection, a_server_that_is_killed_is_away) {
   server.kill();
   const auto first = idle.call({"PING"});
   ASSERT_FALSE(first);
-  EXPECT_EQ(first.error().kind, ErrorKind::away);
+  EXPECT_EQ(first.error().kind, ErrorKind::unavailable);
   const auto second = idle.pipeline({{"PING"}, {"PING"}});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().message, first.error().message);
   EXPECT_FALSE(idle.send({"PING"}));
   pollfd entry{waiter.fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
-  EXPECT_EQ(waiter.receive().error().kind, ErrorKind::away);
-  EXPECT_EQ(refusal(server.url()).kind, ErrorKind::away);
+  EXPECT_EQ(waiter.receive().error().kind, ErrorKind::unavailable);
+  EXPECT_EQ(refusal(server.url()).kind, ErrorKind::unavailable);
 }
 
 TEST(RedisConnection, who_is_not_there_is_away) {
   RedisUrl url;
   url.addresses = {{"127.0.0.1", 1}};
-  EXPECT_EQ(refusal(with_login(url, "", "Xq7Z")).kind, ErrorKind::away);
+  EXPECT_EQ(refusal(with_login(url, "", "Xq7Z")).kind, ErrorKind::unavailable);
   url.addresses = {{"no-such-host.invalid", 6379}};
   const Error nameless = refusal(with_login(url, "", "Xq7Z"));
-  EXPECT_EQ(nameless.kind, ErrorKind::away);
+  EXPECT_EQ(nameless.kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(nameless.message, "no-such-host.invalid")) << nameless.message;
   url.socket = "/tmp/no-such-folder/redis.sock";
-  EXPECT_EQ(refusal(with_login(url, "", "Xq7Z")).kind, ErrorKind::away);
+  EXPECT_EQ(refusal(with_login(url, "", "Xq7Z")).kind, ErrorKind::unavailable);
 }
 
 TEST(RedisConnection, a_replica_is_away) {
   const RedisServer server({"--replicaof", "127.0.0.1 1"});
   const Error error = refusal(server.url());
-  EXPECT_EQ(error.kind, ErrorKind::away);
+  EXPECT_EQ(error.kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(error.message, "replica")) << error.message;
 }
 
@@ -242,10 +242,10 @@ TEST(RedisConnection, a_master_that_becomes_a_replica_is_away) {
   ASSERT_TRUE(waiter.send({"BLPOP", "k", "0"}));
   // Its answer may come before the command did; then so does the error that is looked for.
   ASSERT_TRUE(redis.call({"REPLICAOF", "127.0.0.1", "1"}));
-  EXPECT_EQ(redis.call({"SET", "k", "v"}).error().kind, ErrorKind::away);
+  EXPECT_EQ(redis.call({"SET", "k", "v"}).error().kind, ErrorKind::unavailable);
   pollfd entry{waiter.fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
-  EXPECT_EQ(waiter.receive().error().kind, ErrorKind::away);
+  EXPECT_EQ(waiter.receive().error().kind, ErrorKind::unavailable);
 }
 
 TEST(RedisConnection, out_of_memory_is_away) {
@@ -253,7 +253,7 @@ TEST(RedisConnection, out_of_memory_is_away) {
   auto redis = server.connect();
   const auto set = redis.call({"SET", "k", "v"});
   ASSERT_FALSE(set);
-  EXPECT_EQ(set.error().kind, ErrorKind::away);
+  EXPECT_EQ(set.error().kind, ErrorKind::unavailable);
   EXPECT_TRUE(redis.call({"GET", "k"})) << "it is as it was";
 }
 
@@ -262,7 +262,7 @@ TEST(RedisConnection, too_many_clients_is_away) {
   auto redis = server.connect();
   ASSERT_TRUE(redis.call({"CONFIG", "SET", "maxclients", "1"}));
   const Error error = refusal(server.url());
-  EXPECT_EQ(error.kind, ErrorKind::away);
+  EXPECT_EQ(error.kind, ErrorKind::unavailable);
 }
 
 TEST(RedisConnection, a_fork_does_not_get_it) {
@@ -271,7 +271,7 @@ TEST(RedisConnection, a_fork_does_not_get_it) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto reply = redis.call({"PING"});
-    ::_exit(!reply && reply.error().kind == ErrorKind::away && redis.fd() == -1 ? 0 : 1);
+    ::_exit(!reply && reply.error().kind == ErrorKind::unavailable && redis.fd() == -1 ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -281,11 +281,11 @@ TEST(RedisConnection, a_fork_does_not_get_it) {
 
 TEST(RedisConnection, what_is_no_redis) {
   const FakeServer http([](const std::string&) { return "HTTP/1.1 400 Bad Request\r\n\r\n"; });
-  EXPECT_EQ(refusal(with_login(http.url(), "", "Xq7Z")).kind, ErrorKind::harbour);
+  EXPECT_EQ(refusal(with_login(http.url(), "", "Xq7Z")).kind, ErrorKind::io);
   const FakeServer friendly([](const std::string&) { return "+OK\r\n"; });
-  EXPECT_EQ(refusal(with_login(friendly.url(), "", "Xq7Z")).kind, ErrorKind::harbour);
+  EXPECT_EQ(refusal(with_login(friendly.url(), "", "Xq7Z")).kind, ErrorKind::io);
   const FakeServer echo([](const std::string& heard) { return heard; });
-  EXPECT_EQ(refusal(with_login(echo.url(), "", "Xq7Z")).kind, ErrorKind::harbour);
+  EXPECT_EQ(refusal(with_login(echo.url(), "", "Xq7Z")).kind, ErrorKind::io);
 }
 
 TEST(RedisConnection, an_old_redis_that_repeats_the_command) {
@@ -293,10 +293,10 @@ TEST(RedisConnection, an_old_redis_that_repeats_the_command) {
     return "-ERR unknown command `HELLO`, with args beginning with: `2`, `AUTH`, `a`, `Xq7Z`, \r\n";
   });
   const Error error = refusal(with_login(old.url(), "a", "Xq7Z"));
-  EXPECT_EQ(error.kind, ErrorKind::harbour);
+  EXPECT_EQ(error.kind, ErrorKind::io);
   EXPECT_TRUE(has(error.message, "older than Redis 6")) << error.message;
   const FakeServer odd([](const std::string&) { return "-ODD AUTH a Xq7Z\r\n"; });
-  EXPECT_EQ(refusal(with_login(odd.url(), "a", "Xq7Z")).kind, ErrorKind::harbour);
+  EXPECT_EQ(refusal(with_login(odd.url(), "a", "Xq7Z")).kind, ErrorKind::io);
   const FakeServer ancient([](const std::string&) {
     return "*6\r\n$7\r\nversion\r\n$5\r\n5.0.9\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n"
            "$6\r\nmaster\r\n";
@@ -305,7 +305,7 @@ TEST(RedisConnection, an_old_redis_that_repeats_the_command) {
 }
 
 TEST(RedisErrors, which_may_mend) {
-  const Party party{"redis://head:6379", "alice", "berth"};
+  const ServerIdentity party{"redis://head:6379", "alice", "berth"};
   for (const char* text :
        {"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script.",
         "READONLY You can't write against a read only replica.",
@@ -316,7 +316,7 @@ TEST(RedisErrors, which_may_mend) {
         "ERR max number of clients reached",
         "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not "
         "allowed when used memory > 'maxmemory'."}) {
-    EXPECT_EQ(meaning_of(text, party).kind, ErrorKind::away) << text;
+    EXPECT_EQ(translate_error(text, party).kind, ErrorKind::unavailable) << text;
   }
   for (const char* text :
        {"", "-", "ERR", "ERR syntax error", "OOMPH", "WRONGPASS invalid username-password pair",
@@ -324,9 +324,9 @@ TEST(RedisErrors, which_may_mend) {
         "WRONGTYPE Operation against a key holding the wrong kind of value",
         "NOSCRIPT No matching script.", "MOVED 1 10.0.0.1:6379",
         "ERR Error running script (call to f_1): @user_script:1: oops"}) {
-    EXPECT_EQ(meaning_of(text, party).kind, ErrorKind::harbour) << text;
+    EXPECT_EQ(translate_error(text, party).kind, ErrorKind::io) << text;
   }
-  const Error odd = meaning_of("ERR \x1b[31m\nred", party);
+  const Error odd = translate_error("ERR \x1b[31m\nred", party);
   EXPECT_EQ(odd.message.find_first_of("\x1b\n"), std::string::npos);
 }
 

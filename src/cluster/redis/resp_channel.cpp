@@ -25,7 +25,7 @@ constexpr std::size_t kChunk = std::size_t{64} << 10;
 // A reply takes ten times the bytes in memory that it may take on the way.
 constexpr std::size_t kMostReplies = std::size_t{1} << 20;
 
-void append(std::string& out, const Link::Words& words) {
+void append(std::string& out, const RespChannel::Words& words) {
   fmt::format_to(std::back_inserter(out), "*{}\r\n", words.size());
   for (const std::string& word : words) {
     fmt::format_to(std::back_inserter(out), "${}\r\n", word.size());
@@ -35,14 +35,14 @@ void append(std::string& out, const Link::Words& words) {
 }
 
 // Redis would not reply to it.
-tl::unexpected<Error> wordless() {
-  return fail(ErrorKind::harbour,
+tl::unexpected<Error> empty_command_error() {
+  return fail(ErrorKind::io,
               "a command of berth's for Redis has no words; this is a mistake in berth");
 }
 
 }  // namespace
 
-redisReplyObjectFunctions* Link::functions() {
+redisReplyObjectFunctions* RespChannel::functions() {
   // A list grows only when its last element is whole, so nobody has a pointer to one that moves.
   static constexpr auto place = [](const redisReadTask* task) -> Reply* {
     auto& incoming = *static_cast<Incoming*>(task->privdata);
@@ -78,7 +78,7 @@ redisReplyObjectFunctions* Link::functions() {
   return &all;
 }
 
-Link::Link(UniqueFd socket, std::string name)
+RespChannel::RespChannel(UniqueFd socket, std::string name)
     : socket_(std::move(socket)),
       owner_(::getpid()),
       name_(std::move(name)),
@@ -86,19 +86,19 @@ Link::Link(UniqueFd socket, std::string name)
   reader_->privdata = &incoming_;
 }
 
-Link::~Link() {
+RespChannel::~RespChannel() {
   // In a fork the number is closed already, and may be another file's.
   if (::getpid() != owner_) std::move(socket_).shared().release();
 }
 
-int Link::fd() const {
+int RespChannel::fd() const {
   return ::getpid() == owner_ ? socket_.get() : -1;
 }
 
-Result<void> Link::usable() const {
+Result<void> RespChannel::usable() const {
   if (death_) return tl::make_unexpected(*death_);
   if (::getpid() != owner_) {
-    return fail(ErrorKind::away,
+    return fail(ErrorKind::unavailable,
                 fmt::format("the connection to {} belongs to the process that this one was forked "
                             "from; open another",
                             name_));
@@ -106,25 +106,25 @@ Result<void> Link::usable() const {
   return {};
 }
 
-tl::unexpected<Error> Link::die(ErrorKind kind, const std::string& message) {
+tl::unexpected<Error> RespChannel::die(ErrorKind kind, const std::string& message) {
   death_ = Error{kind, message};
   socket_.reset();  // the server should not serve whom nobody hears
   return tl::make_unexpected(*death_);
 }
 
-Result<void> Link::read() {
+Result<void> RespChannel::read() {
   std::array<char, kChunk> chunk;
   for (;;) {
     const ssize_t size = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return {};
     if (size < 0) {
-      return die(ErrorKind::away, fmt::format("the connection to {} broke: {}; see whether the "
+      return die(ErrorKind::unavailable, fmt::format("the connection to {} broke: {}; see whether the "
                                               "server runs",
                                               name_, std::strerror(errno)));
     }
     if (size == 0) {
-      return die(ErrorKind::away,
+      return die(ErrorKind::unavailable,
                  fmt::format("{} closed the connection; see whether the server runs", name_));
     }
     unfinished_ += static_cast<std::size_t>(size);
@@ -133,18 +133,18 @@ Result<void> Link::read() {
   }
 }
 
-Result<std::optional<Answer>> Link::next() {
+Result<std::optional<Answer>> RespChannel::next() {
   void* whole = nullptr;
   const int state = redisReaderGetReply(reader_.get(), &whole);
   if (incoming_.too_large || (whole == nullptr && unfinished_ > kLargestRedisReply)) {
-    return die(ErrorKind::harbour,
+    return die(ErrorKind::io,
                fmt::format("a reply of {} is larger than {}, or of more than {} parts, which "
                            "nothing of berth's is; see what else uses this database",
                            name_, format_size({kLargestRedisReply}), kMostReplies));
   }
   if (state != REDIS_OK) {
     // Without hiredis's words: they quote what may be an echo of a password.
-    return die(ErrorKind::harbour,
+    return die(ErrorKind::io,
                fmt::format("what answers at {} does not speak Redis's protocol (or wants TLS); "
                            "check the host and the port",
                            name_));
@@ -155,16 +155,16 @@ Result<std::optional<Answer>> Link::next() {
   return Answer{std::move(done.root), std::move(done.error)};
 }
 
-Result<std::vector<Answer>> Link::exchange(const std::vector<Words>& commands,
+Result<std::vector<Answer>> RespChannel::exchange(const std::vector<Words>& commands,
                                            std::chrono::milliseconds silence) {
   if (auto good = usable(); !good) return tl::make_unexpected(good.error());
   if (awaited_ > 0) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("a reply of {} is still awaited; this is a mistake in berth", name_));
   }
   std::string out;
   for (const Words& words : commands) {
-    if (words.empty()) return wordless();
+    if (words.empty()) return empty_command_error();
     append(out, words);
   }
   std::string_view unsent = out;
@@ -183,7 +183,7 @@ Result<std::vector<Answer>> Link::exchange(const std::vector<Words>& commands,
     }
     const auto events = static_cast<short>(unsent.empty() ? POLLIN : POLLIN | POLLOUT);
     if (!wait_until(limit, socket_.get(), events)) {
-      return die(ErrorKind::away, fmt::format("{} does not answer within {}; see whether the "
+      return die(ErrorKind::unavailable, fmt::format("{} does not answer within {}; see whether the "
                                               "server runs, and what it is busy with",
                                               name_, format_duration(silence)));
     }
@@ -200,9 +200,9 @@ Result<std::vector<Answer>> Link::exchange(const std::vector<Words>& commands,
   return answers;
 }
 
-Result<void> Link::send(const Words& command, std::chrono::milliseconds silence) {
+Result<void> RespChannel::send(const Words& command, std::chrono::milliseconds silence) {
   if (auto good = usable(); !good) return good;
-  if (command.empty()) return wordless();
+  if (command.empty()) return empty_command_error();
   std::string out;
   append(out, command);
   std::string_view unsent = out;
@@ -214,11 +214,11 @@ Result<void> Link::send(const Words& command, std::chrono::milliseconds silence)
       unsent.remove_prefix(static_cast<std::size_t>(size));
       limit = Clock::now() + silence;
     } else if (errno != EAGAIN && errno != EINTR) {
-      return die(ErrorKind::away, fmt::format("the connection to {} broke: {}; see whether the "
+      return die(ErrorKind::unavailable, fmt::format("the connection to {} broke: {}; see whether the "
                                               "server runs",
                                               name_, std::strerror(errno)));
     } else if (!wait_until(limit, socket_.get(), POLLOUT)) {
-      return die(ErrorKind::away, fmt::format("{} takes no command within {}; see what it is busy "
+      return die(ErrorKind::unavailable, fmt::format("{} takes no command within {}; see what it is busy "
                                               "with",
                                               name_, format_duration(silence)));
     }
@@ -227,7 +227,7 @@ Result<void> Link::send(const Words& command, std::chrono::milliseconds silence)
   return {};
 }
 
-Result<std::optional<Answer>> Link::receive() {
+Result<std::optional<Answer>> RespChannel::receive() {
   if (auto good = usable(); !good) return tl::make_unexpected(good.error());
   for (;;) {
     auto answer = next();

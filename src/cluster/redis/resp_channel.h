@@ -25,15 +25,15 @@ struct Answer {
 
 // One thread at a time. Once something failed, all that follows fails in the same way: nobody knows
 // any more which reply belongs to which command.
-class Link {
+class RespChannel {
  public:
   using Words = std::vector<std::string>;
 
   // A connected socket, and what messages call the server.
-  Link(UniqueFd socket, std::string name);
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
-  ~Link();
+  RespChannel(UniqueFd socket, std::string name);
+  RespChannel(const RespChannel&) = delete;
+  RespChannel& operator=(const RespChannel&) = delete;
+  ~RespChannel();
 
   // Sends all commands, and waits for as many answers. The time limit is one of silence.
   Result<std::vector<Answer>> exchange(const std::vector<Words>& commands,

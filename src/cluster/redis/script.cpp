@@ -26,7 +26,7 @@ Result<Reply> Script::run(RedisConnection& connection, const std::vector<std::st
     answer = connection.ask(words);
   }
   if (!answer) return tl::make_unexpected(answer.error());
-  return connection.judged(std::move(*answer));
+  return connection.to_result(std::move(*answer));
 }
 
 }  // namespace berth

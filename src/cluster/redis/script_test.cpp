@@ -57,18 +57,18 @@ TEST(Script, errors) {
   auto redis = server.connect();
   const auto failed = Script("return redis.call('NONSENSE')").run(redis, {}, {});
   ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().kind, ErrorKind::harbour);
-  EXPECT_EQ(Script("this is no Lua").run(redis, {}, {}).error().kind, ErrorKind::harbour);
-  EXPECT_EQ(Script("error('oops')").run(redis, {}, {}).error().kind, ErrorKind::harbour);
+  EXPECT_EQ(failed.error().kind, ErrorKind::io);
+  EXPECT_EQ(Script("this is no Lua").run(redis, {}, {}).error().kind, ErrorKind::io);
+  EXPECT_EQ(Script("error('oops')").run(redis, {}, {}).error().kind, ErrorKind::io);
   ASSERT_TRUE(redis.call({"CONFIG", "SET", "maxmemory", "1"}));
   const Script writes("return redis.call('SET', KEYS[1], '1')");
-  EXPECT_EQ(writes.run(redis, {"k"}, {}).error().kind, ErrorKind::away);
+  EXPECT_EQ(writes.run(redis, {"k"}, {}).error().kind, ErrorKind::unavailable);
   ASSERT_TRUE(redis.call({"CONFIG", "SET", "maxmemory", "0"}));
   EXPECT_TRUE(writes.run(redis, {"k"}, {}));
   ASSERT_TRUE(redis.call({"REPLICAOF", "127.0.0.1", "1"}));
-  EXPECT_EQ(writes.run(redis, {"k"}, {}).error().kind, ErrorKind::away);
+  EXPECT_EQ(writes.run(redis, {"k"}, {}).error().kind, ErrorKind::unavailable);
   server.kill();
-  EXPECT_EQ(writes.run(redis, {"k"}, {}).error().kind, ErrorKind::away);
+  EXPECT_EQ(writes.run(redis, {"k"}, {}).error().kind, ErrorKind::unavailable);
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ namespace {
 // As long as for a connection: there are others to ask.
 constexpr std::chrono::milliseconds kPatience = kRedisConnectTimeout;
 
-Result<Answer> ask(Link& link, const Link::Words& words) {
+Result<Answer> ask(RespChannel& link, const RespChannel::Words& words) {
   auto answers = link.exchange({words}, kPatience);
   if (!answers) return tl::make_unexpected(answers.error());
   return Result<Answer>(std::move(answers->front()));
 }
 
-Result<void> authenticate(Link& link, const RedisUrl& url, const Party& party) {
-  Link::Words words{"AUTH"};
+Result<void> authenticate(RespChannel& link, const RedisUrl& url, const ServerIdentity& party) {
+  RespChannel::Words words{"AUTH"};
   if (!url.user.empty()) words.push_back(url.user);
   words.push_back(url.password);
   const auto answer = ask(link, words);
@@ -34,14 +34,14 @@ Result<void> authenticate(Link& link, const RedisUrl& url, const Party& party) {
 }  // namespace
 
 Result<RedisUrl::Address> ask_sentinel(const RedisUrl& url, const RedisUrl::Address& sentinel) {
-  const Party party{fmt::format("the Sentinel at {}", shown(sentinel)), url.user, url.prefix};
+  const ServerIdentity party{fmt::format("the Sentinel at {}", shown(sentinel)), url.user, url.prefix};
   auto socket = connect_tcp(sentinel, kRedisConnectTimeout);
   if (!socket) {
     return fail(socket.error().kind,
                 fmt::format("{} cannot be reached: {}", party.server, socket.error().message));
   }
-  Link link(std::move(*socket), party.server);
-  const Link::Words question{"SENTINEL", "get-master-addr-by-name", url.master};
+  RespChannel link(std::move(*socket), party.server);
+  const RespChannel::Words question{"SENTINEL", "get-master-addr-by-name", url.master};
   auto answer = ask(link, question);
   // Only to who asks: the password is the server's.
   if (answer && answer->error && answer->error->starts_with("NOAUTH") && !url.password.empty()) {
@@ -50,14 +50,14 @@ Result<RedisUrl::Address> ask_sentinel(const RedisUrl& url, const RedisUrl::Addr
   }
   if (!answer) return tl::make_unexpected(answer.error());
   if (answer->error && answer->error->starts_with("ERR unknown command")) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("what answers at {} is no Sentinel; write redis:// for a server, or "
                             "Sentinel's port",
                             shown(sentinel)));
   }
-  if (answer->error) return tl::make_unexpected(meaning_of(*answer->error, party));
+  if (answer->error) return tl::make_unexpected(translate_error(*answer->error, party));
   if (answer->reply.is_nil()) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("{} watches no master called {}; see redis-cli -p {} "
                             "SENTINEL masters",
                             party.server, url.master, sentinel.port));
@@ -71,7 +71,7 @@ Result<RedisUrl::Address> ask_sentinel(const RedisUrl& url, const RedisUrl::Addr
         std::from_chars(port.data(), port.data() + port.size(), master.port);
     if (problem == std::errc{} && !master.host.empty()) return master;
   }
-  return fail(ErrorKind::harbour,
+  return fail(ErrorKind::io,
               fmt::format("what answers at {} is no Sentinel; check its port", shown(sentinel)));
 }
 

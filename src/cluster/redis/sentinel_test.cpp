@@ -47,13 +47,13 @@ TEST(Sentinel, a_password_is_the_servers_and_for_who_asks) {
     const auto redis = RedisConnection::open(url);
     EXPECT_TRUE(redis) << redis.error().message;
     url.password.clear();
-    EXPECT_EQ(RedisConnection::open(url).error().kind, ErrorKind::harbour);
+    EXPECT_EQ(RedisConnection::open(url).error().kind, ErrorKind::io);
   }
   RedisUrl url = by({other_sentinel.port()});
   url.password = "Xq7Z";
   const auto refused = RedisConnection::open(url);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(refused.error().kind, ErrorKind::io);
   EXPECT_TRUE(has(refused.error().message, "Sentinel at")) << refused.error().message;
   EXPECT_FALSE(has(refused.error().message, "Xq7Z")) << refused.error().message;
   url.addresses.push_back({"127.0.0.1", open_sentinel.port()});
@@ -63,7 +63,7 @@ TEST(Sentinel, a_password_is_the_servers_and_for_who_asks) {
 TEST(Sentinel, nobody_to_ask_is_away) {
   const auto redis = RedisConnection::open(by({kNobody}));
   ASSERT_FALSE(redis);
-  EXPECT_EQ(redis.error().kind, ErrorKind::away);
+  EXPECT_EQ(redis.error().kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(redis.error().message, "127.0.0.1:1")) << redis.error().message;
 }
 
@@ -76,12 +76,12 @@ TEST(Sentinel, a_master_that_is_gone_or_none_is_away) {
   ASSERT_TRUE(server.connect().call({"REPLICAOF", "127.0.0.1", "1"}));
   const auto replica = RedisConnection::open(url);
   if (!replica) {
-    EXPECT_EQ(replica.error().kind, ErrorKind::away);  // unless a Sentinel has mended it
+    EXPECT_EQ(replica.error().kind, ErrorKind::unavailable);  // unless a Sentinel has mended it
   }
   server.kill();
   const auto gone = RedisConnection::open(url);
   ASSERT_FALSE(gone);
-  EXPECT_EQ(gone.error().kind, ErrorKind::away);
+  EXPECT_EQ(gone.error().kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(gone.error().message, std::to_string(server.port()))) << gone.error().message;
 }
 
@@ -90,15 +90,15 @@ TEST(Sentinel, what_will_not_mend) {
   const RedisServer sentinel = RedisServer::sentinel_of(server);
   const auto unknown = RedisConnection::open(by({sentinel.port()}, "other"));
   ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(unknown.error().kind, ErrorKind::io);
   EXPECT_TRUE(has(unknown.error().message, "no master called other")) << unknown.error().message;
   const auto server_asked = RedisConnection::open(by({server.port()}));
   ASSERT_FALSE(server_asked);
-  EXPECT_EQ(server_asked.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(server_asked.error().kind, ErrorKind::io);
   EXPECT_TRUE(has(server_asked.error().message, "no Sentinel")) << server_asked.error().message;
   const auto sentinel_used = RedisConnection::open(sentinel.tcp_url());
   ASSERT_FALSE(sentinel_used);
-  EXPECT_EQ(sentinel_used.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(sentinel_used.error().kind, ErrorKind::io);
   EXPECT_TRUE(has(sentinel_used.error().message, "redis+sentinel://"))
       << sentinel_used.error().message;
 }

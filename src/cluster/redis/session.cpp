@@ -93,7 +93,7 @@ Result<std::string> RedisSession::run_id() {
   constexpr std::string_view kName = "run_id:";
   if (connection_ && run_id_) return *run_id_;
   const auto info = call({"INFO", "server"});
-  if (!info && info.error().kind == ErrorKind::away) return tl::make_unexpected(info.error());
+  if (!info && info.error().kind == ErrorKind::unavailable) return tl::make_unexpected(info.error());
   const std::string text = info ? info->text() : "";
   const auto begin = text.find(kName);
   run_id_ = begin == std::string::npos
@@ -103,8 +103,8 @@ Result<std::string> RedisSession::run_id() {
   return *run_id_;
 }
 
-template <class Ask>
-auto RedisSession::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>())) {
+template <class AcquireRequest>
+auto RedisSession::ask(AcquireRequest ask) -> decltype(ask(std::declval<RedisConnection&>())) {
   // A connection that was open may have been cut since: then the same again, on a new one.
   const auto begin = Clock::now();
   for (;;) {
@@ -125,7 +125,7 @@ auto RedisSession::ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>()
       return answer;
     }
     connection_.reset();
-    if (answer.error().kind != ErrorKind::away) return answer;
+    if (answer.error().kind != ErrorKind::unavailable) return answer;
     note(url_, Clock::now());
     // One that was cut says so at once. One that is silent would be silent again.
     if (fresh || Clock::now() - begin > kSilent) return answer;

@@ -42,8 +42,8 @@ class RedisSession {
   bool was_just_away() const;
 
  private:
-  template <class Ask>
-  auto ask(Ask ask) -> decltype(ask(std::declval<RedisConnection&>()));
+  template <class AcquireRequest>
+  auto ask(AcquireRequest ask) -> decltype(ask(std::declval<RedisConnection&>()));
 
   RedisUrl url_;
   std::optional<RedisConnection> connection_;

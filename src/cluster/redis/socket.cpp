@@ -29,7 +29,7 @@ constexpr int kSocketType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 tl::unexpected<Error> no_connection(int reason) {
   // Who may not use the socket today may not tomorrow.
   const bool lasting = reason == EACCES || reason == EPERM;
-  return fail(lasting ? ErrorKind::harbour : ErrorKind::away, std::strerror(reason));
+  return fail(lasting ? ErrorKind::io : ErrorKind::unavailable, std::strerror(reason));
 }
 
 void set(int fd, int level, int option, int value) {
@@ -74,7 +74,7 @@ Result<UniqueFd> connect_tcp(const RedisUrl::Address& address, std::chrono::mill
   const int problem = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &first);
   if (problem != 0) {
     const char* reason = problem == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(problem);
-    return fail(ErrorKind::away, fmt::format("the name cannot be resolved ({})", reason));
+    return fail(ErrorKind::unavailable, fmt::format("the name cannot be resolved ({})", reason));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(first, ::freeaddrinfo);
   Result<UniqueFd> fd = no_connection(EADDRNOTAVAIL);

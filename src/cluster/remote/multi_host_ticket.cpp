@@ -16,17 +16,17 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::vector<Gpu> gpus_of(const HostSight& host) {
+std::vector<Gpu> gpus_of(const HostState& host) {
   std::vector<Gpu> gpus;
-  for (const PlacedGpu& placed : host.card->gpus) gpus.push_back(placed.gpu);
+  for (const GpuWithLeases& placed : host.card->gpus) gpus.push_back(placed.gpu);
   return gpus;
 }
 
 // What strangers do and how busy the GPUs are is known there alone: here it is assumed that nobody
 // is in the way but who has a lease.
-Scene hopeful_scene(const HostSight& host) {
-  Scene scene = scene_of(host);
-  for (PlacedGpu& placed : scene.gpus) {
+HostView assume_no_strangers(const HostState& host) {
+  HostView scene = scene_of(host);
+  for (GpuWithLeases& placed : scene.gpus) {
     placed.processes.clear();
     placed.unexplained.reset();
     placed.gpu.utilization_pct = 0;
@@ -36,7 +36,7 @@ Scene hopeful_scene(const HostSight& host) {
   return scene;
 }
 
-Outcome outcome_for(const Record& record, const HostSight& host, const Scene& scene) {
+Outcome outcome_for(const Record& record, const HostState& host, const HostView& scene) {
   PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
   bool known = false;
   for (std::size_t i = 0; i < host.ledger.tickets.size(); ++i) {
@@ -59,17 +59,17 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-RoamingTicket::RoamingTicket(Harbour harbour, Harbour::OwnBell&& bell)
+MultiHostTicket::MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell)
     : harbour_(std::move(harbour)), id_(std::move(bell.id)), bell_(std::move(bell.fd)) {}
 
-Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std::string>& names,
+Result<MultiHostTicket> MultiHostTicket::make(const AcquireRequest& ask, const std::vector<std::string>& names,
                                           bool any) {
   auto harbour = Harbour::open(ask.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
   auto hosts = look_at_hosts(*ask.harbour.url);
   if (!hosts) return tl::make_unexpected(hosts.error());
   std::vector<std::string> known;
-  for (const HostSight& host : *hosts) known.push_back(host.name);
+  for (const HostState& host : *hosts) known.push_back(host.name);
   for (const std::string& name : names) {
     if (any || contains(known, name)) continue;
     return fail(ErrorKind::impossible,
@@ -80,9 +80,9 @@ Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std:
   }
   auto bell = harbour->make_bell();
   if (!bell) return tl::make_unexpected(bell.error());
-  RoamingTicket ticket(std::move(*harbour), std::move(*bell));
+  MultiHostTicket ticket(std::move(*harbour), std::move(*bell));
   std::optional<Error> last;
-  for (HostSight& host : *hosts) {
+  for (HostState& host : *hosts) {
     if (!contains(names, host.name)) continue;
     if (!host.card) {
       last =
@@ -90,11 +90,11 @@ Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std:
       continue;
     }
     Record record = make_record(ask, ticket.id_);
-    record.witness = ticket.harbour_.witness();
+    record.directory_id = ticket.harbour_.directory_id();
     const std::vector<Gpu> gpus = gpus_of(host);
     auto chosen = restrict_choice(record.request, ask, gpus);
     if (chosen && ask.learning) (void)fit(record, *ask.learning, gpus, ask.harbour);
-    const Scene scene = hopeful_scene(host);
+    const HostView scene = assume_no_strangers(host);
     const Outcome outcome = chosen ? outcome_for(record, host, scene) : Outcome{};
     if (!chosen || outcome.impossible) {
       const Error why =
@@ -113,40 +113,40 @@ Result<RoamingTicket> RoamingTicket::make(const Ask& ask, const std::vector<std:
                                  listed(names)));
 }
 
-RoamingTicket::~RoamingTicket() {
+MultiHostTicket::~MultiHostTicket() {
   if (!bell_) return;
   for (const Candidate& one : candidates_) {
-    if (one.placed) HostPart(url(), one.sight.name).leave(id_);
+    if (one.placed) RedisHostStore(url(), one.sight.name).leave(id_);
   }
   harbour_.remove_bell(id_);
 }
 
-std::vector<std::string> RoamingTicket::hosts() const {
+std::vector<std::string> MultiHostTicket::hosts() const {
   std::vector<std::string> names;
   for (const Candidate& one : candidates_) names.push_back(one.sight.name);
   return names;
 }
 
-Result<void> RoamingTicket::place() {
+Result<void> MultiHostTicket::place() {
   for (Candidate& one : candidates_) {
     if (one.placed) continue;
-    PartChange change;
+    StoreChange change;
     change.id = id_;
     change.ticket = write_shared_record(one.record);
     change.order = order_;
     one.placed = true;  // also where the answer is lost
-    const auto outcome = HostPart(url(), one.sight.name).commit(change);
+    const auto outcome = RedisHostStore(url(), one.sight.name).commit(change);
     if (!outcome) return tl::make_unexpected(outcome.error());
     if (outcome->order) order_ = outcome->order;
   }
   return {};
 }
 
-Result<RoamingTicket::View> RoamingTicket::look() {
+Result<MultiHostTicket::View> MultiHostTicket::look() {
   View view;
   std::string reasons;
   for (Candidate& one : candidates_) {
-    auto looked = look_again(one.sight, url(), id_, harbour_.witness());
+    auto looked = look_again(one.sight, url(), id_, harbour_.directory_id());
     if (!looked) return tl::make_unexpected(looked.error());
     view.ended = view.ended || one.sight.ended;
     const auto& names = one.sight.ledger.ticket_names;
@@ -157,7 +157,7 @@ Result<RoamingTicket::View> RoamingTicket::look() {
       view.settles = std::max(view.settles.value_or(one.sight.settles), one.sight.settles);
       continue;
     }
-    const Scene scene = hopeful_scene(one.sight);
+    const HostView scene = assume_no_strangers(one.sight);
     const Outcome outcome = outcome_for(one.record, one.sight, scene);
     if (outcome.grant) view.ready.push_back(one.sight.name);
     if (!outcome.wait) continue;
@@ -176,37 +176,37 @@ Result<RoamingTicket::View> RoamingTicket::look() {
   return view;
 }
 
-Result<int> RoamingTicket::listen() {
+Result<int> MultiHostTicket::listen() {
   return harbour_.part()->listen(id_);
 }
 
-void RoamingTicket::hear() {
-  (void)harbour_.part()->hear();
+void MultiHostTicket::receive_ring() {
+  (void)harbour_.part()->receive_ring();
 }
 
-Result<bool> RoamingTicket::beat() {
+Result<bool> MultiHostTicket::beat() {
   bool news = false;
   for (const Candidate& one : candidates_) {
-    const auto heard = HostPart(url(), one.sight.name).beat({order_.value_or(0), id_});
+    const auto heard = RedisHostStore(url(), one.sight.name).beat({order_.value_or(0), id_});
     if (!heard) return tl::make_unexpected(heard.error());
     news = news || *heard != Beat::heard;
   }
   return news;
 }
 
-std::chrono::milliseconds RoamingTicket::beat_interval() const {
+std::chrono::milliseconds MultiHostTicket::beat_interval() const {
   return url().ttl / 3;
 }
 
-void RoamingTicket::give_up(const std::string& host) {
+void MultiHostTicket::give_up(const std::string& host) {
   std::erase_if(candidates_, [&](const Candidate& one) {
     if (one.sight.name != host) return false;
-    HostPart(url(), host).leave(id_);
+    RedisHostStore(url(), host).leave(id_);
     return true;
   });
 }
 
-Result<std::optional<HostPart::Claim>> RoamingTicket::claim() {
+Result<std::optional<RedisHostStore::Claim>> MultiHostTicket::claim() {
   auto claim = harbour_.part()->claim_of(id_);
   if (claim && *claim && (*claim)->lease == forgotten_) return std::nullopt;
   if (claim && *claim) {
@@ -215,17 +215,17 @@ Result<std::optional<HostPart::Claim>> RoamingTicket::claim() {
   return claim;
 }
 
-Result<void> RoamingTicket::forget_claim() {
+Result<void> MultiHostTicket::forget_claim() {
   auto claim = harbour_.part()->claim_of(id_);
   if (!claim) return tl::make_unexpected(claim.error());
   if (*claim) forgotten_ = std::move((*claim)->lease);
   return {};
 }
 
-std::optional<pid_t> RoamingTicket::holder(const HostPart::Claim& claim) const {
-  const auto sight = HostPart(url(), claim.host).look("", "");
+std::optional<pid_t> MultiHostTicket::holder(const RedisHostStore::Claim& claim) const {
+  const auto sight = RedisHostStore(url(), claim.host).look("", "");
   if (!sight) return std::nullopt;
-  for (const PartEntry& entry : sight->leases) {
+  for (const StoreEntry& entry : sight->leases) {
     if (entry.id != claim.lease) continue;
     const auto record = read_record(entry.record);
     if (record) return record->pid;

@@ -19,17 +19,17 @@
 
 namespace berth {
 
-class RoamingTicket {
+class MultiHostTicket {
  public:
   // `names` are the hosts that will do. With `any`, those that the harbour does not know are left
   // out; else they are an error. Errors: no host is known that could ever grant it (impossible),
   // and the harbour's.
-  static Result<RoamingTicket> make(const Ask& ask, const std::vector<std::string>& names,
+  static Result<MultiHostTicket> make(const AcquireRequest& ask, const std::vector<std::string>& names,
                                     bool any);
 
-  RoamingTicket(RoamingTicket&&) noexcept = default;
-  RoamingTicket& operator=(RoamingTicket&&) = delete;
-  ~RoamingTicket();  // leaves every queue
+  MultiHostTicket(MultiHostTicket&&) noexcept = default;
+  MultiHostTicket& operator=(MultiHostTicket&&) = delete;
+  ~MultiHostTicket();  // leaves every queue
 
   const std::string& id() const { return id_; }
   std::vector<std::string> hosts() const;
@@ -45,9 +45,9 @@ class RoamingTicket {
   };
   Result<View> look();
 
-  // Readable when some host has rung, or there is trouble: then hear(), and look.
+  // Readable when some host has rung, or there is trouble: then receive_ring(), and look.
   Result<int> listen();
-  void hear();
+  void receive_ring();
 
   // Says on every host that it lives. True: look.
   Result<bool> beat();
@@ -57,20 +57,20 @@ class RoamingTicket {
   void give_up(const std::string& host);
 
   // Where it was granted, if it was. It is in no queue any more then.
-  Result<std::optional<HostPart::Claim>> claim();
+  Result<std::optional<RedisHostStore::Claim>> claim();
   // What it was granted so far counts no more: a host was granted it, did not learn that (the
   // answer was lost), and has not run it.
   Result<void> forget_claim();
   // The process that holds that lease, on its host.
-  std::optional<pid_t> holder(const HostPart::Claim& claim) const;
+  std::optional<pid_t> holder(const RedisHostStore::Claim& claim) const;
 
  private:
   struct Candidate {
-    HostSight sight;
+    HostState sight;
     Record record;  // as its queue is to have it
     bool placed = false;
   };
-  RoamingTicket(Harbour harbour, Harbour::OwnBell&& bell);
+  MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell);
   const RedisUrl& url() const { return *harbour_.location().url; }
 
   Harbour harbour_;

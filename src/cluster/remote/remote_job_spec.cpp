@@ -100,7 +100,7 @@ bool is_local(std::string_view name) {
 
 }  // namespace
 
-std::string write_parcel(const Parcel& parcel) {
+std::string write_parcel(const RemoteJobSpec& parcel) {
   Json json{{"host", parcel.host},
             {"ticket", parcel.ticket},
             {"directory", bytes_to_text(parcel.directory)},
@@ -113,7 +113,7 @@ std::string write_parcel(const Parcel& parcel) {
   return json.dump();
 }
 
-Result<Parcel> open_parcel(const std::string& path) {
+Result<RemoteJobSpec> open_parcel(const std::string& path) {
   const auto content = read_own(path);
   if (!content) return tl::make_unexpected(content.error());
   const Json json = Json::parse(*content, nullptr, false);
@@ -128,7 +128,7 @@ Result<Parcel> open_parcel(const std::string& path) {
   for (const char* key : {"environment", "command"}) {
     if (!json.contains(key) || !json[key].is_array()) return wrong();
   }
-  Parcel parcel;
+  RemoteJobSpec parcel;
   parcel.host = json["host"];
   parcel.ticket = json["ticket"];
   parcel.directory = text_to_bytes(json["directory"]);

@@ -14,7 +14,7 @@
 
 namespace berth {
 
-struct Parcel {
+struct RemoteJobSpec {
   std::string host;       // for which it is meant, as the harbour calls it
   std::string ticket;     // the ticket whose place is taken; see cluster/remote/multi_host_ticket.h
   std::string directory;  // in which the command runs
@@ -22,10 +22,10 @@ struct Parcel {
   std::vector<std::string> command;
 };
 
-std::string write_parcel(const Parcel& parcel);
+std::string write_parcel(const RemoteJobSpec& parcel);
 
 // Reads the file `path`, which must be this user's own and nobody else's to read.
-Result<Parcel> open_parcel(const std::string& path);
+Result<RemoteJobSpec> open_parcel(const std::string& path);
 
 // Copies of a program's arguments. In `argv` itself, which `ps` shows to every user, the values of
 // --env NAME=VALUE are overwritten.

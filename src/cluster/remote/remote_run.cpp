@@ -37,7 +37,7 @@ constexpr seconds kAudit(60);  // the safety net
 // For a signal to be passed on over a connection that is there already: then the connection is
 // closed instead, which ends the job.
 constexpr seconds kPassOn(15);
-constexpr int kHarbourAway = exit_code(ErrorKind::away);
+constexpr int kHarbourAway = exit_code(ErrorKind::unavailable);
 constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
 constexpr int kNotRunnable = 126;
 constexpr int kNotFound = 127;
@@ -68,9 +68,9 @@ std::string reason_in(std::string text) {
   return printable(text.substr(0, text.find('\n')));
 }
 
-class Voyage {
+class RemoteRun {
  public:
-  Voyage(Ask ask, const Elsewhere& what, Probe* probe)
+  RemoteRun(AcquireRequest ask, const RemoteJob& what, Probe* probe)
       : ask_(std::move(ask)), what_(what), probe_(probe) {
     if (ask_.timeout) deadline_ = Clock::now() + *ask_.timeout;
   }
@@ -82,7 +82,7 @@ class Voyage {
       return fail(ErrorKind::usage,
                   fmt::format("run: this directory is gone: {}", problem.message()));
     }
-    auto made = RoamingTicket::make(ask_, what_.hosts, what_.any);
+    auto made = MultiHostTicket::make(ask_, what_.hosts, what_.any);
     if (!made) return tl::make_unexpected(made.error());
     ticket_.emplace(std::move(*made));
     if (probe_ == nullptr) ticket_->give_up(ask_.harbour.host);
@@ -94,7 +94,7 @@ class Voyage {
       auto view = look();
       if (left_) return 128 + *left_;
       if (!view) {
-        if (view.error().kind != ErrorKind::away || ask_.no_wait) {
+        if (view.error().kind != ErrorKind::unavailable || ask_.no_wait) {
           return tl::make_unexpected(view.error());
         }
         notice(fmt::format("{}; trying again", view.error().message));
@@ -141,14 +141,14 @@ class Voyage {
     if (std::exchange(last_notice_, text) != text) display_.notice(text);
   }
 
-  Result<RoamingTicket::View> look() {
+  Result<MultiHostTicket::View> look() {
     if (auto ears = ticket_->listen(); !ears) return tl::make_unexpected(ears.error());
     if (auto placed = ticket_->place(); !placed) return tl::make_unexpected(placed.error());
     return ticket_->look();
   }
 
   // This host first: it needs no ssh.
-  std::optional<std::string> next_host(const RoamingTicket::View& view) const {
+  std::optional<std::string> next_host(const MultiHostTicket::View& view) const {
     std::optional<std::string> next;
     for (const std::string& host : view.ready) {
       const auto pause = pauses_.find(host);
@@ -190,7 +190,7 @@ class Voyage {
       ::poll(watched.data(), watched.size(), static_cast<int>(std::max<long>(left, 0)));
       if (is_interrupted() || Clock::now() >= until) return;
       if (ears && watched[1].revents != 0) {
-        ticket_->hear();
+        ticket_->receive_ring();
         return;
       }
       if (!keep_beating()) return;
@@ -254,7 +254,7 @@ class Voyage {
   }
 
   Result<std::optional<std::variant<int, Lease>>> try_here() {
-    Ask ask = ask_;
+    AcquireRequest ask = ask_;
     ask.instead_of = ticket_->id();
     ask.no_wait = true;
     ask.timeout.reset();
@@ -264,7 +264,7 @@ class Voyage {
     if (lease && *lease) return std::move(**lease);
     pause_for(ask_.harbour.host);
     const bool may_change = !lease && (lease.error().kind == ErrorKind::not_granted ||
-                                       lease.error().kind == ErrorKind::away);
+                                       lease.error().kind == ErrorKind::unavailable);
     if (!lease && !may_change) {
       give_up(ask_.harbour.host, lease.error().message);
     }
@@ -273,7 +273,7 @@ class Voyage {
 
   // Its path there. Nothing if the host cannot be reached, which then will not do.
   std::optional<std::string> send_parcel(const Ssh& ssh) {
-    Parcel parcel{ssh.host(), ticket_->id(), directory_, what_.environment, what_.command};
+    RemoteJobSpec parcel{ssh.host(), ticket_->id(), directory_, what_.environment, what_.command};
     // What a file of the site says, that host has as well.
     if (const char* url = std::getenv("BERTH_URL"); url != nullptr && *url != '\0') {
       parcel.environment.emplace_back("BERTH_URL", url);
@@ -332,7 +332,7 @@ class Voyage {
   }
 
   void look_for_claim(bool rung) {
-    if (rung) ticket_->hear();
+    if (rung) ticket_->receive_ring();
     if (auto claim = ticket_->claim(); claim && *claim) claim_ = std::move(**claim);
     if (!claim_) (void)keep_beating();
   }
@@ -360,14 +360,14 @@ class Voyage {
     Clock::time_point until{};
   };
 
-  Ask ask_;
-  const Elsewhere& what_;
+  AcquireRequest ask_;
+  const RemoteJob& what_;
   Probe* probe_;
   std::string directory_;
   SignalQueue signals_{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
   WaitDisplay display_;
-  std::optional<RoamingTicket> ticket_;
-  std::optional<HostPart::Claim> claim_;
+  std::optional<MultiHostTicket> ticket_;
+  std::optional<RedisHostStore::Claim> claim_;
   std::map<std::string, Pause> pauses_;
   std::optional<Clock::time_point> deadline_;
   Clock::time_point beaten_ = Clock::now();
@@ -378,9 +378,9 @@ class Voyage {
 
 }  // namespace
 
-Result<std::variant<int, Lease>> run_elsewhere(const Ask& ask, const Elsewhere& what,
+Result<std::variant<int, Lease>> run_elsewhere(const AcquireRequest& ask, const RemoteJob& what,
                                                Probe* probe) {
-  return Voyage(ask, what, probe).run();
+  return RemoteRun(ask, what, probe).run();
 }
 
 }  // namespace berth

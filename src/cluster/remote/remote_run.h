@@ -12,7 +12,7 @@
 
 namespace berth {
 
-struct Elsewhere {
+struct RemoteJob {
   std::vector<std::string> hosts;  // on which it may run
   bool any = false;                // of these, those that the harbour knows; else it must know all
   std::vector<std::pair<std::string, std::string>> environment;
@@ -22,6 +22,6 @@ struct Elsewhere {
 
 // The exit code of a job that ran on another host; or the lease, if this host was first. `probe`
 // may be missing: then this host will not do.
-Result<std::variant<int, Lease>> run_elsewhere(const Ask& ask, const Elsewhere& what, Probe* probe);
+Result<std::variant<int, Lease>> run_elsewhere(const AcquireRequest& ask, const RemoteJob& what, Probe* probe);
 
 }  // namespace berth

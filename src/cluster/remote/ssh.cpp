@@ -35,7 +35,7 @@ constexpr std::size_t kMostOutput = 64 << 10;
 constexpr std::chrono::seconds kPatience(5);
 
 tl::unexpected<Error> cannot(const char* what) {
-  return fail(ErrorKind::harbour, fmt::format("{}: {}", what, std::strerror(errno)));
+  return fail(ErrorKind::io, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
 struct Pipe {
@@ -330,16 +330,16 @@ Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& inpu
     if (!ssh.wait(limits.descriptor, until)) return cannot("ssh cannot be watched");
     if (ssh.has_ended()) break;
     if (Clock::now() >= until) {
-      return fail(ErrorKind::harbour, fmt::format("ssh to {} did not end within {}", host_,
+      return fail(ErrorKind::io, fmt::format("ssh to {} did not end within {}", host_,
                                                   format_duration(limits.time)));
     }
     if (limits.interrupted && limits.interrupted()) {
-      return fail(ErrorKind::harbour, fmt::format("ssh to {} was interrupted", host_));
+      return fail(ErrorKind::io, fmt::format("ssh to {} was interrupted", host_));
     }
   }
   Output output = ssh.take_output();
   if (output.code == 0 && !ssh.has_read_input()) {
-    return fail(ErrorKind::harbour,
+    return fail(ErrorKind::io,
                 fmt::format("ssh to {} ended before it had read its input", host_));
   }
   return output;

@@ -106,7 +106,7 @@ TEST_F(StreamTest, of_another_type_it_is_an_error) {
   const auto history =
       read_all_history(server_.url(), {}, [](const HistoryEntry&) { return true; });
   ASSERT_FALSE(history);
-  EXPECT_EQ(history.error().kind, ErrorKind::harbour);
+  EXPECT_EQ(history.error().kind, ErrorKind::io);
 }
 
 TEST_F(StreamTest, who_follows_sees_what_is_new) {
@@ -150,7 +150,7 @@ TEST_F(StreamTest, without_a_server_it_stays) {
   ASSERT_TRUE(keep_unsent(folder(), write_entry(entry("aaaaaaaa"))));
   const auto sent = send_unsent(folder(), url);
   ASSERT_FALSE(sent);
-  EXPECT_EQ(sent.error().kind, ErrorKind::away);
+  EXPECT_EQ(sent.error().kind, ErrorKind::unavailable);
   EXPECT_GT(unsent(), 0U);
   EXPECT_TRUE(send_unsent(folder(), url));  // it was away a moment ago: nobody waits again
   EXPECT_GT(unsent(), 0U);

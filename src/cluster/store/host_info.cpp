@@ -29,7 +29,7 @@ void put(Json& object, const char* key, const std::optional<Bytes>& size) {
   if (size) object[key] = size->count;
 }
 
-Json process_json(const PlacedProcess& placed) {
+Json process_json(const AttributedProcess& placed) {
   Json json{{"pid", placed.process.pid},
             {"display", placed.process.kind == ProcessKind::graphics},
             {"daemon", placed.daemon},
@@ -40,7 +40,7 @@ Json process_json(const PlacedProcess& placed) {
   return json;
 }
 
-Json gpu_json(const PlacedGpu& placed) {
+Json gpu_json(const GpuWithLeases& placed) {
   const Gpu& gpu = placed.gpu;
   const auto health = std::find_if(kHealths.begin(), kHealths.end(),
                                    [&](const auto& one) { return one.first == gpu.health; });
@@ -60,7 +60,7 @@ Json gpu_json(const PlacedGpu& placed) {
   put(json, "memory_utilization_pct", gpu.memory_utilization_pct);
   put(json, "temperature_c", gpu.temperature_c);
   put(json, "power_w", gpu.power_w);
-  for (const PlacedProcess& process : placed.processes) {
+  for (const AttributedProcess& process : placed.processes) {
     if (json["processes"].size() < kMostProcesses)
       json["processes"].push_back(process_json(process));
   }
@@ -109,8 +109,8 @@ std::optional<GpuIndex> index_of(const std::string& written) {
   return GpuIndex{*card, instance};
 }
 
-PlacedProcess process_of(const Json& json) {
-  PlacedProcess placed;
+AttributedProcess process_of(const Json& json) {
+  AttributedProcess placed;
   placed.process.pid = number<std::int64_t>(json, "pid").value_or(0);
   placed.process.kind = is_set(json, "display") ? ProcessKind::graphics : ProcessKind::compute;
   placed.process.memory = bytes(json, "memory");
@@ -121,11 +121,11 @@ PlacedProcess process_of(const Json& json) {
   return placed;
 }
 
-std::optional<PlacedGpu> gpu_of(const Json& json) {
+std::optional<GpuWithLeases> gpu_of(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   const auto index = index_of(text(json, "index").value_or(""));
   if (!index) return std::nullopt;
-  PlacedGpu placed;
+  GpuWithLeases placed;
   Gpu& gpu = placed.gpu;
   gpu.index = *index;
   const std::string health = text(json, "health").value_or("");
@@ -159,16 +159,16 @@ std::optional<PlacedGpu> gpu_of(const Json& json) {
 
 }  // namespace
 
-std::string write_card(const Scene& scene, const std::optional<std::string>& driver,
+std::string write_card(const HostView& scene, const std::optional<std::string>& driver,
                        bool simulated) {
   Json json{{"version", kVersion}, {"simulated", simulated}, {"gpus", Json::array()}};
   put(json, "driver", driver);
-  for (const PlacedGpu& placed : scene.gpus) json["gpus"].push_back(gpu_json(placed));
+  for (const GpuWithLeases& placed : scene.gpus) json["gpus"].push_back(gpu_json(placed));
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-Result<HostCard> read_card(std::string_view written) {
-  const auto wrong = [](const char* why) { return fail(ErrorKind::harbour, why); };
+Result<HostInfo> read_card(std::string_view written) {
+  const auto wrong = [](const char* why) { return fail(ErrorKind::io, why); };
   const Json json = Json::parse(written, nullptr, false);
   if (!json.is_object()) return wrong("its card is no JSON object");
   if (number<int>(json, "version") != kVersion) return wrong("its card is of another version");
@@ -176,7 +176,7 @@ Result<HostCard> read_card(std::string_view written) {
   if (gpus == json.end() || !gpus->is_array() || gpus->size() > kMostGpus) {
     return wrong("its card has no list of GPUs");
   }
-  HostCard card;
+  HostInfo card;
   card.driver = text(json, "driver");
   card.simulated = is_set(json, "simulated");
   for (const Json& one : *gpus) {

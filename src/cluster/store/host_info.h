@@ -12,16 +12,16 @@
 
 namespace berth {
 
-struct HostCard {
+struct HostInfo {
   std::optional<std::string> driver;  // its version
   bool simulated = false;
-  std::vector<PlacedGpu> gpus;  // without their leases and drains
+  std::vector<GpuWithLeases> gpus;  // without their leases and drains
 };
 
 // As JSON; docs/redis.md describes it.
-std::string write_card(const Scene& scene, const std::optional<std::string>& driver,
+std::string write_card(const HostView& scene, const std::optional<std::string>& driver,
                        bool simulated);
 // The error says what is wrong.
-Result<HostCard> read_card(std::string_view text);
+Result<HostInfo> read_card(std::string_view text);
 
 }  // namespace berth

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::minutes kPublishAgain(1);
 
 // Seen from elsewhere, a client lives as long as it is heard of.
-std::optional<Client> living(const PartEntry& entry) {
+std::optional<Client> living(const StoreEntry& entry) {
   if (entry.left.count() <= 0) return std::nullopt;
   auto record = read_shared_record(entry.record);
   if (!record || record->id != entry.id) return std::nullopt;
@@ -24,16 +24,16 @@ std::optional<Client> living(const PartEntry& entry) {
   return Client{std::move(*record), {}, entry.unheard, entry.left};
 }
 
-Ledger ledger_of(const PartSight& sight) {
-  Ledger ledger;
-  for (const PartEntry& entry : sight.leases) {
+HarbourContents ledger_of(const StoreSnapshot& sight) {
+  HarbourContents ledger;
+  for (const StoreEntry& entry : sight.leases) {
     if (auto lease = living(entry)) ledger.leases.push_back(std::move(lease->record));
   }
   std::vector<TicketName> queue = sight.queue;
   std::sort(queue.begin(), queue.end());
   for (const TicketName& name : queue) {
     const auto entry = std::find_if(sight.tickets.begin(), sight.tickets.end(),
-                                    [&](const PartEntry& one) { return one.id == name.id; });
+                                    [&](const StoreEntry& one) { return one.id == name.id; });
     auto ticket = entry == sight.tickets.end() ? std::nullopt : living(*entry);
     if (!ticket) continue;
     ledger.stopped.push_back(is_unresponsive(*ticket));
@@ -51,20 +51,20 @@ Ledger ledger_of(const PartSight& sight) {
 
 }  // namespace
 
-void publish(Harbour& harbour, const Scene& scene, const std::optional<std::string>& driver) {
+void publish(Harbour& harbour, const HostView& scene, const std::optional<std::string>& driver) {
   static std::atomic<Clock::rep> next{0};
-  HostPart* part = harbour.part();
+  RedisHostStore* part = harbour.part();
   const auto now = Clock::now();
   if (part == nullptr || now.time_since_epoch().count() < next) return;
   next = (now + kPublishAgain).time_since_epoch().count();
   part->publish(write_card(scene, driver, driver_is_simulated()));
 }
 
-Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url) {
-  auto cards = HostPart(url, "").cards();
+Result<std::vector<HostState>> look_at_hosts(const RedisUrl& url) {
+  auto cards = RedisHostStore(url, "").cards();
   if (!cards) return tl::make_unexpected(cards.error());
-  std::vector<HostSight> hosts;
-  for (PartCard& card : *cards) {
+  std::vector<HostState> hosts;
+  for (StoredHostInfo& card : *cards) {
     hosts.push_back({std::move(card.host), card.age, read_card(card.card)});
     // Each is a step of its own: what they say of one another need not be of one moment.
     if (auto looked = look_again(hosts.back(), url, "", ""); !looked) {
@@ -74,9 +74,9 @@ Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url) {
   return hosts;
 }
 
-Result<void> look_again(HostSight& host, const RedisUrl& url, const std::string& client,
-                        const std::string& witness) {
-  const auto sight = HostPart(url, host.name).look(client, witness);
+Result<void> look_again(HostState& host, const RedisUrl& url, const std::string& client,
+                        const std::string& directory_id) {
+  const auto sight = RedisHostStore(url, host.name).look(client, directory_id);
   if (!sight) return tl::make_unexpected(sight.error());
   host.ledger = ledger_of(*sight);
   host.ended = sight->ended;
@@ -84,16 +84,16 @@ Result<void> look_again(HostSight& host, const RedisUrl& url, const std::string&
   return {};
 }
 
-Scene scene_of(const HostSight& host) {
+HostView scene_of(const HostState& host) {
   Snapshot snapshot;
   if (host.card) {
-    for (const PlacedGpu& placed : host.card->gpus) snapshot.gpus.push_back(placed.gpu);
+    for (const GpuWithLeases& placed : host.card->gpus) snapshot.gpus.push_back(placed.gpu);
   }
-  Scene scene = make_scene(snapshot, host.ledger.leases, host.ledger.drains);
+  HostView scene = attribute_processes(snapshot, host.ledger.leases, host.ledger.drains);
   for (std::size_t i = 0; i < scene.gpus.size(); ++i) {
-    const PlacedGpu& told = host.card->gpus[i];
+    const GpuWithLeases& told = host.card->gpus[i];
     scene.gpus[i].unexplained = told.unexplained;
-    for (const PlacedProcess& process : told.processes) {
+    for (const AttributedProcess& process : told.processes) {
       const auto& leases = scene.gpus[i].leases;
       const bool counts = process.lease.empty() ||
                           std::find(leases.begin(), leases.end(), process.lease) != leases.end();
@@ -103,7 +103,7 @@ Scene scene_of(const HostSight& host) {
   return scene;
 }
 
-Status status_of(const HostSight& host) {
+Status status_of(const HostState& host) {
   Status status = make_status(host.name, host.ledger, scene_of(host), {});
   status.elsewhere = true;
   if (host.age) status.age = std::chrono::floor<std::chrono::seconds>(*host.age);
@@ -129,7 +129,7 @@ Result<std::vector<Status>> observe_all(Probe* probe, const HarbourLocation& whe
   if (where.url) {
     auto hosts = look_at_hosts(*where.url);
     if (!hosts) return tl::make_unexpected(hosts.error());
-    for (const HostSight& host : *hosts) {
+    for (const HostState& host : *hosts) {
       if (!here || host.name != here->host) all.push_back(status_of(host));
     }
   }

@@ -16,29 +16,29 @@
 namespace berth {
 
 // Tells the others of this host, if there are others: at most once a minute in a process.
-void publish(Harbour& harbour, const Scene& scene, const std::optional<std::string>& driver);
+void publish(Harbour& harbour, const HostView& scene, const std::optional<std::string>& driver);
 
-struct HostSight {
+struct HostState {
   std::string name;
   std::optional<std::chrono::milliseconds> age;  // of the card
-  Result<HostCard> card;
-  Ledger ledger{};
+  Result<HostInfo> card;
+  HarbourContents ledger{};
   // For who asks as a client: was it told to end, and how long is nobody granted anything there?
   bool ended = false;
   std::chrono::milliseconds settles{};
 };
 
 // Every host that has told of itself, by name. Asks no driver, and no other host.
-Result<std::vector<HostSight>> look_at_hosts(const RedisUrl& url);
+Result<std::vector<HostState>> look_at_hosts(const RedisUrl& url);
 
-// The same host again, as of now, but with the card that it has. `client` and `witness` as for
-// HostPart::look().
-Result<void> look_again(HostSight& host, const RedisUrl& url, const std::string& client,
-                        const std::string& witness);
+// The same host again, as of now, but with the card that it has. `client` and `directory_id` as for
+// RedisHostStore::look().
+Result<void> look_again(HostState& host, const RedisUrl& url, const std::string& client,
+                        const std::string& directory_id);
 
 // With the processes that were seen there, as far as their leases have not ended since.
-Scene scene_of(const HostSight& host);
-Status status_of(const HostSight& host);
+HostView scene_of(const HostState& host);
+Status status_of(const HostState& host);
 
 // This host, if it has a driver to ask, and all others: by name.
 Result<std::vector<Status>> observe_all(Probe* probe,

@@ -63,7 +63,7 @@ local function ring_front(grace)
 end
 )lua";
 
-// Changes, all or none. ARGV: them as JSON; see PartChange.
+// Changes, all or none. ARGV: them as JSON; see StoreChange.
 constexpr std::string_view kCommit = R"lua(
 local o = cjson.decode(ARGV[1])
 -- Who was silent for long when it was read, and was heard of since, is not dead.

@@ -92,7 +92,7 @@ std::chrono::microseconds time_of(const Reply& reply) {
 }
 
 // The tickets that a decision looks at: the first ones, and those around its own.
-std::vector<std::string> in_range(const TicketRange& range, const PartSight& sight) {
+std::vector<std::string> in_range(const TicketRange& range, const StoreSnapshot& sight) {
   std::vector<std::string> ids;
   for (std::size_t i = 0; i < sight.queue.size(); ++i) {
     const bool around = i + range.around >= sight.place && i <= sight.place + range.around;
@@ -102,11 +102,11 @@ std::vector<std::string> in_range(const TicketRange& range, const PartSight& sig
 }
 
 // Of the tickets that were asked for, those that are wanted.
-std::vector<PartEntry> found_tickets(const std::vector<std::string>& asked, const Reply& reply,
+std::vector<StoreEntry> found_tickets(const std::vector<std::string>& asked, const Reply& reply,
                                      const std::vector<std::string>& wanted,
-                                     const PartSight& sight) {
+                                     const StoreSnapshot& sight) {
   const std::set<std::string_view> ids(wanted.begin(), wanted.end());
-  std::vector<PartEntry> found;
+  std::vector<StoreEntry> found;
   found.reserve(asked.size());
   for (std::size_t i = 0; i < asked.size(); ++i) {
     if (!ids.contains(asked[i])) continue;
@@ -119,12 +119,12 @@ Json or_nothing(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
 }
 
-std::string as_json(const PartChange& change, const HostPart& part) {
+std::string as_json(const StoreChange& change, const RedisHostStore& part) {
   const Json json{{"id", change.id},
                   {"ttl", part.url().ttl.count()},
                   {"lease", or_nothing(change.lease)},
                   {"version", change.version},
-                  {"born", change.born},
+                  {"born", change.server_epoch},
                   {"settled", change.settled},
                   {"epoch", std::to_string(change.epoch)},
                   {"host", part.host()},
@@ -154,8 +154,8 @@ Result<Beat> beat_of(const Reply& reply) {
 
 }  // namespace
 
-PartEntry PartSight::entry(const std::string& id, const std::string& record) const {
-  PartEntry entry{id, record.size() > kLargestRecord ? "" : record, kSilenceGrace - now,
+StoreEntry StoreSnapshot::entry(const std::string& id, const std::string& record) const {
+  StoreEntry entry{id, record.size() > kLargestRecord ? "" : record, kSilenceGrace - now,
                   std::nullopt};
   if (const auto beat = beats.find(id); beat != beats.end()) entry.left += beat->second;
   if (const auto ring = rung.find(id); ring != rung.end()) entry.unheard = now - ring->second;
@@ -173,7 +173,7 @@ Result<Record> read_shared_record(std::string_view text) {
   return record;
 }
 
-bool PartChange::is_empty() const {
+bool StoreChange::is_empty() const {
   return !lease && !ticket && !leave && put_back.empty() && remove.empty() &&
          remove_tickets.empty() && ended.empty() && beats.empty() && drains.empty() &&
          undrains.empty() && rings.empty();
@@ -195,33 +195,33 @@ void TicketRange::shrink() {
   around = std::max(kDefault.around, around - around / 8);
 }
 
-HostPart::HostPart(RedisUrl url, std::string host)
+RedisHostStore::RedisHostStore(RedisUrl url, std::string host)
     : url_(std::move(url)), host_(std::move(host)), session_(url_) {}
 
-void HostPart::disconnect() {
+void RedisHostStore::disconnect() {
   session_.disconnect();
-  ears_.reset();
-  heart_.reset();
+  ring_connection_.reset();
+  heartbeat_connection_.reset();
 }
 
-std::string HostPart::settle_time() const {
+std::string RedisHostStore::settle_time() const {
   return std::to_string((beat_interval() + kSettleGrace).count());
 }
 
-std::vector<std::string> HostPart::keys() const {
+std::vector<std::string> RedisHostStore::keys() const {
   return {fmt::format("{}:", url_.prefix), fmt::format("{}:{}", url_.prefix, host_)};
 }
 
-Result<Reply> HostPart::run(const Script& script, const std::vector<std::string>& arguments) {
+Result<Reply> RedisHostStore::run(const Script& script, const std::vector<std::string>& arguments) {
   return session_.run(script, keys(), arguments);
 }
 
-void HostPart::try_to(const Script& script, const std::vector<std::string>& arguments) {
+void RedisHostStore::try_to(const Script& script, const std::vector<std::string>& arguments) {
   if (session_.was_just_away()) return;
   (void)run(script, arguments);
 }
 
-Result<PartSight> HostPart::look(const std::string& client, const std::string& witness) {
+Result<StoreSnapshot> RedisHostStore::look(const std::string& client, const std::string& directory_id) {
   const bool decides = !client.empty();
   const auto key = [part = keys()[1]](const char* name) {
     return fmt::format("{}:{}", part, name);
@@ -254,7 +254,7 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
     return at(all, i);
   };
   const std::chrono::microseconds now = time_of(answer(0));
-  PartSight sight;
+  StoreSnapshot sight;
   sight.version = answer(1).is_nil() ? "0" : answer(1).text();
   sight.epoch = std::max(number<std::uint64_t>(sight.version).value_or(0) + 1,
                          static_cast<std::uint64_t>(now.count()));
@@ -270,7 +270,7 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
   const auto& members = answer(3).list();
   if (members.size() >= 2) sight.tail = members[members.size() - 2].text();
   sight.drains = pairs_of(answer(6));
-  sight.born = answer(7).text();
+  sight.server_epoch = answer(7).text();
   sight.settled = answer(8).text();
   if (!decides) {
     std::map<std::string, std::string> records;
@@ -282,7 +282,7 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
     return sight;
   }
   sight.ended = answer(9).integer().value_or(0) != 0;
-  if (auto settled = settle(sight, witness); !settled) return tl::make_unexpected(settled.error());
+  if (auto settled = settle(sight, directory_id); !settled) return tl::make_unexpected(settled.error());
   auto near = in_range(range_, sight);
   range_.shrink();
   sight.all_tickets = near.size() == sight.queue.size();
@@ -300,53 +300,53 @@ Result<PartSight> HostPart::look(const std::string& client, const std::string& w
   return sight;
 }
 
-Result<void> HostPart::settle(PartSight& sight, const std::string& witness) {
+Result<void> RedisHostStore::settle(StoreSnapshot& sight, const std::string& directory_id) {
   const bool silent =
-      std::any_of(sight.leases.begin(), sight.leases.end(), [&](const PartEntry& lease) {
+      std::any_of(sight.leases.begin(), sight.leases.end(), [&](const StoreEntry& lease) {
         if (lease.left.count() > 0) return false;
         const auto record = read_record(lease.record);
-        return !record || record->witness.empty() || record->witness != witness;
+        return !record || record->directory_id.empty() || record->directory_id != directory_id;
       });
   const auto server = session_.run_id();
   if (!server) return tl::make_unexpected(server.error());
   const auto settled_at = [&sight] {
-    return std::max(ms(sight.born.substr(sight.born.find(' ') + 1)), ms(sight.settled));
+    return std::max(ms(sight.server_epoch.substr(sight.server_epoch.find(' ') + 1)), ms(sight.settled));
   };
   // Further ahead than anybody can have said: the server's clock was set back.
   const bool too_far = settled_at() - sight.now > beat_interval() + kSettleGrace;
-  if (silent || too_far || !sight.born.starts_with(*server + " ")) {
-    auto born = run(scripts().birth, {*server, settle_time(), std::to_string(url_.ttl.count())});
-    if (!born) return tl::make_unexpected(born.error());
-    sight.born = at(*born, 0).text();
-    sight.settled = at(*born, 1).text();
+  if (silent || too_far || !sight.server_epoch.starts_with(*server + " ")) {
+    auto server_epoch = run(scripts().birth, {*server, settle_time(), std::to_string(url_.ttl.count())});
+    if (!server_epoch) return tl::make_unexpected(server_epoch.error());
+    sight.server_epoch = at(*server_epoch, 0).text();
+    sight.settled = at(*server_epoch, 1).text();
   }
   sight.settles = std::max(settled_at() - sight.now, milliseconds(0));
   return {};
 }
 
-Result<std::vector<PartEntry>> HostPart::tickets(const std::vector<std::string>& ids,
-                                                 const PartSight& sight) {
-  if (ids.empty()) return std::vector<PartEntry>{};
+Result<std::vector<StoreEntry>> RedisHostStore::tickets(const std::vector<std::string>& ids,
+                                                 const StoreSnapshot& sight) {
+  if (ids.empty()) return std::vector<StoreEntry>{};
   const auto question = ticket_question(ids);
   auto reply = session_.call(question);
   if (!reply) return tl::make_unexpected(reply.error());
   return found_tickets(ids, *reply, ids, sight);
 }
 
-void HostPart::read_further(const PartSight& sight, std::size_t index) {
+void RedisHostStore::read_further(const StoreSnapshot& sight, std::size_t index) {
   range_.extend(index, sight.place);
 }
 
-RedisConnection::Words HostPart::ticket_question(const std::vector<std::string>& ids) const {
+RedisConnection::Words RedisHostStore::ticket_question(const std::vector<std::string>& ids) const {
   RedisConnection::Words words{"HMGET", fmt::format("{}:tickets", keys()[1])};
   words.insert(words.end(), ids.begin(), ids.end());
   return words;
 }
 
-Result<PartOutcome> HostPart::commit(const PartChange& change) {
+Result<StoreOutcome> RedisHostStore::commit(const StoreChange& change) {
   auto reply = run(scripts().commit, {as_json(change, *this)});
   if (!reply) return tl::make_unexpected(reply.error());
-  PartOutcome outcome;
+  StoreOutcome outcome;
   outcome.done = at(*reply, 0).integer() == 1;
   outcome.order = number<std::uint64_t>(at(*reply, 1).text());
   for (const Reply& id : at(*reply, 2).list()) outcome.removed.push_back(id.text());
@@ -355,26 +355,26 @@ Result<PartOutcome> HostPart::commit(const PartChange& change) {
   // again or has taken over, and has lost what was granted after our sight.
   const auto server = session_.run_id();
   if (!server) return tl::make_unexpected(server.error());
-  if (!change.born.starts_with(*server + " ")) {
+  if (!change.server_epoch.starts_with(*server + " ")) {
     release(change.id);
     outcome.done = false;
   }
   return outcome;
 }
 
-void HostPart::release(const std::string& id) {
+void RedisHostStore::release(const std::string& id) {
   try_to(scripts().release, {id, std::to_string(kSilenceGrace.count())});
 }
 
-void HostPart::leave(const std::string& id) {
+void RedisHostStore::leave(const std::string& id) {
   try_to(scripts().leave, {id});
 }
 
-void HostPart::ring_front() {
+void RedisHostStore::ring_front() {
   try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
 }
 
-Result<std::optional<HostPart::Claim>> HostPart::claim_of(const std::string& ticket) {
+Result<std::optional<RedisHostStore::Claim>> RedisHostStore::claim_of(const std::string& ticket) {
   auto reply = session_.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)});
   if (!reply) return tl::make_unexpected(reply.error());
   const auto blank = reply->text().find(' ');
@@ -382,11 +382,11 @@ Result<std::optional<HostPart::Claim>> HostPart::claim_of(const std::string& tic
   return Claim{reply->text().substr(0, blank), reply->text().substr(blank + 1)};
 }
 
-void HostPart::publish(const std::string& card) {
+void RedisHostStore::publish(const std::string& card) {
   try_to(scripts().publish, {host_, card});
 }
 
-Result<std::vector<PartCard>> HostPart::cards() {
+Result<std::vector<StoredHostInfo>> RedisHostStore::cards() {
   constexpr std::size_t kLargestCard = 1 << 20;
   const std::vector<RedisConnection::Words> questions{
       {"TIME"},
@@ -396,83 +396,83 @@ Result<std::vector<PartCard>> HostPart::cards() {
   if (!replies) return tl::make_unexpected(replies.error());
   const auto now = std::chrono::floor<milliseconds>(time_of(replies->at(0)));
   const auto seen = times_of(replies->at(2));
-  std::map<std::string, PartCard> sorted;
+  std::map<std::string, StoredHostInfo> sorted;
   for (auto& [host, card] : pairs_of(replies->at(1))) {
     if (!is_host_name(host)) continue;
-    PartCard one{host, card.size() > kLargestCard ? "" : std::move(card), std::nullopt};
+    StoredHostInfo one{host, card.size() > kLargestCard ? "" : std::move(card), std::nullopt};
     if (const auto then = seen.find(host); then != seen.end()) {
       one.age = std::max(now - then->second, milliseconds(0));
     }
     sorted.emplace(host, std::move(one));
   }
-  std::vector<PartCard> cards;
+  std::vector<StoredHostInfo> cards;
   cards.reserve(sorted.size());
   for (auto& [host, card] : sorted) cards.push_back(std::move(card));
   return cards;
 }
 
-Result<Beat> HostPart::beat(const TicketName& ticket) {
+Result<Beat> RedisHostStore::beat(const TicketName& ticket) {
   auto reply =
       run(scripts().beat, {ticket.id, std::to_string(url_.ttl.count()), "tickets", settle_time()});
   if (!reply) return tl::make_unexpected(reply.error());
   return beat_of(*reply);
 }
 
-Result<int> HostPart::listen(const std::string& id) {
-  if (ears_ && listens_for_ == id) return ears_->fd();
+Result<int> RedisHostStore::listen(const std::string& id) {
+  if (ring_connection_ && listens_for_ == id) return ring_connection_->fd();
   auto opened = RedisConnection::open(url_);
   if (!opened) return tl::make_unexpected(opened.error());
-  ears_ = std::move(*opened);
+  ring_connection_ = std::move(*opened);
   listens_for_ = id;
-  if (auto sent = ears_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, id), "0"}); !sent) {
-    ears_.reset();
+  if (auto sent = ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, id), "0"}); !sent) {
+    ring_connection_.reset();
     return tl::make_unexpected(sent.error());
   }
-  return ears_->fd();
+  return ring_connection_->fd();
 }
 
-bool HostPart::hear() {
-  if (!ears_) return false;
-  const auto reply = ears_->receive();
+bool RedisHostStore::receive_ring() {
+  if (!ring_connection_) return false;
+  const auto reply = ring_connection_->receive();
   if (reply && !*reply) return true;  // not yet
   const bool again =
-      reply && ears_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, listens_for_), "0"});
-  if (!again) ears_.reset();
+      reply && ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, listens_for_), "0"});
+  if (!again) ring_connection_.reset();
   return again;
 }
 
-Result<void> HostPart::send_beat(const std::string& id) {
-  if (!heart_) {
+Result<void> RedisHostStore::send_beat(const std::string& id) {
+  if (!heartbeat_connection_) {
     auto opened = RedisConnection::open(url_);
     if (!opened) {
       session_.note_away();
       return tl::make_unexpected(opened.error());
     }
-    heart_ = std::move(*opened);
+    heartbeat_connection_ = std::move(*opened);
   }
   // By its source: the answer that a server which does not know it would give comes too late.
   const auto key = keys();
-  auto sent = heart_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
+  auto sent = heartbeat_connection_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
                             std::to_string(url_.ttl.count()), "leases", settle_time()});
   if (!sent) {
-    heart_.reset();
+    heartbeat_connection_.reset();
     return sent;
   }
   beat_sent_ = Clock::now();
   return {};
 }
 
-std::optional<Result<Beat>> HostPart::beat_news() {
+std::optional<Result<Beat>> RedisHostStore::poll_heartbeat() {
   if (!is_beating()) return std::nullopt;
-  auto reply = heart_->receive();
+  auto reply = heartbeat_connection_->receive();
   if (reply && !*reply) {
     if (Clock::now() - *beat_sent_ < kRedisCommandTimeout) return std::nullopt;
-    reply = fail(ErrorKind::away, fmt::format("{} does not answer", shown(url_)));
+    reply = fail(ErrorKind::unavailable, fmt::format("{} does not answer", shown(url_)));
   }
   beat_sent_.reset();
   if (!reply) {
     session_.note_away();
-    heart_.reset();
+    heartbeat_connection_.reset();
     return tl::make_unexpected(reply.error());
   }
   return beat_of(**reply);

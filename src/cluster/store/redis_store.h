@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kSilenceGrace(5'000);
 // have lost.
 constexpr std::chrono::milliseconds kSettleGrace(2'000);
 
-struct PartEntry {
+struct StoreEntry {
   std::string id;
   std::string record;                                // JSON; empty if it is far too long
   std::chrono::milliseconds left{};                  // of its time to live, grace included
@@ -38,20 +38,20 @@ struct PartEntry {
 };
 
 // What was there at one moment.
-struct PartSight {
+struct StoreSnapshot {
   std::string version;      // another one after each new lease and each drain
   std::uint64_t epoch = 0;  // of a lease that is written on this sight
   bool ended = false;       // who looks was told to end
-  std::vector<PartEntry> leases;
+  std::vector<StoreEntry> leases;
   std::vector<TicketName> queue;
   // With their records. A client that decides reads those at the front and around its own place.
-  std::vector<PartEntry> tickets;
+  std::vector<StoreEntry> tickets;
   bool all_tickets = false;  // `tickets` has all of `queue`
   std::size_t place = 0;     // of the client's own ticket in `queue`, by order; else its length
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 
   std::string tail;     // the last of the queue, whatever it is
-  std::string born;     // which run of the server this is, and when it was settled
+  std::string server_epoch;     // which run of the server this is, and when it was settled
   std::string settled;  // when this part was, after nobody could be heard of
   // For so long nobody is granted anything: what the server may have lost is put back.
   std::chrono::milliseconds settles{};
@@ -61,14 +61,14 @@ struct PartSight {
   std::chrono::milliseconds now{};
   std::map<std::string, std::chrono::milliseconds> beats;
   std::map<std::string, std::chrono::milliseconds> rung;
-  PartEntry entry(const std::string& id, const std::string& record) const;
+  StoreEntry entry(const std::string& id, const std::string& record) const;
 };
 
-struct PartChange {
+struct StoreChange {
   std::string id{};  // whose ticket or lease is written
   std::optional<std::string> lease{};
   std::string version{};  // on which the lease rests
-  std::string born{};     // likewise
+  std::string server_epoch{};     // likewise
   std::string settled{};
   std::uint64_t epoch = 0;
   // The ticket of several hosts (see cluster/remote/multi_host_ticket.h) whose place the lease
@@ -93,7 +93,7 @@ struct PartChange {
   bool is_empty() const;
 };
 
-struct PartOutcome {
+struct StoreOutcome {
   bool done = false;  // else somebody was faster, and nothing has changed
   std::optional<std::uint64_t> order{};
   std::vector<std::string> removed{};  // of the leases of the dead, by us
@@ -105,7 +105,7 @@ std::string write_shared_record(Record record);
 Result<Record> read_shared_record(std::string_view text);
 
 // What a host has told of itself (see cluster/store/host_info.h).
-struct PartCard {
+struct StoredHostInfo {
   std::string host;
   std::string card;                              // JSON; empty if it is far too long
   std::optional<std::chrono::milliseconds> age;  // nothing: nobody knows
@@ -126,11 +126,11 @@ struct TicketRange {
 };
 
 // A fork gets connections of its own.
-class HostPart {
+class RedisHostStore {
  public:
-  HostPart(RedisUrl url, std::string host);
-  HostPart(const HostPart&) = delete;
-  HostPart& operator=(const HostPart&) = delete;
+  RedisHostStore(RedisUrl url, std::string host);
+  RedisHostStore(const RedisHostStore&) = delete;
+  RedisHostStore& operator=(const RedisHostStore&) = delete;
 
   const RedisUrl& url() const { return url_; }
   const std::string& host() const { return host_; }
@@ -142,12 +142,12 @@ class HostPart {
 
   // `client` is who decides: its rings so far are covered by what it sees, and it gets the tickets
   // at the front and around its own. Without one: all of one moment, and nothing is changed.
-  // `witness` is that of this host's directory, whose bells tell of its own clients.
-  Result<PartSight> look(const std::string& client, const std::string& witness);
+  // `directory_id` is that of this host's directory, whose bells tell of its own clients.
+  Result<StoreSnapshot> look(const std::string& client, const std::string& directory_id);
   // A decision needs the ticket at `index` of the queue, which `sight` does not have: the next look
   // reads further.
-  void read_further(const PartSight& sight, std::size_t index);
-  Result<PartOutcome> commit(const PartChange& change);
+  void read_further(const StoreSnapshot& sight, std::size_t index);
+  Result<StoreOutcome> commit(const StoreChange& change);
 
   // These wait for nobody who was away a moment ago: whoever dies is found dead without them.
   void release(const std::string& id);
@@ -163,7 +163,7 @@ class HostPart {
 
   void publish(const std::string& card);
   // Of every host, by their names.
-  Result<std::vector<PartCard>> cards();
+  Result<std::vector<StoredHostInfo>> cards();
 
   Result<Beat> beat(const TicketName& ticket);
 
@@ -171,30 +171,30 @@ class HostPart {
   // nobody can hear now.
   Result<int> listen(const std::string& id);
   // Takes what can be read there. False: nobody can hear any more; listen again.
-  bool hear();
+  bool receive_ring();
 
   // The beat of a lease, whose answer nobody waits for: sent, and asked for later.
   Result<void> send_beat(const std::string& id);
-  bool is_beating() const { return heart_ && beat_sent_; }  // an answer is due
-  std::optional<Result<Beat>> beat_news();
+  bool is_beating() const { return heartbeat_connection_ && beat_sent_; }  // an answer is due
+  std::optional<Result<Beat>> poll_heartbeat();
 
  private:
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void try_to(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
   std::string settle_time() const;  // in ms
-  Result<std::vector<PartEntry>> tickets(const std::vector<std::string>& ids,
-                                         const PartSight& sight);
+  Result<std::vector<StoreEntry>> tickets(const std::vector<std::string>& ids,
+                                         const StoreSnapshot& sight);
   RedisConnection::Words ticket_question(const std::vector<std::string>& ids) const;
-  Result<void> settle(PartSight& sight, const std::string& witness);
+  Result<void> settle(StoreSnapshot& sight, const std::string& directory_id);
 
   RedisUrl url_;
   std::string host_;
   RedisSession session_;
   std::vector<std::string> near_;  // the tickets that the last look wanted
   TicketRange range_;
-  std::optional<RedisConnection> ears_;
-  std::optional<RedisConnection> heart_;
+  std::optional<RedisConnection> ring_connection_;
+  std::optional<RedisConnection> heartbeat_connection_;
   std::optional<std::chrono::steady_clock::time_point> beat_sent_;
   std::string listens_for_;
 };

@@ -25,14 +25,14 @@ constexpr std::chrono::seconds kOnItsWay(30);
 
 }  // namespace
 
-RedisTransaction::RedisTransaction(HostPart& part, PartSight sight,
-                                   std::unique_ptr<DirectoryTransaction> here, std::string witness)
+RedisTransaction::RedisTransaction(RedisHostStore& part, StoreSnapshot sight,
+                                   std::unique_ptr<DirectoryTransaction> here, std::string directory_id)
     : part_(part),
       sight_(std::move(sight)),
       here_(std::move(here)),
-      witness_(std::move(witness)),
+      witness_(std::move(directory_id)),
       lease_ids_(here_->lease_ids()) {
-  for (PartEntry& entry : sight_.leases) {
+  for (StoreEntry& entry : sight_.leases) {
     if (!is_id(entry.id)) {
       ignore(entry, Kind::lease, std::nullopt, "its name is not an id");
       continue;
@@ -43,20 +43,20 @@ RedisTransaction::RedisTransaction(HostPart& part, PartSight sight,
     std::string id = entry.id;
     leases_.emplace(std::move(id), std::move(entry));
   }
-  for (PartEntry& entry : sight_.tickets) {
+  for (StoreEntry& entry : sight_.tickets) {
     std::string id = entry.id;
     tickets_.emplace(std::move(id), std::move(entry));
   }
-  for (const Oddity& oddity : here_->oddities()) oddities_.push_back(oddity);
+  for (const IgnoredEntry& oddity : here_->ignored_entries()) oddities_.push_back(oddity);
 }
 
-void RedisTransaction::ignore(const PartEntry& entry, Kind kind, std::optional<uid_t> owner,
+void RedisTransaction::ignore(const StoreEntry& entry, Kind kind, std::optional<uid_t> owner,
                               std::string problem, bool leftover) {
   oddities_.push_back({fmt::format("{} {}", kind == Kind::lease ? "lease" : "ticket", entry.id),
                        owner, std::move(problem), leftover});
 }
 
-Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Kind kind) {
+Result<std::optional<Client>> RedisTransaction::judge(const StoreEntry& entry, Kind kind) {
   auto record = read_shared_record(entry.record);
   if (!record) {
     ignore(
@@ -78,7 +78,7 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
     ignore(entry, kind, record->uid, "its state is another one's");
     return std::nullopt;
   }
-  const bool heard_here = !witness_.empty() && record->witness == witness_;
+  const bool heard_here = !witness_.empty() && record->directory_id == witness_;
   if (heard_here) return judge_by_bell(entry, std::move(*record), kind);
   if (entry.left <= milliseconds(0)) {
     ignore(entry, kind, record->uid, "nothing was heard of its host for long", true);
@@ -91,7 +91,7 @@ Result<std::optional<Client>> RedisTransaction::judge(const PartEntry& entry, Ki
   return Client{std::move(*record), {}, entry.unheard, entry.left};
 }
 
-Result<std::optional<Client>> RedisTransaction::judge_by_bell(const PartEntry& entry, Record record,
+Result<std::optional<Client>> RedisTransaction::judge_by_bell(const StoreEntry& entry, Record record,
                                                               Kind kind) {
   // Its owner is the bell's, by the kernel: what Redis says of it may be forged.
   struct stat about {};
@@ -164,7 +164,7 @@ void RedisTransaction::put_back_lost(const std::vector<Client>& here) {
   const TimePoint now = std::chrono::system_clock::now();
   for (const Client& client : here) {
     const Record& record = client.record;
-    const bool ours = record.epoch > 0 && record.witness == witness_;
+    const bool ours = record.epoch > 0 && record.directory_id == witness_;
     if (!ours || leases_.contains(record.id) || now - record.granted < kOnItsWay) continue;
     if (!uid_outside(record.uid)) continue;  // whose it is, other hosts could not tell
     const auto known = std::find_if(change_.put_back.begin(), change_.put_back.end(),
@@ -183,7 +183,7 @@ Result<std::optional<Client>> RedisTransaction::ticket(const TicketName& name) {
   const auto index = std::lower_bound(queue().begin(), queue().end(), name) - queue().begin();
   part_.read_further(sight_, static_cast<std::size_t>(index));
   lacks_tickets_ = true;
-  return fail(ErrorKind::away, "the queue is longer than what was read of it; try again");
+  return fail(ErrorKind::unavailable, "the queue is longer than what was read of it; try again");
 }
 
 Result<std::vector<Drain>> RedisTransaction::drains() {
@@ -226,7 +226,7 @@ Result<void> RedisTransaction::write_lease(const Record& record) {
   change_.id = record.id;
   change_.lease = write_shared_record(record);
   change_.version = sight_.version;
-  change_.born = sight_.born;
+  change_.server_epoch = sight_.server_epoch;
   change_.settled = sight_.settled;
   change_.epoch = record.epoch;
   const bool queued = std::any_of(queue().begin(), queue().end(),

@@ -24,10 +24,10 @@ namespace berth {
 
 class RedisTransaction : public Transaction {
  public:
-  // `here` is this host's directory, locked and listed after `sight` was taken. `witness` names it:
+  // `here` is this host's directory, locked and listed after `sight` was taken. `directory_id` names it:
   // of a client that has the same one, its bell says whether it lives.
-  RedisTransaction(HostPart& part, PartSight sight, std::unique_ptr<DirectoryTransaction> here,
-                   std::string witness);
+  RedisTransaction(RedisHostStore& part, StoreSnapshot sight, std::unique_ptr<DirectoryTransaction> here,
+                   std::string directory_id);
 
   const std::vector<std::string>& lease_ids() const override { return lease_ids_; }
   const std::vector<TicketName>& queue() const override { return sight_.queue; }
@@ -53,7 +53,7 @@ class RedisTransaction : public Transaction {
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
-  const std::vector<Oddity>& oddities() const override { return oddities_; }
+  const std::vector<IgnoredEntry>& ignored_entries() const override { return oddities_; }
   void tidy() override;
   Result<bool> commit() override;
   TicketName place(const TicketName& written) const override;
@@ -61,24 +61,24 @@ class RedisTransaction : public Transaction {
 
  private:
   enum class Kind : std::uint8_t { lease, ticket };
-  Result<std::optional<Client>> judge(const PartEntry& entry, Kind kind);
-  Result<std::optional<Client>> judge_by_bell(const PartEntry& entry, Record record, Kind kind);
+  Result<std::optional<Client>> judge(const StoreEntry& entry, Kind kind);
+  Result<std::optional<Client>> judge_by_bell(const StoreEntry& entry, Record record, Kind kind);
   void beat_for(Client& here);
   void put_back_lost(const std::vector<Client>& here);
   void withdraw();
-  void ignore(const PartEntry& entry, Kind kind, std::optional<uid_t> owner, std::string problem,
+  void ignore(const StoreEntry& entry, Kind kind, std::optional<uid_t> owner, std::string problem,
               bool leftover = false);
 
-  HostPart& part_;
-  PartSight sight_;
+  RedisHostStore& part_;
+  StoreSnapshot sight_;
   std::unique_ptr<DirectoryTransaction> here_;
   std::string witness_;
-  std::map<std::string, PartEntry> leases_;   // by id
-  std::map<std::string, PartEntry> tickets_;  // that were read, by id
+  std::map<std::string, StoreEntry> leases_;   // by id
+  std::map<std::string, StoreEntry> tickets_;  // that were read, by id
   bool lacks_tickets_ = false;
   std::vector<std::string> lease_ids_;
-  std::vector<Oddity> oddities_;
-  PartChange change_;
+  std::vector<IgnoredEntry> oddities_;
+  StoreChange change_;
   std::optional<std::string> lease_file_;             // the id of a lease that was written here
   std::vector<std::pair<std::string, Record>> dead_;  // leases, by their JSON
   std::vector<std::string> dead_tickets_;

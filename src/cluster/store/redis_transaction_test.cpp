@@ -27,8 +27,8 @@ class RedisTransactionTest : public ::testing::Test {
 
   // As if everybody had had the time to put back what was lost.
   void settle() {
-    const auto born = redis_.call({"GET", "berth:born"})->text();
-    ASSERT_TRUE(redis_.call({"SET", "berth:born", born.substr(0, born.find(' ')) + " 1"}));
+    const auto server_epoch = redis_.call({"GET", "berth:born"})->text();
+    ASSERT_TRUE(redis_.call({"SET", "berth:born", server_epoch.substr(0, server_epoch.find(' ')) + " 1"}));
   }
 
   Harbour open(const std::string& folder, std::chrono::milliseconds ttl = 45s) const {
@@ -55,7 +55,7 @@ class RedisTransactionTest : public ::testing::Test {
     one.record.uid = ::geteuid();
     one.record.pid = ::getpid();
     one.record.since = std::chrono::system_clock::now();
-    one.record.witness = harbour.witness();
+    one.record.directory_id = harbour.directory_id();
     one.bell = std::move(bell->fd);
     return one;
   }
@@ -103,13 +103,13 @@ TEST_F(RedisTransactionTest, of_two_who_saw_the_same_one_is_outrun_and_leaves_no
   Person bob = person(harbour_);
   Harbour other = open(folder_.path());
   // Each has read before the other writes. The lock of the host is dropped in between.
-  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.directory_id());
   const auto second = begin(other, bob.record.id);
   ASSERT_TRUE(claim(*second, bob.record, "GPU-1"));
   ASSERT_TRUE(second->commit().value_or(false));
   RedisTransaction first(*harbour_.part(), std::move(*sight),
                          std::move(*harbour_.begin_here(LockMode::exclusive, {})),
-                         harbour_.witness());
+                         harbour_.directory_id());
   ASSERT_TRUE(claim(first, alice.record, "GPU-2"));
   EXPECT_TRUE(has_file(lease_name(alice.record.id)));
   const auto done = first.commit();
@@ -121,24 +121,24 @@ TEST_F(RedisTransactionTest, of_two_who_saw_the_same_one_is_outrun_and_leaves_no
 
 TEST_F(RedisTransactionTest, who_had_no_ticket_is_outrun_by_who_joins_the_queue) {
   Person alice = person(harbour_);
-  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.directory_id());
   Person bob = person(harbour_);
   join(bob);
   RedisTransaction first(*harbour_.part(), std::move(*sight),
                          std::move(*harbour_.begin_here(LockMode::exclusive, {})),
-                         harbour_.witness());
+                         harbour_.directory_id());
   ASSERT_TRUE(claim(first, alice.record, "GPU-1"));
   EXPECT_FALSE(first.commit().value_or(true));
 }
 
 TEST_F(RedisTransactionTest, a_commit_whose_answer_was_lost_may_be_repeated) {
   Person alice = person(harbour_);
-  const auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
-  PartChange change;
+  const auto sight = harbour_.part()->look(alice.record.id, harbour_.directory_id());
+  StoreChange change;
   change.id = alice.record.id;
   change.version = sight->version;
   change.epoch = sight->epoch;
-  change.born = sight->born;
+  change.server_epoch = sight->server_epoch;
   alice.record.uuids = {"GPU-1"};
   alice.record.epoch = sight->epoch;
   change.lease = write_record(alice.record);
@@ -148,7 +148,7 @@ TEST_F(RedisTransactionTest, a_commit_whose_answer_was_lost_may_be_repeated) {
     EXPECT_TRUE(outcome->done);
   }
   EXPECT_EQ(begin()->leases()->size(), 1U);
-  PartChange ticket;
+  StoreChange ticket;
   ticket.id = "abcdefgh";
   ticket.ticket = "{}";
   const auto first = harbour_.part()->commit(ticket);
@@ -210,8 +210,8 @@ TEST_F(RedisTransactionTest, a_ticket_without_a_record_is_reported) {
     const auto ticket = transaction->ticket(transaction->queue().front());
     ASSERT_TRUE(ticket);
     EXPECT_FALSE(*ticket);
-    ASSERT_EQ(transaction->oddities().size(), 1U);
-    EXPECT_EQ(transaction->oddities().front().file, "ticket aaaaaaaa");
+    ASSERT_EQ(transaction->ignored_entries().size(), 1U);
+    EXPECT_EQ(transaction->ignored_entries().front().file, "ticket aaaaaaaa");
   }
 }
 
@@ -301,7 +301,7 @@ TEST_F(RedisTransactionTest, an_epoch_is_above_those_that_are_put_back) {
   Person alice = person(harbour_);
   alice.record.uuids = {"GPU-1"};
   alice.record.epoch = 5'000'000'000'000'000;  // of a server whose clock was ahead
-  PartChange change;
+  StoreChange change;
   change.put_back.emplace_back(alice.record.id, write_record(alice.record));
   ASSERT_TRUE(harbour_.part()->commit(change));
   EXPECT_GT(begin()->next_epoch(), alice.record.epoch);
@@ -310,8 +310,8 @@ TEST_F(RedisTransactionTest, an_epoch_is_above_those_that_are_put_back) {
 TEST_F(RedisTransactionTest, a_clock_that_was_set_back_keeps_nobody_for_long) {
   Person alice = person(harbour_);
   (void)begin(harbour_, alice.record.id);
-  const auto born = redis_.call({"GET", "berth:born"})->text();
-  const std::string run = born.substr(0, born.find(' '));
+  const auto server_epoch = redis_.call({"GET", "berth:born"})->text();
+  const std::string run = server_epoch.substr(0, server_epoch.find(' '));
   ASSERT_TRUE(redis_.call({"SET", "berth:born", run + " 99999999999999"}));
   EXPECT_LT(begin(harbour_, alice.record.id)->settles(), 20s);  // not for years
   ASSERT_TRUE(redis_.call({"SET", "berth:born", run + " 1"}));
@@ -336,13 +336,13 @@ TEST_F(RedisTransactionTest, who_is_heard_of_before_the_commit_is_not_dead) {
 
 TEST_F(RedisTransactionTest, a_server_that_took_over_grants_nothing_on_an_old_sight) {
   Person alice = person(harbour_);
-  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.directory_id());
   // What a replica has of the master that it was a copy of.
-  sight->born = "another 1";
-  ASSERT_TRUE(redis_.call({"SET", "berth:born", sight->born}));
+  sight->server_epoch = "another 1";
+  ASSERT_TRUE(redis_.call({"SET", "berth:born", sight->server_epoch}));
   RedisTransaction transaction(*harbour_.part(), std::move(*sight),
                                std::move(*harbour_.begin_here(LockMode::exclusive, {})),
-                               harbour_.witness());
+                               harbour_.directory_id());
   ASSERT_TRUE(claim(transaction, alice.record, "GPU-1"));
   EXPECT_FALSE(transaction.commit().value_or(true));
   EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 0);
@@ -351,7 +351,7 @@ TEST_F(RedisTransactionTest, a_server_that_took_over_grants_nothing_on_an_old_si
 
 TEST_F(RedisTransactionTest, who_has_left_is_not_remembered) {
   Person alice = person(harbour_);
-  PartChange change;
+  StoreChange change;
   change.rings = {alice.record.id};
   change.beats = {alice.record.id};
   ASSERT_TRUE(harbour_.part()->commit(change));
@@ -391,7 +391,7 @@ TEST_F(RedisTransactionTest, a_lease_of_who_does_not_use_redis_counts_too) {
 TEST_F(RedisTransactionTest, who_was_told_to_end_is_granted_nothing) {
   Person alice = person(harbour_);
   const TicketName place = join(alice);
-  auto sight = harbour_.part()->look(alice.record.id, harbour_.witness());
+  auto sight = harbour_.part()->look(alice.record.id, harbour_.directory_id());
   const auto ending = begin();
   ASSERT_TRUE(ending->end_ticket(place));
   ASSERT_TRUE(ending->commit().value_or(false));
@@ -399,7 +399,7 @@ TEST_F(RedisTransactionTest, who_was_told_to_end_is_granted_nothing) {
   EXPECT_TRUE(begin()->queue().empty());
   RedisTransaction late(*harbour_.part(), std::move(*sight),
                         std::move(*harbour_.begin_here(LockMode::exclusive, {})),
-                        harbour_.witness());
+                        harbour_.directory_id());
   ASSERT_TRUE(claim(late, alice.record, "GPU-1"));
   EXPECT_FALSE(late.commit().value_or(true));
 }
@@ -409,10 +409,10 @@ TEST_F(RedisTransactionTest, a_key_in_redis_ends_no_lease) {
   ASSERT_TRUE(redis_.call({"SET", "berth:ended:" + alice.record.id, "1"}));
   ASSERT_TRUE(harbour_.part()->send_beat(alice.record.id));
   std::optional<Result<Beat>> news;
-  while (!(news = harbour_.part()->beat_news())) std::this_thread::sleep_for(1ms);
+  while (!(news = harbour_.part()->poll_heartbeat())) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(news->value(), Beat::heard);
   EXPECT_FALSE(begin(harbour_, alice.record.id)->is_ended(alice.record.id, std::nullopt));
-  PartChange change;
+  StoreChange change;
   change.ended = {alice.record.id};
   ASSERT_TRUE(harbour_.part()->commit(change));
   EXPECT_EQ(redis_.call({"HLEN", "berth:here:leases"})->integer(), 1);
@@ -451,8 +451,8 @@ TEST_F(RedisTransactionTest, what_has_a_file_here_is_only_part_of_what_has_one) 
   EXPECT_EQ(within(), alice.record.id);
   harbour_.remove(alice.record.id, std::nullopt);
   // A forged one of that name, whether it says that its bell is here or not.
-  for (const char* witness : {"elsewhere", ""}) {
-    alice.record.witness = *witness == '\0' ? harbour_.witness() : witness;
+  for (const char* directory_id : {"elsewhere", ""}) {
+    alice.record.directory_id = *directory_id == '\0' ? harbour_.directory_id() : directory_id;
     const std::string text = write_record(alice.record);
     ASSERT_TRUE(redis_.call({"HSET", "berth:here:leases", alice.record.id, text}));
     ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "99999999999999"}));
@@ -496,7 +496,7 @@ TEST_F(RedisTransactionTest, what_makes_no_sense_is_ignored_and_told) {
       const auto transaction = begin(harbour_, client);
       EXPECT_EQ(transaction->leases()->size(), 0U);
       EXPECT_FALSE(*transaction->ticket({7, "bbbbbbbb"}));
-      EXPECT_GE(transaction->oddities().size(), 2U);
+      EXPECT_GE(transaction->ignored_entries().size(), 2U);
     }
   }
 }
@@ -513,7 +513,7 @@ TEST_F(RedisTransactionTest, another_programs_keys_are_an_error_and_no_free_gpu)
   for (const char* client : {"", "cccccccc"}) {
     const auto transaction = harbour_.begin(LockMode::exclusive, {}, client);
     ASSERT_FALSE(transaction);
-    EXPECT_EQ(transaction.error().kind, ErrorKind::harbour);
+    EXPECT_EQ(transaction.error().kind, ErrorKind::io);
   }
 }
 
@@ -524,7 +524,7 @@ TEST_F(RedisTransactionTest, a_server_that_is_gone_is_away_and_nothing_is_writte
   server_.kill();
   const auto done = transaction->commit();
   ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().kind, ErrorKind::away);
+  EXPECT_EQ(done.error().kind, ErrorKind::unavailable);
   EXPECT_FALSE(has_file(lease_name(alice.record.id)));
 }
 

@@ -40,7 +40,7 @@ inline GpuStatus gpu(unsigned index, unsigned gib_used, std::optional<unsigned> 
 
 inline void lease_to(Status& host, std::vector<std::size_t> gpus, Record lease) {
   for (const std::size_t i : gpus) {
-    PlacedGpu& placed = host.gpus[i].placed;
+    GpuWithLeases& placed = host.gpus[i].placed;
     placed.leases.push_back(lease.id);
     lease.uuids.push_back(*placed.gpu.uuid);
     host.gpus[i].judgement.state = lease.request.memory ? GpuState::shared : GpuState::leased;
@@ -49,7 +49,7 @@ inline void lease_to(Status& host, std::vector<std::size_t> gpus, Record lease) 
 }
 
 // Four GPUs: 0 of the viewer's shell, 1 and 2 of another's job, 3 free with unknown load.
-inline Picture picture() {
+inline TopSnapshot picture() {
   Status host;
   host.host = "gpu-a";
   host.driver = "570";
@@ -61,14 +61,14 @@ inline Picture picture() {
   TicketStatus first{record("cccccccc", kViewer, "python mine.py"), 1, "GPU 1 leased by bob", {}};
   TicketStatus second{record("dddddddd", kOther, "python theirs.py"), 2, "its turn is later", {}};
   host.queue = {first, second};
-  Picture all;
+  TopSnapshot all;
   all.hosts = {host};
   all.seen = kNow;
   return all;
 }
 
-inline std::shared_ptr<const Picture> shared(Picture picture) {
-  return std::make_shared<const Picture>(std::move(picture));
+inline std::shared_ptr<const TopSnapshot> shared(TopSnapshot picture) {
+  return std::make_shared<const TopSnapshot>(std::move(picture));
 }
 
 inline Model::Outcome type(Model& model, const std::string& keys) {
