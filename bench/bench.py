@@ -17,12 +17,12 @@ import tempfile
 
 import make_history
 import packing_bench
-import planted_bench
 import python_bench
 import queue_bench
 import redis_bench
 import serve_bench
 import simulation_bench
+import untrusted_files_bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
@@ -61,7 +61,7 @@ def lease_pairs(rounds, env, base, port):
     """Milliseconds of acquire + release in one process, and of BRPOP + LPUSH on that Redis, by turns."""
     with tempfile.TemporaryDirectory(dir=base) as own:
         output = subprocess.run([BENCH / "lease_bench", "pairs", str(rounds), str(port)], check=True,
-                                env=queue_bench.in_folder(env, pathlib.Path(own)), capture_output=True, text=True).stdout
+                                env=queue_bench.env_in_folder(env, pathlib.Path(own)), capture_output=True, text=True).stdout
     pairs = json.loads(output)
     return [pair["berth_us"] / 1000 for pair in pairs], [pair["redis_us"] / 1000 for pair in pairs]
 
@@ -87,8 +87,9 @@ def redis_figures(options, env):
                  for delay in (0, redis_bench.DELAY))
     # A round trip to the same machine is so short that what a client does itself counts for many. How many there are is
     # what they add where they take longer.
-    counted = [(redis_bench.above(b) - redis_bench.above(a)) / (b["ping_us"] - a["ping_us"]) for a, b in zip(near, far)]
-    in_pings = [redis_bench.above(one) / one["ping_us"] for one in far]
+    counted = [(redis_bench.berth_overhead_us(b) - redis_bench.berth_overhead_us(a)) / (b["ping_us"] - a["ping_us"])
+               for a, b in zip(near, far)]
+    in_pings = [redis_bench.berth_overhead_us(one) / one["ping_us"] for one in far]
     results += [bound("round trips of a hand-over above LPUSH to BRPOP", statistics.median(counted), 3.0, counted),
                 bound("what it takes above it, in PINGs of 1 ms", statistics.median(in_pings), None, in_pings)]
     facts = [redis_bench.handover_fact(name, rounds) for name, rounds in (("here", near), ("1 ms away", far))]
@@ -169,7 +170,7 @@ def packing_figures(options, env, folder):
     """A batch of 200 jobs after learning, against what no order can reach, and against one job per GPU."""
     own = folder / "packing"
     own.mkdir()
-    makespans, failed, bound_s = packing_bench.measure(BIN, queue_bench.in_folder(env, own), own, passes=options.passes)
+    makespans, failed, bound_s = packing_bench.measure(BIN, queue_bench.env_in_folder(env, own), own, passes=options.passes)
     passes = ", ".join(f"{makespan / bound_s:.2f}" for makespan in makespans)
     facts = [("200 jobs on 8 cards, by runs known", f"{passes} of the lower bound of {bound_s:.0f} s")]
     return [bound("makespan of 200 jobs, of the lower bound", makespans[-1] / bound_s, 1.15),
@@ -190,13 +191,13 @@ def python_against_cpp(rounds, env, folder):
     results = []
     for name, base in (("memory", MEMORY), ("/tmp", folder)):
         with tempfile.TemporaryDirectory(dir=base) as own:
-            pairs = python_bench.lease_rounds(rounds, queue_bench.in_folder(env, pathlib.Path(own)))
+            pairs = python_bench.lease_rounds(rounds, queue_bench.env_in_folder(env, pathlib.Path(own)))
         results.append(figure(f"acquire + release in Python, in {name}", "in one Python process", "in one C++ process",
                               [ours / 1000 for ours, _ in pairs], [theirs / 1000 for _, theirs in pairs], 2.0))
     return results
 
 
-def beside(peer, rounds, runs):
+def compare_with_peer(peer, rounds, runs):
     """A tool that others wrote; no limit, since it does something else."""
     runs = max(2, runs // peer.jobs)
     pairs = [time_commands([peer.ours, peer.theirs], runs, peer.env, warmup=1) for _ in range(rounds)]
@@ -210,7 +211,7 @@ def python_figures(options, env, folder):
     # More turns for leases: their time jumps, with whether the process that asks the driver is still awake.
     results = [import_cost(options.rounds, 2 * runs, env), *python_against_cpp(3 * options.rounds, env, folder)]
     peers, missing = python_bench.peers(env, folder)
-    return results + [beside(peer, options.rounds, runs) for peer in peers], missing
+    return results + [compare_with_peer(peer, options.rounds, runs) for peer in peers], missing
 
 
 def report_figures(options, env, folder):
@@ -236,10 +237,10 @@ def serve_figures(options, env):
             bound("page with all its parts: KB", measured["bytes"] / 1000, 150.0)]
 
 
-def planted_figures(options, env):
+def untrusted_files_figures(options, env):
     """A decision among 60,000 files that another user has planted in the harbour, against 6,000."""
-    harbours = planted_bench.PlantedHarbours(env, BIN, MEMORY)
-    few, many = planted_bench.FEW, planted_bench.MANY
+    harbours = untrusted_files_bench.HarboursWithUntrustedFiles(env, BIN, MEMORY)
+    few, many = untrusted_files_bench.FEW, untrusted_files_bench.MANY
     try:
         times = {count: [1000 * time_commands([harbours.command()], 3, harbours.environments[count], warmup=1)[0]
                          for _ in range(options.rounds)] for count in (many, few)}
@@ -248,21 +249,21 @@ def planted_figures(options, env):
     return [figure(f"run, {many:,} planted files", f"{many:,} files", f"{few:,} files", times[many], times[few], 12.0)]
 
 
-def exceeded(result):
+def is_exceeded(result):
     return result["limit"] is not None and result["ratio"] > result["limit"]
 
 
-def show(results, facts, micro):
+def print_results(results, facts, micro):
     heading = ("figure", "berth", "yardstick", "ratio", "spread", "limit")
     rows = []
     for r in results:
-        verdict = "" if r["limit"] is None else f"{r['limit']:.2f} {'EXCEEDED' if exceeded(r) else 'ok'}"
+        limit_text = "" if r["limit"] is None else f"{r['limit']:.2f} {'EXCEEDED' if is_exceeded(r) else 'ok'}"
         if "value" in r:
             spread = f"{r['value_low']:.2f}-{r['value_high']:.2f}" if "value_low" in r else ""
-            rows.append((r["name"], f"{r['value']:.3f}", "", "", spread, verdict))
+            rows.append((r["name"], f"{r['value']:.3f}", "", "", spread, limit_text))
         else:
             rows.append((r["name"], f"{r['subject_ms']:.2f} ms", f"{r['yardstick_ms']:.2f} ms",
-                         f"{r['ratio']:.2f}", f"{r['ratio_low']:.2f}-{r['ratio_high']:.2f}", verdict))
+                         f"{r['ratio']:.2f}", f"{r['ratio_low']:.2f}-{r['ratio_high']:.2f}", limit_text))
     widths = [max(len(row[i]) for row in [heading, *rows]) for i in range(len(heading))]
     for row in [heading, *rows]:
         print("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
@@ -298,57 +299,57 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         flock = f"flock {folder}/lock true"
-        env = queue_bench.in_folder({**os.environ, "BERTH_SIM": "8x80GiB", "FLOCK_FILE": f"{folder}/lock"}, folder)
+        env = queue_bench.env_in_folder({**os.environ, "BERTH_SIM": "8x80GiB", "FLOCK_FILE": f"{folder}/lock"}, folder)
         results, facts, micro = [], [], {}
 
-        def wanted(part):
+        def is_selected(part):
             return options.only in (None, part)
 
-        if wanted("commands"):
+        if is_selected("commands"):
             results += [
                 compare("status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
                 compare("run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env)]
-        if wanted("lease"):
+        if is_selected("lease"):
             results += against_redis(options.rounds, env, folder)
-        if wanted("redis"):
+        if is_selected("redis"):
             redis, more = redis_figures(options, env)
             results += redis
             facts += more
-        if wanted("queue"):
+        if is_selected("queue"):
             queue, more = queue_figures(options, {**env, "BERTH_SIM": "1x24GiB"}, folder)
             results += queue
             facts += more
-        if wanted("load"):
+        if is_selected("load"):
             load, more = load_figures(options, env)
             results += load
             facts += more
-        if wanted("python"):
+        if is_selected("python"):
             python, more = python_figures(options, env, folder)
             results += python
             facts += more
-        if wanted("simulation"):
+        if is_selected("simulation"):
             simulation, more = simulation_figures(options)
             results += simulation
             facts += more
-        if wanted("packing"):
+        if is_selected("packing"):
             packing, more = packing_figures(options, env, folder)
             results += packing
             facts += more
-        if wanted("report"):
+        if is_selected("report"):
             report, more = report_figures(options, env, folder)
             results += report
             facts += more
-        if wanted("serve"):
+        if is_selected("serve"):
             results += serve_figures(options, env)
-        if wanted("planted"):
-            results += planted_figures(options, env)
-        if wanted("micro"):
+        if is_selected("planted"):
+            results += untrusted_files_figures(options, env)
+        if is_selected("micro"):
             micro = micro_benchmarks(env)
-    show(results, facts, micro)
+    print_results(results, facts, micro)
     path = ROOT / "build" / "bench.json"
     path.write_text(json.dumps({"ratios": results, "facts": facts, "micro": micro}, indent=2) + "\n")
     print(f"\nWritten to {path.relative_to(ROOT)}")
-    return 1 if options.check and any(map(exceeded, results)) else 0
+    return 1 if options.check and any(map(is_exceeded, results)) else 0
 
 
 if __name__ == "__main__":

@@ -12,20 +12,20 @@
 #include <string_view>
 #include <sys/mman.h>
 
-#include "lease/acquire.h"
 #include "devices/driver.h"
+#include "lease/acquire.h"
 
 namespace berth::bench {
 
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-[[noreturn]] inline void die(const std::string& why) {
-  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, why.c_str());
+[[noreturn]] inline void die(const std::string& reason) {
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, reason.c_str());
   std::exit(1);
 }
 
-inline int number(std::string_view text) {
+inline int parse_number(std::string_view text) {
   int value = 0;
   const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{} || rest != text.data() + text.size()) die("not a number");
@@ -39,19 +39,19 @@ inline void* shared_memory(std::size_t size) {
   return memory;
 }
 
-inline std::unique_ptr<Probe> driver() {
+inline std::unique_ptr<Probe> open_probe() {
   auto probe = open_driver();
   if (!probe) die(probe.error().message);
   return std::move(*probe);
 }
 
-inline Lease lease_of(Probe& probe) {
+inline Lease acquire_lease(Probe& probe) {
   auto lease = acquire(probe, {}, {});
   if (!lease || !*lease) die(lease ? "not granted" : lease.error().message);
   return std::move(**lease);
 }
 
-inline void give_back(Lease& lease) {
+inline void release_lease(Lease& lease) {
   if (!lease.release()) die("not released");
 }
 
@@ -63,14 +63,14 @@ class BareRedis {
   }
 
   // The reply, if it is a text or a number.
-  std::string command(const char* text) {
-    auto* reply = static_cast<redisReply*>(redisCommand(redis_.get(), text));
+  std::string command(const char* command_text) {
+    auto* reply = static_cast<redisReply*>(redisCommand(redis_.get(), command_text));
     if (reply == nullptr) die("Redis does not answer");
-    std::string said = reply->str != nullptr                ? std::string(reply->str, reply->len)
+    std::string text = reply->str != nullptr                ? std::string(reply->str, reply->len)
                        : reply->type == REDIS_REPLY_INTEGER ? std::to_string(reply->integer)
                                                             : "";
     freeReplyObject(reply);
-    return said;
+    return text;
   }
 
  private:

@@ -14,7 +14,7 @@ long long now_ns() {
   return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
 }
 
-bool say(int log, const char* what, long long time) {
+bool write_event(int log, const char* what, long long time) {
   std::array<char, 64> line{};
   const int length = std::snprintf(line.data(), line.size(), "%s %lld\n", what, time);
   return ::write(log, line.data(), static_cast<std::size_t>(length)) == length;
@@ -30,6 +30,6 @@ int main(int argc, char** argv) {
   const int log = ::open(argv[1], O_WRONLY | O_APPEND | O_CLOEXEC);
   const int gate = ::open(argv[2], O_RDONLY | O_CLOEXEC);
   char byte = 0;
-  const bool fine = say(log, "start", start) && ::read(gate, &byte, 1) >= 0;
-  return fine && say(log, "end", now_ns()) ? 0 : 74;
+  const bool fine = write_event(log, "start", start) && ::read(gate, &byte, 1) >= 0;
+  return fine && write_event(log, "end", now_ns()) ? 0 : 74;
 }

@@ -14,10 +14,10 @@ namespace {
 using Hours = std::chrono::duration<double, std::ratio<3600>>;
 using Random = std::mt19937_64;
 
-constexpr double kDayAndNight = 0.3;  // by so much more is asked for at noon than on average
+constexpr double kDailyVariation = 0.3;  // by so much more is asked for at noon than on average
 
 // Lognormal, as run times and memory are wherever somebody has counted: many small, few huge.
-struct Spread {
+struct LogNormal {
   double median;
   double sigma;
 
@@ -26,9 +26,9 @@ struct Spread {
   }
 };
 
-constexpr Spread kSharedGib{10, 0.8};
+constexpr LogNormal kSharedGib{10, 0.8};
 
-constexpr Spread hours_of(JobKind kind) {
+constexpr LogNormal run_hours(JobKind kind) {
   switch (kind) {
     case JobKind::shared:
       return {0.4, 1.1};
@@ -41,18 +41,18 @@ constexpr Spread hours_of(JobKind kind) {
 }
 
 // People have habits: four of five jobs of a user are of one kind.
-struct User {
-  JobKind habit;
-  double frankness;  // says run times if `declared` of the mix is above it
+struct SimulatedUser {
+  JobKind usual_kind;
+  double declaration_rank;  // says run times if `declared` of the mix is above it
 };
 
-JobKind some_kind(Random& random) {
+JobKind random_kind(Random& random) {
   constexpr std::array kShares{0.5, 0.42, 0.08};
   return static_cast<JobKind>(
       std::discrete_distribution<int>(kShares.begin(), kShares.end())(random));
 }
 
-unsigned some_count(Random& random) {
+unsigned random_count(Random& random) {
   // 2 to 8, mostly powers of two.
   constexpr std::array kShares{0.0, 0.0, 0.4, 0.05, 0.3, 0.02, 0.03, 0.0, 0.2};
   return static_cast<unsigned>(
@@ -60,67 +60,69 @@ unsigned some_count(Random& random) {
 }
 
 // People round up to quarters of an hour, mostly with much to spare; one in twenty errs.
-std::chrono::nanoseconds some_estimate(std::chrono::nanoseconds runs, Random& random) {
-  const bool errs = std::bernoulli_distribution(0.05)(random);
+std::chrono::nanoseconds random_estimate(std::chrono::nanoseconds run_time, Random& random) {
+  const bool underestimates = std::bernoulli_distribution(0.05)(random);
   const double factor = std::uniform_real_distribution<double>(1, 3)(random);
-  const double quarters = std::ceil(4 * Hours(runs).count() * (errs ? 0.5 : factor));
+  const double quarters = std::ceil(4 * Hours(run_time).count() * (underestimates ? 0.5 : factor));
   return std::chrono::minutes(15) * static_cast<long>(quarters);
 }
 
 // GPU hours: of a shared GPU as much as it has of the memory.
-double work_of(const Job& job, Bytes card) {
+double gpu_hours(const SimulatedJob& job, Bytes card) {
   const Request& request = job.ticket.request;
-  const double part =
+  const double share =
       request.memory ? static_cast<double>(request.memory->count) / static_cast<double>(card.count)
                      : 1;
-  return part * request.count * Hours(job.runs).count();
+  return share * request.count * Hours(job.run_time).count();
 }
 
-Job some_job(const JobMix& mix, const std::vector<User>& users, Random& random) {
-  Job job;
+SimulatedJob random_job(const JobMix& mix, const std::vector<SimulatedUser>& users,
+                        Random& random) {
+  SimulatedJob job;
   job.user = std::uniform_int_distribution<std::size_t>(0, users.size() - 1)(random);
-  const User& user = users[job.user];
-  job.kind = std::bernoulli_distribution(0.8)(random) ? user.habit : some_kind(random);
+  const SimulatedUser& user = users[job.user];
+  job.kind = std::bernoulli_distribution(0.8)(random) ? user.usual_kind : random_kind(random);
   Request& request = job.ticket.request;
   request.policy = mix.policy;
   if (job.kind == JobKind::shared) {
-    const double most = static_cast<double>(mix.card.count >> 30);
-    const double size = std::clamp(std::ceil(kSharedGib.draw(random)), 1.0, most);
+    const double max_gib = static_cast<double>(mix.card.count >> 30);
+    const double size = std::clamp(std::ceil(kSharedGib.draw(random)), 1.0, max_gib);
     request.memory = gib(static_cast<std::uint64_t>(size));
   }
   if (job.kind == JobKind::several) {
-    request.count = std::min(some_count(random), static_cast<unsigned>(mix.gpus));
+    request.count = std::min(random_count(random), static_cast<unsigned>(mix.gpus));
   }
-  const double hours = std::clamp(hours_of(job.kind).draw(random), 0.01, 48.0);
-  job.runs = std::chrono::duration_cast<std::chrono::nanoseconds>(Hours(hours));
-  const auto estimate = some_estimate(job.runs, random);  // drawn in any case: see make_jobs()
-  if (user.frankness < mix.declared) request.time = estimate;
+  const double hours = std::clamp(run_hours(job.kind).draw(random), 0.01, 48.0);
+  job.run_time = std::chrono::duration_cast<std::chrono::nanoseconds>(Hours(hours));
+  const auto estimate =
+      random_estimate(job.run_time, random);  // drawn in any case: see make_jobs()
+  if (user.declaration_rank < mix.declared) request.time = estimate;
   return job;
 }
 
 }  // namespace
 
-std::vector<Job> make_jobs(const JobMix& mix) {
+std::vector<SimulatedJob> make_jobs(const JobMix& mix) {
   Random random(mix.seed);
-  std::vector<User> users;
+  std::vector<SimulatedUser> users;
   for (std::size_t i = 0; i < mix.users; ++i) {
-    users.push_back({some_kind(random), static_cast<double>(i) / static_cast<double>(mix.users)});
+    users.push_back({random_kind(random), static_cast<double>(i) / static_cast<double>(mix.users)});
   }
-  std::vector<Job> jobs;
+  std::vector<SimulatedJob> jobs;
   jobs.reserve(mix.jobs);
   double work = 0;
   for (std::size_t i = 0; i < mix.jobs; ++i) {
-    jobs.push_back(some_job(mix, users, random));
+    jobs.push_back(random_job(mix, users, random));
     jobs.back().ticket.id = "job " + std::to_string(i);
-    work += work_of(jobs.back(), mix.card);
+    work += gpu_hours(jobs.back(), mix.card);
   }
   const double span = work / (static_cast<double>(mix.gpus) * mix.load);
   const double mean_gap = span / static_cast<double>(mix.jobs);
   double hour = 6;  // it begins in the morning, on an empty server
-  for (Job& job : jobs) {
-    const double busyness = 1 - kDayAndNight * std::cos(2 * std::numbers::pi * hour / 24);
-    hour += std::exponential_distribution<double>(1)(random) * mean_gap / busyness;
-    job.arrives = TimePoint(std::chrono::duration_cast<std::chrono::nanoseconds>(Hours(hour)));
+  for (SimulatedJob& job : jobs) {
+    const double load_factor = 1 - kDailyVariation * std::cos(2 * std::numbers::pi * hour / 24);
+    hour += std::exponential_distribution<double>(1)(random) * mean_gap / load_factor;
+    job.arrival = TimePoint(std::chrono::duration_cast<std::chrono::nanoseconds>(Hours(hour)));
   }
   return jobs;
 }

@@ -11,12 +11,12 @@ namespace berth {
 
 enum class JobKind : std::uint8_t { shared, exclusive, several };  // several: more than one GPU
 
-struct Job {
+struct SimulatedJob {
   QueuedTicket ticket;
   JobKind kind = JobKind::shared;
   std::size_t user = 0;
-  TimePoint arrives;
-  std::chrono::nanoseconds runs{};  // what it really takes, whatever it declares
+  TimePoint arrival;
+  std::chrono::nanoseconds run_time{};  // what it really takes, whatever it declares
 };
 
 struct JobMix {
@@ -33,6 +33,6 @@ struct JobMix {
 
 // In the order of their arrival. Only what `declared` and `policy` say changes with those two, so
 // that waiting times can be compared.
-std::vector<Job> make_jobs(const JobMix& mix);
+std::vector<SimulatedJob> make_jobs(const JobMix& mix);
 
 }  // namespace berth

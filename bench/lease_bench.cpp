@@ -25,25 +25,25 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-template <class Work>
-double median_time(int times, Work work) {
-  std::vector<double> taken;
+template <class Function>
+double median_time(int times, Function function) {
+  std::vector<double> durations;
   for (int i = 0; i < times; ++i) {
     const auto begin = Clock::now();
-    work();
-    taken.push_back(Microseconds(Clock::now() - begin).count());
+    function();
+    durations.push_back(Microseconds(Clock::now() - begin).count());
   }
-  return median(std::move(taken));
+  return median(std::move(durations));
 }
 
 void lease_once(berth::Probe& probe) {
-  berth::Lease lease = lease_of(probe);
-  give_back(lease);
+  berth::Lease lease = acquire_lease(probe);
+  release_lease(lease);
 }
 
 // A line of the input begins a round, so that rounds of another process can come between them.
-int leases(int times) {
-  const auto probe = driver();
+int measure_leases(int times) {
+  const auto probe = open_probe();
   lease_once(*probe);
   for (int c = std::getchar(); c != EOF; c = std::getchar()) {
     if (c != '\n') continue;
@@ -53,9 +53,9 @@ int leases(int times) {
   return 0;
 }
 
-int pairs(int rounds, int port) {
+int measure_pairs(int rounds, int port) {
   constexpr int kTimes = 500;
-  const auto probe = driver();
+  const auto probe = open_probe();
   BareRedis redis(port);
   redis.command("LPUSH gpus 0");
   lease_once(*probe);
@@ -73,14 +73,14 @@ int pairs(int rounds, int port) {
 }
 
 // What all workers share.
-struct Board {
+struct LoadState {
   std::atomic<int>* next;
   double* done_ms;
 };
 
-void work(const Board& board, int jobs, char** command, Clock::time_point begin) {
+void run_jobs(const LoadState& state, int jobs, char** command, Clock::time_point begin) {
   for (;;) {
-    const int job = board.next->fetch_add(1);
+    const int job = state.next->fetch_add(1);
     if (job >= jobs) return;
     pid_t pid = 0;
     int status = 0;
@@ -88,27 +88,27 @@ void work(const Board& board, int jobs, char** command, Clock::time_point begin)
         ::waitpid(pid, &status, 0) != pid || status != 0) {
       die("a job failed");
     }
-    board.done_ms[job] = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    state.done_ms[job] = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   }
 }
 
-int load(int workers, int jobs, char** command) {
+int measure_load(int workers, int jobs, char** command) {
   void* memory = shared_memory(sizeof(double) * static_cast<std::size_t>(jobs + 1));
-  const Board board{new (memory) std::atomic<int>(0), static_cast<double*>(memory) + 1};
+  const LoadState state{new (memory) std::atomic<int>(0), static_cast<double*>(memory) + 1};
   const auto begin = Clock::now();
   for (int i = 0; i < workers; ++i) {
     if (::fork() == 0) {
-      work(board, jobs, command, begin);
+      run_jobs(state, jobs, command, begin);
       ::_exit(0);
     }
   }
   int status = 0;
-  bool good = true;
-  while (::wait(&status) > 0) good = good && status == 0;
-  if (!good) die("a worker failed");
-  std::sort(board.done_ms, board.done_ms + jobs);
+  bool succeeded = true;
+  while (::wait(&status) > 0) succeeded = succeeded && status == 0;
+  if (!succeeded) die("a worker failed");
+  std::sort(state.done_ms, state.done_ms + jobs);
   std::printf("[");
-  for (int i = 0; i < jobs; ++i) std::printf("%s%.2f", i == 0 ? "" : ", ", board.done_ms[i]);
+  for (int i = 0; i < jobs; ++i) std::printf("%s%.2f", i == 0 ? "" : ", ", state.done_ms[i]);
   std::printf("]\n");
   return 0;
 }
@@ -117,8 +117,10 @@ int load(int workers, int jobs, char** command) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
-  if (mode == "pairs" && argc == 4) return pairs(number(argv[2]), number(argv[3]));
-  if (mode == "leases" && argc == 3) return leases(number(argv[2]));
-  if (mode == "load" && argc > 4) return load(number(argv[2]), number(argv[3]), argv + 4);
+  if (mode == "pairs" && argc == 4)
+    return measure_pairs(parse_number(argv[2]), parse_number(argv[3]));
+  if (mode == "leases" && argc == 3) return measure_leases(parse_number(argv[2]));
+  if (mode == "load" && argc > 4)
+    return measure_load(parse_number(argv[2]), parse_number(argv[3]), argv + 4);
   die("see the head of bench/lease_bench.cpp");
 }

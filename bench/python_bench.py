@@ -86,7 +86,7 @@ class Worker:
     def __exit__(self, *problem):
         self.process.communicate()
 
-    def ask(self):
+    def measure_round(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline())
@@ -105,8 +105,8 @@ class Peer(NamedTuple):
 
 def with_package(env):
     """The environment in which Python finds berth, and keeps it compiled, as pip leaves what it installs."""
-    kept = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": str(ROOT / "build" / "python")}
+    other_variables = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**other_variables, "PYTHONPATH": str(ROOT / "build" / "python")}
 
 
 def with_driver(env):
@@ -118,7 +118,7 @@ def lease_rounds(rounds, env):
     """acquire + release in a warm process, in microseconds: (Python, C++) by turns."""
     python = [sys.executable, "-c", LEASE_BENCH_PY]
     with Worker(python, with_package(env)) as ours, Worker([LEASE_BENCH, "leases"], env) as theirs:
-        return [(ours.ask(), theirs.ask()) for _ in range(rounds)]
+        return [(ours.measure_round(), theirs.measure_round()) for _ in range(rounds)]
 
 
 def peers(env, folder):
@@ -134,7 +134,7 @@ def peers(env, folder):
     return found, missing
 
 
-def written(path, text):
+def write_file(path, text):
     path.write_text(text)
     return path
 
@@ -144,7 +144,7 @@ def command(*words):
 
 
 def gpuselect(env, folder):
-    script = written(folder / "run_gpuselect.py", GPUSELECT)
+    script = write_file(folder / "run_gpuselect.py", GPUSELECT)
     return Peer("one job, beside gpuselect", command(BERTH, "run", "--", "true"),
                 command(PEERS / "bin" / "python", script, "--", "true"),
                 ("berth run -- true", "gpuselect -- true, which leases nothing; about throttling the bench answers it"),
@@ -156,7 +156,7 @@ def nvidia_smi(env, folder):
     gpus = subprocess.run([sys.executable, "-c", LIST_GPUS], env=with_driver(env), check=True,
                           capture_output=True, text=True).stdout.strip()
     folder.mkdir()
-    written(folder / "nvidia-smi", NVIDIA_SMI.format(gpus=gpus, count=len(gpus.splitlines()))).chmod(0o755)
+    write_file(folder / "nvidia-smi", NVIDIA_SMI.format(gpus=gpus, count=len(gpus.splitlines()))).chmod(0o755)
     return folder
 
 
@@ -165,8 +165,8 @@ def safe_gpu(env, folder):
     tools = nvidia_smi(env, folder / "tools")
     python = PEERS / "bin" / "python"
     lock = folder / "locks" / "safe_gpu"
-    ours = written(folder / "safe_gpu_ours.py", SAFE_GPU.format(package="berth.compat.safe_gpu"))
-    theirs = written(folder / "safe_gpu_theirs.py", SAFE_GPU.format(package="safe_gpu"))
+    ours = write_file(folder / "safe_gpu_ours.py", SAFE_GPU.format(package="berth.compat.safe_gpu"))
+    theirs = write_file(folder / "safe_gpu_theirs.py", SAFE_GPU.format(package="safe_gpu"))
     return Peer("one script, beside safe-gpu", command(python, ours, lock), command(python, theirs, lock),
                 ("a script that claims a GPU by berth.compat.safe_gpu",
                  "the same by safe-gpu, with a stand-in for nvidia-smi that answers at once"),
@@ -174,7 +174,7 @@ def safe_gpu(env, folder):
 
 
 def simple_gpu_scheduler(env, folder):
-    jobs = written(folder / "jobs", "true\n" * JOBS)
+    jobs = write_file(folder / "jobs", "true\n" * JOBS)
     ours = f"exec xargs -P {GPUS} -I @ {shlex.quote(str(BERTH))} run -- sh -c @ < {shlex.quote(str(jobs))}"
     theirs = (f"exec {shlex.quote(str(PEERS / 'bin' / 'simple_gpu_scheduler'))} --gpus "
               f"{','.join(map(str, range(GPUS)))} < {shlex.quote(str(jobs))}")

@@ -7,9 +7,9 @@ import subprocess
 import tempfile
 import time
 
-TICKS = 10  # seconds for which idle waiters are watched
-AUDITS = 35  # seconds after which they begin to look after each other, which must be counted too
-SETTLING = 0.05  # seconds after which whoever was woken sleeps again
+IDLE_SECONDS = 10  # seconds for which idle waiters are watched
+AUDIT_SECONDS = 35  # seconds after which they begin to look after each other, which must be counted too
+WAKEUP_SECONDS = 0.05  # seconds after which whoever was woken sleeps again
 
 
 def status_field(pid, field):
@@ -28,7 +28,7 @@ def cpu_ns(pid):
     return total
 
 
-def in_folder(env, folder):
+def env_in_folder(env, folder):
     """The environment for a harbour and a simulated driver of their own in `folder`."""
     harbour = folder / "harbour"
     harbour.mkdir()
@@ -41,7 +41,7 @@ class Queue:
 
     def __init__(self, berth, job, env, folder):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
-        self.env = in_folder(env, self.folder)
+        self.env = env_in_folder(env, self.folder)
         self.harbour = pathlib.Path(self.env["BERTH_DIR"])
         os.mkfifo(self.folder / "gate")
         self.gate = os.open(self.folder / "gate", os.O_RDWR)
@@ -115,7 +115,7 @@ def handover(berth, job, env, folder, waiting, measured):
         for _ in range(measured):
             before = switches(queue)
             queue.release()
-            time.sleep(SETTLING)
+            time.sleep(WAKEUP_SECONDS)
             woken += sum(count != before[pid] for pid, count in switches(queue).items())
         return queue.gaps(), woken / measured
     finally:
@@ -127,10 +127,10 @@ def idle(berth, job, env, folder, waiting):
     queue = Queue(berth, job, env, folder)
     try:
         queue.add(waiting)
-        time.sleep(AUDITS)
+        time.sleep(AUDIT_SECONDS)
         pids = queue.alive()
         before = sum(cpu_ns(pid) for pid in pids)
-        time.sleep(TICKS)
+        time.sleep(IDLE_SECONDS)
         used = (sum(cpu_ns(pid) for pid in pids) - before) / 1e9
         memory = statistics.median(status_field(pid, "VmRSS") for pid in pids) / 1024
         return used, memory

@@ -29,86 +29,86 @@ double median(std::vector<double> values) {
 }
 
 // What the two who hand over share. The clock is the same for all processes.
-struct Board {
-  std::atomic<bool> begun;
-  std::atomic<Clock::rep> given;  // when it was last given away
+struct HandoverState {
+  std::atomic<bool> started;
+  std::atomic<Clock::rep> released_at;  // when it was last given away
 };
 
 // One of the two. Whoever has it waits until the other one wants it, and sleeps, and gives it away.
-template <class Take, class Give, class Wanted>
-void pass_on(int side, int times, Board& board, double* gaps_us, Take take, Give give,
-             Wanted wanted) {
-  constexpr auto kMoment =
+template <class Acquire, class Release, class IsWanted>
+void hand_over(int side, int times, HandoverState& state, double* gaps_us, Acquire acquire,
+               Release release, IsWanted is_wanted) {
+  constexpr auto kPollInterval =
       std::chrono::milliseconds(10);  // until it sleeps, having said what it wants
   ::alarm(300);                       // a hand-over that does not come ends the run
-  while (side == 1 && !board.begun) std::this_thread::sleep_for(kMoment);
+  while (side == 1 && !state.started) std::this_thread::sleep_for(kPollInterval);
   for (int i = 0; i < times; ++i) {
-    take();
+    acquire();
     const auto now = Clock::now().time_since_epoch().count();
-    gaps_us[i] = Microseconds(Clock::duration(now - board.given)).count();
-    board.begun = true;
+    gaps_us[i] = Microseconds(Clock::duration(now - state.released_at)).count();
+    state.started = true;
     const bool is_last = side == 1 && i == times - 1;
-    while (!is_last && !wanted()) std::this_thread::sleep_for(kMoment);
-    std::this_thread::sleep_for(kMoment);
-    board.given = Clock::now().time_since_epoch().count();
-    give();
+    while (!is_last && !is_wanted()) std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kPollInterval);
+    state.released_at = Clock::now().time_since_epoch().count();
+    release();
   }
 }
 
-void pass_on_leases(int side, int times, int port, Board& board, double* gaps_us) {
-  const auto probe = driver();
+void hand_over_leases(int side, int times, int port, HandoverState& state, double* gaps_us) {
+  const auto probe = open_probe();
   BareRedis redis(port);
   std::optional<berth::Lease> lease;
-  pass_on(
-      side, times, board, gaps_us, [&] { lease.emplace(lease_of(*probe)); },
-      [&] { give_back(*lease); },
+  hand_over(
+      side, times, state, gaps_us, [&] { lease.emplace(acquire_lease(*probe)); },
+      [&] { release_lease(*lease); },
       [&] { return redis.command("ZCARD berth:handover:queue") == "1"; });
 }
 
-void pass_on_bare(int side, int times, int port, Board& board, double* gaps_us) {
+void hand_over_bare(int side, int times, int port, HandoverState& state, double* gaps_us) {
   BareRedis redis(port);
-  pass_on(
-      side, times, board, gaps_us, [&] { redis.command("BRPOP gpus 0"); },
+  hand_over(
+      side, times, state, gaps_us, [&] { redis.command("BRPOP gpus 0"); },
       [&] { redis.command("LPUSH gpus 0"); },
       [&] {
         return redis.command("INFO clients").find("blocked_clients:1\r") != std::string::npos;
       });
 }
 
-void expect_good_ends() {
+void check_children() {
   int status = 0;
-  bool good = true;
-  while (::wait(&status) > 0) good = good && status == 0;
-  if (!good) die("a process failed");
+  bool succeeded = true;
+  while (::wait(&status) > 0) succeeded = succeeded && status == 0;
+  if (!succeeded) die("a process failed");
 }
 
 // The median of both directions. Both sides are processes that nobody has used before: a connection
 // must not be shared by a fork.
 template <class Side>
-double handover_us(int times, int port, const char* elsewhere, Side side) {
+double handover_us(int times, int port, const char* other_directory, Side side) {
   const auto count = static_cast<std::size_t>(times);
-  void* memory = shared_memory(sizeof(Board) + 2 * count * sizeof(double));
-  auto* board = new (memory) Board{};  // cppcheck-suppress legacyUninitvar
-  auto* gaps = reinterpret_cast<double*>(board + 1);
+  void* memory = shared_memory(sizeof(HandoverState) + 2 * count * sizeof(double));
+  auto* state = new (memory) HandoverState{};  // cppcheck-suppress legacyUninitvar
+  auto* gaps = reinterpret_cast<double*>(state + 1);
   for (int i : {0, 1}) {
     if (::fork() != 0) continue;
     ::setenv("BERTH_HOST", "handover", 1);
-    if (i == 1) ::setenv("BERTH_DIR", elsewhere, 1);
-    side(i, times, port, *board, i == 0 ? gaps : gaps + count);
+    if (i == 1) ::setenv("BERTH_DIR", other_directory, 1);
+    side(i, times, port, *state, i == 0 ? gaps : gaps + count);
     std::_Exit(0);
   }
-  expect_good_ends();
+  check_children();
   // Nobody gave the first one away.
   return median({gaps + 1, gaps + 2 * count});
 }
 
-int handover(int rounds, int times, int port, const char* elsewhere) {
+int measure_handover(int rounds, int times, int port, const char* other_directory) {
   BareRedis redis(port);
   redis.command("LPUSH gpus 0");
   std::printf("[");
   for (int i = 0; i < rounds; ++i) {
-    const double ours = handover_us(times, port, elsewhere, pass_on_leases);
-    const double theirs = handover_us(times, port, elsewhere, pass_on_bare);
+    const double ours = handover_us(times, port, other_directory, hand_over_leases);
+    const double theirs = handover_us(times, port, other_directory, hand_over_bare);
     std::vector<double> pings;
     for (int ping = 0; ping < 2 * times; ++ping) {
       const auto begin = Clock::now();
@@ -124,39 +124,40 @@ int handover(int rounds, int times, int port, const char* elsewhere) {
 
 // Says what the driver has said once: what Redis costs is measured here, and a thousand sessions
 // with the driver would hide it.
-class SeenProbe : public berth::Probe {
+class CachedProbe : public berth::Probe {
  public:
-  explicit SeenProbe(berth::Snapshot seen) : seen_(std::move(seen)) {}
-  berth::Result<berth::Snapshot> snapshot() override { return seen_; }
+  explicit CachedProbe(berth::Snapshot cached) : snapshot_(std::move(cached)) {}
+  berth::Result<berth::Snapshot> snapshot() override { return snapshot_; }
   berth::Result<berth::Topology> topology() override { return berth::Topology{}; }
-  berth::Result<std::vector<berth::GpuUse>> use(const std::vector<std::string>& uuids) override {
-    return std::vector<berth::GpuUse>(uuids.size());
+  berth::Result<std::vector<berth::GpuSample>> sample(
+      const std::vector<std::string>& uuids) override {
+    return std::vector<berth::GpuSample>(uuids.size());
   }
 
  private:
-  berth::Snapshot seen_;
+  berth::Snapshot snapshot_;
 };
 
-[[noreturn]] void be_host(const std::string& folder, int index, int clients,
-                          std::chrono::milliseconds hold, std::atomic<long>& granted) {
+[[noreturn]] void run_host(const std::string& folder, int index, int clients,
+                           std::chrono::milliseconds hold, std::atomic<long>& granted) {
   const std::string directory = fmt::format("{}/host{}", folder, index);
   if (::mkdir(directory.c_str(), 0755) != 0 || ::chmod(directory.c_str(), 01777) != 0) {
     die("no directory for a host");
   }
   ::setenv("BERTH_DIR", directory.c_str(), 1);
   ::setenv("BERTH_HOST", fmt::format("host{}", index).c_str(), 1);
-  auto seen = driver()->snapshot();
-  if (!seen) die(seen.error().message);
+  auto snapshot = open_probe()->snapshot();
+  if (!snapshot) die(snapshot.error().message);
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(clients));
   for (int i = 0; i < clients; ++i) {
-    threads.emplace_back([&seen, &granted, hold] {
-      SeenProbe probe(*seen);
+    threads.emplace_back([&snapshot, &granted, hold] {
+      CachedProbe probe(*snapshot);
       for (;;) {
-        berth::Lease lease = lease_of(probe);
+        berth::Lease lease = acquire_lease(probe);
         ++granted;
         std::this_thread::sleep_for(hold);
-        give_back(lease);
+        release_lease(lease);
       }
     });
   }
@@ -164,12 +165,12 @@ class SeenProbe : public berth::Probe {
   std::_Exit(0);
 }
 
-int hosts(int count, int clients, int hold_ms, const std::string& folder) {
+int measure_hosts(int count, int clients, int hold_ms, const std::string& folder) {
   auto& granted = *new (shared_memory(sizeof(std::atomic<long>))) std::atomic<long>(0);
   std::vector<pid_t> started;
   for (int i = 0; i < count; ++i) {
     const pid_t pid = ::fork();
-    if (pid == 0) be_host(folder, i, clients, std::chrono::milliseconds(hold_ms), granted);
+    if (pid == 0) run_host(folder, i, clients, std::chrono::milliseconds(hold_ms), granted);
     started.push_back(pid);
   }
   for (int c = std::getchar(); c != EOF; c = std::getchar()) {
@@ -188,10 +189,12 @@ int hosts(int count, int clients, int hold_ms, const std::string& folder) {
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
   if (mode == "handover" && argc == 6) {
-    return handover(number(argv[2]), number(argv[3]), number(argv[4]), argv[5]);
+    return measure_handover(parse_number(argv[2]), parse_number(argv[3]), parse_number(argv[4]),
+                            argv[5]);
   }
   if (mode == "hosts" && argc == 6) {
-    return hosts(number(argv[2]), number(argv[3]), number(argv[4]), argv[5]);
+    return measure_hosts(parse_number(argv[2]), parse_number(argv[3]), parse_number(argv[4]),
+                         argv[5]);
   }
   die("see the head of bench/redis_bench.cpp");
 }

@@ -32,7 +32,7 @@ def own_server():
     with tempfile.TemporaryDirectory() as folder:
         server = redis_server.RedisServer(folder)
         try:
-            server.settle()
+            server.skip_recovery_wait()
             yield server
         finally:
             server.kill()
@@ -78,14 +78,14 @@ def handovers(rounds, times, delay, env, base):
     one host, but with a directory each, as two containers are: then nothing but Redis can tell the one of the other."""
     with own_server() as server, tempfile.TemporaryDirectory(dir=base) as own:
         folder = pathlib.Path(own)
-        elsewhere = folder / "elsewhere"
-        elsewhere.mkdir()
-        elsewhere.chmod(0o1777)
+        other_directory = folder / "elsewhere"
+        other_directory.mkdir()
+        other_directory.chmod(0o1777)
         relay = Relay(server.port, delay) if delay else None
         port = relay.port if relay else server.port
-        whole = {**queue_bench.in_folder(env, folder), "BERTH_URL": f"redis://127.0.0.1:{port}", "BERTH_SIM": "1x24GiB"}
+        full_env = {**queue_bench.env_in_folder(env, folder), "BERTH_URL": f"redis://127.0.0.1:{port}", "BERTH_SIM": "1x24GiB"}
         try:
-            output = subprocess.run([PROGRAM, "handover", str(rounds), str(times), str(port), elsewhere], env=whole,
+            output = subprocess.run([PROGRAM, "handover", str(rounds), str(times), str(port), other_directory], env=full_env,
                                     check=True, capture_output=True, text=True).stdout
         finally:
             if relay:
@@ -93,7 +93,7 @@ def handovers(rounds, times, delay, env, base):
     return json.loads(output)
 
 
-def above(one):
+def berth_overhead_us(one):
     """Microseconds that a hand-over by berth takes above a bare one."""
     return one["berth_us"] - one["redis_us"]
 
@@ -134,7 +134,7 @@ def load(hosts, hold_ms, seconds, env, base):
                                    env={**env, "BERTH_URL": server.tcp_url(), "BERTH_SIM": f"{GPUS}x80GiB"},
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-        def sight():
+        def read_counters():
             process.stdin.write("\n")
             process.stdin.flush()
             granted = int(process.stdout.readline())
@@ -142,16 +142,16 @@ def load(hosts, hold_ms, seconds, env, base):
         try:
             # Some are always on their way.
             queue_bench.Queue.wait_until(lambda: waiting(server) > 0.9 * hosts * (CLIENTS - GPUS))
-            before = sight()
+            before = read_counters()
             time.sleep(seconds)
-            after = sight()
+            after = read_counters()
         finally:
             process.stdin.close()
             process.wait()
     grants, taken, cpu = (b - a for a, b in zip(before[:3], after[:3]))
     calls = {name: count - before[3].get(name, 0) for name, count in after[3].items()}
-    asked = sum(calls.get(name, 0) for name in ("evalsha", "eval", "exec", "hmget", "blpop"))
-    return Load(hosts, grants / taken, cpu / taken / 1e9, cpu / grants / 1000, sum(calls.values()) / grants, asked / grants)
+    questions = sum(calls.get(name, 0) for name in ("evalsha", "eval", "exec", "hmget", "blpop"))
+    return Load(hosts, grants / taken, cpu / taken / 1e9, cpu / grants / 1000, sum(calls.values()) / grants, questions / grants)
 
 
 def fact(load, hold_ms):

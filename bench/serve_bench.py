@@ -53,7 +53,7 @@ class Viewer:
 def serving(env, base):
     """A server on a free port, in a harbour of its own: its process, port and environment."""
     with tempfile.TemporaryDirectory(dir=base) as name:
-        own = queue_bench.in_folder(env, pathlib.Path(name))
+        own = queue_bench.env_in_folder(env, pathlib.Path(name))
         process = subprocess.Popen([BERTH, "serve", "--port", "0"], env=own, stdout=subprocess.PIPE, text=True)
         try:
             yield process, int(re.search(r":(\d+)/", process.stdout.readline())[1]), own

@@ -47,9 +47,9 @@ Json summary(const std::vector<double>& waits) {
           {"percentiles_s", percentiles(waits)}};
 }
 
-Json waits(const JobMix& mix, const std::string& policy) {
+Json measure_waits(const JobMix& mix, const std::string& policy) {
   const auto begin = Clock::now();
-  const std::vector<Job> jobs = make_jobs(mix);
+  const std::vector<SimulatedJob> jobs = make_jobs(mix);
   Simulation simulation(jobs, mix.gpus, mix.card, mix.seed);
   simulation.run();
   const auto& run = simulation.result();
@@ -64,7 +64,7 @@ Json waits(const JobMix& mix, const std::string& policy) {
   for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
     wait[kKinds.at(kind)] = summary(by_kind.at(kind));
   }
-  const double deciding = Seconds(run.deciding).count();
+  const double decision_time = Seconds(run.decision_time).count();
   return {{"policy", policy},
           {"declared", mix.declared},
           {"gpus", mix.gpus},
@@ -78,16 +78,16 @@ Json waits(const JobMix& mix, const std::string& policy) {
           {"longest_queue", run.longest_queue},
           {"decisions", run.decisions},
           {"tickets_per_decision",
-           static_cast<double>(run.looked_at) / static_cast<double>(run.decisions)},
+           static_cast<double>(run.tickets_examined) / static_cast<double>(run.decisions)},
           {"seconds", Seconds(Clock::now() - begin).count()},
-          {"deciding_s", deciding},
-          {"decisions_per_s", static_cast<double>(run.decisions) / deciding}};
+          {"deciding_s", decision_time},
+          {"decisions_per_s", static_cast<double>(run.decisions) / decision_time}};
 }
 
-double time_ms(const Simulation& simulation, std::size_t length, std::size_t& looked_at) {
-  const auto begin = processor_time();
-  looked_at = simulation.only_decide(length);
-  return 1000 * Seconds(processor_time() - begin).count();
+double time_ms(const Simulation& simulation, std::size_t length, std::size_t& tickets_examined) {
+  const auto begin = cpu_time();
+  tickets_examined = simulation.decide_without_starting(length);
+  return 1000 * Seconds(cpu_time() - begin).count();
 }
 
 // Two states of a server, each with the same leases for every length of the queue:
@@ -95,10 +95,11 @@ double time_ms(const Simulation& simulation, std::size_t length, std::size_t& lo
 // - gaps: the first ticket must wait, shared GPUs have room left that nobody behind it may have,
 // and
 //   so the walk goes on to the end of the queue
-Json growth(const JobMix& mix, const std::vector<std::size_t>& lengths, int rounds, bool gaps) {
+Json measure_growth(const JobMix& mix, const std::vector<std::size_t>& lengths, int rounds,
+                    bool gaps) {
   JobMix queued = mix;
   queued.jobs = mix.gpus * 5 + lengths.back();
-  std::vector<Job> jobs = make_jobs(queued);
+  std::vector<SimulatedJob> jobs = make_jobs(queued);
   if (!gaps) {
     for (std::size_t i = 0; i < mix.gpus; ++i) jobs[i].ticket.request = Request{};
   }
@@ -113,9 +114,9 @@ Json growth(const JobMix& mix, const std::vector<std::size_t>& lengths, int roun
   }
   for (int round = 0; round < rounds; ++round) {
     for (Json& one : measured) {
-      std::size_t looked_at = 0;
-      one["ms"].push_back(time_ms(simulation, one["queued"], looked_at));
-      one["looked_at"] = looked_at;
+      std::size_t tickets_examined = 0;
+      one["ms"].push_back(time_ms(simulation, one["queued"], tickets_examined));
+      one["looked_at"] = tickets_examined;
     }
   }
   return measured;
@@ -147,9 +148,9 @@ int simulate(int argc, char** argv) {
   add(*growing, "--rounds", rounds, "for each length, by turns");
   CLI11_PARSE(app, argc, argv);
   mix.policy = kPolicies.at(policy);
-  const Json result = *waiting ? waits(mix, policy)
-                               : Json{{"full", growth(mix, lengths, rounds, false)},
-                                      {"gaps", growth(mix, lengths, rounds, true)}};
+  const Json result = *waiting ? measure_waits(mix, policy)
+                               : Json{{"full", measure_growth(mix, lengths, rounds, false)},
+                                      {"gaps", measure_growth(mix, lengths, rounds, true)}};
   std::printf("%s\n", result.dump(2).c_str());
   return 0;
 }

@@ -13,28 +13,28 @@ namespace berth {
 namespace {
 
 // A broken promise is a fault of the scheduler, and no figure of this run is worth anything.
-void require(bool kept, const char* invariant, const std::string& job) {
-  if (kept) return;
+void require(bool holds, const char* invariant, const std::string& job) {
+  if (holds) return;
   std::fprintf(stderr, "simulate: %s is broken by %s\n", invariant, job.c_str());
   std::abort();
 }
 
 // The part of the card that a lease takes.
-double part(const std::optional<Bytes>& memory, Bytes card) {
+double gpu_share(const std::optional<Bytes>& memory, Bytes card) {
   return memory ? static_cast<double>(memory->count) / static_cast<double>(card.count) : 1;
 }
 
 }  // namespace
 
-std::chrono::nanoseconds processor_time() {
+std::chrono::nanoseconds cpu_time() {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-Simulation::Simulation(const std::vector<Job>& jobs, std::size_t gpus, Bytes card,
+Simulation::Simulation(const std::vector<SimulatedJob>& jobs, std::size_t gpus, Bytes card,
                        std::uint64_t seed)
-    : jobs_(jobs), lease_of_(jobs.size()), accounts_(gpus) {
+    : jobs_(jobs), lease_position_(jobs.size()), accounts_(gpus) {
   input_.seed = seed;
   for (std::size_t i = 0; i < gpus; ++i) {
     GpuCondition gpu;
@@ -46,159 +46,161 @@ Simulation::Simulation(const std::vector<Job>& jobs, std::size_t gpus, Bytes car
     gpu.name = "NVIDIA A100-SXM4-80GB";
     gpu.memory = card;
     gpu.utilization_pct = gpu.memory_utilization_pct = 0;
-    position_of_[gpu.uuid] = i;
+    gpu_position_[gpu.uuid] = i;
     input_.gpus.push_back(std::move(gpu));
   }
-  run_.waits.resize(jobs.size());
+  result_.waits.resize(jobs.size());
 }
 
 void Simulation::run() {
   std::size_t next = 0;
   while (next < jobs_.size() || !ends_.empty()) {
     const bool arrival =
-        next < jobs_.size() && (ends_.empty() || jobs_[next].arrives < ends_.top().time);
+        next < jobs_.size() && (ends_.empty() || jobs_[next].arrival < ends_.top().time);
     if (arrival) {
-      advance(jobs_[next].arrives);
-      arrive(next++);
+      advance(jobs_[next].arrival);
+      add_arrival(next++);
     } else {
-      const End ended = ends_.top();
+      const JobEnd ended = ends_.top();
       ends_.pop();
       advance(ended.time);
-      end(ended.job);
+      end_job(ended.job);
     }
   }
   require(queue_.empty() && input_.leases.empty(), "that every job ends", "the last event");
   const double span =
-      std::chrono::duration<double>(jobs_.back().arrives - jobs_.front().arrives).count() *
+      std::chrono::duration<double>(jobs_.back().arrival - jobs_.front().arrival).count() *
       static_cast<double>(accounts_.size());
-  run_.gpus_held /= span;
-  run_.gpus_used /= span;
+  result_.gpus_held /= span;
+  result_.gpus_used /= span;
 }
 
 void Simulation::advance(TimePoint now) {
   // Behind the last arrival the server runs empty, which says nothing about a policy.
-  const TimePoint until = std::min(now, jobs_.back().arrives);
+  const TimePoint until = std::min(now, jobs_.back().arrival);
   const double seconds = std::chrono::duration<double>(until - std::min(input_.now, until)).count();
-  run_.gpus_held += seconds * static_cast<double>(held_);
-  run_.gpus_used += seconds * used_;
+  result_.gpus_held += seconds * static_cast<double>(held_);
+  result_.gpus_used += seconds * used_;
   input_.now = now;
 }
 
 // The newcomer looks at the queue before it, and takes its place at the end or starts.
-void Simulation::arrive(std::size_t job) {
-  const auto begin = processor_time();
-  const Walked walked = walk(queue_.size(), &job);
-  run_.deciding += processor_time() - begin;
+void Simulation::add_arrival(std::size_t job) {
+  const auto begin = cpu_time();
+  const QueueDecision decision = decide_queue(queue_.size(), &job);
+  result_.decision_time += cpu_time() - begin;
   queue_.push_back(job);
-  take(walked);
+  apply_decision(decision);
 }
 
-void Simulation::end(std::size_t job) {
-  const std::size_t position = lease_of_[job];
+void Simulation::end_job(std::size_t job) {
+  const std::size_t position = lease_position_[job];
   HeldLease& lease = input_.leases[position];
   for (const std::string& uuid : lease.uuids) {
-    Account& account = account_of(uuid);
-    used_ -= part(lease.memory, *input_.gpus[0].memory);
+    GpuAccount& account = gpu_account(uuid);
+    used_ -= gpu_share(lease.memory, *input_.gpus[0].memory);
     account.exclusive = false;
     account.reserved.count -= lease.memory.value_or(Bytes{}).count;
     if (--account.leases == 0) --held_;
   }
-  lease_of_[job_of_.back()] = position;
-  job_of_[position] = job_of_.back();
-  job_of_.pop_back();
+  lease_position_[running_job_.back()] = position;
+  running_job_[position] = running_job_.back();
+  running_job_.pop_back();
   std::swap(lease, input_.leases.back());
   input_.leases.pop_back();
   if (!queue_.empty()) decide_first();
 }
 
 bool Simulation::decide_first() {
-  const auto begin = processor_time();
-  const Walked walked = walk(queue_.size(), nullptr);
-  run_.deciding += processor_time() - begin;
-  take(walked);
-  return !walked.granted.empty();
+  const auto begin = cpu_time();
+  const QueueDecision decision = decide_queue(queue_.size(), nullptr);
+  result_.decision_time += cpu_time() - begin;
+  apply_decision(decision);
+  return !decision.granted.empty();
 }
 
-std::size_t Simulation::only_decide(std::size_t length) const {
-  return walk(std::min(length, queue_.size()), nullptr).looked_at;
+std::size_t Simulation::decide_without_starting(std::size_t length) const {
+  return decide_queue(std::min(length, queue_.size()), nullptr).tickets_examined;
 }
 
 // As in src/lease/decision.cpp. The applicant is the newcomer, or else the first of the queue.
-Simulation::Walked Simulation::walk(std::size_t length, const std::size_t* newcomer) const {
+Simulation::QueueDecision Simulation::decide_queue(std::size_t length,
+                                                   const std::size_t* newcomer) const {
   using Explain = Planner::Explain;
-  constexpr std::size_t kFront = 2;
-  Walked walked;
+  constexpr std::size_t kMinExamined = 2;
+  QueueDecision decision;
   Planner planner(input_);
-  std::vector<bool> looked_after(accounts_.size());  // an earlier ticket waits for it
-  std::size_t not_looked_after = accounts_.size();
+  std::vector<bool> awaited_by_earlier(accounts_.size());  // an earlier ticket waits for it
+  std::size_t not_awaited = accounts_.size();
   const auto decide = [&](std::size_t job, Explain explain) {
     Outcome outcome = planner.decide(jobs_[job].ticket, explain);
-    if (outcome.grant) walked.granted.push_back({job, std::move(outcome.grant->uuids)});
-    ++walked.looked_at;
+    if (outcome.grant) decision.granted.push_back({job, std::move(outcome.grant->uuids)});
+    ++decision.tickets_examined;
     return outcome;
   };
   for (std::size_t i = 0; i < length; ++i) {
-    const bool cut = i >= (newcomer == nullptr ? 1 : kFront) && planner.exhausted();
+    const bool cut = i >= (newcomer == nullptr ? 1 : kMinExamined) && planner.is_exhausted();
     if (cut) {  // and so the newcomer waits, and is told why
       if (newcomer != nullptr) decide(*newcomer, Explain::yes);
-      return walked;
+      return decision;
     }
-    const bool before = newcomer != nullptr && not_looked_after > 0;
-    const bool mine = newcomer == nullptr && i == 0;
-    const Outcome outcome = decide(queue_[i], before || mine ? Explain::yes : Explain::no);
-    if (!before || !outcome.wait) continue;
-    for (const Blocker& obstacle : outcome.wait->obstacles) {
-      const std::size_t gpu = position_of_.at(obstacle.uuid);
-      if (!looked_after[gpu]) --not_looked_after;
-      looked_after[gpu] = true;
+    const bool collect_blockers = newcomer != nullptr && not_awaited > 0;
+    const bool is_first = newcomer == nullptr && i == 0;
+    const Outcome outcome =
+        decide(queue_[i], collect_blockers || is_first ? Explain::yes : Explain::no);
+    if (!collect_blockers || !outcome.wait) continue;
+    for (const Blocker& blocker : outcome.wait->blockers) {
+      const std::size_t gpu = gpu_position_.at(blocker.uuid);
+      if (!awaited_by_earlier[gpu]) --not_awaited;
+      awaited_by_earlier[gpu] = true;
     }
   }
   if (newcomer != nullptr) decide(*newcomer, Explain::yes);
-  return walked;
+  return decision;
 }
 
-void Simulation::take(const Walked& walked) {
-  ++run_.decisions;
-  run_.looked_at += walked.looked_at;
-  run_.longest_queue = std::max(run_.longest_queue, queue_.size());
-  if (walked.granted.empty()) return;
-  for (const Granted& granted : walked.granted) start(granted);
+void Simulation::apply_decision(const QueueDecision& decision) {
+  ++result_.decisions;
+  result_.tickets_examined += decision.tickets_examined;
+  result_.longest_queue = std::max(result_.longest_queue, queue_.size());
+  if (decision.granted.empty()) return;
+  for (const GrantedJob& granted : decision.granted) start(granted);
   // Grants come in the order of the queue.
-  auto next = walked.granted.begin();
+  auto next = decision.granted.begin();
   std::erase_if(queue_, [&](std::size_t job) {
-    if (next == walked.granted.end() || next->job != job) return false;
+    if (next == decision.granted.end() || next->job != job) return false;
     ++next;
     return true;
   });
-  require(next == walked.granted.end(), "that only waiting jobs start", "a grant");
+  require(next == decision.granted.end(), "that only waiting jobs start", "a grant");
 }
 
-void Simulation::start(const Granted& granted) {
-  const Job& job = jobs_[granted.job];
+void Simulation::start(const GrantedJob& granted) {
+  const SimulatedJob& job = jobs_[granted.job];
   const std::string& id = job.ticket.id;
   const Request& request = job.ticket.request;
   const std::set<std::string> distinct(granted.uuids.begin(), granted.uuids.end());
   require(distinct.size() == request.count && granted.uuids.size() == request.count, "I8", id);
   for (const std::string& uuid : granted.uuids) {
-    Account& account = account_of(uuid);
+    GpuAccount& account = gpu_account(uuid);
     require(!account.exclusive && (request.memory || account.leases == 0), "I1", id);
     account.exclusive = !request.memory;
     account.reserved.count += request.memory.value_or(Bytes{}).count;
     require(account.reserved <= *input_.gpus[0].memory, "I2", id);
     if (account.leases++ == 0) ++held_;
-    used_ += part(request.memory, *input_.gpus[0].memory);
+    used_ += gpu_share(request.memory, *input_.gpus[0].memory);
   }
-  lease_of_[granted.job] = input_.leases.size();
-  job_of_.push_back(granted.job);
+  lease_position_[granted.job] = input_.leases.size();
+  running_job_.push_back(granted.job);
   std::optional<TimePoint> ends;
   if (request.time) ends = input_.now + *request.time;
   input_.leases.push_back({id, granted.uuids, request.memory, {}, ends});
-  ends_.push({input_.now + job.runs, granted.job});
-  run_.waits[granted.job] = input_.now - job.arrives;
+  ends_.push({input_.now + job.run_time, granted.job});
+  result_.waits[granted.job] = input_.now - job.arrival;
 }
 
-Simulation::Account& Simulation::account_of(const std::string& uuid) {
-  return accounts_[position_of_.at(uuid)];
+Simulation::GpuAccount& Simulation::gpu_account(const std::string& uuid) {
+  return accounts_[gpu_position_.at(uuid)];
 }
 
 }  // namespace berth

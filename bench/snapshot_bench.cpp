@@ -18,7 +18,7 @@ void session_snapshot(benchmark::State& state) {
 BENCHMARK(session_snapshot)->Unit(benchmark::kMicrosecond);
 
 void guarded_snapshot(benchmark::State& state) {
-  GuardSettings settings;
+  GuardedProbeSettings settings;
   settings.library = BERTH_BENCH_DRIVER;
   GuardedProbe probe(std::move(settings));
   for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(probe.snapshot().value());
@@ -27,7 +27,7 @@ BENCHMARK(guarded_snapshot)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 void render_json(benchmark::State& state) {
   NvmlSession session(BERTH_BENCH_DRIVER);
-  const Status status = observe(session, true).value();
+  const Status status = observe_host(session, true).value();
   for ([[maybe_unused]] auto _ : state)
     benchmark::DoNotOptimize(status_json(status, JsonForm::pretty));
 }
@@ -35,7 +35,7 @@ BENCHMARK(render_json)->Unit(benchmark::kMicrosecond);
 
 void render_table(benchmark::State& state) {
   NvmlSession session(BERTH_BENCH_DRIVER);
-  const Status status = observe(session, true).value();
+  const Status status = observe_host(session, true).value();
   Terminal terminal;
   terminal.width = 80;
   for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(status_text(status, terminal));

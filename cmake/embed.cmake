@@ -45,7 +45,7 @@ endforeach()
 file(WRITE "${OUTPUT}" "// The files of web/, made by cmake/embed.cmake.
 #include \"serve/assets.h\"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 ${constants}
@@ -56,5 +56,5 @@ ${rows}};
 
 std::span<const WebFile> web_files() { return files; }
 
-}  // namespace berth
+}  // namespace berth::serve
 ")

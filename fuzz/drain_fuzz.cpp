@@ -5,13 +5,13 @@
 namespace berth {
 
 void fuzz(std::string_view input) {
-  const auto drain = read_drain(input);
+  const auto drain = parse_drain(input);
   if (!drain) {
     check(is_printable(drain.error().message), "the error is printable");
     return;
   }
-  const std::string written = write_drain(*drain);
-  const auto again = read_drain(written);
+  const std::string written = format_drain(*drain);
+  const auto again = parse_drain(written);
   check(again.has_value(), "what was read can be written and read again");
   check(again->uuid == drain->uuid && again->reason == drain->reason, "texts are kept");
   check(again->since == drain->since, "the time is kept");

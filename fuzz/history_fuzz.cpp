@@ -8,21 +8,22 @@
 namespace berth {
 
 void fuzz(std::string_view input) {
-  const auto entry = read_entry(input);
+  const auto entry = parse_entry(input);
   if (!entry) return;
   check(nlohmann::json::accept(input), "what is accepted is JSON");
-  check(entry->id.size() <= EntryLimits::id && entry->command.size() <= EntryLimits::command &&
-            entry->label.size() <= EntryLimits::label && entry->job.size() <= EntryLimits::job &&
-            entry->gpus.size() <= EntryLimits::gpus,
+  check(entry->id.size() <= EntryLimits::kIdBytes &&
+            entry->command.size() <= EntryLimits::kCommandBytes &&
+            entry->label.size() <= EntryLimits::kLabelBytes &&
+            entry->job.size() <= EntryLimits::kJobBytes && entry->gpus.size() <= EntryLimits::kGpus,
         "long texts and lists are cut");
-  const std::string written = write_entry(*entry);
+  const std::string written = serialize_entry(*entry);
   check(written.find('\n') == std::string::npos, "an entry is one line");
   EntryReader reader;
   check(reader.read(written) != nullptr, "what was read can be written and read again");
-  check(reader.was_as_written(), "lines of ours are read the fast way");
-  const auto again = read_entry(written);
-  check(write_entry(*again) == written, "writing keeps every field");
-  check(key_of(*again) == key_of(*entry), "the lease is the same");
+  check(reader.was_canonical(), "lines of ours are read the fast way");
+  const auto again = parse_entry(written);
+  check(serialize_entry(*again) == written, "writing keeps every field");
+  check(lease_key(*again) == lease_key(*entry), "the lease is the same");
 }
 
 }  // namespace berth

@@ -5,19 +5,20 @@
 namespace berth {
 
 void fuzz(std::string_view input) {
-  const auto card = read_card(input);
-  if (!card) {
-    check(is_printable(card.error().message), "the error is printable");
+  const auto info = parse_host_info(input);
+  if (!info) {
+    check(is_printable(info.error().message), "the error is printable");
     return;
   }
-  HostView scene;
-  scene.gpus = card->gpus;
-  const std::string written = write_card(scene, card->driver, card->simulated);
-  const auto again = read_card(written);
+  HostView view;
+  view.gpus = info->gpus;
+  const std::string written = format_host_info(view, info->driver, info->simulated);
+  const auto again = parse_host_info(written);
   check(again.has_value(), "what was read can be written and read again");
   HostView same;
   same.gpus = again->gpus;
-  check(write_card(same, again->driver, again->simulated) == written, "writing keeps every field");
+  check(format_host_info(same, again->driver, again->simulated) == written,
+        "writing keeps every field");
 }
 
 }  // namespace berth

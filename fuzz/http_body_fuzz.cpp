@@ -7,21 +7,23 @@
 
 namespace berth {
 
+using namespace serve;
+
 void fuzz(std::string_view input) {
-  const auto reason = body_text(input, "reason");
+  const auto reason = parse_body_field(input, "reason");
   const auto json = nlohmann::json::parse(input, nullptr, false);
   check(reason.has_value() <= json.is_object(), "a body is a JSON object");
   if (reason && json.contains("reason")) check(json["reason"] == *reason, "the text is the reason");
   if (reason && !json.contains("reason")) check(reason->empty(), "no reason was invented");
 
   const std::string token = "0123456789abcdef";
-  const Guard guard({{"localhost"}, "", token, true, true});
+  const AccessControl access_control({{"localhost"}, "", token, true, true});
   HttpRequest request;
   request.body = input;
-  const HttpAnswer answer = guard.check_token(request);
+  const HttpResponse response = access_control.check_token(request);
   const bool right = json.is_object() && json.contains("token") && json["token"] == token;
-  check((answer.status == 200) == right, "only the token is accepted");
-  check(nlohmann::json::accept(answer.content()), "the answer is JSON");
+  check((response.status == 200) == right, "only the token is accepted");
+  check(nlohmann::json::accept(response.content()), "the answer is JSON");
 }
 
 }  // namespace berth

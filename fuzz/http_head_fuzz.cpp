@@ -9,6 +9,9 @@
 #include "serve/http_request.h"
 
 namespace berth {
+
+using namespace serve;
+
 namespace {
 
 bool is_one_line(std::string_view text) {
@@ -27,7 +30,7 @@ HttpHeaders headers_of(std::string_view head) {
     std::string_view value = line.substr(name.size() + 1);
     value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
     value.remove_suffix(value.size() - (value.find_last_not_of(" \t") + 1));
-    const auto decoded = url_decoded(value);
+    const auto decoded = url_decode(value);
     check(decoded.has_value(), "a prepared value has only valid escapes");
     headers.emplace_back(name, *decoded);
   }
@@ -40,16 +43,17 @@ void check_request(const HttpRequest& request) {
   for (const auto& [name, value] : request.headers) {
     check(lower_case(name) == name && is_one_line(value), "each header is one line");
   }
-  for (const auto& [name, value] : query_pairs(request.query).value_or(QueryPairs{})) {
+  for (const auto& [name, value] : parse_query_string(request.query).value_or(QueryParameters{})) {
     check(!name.empty(), "each parameter has a name");
   }
   const std::string token = "0123456789abcdef";
-  const Guard guard({{"localhost"}, "proxy.example", token, true, true});
+  const AccessControl access_control({{"localhost"}, "proxy.example", token, true, true});
   const auto host = request.header("host");
-  if (!guard.check_host(request, "127.0.0.1")) check(host.has_value(), "a request names its host");
+  if (!access_control.check_host(request, "127.0.0.1"))
+    check(host.has_value(), "a request names its host");
   const bool shows_token = request.header("authorization") == "Bearer " + token;
-  if (!guard.check_change(request)) check(shows_token, "only the token permits a change");
-  if (!guard.check_view(request)) check(shows_token, "viewers show the token");
+  if (!access_control.check_change(request)) check(shows_token, "only the token permits a change");
+  if (!access_control.check_view(request)) check(shows_token, "viewers show the token");
 }
 
 }  // namespace
@@ -65,18 +69,18 @@ void fuzz(std::string_view input) {
   HttpConnection connection{UniqueFd(ends[0])};
   std::optional<HttpRefusal> refusal;
   // The client has closed its end, so this never waits.
-  auto head = connection.take_head(HttpConnection::Clock::now() + std::chrono::seconds(5), refusal);
+  auto head = connection.read_head(HttpConnection::Clock::now() + std::chrono::seconds(5), refusal);
   if (!head) return;
-  check(head->size() <= kLargestHead, "a head is bounded");
-  refusal = prepare_head(*head);
+  check(head->size() <= kMaxHeadSize, "a head is bounded");
+  refusal = sanitize_head(*head);
   if (!refusal) {
     const std::string_view line = std::string_view(*head).substr(0, head->find("\r\n"));
     const auto target = line.find(' ') + 1;
     HttpRequest request;
     std::size_t body_size = 0;
-    refusal = take_request(line.substr(target, line.rfind(' ') - target), headers_of(*head),
-                           request, body_size);
-    check(refusal || body_size <= kLargestBody, "a body is bounded");
+    refusal = parse_request(line.substr(target, line.rfind(' ') - target), headers_of(*head),
+                            request, body_size);
+    check(refusal || body_size <= kMaxBodySize, "a body is bounded");
     if (!refusal) check_request(request);
   }
   if (refusal) check(refusal->status >= 400 && is_printable(refusal->text), "a refusal says why");

@@ -6,16 +6,16 @@ namespace berth::batch {
 
 void check_resume(std::string_view input) {
   const JoblogContent content = parse_joblog(input);
-  check(content.begun || content.lines.empty(), "lines belong to a batch");
+  check(content.is_joblog || content.lines.empty(), "lines belong to a batch");
   check(content.succeeded() <= content.lines.size(), "no more successes than lines");
   // A line that ends now is the last word on its key, whatever stood before it.
   std::string text(input);
   if (!text.empty() && !text.ends_with('\n')) text += '\n';
-  const Line line{1, 1, "true", content.lines.empty() ? "k" : content.lines.begin()->first};
+  const BatchLine line{1, 1, "true", content.lines.empty() ? "k" : content.lines.begin()->first};
   for (const int code : {0, 1}) {
-    LineEnd end;
-    end.code = code;
-    const JoblogContent after = parse_joblog(text + joblog_line(line, end));
+    LineResult result;
+    result.code = code;
+    const JoblogContent after = parse_joblog(text + format_joblog_line(line, result));
     check(after.lines.contains(line.key), "a line that was appended is found");
     check(after.lines.at(line.key) == (code == 0), "the last end of a line counts");
     check(!after.finished, "a batch that goes on is not finished");

@@ -7,14 +7,14 @@ namespace berth {
 void fuzz(std::string_view input) {
   auto profile = parse_profile(input);
   if (!profile) return;
-  check(profile->runs.size() <= kMostRuns, "the number of runs is bounded");
-  (void)estimate(*profile);  // no overflow
-  const std::string written = write_profile(*profile);
+  check(profile->runs.size() <= kMaxRuns, "the number of runs is bounded");
+  (void)estimate_needs(*profile);  // no overflow
+  const std::string written = serialize_profile(*profile);
   const auto again = parse_profile(written);
   check(again.has_value(), "what was read can be written and read again");
-  check(write_profile(*again) == written, "writing keeps every field");
-  learn(*profile, {});
-  check(profile->runs.size() <= kMostRuns, "learning keeps the bound");
+  check(serialize_profile(*again) == written, "writing keeps every field");
+  add_run(*profile, {});
+  check(profile->runs.size() <= kMaxRuns, "learning keeps the bound");
 }
 
 }  // namespace berth

@@ -5,20 +5,20 @@
 namespace berth {
 
 void fuzz(std::string_view input) {
-  const auto record = read_record(input);
+  const auto record = parse_record(input);
   if (!record) {
     check(is_printable(record.error().message), "the error is printable");
     return;
   }
-  (void)record->ends();  // no overflow
+  (void)record->expected_end();  // no overflow
   if (record->version > kProtocolVersion) {
-    check(record->everything || !record->uuids.empty(), "a later version holds GPUs");
+    check(record->holds_all_gpus || !record->uuids.empty(), "a later version holds GPUs");
     return;
   }
-  const std::string written = write_record(*record);
-  const auto again = read_record(written);
+  const std::string written = format_record(*record);
+  const auto again = parse_record(written);
   check(again.has_value(), "what was read can be written and read again");
-  check(write_record(*again) == written, "writing keeps every field");
+  check(format_record(*again) == written, "writing keeps every field");
   check(again->uuids.size() == record->uuids.size(), "no GPU is lost");
   check(again->request.count == record->request.count, "the count is kept");
 }

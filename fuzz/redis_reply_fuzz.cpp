@@ -9,9 +9,9 @@
 namespace berth {
 namespace {
 
-std::size_t parts(const Reply& reply) {
+std::size_t count_parts(const Reply& reply) {
   std::size_t count = 1;
-  for (const Reply& inner : reply.list()) count += parts(inner);
+  for (const Reply& inner : reply.list()) count += count_parts(inner);
   return count;
 }
 
@@ -25,7 +25,7 @@ void fuzz(std::string_view input) {
   int ends[2];
   check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
   UniqueFd server(ends[1]);
-  Link link(UniqueFd(ends[0]), "the server");
+  RespChannel channel(UniqueFd(ends[0]), "the server");
   std::size_t sent = 0;
   std::size_t received = 0;
   while (sent < input.size()) {
@@ -35,14 +35,14 @@ void fuzz(std::string_view input) {
     if (size <= 0) return;  // the client has closed the connection
     sent += static_cast<std::size_t>(size);
     for (;;) {
-      const auto answer = link.receive();
+      const auto answer = channel.receive();
       if (!answer) {
         check(is_printable(answer.error().message), "the error is printable");
-        check(!link.receive(), "a connection that failed stays failed");
+        check(!channel.receive(), "a connection that failed stays failed");
         return;
       }
       if (!*answer) break;
-      received += parts((*answer)->reply);
+      received += count_parts((*answer)->reply);
     }
   }
   check(received <= input.size(), "no reply is larger than what was sent");

@@ -26,11 +26,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "fuzz/corpus"
 BUILD = ROOT / "build/fuzz"
 FAILURES = BUILD / "failures"
-TURN_S = 60  # where all run without limit
+SECONDS_PER_FUZZER = 60  # where all run without limit
 INPUT_TIMEOUT_S = 10  # for one input: parsers are fast, but the machine may be busy
 MEMORY_MIB = 1024
-LEAST_LENGTH = 4096  # the longest input that is tried, unless the corpus has a longer one
-AT_A_TIME = 2
+MIN_MAX_LENGTH = 4096  # the longest input that is tried, unless the corpus has a longer one
+PARALLEL_FUZZERS = 2
 
 
 def names():
@@ -43,7 +43,7 @@ def seeds(name):
 
 def command(name, inputs, seconds):
     """`inputs` is the folder that takes new inputs; 0 seconds: without limit."""
-    longest = max([LEAST_LENGTH] + [path.stat().st_size for path in seeds(name)])
+    longest = max([MIN_MAX_LENGTH] + [path.stat().st_size for path in seeds(name)])
     return [
         str(BUILD / "fuzzers" / f"{name}_fuzz"),
         f"-max_total_time={seconds}",
@@ -57,7 +57,7 @@ def command(name, inputs, seconds):
     ]
 
 
-def problem_of(name, exit_code, output):
+def describe_failure(name, exit_code, output):
     """What is wrong with a run, and how to see it again; nothing if it is good."""
     if exit_code != 0:
         kept = re.search(r"Test unit written to (\S+)", output)
@@ -87,13 +87,13 @@ def fuzz(name, seconds, keep):
         )
     output = done.stdout.decode(errors="replace")
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
-    problem = problem_of(name, done.returncode, output)
+    problem = describe_failure(name, done.returncode, output)
     return name, problem, time.monotonic() - started, int(runs.group(1)) if runs else 0
 
 
 def fuzz_all(chosen, seconds, keep):
     """Runs each fuzzer once; gives the results in the order of their names."""
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    with ThreadPoolExecutor(PARALLEL_FUZZERS) as pool:
         results = []
         for result in pool.map(lambda name: fuzz(name, seconds, keep), chosen):
             name, problem, lasted, runs = result
@@ -125,7 +125,7 @@ def main():
         words = command(given.name, inputs, 0)
         os.execv(words[0], words)
     for _ in itertools.count():
-        results = fuzz_all(chosen, given.seconds or TURN_S, keep=not given.junit)
+        results = fuzz_all(chosen, given.seconds or SECONDS_PER_FUZZER, keep=not given.junit)
         if given.junit:
             write_junit(given.junit, results)
         if any(problem for _, problem, _, _ in results):

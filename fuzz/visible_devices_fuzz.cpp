@@ -51,7 +51,7 @@ void check_simulated(std::string_view list) {
 }  // namespace
 
 void fuzz(std::string_view input) {
-  const auto visible = visible_gpus(host(), input);
+  const auto visible = select_visible_gpus(host(), input);
   if (visible) {
     check(visible->has_value(), "a variable that is set leaves a list");
     check_uuids(**visible);

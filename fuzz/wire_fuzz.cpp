@@ -18,7 +18,7 @@ void fuzz_as(std::string_view input) {
 void fuzz(std::string_view input) {
   fuzz_as<Snapshot>(input);
   fuzz_as<Topology>(input);
-  fuzz_as<std::vector<GpuUse>>(input);
+  fuzz_as<std::vector<GpuSample>>(input);
 }
 
 }  // namespace berth

@@ -15,8 +15,8 @@ cuda::Result Contexts::open(const Machine& machine, const Unit& unit, cuda::Devi
   const Card& card = machine.card(unit.card);
   if (card.compute_mode == 2) return cuda::device_unavailable;  // prohibited
   auto limits = machine.limits_of(unit);
-  limits.alone_on_the_card = card.compute_mode == 3;  // exclusive-process
-  if (limits.alone_on_the_card && machine.has_stranger_computing(unit.card))
+  limits.exclusive_card = card.compute_mode == 3;  // exclusive-process
+  if (limits.exclusive_card && machine.has_stranger_computing(unit.card))
     return cuda::device_unavailable;
   switch (machine.state().add_context(unit, card.context_memory.count, limits)) {
     case StateFile::Outcome::done:
@@ -71,7 +71,7 @@ cuda::Result Contexts::release_primary(const Machine& machine, cuda::Device devi
   return cuda::success;
 }
 
-bool Contexts::primary_is_active(cuda::Device device) {
+bool Contexts::is_primary_active(cuda::Device device) {
   const MutexLock guard(mutex_);
   return primaries_.contains(device);
 }
@@ -101,7 +101,7 @@ std::optional<cuda::Device> Contexts::device_of(cuda::Context context) {
   return found == contexts_.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool Contexts::any_on(cuda::Device device) {
+bool Contexts::has_context_on(cuda::Device device) {
   const MutexLock guard(mutex_);
   return std::any_of(contexts_.begin(), contexts_.end(),
                      [&](const auto& entry) { return entry.second == device; });

@@ -19,7 +19,7 @@ class Contexts {
   cuda::Result retain_primary(const Machine& machine, const Unit& unit, cuda::Device device,
                               cuda::Context* out);
   cuda::Result release_primary(const Machine& machine, cuda::Device device);
-  bool primary_is_active(cuda::Device device);
+  bool is_primary_active(cuda::Device device);
 
   cuda::Result create(const Machine& machine, const Unit& unit, cuda::Device device,
                       cuda::Context* out);
@@ -27,7 +27,7 @@ class Contexts {
 
   // The device of a context that exists.
   std::optional<cuda::Device> device_of(cuda::Context context);
-  bool any_on(cuda::Device device);
+  bool has_context_on(cuda::Device device);
 
   cuda::Result allocate(const Driver& driver, cuda::Context context, std::size_t size,
                         cuda::DevicePointer* out);

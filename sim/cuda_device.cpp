@@ -33,10 +33,10 @@ constexpr std::array kErrors = std::to_array<ErrorText>({
     {cuda::unknown, "CUDA_ERROR_UNKNOWN", "unknown error"},
 });
 
-cuda::Result give_error(cuda::Result code, const char** out, const char* ErrorText::*member) {
+cuda::Result store_error(cuda::Result code, const char** out, const char* ErrorText::*member) {
   if (out == nullptr) return cuda::invalid_value;
   for (const ErrorText& error : kErrors) {
-    if (error.code == code) return give(out, error.*member);
+    if (error.code == code) return store(out, error.*member);
   }
   *out = nullptr;
   return cuda::invalid_value;
@@ -84,31 +84,31 @@ enum Attribute : int {
 }  // namespace
 
 BERTH_CUDA cuGetErrorName(cuda::Result code, const char** name) {
-  return give_error(code, name, &ErrorText::name);
+  return store_error(code, name, &ErrorText::name);
 }
 BERTH_CUDA cuGetErrorString(cuda::Result code, const char** text) {
-  return give_error(code, text, &ErrorText::text);
+  return store_error(code, text, &ErrorText::text);
 }
 
 BERTH_CUDA cuDriverGetVersion(int* version) {
   // The one call that needs no cuInit.
   const Driver* driver = current_driver();
   const Machine* machine = driver == nullptr ? load_machine().machine : &driver->machine;
-  if (machine == nullptr) return give(version, Server{}.cuda_version);
-  if (const int answer = machine->fault(BERTH_THIS_CALL, {}); answer != 0) {
+  if (machine == nullptr) return store(version, Server{}.cuda_version);
+  if (const int answer = machine->apply_faults(BERTH_THIS_CALL, {}); answer != 0) {
     return static_cast<cuda::Result>(answer);
   }
-  return give(version, machine->server().cuda_version);
+  return store(version, machine->server().cuda_version);
 }
 
 BERTH_CUDA cuDeviceGetCount(int* count) {
   return on_driver(BERTH_THIS_CALL,
-                   [&](const Driver& driver) { return give(count, driver.devices.size()); });
+                   [&](const Driver& driver) { return store(count, driver.devices.size()); });
 }
 
 BERTH_CUDA cuDeviceGet(cuda::Device* device, int ordinal) {
   return on_device(BERTH_THIS_CALL, ordinal,
-                   [&](const Machine&, const Unit&) { return give(device, ordinal); });
+                   [&](const Machine&, const Unit&) { return store(device, ordinal); });
 }
 
 BERTH_CUDA cuDeviceGetName(char* name, int length, cuda::Device device) {
@@ -122,19 +122,19 @@ BERTH_CUDA cuDeviceGetName(char* name, int length, cuda::Device device) {
 
 BERTH_CUDA cuDeviceGetUuid(cuda::Uuid* uuid, cuda::Device device) {
   return on_device(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give(uuid, bytes_of(machine.card(unit.card).uuid));
+    return store(uuid, bytes_of(machine.card(unit.card).uuid));
   });
 }
 BERTH_CUDA cuDeviceGetUuid_v2(cuda::Uuid* uuid, cuda::Device device) {
   return on_device(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
     const Card& card = machine.card(unit.card);
-    return give(uuid, bytes_of(unit.instance ? card.instances[*unit.instance]->uuid : card.uuid));
+    return store(uuid, bytes_of(unit.instance ? card.instances[*unit.instance]->uuid : card.uuid));
   });
 }
 
 BERTH_CUDA cuDeviceTotalMem_v2(std::size_t* bytes, cuda::Device device) {
   return on_device(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give(bytes, machine.memory_of(unit).total);
+    return store(bytes, machine.memory_of(unit).total);
   });
 }
 
@@ -143,31 +143,31 @@ BERTH_CUDA cuDeviceGetAttribute(int* value, int attribute, cuda::Device device) 
     const Card& card = machine.card(unit.card);
     switch (attribute) {
       case max_threads_per_block:
-        return give(value, 1024);
+        return store(value, 1024);
       case warp_size:
-        return give(value, 32);
+        return store(value, 32);
       case clock_rate_khz:
-        return give(value, 1'980'000);
+        return store(value, 1'980'000);
       case multiprocessor_count:
-        return give(value, unit.instance ? 16 : 132);
+        return store(value, unit.instance ? 16 : 132);
       case integrated:
-        return give(value, card.unified_memory);
+        return store(value, card.unified_memory);
       case compute_mode:
-        return give(value, card.compute_mode);
+        return store(value, card.compute_mode);
       case ecc_enabled:
-        return give(value, 0);
+        return store(value, 0);
       case pci_bus:
-        return give(value, card.pci.bus);
+        return store(value, card.pci.bus);
       case pci_device:
-        return give(value, card.pci.device);
+        return store(value, card.pci.device);
       case pci_domain:
-        return give(value, card.pci.domain);
+        return store(value, card.pci.domain);
       case unified_addressing:
-        return give(value, 1);
+        return store(value, 1);
       case capability_major:
-        return give(value, 9);
+        return store(value, 9);
       case capability_minor:
-        return give(value, 0);
+        return store(value, 0);
       default:
         return cuda::invalid_value;
     }
@@ -183,10 +183,10 @@ BERTH_CUDA cuDeviceGetPCIBusId(char* text, int length, cuda::Device device) {
 
 BERTH_CUDA cuDeviceGetByPCIBusId(cuda::Device* device, const char* text) {
   return on_driver(BERTH_THIS_CALL, [&](const Driver& driver) {
-    const auto wanted = text == nullptr ? std::nullopt : parse_pci(text);
-    if (!wanted) return cuda::invalid_value;
+    const auto address = text == nullptr ? std::nullopt : parse_pci(text);
+    if (!address) return cuda::invalid_value;
     for (std::size_t i = 0; i < driver.devices.size(); ++i) {
-      if (driver.machine.card(driver.devices[i].card).pci == *wanted) return give(device, i);
+      if (driver.machine.card(driver.devices[i].card).pci == *address) return store(device, i);
     }
     return cuda::invalid_device;
   });

@@ -40,8 +40,8 @@ BERTH_CUDA cuDevicePrimaryCtxRelease_v2(cuda::Device device) {
 
 BERTH_CUDA cuDevicePrimaryCtxGetState(cuda::Device device, unsigned* flags, int* active) {
   return on_device(BERTH_THIS_CALL, device, [&](const Machine&, const Unit&) {
-    const auto answer = give(flags, 0);
-    return answer == cuda::success ? give(active, contexts().primary_is_active(device)) : answer;
+    const auto answer = store(flags, 0);
+    return answer == cuda::success ? store(active, contexts().is_primary_active(device)) : answer;
   });
 }
 
@@ -80,7 +80,7 @@ BERTH_CUDA cuCtxPopCurrent_v2(cuda::Context* context) {
 
 BERTH_CUDA cuCtxGetCurrent(cuda::Context* context) {
   return on_driver(BERTH_THIS_CALL, [&](const Driver&) {
-    return give(context, stack.empty() ? nullptr : stack.back());
+    return store(context, stack.empty() ? nullptr : stack.back());
   });
 }
 
@@ -96,7 +96,7 @@ BERTH_CUDA cuCtxSetCurrent(cuda::Context context) {
 BERTH_CUDA cuCtxGetDevice(cuda::Device* out) {
   return on_driver(BERTH_THIS_CALL, [&](const Driver&) {
     const auto device = stack.empty() ? std::nullopt : contexts().device_of(stack.back());
-    return device ? give(out, *device) : cuda::invalid_context;
+    return device ? store(out, *device) : cuda::invalid_context;
   });
 }
 
@@ -118,8 +118,8 @@ BERTH_CUDA cuMemFree_v2(cuda::DevicePointer pointer) {
 BERTH_CUDA cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   return on_current(BERTH_THIS_CALL, [&](const Driver& driver, const Unit& unit) {
     const MemoryUse memory = driver.machine.memory_of(unit);
-    const auto answer = give(free, memory.free());
-    return answer == cuda::success ? give(total, memory.total) : answer;
+    const auto answer = store(free, memory.free());
+    return answer == cuda::success ? store(total, memory.total) : answer;
   });
 }
 
@@ -131,7 +131,7 @@ extern "C" __attribute__((visibility("default"))) int berth_sim_set_utilization(
   if (device < 0 || static_cast<std::size_t>(device) >= driver->devices.size())
     return cuda::invalid_device;
   if (percent > 100) return cuda::invalid_value;
-  if (!contexts().any_on(device)) return cuda::invalid_context;
+  if (!contexts().has_context_on(device)) return cuda::invalid_context;
   driver->machine.state().set_utilization(driver->devices[static_cast<std::size_t>(device)],
                                           percent);
   return cuda::success;

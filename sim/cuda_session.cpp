@@ -25,19 +25,19 @@ cuda::Result open_driver(const Call& call, unsigned flags) {
   if (the_driver.load(std::memory_order_acquire) != nullptr) {
     const Driver* driver = current_driver();
     if (driver == nullptr) return cuda::not_initialized;
-    return static_cast<cuda::Result>(driver->machine.fault(call, {}));
+    return static_cast<cuda::Result>(driver->machine.apply_faults(call, {}));
   }
   if (flags != 0) return cuda::invalid_value;
-  const Load load = load_machine();
+  const LoadResult load = load_machine();
   if (load.absent) return cuda::no_device;
   if (load.machine == nullptr) return cuda::unknown;
-  if (const int answer = load.machine->fault(call, {}); answer != 0)
+  if (const int answer = load.machine->apply_faults(call, {}); answer != 0)
     return static_cast<cuda::Result>(answer);
   const auto& cards = load.machine->server().cards;
   std::vector<bool> lost;
   for (std::size_t i = 0; i < cards.size(); ++i) lost.push_back(load.machine->is_lost(i));
   auto devices =
-      visible_devices(cards, lost, variable("CUDA_VISIBLE_DEVICES"), variable("CUDA_DEVICE_ORDER"));
+      visible_devices(cards, lost, get_env("CUDA_VISIBLE_DEVICES"), get_env("CUDA_DEVICE_ORDER"));
   if (devices.empty()) return cuda::no_device;
   const MutexLock guard(driver_mutex);
   if (the_driver.load(std::memory_order_acquire) == nullptr) {

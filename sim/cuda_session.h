@@ -32,7 +32,7 @@ cuda::Result on_driver(const Call& call, Body&& body) noexcept {
   try {
     const Driver* driver = current_driver();
     if (driver == nullptr) return cuda::not_initialized;
-    if (const int answer = driver->machine.fault(call, {}); answer != 0) {
+    if (const int answer = driver->machine.apply_faults(call, {}); answer != 0) {
       return static_cast<cuda::Result>(answer);
     }
     return body(*driver);
@@ -51,7 +51,7 @@ cuda::Result on_device(const Call& call, cuda::Device device, Body&& body) noexc
       return cuda::invalid_device;
     }
     const Unit& unit = driver->devices[static_cast<std::size_t>(device)];
-    if (const int answer = driver->machine.fault(call, unit.card); answer != 0) {
+    if (const int answer = driver->machine.apply_faults(call, unit.card); answer != 0) {
       return static_cast<cuda::Result>(answer);
     }
     if (driver->machine.is_lost(unit.card)) return cuda::unknown;
@@ -62,7 +62,7 @@ cuda::Result on_device(const Call& call, cuda::Device device, Body&& body) noexc
 }
 
 template <class T, class U>
-cuda::Result give(T* out, const U& value) {
+cuda::Result store(T* out, const U& value) {
   if (out == nullptr) return cuda::invalid_value;
   *out = static_cast<T>(value);
   return cuda::success;

@@ -17,7 +17,7 @@
 namespace berth::sim {
 namespace {
 
-constexpr int kFailed = 1;  // as a program that met an error of its own
+constexpr int kExitFailed = 1;  // as a program that met an error of its own
 
 struct Options {
   std::vector<Step> curve{{std::chrono::nanoseconds{0}, gib(1)}};
@@ -30,14 +30,14 @@ struct Options {
 };
 
 // Does not throw where stderr is closed: the exit code must still be the right one.
-void complain(std::string_view what) {
+void print_problem(std::string_view what) {
   std::fputs(fmt::format("berth-sim-job: {}\n", what).c_str(), stderr);
 }
 
-int say(const Error& error) {
-  complain(error.message);
+int report_error(const Error& error) {
+  print_problem(error.message);
   const bool environment = error.kind == ErrorKind::usage || error.kind == ErrorKind::no_driver;
-  return environment ? exit_code(error.kind) : kFailed;
+  return environment ? exit_code(error.kind) : kExitFailed;
 }
 
 std::int64_t monotonic_ns() {
@@ -61,7 +61,7 @@ Result<void> write_log(const Options& options, std::string_view event,
   nlohmann::json line{{"event", event}, {"pid", ::getpid()}, {"time_ns", monotonic_ns()}};
   line["uuids"] = nlohmann::json::array();
   for (const JobGpu& gpu : gpus) line["uuids"].push_back(gpu.uuid());
-  const auto lease = variable("BERTH_LEASE");
+  const auto lease = get_env("BERTH_LEASE");
   line["lease"] = lease ? nlohmann::json(printable(*lease)) : nlohmann::json();
   const std::string text = line.dump() + "\n";
   const UniqueFd file(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
@@ -71,7 +71,7 @@ Result<void> write_log(const Options& options, std::string_view event,
               fmt::format("cannot write to {}: {}", in_quotes(options.log), std::strerror(errno)));
 }
 
-void announce(const Options& options, const std::vector<JobGpu>& gpus) {
+void print_start_line(const Options& options, const std::vector<JobGpu>& gpus) {
   if (options.quiet) return;
   std::string uuids;
   for (const JobGpu& gpu : gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid();
@@ -83,10 +83,10 @@ void announce(const Options& options, const std::vector<JobGpu>& gpus) {
 
 int run(const Options& options) {
   auto gpus = find_gpus(options.gpus);
-  if (!gpus) return say(gpus.error());
+  if (!gpus) return report_error(gpus.error());
   const std::int64_t start = monotonic_ns();
   for (JobGpu& gpu : *gpus) {
-    if (const auto opened = gpu.open(); !opened) return say(opened.error());
+    if (const auto opened = gpu.open(); !opened) return report_error(opened.error());
     gpu.set_utilization(options.utilization);
   }
   const auto end = options.time ? std::optional(start + options.time->count()) : std::nullopt;
@@ -95,20 +95,23 @@ int run(const Options& options) {
     if (end && at >= *end && step.at.count() != 0) break;
     sleep_until(at);
     for (JobGpu& gpu : *gpus) {
-      if (const auto resized = gpu.resize(step.memory); !resized) return say(resized.error());
+      if (const auto resized = gpu.resize(step.memory); !resized)
+        return report_error(resized.error());
     }
     if (step.at.count() != 0) continue;
-    if (const auto logged = write_log(options, "start", *gpus); !logged) return say(logged.error());
-    announce(options, *gpus);
+    if (const auto logged = write_log(options, "start", *gpus); !logged)
+      return report_error(logged.error());
+    print_start_line(options, *gpus);
   }
   while (!end) ::pause();
   sleep_until(*end);
-  if (const auto logged = write_log(options, "end", *gpus); !logged) return say(logged.error());
+  if (const auto logged = write_log(options, "end", *gpus); !logged)
+    return report_error(logged.error());
   return options.exit_code;
 }
 
 int usage_error(std::string_view what) {
-  complain(fmt::format("{}; see berth-sim-job --help", what));
+  print_problem(fmt::format("{}; see berth-sim-job --help", what));
   return exit_code(ErrorKind::usage);
 }
 
@@ -151,8 +154,8 @@ int main_of_job(int argc, char** argv) {
       "\nExample: BERTH_SIM=4x24GiB berth-sim-job --mem 8GiB --time 1m");
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& wanted) {
-    return app.exit(wanted);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
   } catch (const CLI::ParseError& error) {
     return usage_error(printable(error.what()));
   }

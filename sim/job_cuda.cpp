@@ -78,7 +78,7 @@ tl::unexpected<Error> init_failure(const CudaCalls& cuda, cuda::Result code) {
     return fail(usage ? ErrorKind::usage : ErrorKind::no_driver, problem);
   }
   if (code == cuda::no_device) {
-    const auto visible = variable("CUDA_VISIBLE_DEVICES");
+    const auto visible = get_env("CUDA_VISIBLE_DEVICES");
     return job_failure(
         fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES{})",
                     visible ? fmt::format("={}", in_quotes(*visible)) : " is not set"));
@@ -103,10 +103,10 @@ Result<std::vector<JobGpu>> find_gpus(std::size_t most) {
   if (most > static_cast<std::size_t>(count)) {
     return job_failure(fmt::format("{} GPUs were asked for, but only {} are visible", most, count));
   }
-  const int wanted = most == 0 ? count : static_cast<int>(most);
+  const int gpu_count = most == 0 ? count : static_cast<int>(most);
   std::vector<JobGpu> gpus;
-  gpus.reserve(static_cast<std::size_t>(wanted));
-  for (int i = 0; i < wanted; ++i) gpus.emplace_back(cuda, i);
+  gpus.reserve(static_cast<std::size_t>(gpu_count));
+  for (int i = 0; i < gpu_count; ++i) gpus.emplace_back(cuda, i);
   return gpus;
 }
 

@@ -10,12 +10,12 @@
 namespace berth::sim {
 namespace {
 
-constexpr std::size_t kLongestText = 64;  // NVML's own limit for a card's name
-constexpr int kDeepest = 16;              // a description needs four levels
+constexpr std::size_t kMaxTextLength = 64;  // NVML's own limit for a card's name
+constexpr int kMaxDepth = 16;               // a description needs four levels
 
-struct TooDeep {};
+struct NestingTooDeep {};
 
-std::string place_of(std::string_view text, std::size_t byte) {
+std::string format_position(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
   const auto lines = std::count(before.begin(), before.end(), '\n');
   return fmt::format("at line {}, byte {}", lines + 1, byte);
@@ -28,29 +28,29 @@ Result<Json> parse_json(std::string_view text) {
     return fail(ErrorKind::usage, "is not valid JSON: it has a NUL byte");
   }
   std::vector<std::set<std::string>> open;  // the keys seen in each object around the current place
-  std::string twice;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kDeepest) throw TooDeep{};
+  std::string duplicate_key;
+  const auto check_event = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth) throw NestingTooDeep{};
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key) {
       const auto& key = value.get_ref<const std::string&>();
-      if (!open.back().insert(key).second && twice.empty()) twice = key;
+      if (!open.back().insert(key).second && duplicate_key.empty()) duplicate_key = key;
     }
     return true;
   };
   try {
-    Json json = Json::parse(text, watch);
-    if (!twice.empty()) {
-      return fail(ErrorKind::usage, fmt::format("has the key {} twice", in_quotes(twice)));
+    Json json = Json::parse(text, check_event);
+    if (!duplicate_key.empty()) {
+      return fail(ErrorKind::usage, fmt::format("has the key {} twice", in_quotes(duplicate_key)));
     }
     return json;
   } catch (const Json::parse_error& error) {
     const bool cut = error.byte > text.size();
     return fail(ErrorKind::usage,
-                fmt::format("is not valid JSON {}: {}", place_of(text, error.byte),
+                fmt::format("is not valid JSON {}: {}", format_position(text, error.byte),
                             cut ? "it ends too early" : "a syntax error"));
-  } catch (const TooDeep&) {
+  } catch (const NestingTooDeep&) {
     return fail(ErrorKind::usage, "is nested too deeply");
   } catch (const Json::exception& error) {
     return fail(ErrorKind::usage, fmt::format("is not usable JSON: {}", printable(error.what())));
@@ -66,7 +66,7 @@ Fields::Fields(const Json& json, std::string where, FirstProblem& problem)
 Fields::~Fields() {  // NOLINT(bugprone-exception-escape)
   if (!json_.is_object()) return;
   for (const auto& [key, value] : json_.items()) {
-    if (!known_.contains(key)) {
+    if (!known_keys_.contains(key)) {
       problem_.report(fmt::format("{} has the unknown key {}", where_, in_quotes(key)));
     }
   }
@@ -77,7 +77,7 @@ void Fields::report(const char* key, std::string_view what) {
 }
 
 const Json* Fields::any(const char* key) {
-  known_.insert(key);
+  known_keys_.insert(key);
   if (!json_.is_object()) return nullptr;
   const auto found = json_.find(key);
   return found == json_.end() ? nullptr : &*found;
@@ -91,8 +91,8 @@ std::optional<std::string> Fields::text(const char* key) {
     return {};
   }
   const auto& text = value->get_ref<const std::string&>();
-  if (text.empty() || text.size() >= kLongestText) {
-    report(key, fmt::format("must have 1 to {} bytes", kLongestText - 1));
+  if (text.empty() || text.size() >= kMaxTextLength) {
+    report(key, fmt::format("must have 1 to {} bytes", kMaxTextLength - 1));
     return {};
   }
   if (printable(text) != text) {

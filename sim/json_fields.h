@@ -60,7 +60,7 @@ class Fields {
   const Json& json_;
   std::string where_;
   FirstProblem& problem_;
-  std::set<std::string, std::less<>> known_;
+  std::set<std::string, std::less<>> known_keys_;
 };
 
 }  // namespace berth::sim

@@ -14,21 +14,21 @@ namespace {
 
 // What changes when the server's description is edited, or its state file is replaced.
 struct Stamp {
-  Source source;
+  ServerSource source;
   long long description_time = 0;
   unsigned long long description_file = 0;
   unsigned long long state_file = 0;
   bool operator==(const Stamp&) const = default;
 };
 
-Stamp stamp_of(const Source& source) {
+Stamp make_stamp(const ServerSource& source) {
   Stamp stamp{source};
-  struct stat about {};
-  if (!is_short_form(source.sim) && ::stat(source.sim.c_str(), &about) == 0) {
-    stamp.description_time = about.st_mtim.tv_sec * 1'000'000'000LL + about.st_mtim.tv_nsec;
-    stamp.description_file = about.st_ino ^ (static_cast<unsigned long long>(about.st_size) << 40);
+  struct stat info {};
+  if (!is_sim_shorthand(source.sim) && ::stat(source.sim.c_str(), &info) == 0) {
+    stamp.description_time = info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec;
+    stamp.description_file = info.st_ino ^ (static_cast<unsigned long long>(info.st_size) << 40);
   }
-  if (::lstat(source.state.c_str(), &about) == 0) stamp.state_file = about.st_ino;
+  if (::lstat(source.state.c_str(), &info) == 0) stamp.state_file = info.st_ino;
   return stamp;
 }
 
@@ -43,13 +43,13 @@ struct Cache {
 
 }  // namespace
 
-Load load_machine() noexcept {
+LoadResult load_machine() noexcept {
   try {
     static auto& cache = *new Cache;
-    const Source source = Source::from_environment();
+    const ServerSource source = ServerSource::from_environment();
     if (source.sim.empty()) return {.absent = true};
     const MutexLock guard(cache.mutex);
-    if (!cache.machines.empty() && cache.stamp == stamp_of(source)) {
+    if (!cache.machines.empty() && cache.stamp == make_stamp(source)) {
       return {.machine = cache.machines.back().get()};
     }
     auto loaded = Machine::load(source);
@@ -59,7 +59,7 @@ Load load_machine() noexcept {
     }
     // The machine before stays, in case a call is still at work on it.
     cache.machines.push_back(std::make_unique<const Machine>(std::move(*loaded)));
-    cache.stamp = stamp_of(source);
+    cache.stamp = make_stamp(source);
     return {.machine = cache.machines.back().get()};
   } catch (...) {
     return {.problem = "BERTH_SIM: not enough memory to read the description"};

@@ -5,7 +5,7 @@
 
 namespace berth::sim {
 
-struct Load {
+struct LoadResult {
   const Machine* machine = nullptr;  // valid for as long as the process lives
   const char* problem = nullptr;     // one line, valid as long; null if there is none
   bool usage = false;   // the problem lies in what BERTH_SIM says, not in the state file
@@ -14,6 +14,6 @@ struct Load {
 
 // Looks at the environment again each time, so that a program may change it between two sessions;
 // what did not change is not read again. Thread-safe; never throws.
-Load load_machine() noexcept;
+LoadResult load_machine() noexcept;
 
 }  // namespace berth::sim

@@ -23,11 +23,11 @@ namespace {
 
 }  // namespace
 
-Source Source::from_environment() {
-  return {std::string(setting("BERTH_SIM")), simulated_state_path()};
+ServerSource ServerSource::from_environment() {
+  return {std::string(get_env_or_empty("BERTH_SIM")), simulated_state_path()};
 }
 
-Result<Machine> Machine::load(const Source& source) {
+Result<Machine> Machine::load(const ServerSource& source) {
   auto server = read_server(source.sim, source.state);
   if (!server) return tl::make_unexpected(server.error());
   const auto state = StateFile::open(source.state);
@@ -35,7 +35,7 @@ Result<Machine> Machine::load(const Source& source) {
   return Machine(std::move(*server), **state);
 }
 
-int Machine::fault(const Call& call, std::optional<std::size_t> card) const {
+int Machine::apply_faults(const Call& call, std::optional<std::size_t> card) const {
   if (server_.faults.empty()) return 0;
   const auto now = uptime();
   for (const Fault& fault : server_.faults) {
@@ -73,7 +73,7 @@ std::optional<std::chrono::nanoseconds> Machine::next_loss(std::size_t card) con
 
 std::vector<Process> Machine::processes_on(std::size_t card) const {
   std::vector<Process> processes;
-  for (const Use& use : state_.uses_of(card)) {
+  for (const ProcessUse& use : state_.uses_on(card)) {
     processes.push_back({static_cast<std::uint32_t>(use.pid), use.unit, use.memory,
                          ProcessKind::compute, use.utilization});
   }
@@ -107,7 +107,7 @@ MemoryUse Machine::memory_of(const Unit& unit) const {
   // The card's reserved memory lies outside its instances.
   memory.reserved = unit.instance ? 0 : card(unit.card).reserved_memory.count;
   memory.used = stranger_memory(unit);
-  for (const Use& use : state_.uses_of(unit.card)) {
+  for (const ProcessUse& use : state_.uses_on(unit.card)) {
     if (!unit.instance || use.unit == unit) memory.used += use.memory;
   }
   // Strangers are only described: together they may be given more than there is.
@@ -118,7 +118,7 @@ MemoryUse Machine::memory_of(const Unit& unit) const {
 unsigned Machine::utilization_of(std::size_t index) const {
   unsigned sum = 0;
   const auto now = uptime();
-  for (const Use& use : state_.uses_of(index)) sum += use.utilization;
+  for (const ProcessUse& use : state_.uses_on(index)) sum += use.utilization;
   for (const Stranger& stranger : server_.strangers) {
     if (stranger.unit.card == index && stranger.window.contains(now)) sum += stranger.utilization;
   }

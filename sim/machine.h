@@ -31,11 +31,11 @@ struct MemoryUse {
 };
 
 // The two variables that say which server is simulated, and where its state is.
-struct Source {
+struct ServerSource {
   std::string sim;    // BERTH_SIM; empty: no driver is there
   std::string state;  // the path of the state file: the identity of the server
-  static Source from_environment();
-  bool operator==(const Source&) const = default;
+  static ServerSource from_environment();
+  bool operator==(const ServerSource&) const = default;
 };
 
 class Machine {
@@ -44,7 +44,7 @@ class Machine {
 
   // The server that the source names. The error is one line for the user: usage for what BERTH_SIM
   // says, harbour for the state file.
-  static Result<Machine> load(const Source& source);
+  static Result<Machine> load(const ServerSource& source);
 
   const Server& server() const { return server_; }
   const Card& card(std::size_t index) const { return server_.cards[index]; }
@@ -53,7 +53,7 @@ class Machine {
 
   // Takes part in what goes wrong: sleeps, hangs, or returns the code of a fault that concerns this
   // call now (0: none). A call on no card in particular passes nullopt.
-  int fault(const Call& call, std::optional<std::size_t> card) const;
+  int apply_faults(const Call& call, std::optional<std::size_t> card) const;
   bool is_lost(std::size_t card) const;
   // When `card` is next lost, as uptime; nothing if never.
   std::optional<std::chrono::nanoseconds> next_loss(std::size_t card) const;

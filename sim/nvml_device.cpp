@@ -20,18 +20,18 @@ unsigned between(unsigned idle, unsigned busy, unsigned percent) {
 }
 
 nvml::Return temperature(const Machine& machine, std::size_t card, auto* out) {
-  return give(out,
-              between(machine.card(card).temperature_c, kHottest, machine.utilization_of(card)));
+  return store(out,
+               between(machine.card(card).temperature_c, kHottest, machine.utilization_of(card)));
 }
 
 nvml::Return power_limit(const Machine& machine, std::size_t card, unsigned* out) {
-  return give(out, machine.card(card).power_limit_w * 1000);
+  return store(out, machine.card(card).power_limit_w * 1000);
 }
 
 nvml::Return clock_of(unsigned type, unsigned percent, unsigned* out) {
   constexpr unsigned memory = 2;
   if (type > 3) return nvml::invalid_argument;
-  return give(out, between(kIdleClock, type == memory ? kMemoryClock : kGraphicsClock, percent));
+  return store(out, between(kIdleClock, type == memory ? kMemoryClock : kGraphicsClock, percent));
 }
 
 }  // namespace
@@ -39,51 +39,51 @@ nvml::Return clock_of(unsigned type, unsigned percent, unsigned* out) {
 BERTH_NVML nvmlDeviceGetName(nvml::Device device, char* name, unsigned length) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
     const Card& card = machine.card(unit.card);
-    if (!unit.instance) return give_text(name, length, card.name);
-    return give_text(name, length,
-                     fmt::format("{} MIG {}", card.name, card.instances[*unit.instance]->name));
+    if (!unit.instance) return store_text(name, length, card.name);
+    return store_text(name, length,
+                      fmt::format("{} MIG {}", card.name, card.instances[*unit.instance]->name));
   });
 }
 
 BERTH_NVML nvmlDeviceGetUUID(nvml::Device device, char* uuid, unsigned length) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
     const Card& card = machine.card(unit.card);
-    return give_text(uuid, length,
-                     unit.instance ? card.instances[*unit.instance]->uuid : card.uuid);
+    return store_text(uuid, length,
+                      unit.instance ? card.instances[*unit.instance]->uuid : card.uuid);
   });
 }
 
 BERTH_NVML nvmlDeviceGetIndex(nvml::Device device, unsigned* index) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine&, const Unit& unit) {
-    return give(index, unit.instance.value_or(unit.card));
+    return store(index, unit.instance.value_or(unit.card));
   });
 }
 
 BERTH_NVML nvmlDeviceGetMinorNumber(nvml::Device device, unsigned* minor) {
   return on_card(BERTH_THIS_CALL, device,
-                 [&](const Machine&, std::size_t card) { return give(minor, card); });
+                 [&](const Machine&, std::size_t card) { return store(minor, card); });
 }
 
 BERTH_NVML nvmlDeviceGetPciInfo(nvml::Device device, nvml::PciInfo* pci) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give_pci(pci, pci_info(machine.card(unit.card).pci, kPciDeviceId), false);
+    return store_pci(pci, pci_info(machine.card(unit.card).pci, kPciDeviceId), false);
   });
 }
 BERTH_NVML nvmlDeviceGetPciInfo_v2(nvml::Device device, nvml::PciInfo* pci) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give_pci(pci, pci_info(machine.card(unit.card).pci, kPciDeviceId), false);
+    return store_pci(pci, pci_info(machine.card(unit.card).pci, kPciDeviceId), false);
   });
 }
 BERTH_NVML nvmlDeviceGetPciInfo_v3(nvml::Device device, nvml::PciInfo* pci) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give_pci(pci, pci_info(machine.card(unit.card).pci, kPciDeviceId), true);
+    return store_pci(pci, pci_info(machine.card(unit.card).pci, kPciDeviceId), true);
   });
 }
 
 BERTH_NVML nvmlDeviceGetBrand(nvml::Device device, int* brand) {
   constexpr int nvidia = 14;
   return on_unit(BERTH_THIS_CALL, device,
-                 [&](const Machine&, const Unit&) { return give(brand, nvidia); });
+                 [&](const Machine&, const Unit&) { return store(brand, nvidia); });
 }
 
 BERTH_NVML nvmlDeviceGetSerial(nvml::Device device, char*, unsigned) {
@@ -93,8 +93,8 @@ BERTH_NVML nvmlDeviceGetSerial(nvml::Device device, char*, unsigned) {
 
 BERTH_NVML nvmlDeviceGetCudaComputeCapability(nvml::Device device, int* major, int* minor) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine&, const Unit&) {
-    const auto answer = give(major, 9);
-    return answer == nvml::success ? give(minor, 0) : answer;
+    const auto answer = store(major, 9);
+    return answer == nvml::success ? store(minor, 0) : answer;
   });
 }
 
@@ -102,7 +102,7 @@ BERTH_NVML nvmlDeviceGetMemoryInfo(nvml::Device device, nvml::MemoryV1* memory) 
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
     if (machine.card(unit.card).unified_memory) return nvml::not_supported;
     const MemoryUse use = machine.memory_of(unit);
-    return give(memory, nvml::MemoryV1{use.total, use.free(), use.reserved + use.used});
+    return store(memory, nvml::MemoryV1{use.total, use.free(), use.reserved + use.used});
   });
 }
 
@@ -112,15 +112,15 @@ BERTH_NVML nvmlDeviceGetMemoryInfo_v2(nvml::Device device, nvml::MemoryV2* memor
     if (memory->version != nvml::kMemoryV2Version) return nvml::function_not_found;
     if (machine.card(unit.card).unified_memory) return nvml::not_supported;
     const MemoryUse use = machine.memory_of(unit);
-    return give(memory,
-                nvml::MemoryV2{memory->version, use.total, use.reserved, use.free(), use.used});
+    return store(memory,
+                 nvml::MemoryV2{memory->version, use.total, use.reserved, use.free(), use.used});
   });
 }
 
 BERTH_NVML nvmlDeviceGetBAR1MemoryInfo(nvml::Device device, nvml::MemoryV1* memory) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
     const std::uint64_t total = machine.memory_of(unit).total;
-    return give(memory, nvml::MemoryV1{total, total, 0});
+    return store(memory, nvml::MemoryV1{total, total, 0});
   });
 }
 
@@ -128,22 +128,22 @@ BERTH_NVML nvmlDeviceGetUtilizationRates(nvml::Device device, nvml::Utilization*
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
     if (machine.card(card).mig_mode) return nvml::not_supported;
     const unsigned percent = machine.utilization_of(card);
-    return give(utilization, nvml::Utilization{percent, percent / 2});
+    return store(utilization, nvml::Utilization{percent, percent / 2});
   });
 }
 
 BERTH_NVML nvmlDeviceGetEncoderUtilization(nvml::Device device, unsigned* percent,
                                            unsigned* period) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t) {
-    const auto answer = give(percent, 0);
-    return answer == nvml::success ? give(period, 167000) : answer;
+    const auto answer = store(percent, 0);
+    return answer == nvml::success ? store(period, 167000) : answer;
   });
 }
 BERTH_NVML nvmlDeviceGetDecoderUtilization(nvml::Device device, unsigned* percent,
                                            unsigned* period) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t) {
-    const auto answer = give(percent, 0);
-    return answer == nvml::success ? give(period, 167000) : answer;
+    const auto answer = store(percent, 0);
+    return answer == nvml::success ? store(period, 167000) : answer;
   });
 }
 
@@ -166,15 +166,15 @@ BERTH_NVML nvmlDeviceGetTemperatureThreshold(nvml::Device device, int threshold,
   constexpr unsigned shutdown = 95;
   constexpr unsigned slowdown = 90;
   return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t) {
-    return threshold < 2 ? give(out, threshold == 0 ? shutdown : slowdown) : nvml::not_supported;
+    return threshold < 2 ? store(out, threshold == 0 ? shutdown : slowdown) : nvml::not_supported;
   });
 }
 
 BERTH_NVML nvmlDeviceGetPowerUsage(nvml::Device device, unsigned* out) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t index) {
     const Card& card = machine.card(index);
-    return give(out, between(card.idle_power_w * 1000, card.power_limit_w * 1000,
-                             machine.utilization_of(index)));
+    return store(out, between(card.idle_power_w * 1000, card.power_limit_w * 1000,
+                              machine.utilization_of(index)));
   });
 }
 BERTH_NVML nvmlDeviceGetEnforcedPowerLimit(nvml::Device device, unsigned* out) {
@@ -191,43 +191,43 @@ BERTH_NVML nvmlDeviceGetPowerManagementLimit(nvml::Device device, unsigned* out)
 BERTH_NVML nvmlDeviceGetFanSpeed(nvml::Device device, unsigned* out) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
     if (!machine.card(card).fan) return nvml::not_supported;
-    return give(out, between(30, 80, machine.utilization_of(card)));
+    return store(out, between(30, 80, machine.utilization_of(card)));
   });
 }
 BERTH_NVML nvmlDeviceGetFanSpeed_v2(nvml::Device device, unsigned fan, unsigned* out) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
     if (!machine.card(card).fan) return nvml::not_supported;
     if (fan != 0) return nvml::invalid_argument;
-    return give(out, between(30, 80, machine.utilization_of(card)));
+    return store(out, between(30, 80, machine.utilization_of(card)));
   });
 }
 
 BERTH_NVML nvmlDeviceGetPerformanceState(nvml::Device device, int* state) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
-    return give(state, machine.utilization_of(card) > 0 ? 0 : 8);
+    return store(state, machine.utilization_of(card) > 0 ? 0 : 8);
   });
 }
 
 BERTH_NVML nvmlDeviceGetComputeMode(nvml::Device device, int* mode) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give(mode, machine.card(unit.card).compute_mode);
+    return store(mode, machine.card(unit.card).compute_mode);
   });
 }
 
 BERTH_NVML nvmlDeviceGetPersistenceMode(nvml::Device device, int* mode) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
-    return give(mode, machine.card(unit.card).persistence_mode);
+    return store(mode, machine.card(unit.card).persistence_mode);
   });
 }
 
 BERTH_NVML nvmlDeviceGetDisplayMode(nvml::Device device, int* mode) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
-    return give(mode, machine.card(card).display);
+    return store(mode, machine.card(card).display);
   });
 }
 BERTH_NVML nvmlDeviceGetDisplayActive(nvml::Device device, int* active) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
-    return give(active, machine.card(card).display);
+    return store(active, machine.card(card).display);
   });
 }
 

@@ -14,50 +14,50 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kSupported = nvml::kEventXid | nvml::kEventGpuUnavailable;
+constexpr std::uint64_t kSupportedEvents = nvml::kEventXid | nvml::kEventGpuUnavailable;
 constexpr std::uint64_t kXidOffTheBus = 79;
 
 struct Registration {
   std::size_t card;
   std::uint64_t mask;
-  std::uint64_t told = 0;  // the events of the present loss that were already reported
+  std::uint64_t reported = 0;  // the events of the present loss that were already reported
 };
 
-struct Set {
+struct EventSetState {
   Mutex mutex;
   std::vector<Registration> registrations GUARDED_BY(mutex);
 };
 
 // Handles are numbers: one that was freed is recognised, even while another thread waits on it.
-struct Sets {
+struct EventSetTable {
   Mutex mutex;
   std::uintptr_t last GUARDED_BY(mutex) = 0;
-  std::map<nvml::EventSet, std::shared_ptr<Set>> open GUARDED_BY(mutex);
+  std::map<nvml::EventSet, std::shared_ptr<EventSetState>> open GUARDED_BY(mutex);
 };
 
-Sets& sets() {
-  static auto& all = *new Sets;
-  return all;
+EventSetTable& event_sets() {
+  static auto& table = *new EventSetTable;
+  return table;
 }
 
-std::shared_ptr<Set> set_of(nvml::EventSet handle) {
-  Sets& all = sets();
-  const MutexLock guard(all.mutex);
-  const auto found = all.open.find(handle);
-  return found == all.open.end() ? nullptr : found->second;
+std::shared_ptr<EventSetState> find_set(nvml::EventSet handle) {
+  EventSetTable& table = event_sets();
+  const MutexLock guard(table.mutex);
+  const auto found = table.open.find(handle);
+  return found == table.open.end() ? nullptr : found->second;
 }
 
 // The next event that has not been reported.
-std::optional<nvml::EventData> take_event(const Machine& machine, Set& set) {
+std::optional<nvml::EventData> next_event(const Machine& machine, EventSetState& set) {
   const MutexLock guard(set.mutex);
   for (Registration& entry : set.registrations) {
     if (!machine.is_lost(entry.card)) {
-      entry.told = 0;
+      entry.reported = 0;
       continue;
     }
     for (const std::uint64_t type : {nvml::kEventXid, nvml::kEventGpuUnavailable}) {
-      if ((entry.mask & ~entry.told & type) == 0) continue;
-      entry.told |= type;
+      if ((entry.mask & ~entry.reported & type) == 0) continue;
+      entry.reported |= type;
       return nvml::EventData{handle_of({entry.card, {}}), type,
                              type == nvml::kEventXid ? kXidOffTheBus : 0, nvml::kNoInstance,
                              nvml::kNoInstance};
@@ -67,8 +67,8 @@ std::optional<nvml::EventData> take_event(const Machine& machine, Set& set) {
 }
 
 // How long nothing can happen: faults come at times that are known.
-std::chrono::nanoseconds quiet_time(const Machine& machine, Set& set,
-                                    std::chrono::nanoseconds most) {
+std::chrono::nanoseconds time_to_next_loss(const Machine& machine, EventSetState& set,
+                                           std::chrono::nanoseconds most) {
   const MutexLock guard(set.mutex);
   const auto now = machine.uptime();
   for (const Registration& entry : set.registrations) {
@@ -77,19 +77,19 @@ std::chrono::nanoseconds quiet_time(const Machine& machine, Set& set,
   return std::max(most, std::chrono::nanoseconds{1});
 }
 
-nvml::Return wait(const Machine& machine, nvml::EventSet handle, unsigned milliseconds,
-                  nvml::EventData& data) {
-  const auto set = set_of(handle);
+nvml::Return wait_for_event(const Machine& machine, nvml::EventSet handle, unsigned milliseconds,
+                            nvml::EventData& data) {
+  const auto set = find_set(handle);
   if (!set) return nvml::invalid_argument;
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{milliseconds};
   for (;;) {
-    if (const auto event = take_event(machine, *set)) {
+    if (const auto event = next_event(machine, *set)) {
       data = *event;
       return nvml::success;
     }
     const auto left = end - std::chrono::steady_clock::now();
     if (left <= left.zero()) return nvml::timeout;
-    std::this_thread::sleep_for(quiet_time(machine, *set, left));
+    std::this_thread::sleep_for(time_to_next_loss(machine, *set, left));
   }
 }
 
@@ -98,34 +98,34 @@ nvml::Return wait(const Machine& machine, nvml::EventSet handle, unsigned millis
 BERTH_NVML nvmlEventSetCreate(nvml::EventSet* set) {
   return on_server(BERTH_THIS_CALL, [&](const Machine&) {
     if (set == nullptr) return nvml::invalid_argument;
-    Sets& all = sets();
-    const MutexLock guard(all.mutex);
+    EventSetTable& table = event_sets();
+    const MutexLock guard(table.mutex);
     // Never followed. NOLINTNEXTLINE(performance-no-int-to-ptr)
-    const auto handle = reinterpret_cast<nvml::EventSet>(++all.last);
-    all.open.emplace(handle, std::make_shared<Set>());
-    return give(set, handle);
+    const auto handle = reinterpret_cast<nvml::EventSet>(++table.last);
+    table.open.emplace(handle, std::make_shared<EventSetState>());
+    return store(set, handle);
   });
 }
 
 BERTH_NVML nvmlEventSetFree(nvml::EventSet set) {
   return on_server(BERTH_THIS_CALL, [&](const Machine&) {
-    Sets& all = sets();
-    const MutexLock guard(all.mutex);
-    return all.open.erase(set) == 1 ? nvml::success : nvml::invalid_argument;
+    EventSetTable& table = event_sets();
+    const MutexLock guard(table.mutex);
+    return table.open.erase(set) == 1 ? nvml::success : nvml::invalid_argument;
   });
 }
 
 BERTH_NVML nvmlDeviceGetSupportedEventTypes(nvml::Device device, std::uint64_t* types) {
   return on_card(BERTH_THIS_CALL, device,
-                 [&](const Machine&, std::size_t) { return give(types, kSupported); });
+                 [&](const Machine&, std::size_t) { return store(types, kSupportedEvents); });
 }
 
 BERTH_NVML nvmlDeviceRegisterEvents(nvml::Device device, std::uint64_t types,
                                     nvml::EventSet handle) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t card) {
-    const auto set = set_of(handle);
+    const auto set = find_set(handle);
     if (!set) return nvml::invalid_argument;
-    if ((types & ~kSupported) != 0) return nvml::not_supported;
+    if ((types & ~kSupportedEvents) != 0) return nvml::not_supported;
     const MutexLock guard(set->mutex);
     set->registrations.push_back({card, types});
     return nvml::success;
@@ -136,7 +136,7 @@ BERTH_NVML nvmlEventSetWait(nvml::EventSet set, void* data, unsigned millisecond
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
     if (data == nullptr) return nvml::invalid_argument;
     nvml::EventData event{};
-    const auto answer = wait(machine, set, milliseconds, event);
+    const auto answer = wait_for_event(machine, set, milliseconds, event);
     // The structure of this version ends before the instances.
     if (answer == nvml::success) std::memcpy(data, &event, offsetof(nvml::EventData, gpu_instance));
     return answer;
@@ -145,6 +145,7 @@ BERTH_NVML nvmlEventSetWait(nvml::EventSet set, void* data, unsigned millisecond
 
 BERTH_NVML nvmlEventSetWait_v2(nvml::EventSet set, nvml::EventData* data, unsigned milliseconds) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
-    return data == nullptr ? nvml::invalid_argument : wait(machine, set, milliseconds, *data);
+    return data == nullptr ? nvml::invalid_argument
+                           : wait_for_event(machine, set, milliseconds, *data);
   });
 }

@@ -9,7 +9,7 @@ using namespace berth::sim;
 namespace {
 
 // The processes that a list of this kind shows for a card or an instance.
-std::vector<Process> listed(const Machine& machine, const Unit& unit, ProcessKind kind) {
+std::vector<Process> list_processes(const Machine& machine, const Unit& unit, ProcessKind kind) {
   auto processes = machine.processes_on(unit.card);
   std::erase_if(processes, [&](const Process& process) {
     return process.kind != kind || (unit.instance && process.unit != unit);
@@ -21,7 +21,7 @@ std::vector<Process> listed(const Machine& machine, const Unit& unit, ProcessKin
 }
 
 template <class Record>
-Record record_of(const Process& process) {
+Record to_record(const Process& process) {
   Record record{};
   record.pid = process.pid;
   record.used_memory = process.memory.value_or(nvml::kMemoryNotAvailable);
@@ -35,32 +35,33 @@ Record record_of(const Process& process) {
 
 // Fills the caller's array, or says how long it must be.
 template <class Record>
-nvml::Return give_records(const std::vector<Process>& processes, unsigned* count, Record* records) {
+nvml::Return store_records(const std::vector<Process>& processes, unsigned* count,
+                           Record* records) {
   if (count == nullptr || (*count != 0 && records == nullptr)) return nvml::invalid_argument;
   const unsigned room = *count;
   *count = static_cast<unsigned>(processes.size());
   if (room < processes.size()) return nvml::insufficient_size;
-  for (std::size_t i = 0; i < processes.size(); ++i) records[i] = record_of<Record>(processes[i]);
+  for (std::size_t i = 0; i < processes.size(); ++i) records[i] = to_record<Record>(processes[i]);
   return nvml::success;
 }
 
 template <class Record>
-nvml::Return give_list(const Call& call, nvml::Device device, ProcessKind kind, unsigned* count,
-                       Record* records) {
+nvml::Return store_process_list(const Call& call, nvml::Device device, ProcessKind kind,
+                                unsigned* count, Record* records) {
   return on_unit(call, device, [&](const Machine& machine, const Unit& unit) {
-    return give_records(listed(machine, unit, kind), count, records);
+    return store_records(list_processes(machine, unit, kind), count, records);
   });
 }
 
 // _v3 has the records of _v2, except in the drivers that wrote longer ones than their header said.
-nvml::Return give_list_v3(const Call& call, nvml::Device device, ProcessKind kind, unsigned* count,
-                          void* records) {
+nvml::Return store_process_list_v3(const Call& call, nvml::Device device, ProcessKind kind,
+                                   unsigned* count, void* records) {
   return on_unit(call, device, [&](const Machine& machine, const Unit& unit) {
-    const auto processes = listed(machine, unit, kind);
+    const auto processes = list_processes(machine, unit, kind);
     if (has_wide_process_records(machine.server().driver_version)) {
-      return give_records(processes, count, static_cast<nvml::ProcessDetail*>(records));
+      return store_records(processes, count, static_cast<nvml::ProcessDetail*>(records));
     }
-    return give_records(processes, count, static_cast<nvml::ProcessInfoV2*>(records));
+    return store_records(processes, count, static_cast<nvml::ProcessInfoV2*>(records));
   });
 }
 
@@ -69,15 +70,15 @@ nvml::Return give_list_v3(const Call& call, nvml::Device device, ProcessKind kin
 #define BERTH_PROCESS_LISTS(Name, kind)                                                     \
   BERTH_NVML nvmlDeviceGet##Name##RunningProcesses(nvml::Device device, unsigned* count,    \
                                                    nvml::ProcessInfoV1* records) {          \
-    return give_list(BERTH_THIS_CALL, device, kind, count, records);                        \
+    return store_process_list(BERTH_THIS_CALL, device, kind, count, records);               \
   }                                                                                         \
   BERTH_NVML nvmlDeviceGet##Name##RunningProcesses_v2(nvml::Device device, unsigned* count, \
                                                       nvml::ProcessInfoV2* records) {       \
-    return give_list(BERTH_THIS_CALL, device, kind, count, records);                        \
+    return store_process_list(BERTH_THIS_CALL, device, kind, count, records);               \
   }                                                                                         \
   BERTH_NVML nvmlDeviceGet##Name##RunningProcesses_v3(nvml::Device device, unsigned* count, \
                                                       void* records) {                      \
-    return give_list_v3(BERTH_THIS_CALL, device, kind, count, records);                     \
+    return store_process_list_v3(BERTH_THIS_CALL, device, kind, count, records);            \
   }
 
 BERTH_PROCESS_LISTS(Compute, ProcessKind::compute)
@@ -91,7 +92,8 @@ BERTH_NVML nvmlDeviceGetRunningProcessDetailList(nvml::Device device,
     if (list->version != nvml::kProcessDetailListVersion) return nvml::argument_version_mismatch;
     if (list->mode > 2) return nvml::invalid_argument;
     constexpr std::array kinds{ProcessKind::compute, ProcessKind::graphics, ProcessKind::mps};
-    return give_records(listed(machine, unit, kinds[list->mode]), &list->count, list->processes);
+    return store_records(list_processes(machine, unit, kinds[list->mode]), &list->count,
+                         list->processes);
   });
 }
 

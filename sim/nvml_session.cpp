@@ -25,11 +25,11 @@ const Machine* current_machine() {
 }
 
 nvml::Return open_session(const Call& call) {
-  const Load load = load_machine();
+  const LoadResult load = load_machine();
   if (load.absent) return nvml::driver_not_loaded;
   if (load.machine == nullptr) return nvml::unknown;
   // Outside the lock: a fault may hang here.
-  if (const int answer = load.machine->fault(call, {}); answer != 0)
+  if (const int answer = load.machine->apply_faults(call, {}); answer != 0)
     return static_cast<nvml::Return>(answer);
   const MutexLock guard(session_mutex);
   if (session_count++ == 0) session_machine.store(load.machine, std::memory_order_release);
@@ -61,15 +61,15 @@ std::optional<Unit> unit_of(const Machine& machine, nvml::Device device) {
   return Unit{card, place - 1};
 }
 
-nvml::Return hindrance(const Machine& machine, const Call& call, std::optional<std::size_t> card) {
+nvml::Return check_call(const Machine& machine, const Call& call, std::optional<std::size_t> card) {
   if (!has_call(machine.server().driver_version, call)) return nvml::function_not_found;
-  if (const int answer = machine.fault(call, card); answer != 0)
+  if (const int answer = machine.apply_faults(call, card); answer != 0)
     return static_cast<nvml::Return>(answer);
   if (card && machine.is_lost(*card)) return nvml::gpu_is_lost;
   return nvml::success;
 }
 
-nvml::Return give_text(char* out, unsigned length, std::string_view text) {
+nvml::Return store_text(char* out, unsigned length, std::string_view text) {
   if (out == nullptr) return nvml::invalid_argument;
   if (text.size() + 1 > length) return nvml::insufficient_size;
   std::memcpy(out, text.data(), text.size());
@@ -92,7 +92,7 @@ nvml::PciInfo pci_info(const PciAddress& address, std::uint32_t device_id) {
   return info;
 }
 
-nvml::Return give_pci(nvml::PciInfo* out, const nvml::PciInfo& info, bool complete) {
+nvml::Return store_pci(nvml::PciInfo* out, const nvml::PciInfo& info, bool complete) {
   if (out == nullptr) return nvml::invalid_argument;
   std::memcpy(out, &info, complete ? sizeof(info) : offsetof(nvml::PciInfo, bus_id));
   return nvml::success;

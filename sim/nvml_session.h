@@ -28,14 +28,14 @@ nvml::Device handle_of(const Unit& unit);
 std::optional<Unit> unit_of(const Machine& machine, nvml::Device device);
 
 // The answer that keeps a call on `card` from being carried out, or success.
-nvml::Return hindrance(const Machine& machine, const Call& call, std::optional<std::size_t> card);
+nvml::Return check_call(const Machine& machine, const Call& call, std::optional<std::size_t> card);
 
 template <class Body>
 nvml::Return on_server(const Call& call, Body&& body) noexcept {
   try {
     const Machine* machine = current_machine();
     if (machine == nullptr) return nvml::uninitialized;
-    if (const auto answer = hindrance(*machine, call, {}); answer != nvml::success) return answer;
+    if (const auto answer = check_call(*machine, call, {}); answer != nvml::success) return answer;
     return body(*machine);
   } catch (...) {  // an exception must not reach a program in C
     return nvml::memory;
@@ -51,7 +51,7 @@ nvml::Return on_unit(const Call& call, nvml::Device device, Body&& body) noexcep
     if (!has_call(machine->server().driver_version, call)) return nvml::function_not_found;
     const auto unit = unit_of(*machine, device);
     if (!unit) return nvml::invalid_argument;
-    if (const auto answer = hindrance(*machine, call, unit->card); answer != nvml::success)
+    if (const auto answer = check_call(*machine, call, unit->card); answer != nvml::success)
       return answer;
     return body(*machine, *unit);
   } catch (...) {
@@ -68,16 +68,16 @@ nvml::Return on_card(const Call& call, nvml::Device device, Body&& body) noexcep
 }
 
 template <class T, class U>
-nvml::Return give(T* out, const U& value) {
+nvml::Return store(T* out, const U& value) {
   if (out == nullptr) return nvml::invalid_argument;
   *out = static_cast<T>(value);
   return nvml::success;
 }
 
-nvml::Return give_text(char* out, unsigned length, std::string_view text);
+nvml::Return store_text(char* out, unsigned length, std::string_view text);
 nvml::PciInfo pci_info(const PciAddress& address, std::uint32_t device_id);
 
 // The calls before _v3 have a shorter structure: its start is the same.
-nvml::Return give_pci(nvml::PciInfo* out, const nvml::PciInfo& info, bool complete);
+nvml::Return store_pci(nvml::PciInfo* out, const nvml::PciInfo& info, bool complete);
 
 }  // namespace berth::sim

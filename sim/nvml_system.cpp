@@ -76,26 +76,26 @@ extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(nv
 
 BERTH_NVML nvmlSystemGetDriverVersion(char* version, unsigned length) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
-    return give_text(version, length, machine.server().driver_version_text);
+    return store_text(version, length, machine.server().driver_version_text);
   });
 }
 
 BERTH_NVML nvmlSystemGetNVMLVersion(char* version, unsigned length) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
     const Server& server = machine.server();
-    return give_text(version, length,
-                     fmt::format("{}.{}", server.cuda_version / 1000, server.driver_version_text));
+    return store_text(version, length,
+                      fmt::format("{}.{}", server.cuda_version / 1000, server.driver_version_text));
   });
 }
 
 BERTH_NVML nvmlSystemGetCudaDriverVersion(int* version) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
-    return give(version, machine.server().cuda_version);
+    return store(version, machine.server().cuda_version);
   });
 }
 BERTH_NVML nvmlSystemGetCudaDriverVersion_v2(int* version) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
-    return give(version, machine.server().cuda_version);
+    return store(version, machine.server().cuda_version);
   });
 }
 
@@ -104,7 +104,7 @@ BERTH_NVML nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
     const auto now = machine.uptime();
     for (const Stranger& stranger : machine.server().strangers) {
       const bool there = stranger.pid == pid && stranger.window.contains(now);
-      if (there) return give_text(name, length, stranger.name);
+      if (there) return store_text(name, length, stranger.name);
     }
     for (const char* source : {"cmdline", "comm"}) {  // the kernel's threads have no command line
       const UniqueFd file(
@@ -114,7 +114,7 @@ BERTH_NVML nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
       const auto got = ::read(file.get(), text.data(), text.size() - 1);
       const std::string_view first(text.data());  // up to the first NUL: the program itself
       if (got > 0 && !first.empty())
-        return give_text(name, length, first.substr(0, first.find('\n')));
+        return store_text(name, length, first.substr(0, first.find('\n')));
     }
     return nvml::not_found;
   });
@@ -122,51 +122,51 @@ BERTH_NVML nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
 
 BERTH_NVML nvmlDeviceGetCount(unsigned* count) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
-    return give(count, machine.server().cards.size());
+    return store(count, machine.server().cards.size());
   });
 }
 BERTH_NVML nvmlDeviceGetCount_v2(unsigned* count) {
   return on_server(BERTH_THIS_CALL, [&](const Machine& machine) {
-    return give(count, machine.server().cards.size());
+    return store(count, machine.server().cards.size());
   });
 }
 
 namespace {
 
-// The handle of the first unit for which `wanted` is true, faults of its card included.
-template <class Wanted>
-nvml::Return give_handle(const Call& call, nvml::Device* device, nvml::Return otherwise,
-                         Wanted&& wanted) {
+// The handle of the first unit for which `matches` is true, faults of its card included.
+template <class Predicate>
+nvml::Return store_handle(const Call& call, nvml::Device* device, nvml::Return otherwise,
+                          Predicate&& matches) {
   const Machine* machine = current_machine();
   if (machine == nullptr) return nvml::uninitialized;
   if (device == nullptr) return nvml::invalid_argument;
   const auto& cards = machine->server().cards;
   const auto answer = [&](const Unit& unit) {
-    const auto hindered = hindrance(*machine, call, unit.card);
-    return hindered == nvml::success ? give(device, handle_of(unit)) : hindered;
+    const auto failure = check_call(*machine, call, unit.card);
+    return failure == nvml::success ? store(device, handle_of(unit)) : failure;
   };
   for (std::size_t i = 0; i < cards.size(); ++i) {
-    if (wanted(cards[i], Unit{i, {}})) return answer(Unit{i, {}});
+    if (matches(cards[i], Unit{i, {}})) return answer(Unit{i, {}});
     for (std::size_t k = 0; k < cards[i].instances.size(); ++k) {
-      if (cards[i].instances[k] && wanted(cards[i], Unit{i, k})) return answer(Unit{i, k});
+      if (cards[i].instances[k] && matches(cards[i], Unit{i, k})) return answer(Unit{i, k});
     }
   }
-  const auto hindered = hindrance(*machine, call, {});
-  return hindered == nvml::success ? otherwise : hindered;
+  const auto failure = check_call(*machine, call, {});
+  return failure == nvml::success ? otherwise : failure;
 }
 
 nvml::Return handle_by_index(const Call& call, unsigned index, nvml::Device* device) {
-  return give_handle(call, device, nvml::invalid_argument, [&](const Card&, const Unit& unit) {
+  return store_handle(call, device, nvml::invalid_argument, [&](const Card&, const Unit& unit) {
     return unit.card == index && !unit.instance;
   });
 }
 
 nvml::Return handle_by_pci(const Call& call, const char* text, nvml::Device* device) {
-  const auto wanted = text == nullptr ? std::nullopt : parse_pci(text);
-  return give_handle(call, device, wanted ? nvml::not_found : nvml::invalid_argument,
-                     [&](const Card& card, const Unit& unit) {
-                       return wanted && card.pci == *wanted && !unit.instance;
-                     });
+  const auto address = text == nullptr ? std::nullopt : parse_pci(text);
+  return store_handle(call, device, address ? nvml::not_found : nvml::invalid_argument,
+                      [&](const Card& card, const Unit& unit) {
+                        return address && card.pci == *address && !unit.instance;
+                      });
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ BERTH_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml::Device* device) {
 
 BERTH_NVML nvmlDeviceGetHandleByUUID(const char* uuid, nvml::Device* device) {
   const std::string_view text(uuid == nullptr ? "" : uuid);
-  return give_handle(
+  return store_handle(
       BERTH_THIS_CALL, device, nvml::not_found, [&](const Card& card, const Unit& unit) {
         return text == (unit.instance ? card.instances[*unit.instance]->uuid : card.uuid);
       });

@@ -39,26 +39,27 @@ BERTH_NVML nvmlDeviceGetTopologyCommonAncestor(nvml::Device first, nvml::Device 
   return on_unit(BERTH_THIS_CALL, first, [&](const Machine& machine, const Unit& a) {
     return on_unit(call_named("nvmlDeviceGetTopologyCommonAncestor"), second,
                    [&](const Machine&, const Unit& b) {
-                     if (a.card == b.card) return give(level, nvml::topology_internal);
-                     return give(level, level_between(machine.card(a.card), machine.card(b.card)));
+                     if (a.card == b.card) return store(level, nvml::topology_internal);
+                     return store(level, level_between(machine.card(a.card), machine.card(b.card)));
                    });
   });
 }
 
 BERTH_NVML nvmlDeviceGetNvLinkState(nvml::Device device, unsigned link, int* active) {
-  return on_link(BERTH_THIS_CALL, device, link, [&](const PciAddress&) { return give(active, 1); });
+  return on_link(BERTH_THIS_CALL, device, link,
+                 [&](const PciAddress&) { return store(active, 1); });
 }
 
 BERTH_NVML nvmlDeviceGetNvLinkRemotePciInfo(nvml::Device device, unsigned link,
                                             nvml::PciInfo* pci) {
   return on_link(BERTH_THIS_CALL, device, link, [&](const PciAddress& end) {
-    return give_pci(pci, pci_info(end, kFarDeviceId), false);
+    return store_pci(pci, pci_info(end, kFarDeviceId), false);
   });
 }
 BERTH_NVML nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml::Device device, unsigned link,
                                                nvml::PciInfo* pci) {
   return on_link(BERTH_THIS_CALL, device, link, [&](const PciAddress& end) {
-    return give_pci(pci, pci_info(end, kFarDeviceId), true);
+    return store_pci(pci, pci_info(end, kFarDeviceId), true);
   });
 }
 
@@ -83,25 +84,25 @@ BERTH_NVML nvmlDeviceGetCpuAffinity(nvml::Device device, unsigned words, unsigne
 
 BERTH_NVML nvmlDeviceGetMaxPcieLinkGeneration(nvml::Device device, unsigned* generation) {
   return on_card(BERTH_THIS_CALL, device,
-                 [&](const Machine&, std::size_t) { return give(generation, 5); });
+                 [&](const Machine&, std::size_t) { return store(generation, 5); });
 }
 BERTH_NVML nvmlDeviceGetMaxPcieLinkWidth(nvml::Device device, unsigned* width) {
   return on_card(BERTH_THIS_CALL, device,
-                 [&](const Machine&, std::size_t) { return give(width, 16); });
+                 [&](const Machine&, std::size_t) { return store(width, 16); });
 }
 BERTH_NVML nvmlDeviceGetCurrPcieLinkGeneration(nvml::Device device, unsigned* generation) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
-    return give(generation, machine.utilization_of(card) > 0 ? 5 : 1);  // links rest when idle
+    return store(generation, machine.utilization_of(card) > 0 ? 5 : 1);  // links rest when idle
   });
 }
 BERTH_NVML nvmlDeviceGetCurrPcieLinkWidth(nvml::Device device, unsigned* width) {
   return on_card(BERTH_THIS_CALL, device,
-                 [&](const Machine&, std::size_t) { return give(width, 16); });
+                 [&](const Machine&, std::size_t) { return store(width, 16); });
 }
 BERTH_NVML nvmlDeviceGetPcieThroughput(nvml::Device device, unsigned counter,
                                        unsigned* kib_per_second) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
     if (counter > 1) return nvml::invalid_argument;
-    return give(kib_per_second, machine.utilization_of(card) * 10240);
+    return store(kib_per_second, machine.utilization_of(card) * 10240);
   });
 }

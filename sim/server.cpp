@@ -14,14 +14,14 @@
 namespace berth::sim {
 namespace {
 
-constexpr std::size_t kLargestFile = std::size_t{1} << 20;
+constexpr std::size_t kMaxFileSize = std::size_t{1} << 20;
 
 tl::unexpected<Error> refuse(std::string_view what) {
   return fail(ErrorKind::usage, fmt::format("BERTH_SIM: {}", what));
 }
 
 // The next number in `text`, which must be `digits` long (0: any); it is taken off.
-std::optional<std::uint32_t> take_number(std::string_view& text, int base, std::size_t digits) {
+std::optional<std::uint32_t> consume_number(std::string_view& text, int base, std::size_t digits) {
   std::uint32_t number = 0;
   const char* start = text.data();
   const char* end = start + (digits == 0 ? text.size() : std::min(digits, text.size()));
@@ -32,7 +32,7 @@ std::optional<std::uint32_t> take_number(std::string_view& text, int base, std::
   return number;
 }
 
-bool take(std::string_view& text, char expected) {
+bool consume(std::string_view& text, char expected) {
   if (!text.starts_with(expected)) return false;
   text.remove_prefix(1);
   return true;
@@ -41,8 +41,8 @@ bool take(std::string_view& text, char expected) {
 Result<Server> read_short_form(std::string_view value) {
   constexpr std::string_view form = "write a number of cards and their memory, such as 4x24GiB";
   std::string_view rest = value;
-  const auto count = take_number(rest, 10, 0);
-  if (!count || *count < 1 || *count > kMaxCards || !take(rest, 'x')) {
+  const auto count = consume_number(rest, 10, 0);
+  if (!count || *count < 1 || *count > kMaxCards || !consume(rest, 'x')) {
     return refuse(
         fmt::format("{} does not have 1 to {} cards; {}", in_quotes(value), kMaxCards, form));
   }
@@ -67,17 +67,17 @@ Result<Server> read_short_form(std::string_view value) {
 Result<std::string> read_file(const std::string& path) {
   // Non-blocking, because opening a FIFO would otherwise wait for somebody to write to it.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0) {
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) {
     return refuse(fmt::format("cannot read {}: {}; give a file, or a short form such as 4x24GiB",
                               in_quotes(path), std::strerror(errno)));
   }
-  if (!S_ISREG(about.st_mode)) {
+  if (!S_ISREG(info.st_mode)) {
     return refuse(fmt::format("{} is not a regular file; name a JSON file", in_quotes(path)));
   }
   std::string text;
   std::array<char, 16384> part{};
-  while (text.size() <= kLargestFile) {  // read, not trusted: the file may grow meanwhile
+  while (text.size() <= kMaxFileSize) {  // read, not trusted: the file may grow meanwhile
     const auto got = ::read(file.get(), part.data(), part.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
@@ -89,10 +89,10 @@ Result<std::string> read_file(const std::string& path) {
   return refuse(fmt::format("{} is larger than 1 MiB; a description is smaller", in_quotes(path)));
 }
 
-std::string uuid_from(std::string_view prefix, std::string_view identity, std::string_view what) {
+std::string derive_uuid(std::string_view prefix, std::string_view identity, std::string_view what) {
   const std::string text = fmt::format("{}/{}", identity, what);
-  const std::uint64_t high = hash_of(text, 1);
-  const std::uint64_t low = hash_of(text, 2);
+  const std::uint64_t high = hash_text(text, 1);
+  const std::uint64_t low = hash_text(text, 2);
   return fmt::format("{}-{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", prefix, high >> 32,
                      (high >> 16) & 0xFFFF, high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFF);
 }
@@ -100,12 +100,12 @@ std::string uuid_from(std::string_view prefix, std::string_view identity, std::s
 }  // namespace
 
 std::optional<DriverVersion> parse_driver_version(std::string_view text) {
-  const auto branch = take_number(text, 10, 0);
-  if (!branch || !take(text, '.')) return {};
-  const auto minor = take_number(text, 10, 0);
+  const auto branch = consume_number(text, 10, 0);
+  if (!branch || !consume(text, '.')) return {};
+  const auto minor = consume_number(text, 10, 0);
   if (!minor) return {};
   std::optional<std::uint32_t> patch = 0;
-  if (!text.empty()) patch = take(text, '.') ? take_number(text, 10, 0) : std::nullopt;
+  if (!text.empty()) patch = consume(text, '.') ? consume_number(text, 10, 0) : std::nullopt;
   constexpr std::uint32_t most = 9999;
   if (!patch || !text.empty() || *branch > most || *minor > most || *patch > most) return {};
   return DriverVersion{static_cast<int>(*branch), static_cast<int>(*minor),
@@ -114,19 +114,19 @@ std::optional<DriverVersion> parse_driver_version(std::string_view text) {
 
 std::optional<PciAddress> parse_pci(std::string_view text) {
   const std::size_t domain_digits = text.find(':') == 8 ? 8 : 4;
-  const auto domain = take_number(text, 16, domain_digits);
-  if (!domain || !take(text, ':')) return {};
-  const auto bus = take_number(text, 16, 2);
-  if (!bus || !take(text, ':')) return {};
-  const auto device = take_number(text, 16, 2);
+  const auto domain = consume_number(text, 16, domain_digits);
+  if (!domain || !consume(text, ':')) return {};
+  const auto bus = consume_number(text, 16, 2);
+  if (!bus || !consume(text, ':')) return {};
+  const auto device = consume_number(text, 16, 2);
   if (!device || *device > 0x1F || text != ".0") return {};
   return PciAddress{*domain, *bus, *device};
 }
 
-void give_uuids(Server& server, std::string_view identity) {
+void assign_uuids(Server& server, std::string_view identity) {
   for (std::size_t i = 0; i < server.cards.size(); ++i) {
     Card& card = server.cards[i];
-    if (card.uuid.empty()) card.uuid = uuid_from("GPU", identity, fmt::format("{}", i));
+    if (card.uuid.empty()) card.uuid = derive_uuid("GPU", identity, fmt::format("{}", i));
     for (std::size_t k = 0; k < card.instances.size(); ++k) {
       auto& instance = card.instances[k];
       if (!instance) continue;
@@ -134,16 +134,16 @@ void give_uuids(Server& server, std::string_view identity) {
         // Before 470 an instance had no UUID of its own.
         instance->uuid = fmt::format("MIG-{}/{}/0", card.uuid, k + 1);
       } else if (instance->uuid.empty()) {
-        instance->uuid = uuid_from("MIG", identity, fmt::format("{}:{}", i, k));
+        instance->uuid = derive_uuid("MIG", identity, fmt::format("{}:{}", i, k));
       }
     }
   }
 }
 
 Result<Server> read_server(std::string_view value, std::string_view identity) {
-  if (is_short_form(value)) {
+  if (is_sim_shorthand(value)) {
     auto server = read_short_form(value);
-    if (server) give_uuids(*server, identity);
+    if (server) assign_uuids(*server, identity);
     return server;
   }
   if (value.find('\0') != std::string_view::npos) return refuse("the path contains a NUL byte");

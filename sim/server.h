@@ -119,6 +119,6 @@ Result<Server> parse_server(std::string_view text, std::string_view where,
                             std::string_view identity);
 
 // Fills in what the description left out: addresses in order, then UUIDs.
-void give_uuids(Server& server, std::string_view identity);
+void assign_uuids(Server& server, std::string_view identity);
 
 }  // namespace berth::sim

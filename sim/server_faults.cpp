@@ -12,7 +12,7 @@
 namespace berth::sim {
 namespace {
 
-std::optional<int> code_named(std::string_view name, bool cuda) {
+std::optional<int> find_code(std::string_view name, bool cuda) {
   using Code = std::pair<std::string_view, int>;
   constexpr std::array nvml_codes = std::to_array<Code>({
       {"uninitialized", nvml::uninitialized},
@@ -63,7 +63,7 @@ void read_answer(Fields& fields, Fault& fault) {
   const Json* value = fields.any("answer");
   if (value->is_string()) {
     const auto& name = value->get_ref<const std::string&>();
-    const auto code = code_named(name, fault.call.starts_with("cu"));
+    const auto code = find_code(name, fault.call.starts_with("cu"));
     if (!code) fields.report("answer", fmt::format("{} is no name of a code", in_quotes(name)));
     fault.answer = code.value_or(1);
   } else {

@@ -11,9 +11,9 @@
 namespace berth::sim {
 namespace {
 
-constexpr Bytes kLargestMemory = gib(4096);
-constexpr std::size_t kMostStrangers = 1024;
-constexpr std::size_t kMostFaults = 256;
+constexpr Bytes kMaxMemory = gib(4096);
+constexpr std::size_t kMaxStrangers = 1024;
+constexpr std::size_t kMaxFaults = 256;
 constexpr std::uint32_t kFirstStrangerPid = 5000001;  // above any pid that Linux gives out
 
 bool is_uuid(std::string_view text, std::string_view prefix) {
@@ -64,7 +64,7 @@ void read_instances(Fields& fields, Card& card) {
     }
     Fields inner(entry, fmt::format("{}.mig[{}]", fields.where(), i), fields.problem());
     Instance instance;
-    instance.memory = inner.size("memory", mib(1), kLargestMemory).value_or(Bytes{});
+    instance.memory = inner.size("memory", mib(1), kMaxMemory).value_or(Bytes{});
     instance.name = inner.text("name").value_or("");
     instance.uuid = read_uuid(inner, "MIG");
     if (!inner.has("memory")) inner.report("memory", "is missing");
@@ -86,7 +86,7 @@ std::string read_label(Fields& fields, const char* key) {
 void read_cards(const Json& json, const std::string& where, FirstProblem& problem, Server& server) {
   Fields fields(json, where, problem);
   Card card;
-  card.memory = fields.size("memory", mib(1), kLargestMemory).value_or(gib(1));
+  card.memory = fields.size("memory", mib(1), kMaxMemory).value_or(gib(1));
   if (!fields.has("memory")) fields.report("memory", "is missing; write such as \"24GiB\"");
   card.name =
       fields.text("name").value_or(fmt::format("Simulated {} GPU", format_size(card.memory)));
@@ -186,7 +186,7 @@ void read_stranger(const Json& json, std::size_t i, FirstProblem& problem, Serve
     fields.report("memory",
                   "is missing; write a size, or null for one that the driver does not know");
   } else if (!memory->is_null()) {
-    stranger.memory = fields.size("memory", {}, kLargestMemory);
+    stranger.memory = fields.size("memory", {}, kMaxMemory);
   }
   using Kind = std::pair<std::string_view, ProcessKind>;
   stranger.kind = read_choice(
@@ -273,13 +273,14 @@ void check_uuids(const Server& server, FirstProblem& problem) {
   }
 }
 
-void read_all(const Json& json, FirstProblem& problem, std::string_view identity, Server& server) {
+void read_description(const Json& json, FirstProblem& problem, std::string_view identity,
+                      Server& server) {
   Fields fields(json, "the description", problem);
   read_versions(fields, server);
   const Json* gpus = fields.list("gpus", kMaxCards);
   const Json* nvlinks = fields.list("nvlink", kMaxCards * kMaxCards);
-  const Json* strangers = fields.list("strangers", kMostStrangers);
-  const Json* faults = fields.list("faults", kMostFaults);
+  const Json* strangers = fields.list("strangers", kMaxStrangers);
+  const Json* faults = fields.list("faults", kMaxFaults);
   for (std::size_t i = 0; gpus != nullptr && i < gpus->size(); ++i) {
     read_cards((*gpus)[i], fmt::format("gpus[{}]", i), problem, server);
   }
@@ -299,7 +300,7 @@ void read_all(const Json& json, FirstProblem& problem, std::string_view identity
     server.faults.push_back(
         read_fault((*faults)[i], fmt::format("faults[{}]", i), problem, server));
   }
-  give_uuids(server, identity);
+  assign_uuids(server, identity);
   check_uuids(server, problem);
 }
 
@@ -315,7 +316,7 @@ Result<Server> parse_server(std::string_view text, std::string_view where,
   if (!json) return refuse(fmt::format("it {}", json.error().message));
   FirstProblem problem;
   Server server;
-  read_all(*json, problem, identity, server);
+  read_description(*json, problem, identity, server);
   if (problem.any()) return refuse(problem.text());
   return server;
 }

@@ -21,15 +21,16 @@ namespace berth::sim {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x32306d6973687462;  // changes with the layout
-constexpr std::size_t kSlots = 1024;
-constexpr std::size_t kUnits = kMaxCards * kUnitsPerCard;
+constexpr std::size_t kMaxSlots = 1024;
+constexpr std::size_t kMaxUnits = kMaxCards * kUnitsPerCard;
 
 // Lock bytes lie far beyond the data: a lock needs no byte to exist.
-constexpr off_t kLocks = off_t{1} << 40;
-constexpr off_t kGlobalByte = kLocks;
+constexpr off_t kLockOffset = off_t{1} << 40;
+constexpr off_t kGlobalByte = kLockOffset;
 constexpr off_t kClaimBytes =
-    kLocks + 4096;  // held by the owner of a slot from before it is cleared
-constexpr off_t kLiveBytes = kLocks + 8192;  // held from when the slot's content is the owner's
+    kLockOffset + 4096;  // held by the owner of a slot from before it is cleared
+constexpr off_t kLiveBytes =
+    kLockOffset + 8192;  // held from when the slot's content is the owner's
 
 // The pid that stands for a process which the reader's PID namespace cannot see: above what Linux
 // gives out, and different for each.
@@ -44,7 +45,7 @@ struct UnitUse {
   std::atomic<std::uint32_t> utilization;
 };
 
-struct flock lock_of(short type, off_t start, off_t length = 1) {
+struct flock make_lock(short type, off_t start, off_t length = 1) {
   struct flock lock {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
@@ -54,7 +55,7 @@ struct flock lock_of(short type, off_t start, off_t length = 1) {
 }
 
 bool try_lock(int fd, off_t byte) {
-  struct flock lock = lock_of(F_WRLCK, byte);
+  struct flock lock = make_lock(F_WRLCK, byte);
   return ::fcntl(fd, F_SETLK, &lock) == 0;
 }
 
@@ -62,12 +63,12 @@ bool try_lock(int fd, off_t byte) {
 class GlobalLock {
  public:
   explicit GlobalLock(int fd) : fd_(fd) {
-    struct flock lock = lock_of(F_WRLCK, kGlobalByte);
+    struct flock lock = make_lock(F_WRLCK, kGlobalByte);
     while (::fcntl(fd_, F_SETLKW, &lock) != 0 && errno == EINTR) {
     }
   }
   ~GlobalLock() {
-    struct flock lock = lock_of(F_UNLCK, kGlobalByte);
+    struct flock lock = make_lock(F_UNLCK, kGlobalByte);
     ::fcntl(fd_, F_SETLK, &lock);
   }
   GlobalLock(const GlobalLock&) = delete;
@@ -91,7 +92,7 @@ std::uint64_t boot_number() {
   std::array<char, 64> text{};
   const auto length = ::read(fd, text.data(), text.size());
   ::close(fd);
-  return length > 0 ? hash_of({text.data(), static_cast<std::size_t>(length)}) : 0;
+  return length > 0 ? hash_text({text.data(), static_cast<std::size_t>(length)}) : 0;
 }
 
 tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
@@ -104,7 +105,7 @@ tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
 
 struct StateSlot {
   Counter generation;  // counts owners: a reader that sees it change reads again
-  std::array<UnitUse, kUnits> units;
+  std::array<UnitUse, kMaxUnits> units;
 };
 
 struct StateLayout {
@@ -112,19 +113,19 @@ struct StateLayout {
   Counter boot;   // the boot that `start` belongs to
   Counter start;  // CLOCK_BOOTTIME when the server started
   std::atomic<std::uint32_t> slots_ever_used;
-  alignas(4096) std::array<StateSlot, kSlots> slots;
+  alignas(4096) std::array<StateSlot, kMaxSlots> slots;
 };
 
-Result<StateFile*> StateFile::adopt(int fd, const std::string& path) {
+Result<StateFile*> StateFile::map_file(int fd, const std::string& path) {
   // Whatever is wrong with the file, it is another program's: no lock is lost by closing it.
   const auto close_and_refuse = [&](std::string_view why) {
     ::close(fd);
     return refuse(path, why);
   };
-  struct stat about {};
-  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
     return close_and_refuse("is not a regular file");
-  if (about.st_size != static_cast<off_t>(sizeof(StateLayout))) {
+  if (info.st_size != static_cast<off_t>(sizeof(StateLayout))) {
     return close_and_refuse("does not have the size of one");
   }
   void* memory = ::mmap(nullptr, sizeof(StateLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -136,7 +137,7 @@ Result<StateFile*> StateFile::adopt(int fd, const std::string& path) {
     return close_and_refuse("was not made by this version of the simulated driver");
   }
   auto* file = new StateFile(fd, layout);
-  file->note_restart();
+  file->update_boot();
   return file;
 }
 
@@ -177,31 +178,31 @@ int open_file(const std::string& path) {
 }  // namespace
 
 Result<StateFile*> StateFile::open(const std::string& path) {
-  struct Opened {
+  struct OpenFiles {
     Mutex mutex;
     std::vector<std::pair<std::string, StateFile*>> files GUARDED_BY(mutex);
   };
-  static auto& opened = *new Opened;
-  const MutexLock guard(opened.mutex);
-  for (const auto& [known, file] : opened.files) {
-    if (known == path && file->still_named(path)) return file;
+  static auto& open_files = *new OpenFiles;
+  const MutexLock guard(open_files.mutex);
+  for (const auto& [known, file] : open_files.files) {
+    if (known == path && file->is_still_at(path)) return file;
   }
   const StandardDescriptorGuard standard;  // nobody may print into this file
   const int fd = open_file(path);
   if (fd < 0) return refuse(path, fmt::format("cannot be opened ({})", std::strerror(errno)));
-  auto file = adopt(fd, path);
-  if (file) opened.files.emplace_back(path, *file);
+  auto file = map_file(fd, path);
+  if (file) open_files.files.emplace_back(path, *file);
   return file;
 }
 
-bool StateFile::still_named(const std::string& path) const {
+bool StateFile::is_still_at(const std::string& path) const {
   struct stat named {};
   struct stat held {};
   return ::lstat(path.c_str(), &named) == 0 && ::fstat(fd_, &held) == 0 &&
          named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
-void StateFile::note_restart() {
+void StateFile::update_boot() {
   const std::uint64_t boot = boot_number();
   if (layout_->boot == boot) return;
   const GlobalLock guard(fd_);
@@ -221,14 +222,14 @@ std::chrono::nanoseconds StateFile::uptime() const {
 // Appends what the slot's owner uses on `card`; the owner's pid, or nothing if the slot has no
 // owner.
 std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
-                                          std::vector<Use>& uses) const {
+                                          std::vector<ProcessUse>& uses) const {
   const StateSlot& slot = layout_->slots[index];
   const std::size_t before = uses.size();
   for (;;) {
     uses.resize(before);
     const std::uint64_t generation = slot.generation;
     // An OFD query, because it also sees the locks of this very process.
-    struct flock lock = lock_of(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
+    struct flock lock = make_lock(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
     if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
     // The kernel's word, unless it is for a process that this PID namespace cannot see.
     const pid_t pid = lock.l_pid > 0 ? lock.l_pid : kInvisiblePid + static_cast<pid_t>(index);
@@ -242,16 +243,16 @@ std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
   }
 }
 
-std::vector<Use> StateFile::uses_of(std::size_t card) const {
-  std::vector<Use> uses;
-  const std::size_t slots = std::min<std::size_t>(layout_->slots_ever_used, kSlots);
+std::vector<ProcessUse> StateFile::uses_on(std::size_t card) const {
+  std::vector<ProcessUse> uses;
+  const std::size_t slots = std::min<std::size_t>(layout_->slots_ever_used, kMaxSlots);
   for (std::size_t i = 0; i < slots; ++i) read_slot(i, card, uses);
   return uses;
 }
 
 bool StateFile::claim_slot() {
   if (slot_ != nullptr) return true;
-  for (std::size_t i = 0; i < kSlots; ++i) {
+  for (std::size_t i = 0; i < kMaxSlots; ++i) {
     if (!try_lock(fd_, kClaimBytes + static_cast<off_t>(i))) continue;
     // A page that the disk has no room for would kill whoever writes to it.
     const auto offset = offsetof(StateLayout, slots) + i * sizeof(StateSlot);
@@ -281,16 +282,16 @@ StateFile::Outcome StateFile::add(const Unit& unit, std::uint64_t memory, std::u
   if (!claim_slot()) return Outcome::no_slot;
   const GlobalLock lock(fd_);
   std::uint64_t used = 0;
-  bool others = false;
-  std::vector<Use> uses;
-  const std::size_t slots = std::min<std::size_t>(layout_->slots_ever_used, kSlots);
+  bool has_other_process = false;
+  std::vector<ProcessUse> uses;
+  const std::size_t slots = std::min<std::size_t>(layout_->slots_ever_used, kMaxSlots);
   for (std::size_t i = 0; i < slots; ++i) {
     const std::size_t before = uses.size();
     read_slot(i, unit.card, uses);
-    others = others || (uses.size() > before && &layout_->slots[i] != slot_);
+    has_other_process = has_other_process || (uses.size() > before && &layout_->slots[i] != slot_);
   }
-  for (const Use& use : uses) used += use.unit == unit ? use.memory : 0;
-  if (limits.alone_on_the_card && others) return Outcome::busy;
+  for (const ProcessUse& use : uses) used += use.unit == unit ? use.memory : 0;
+  if (limits.exclusive_card && has_other_process) return Outcome::busy;
   if (used > limits.memory || memory > limits.memory - used) return Outcome::no_memory;
   UnitUse& own = slot_->units[unit_number(unit)];
   own.memory += memory;

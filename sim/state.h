@@ -31,7 +31,7 @@ constexpr std::size_t unit_number(const Unit& unit) {
 }
 
 // What one live process has on one unit.
-struct Use {
+struct ProcessUse {
   pid_t pid = 0;
   Unit unit;
   std::uint64_t memory = 0;
@@ -51,13 +51,12 @@ class StateFile {
   std::chrono::nanoseconds uptime() const;
 
   // Every live process with a context on `card`, by slot. Takes no lock; thread-safe.
-  std::vector<Use> uses_of(std::size_t card) const;
+  std::vector<ProcessUse> uses_on(std::size_t card) const;
 
   // The most that may be used on a unit, asked for while no other process can allocate.
   struct Limits {
-    std::uint64_t memory = 0;  // what processes may use together
-    bool alone_on_the_card =
-        false;  // a context only if no other process has one (exclusive-process)
+    std::uint64_t memory = 0;     // what processes may use together
+    bool exclusive_card = false;  // a context only if no other process has one (exclusive-process)
   };
   enum class Outcome { done, no_memory, busy, no_slot };
 
@@ -73,11 +72,12 @@ class StateFile {
 
  private:
   StateFile(int fd, StateLayout* layout) : fd_(fd), layout_(layout) {}
-  static Result<StateFile*> adopt(int fd, const std::string& path);
-  bool still_named(const std::string& path) const;
-  void note_restart();
+  static Result<StateFile*> map_file(int fd, const std::string& path);
+  bool is_still_at(const std::string& path) const;
+  void update_boot();
   bool claim_slot() REQUIRES(mutex_);
-  std::optional<pid_t> read_slot(std::size_t index, std::size_t card, std::vector<Use>& uses) const;
+  std::optional<pid_t> read_slot(std::size_t index, std::size_t card,
+                                 std::vector<ProcessUse>& uses) const;
   Outcome add(const Unit& unit, std::uint64_t memory, std::uint32_t contexts, const Limits& limits);
 
   const int fd_;

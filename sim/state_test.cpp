@@ -24,9 +24,9 @@ StateFile& open_state(const std::string& path) {
   return **state;
 }
 
-std::uint64_t sum_of(const std::vector<Use>& uses) {
+std::uint64_t sum_of(const std::vector<ProcessUse>& uses) {
   std::uint64_t sum = 0;
-  for (const Use& use : uses) sum += use.memory;
+  for (const ProcessUse& use : uses) sum += use.memory;
   return sum;
 }
 
@@ -34,20 +34,20 @@ TEST(State, OwnUseIsSeen) {
   const TestFolder folder;
   in_child([&] {
     StateFile& state = open_state(folder.file("state"));
-    EXPECT_TRUE(state.uses_of(0).empty());
+    EXPECT_TRUE(state.uses_on(0).empty());
     EXPECT_EQ(state.add_context(kFirst, 10, kRoomy), Outcome::done);
     EXPECT_EQ(state.add_memory(kFirst, 90, kRoomy), Outcome::done);
     state.set_utilization(kFirst, 70);
-    const auto uses = state.uses_of(0);
+    const auto uses = state.uses_on(0);
     ASSERT_EQ(uses.size(), 1U);
     EXPECT_EQ(uses[0].pid, ::getpid());
     EXPECT_EQ(uses[0].memory, 100U);
     EXPECT_EQ(uses[0].utilization, 70U);
-    EXPECT_TRUE(state.uses_of(1).empty());
+    EXPECT_TRUE(state.uses_on(1).empty());
     state.remove_memory(kFirst, 90);
-    EXPECT_EQ(sum_of(state.uses_of(0)), 10U);
+    EXPECT_EQ(sum_of(state.uses_on(0)), 10U);
     state.remove_context(kFirst, 10);
-    EXPECT_TRUE(state.uses_of(0).empty());
+    EXPECT_TRUE(state.uses_on(0).empty());
   });
 }
 
@@ -61,12 +61,12 @@ TEST(State, MemoryOfAKilledProcessIsGone) {
       point();
     });
     ASSERT_TRUE(child.wait_for_point());
-    const auto uses = state.uses_of(0);
+    const auto uses = state.uses_on(0);
     ASSERT_EQ(uses.size(), 1U);
     EXPECT_EQ(uses[0].pid, child.pid());
     EXPECT_EQ(uses[0].memory, 500U);
     child.kill();
-    EXPECT_TRUE(state.uses_of(0).empty());
+    EXPECT_TRUE(state.uses_on(0).empty());
   }
 }
 
@@ -88,12 +88,12 @@ TEST(State, ASlotThatIsUsedAgainShowsNothingOfItsOldOwner) {
     point();
   });
   ASSERT_TRUE(second.wait_for_point());
-  EXPECT_TRUE(state.uses_of(0).empty());
-  EXPECT_EQ(sum_of(state.uses_of(1)), 1U);
+  EXPECT_TRUE(state.uses_on(0).empty());
+  EXPECT_EQ(sum_of(state.uses_on(1)), 1U);
   second.go_on();
   ASSERT_TRUE(second.wait_for_point());
-  EXPECT_EQ(sum_of(state.uses_of(0)), 0U);
-  EXPECT_EQ(state.uses_of(0).size(), 1U);
+  EXPECT_EQ(sum_of(state.uses_on(0)), 0U);
+  EXPECT_EQ(state.uses_on(0).size(), 1U);
 }
 
 TEST(State, AForkedChildOwnsNothingOfItsParent) {
@@ -103,9 +103,9 @@ TEST(State, AForkedChildOwnsNothingOfItsParent) {
     EXPECT_EQ(state.add_context(kFirst, 5, kRoomy), Outcome::done);
     in_child([&] {
       // Even as it ends, and its copy of the descriptor is closed.
-      EXPECT_EQ(sum_of(state.uses_of(0)), 5U);
+      EXPECT_EQ(sum_of(state.uses_on(0)), 5U);
     });
-    EXPECT_EQ(sum_of(state.uses_of(0)), 5U);
+    EXPECT_EQ(sum_of(state.uses_on(0)), 5U);
   });
 }
 
@@ -126,10 +126,10 @@ TEST(State, RacingProcessesGetExactlyWhatThereIs) {
   for (auto& child : children) ASSERT_TRUE(child->wait_for_point());
   for (auto& child : children) child->go_on();
   for (auto& child : children) ASSERT_TRUE(child->wait_for_point());
-  EXPECT_EQ(state.uses_of(0).size(), racers);
-  EXPECT_EQ(sum_of(state.uses_of(0)), 1000U / 7 * 7);
+  EXPECT_EQ(state.uses_on(0).size(), racers);
+  EXPECT_EQ(sum_of(state.uses_on(0)), 1000U / 7 * 7);
   children.front()->kill();
-  EXPECT_EQ(state.uses_of(0).size(), racers - 1);
+  EXPECT_EQ(state.uses_on(0).size(), racers - 1);
 }
 
 // Only one of them fits at a time: while it is in, it must never see another.
@@ -144,7 +144,7 @@ TEST(State, TheLimitHoldsUnderContention) {
       point();
       for (int round = 0; round < 3000; ++round) {
         if (state.add_memory(kFirst, 7, narrow) != Outcome::done) continue;
-        ASSERT_EQ(sum_of(state.uses_of(0)), 7U);
+        ASSERT_EQ(sum_of(state.uses_on(0)), 7U);
         state.remove_memory(kFirst, 7);
       }
     }));
@@ -162,11 +162,11 @@ TEST(State, ThreadsOfOneProcessGetExactlyWhatThereIs) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&] {
-        while (state.add_memory(kFirst, 3, kRoomy) == Outcome::done) state.uses_of(0);
+        while (state.add_memory(kFirst, 3, kRoomy) == Outcome::done) state.uses_on(0);
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(sum_of(state.uses_of(0)), 999U);
+    EXPECT_EQ(sum_of(state.uses_on(0)), 999U);
   });
 }
 
@@ -202,7 +202,7 @@ TEST(State, SeveralUsersShareTheFileWhateverTheirUmask) {
     ASSERT_EQ(::setuid(23456), 0);
     StateFile& state = open_state(folder.file("state"));
     EXPECT_EQ(state.add_context(kFirst, 4, kRoomy), Outcome::done);
-    const auto uses = state.uses_of(0);
+    const auto uses = state.uses_on(0);
     EXPECT_EQ(sum_of(uses), 7U);
     EXPECT_EQ(uses.at(0).pid, pid);
   });
@@ -221,7 +221,7 @@ TEST(State, ManyCreateItAtOnce) {
   for (auto& child : children) ASSERT_TRUE(child->wait_for_point());
   for (auto& child : children) child->go_on();
   for (auto& child : children) ASSERT_TRUE(child->wait_for_point());
-  EXPECT_EQ(sum_of(open_state(folder.file("state")).uses_of(0)), 6U);
+  EXPECT_EQ(sum_of(open_state(folder.file("state")).uses_on(0)), 6U);
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.file(".")))
     files += entry.exists() ? 1 : 0;

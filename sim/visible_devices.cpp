@@ -8,15 +8,15 @@
 namespace berth::sim {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trim(std::string_view text) {
   const auto start = text.find_first_not_of(" \t");
   if (start == std::string_view::npos) return {};
   return text.substr(start, text.find_last_not_of(" \t") - start + 1);
 }
 
-class Enumeration {
+class DeviceEnumeration {
  public:
-  Enumeration(const std::vector<Card>& cards, std::vector<std::size_t> order)
+  DeviceEnumeration(const std::vector<Card>& cards, std::vector<std::size_t> order)
       : cards_(cards), order_(std::move(order)) {}
 
   std::vector<Unit> all() const {
@@ -28,7 +28,7 @@ class Enumeration {
   }
 
   // What one entry of CUDA_VISIBLE_DEVICES means; nothing if it is invalid.
-  std::optional<Unit> named(std::string_view entry) const {
+  std::optional<Unit> find_unit(std::string_view entry) const {
     if (entry.starts_with("GPU-")) return by_card_uuid(entry);
     if (entry.starts_with("MIG-")) return by_instance_uuid(entry);
     std::size_t index = 0;
@@ -91,14 +91,14 @@ std::vector<Unit> visible_devices(const std::vector<Card>& cards, const std::vec
     std::stable_sort(sequence.begin(), sequence.end(),
                      [&](std::size_t a, std::size_t b) { return cards[a].speed > cards[b].speed; });
   }
-  const Enumeration enumeration(cards, std::move(sequence));
+  const DeviceEnumeration enumeration(cards, std::move(sequence));
   std::vector<Unit> units;
   if (!visible) {
     units = enumeration.all();
   } else {
     for (std::size_t start = 0; start <= visible->size();) {
       const std::size_t end = std::min(visible->find(',', start), visible->size());
-      const auto unit = enumeration.named(trimmed(visible->substr(start, end - start)));
+      const auto unit = enumeration.find_unit(trim(visible->substr(start, end - start)));
       if (!unit) break;  // the first invalid entry ends the list
       if (std::find(units.begin(), units.end(), *unit) != units.end()) return {};
       units.push_back(*unit);

@@ -185,7 +185,7 @@ def server(open_folder, harbour):
     one = Server(open_folder)
     if harbour == "redis":
         redis = redis_server.shared_server()
-        redis.settle(open_folder.name)
+        redis.skip_recovery_wait(open_folder.name)
         one.env["BERTH_URL"] = redis.url(f"prefix={open_folder.name}")
         one.redis, one.prefix = redis, open_folder.name
     yield one

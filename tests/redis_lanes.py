@@ -45,7 +45,7 @@ class Lane:
         self.server.env |= {"BERTH_URL": redis_server.url(self.query), "BERTH_HOST": name, "USED": str(self.used)}
         self.faulty = {"BERTH_URL": self.proxy.url(self.query)}
         self.jobs = Jobs(self.server)
-        redis_server.settle(self.prefix)
+        redis_server.skip_recovery_wait(self.prefix)
 
     def berth(self, *words, env=None, **options):
         return self.server.berth(*words, env=env, **options)

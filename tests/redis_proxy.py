@@ -260,14 +260,14 @@ class Connection:
                         asked += 1
                         self.server.sendall(request)
                         continue
-                    swallowed = self.harm(fault, request, replies, asked)
+                    swallowed = self.inject_fault(fault, request, replies, asked)
                     if not swallowed and fault.kind != "delay":
                         return
                     asked += fault.kind == "delay"
                 if not alive:
                     return
 
-    def harm(self, fault, request, replies, asked):
+    def inject_fault(self, fault, request, replies, asked):
         """True if from now on nothing arrives."""
         match fault.kind:
             case "drop":

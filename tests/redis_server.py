@@ -59,7 +59,7 @@ class RedisServer:
     def client(self, **options):
         return redis.Redis(unix_socket_path=str(self.socket), decode_responses=True, **options)
 
-    def settle(self, prefix="berth"):
+    def skip_recovery_wait(self, prefix="berth"):
         """As if berth had known this server for long: else nobody is granted anything for some seconds."""
         with self.client() as client:
             client.set(f"{prefix}:born", f"{client.info('server')['run_id']} 1")

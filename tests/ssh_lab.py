@@ -42,7 +42,7 @@ class Host:
         self.inside("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         self.inside("ip", "link", "set", "eth0", "up")
 
-    def settle_in(self, hosts):
+    def mount_own_files(self, hosts):
         """Names and homes, as ssh looks for them: by the user's entry, whatever HOME says."""
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{one.address} {one.name}\n" for one in hosts))
         self.inside("mount", "--bind", str(self.folder / "hosts"), "/etc/hosts")
@@ -50,7 +50,7 @@ class Host:
         self.inside("mount", "-t", "tmpfs", "tmpfs", "/run")
         self.inside("mkdir", "-m", "755", "/run/sshd")
 
-    def inhabitants(self):
+    def processes_inside(self):
         """Every process in its network, whoever has started it."""
         def network(pid):
             with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ class Host:
 
     def stop(self):
         # What goes by itself does not where its network ends first: sshd would wait for its client for ever.
-        for pid in self.inhabitants():
+        for pid in self.processes_inside():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in reversed(self.processes):
@@ -128,7 +128,7 @@ class Lab:
             self.hosts = {name: self.add(name, number) for number, name in enumerate(gpus, 2)}
             for host in self.all[1:]:
                 host.plug_in(switch)
-                host.settle_in(self.all[1:])
+                host.mount_own_files(self.all[1:])
                 host_key = (self.folder / "host.pub").read_text()
                 (host.home / ".ssh" / "config").write_text(
                     f"IdentityFile {self.key('user')}\nUserKnownHostsFile {self.folder}/known_hosts\n")

@@ -573,7 +573,7 @@ def test_few_wait_though_many_seemed_to_fit(batch):
     def started():
         """Its lines; it has another child, which asks the driver."""
         children = [pid for pid, fields in processes() if int(fields[1]) == process.pid and fields[0] not in "ZX"]
-        return sum("--tell" in pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in children)
+        return sum("--event-fd" in pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in children)
 
     def settled():
         most.append(len(batch.queue()))

@@ -22,7 +22,7 @@ def redis(open_folder):
     folder.mkdir()
     folder.chmod(0o755)
     server = RedisServer(folder)
-    server.settle()
+    server.skip_recovery_wait()
     yield server
     server.kill()
 
@@ -156,7 +156,7 @@ def test_follow_goes_on_when_the_server_is_back(hosts, redis):
     eventually(lambda: "one" in follower.out)
     redis.kill()
     redis.start()
-    redis.settle()
+    redis.skip_recovery_wait()
     b.berth("run", "--label", "two", "--", "true")
     eventually(lambda: "two" in follower.out, "what came after the server was back")
 
@@ -187,7 +187,7 @@ def test_what_ended_without_a_server_is_sent_once_when_it_is_back(hosts, redis):
     assert job.end() == 0
     assert [json.loads(line)["label"] for line in a.unsent().read_text().splitlines()][-1] == "cut off"
     redis.start()  # with nothing in it
-    redis.settle()
+    redis.skip_recovery_wait()
     assert b.log() == []
     a.berth("run", "--label", "next", "--", "true")
     assert a.unsent().read_text() == ""
@@ -320,5 +320,5 @@ def test_a_job_that_ends_without_a_server_teaches_nothing(hosts, redis):
     redis.kill()
     assert job.end() == 0
     redis.start()
-    redis.settle()
+    redis.skip_recovery_wait()
     assert a.profiles() == [] == a.profiles(env={"BERTH_URL": ""})

@@ -35,7 +35,7 @@ def hold(lab, host, count):
     return job
 
 
-def let_go(job):
+def end_job(job):
     job.stdin.close()
     job.wait()
 
@@ -69,7 +69,7 @@ def test_the_job_starts_where_a_gpu_comes_free_first(lab):
     waiting = lab.head.start(BERTH, "run", "--host", "any", "--", "hostname")
     wait_until(lambda: all(len(one) == 1 for one in queue(lab).values()), "it waits in both queues")
     assert queue(lab)["gpu-a"][0]["ticket"] == queue(lab)["gpu-b"][0]["ticket"]
-    let_go(held["gpu-b"])
+    end_job(held["gpu-b"])
     out, _ = waiting.communicate(timeout=60)
     assert out.splitlines()[-1] == "gpu-b" and waiting.returncode == 0
     wait_until(lambda: not any(queue(lab).values()), "it has left both")
@@ -82,7 +82,7 @@ def test_first_come_first_served_over_all_hosts(lab):
     wait_until(lambda: len(queue(lab)["gpu-a"]) == 1, "it waits")
     local = lab.hosts["gpu-a"].start(BERTH, "run", "--", "sh", "-c", "echo second >> order")
     wait_until(lambda: len(queue(lab)["gpu-a"]) == 2, "so does the other")
-    let_go(held)
+    end_job(held)
     assert roaming.wait(60) == 0 and local.wait(60) == 0
     assert (lab.folder / "order").read_text() == "first\nsecond\n"
 
@@ -98,7 +98,7 @@ def test_a_grant_whose_answer_was_lost_leads_nobody_astray(lab, server):
     stranger = host.start(SIM_JOB, "--mem", "1GiB")
     assert stranger.stdout.readline().startswith("berth-sim-job: pid")
     before = visits(host)
-    let_go(held)
+    end_job(held)
 
     def was_tried_twice():
         assert waiting.poll() is None, waiting.stdout.read()
@@ -145,7 +145,7 @@ def test_nothing_of_it_stands_in_a_command_line(lab):
     assert job.stdout.readline() == "ready\n"
     lines = subprocess.run(["ps", "-eww", "-o", "args"], text=True, capture_output=True, check=True).stdout
     assert "s3cr3t" not in lines and lab.common["BERTH_URL"] not in lines
-    let_go(job)
+    end_job(job)
     assert job.returncode in (0, 1)
 
 
@@ -184,7 +184,7 @@ def test_who_waits_can_leave(lab):
     assert waiting.wait(60) == 130
     assert queue(lab)["gpu-a"] == []
     assert_one_line_error(run(lab, "--host", "gpu-a", "--no-wait", "--", "true"), 75, "gpu-a")
-    let_go(held)
+    end_job(held)
 
 
 def test_a_host_that_hangs_does_not_keep_its_user(lab):
@@ -211,7 +211,7 @@ def test_a_ticket_of_several_hosts_can_be_cancelled(lab):
     assert waiting.wait(60) == 75
     assert not any(queue(lab).values())
     for job in held:
-        let_go(job)
+        end_job(job)
 
 
 def test_the_job_ends_when_who_has_started_it_is_killed(lab):

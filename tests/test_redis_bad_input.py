@@ -102,7 +102,7 @@ def test_no_password_is_kept_anywhere(open_folder):
     server = Closed(folder, SECRET)
     lane = Lane(open_folder / "lane", server)
     try:
-        server.settle()
+        server.skip_recovery_wait()
         lane.server.env["BERTH_URL"] = f"redis://:{SECRET}@127.0.0.1:{server.port}"
         holder = lane.hold()
         for words in (["status", "--json"], ["queue", "--json"], ["doctor"], ["log", "--json"]):
@@ -130,7 +130,7 @@ def test_the_user_that_the_documents_advise_may_do_all_that_is_needed(open_folde
     server = RedisServer(folder)
     lane = Lane(open_folder / "lane", server)
     try:
-        server.settle()
+        server.skip_recovery_wait()
         server.cli(*words.split())
         lane.prefix = "berth"
         lane.server.env["BERTH_URL"] = f"redis://berth:PASSWORD@127.0.0.1:{server.port}"

@@ -141,7 +141,7 @@ def test_a_harbour_full_of_planted_things(server, serve, jobs):
 
 
 def test_redis_that_goes_and_comes(server, serve, own_redis):
-    own_redis.settle()
+    own_redis.skip_recovery_wait()
     server.env["BERTH_URL"] = own_redis.tcp_url()
     one = serve()
     viewer = one.view()
@@ -159,7 +159,7 @@ def test_redis_that_goes_and_comes(server, serve, own_redis):
 
 
 def test_all_hosts_of_a_harbour_in_redis(server, serve, own_redis):
-    own_redis.settle()
+    own_redis.skip_recovery_wait()
     server.env["BERTH_URL"] = own_redis.tcp_url()
     for name in ("gpu-a", "gpu-b"):
         folder = server.folder / name

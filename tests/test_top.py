@@ -323,7 +323,7 @@ def test_a_pause_keeps_the_picture(server, terminal, jobs):
 def test_redis_goes_and_comes_back(server, terminal, jobs):
     redis = redis_server.RedisServer(server.folder)
     try:
-        redis.settle()
+        redis.skip_recovery_wait()
         server.env["BERTH_URL"] = redis.url()
         view = terminal()
         view.top("berth top", "4 GPUs: 4 free")
@@ -333,7 +333,7 @@ def test_redis_goes_and_comes_back(server, terminal, jobs):
         view.shows("Keys")
         view.keys("h")
         redis.start()
-        redis.settle()
+        redis.skip_recovery_wait()
         view.lacks("Below is what was seen")
         jobs.hold("--label", "healed")
         view.shows("healed")
@@ -428,7 +428,7 @@ def test_it_shows_every_host(server, terminal, jobs):
     """The other one has told of itself, and is not asked."""
     redis = redis_server.RedisServer(server.folder)
     try:
-        redis.settle()
+        redis.skip_recovery_wait()
         server.env["BERTH_URL"] = redis.url()
         other = server.folder / "other"
         other.mkdir()

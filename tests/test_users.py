@@ -20,8 +20,8 @@ import time
 import pytest
 from conftest import assert_fit_for_terminal
 from leasing import keepers
-from users import (ALICE, BOB, LETTERS, LIBC, LIMIT, MALLORY, SAY_AND_STAY, Puppet, become, bell, change_files, changed,
-                   eventually, ids, live, live_many, put, record, world)  # noqa: F401
+from users import (ALICE, BOB, LETTERS, LIBC, LIMIT, MALLORY, SAY_AND_STAY, UserProcess, become, bell, change_files, changed,
+                   eventually, ids, create_client, create_clients, put, record, world)  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -43,7 +43,7 @@ def test_the_kernel_refuses_to_change_others_files(world):
 
 def test_who_holds_a_bell_for_writing_does_not_keep_it_alive(world):
     alice = world.hold(ALICE)
-    world.puppet(MALLORY, lambda path: os.open(path, os.O_WRONLY | os.O_NONBLOCK), world.path(f"bell-{alice.lease}"))
+    world.start_process(MALLORY, lambda path: os.open(path, os.O_WRONLY | os.O_NONBLOCK), world.path(f"bell-{alice.lease}"))
     assert world.try_now(BOB).returncode == 75
     alice.kill()
     assert world.try_now(BOB).returncode == 0
@@ -181,10 +181,10 @@ def test_names_taken_between_bell_and_record_keep_nobody_out(world, waits):
 
 def acquire(world, uid):
     """`berth acquire` for a process of that user; its id."""
-    puppet = world.puppet(uid, os.getpid)
-    job = world.run(uid, "--for", puppet.value, "--print", "json", command=None, subcommand="acquire")
+    process = world.start_process(uid, os.getpid)
+    job = world.run(uid, "--for", process.value, "--print", "json", command=None, subcommand="acquire")
     assert job.process.wait(LIMIT) == 0, job.err.read_text()
-    return json.loads(job.out.read_text())["lease"], puppet
+    return json.loads(job.out.read_text())["lease"], process
 
 
 def keeper_looks(world, name):
@@ -337,12 +337,12 @@ def keep_from_opening(harbour, uuid):
 
 
 def test_a_live_lease_that_cannot_be_opened_may_hold_every_gpu(world):
-    mallory = world.puppet(MALLORY, keep_from_opening, world.harbour, world.uuid())
+    mallory = world.start_process(MALLORY, keep_from_opening, world.harbour, world.uuid())
     for _ in range(2):
         result = world.try_now(ALICE)
         assert (result.returncode, result.stderr.count("\n")) == (75, 1) and str(MALLORY) in result.stderr, result
         assert world.leases() == {"mmmmmmmm": str(MALLORY)}
-    mallory.let_go()
+    mallory.stop()
     assert world.try_now(ALICE).returncode == 0
 
 
@@ -374,7 +374,7 @@ def test_what_was_put_in_the_place_of_a_bell_stays_closed(world):
 @pytest.mark.parametrize("kind, what", [("bell", "link"), ("bell", "directory"), ("bell", "running program")])
 def test_what_is_replaced_while_it_is_looked_at_is_in_nobodys_way(world, kind, what):
     """A file was what it should be, and is something else when it is opened."""
-    world.puppet(MALLORY, live, world.harbour, "lease-mmmmmmmm", record("mmmmmmmm", MALLORY, [world.uuid()]))
+    world.start_process(MALLORY, create_client, world.harbour, "lease-mmmmmmmm", record("mmmmmmmm", MALLORY, [world.uuid()]))
     path = world.path(f"{kind}-mmmmmmmm")
     alice, pid = stopped_at(world, ALICE, "statx", "-P", os.path.basename(path))
     os.unlink(path)
@@ -420,7 +420,7 @@ def absurd(harbour, uuid):
 
 def test_absurd_records_of_live_clients_are_in_nobodys_way(world):
     files = absurd(world.in_memory().harbour, world.uuid())
-    world.puppet(MALLORY, live_many, world.harbour, files)
+    world.start_process(MALLORY, create_clients, world.harbour, files)
     result = world.try_now(ALICE)
     assert (result.returncode, result.stderr) == (0, "")
     status = world.status()
@@ -434,10 +434,10 @@ def test_absurd_records_of_live_clients_are_in_nobodys_way(world):
 
 @pytest.mark.parametrize("value", [*NUMBERS, "x", ...], ids=repr)
 def test_a_live_lease_whose_gpus_make_no_sense_may_hold_every_gpu(world, value):
-    mallory = world.puppet(MALLORY, live, world.harbour, "lease-qqqqqqqq",
+    mallory = world.start_process(MALLORY, create_client, world.harbour, "lease-qqqqqqqq",
                            changed(record("qqqqqqqq", MALLORY, ["GPU-elsewhere"]), "gpus", value))
     assert world.try_now(ALICE).returncode == 75
-    mallory.let_go()
+    mallory.stop()
     assert world.try_now(ALICE).returncode == 0
 
 
@@ -445,15 +445,15 @@ def test_a_live_lease_whose_gpus_make_no_sense_may_hold_every_gpu(world, value):
 def test_a_record_belongs_to_the_owner_of_its_file(world):
     """Whatever uid and id it names."""
     uuid = world.uuid()
-    puppets = [world.puppet(MALLORY, live, world.harbour, "lease-aaaaaaaa", record("aaaaaaaa", ALICE, [uuid])),
-               world.puppet(MALLORY, live, world.harbour, "lease-bbbbbbbb", record("aaaaaaaa", MALLORY, [uuid]))]
-    waiting = world.puppet(MALLORY, live, world.harbour, "ticket-000000000000000-cccccccc", record("cccccccc", 0))
+    processes = [world.start_process(MALLORY, create_client, world.harbour, "lease-aaaaaaaa", record("aaaaaaaa", ALICE, [uuid])),
+               world.start_process(MALLORY, create_client, world.harbour, "lease-bbbbbbbb", record("aaaaaaaa", MALLORY, [uuid]))]
+    waiting = world.start_process(MALLORY, create_client, world.harbour, "ticket-000000000000000-cccccccc", record("cccccccc", 0))
     assert world.leases() == {"aaaaaaaa": str(MALLORY), "bbbbbbbb": str(MALLORY)}
     assert [ticket["user"] for ticket in world.status()["queue"]] == [str(MALLORY)]
-    waiting.let_go()
-    for puppet in puppets:
+    waiting.stop()
+    for process in processes:
         assert world.try_now(BOB).returncode == 75
-        puppet.let_go()
+        process.stop()
     assert world.try_now(BOB).returncode == 0
 
 
@@ -464,7 +464,7 @@ def test_reservations_do_not_add_up_to_nothing(world):
     names, uuid = ids("s", 2048), world.uuid()
     huge = [(f"lease-{name}", record(name, MALLORY, [uuid], request={"count": 1, "memory_bytes": size}))
             for name, size in zip(names, [2**53] * 2047 + [2**53 - reserved])]
-    world.puppet(MALLORY, live_many, world.harbour, huge)
+    world.start_process(MALLORY, create_clients, world.harbour, huge)
     result = world.try_now(BOB, "--mem", "20GiB")
     assert result.returncode == 75, result
     alice.end()
@@ -489,7 +489,7 @@ def nasty_records(uuid):
 
 @pytest.mark.parametrize("language", ["C.UTF-8", "C"])
 def test_others_words_never_reach_the_terminal_raw(world, language):
-    world.puppet(MALLORY, live_many, world.harbour, nasty_records(world.uuid()))
+    world.start_process(MALLORY, create_clients, world.harbour, nasty_records(world.uuid()))
     env = {"LANG": language, "COLUMNS": "200"}
     shown = world.berth(BOB, "status", env=env)
     assert shown.returncode == 0 and "\\x1b[31mred" in shown.stdout and "two\\n" in shown.stdout
@@ -597,7 +597,7 @@ def test_a_full_bell_loses_no_ring(world):
     alice = world.hold(ALICE)
     bob = world.wait(BOB)
     os.kill(bob.pid, signal.SIGSTOP)
-    world.puppet(MALLORY, full, world.path(f"bell-{bob.lease}"))
+    world.start_process(MALLORY, full, world.path(f"bell-{bob.lease}"))
     alice.end()
     os.kill(bob.pid, signal.SIGCONT)
     bob.started()
@@ -703,7 +703,7 @@ def test_more_live_leases_than_descriptors_stop_nobody(world):
     world.server.use("2x24GiB")
     world.in_memory()
     names, uuid = ids("u", 300), world.uuid(0)
-    world.puppet(MALLORY, live_many, world.harbour,
+    world.start_process(MALLORY, create_clients, world.harbour,
                  [(f"lease-{name}", record(name, MALLORY, [uuid], request={"count": 1, "memory_bytes": 1 << 20}))
                   for name in names])
     few = ["prlimit", "--nofile=128:128"]
@@ -721,7 +721,7 @@ def test_more_live_leases_than_descriptors_stop_nobody(world):
 def test_tickets_that_want_nothing_keep_nobody_out(world, kind):
     changes = {"impossible": {"request": {"count": 100}}, "later version": {"version": 7}}[kind]
     world.in_memory()
-    world.puppet(MALLORY, live_many, world.harbour,
+    world.start_process(MALLORY, create_clients, world.harbour,
                  [(f"ticket-000000000000000-{name}", record(name, MALLORY, **changes)) for name in ids("y", 200)])
     assert_all_goes_on(world)
 
@@ -732,7 +732,7 @@ def test_a_long_queue_for_one_gpu_keeps_no_other_idle(world):
     world.in_memory()
     wanted = {"count": 1, "gpus": [world.uuid(0)]}
     world.hold(BOB, "--gpu", "0")
-    world.puppet(MALLORY, live_many, world.harbour,
+    world.start_process(MALLORY, create_clients, world.harbour,
                  [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted)) for name in ids("y", 300)])
     for prefix in ([], ["prlimit", "--nofile=128:128"]):
         result = world.try_now(ALICE, "--gpu", "1", prefix=prefix)
@@ -750,7 +750,7 @@ def test_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world, count):
     mallory = world.hold(MALLORY, "--gpu", "0")
     alice = world.hold(ALICE, "--gpu", "1")
     wanted = {"count": 1, "gpus": [world.uuid(0)]}
-    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted))
+    world.start_process(MALLORY, create_clients, world.harbour, [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted))
                                                      for name in ids("a", count)])
     bob = world.wait(BOB, "--gpu", "1")
     begin = time.monotonic()
@@ -768,7 +768,7 @@ def test_who_watches_beside_tickets_of_one_user_learns_of_new_leases(world, coun
     mallory = world.hold(MALLORY, "--gpu", "0")
     world.hold(ALICE, "--gpu", "1")
     wanted = {"count": 1, "gpus": [world.uuid(0)]}
-    world.puppet(MALLORY, live_many, world.harbour, [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted))
+    world.start_process(MALLORY, create_clients, world.harbour, [(f"ticket-000000000000000-{name}", record(name, MALLORY, request=wanted))
                                                      for name in ids("a", count)])
     world.wait(BOB, "--gpu", "1")
     alice = world.hold(ALICE, "--gpu", "2")
@@ -790,7 +790,7 @@ def lock(harbour, how=fcntl.LOCK_EX):
 
 
 def test_who_keeps_the_lock_is_named(world):
-    mallory = world.puppet(MALLORY, lock, world.harbour)
+    mallory = world.start_process(MALLORY, lock, world.harbour)
     named = f"evil (pid {mallory.pid}, user {MALLORY})"
     # Who may not see others' processes (hidepid) is told the number at least.
     hidden = world.server.run(*world.prefix(ALICE), "test", "-e", "/proc/1/comm").returncode != 0
@@ -804,7 +804,7 @@ def test_who_keeps_the_lock_is_named(world):
         words = one.err.read_text()
         assert named in words
         assert_fit_for_terminal(words)
-    mallory.let_go()
+    mallory.stop()
     alice.started()
 
 
@@ -820,8 +820,8 @@ def lock_and_hand_on(harbour, go):
 
 def test_a_lock_that_was_handed_on_is_not_blamed_on_the_dead(world):
     leash, hold = os.pipe()
-    mallory = Puppet(MALLORY, lock_and_hand_on, (world.harbour, leash), [leash])
-    mallory.let_go()
+    mallory = UserProcess(MALLORY, lock_and_hand_on, (world.harbour, leash), [leash])
+    mallory.stop()
     try:
         alice = world.run(ALICE)
         words = alice.said("the harbour is locked by")
@@ -846,10 +846,10 @@ def test_who_leases_everything_is_named(world):
 def test_the_number_of_anothers_process_neither_protects_nor_blocks(world):
     """Alice's ticket names a process that is, by now, one of Bob's, and stopped. Root sees that, even where /proc is
     hidden from others."""
-    other = world.puppet(BOB, os.getpid)
+    other = world.start_process(BOB, os.getpid)
     os.kill(other.pid, signal.SIGSTOP)
     world.hold(BOB)
-    world.puppet(ALICE, live, world.harbour, "ticket-000000000000001-aaaaaaaa", record("aaaaaaaa", ALICE, pid=other.pid))
+    world.start_process(ALICE, create_client, world.harbour, "ticket-000000000000001-aaaaaaaa", record("aaaaaaaa", ALICE, pid=other.pid))
     late = world.wait(0)
     world.jobs[0].end()
     # Not passed over as stopped: it could start, and the one behind gives it time to claim.
@@ -872,7 +872,7 @@ def test_a_process_is_a_leases_only_by_its_users_word(world):
                 assert world.try_now(uid, "--mem", "8GiB", "--max-processes", "9").returncode == 75, uid
     assert_seen()
     name = "aaaaaaaa"
-    world.puppet(BOB, live, world.harbour, f"lease-{name}",
+    world.start_process(BOB, create_client, world.harbour, f"lease-{name}",
                  record(name, BOB, [world.uuid()], pid=stranger.pid, request={"count": 1, "memory_bytes": 1 << 30}))
     assert_seen()
 

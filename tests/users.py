@@ -42,7 +42,7 @@ def eventually(condition, what="the condition"):
     return wait_until(condition, what, LIMIT)
 
 
-class Puppet:
+class UserProcess:
     """A process of some user that has run a function, and keeps what that opened until it is let go."""
 
     def __init__(self, uid, function, arguments, kept=()):
@@ -73,7 +73,7 @@ class Puppet:
             done, self.value = pickle.loads(pipe.read(struct.unpack("I", head)[0]))
         assert done, self.value
 
-    def let_go(self):
+    def stop(self):
         if self.pid is None:
             return
         os.close(self.leash)
@@ -117,7 +117,7 @@ class World:
 
     def __init__(self, server, build):
         self.server, self.berth_path, self.harbour = server.use("1x24GiB"), build / "bin" / "berth", str(server.harbour)
-        self.jobs, self.puppets, self.folders = [], [], []
+        self.jobs, self.processes, self.folders = [], [], []
         (server.folder / "jobs").mkdir()
         # The state is shared by all users, whoever is first.
         self.berth(ALICE, "status")
@@ -180,14 +180,14 @@ class World:
     def uuid(self, index=0):
         return self.status()["gpus"][index]["uuid"]
 
-    def puppet(self, uid, function, *arguments):
-        self.puppets.append(Puppet(uid, function, arguments))
-        return self.puppets[-1]
+    def start_process(self, uid, function, *arguments):
+        self.processes.append(UserProcess(uid, function, arguments))
+        return self.processes[-1]
 
     def do(self, uid, function, *arguments):
-        puppet = Puppet(uid, function, arguments)
-        puppet.let_go()
-        return puppet.value
+        process = UserProcess(uid, function, arguments)
+        process.stop()
+        return process.value
 
     def path(self, name):
         return os.path.join(self.harbour, name)
@@ -196,8 +196,8 @@ class World:
         return sorted(name for name in os.listdir(self.harbour) if part in name)
 
     def close(self):
-        for puppet in self.puppets:
-            puppet.let_go()
+        for process in self.processes:
+            process.stop()
         for job in self.jobs:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
@@ -284,17 +284,17 @@ def bell(harbour, name):
     return fd
 
 
-def live(harbour, file, content):
+def create_client(harbour, file, content):
     """A live client by hand: the bell and the record."""
     fd = bell(harbour, file[-8:])
     put(f"{harbour}/{file}", content)
     return fd
 
 
-def live_many(harbour, files):
+def create_clients(harbour, files):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return [live(harbour, file, content) for file, content in files]
+    return [create_client(harbour, file, content) for file, content in files]
 
 
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"

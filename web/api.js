@@ -1,26 +1,26 @@
 // @ts-check
 // Questions to the server, and the token that some servers want.
-import {visible} from "./format.js";
+import {printable} from "./format.js";
 
 const KEY = "berth-token";
 
 /** @template T @typedef {{data: T, problem: null, status: number} | {data: null, problem: string, status: number}} Answer */
 
 /** The token, if there is one: from the address (#token=…), which is cleaned at once, or from the form. */
-export function token() {
+export function stored_token() {
   return sessionStorage.getItem(KEY);
 }
 
 /** @param {string | null} value */
-export function keep_token(value) {
+export function store_token(value) {
   if (value === null) sessionStorage.removeItem(KEY);
   else sessionStorage.setItem(KEY, value);
 }
 
-export function take_token_from_address() {
+export function store_token_from_url() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given === null) return;
-  keep_token(given);
+  store_token(given);
   history.replaceState(null, "", location.pathname + location.search);
 }
 
@@ -29,7 +29,7 @@ export function take_token_from_address() {
  * @returns {Record<string, string>}
  */
 export function authorization() {
-  const secret = token();
+  const secret = stored_token();
   return secret ? {Authorization: `Bearer ${secret}`} : {};
 }
 
@@ -47,7 +47,7 @@ export async function call(path, body) {
       body: body && JSON.stringify(body)});
     const data = await response.json().catch(() => null);
     if (response.ok) return {data, problem: null, status: response.status};
-    const problem = visible(data?.error, 500) || `The server answered ${response.status}.`;
+    const problem = printable(data?.error, 500) || `The server answered ${response.status}.`;
     return {data: null, problem, status: response.status};
   } catch {
     return {data: null, problem: "The server does not answer.", status: 0};
@@ -58,8 +58,8 @@ export async function call(path, body) {
  * Asks the server whether a token is right, and keeps it if it is. What is wrong, in words, or null.
  * @param {string} value
  */
-export async function use_token(value) {
+export async function check_token(value) {
   const answer = await call("session", {token: value});
-  if (answer.problem === null) keep_token(value);
+  if (answer.problem === null) store_token(value);
   return answer.problem;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // Cancel, release, drain and undrain: each asks first, and shows what the server answers if it refuses.
-import {call, token} from "./api.js";
-import {part, say, show} from "./dom.js";
+import {call, stored_token} from "./api.js";
+import {element, set_text, set_visible} from "./dom.js";
 import {server} from "./model.js";
 
 /** @typedef {"cancel"|"release"|"drain"|"undrain"} Change */
@@ -22,15 +22,15 @@ const CHANGES = /** @type {Record<Change, {path: string, title: (what: string) =
  * @param {import("./model.js").Host} host
  * @param {string} [owner]
  */
-export function may_change(host, owner) {
+export function can_change(host, owner) {
   const {hello} = server;
-  if (!hello?.changes || !token() || host.host !== hello.host) return false;
+  if (!hello?.changes || !stored_token() || host.host !== hello.host) return false;
   return owner === undefined || owner === hello.user || hello.user === "root";
 }
 
-const dialog = /** @type {HTMLDialogElement} */ (part("dialog"));
-const reason = /** @type {HTMLInputElement} */ (part("dialog-reason"));
-const yes = /** @type {HTMLButtonElement} */ (part("dialog-yes"));
+const dialog = /** @type {HTMLDialogElement} */ (element("dialog"));
+const reason = /** @type {HTMLInputElement} */ (element("dialog-reason"));
+const yes = /** @type {HTMLButtonElement} */ (element("dialog-yes"));
 /** @type {{change: Change, id: string} | null} */
 let asked = null;
 
@@ -39,30 +39,30 @@ let asked = null;
  * @param {Change} change
  * @param {{id: string, what: string}} about
  */
-export function ask(change, {id, what}) {
+export function confirm_change(change, {id, what}) {
   asked = {change, id};
   const {title, text, yes: word} = CHANGES[change];
-  say(part("dialog-title"), title(what));
-  say(part("dialog-text"), text);
-  say(yes, word);
-  say(part("dialog-error"), "");
-  show(part("dialog-field"), change === "drain");
+  set_text(element("dialog-title"), title(what));
+  set_text(element("dialog-text"), text);
+  set_text(yes, word);
+  set_text(element("dialog-error"), "");
+  set_visible(element("dialog-field"), change === "drain");
   reason.value = "";
   yes.disabled = false;
   dialog.showModal();
-  (change === "drain" ? reason : part("dialog-no")).focus();
+  (change === "drain" ? reason : element("dialog-no")).focus();
 }
 
-part("dialog-no").addEventListener("click", () => dialog.close());
-part("dialog-form").addEventListener("submit", async (event) => {
+element("dialog-no").addEventListener("click", () => dialog.close());
+element("dialog-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (!asked) return;
   const {change, id} = asked;
   yes.disabled = true;
-  say(part("dialog-error"), "");
+  set_text(element("dialog-error"), "");
   const answer = await call(`${CHANGES[change].path}/${encodeURIComponent(id)}/${change}`,
       change === "drain" ? {reason: reason.value} : {});
   yes.disabled = false;
   if (answer.problem === null) dialog.close();
-  else say(part("dialog-error"), answer.problem);
+  else set_text(element("dialog-error"), answer.problem);
 });

@@ -16,7 +16,7 @@ const SVG = "http://www.w3.org/2000/svg";
  */
 export function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) attribute(node, name, value);
+  for (const [name, value] of Object.entries(attributes)) set_attribute(node, name, value);
   for (const child of children) if (child !== null && child !== undefined) node.append(child);
   return node;
 }
@@ -31,7 +31,7 @@ export function h(tag, attributes = {}, ...children) {
  */
 export function svg(tag, attributes = {}, ...children) {
   const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) attribute(node, name, value);
+  for (const [name, value] of Object.entries(attributes)) set_attribute(node, name, value);
   for (const child of children) if (child) node.append(child);
   return node;
 }
@@ -42,7 +42,7 @@ export function svg(tag, attributes = {}, ...children) {
  * @param {string} name
  * @param {string | number | boolean | null | undefined} value
  */
-export function attribute(node, name, value) {
+export function set_attribute(node, name, value) {
   if (value === null || value === undefined || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
     return;
@@ -56,7 +56,7 @@ export function attribute(node, name, value) {
  * @param {Element} node
  * @param {string} text
  */
-export function say(node, text) {
+export function set_text(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
@@ -65,7 +65,7 @@ export function say(node, text) {
  * @param {HTMLElement} node
  * @param {boolean} shown
  */
-export function show(node, shown) {
+export function set_visible(node, shown) {
   if (node.hidden === shown) node.hidden = !shown;
 }
 
@@ -74,7 +74,7 @@ export function show(node, shown) {
  * @param {string} id
  * @returns {HTMLElement}
  */
-export function part(id) {
+export function element(id) {
   const node = document.getElementById(id);
   if (!node) throw new Error(`index.html has no #${id}`);
   return node;
@@ -86,7 +86,7 @@ export function part(id) {
  */
 
 /** @type {WeakMap<Node, Map<string, View<any>>>} */
-const known = new WeakMap();
+const views_by_parent = new WeakMap();
 
 /**
  * Makes the children of `parent` those of `items`. A node is made once for each key, changed in place, and moved only
@@ -97,30 +97,30 @@ const known = new WeakMap();
  * @param {(item: T) => string} key
  * @param {() => View<T>} make
  */
-export function each(parent, items, key, make) {
-  let views = known.get(parent);
+export function update_children(parent, items, key, make) {
+  let views = views_by_parent.get(parent);
   if (!views) {
     parent.replaceChildren();
-    known.set(parent, (views = new Map()));
+    views_by_parent.set(parent, (views = new Map()));
   }
   const keys = new Set(items.map(key));
   for (const [old, view] of views) {
     if (keys.has(old)) continue;
-    leave(view.node);
+    move_focus_out(view.node);
     view.node.remove();
     views.delete(old);
   }
-  let place = parent.firstElementChild;
-  const done = new Set();
+  let next = parent.firstElementChild;
+  const seen_keys = new Set();
   items.forEach((item, index) => {
     const name = key(item);
-    if (done.has(name)) return;
-    done.add(name);
+    if (seen_keys.has(name)) return;
+    seen_keys.add(name);
     let view = views.get(name);
     if (!view) views.set(name, (view = make()));
     view.update(item, index);
-    if (view.node === place) place = place.nextElementSibling;
-    else parent.insertBefore(view.node, place);
+    if (view.node === next) next = next.nextElementSibling;
+    else parent.insertBefore(view.node, next);
   });
 }
 
@@ -128,7 +128,7 @@ export function each(parent, items, key, make) {
  * Who stands in a node that goes is put at the heading of its section, and not at the start of the page.
  * @param {HTMLElement} node
  */
-function leave(node) {
+function move_focus_out(node) {
   if (!node.contains(document.activeElement)) return;
   const section = node.parentElement?.closest("section[tabindex]");
   if (section instanceof HTMLElement) section.focus({preventScroll: true});

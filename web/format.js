@@ -12,7 +12,7 @@ const UNPRINTABLE =
  * @param {string | null | undefined} text
  * @param {number} [limit] characters at most
  */
-export function visible(text, limit = 2000) {
+export function printable(text, limit = 2000) {
   if (text === null || text === undefined) return "";
   const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
   return cut.replace(UNPRINTABLE, (c) => `\\u${(c.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`);

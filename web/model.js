@@ -37,7 +37,7 @@
 /** @typedef {{since: string, until: string, users: UserFigures[]}} Report */
 
 /** What each state looks like: a shape of its own, so that colour is never the only sign. */
-export const SHAPES = /** @type {Record<State, string>} */ ({
+export const STATE_ICONS = /** @type {Record<State, string>} */ ({
   free: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Zm0 2a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7Z",
   leased: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Z",
   shared: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Zm0 2v7a3.5 3.5 0 0 1 0-7Z",
@@ -47,7 +47,7 @@ export const SHAPES = /** @type {Record<State, string>} */ ({
   unknown: "M8 1 15 8l-7 7-7-7Zm-1 9.5v2h2v-2Zm-1.6-4h1.7c0-1 1.7-1 1.7 0 0 .8-1.7.8-1.7 2.8h1.8c0-1.2 1.7-1.300 1.700-2.900C10.600 3 5.400 3 5.400 6.500Z",
 });
 
-export const STATES = /** @type {State[]} */ (Object.keys(SHAPES));
+export const STATES = /** @type {State[]} */ (Object.keys(STATE_ICONS));
 
 /** What is known of who serves, and what may be done here. */
 export const server = {

@@ -1,6 +1,6 @@
 // @ts-check
 // A small plot of the last hour: a line over its area, with a gap where nothing is known.
-import {attribute, h, say, svg} from "./dom.js";
+import {h, set_attribute, set_text, svg} from "./dom.js";
 import {UNKNOWN} from "./format.js";
 
 const POINTS = 360;
@@ -9,36 +9,36 @@ const HEIGHT = 40;
 /**
  * @param {string} title
  * @param {string} kind a class
- * @param {(value: number) => string} in_words
+ * @param {(value: number) => string} format_value
  */
-export function plot(title, kind, in_words) {
+export function plot(title, kind, format_value) {
   const area = svg("path", {class: "area"});
   const line = svg("path", {class: "line", "vector-effect": "non-scaling-stroke"});
-  const picture = svg("svg", {viewBox: `0 -1 ${POINTS} ${HEIGHT + 2}`, preserveAspectRatio: "none", role: "img"},
+  const chart = svg("svg", {viewBox: `0 -1 ${POINTS} ${HEIGHT + 2}`, preserveAspectRatio: "none", role: "img"},
       area, line);
   const value = h("span", {class: "value"});
-  const node = h("div", {class: `plot ${kind}`}, h("div", {class: "caption"}, h("span", {}, title), value), picture);
+  const node = h("div", {class: `plot ${kind}`}, h("div", {class: "caption"}, h("span", {}, title), value), chart);
   return {
     node,
     /** @param {number | null} latest as the status says */
-    tell(latest) {
-      say(value, latest === null ? UNKNOWN : in_words(latest));
+    set_value(latest) {
+      set_text(value, latest === null ? UNKNOWN : format_value(latest));
     },
     /**
      * @param {(number | null)[]} values oldest first
-     * @param {number} top what the upper edge means
+     * @param {number} max_value what the upper edge means
      */
-    draw(values, top) {
-      const paths = trace(values.slice(-POINTS), top);
-      attribute(area, "d", paths.area);
-      attribute(line, "d", paths.line);
-      attribute(picture, "aria-label", `${title}, last hour: ${summary(values, in_words)}`);
+    draw(values, max_value) {
+      const paths = make_paths(values.slice(-POINTS), max_value);
+      set_attribute(area, "d", paths.area);
+      set_attribute(line, "d", paths.line);
+      set_attribute(chart, "aria-label", `${title}, last hour: ${summary(values, format_value)}`);
     },
   };
 }
 
-/** @param {(number | null)[]} values @param {number} top */
-function trace(values, top) {
+/** @param {(number | null)[]} values @param {number} max_value */
+function make_paths(values, max_value) {
   let line = "";
   let area = "";
   let start = -1;
@@ -49,7 +49,7 @@ function trace(values, top) {
   };
   values.forEach((value, i) => {
     if (value === null) return close(i - 1);
-    const y = (HEIGHT * (1 - Math.min(1, Math.max(0, value / top)))).toFixed(1);
+    const y = (HEIGHT * (1 - Math.min(1, Math.max(0, value / max_value)))).toFixed(1);
     const step = `${start < 0 ? "M" : "L"}${left + i} ${y}`;
     if (start < 0) start = i;
     line += step;
@@ -59,10 +59,10 @@ function trace(values, top) {
   return {line, area};
 }
 
-/** @param {(number | null)[]} values @param {(value: number) => string} in_words */
-function summary(values, in_words) {
-  const known = values.filter((value) => value !== null);
-  if (known.length === 0) return "nothing known yet";
-  const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
-  return `${in_words(Math.round(mean))} on average, ${in_words(Math.max(...known))} at most`;
+/** @param {(number | null)[]} values @param {(value: number) => string} format_value */
+function summary(values, format_value) {
+  const known_values = values.filter((value) => value !== null);
+  if (known_values.length === 0) return "nothing known yet";
+  const mean = known_values.reduce((sum, value) => sum + value, 0) / known_values.length;
+  return `${format_value(Math.round(mean))} on average, ${format_value(Math.max(...known_values))} at most`;
 }

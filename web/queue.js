@@ -1,26 +1,26 @@
 // @ts-check
 // Who waits, why, and for how long still; and leases that nobody uses.
-import {attribute, each, h, part, say, show} from "./dom.js";
-import {age, duration, memory, moment, plural, visible} from "./format.js";
-import {colours_of} from "./people.js";
-import {ask, may_change} from "./changes.js";
-import {what_of} from "./cards.js";
+import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
+import {age, duration, memory, moment, plural, printable} from "./format.js";
+import {user_classes} from "./user_colours.js";
+import {can_change, confirm_change} from "./changes.js";
+import {job_title} from "./cards.js";
 
 /** @typedef {import("./model.js").Host} Host */
 /** @typedef {import("./model.js").Ticket} Ticket */
 /** @typedef {import("./model.js").Lease} Lease */
 
-const nobody = h("div", {class: "empty"}, h("p", {}, "Nobody waits."),
+const empty_queue = h("div", {class: "empty"}, h("p", {}, "Nobody waits."),
     h("p", {class: "hint"}, "Who finds no free GPU takes a place here:"), h("code", {}, "berth run -- python train.py"));
 
 /** @param {Host[]} hosts */
 export function show_queues(hosts) {
   const several = hosts.length > 1;
   const waiting = hosts.filter((host) => host.queue.length > 0);
-  const place = part("queues");
-  each(place, waiting, (host) => host.host, () => queue_view(() => several));
-  if (waiting.length === 0) place.append(nobody);
-  else nobody.remove();
+  const place = element("queues");
+  update_children(place, waiting, (host) => host.host, () => queue_view(() => several));
+  if (waiting.length === 0) place.append(empty_queue);
+  else empty_queue.remove();
 }
 
 /** @param {() => boolean} several @returns {import("./dom.js").View<Host>} */
@@ -31,12 +31,12 @@ function queue_view(several) {
   return {
     node: h("div", {}, name, list, more),
     update(host) {
-      say(name, visible(host.host));
-      show(name, several());
-      each(list, host.queue.map((ticket) => ({ticket, host})), ({ticket}) => ticket.ticket, ticket_view);
-      const unseen = (host.queue_length ?? host.queue.length) - host.queue.length;
-      say(more, `and ${unseen} more behind them`);
-      show(more, unseen > 0);
+      set_text(name, printable(host.host));
+      set_visible(name, several());
+      update_children(list, host.queue.map((ticket) => ({ticket, host})), ({ticket}) => ticket.ticket, ticket_view);
+      const hidden_count = (host.queue_length ?? host.queue.length) - host.queue.length;
+      set_text(more, `and ${hidden_count} more behind them`);
+      set_visible(more, hidden_count > 0);
     },
   };
 }
@@ -46,40 +46,40 @@ function ticket_view() {
   const position = h("span", {class: "position"});
   const swatch = h("span", {"aria-hidden": "true"});
   const user = h("bdi", {class: "user"});
-  const wants = h("span", {class: "since"});
+  const request_text = h("span", {class: "since"});
   const what = h("bdi", {class: "what"});
   const reason = h("p", {class: "why"});
   const times = h("p", {class: "times"});
   const cancel = h("button", {type: "button", class: "quiet"}, "Cancel");
   const node = h("li", {}, position, h("div", {class: "body"},
-      h("div", {class: "line"}, swatch, user, wants), what, reason, h("div", {class: "foot"}, times, cancel)));
+      h("div", {class: "line"}, swatch, user, request_text), what, reason, h("div", {class: "foot"}, times, cancel)));
   /** @type {Ticket} */
   let last;
-  cancel.addEventListener("click", () => ask("cancel",
-      {id: last.ticket, what: `the ticket of ${visible(last.user)}`}));
+  cancel.addEventListener("click", () => confirm_change("cancel",
+      {id: last.ticket, what: `the ticket of ${printable(last.user)}`}));
   return {
     node,
     update({ticket, host}) {
       last = ticket;
-      say(position, `${ticket.position}`);
-      attribute(swatch, "class", `swatch ${colours_of(ticket.user)}`);
-      say(user, visible(ticket.user));
-      say(wants, `wants ${plural(ticket.count, "GPU")}` +
+      set_text(position, `${ticket.position}`);
+      set_attribute(swatch, "class", `swatch ${user_classes(ticket.user)}`);
+      set_text(user, printable(ticket.user));
+      set_text(request_text, `wants ${plural(ticket.count, "GPU")}` +
         (ticket.memory_mib === null ? "" : ` with ${memory(ticket.memory_mib)}`));
-      say(what, what_of(ticket));
-      say(reason, visible(ticket.reason, 300));
-      say(times, `waits ${duration(age(ticket.since))} · ${estimate(ticket)}`);
-      attribute(cancel, "aria-label", `Cancel the ticket of ${visible(ticket.user)}, position ${ticket.position}`);
-      show(cancel, may_change(host, ticket.user));
+      set_text(what, job_title(ticket));
+      set_text(reason, printable(ticket.reason, 300));
+      set_text(times, `waits ${duration(age(ticket.since))} · ${start_estimate(ticket)}`);
+      set_attribute(cancel, "aria-label", `Cancel the ticket of ${printable(ticket.user)}, position ${ticket.position}`);
+      set_visible(cancel, can_change(host, ticket.user));
     },
   };
 }
 
 /** @param {Ticket} ticket */
-function estimate(ticket) {
+function start_estimate(ticket) {
   if (ticket.starts === null) return "start not known";
-  const left = -age(ticket.starts);
-  return left < 60 ? "starts about now" : `starts about ${moment(Date.parse(ticket.starts))}, in ${duration(left)}`;
+  const seconds_left = -age(ticket.starts);
+  return seconds_left < 60 ? "starts about now" : `starts about ${moment(Date.parse(ticket.starts))}, in ${duration(seconds_left)}`;
 }
 
 /** @param {Host[]} hosts */
@@ -97,24 +97,24 @@ export function show_idle(hosts) {
       }
     }
   }
-  const worst = [...idle.entries()].sort((a, b) => (b[1].lease.idle_s ?? 0) - (a[1].lease.idle_s ?? 0));
-  show(part("idle"), worst.length > 0);
-  each(part("idle-list"), worst, ([key]) => key, idle_view);
+  const longest_idle_first = [...idle.entries()].sort((a, b) => (b[1].lease.idle_s ?? 0) - (a[1].lease.idle_s ?? 0));
+  set_visible(element("idle"), longest_idle_first.length > 0);
+  update_children(element("idle-list"), longest_idle_first, ([key]) => key, idle_view);
 }
 
 /** @returns {import("./dom.js").View<[string, {lease: Lease, gpus: string[], host: string}]>} */
 function idle_view() {
   const swatch = h("span", {"aria-hidden": "true"});
   const user = h("bdi", {class: "user"});
-  const how = h("span", {class: "idle-mark"});
+  const idle_time = h("span", {class: "idle-mark"});
   const what = h("bdi", {class: "what"});
   return {
-    node: h("li", {}, h("div", {class: "line"}, swatch, user, how), what),
+    node: h("li", {}, h("div", {class: "line"}, swatch, user, idle_time), what),
     update([, {lease, gpus, host}]) {
-      attribute(swatch, "class", `swatch ${colours_of(lease.user)}`);
-      say(user, visible(lease.user));
-      say(how, `${host}GPU ${gpus.join(", ")} idle for ${duration(lease.idle_s)}`);
-      say(what, what_of(lease));
+      set_attribute(swatch, "class", `swatch ${user_classes(lease.user)}`);
+      set_text(user, printable(lease.user));
+      set_text(idle_time, `${host}GPU ${gpus.join(", ")} idle for ${duration(lease.idle_s)}`);
+      set_text(what, job_title(lease));
     },
   };
 }

@@ -45,6 +45,6 @@ function add(key, utilization, memory) {
 }
 
 /** @param {string} key */
-export function samples_of(key) {
+export function gpu_samples(key) {
   return series.get(key) ?? {utilization: [], memory: []};
 }

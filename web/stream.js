@@ -2,13 +2,13 @@
 // The live connection: opened again by itself, whatever ends it, and closed while nobody looks.
 import {authorization, call} from "./api.js";
 
-/** @typedef {"connecting"|"live"|"lost"|"token"} Link */
+/** @typedef {"connecting"|"live"|"lost"|"token"} ConnectionState */
 
-const LONGEST_PAUSE = 10_000;
+const MAX_RETRY_DELAY_MS = 10_000;
 // A sample comes every 10 s. A connection that says nothing for so long is dead, though nobody has closed it.
-const SILENCE = 35_000;
+const SILENCE_TIMEOUT_MS = 35_000;
 // A browser has few connections to one server: tabs in the background leave theirs to others.
-const HIDDEN_FOR = 30_000;
+const HIDDEN_TIMEOUT_MS = 30_000;
 
 /**
  * Reads the events of the server until the connection ends. Not an EventSource: that cannot send the token in a header.
@@ -38,72 +38,72 @@ async function read_events(signal, on_event) {
 
 /**
  * @param {(name: string, data: any) => void} on_event
- * @param {(link: Link, why: string) => void} on_link
+ * @param {(link: ConnectionState, why: string) => void} on_state
  */
-export function stream(on_event, on_link) {
+export function stream(on_event, on_state) {
   /** @type {AbortController | null} */
-  let source = null;
+  let connection = null;
   let failures = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let again;
+  let retry_timer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let silence;
+  let silence_timer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let hidden;
+  let hidden_timer;
 
   function close() {
-    clearTimeout(again);
-    clearTimeout(silence);
-    source?.abort();
-    source = null;
+    clearTimeout(retry_timer);
+    clearTimeout(silence_timer);
+    connection?.abort();
+    connection = null;
   }
 
   function open() {
     close();
-    const opened = new AbortController();
-    source = opened;
-    const ended = () => source === opened && failed();
-    read_events(opened.signal, (name, data) => {
-      if (source !== opened) return;
-      heard();
+    const new_connection = new AbortController();
+    connection = new_connection;
+    const on_end = () => connection === new_connection && reconnect();
+    read_events(new_connection.signal, (name, data) => {
+      if (connection !== new_connection) return;
+      restart_silence_timer();
       if (name === "hello") {
         failures = 0;
-        on_link("live", "");
+        on_state("live", "");
       }
       on_event(name, JSON.parse(data));
-    }).then(ended, ended);
-    heard();
+    }).then(on_end, on_end);
+    restart_silence_timer();
   }
 
-  function heard() {
-    clearTimeout(silence);
-    silence = setTimeout(failed, SILENCE);
+  function restart_silence_timer() {
+    clearTimeout(silence_timer);
+    silence_timer = setTimeout(reconnect, SILENCE_TIMEOUT_MS);
   }
 
-  async function failed() {
+  async function reconnect() {
     close();
     failures += 1;
-    again = setTimeout(open, Math.min(LONGEST_PAUSE, 500 * 2 ** failures) * (0.75 + Math.random() / 2));
-    on_link("lost", "");
+    retry_timer = setTimeout(open, Math.min(MAX_RETRY_DELAY_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2));
+    on_state("lost", "");
     // The browser does not say why; the server may.
     const answer = await call("queue");
-    if (source !== null || answer.status === 0) return;
+    if (connection !== null || answer.status === 0) return;
     if (answer.status === 401) {
       close();
-      on_link("token", answer.problem ?? "");
+      on_state("token", answer.problem ?? "");
     } else if (answer.problem !== null) {
-      on_link("lost", answer.problem);
+      on_state("lost", answer.problem);
     } else {
       open();
     }
   }
 
   document.addEventListener("visibilitychange", () => {
-    clearTimeout(hidden);
-    if (document.hidden) hidden = setTimeout(close, HIDDEN_FOR);
-    else if (source === null) open();
+    clearTimeout(hidden_timer);
+    if (document.hidden) hidden_timer = setTimeout(close, HIDDEN_TIMEOUT_MS);
+    else if (connection === null) open();
   });
-  addEventListener("online", () => source === null && open());
+  addEventListener("online", () => connection === null && open());
   open();
   return {open};
 }

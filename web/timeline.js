@@ -1,9 +1,9 @@
 // @ts-check
 // Who had which GPU when: a row for each GPU, a span for each time of a user, and the same as a table.
-import {attribute, each, h, part, say, show} from "./dom.js";
-import {clock, day, hours, moment, visible} from "./format.js";
+import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
+import {clock, day, hours, moment, printable} from "./format.js";
 import {gpu_key} from "./model.js";
-import {colours_of} from "./people.js";
+import {user_classes} from "./user_colours.js";
 
 /** @typedef {import("./model.js").Timeline} Timeline */
 /** @typedef {import("./model.js").Row} Row */
@@ -23,8 +23,8 @@ const table = h("details", {}, h("summary", {}, "As a table"),
         body));
 const empty = h("div", {class: "empty"}, h("p", {}, "No jobs yet:"), h("code", {}, "berth run -- python train.py"));
 const chart = h("div", {class: "chart"}, h("div", {class: "plane"}, grid, rows), axis);
-const whole = h("div", {}, chart, legend, table);
-show(empty, false);
+const content = h("div", {}, chart, legend, table);
+set_visible(empty, false);
 
 /** @type {{since: number, until: number} | null} */
 let range = null;
@@ -34,24 +34,24 @@ let range = null;
  * @param {Host[]} hosts as they are now: their GPUs have a row, used or not
  */
 export function show_timeline(timeline, hosts) {
-  const place = part("timeline");
-  if (!whole.isConnected) place.replaceChildren(empty, whole);
+  const place = element("timeline");
+  if (!content.isConnected) place.replaceChildren(empty, content);
   range = {since: Date.parse(timeline.since), until: Date.parse(timeline.until)};
-  const lines = lines_of(timeline, hosts);
+  const lines = make_lines(timeline, hosts);
   const users = total_by_user(lines);
-  show(empty, users.length === 0);
-  show(whole, users.length > 0);
+  set_visible(empty, users.length === 0);
+  set_visible(content, users.length > 0);
   draw_ticks(range.since, range.until);
-  each(rows, lines, (line) => line.key, row_view);
-  each(legend, users, ([user]) => user, legend_view);
+  update_children(rows, lines, (line) => line.key, row_view);
+  update_children(legend, users, ([user]) => user, legend_view);
   const figures = lines.flatMap((line) => [...line.totals].sort((a, b) => b[1] - a[1]).map(
       ([user, time]) => ({line, user, time})));
-  each(body, figures, ({line, user}) => `${line.key} ${user}`, figure_view);
-  label_what_fits();
+  update_children(body, figures, ({line, user}) => `${line.key} ${user}`, figure_view);
+  update_span_labels();
 }
 
 /** @param {Timeline} timeline @param {Host[]} hosts @returns {Line[]} */
-function lines_of(timeline, hosts) {
+function make_lines(timeline, hosts) {
   /** @type {Map<string, Row>} */
   const found = new Map(timeline.gpus.map((row) => [gpu_key(row.host, row), row]));
   for (const host of hosts) {
@@ -66,12 +66,12 @@ function lines_of(timeline, hosts) {
   const sorted = [...found].sort(([, a], [, b]) => a.host.localeCompare(b.host) ||
     String(a.index).localeCompare(String(b.index), undefined, {numeric: true}));
   return sorted.map(([key, row]) => {
-    const pieces = in_lanes(row.spans.map((span) => ({user: span.user, from: Date.parse(span.start),
+    const pieces = assign_lanes(row.spans.map((span) => ({user: span.user, from: Date.parse(span.start),
       to: Date.parse(span.end), lane: 0, lanes: 1, shared: span.shared})));
     const totals = new Map();
     for (const piece of pieces) totals.set(piece.user, (totals.get(piece.user) ?? 0) + piece.to - piece.from);
-    const index = row.index === null ? visible(row.uuid).slice(0, 12) : row.index;
-    return {key, name: several ? `${visible(row.host)} ${index}` : `GPU ${index}`, pieces, totals};
+    const index = row.index === null ? printable(row.uuid).slice(0, 12) : row.index;
+    return {key, name: several ? `${printable(row.host)} ${index}` : `GPU ${index}`, pieces, totals};
   });
 }
 
@@ -79,25 +79,25 @@ function lines_of(timeline, hosts) {
  * Those who share a GPU at a time stand one above the other.
  * @param {Piece[]} pieces
  */
-function in_lanes(pieces) {
+function assign_lanes(pieces) {
   pieces.sort((a, b) => a.from - b.from);
   /** @type {Piece[]} */
-  let together = [];
+  let group = [];
   let end = -Infinity;
   /** @type {number[]} */
   let ends = [];
-  const close = () => together.forEach((piece) => (piece.lanes = ends.length));
+  const close = () => group.forEach((piece) => (piece.lanes = ends.length));
   for (const piece of pieces) {
     if (piece.from >= end) {
       close();
-      together = [];
+      group = [];
       ends = [];
     }
     let lane = ends.findIndex((time) => time <= piece.from);
     if (lane < 0) lane = ends.length;
     ends[lane] = piece.to;
     piece.lane = lane;
-    together.push(piece);
+    group.push(piece);
     end = Math.max(end, piece.to);
   }
   close();
@@ -113,7 +113,7 @@ function total_by_user(lines) {
 }
 
 /** @param {number} time where it is in the range, in percent */
-function place_of(time) {
+function position_percent(time) {
   if (!range) return 0;
   return Math.min(100, Math.max(0, (100 * (time - range.since)) / (range.until - range.since)));
 }
@@ -125,14 +125,14 @@ function row_view() {
   return {
     node: h("div", {class: "row"}, name, track),
     update(line) {
-      say(name, line.name);
-      attribute(name, "title", line.name);
+      set_text(name, line.name);
+      set_attribute(name, "title", line.name);
       const who = [...line.totals].sort((a, b) => b[1] - a[1]).map(
-          ([user, time]) => `${visible(user)} ${hours(time / HOUR)} hours`);
-      attribute(track, "aria-label", `${line.name}: ${who.join(", ") || "nobody"}`);
+          ([user, time]) => `${printable(user)} ${hours(time / HOUR)} hours`);
+      set_attribute(track, "aria-label", `${line.name}: ${who.join(", ") || "nobody"}`);
       const lanes = Math.max(1, ...line.pieces.map((piece) => piece.lanes));
       track.style.height = `${lanes === 1 ? 28 : Math.min(72, 19 * lanes)}px`;
-      each(track, line.pieces, (piece) => `${piece.user} ${piece.from}`, span_view);
+      update_children(track, line.pieces, (piece) => `${piece.user} ${piece.from}`, span_view);
     },
   };
 }
@@ -144,16 +144,16 @@ function span_view() {
   return {
     node,
     update(piece) {
-      const left = place_of(piece.from);
-      attribute(node, "class", `span ${colours_of(piece.user)}`);
+      const left = position_percent(piece.from);
+      set_attribute(node, "class", `span ${user_classes(piece.user)}`);
       node.style.left = `${left}%`;
-      node.style.width = `${place_of(piece.to) - left}%`;
+      node.style.width = `${position_percent(piece.to) - left}%`;
       node.style.top = `${(100 * piece.lane) / piece.lanes}%`;
       node.style.height = `${100 / piece.lanes}%`;
-      const user = visible(piece.user);
-      say(label, user);
+      const user = printable(piece.user);
+      set_text(label, user);
       const ended = piece.to >= (range?.until ?? 0) - 1000 ? "now" : moment(piece.to);
-      attribute(node, "title", `${user}${piece.shared ? ", shared" : ""}: ${moment(piece.from)} to ${ended}`);
+      set_attribute(node, "title", `${user}${piece.shared ? ", shared" : ""}: ${moment(piece.from)} to ${ended}`);
     },
   };
 }
@@ -165,8 +165,8 @@ function legend_view() {
   return {
     node: h("li", {}, swatch, name),
     update([user]) {
-      attribute(swatch, "class", `swatch ${colours_of(user)}`);
-      say(name, visible(user));
+      set_attribute(swatch, "class", `swatch ${user_classes(user)}`);
+      set_text(name, printable(user));
     },
   };
 }
@@ -177,9 +177,9 @@ function figure_view() {
   return {
     node: h("tr", {}, ...cells),
     update({line, user, time}) {
-      say(cells[0], line.name);
-      say(cells[1], visible(user));
-      say(cells[2], hours(time / HOUR));
+      set_text(cells[0], line.name);
+      set_text(cells[1], printable(user));
+      set_text(cells[2], hours(time / HOUR));
     },
   };
 }
@@ -197,9 +197,9 @@ function draw_ticks(since, until) {
     if (by_day) at.setDate(at.getDate() + 1);
     else at.setHours(at.getHours() + 3);
   }
-  const near = (/** @type {number} */ time) => place_of(time) > 91 || place_of(time) < 1.5;
-  each(grid, ticks, (tick) => `${tick.time}`, () => tick_view(""));
-  each(axis, [...ticks.filter((tick) => !near(tick.time)), {time: until, text: "now"}], (tick) => `${tick.text}${tick.time}`,
+  const is_near_edge = (/** @type {number} */ time) => position_percent(time) > 91 || position_percent(time) < 1.5;
+  update_children(grid, ticks, (tick) => `${tick.time}`, () => tick_view(""));
+  update_children(axis, [...ticks.filter((tick) => !is_near_edge(tick.time)), {time: until, text: "now"}], (tick) => `${tick.text}${tick.time}`,
       () => tick_view("label"));
 }
 
@@ -209,8 +209,8 @@ function tick_view(kind) {
   return {
     node,
     update(tick, index) {
-      node.style.left = `${place_of(tick.time)}%`;
-      if (kind) say(node, tick.text);
+      node.style.left = `${position_percent(tick.time)}%`;
+      if (kind) set_text(node, tick.text);
       node.classList.toggle("odd", index % 2 === 1 && tick.text !== "now");
       node.classList.toggle("last", tick.text === "now");
     },
@@ -218,13 +218,13 @@ function tick_view(kind) {
 }
 
 /** A name is shown where there is room for all of it. */
-function label_what_fits() {
-  const full = rows.querySelector(".spans")?.clientWidth ?? 0;
+function update_span_labels() {
+  const total_width = rows.querySelector(".spans")?.clientWidth ?? 0;
   for (const node of rows.querySelectorAll(".span")) {
     if (!(node instanceof HTMLElement)) continue;
-    const room = (full * Number.parseFloat(node.style.width)) / 100;
+    const room = (total_width * Number.parseFloat(node.style.width)) / 100;
     const tall = node.clientHeight > 15;
     node.classList.toggle("named", tall && room > 12 + 7.5 * (node.textContent?.length ?? 0));
   }
 }
-new ResizeObserver(label_what_fits).observe(chart);
+new ResizeObserver(update_span_labels).observe(chart);

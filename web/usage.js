@@ -1,8 +1,8 @@
 // @ts-check
 // GPU-hours by user: a table whose bars show who had most.
-import {attribute, each, h, part, say, show} from "./dom.js";
-import {duration, hours, measure, visible} from "./format.js";
-import {colours_of} from "./people.js";
+import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
+import {duration, hours, measure, printable} from "./format.js";
+import {user_classes} from "./user_colours.js";
 
 /** @typedef {import("./model.js").Report} Report */
 /** @typedef {import("./model.js").UserFigures} UserFigures */
@@ -22,17 +22,17 @@ const empty = h("div", {class: "empty"}, h("p", {}, "Nobody has had a GPU in thi
 
 /** @param {Report} report */
 export function show_usage(report) {
-  const place = part("usage");
+  const place = element("usage");
   if (!table.isConnected) place.replaceChildren(empty, table);
-  const most = Math.max(0.001, ...report.users.map(total));
-  const users = report.users.map((figures) => ({figures, share: total(figures) / most}));
-  each(body, users, ({figures}) => figures.user, user_view);
-  show(empty, users.length === 0);
-  show(table, users.length > 0);
+  const max_hours = Math.max(0.001, ...report.users.map(total_hours));
+  const users = report.users.map((figures) => ({figures, share: total_hours(figures) / max_hours}));
+  update_children(body, users, ({figures}) => figures.user, user_view);
+  set_visible(empty, users.length === 0);
+  set_visible(table, users.length > 0);
 }
 
 /** @param {UserFigures} figures */
-function total(figures) {
+function total_hours(figures) {
   return figures.gpu_hours + figures.shared_gpu_hours;
 }
 
@@ -44,14 +44,14 @@ function user_view() {
   return {
     node: h("tr", {}, h("th", {scope: "row"}, name, h("div", {class: "bar-track"}, bar)), ...cells),
     update({figures, share}) {
-      say(name, visible(figures.user));
-      attribute(bar, "class", `bar-fill ${colours_of(figures.user)}`);
+      set_text(name, printable(figures.user));
+      set_attribute(bar, "class", `bar-fill ${user_classes(figures.user)}`);
       bar.style.width = `${Math.max(0.5, 100 * share)}%`;
-      say(cells[0], hours(total(figures)));
-      say(cells[1], measure(figures.utilization_pct, "%"));
-      say(cells[2], hours(figures.idle_gpu_hours));
-      say(cells[3], `${figures.leases}`);
-      say(cells[4], duration(figures.waited_s_median));
+      set_text(cells[0], hours(total_hours(figures)));
+      set_text(cells[1], measure(figures.utilization_pct, "%"));
+      set_text(cells[2], hours(figures.idle_gpu_hours));
+      set_text(cells[3], `${figures.leases}`);
+      set_text(cells[4], duration(figures.waited_s_median));
     },
   };
 }

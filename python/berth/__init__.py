@@ -33,7 +33,7 @@ __all__ = [
     "select", "status",
 ]
 
-_WHERE = {
+_MODULES = {
     "_errors": ("Error", "HarbourError", "Impossible", "NoDriver", "NotGranted", "NotYours", "UsageError"),
     "_gpu": ("Gpu", "LeaseInfo", "Process", "Ticket", "queue", "status"),
     "_job": ("Job", "job"),
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> object:
     """Imports what is asked for when it is asked for."""
     from importlib import import_module
 
-    for module, names in _WHERE.items():
+    for module, names in _MODULES.items():
         if name in names:
             value: object = getattr(import_module(f"berth.{module}"), name)
             globals()[name] = value
@@ -62,6 +62,6 @@ def __dir__() -> list[str]:
 
 
 # A child of multiprocessing that was started anew (spawn, forkserver), and any Python program that was started inside
-# a lease, holds that lease too: see _joining.py.
+# a lease, holds that lease too: see _attach.py.
 if _os.environ.get("BERTH_LEASE"):
-    from . import _joining as _joining
+    from . import _attach as _attach

@@ -8,28 +8,30 @@ from typing import Any, Callable, Mapping, Optional
 from . import _native
 
 
-def _torch(torch: Any) -> bool:
+def _torch_started(torch: Any) -> bool:
     return bool(torch.cuda.is_initialized())
 
 
-def _tensorflow(_: Any) -> bool:
+def _tensorflow_started(_: Any) -> bool:
     context = sys.modules["tensorflow.python.eager.context"].context_safe()
     return context is not None and bool(context._initialized)
 
 
-def _jax(_: Any) -> bool:
+def _jax_started(_: Any) -> bool:
     backends = sys.modules["jax._src.xla_bridge"]._backends
     return any(name in ("cuda", "gpu") for name in backends)
 
 
 # What frameworks say themselves. The last two say it only inside; where that has changed, the driver says it.
-_SAYS: Mapping[str, Callable[[Any], bool]] = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}
-_FRAMEWORKS = (*_SAYS, "cupy", "pycuda", "numba")
+_FRAMEWORK_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "torch": _torch_started, "tensorflow": _tensorflow_started, "jax": _jax_started,
+}
+_FRAMEWORKS = (*_FRAMEWORK_CHECKS, "cupy", "pycuda", "numba")
 
 
-def _says_so(name: str) -> bool:
+def _framework_started(name: str) -> bool:
     try:
-        return name in _SAYS and _SAYS[name](sys.modules[name])
+        return name in _FRAMEWORK_CHECKS and _FRAMEWORK_CHECKS[name](sys.modules[name])
     except (AttributeError, KeyError):
         return False
 
@@ -38,7 +40,7 @@ def started_by() -> Optional[str]:
     """Who has started CUDA: the name of a framework, or "this process"; None if nobody has."""
     loaded = [name for name in _FRAMEWORKS if name in sys.modules]
     for name in loaded:
-        if _says_so(name):
+        if _framework_started(name):
             return name
     if not _native.cuda_is_started():
         return None

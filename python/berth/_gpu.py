@@ -85,27 +85,27 @@ class Ticket:
     """An estimate."""
 
 
-def _time(text: Optional[str]) -> Optional[datetime]:
+def _parse_time(text: Optional[str]) -> Optional[datetime]:
     return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-def _made(kind: type[T], values: dict[str, Any], **changes: Any) -> T:
+def _build(kind: type[T], values: dict[str, Any], **changes: Any) -> T:
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: changes.get(name, values.get(name)) for name in names})
 
 
-def _gpu(values: dict[str, Any]) -> Gpu:
-    return _made(
+def _build_gpu(values: dict[str, Any]) -> Gpu:
+    return _build(
         Gpu,
         values,
-        processes=tuple(_made(Process, one) for one in values["processes"]),
-        leases=tuple(_made(LeaseInfo, one, since=_time(one["since"])) for one in values["leases"]),
+        processes=tuple(_build(Process, one) for one in values["processes"]),
+        leases=tuple(_build(LeaseInfo, one, since=_parse_time(one["since"])) for one in values["leases"]),
     )
 
 
 def gpus_from_json(text: str) -> list[Gpu]:
     """The GPUs of a document of `berth status --json`."""
-    return [_gpu(values) for values in json.loads(text)["gpus"]]
+    return [_build_gpu(values) for values in json.loads(text)["gpus"]]
 
 
 def status() -> list[Gpu]:
@@ -128,6 +128,6 @@ def queue() -> list[Ticket]:
     """
     program()
     return [
-        _made(Ticket, one, since=_time(one["since"]), starts=_time(one["starts"]))
+        _build(Ticket, one, since=_parse_time(one["since"]), starts=_parse_time(one["starts"]))
         for one in json.loads(_native.status())["queue"]
     ]

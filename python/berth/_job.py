@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def is_known(job: str, count: int = 1) -> bool:
+def has_profile(job: str, count: int = 1) -> bool:
     """Has a job of this type been seen to its end?"""
     program()
-    return _native.is_known(job, count)
+    return _native.has_profile(job, count)
 
 
 class Job(Generic[R]):
@@ -27,40 +27,40 @@ class Job(Generic[R]):
 
     def __init__(self, function: Callable[..., R], count: Optional[int], request: _request.Request) -> None:
         functools.update_wrapper(self, function)
-        _request.read(count, request)  # what is wrong with it is said where it is written
+        _request.parse(count, request)  # what is wrong with it is said where it is written
         if not callable(function):
             raise UsageError(f"job: {function!r} is no function")
         self._function = function
         self._count = count
         name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
         self._request: _request.Request = {"label": name, **request}
-        self._learns = request.get("mem") == "auto"
-        if self._learns and request.get("job") is None:
+        self._auto_memory = request.get("mem") == "auto"
+        if self._auto_memory and request.get("job") is None:
             self._request["job"] = f"{_request.script_type()}: {name}"
         self._profile: Optional[Callable[..., object]] = None
         self._profiled = False
-        self._asynchronous = inspect.iscoroutinefunction(function)
-        self._generates = inspect.isgeneratorfunction(function)
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._is_generator = inspect.isgeneratorfunction(function)
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
-        if self._asynchronous:
+        if self._is_async:
             return cast(R, self._call_async(args, keywords))
-        if self._generates:
+        if self._is_generator:
             return cast(R, self._generate(args, keywords))
-        profile = self._due_profile()
+        profile = self._pending_profile()
         if profile is not None:
             with gpus(self._count, **self._request):
-                if self._due_profile() is not None:  # else another process has been quicker
+                if self._pending_profile() is not None:  # else another process has been quicker
                     profile(*args, **keywords)
             self._profiled = True
         with gpus(self._count, **self._request):
             return self._function(*args, **keywords)
 
-    def _due_profile(self) -> Optional[Callable[..., object]]:
+    def _pending_profile(self) -> Optional[Callable[..., object]]:
         """The lighter function, while nothing is known of this job."""
-        if self._profile is None or self._profiled or not self._learns:
+        if self._profile is None or self._profiled or not self._auto_memory:
             return None
-        return None if is_known(str(self._request["job"]), self._count or 1) else self._profile
+        return None if has_profile(str(self._request["job"]), self._count or 1) else self._profile
 
     def _generate(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[Any]:
         """The lease lasts as long as the generator runs."""
@@ -68,12 +68,12 @@ class Job(Generic[R]):
             yield from cast(Iterable[Any], self._function(*args, **keywords))
 
     async def _call_async(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        profile = self._due_profile()
+        profile = self._pending_profile()
         if profile is not None:
             async with gpus(self._count, **self._request):
-                made = profile(*args, **keywords) if self._due_profile() is not None else None
-                if inspect.isawaitable(made):
-                    await made
+                result = profile(*args, **keywords) if self._pending_profile() is not None else None
+                if inspect.isawaitable(result):
+                    await result
             self._profiled = True
         async with gpus(self._count, **self._request):
             return await cast(Awaitable[Any], self._function(*args, **keywords))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Unio
 from . import _cuda, _environment, _native, _request
 from ._errors import UsageError
 from ._program import program
-from ._waiting import Teller, logger
+from ._waiting import WaitReporter, logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ._gpu import Gpu
 
 
-_LONGEST_WORDS = 4096  # of an error's text
+_MAX_ERROR_TEXT = 4096  # of an error's text
 
 
-class _Hold(Protocol):
+class _LeaseHandle(Protocol):
     """What keeps a lease alive in this process."""
 
     def gpus_json(self) -> str: ...
     def fileno(self) -> int: ...
-    def fail(self, words: str) -> None: ...
-    def measures(self) -> bool: ...
+    def record_failure(self, error_text: str) -> None: ...
+    def is_profiling_run(self) -> bool: ...
     def release(self) -> bool: ...
     def notices(self) -> list[str]: ...
     def holders(self) -> str: ...
@@ -56,10 +56,10 @@ class Lease(_native.Releasable):
     True
     """
 
-    def __init__(self, hold: _Hold, lease_id: str, indices: list[Union[int, str]], uuids: list[str],
+    def __init__(self, handle: _LeaseHandle, lease_id: str, indices: list[Union[int, str]], uuids: list[str],
                  environment: dict[str, str]) -> None:
         super().__init__()
-        self._hold = hold
+        self._handle = handle
         self._gpus: Optional[list[Gpu]] = None
         self._pid = os.getpid()
         self.id = lease_id
@@ -79,12 +79,12 @@ class Lease(_native.Releasable):
         from ._gpu import gpus_from_json
 
         if self._gpus is None:
-            self._gpus = [gpu for gpu in gpus_from_json(self._hold.gpus_json()) if gpu.uuid in self.uuids]
+            self._gpus = [gpu for gpu in gpus_from_json(self._handle.gpus_json()) if gpu.uuid in self.uuids]
         return self._gpus
 
     def fileno(self) -> int:
         """The bell: `subprocess.Popen(..., pass_fds=[lease.fileno()])` lets a program hold the lease."""
-        return self._hold.fileno()
+        return self._handle.fileno()
 
     def _release(self) -> bool:
         """Of release(). Can be called again after it was left half-way."""
@@ -95,26 +95,26 @@ class Lease(_native.Releasable):
             release = getattr(self.placeholders.pop(), "release", None)
             if callable(release):
                 release()
-        for notice in self._hold.notices():
+        for notice in self._handle.notices():
             logger.warning("%s", notice)
-        self._judge(sys.exc_info()[1])
-        gone = self._hold.release()
-        _held.pop(self.id, None)
+        self._record_failure_of(sys.exc_info()[1])
+        ended = self._handle.release()
+        _held_leases.pop(self.id, None)
         self.released = True
-        if gone:
+        if ended:
             logger.info("released the lease %s", self.id)
         elif self._pid == os.getpid():
             logger.warning("the lease %s stays until these have ended: %s", self.id,
-                           self._hold.holders() or "processes that cannot be seen from here")
-        return gone
+                           self._handle.holders() or "processes that cannot be seen from here")
+        return ended
 
     @property
     def measures(self) -> bool:
         """This is the first run of its type with mem="auto": it has its GPUs alone, and others of its type wait until it
         is released."""
-        return self._hold.measures()
+        return self._handle.is_profiling_run()
 
-    def _judge(self, error: Optional[BaseException]) -> None:
+    def _record_failure_of(self, error: Optional[BaseException]) -> None:
         """What is released because of an error does not teach what the job needs, unless it says that the memory did not
         suffice."""
         ended_well = isinstance(error, SystemExit) and error.code in (None, 0)
@@ -125,13 +125,13 @@ class Lease(_native.Releasable):
         """Says that what the GPUs were used for has failed: berth then learns nothing of it. Where the words say that the
         memory did not suffice, the next run reserves more. What is released while an exception is handled has failed
         anyway."""
-        self._hold.fail(_request.clean(words)[-_LONGEST_WORDS:])
+        self._handle.record_failure(_request.clean(words)[-_MAX_ERROR_TEXT:])
 
-    def _entry(self) -> Lease:
+    def _current_entry(self) -> Lease:
         """Of __exit__()."""
         return self
 
-    def _leave(self, entry: Lease) -> None:
+    def _exit_entry(self, entry: Lease) -> None:
         """The same."""
         entry._release()
 
@@ -139,14 +139,14 @@ class Lease(_native.Releasable):
         return self
 
     def __repr__(self) -> str:
-        about = "released" if self.released else f"GPU {','.join(map(str, self.indices))}"
-        return f"<berth.Lease {self.id}: {about}>"
+        state = "released" if self.released else f"GPU {','.join(map(str, self.indices))}"
+        return f"<berth.Lease {self.id}: {state}>"
 
     def __reduce__(self) -> tuple[Callable[..., Lease], tuple[object, ...]]:
-        return _joined, (self.id, self.indices, self.uuids, self.environment)
+        return _unpickle_lease, (self.id, self.indices, self.uuids, self.environment)
 
 
-class _Joined:
+class _AttachedHandle:
     """The hold of a child to which a lease was sent."""
 
     def __init__(self, bell: Optional[int]) -> None:
@@ -158,10 +158,10 @@ class _Joined:
     def fileno(self) -> int:
         return -1 if self._bell is None else self._bell
 
-    def fail(self, words: str) -> None:
+    def record_failure(self, error_text: str) -> None:
         """Who has made the lease knows."""
 
-    def measures(self) -> bool:
+    def is_profiling_run(self) -> bool:
         return False
 
     def release(self) -> bool:
@@ -177,95 +177,96 @@ class _Joined:
         return ""
 
 
-def _joined(lease_id: str, indices: list[Union[int, str]], uuids: list[str], environment: dict[str, str]) -> Lease:
+def _unpickle_lease(lease_id: str, indices: list[Union[int, str]], uuids: list[str],
+                    environment: dict[str, str]) -> Lease:
     """What is unpickled: the same lease, held by this process too, and seen by it."""
-    if lease_id in _held:
-        return _held[lease_id]
+    if lease_id in _held_leases:
+        return _held_leases[lease_id]
     program()
-    bell = _native.join(lease_id)
-    lease = Lease(_Joined(bell), lease_id, indices, uuids, environment)
+    bell = _native.attach(lease_id)
+    lease = Lease(_AttachedHandle(bell), lease_id, indices, uuids, environment)
     if bell is None:
         logger.warning("the lease %s, which was sent to this process, has ended", lease_id)
         lease.released = True
         return lease
-    _held[lease_id] = lease
+    _held_leases[lease_id] = lease
     os.environ.update(environment)  # for good: this process stands inside the lease, as a fork does
     return lease
 
 
 # Until they are released: a lease does not end because nobody has kept its object.
-_held: dict[str, Lease] = {}
+_held_leases: dict[str, Lease] = {}
 # Of a fork: the leases of its parent, which it holds by their bells until it ends.
 _inherited: list[Lease] = []
 # The lease of the `with berth.gpus()` around us, in this thread or task.
-_around: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
+_enclosing_lease: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
 
 
-def _surroundings(wanted: _request.Wanted) -> tuple[Optional[str], str]:
+def _restrictions(parsed: _request.ParsedRequest) -> tuple[Optional[str], str]:
     """What restricts the choice, and the lease that the GPUs come out of, if one does."""
-    outer = wanted.within or _around.get()
-    if wanted.within is not None and wanted.within.released:
-        raise UsageError(f"within: the lease {wanted.within.id} has ended; leave it out to ask the queue")
+    outer = parsed.within or _enclosing_lease.get()
+    if parsed.within is not None and parsed.within.released:
+        raise UsageError(f"within: the lease {parsed.within.id} has ended; leave it out to ask the queue")
     if outer is None or outer.released:
-        return _environment.surroundings()
+        return _environment.outer_restrictions()
     return None, outer.id
 
 
-def _selector(wanted: _request.Wanted) -> Optional[Callable[[], list[str]]]:
-    selects = wanted.selector
-    if selects is None:
+def _make_selector(parsed: _request.ParsedRequest) -> Optional[Callable[[], list[str]]]:
+    matches = parsed.selector
+    if matches is None:
         return None
     from ._gpu import status
 
-    return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and selects(gpu)]
+    return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and matches(gpu)]
 
 
-def _ask(wanted: _request.Wanted, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
+def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
     """Waits for the lease; None if it was told to leave."""
     program()
-    _native.prepare()
-    visible, within = _surroundings(wanted)
-    teller = Teller(wanted.on_wait, wanted.progress, _held)
+    _native.prefetch_snapshot()
+    visible, within = _restrictions(parsed)
+    reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
     try:
-        return _native.acquire(wanted.values, wanted.no_wait, visible, within, wanted.command, interrupt, teller.wait,
-                               teller.notice, _selector(wanted))
+        return _native.acquire(parsed.values, parsed.no_wait, visible, within, parsed.command, interrupt,
+                               reporter.report_wait, reporter.report_notice, _make_selector(parsed))
     finally:
-        teller.finish()
+        reporter.clear_line()
 
 
-def _take(native: _native.Lease, wanted: _request.Wanted) -> Lease:
+def _adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease:
     """What is to be done with a lease that was just granted."""
-    lease = Lease(native, *native.describe(wanted.ids))
+    lease = Lease(native, *native.describe(parsed.ids))
     try:
-        _held[lease.id] = lease
+        _held_leases[lease.id] = lease
         logger.info("lease %s: GPU %s", lease.id, lease.environment["BERTH_GPUS"])
-        if wanted.set_environment:
-            _warn_if_too_late(lease)
+        if parsed.set_environment:
+            _warn_if_cuda_started(lease)
             _environment.push(lease.id, lease.environment)
-        _hold_places(lease, wanted.placeholder)
+        _start_placeholders(lease, parsed.placeholder)
     except BaseException:
         lease.release()
         raise
     return lease
 
 
-def _warn_if_too_late(lease: Lease) -> None:
-    if _native.getenv([_environment.VISIBLE]) == [lease.environment[_environment.VISIBLE]]:
+def _warn_if_cuda_started(lease: Lease) -> None:
+    if _native.getenv([_environment.VISIBLE_DEVICES]) == [lease.environment[_environment.VISIBLE_DEVICES]]:
         return
-    culprit = _cuda.started_by()
-    if culprit is not None:
+    started_by = _cuda.started_by()
+    if started_by is not None:
         warnings.warn(
-            f"CUDA was already started ({culprit}), so this process goes on with the GPUs that it saw then, not with "
+            f"CUDA was already started ({started_by}), so this process goes on with the GPUs that it saw then, not with "
             f"those of the lease {lease.id}; ask berth before anything uses the GPU", RuntimeWarning, stacklevel=5)
 
 
-def _hold_places(lease: Lease, placeholder: Union[bool, Callable[[int], object]]) -> None:
+def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], object]]) -> None:
     if callable(placeholder):
         for device in range(len(lease.uuids)):
             lease.placeholders.append(placeholder(device))
     elif placeholder:
         try:
-            lease.placeholders.append(_native.hold_places(lease.uuids))
+            lease.placeholders.append(_native.start_placeholders(lease.uuids))
         except Exception as problem:  # as with `berth run`: the program goes on without
             logger.warning("%s", problem)
 
@@ -290,18 +291,18 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
     >>> lease.release()
     True
     """
-    return _acquire(_request.read(count, request))
+    return _acquire(_request.parse(count, request))
 
 
-def _acquire(wanted: _request.Wanted) -> Lease:
-    # A signal's handler may raise between any two steps. Until _take() has it, nobody but this frame knows the lease,
-    # and it ends with the frame.
-    native = _ask(wanted, None)
+def _acquire(parsed: _request.ParsedRequest) -> Lease:
+    # A signal's handler may raise between any two steps. Until _adopt_lease() has it, nobody but this frame knows the
+    # lease, and it ends with the frame.
+    native = _wait_for_lease(parsed, None)
     assert native is not None, "nobody has told it to leave"
-    return _take(native, wanted)
+    return _adopt_lease(native, parsed)
 
 
-class gpus(_native.Settled):
+class gpus(_native.InterruptSafeContext):
     """GPUs for a block of code: `with berth.gpus(2, name="A6000") as lease:`, or `async with`.
 
     Takes what `acquire` takes. What asks for GPUs inside the block, in the same thread or task, gets them out of this
@@ -318,36 +319,36 @@ class gpus(_native.Settled):
 
     def __init__(self, count: Optional[int] = None, **request: Unpack[_request.Request]) -> None:
         super().__init__()
-        self._wanted = _request.read(count, request)
-        self._entered: list[_Entry] = []
+        self._parsed = _request.parse(count, request)
+        self._entries: list[_Entry] = []
 
     def __enter__(self) -> Lease:
-        lease = _acquire(self._wanted)
+        lease = _acquire(self._parsed)
         try:
-            self._entered.append(_Entry(lease, _around.set(lease), _whose()))
+            self._entries.append(_Entry(lease, _enclosing_lease.set(lease), _current_task_key()))
             return lease
         except BaseException:
             lease.release()
             raise
 
-    def _entry(self) -> _Entry:
+    def _current_entry(self) -> _Entry:
         """Of __exit__(): what this thread or task has entered last; where another one leaves it, the last of all."""
-        mine = [entry for entry in self._entered if entry.whose == _whose()]
-        return (mine or self._entered)[-1]
+        own_entries = [entry for entry in self._entries if entry.task_key == _current_task_key()]
+        return (own_entries or self._entries)[-1]
 
-    def _leave(self, entry: _Entry) -> None:
+    def _exit_entry(self, entry: _Entry) -> None:
         """Of __exit__(). Can be called again after it was left half-way."""
         try:
-            _around.reset(entry.token)
+            _enclosing_lease.reset(entry.token)
         except (ValueError, RuntimeError):
             pass  # in another context than it was entered in, as generators can be; or for the second time
         entry.lease.release()
-        if entry in self._entered:
-            self._entered.remove(entry)
+        if entry in self._entries:
+            self._entries.remove(entry)
 
     async def __aenter__(self) -> Lease:
-        lease = await _acquire_async(self._wanted)
-        self._entered.append(_Entry(lease, _around.set(lease), _whose()))
+        lease = await _acquire_async(self._parsed)
+        self._entries.append(_Entry(lease, _enclosing_lease.set(lease), _current_task_key()))
         return lease
 
     async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
@@ -360,10 +361,10 @@ class _Entry(NamedTuple):
 
     lease: Lease
     token: contextvars.Token[Optional[Lease]]
-    whose: tuple[int, int]
+    task_key: tuple[int, int]
 
 
-def _whose() -> tuple[int, int]:
+def _current_task_key() -> tuple[int, int]:
     """This thread, and its task if it has one."""
     tasks = sys.modules.get("asyncio.tasks")
     try:
@@ -382,10 +383,10 @@ async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.
     ...     lease.release()
     >>> asyncio.run(main())
     """
-    return await _acquire_async(_request.read(count, request))
+    return await _acquire_async(_request.parse(count, request))
 
 
-async def _acquire_async(wanted: _request.Wanted) -> Lease:
+async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
     import asyncio
 
     # A thread of its own, not one of the loop's: those are few, and others wait for them.
@@ -394,7 +395,7 @@ async def _acquire_async(wanted: _request.Wanted) -> Lease:
     interrupt = _native.Interrupt()
     context = contextvars.copy_context()
 
-    def settle(native: Optional[_native.Lease], problem: Optional[BaseException]) -> None:
+    def deliver(native: Optional[_native.Lease], problem: Optional[BaseException]) -> None:
         if granted.cancelled():
             if native is not None:
                 native.release()
@@ -403,30 +404,30 @@ async def _acquire_async(wanted: _request.Wanted) -> Lease:
         else:
             granted.set_result(native)
 
-    def work() -> None:
+    def wait_in_thread() -> None:
         native, problem = None, None
         try:
-            native = context.run(_ask, wanted, interrupt)
+            native = context.run(_wait_for_lease, parsed, interrupt)
         except BaseException as caught:
             problem = caught
         try:
-            loop.call_soon_threadsafe(settle, native, problem)
+            loop.call_soon_threadsafe(deliver, native, problem)
         except RuntimeError:  # the loop is closed: nobody waits for it any more
             if native is not None:
                 native.release()
 
-    threading.Thread(target=work, name="berth.acquire_async", daemon=True).start()
+    threading.Thread(target=wait_in_thread, name="berth.acquire_async", daemon=True).start()
     try:
         native = await granted
     except BaseException:  # cancelled, or closed
-        interrupt.leave()
+        interrupt.cancel()
         if granted.done() and not granted.cancelled():  # granted, and cancelled before the task could hear of it
-            late = None if granted.exception() else granted.result()
-            if late is not None:
-                late.release()
+            unclaimed = None if granted.exception() else granted.result()
+            if unclaimed is not None:
+                unclaimed.release()
         raise
     assert native is not None, "only a cancelled task leaves"
-    return _take(native, wanted)
+    return _adopt_lease(native, parsed)
 
 
 def select(count: Optional[int] = None, *, set_environment: bool = False,
@@ -448,22 +449,23 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     if unknown:
         raise TypeError(f"{unknown[0]!r} is not a keyword of select; there are "
                         f"{', '.join(sorted(_request.Choice.__annotations__))}")
-    wanted = _request.read(count, choice)
-    visible, within = _surroundings(wanted)
-    teller = Teller(None, False)
-    uuids = _native.select(wanted.values, visible, within, teller.notice, _selector(wanted))
+    parsed = _request.parse(count, choice)
+    visible, within = _restrictions(parsed)
+    reporter = WaitReporter(None, False)
+    uuids = _native.select(parsed.values, visible, within, reporter.report_notice, _make_selector(parsed))
     found = {gpu.uuid: gpu for gpu in status()}
     chosen = [found[uuid] for uuid in uuids if uuid in found]
     if set_environment:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        os.environ[_environment.VISIBLE] = ",".join(
+        os.environ[_environment.VISIBLE_DEVICES] = ",".join(
             str(gpu.index) if isinstance(gpu.index, int) else str(gpu.uuid) for gpu in chosen)
     return chosen
 
 
-def _in_fork() -> None:
-    _inherited.extend(_held.values())
-    _held.clear()
+def _move_leases_to_inherited() -> None:
+    _inherited.extend(_held_leases.values())
+    _held_leases.clear()
 
 
-os.register_at_fork(before=_native.pause_watching, after_in_parent=_native.resume_watching, after_in_child=_in_fork)
+os.register_at_fork(before=_native.pause_watching, after_in_parent=_native.resume_watching,
+                    after_in_child=_move_leases_to_inherited)

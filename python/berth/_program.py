@@ -29,13 +29,13 @@ def _candidates(package: str) -> Iterator[str]:
         yield os.path.normpath(os.path.join(parent, "../bin/berth"))
 
 
-def _find() -> str:
+def _find_program() -> str:
     """The command of this installation, never one that another user could have put there."""
     refusal = None
     for package in _PACKAGES:
         for path in _candidates(package):
             if os.access(path, os.X_OK):
-                reason = _native.why_not_own(package, path)
+                reason = _native.describe_trust_problem(package, path)
                 if reason is None:
                     return path
                 refusal = refusal or f"the berth command {path!r} is not used: {reason}"
@@ -52,10 +52,10 @@ def program() -> str:
     """
     global _path
     if _path is None:
-        _path = _find()
-        _native.belong_to_program(_path)
+        _path = _find_program()
+        _native.set_helper_program(_path)
         atexit.register(_native.archive_all)
-        atexit.register(_native.let_nobody_return)  # daemon threads, which Python does not wait for
+        atexit.register(_native.block_interpreter_reentry)  # daemon threads, which Python does not wait for
     return _path
 
 

@@ -77,7 +77,7 @@ class Request(Choice, total=False):
     """Take the GPUs out of this lease of the process. A request inside `with berth.gpus()` does so by itself."""
 
 
-class Wanted(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A request, read."""
 
     values: dict[str, str]
@@ -92,13 +92,13 @@ class Wanted(NamedTuple):
     within: Optional[Lease] = None
 
 
-def _number(name: str, value: object) -> str:
+def _number_text(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{name}: {value!r} is not a whole number")
     return str(value)
 
 
-def _text(name: str, value: object) -> str:
+def _checked_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name}: {value!r} is not a text")
     if value != clean(value):
@@ -111,57 +111,57 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _job(name: str, value: object) -> str:
+def _job_text(name: str, value: object) -> str:
     """Of a long one, the end: it says more than the start."""
-    return _text(name, value).encode()[-_LONGEST_JOB:].decode(errors="ignore")
+    return _checked_text(name, value).encode()[-_MAX_JOB_BYTES:].decode(errors="ignore")
 
 
-def _size(name: str, value: object) -> str:
-    return _text(name, value) if isinstance(value, str) else f"{_number(name, value)}B"
+def _size_text(name: str, value: object) -> str:
+    return _checked_text(name, value) if isinstance(value, str) else f"{_number_text(name, value)}B"
 
 
-def _duration(name: str, value: object) -> str:
+def _duration_text(name: str, value: object) -> str:
     if isinstance(value, str):
-        return _text(name, value)
+        return _checked_text(name, value)
     value = value.total_seconds() if hasattr(value, "total_seconds") else value  # a timedelta
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{name}: {value!r} is not a time; write '10m', a number of seconds, or a timedelta")
     return f"{value:.9f}s"
 
 
-def _gpus(name: str, value: object) -> str:
+def _gpu_list_text(name: str, value: object) -> str:
     if isinstance(value, (int, str)):
         value = [value]
     if not isinstance(value, Iterable):
         raise UsageError(f"{name}: {value!r} is neither an index, a UUID, nor a list of them")
-    words = [_text(name, one) if isinstance(one, str) else _number(name, one) for one in value]
+    words = [_checked_text(name, one) if isinstance(one, str) else _number_text(name, one) for one in value]
     if not words:
         raise UsageError(f"{name}: names no GPU; leave it out for any")
     return ",".join(words)
 
 
-_VALUES: Mapping[str, Callable[[str, object], str]] = {
-    "count": _number, "gpu": _gpus, "name": _text, "mem": _size, "min_mem": _size, "util": _number,
-    "mem_util": _number, "processes": _number, "policy": _text, "time": _duration, "label": _text,
-    "timeout": _duration, "job": _job,
+_CONVERTERS: Mapping[str, Callable[[str, object], str]] = {
+    "count": _number_text, "gpu": _gpu_list_text, "name": _checked_text, "mem": _size_text, "min_mem": _size_text,
+    "util": _number_text, "mem_util": _number_text, "processes": _number_text, "policy": _checked_text,
+    "time": _duration_text, "label": _checked_text, "timeout": _duration_text, "job": _job_text,
 }  # fmt: skip
-_OPTIONS = frozenset(Wanted._fields) - {"values"}
+_OPTIONS = frozenset(ParsedRequest._fields) - {"values"}
 _CALLABLES = ("selector", "on_wait")
 _FLAGS = ("no_wait", "set_environment", "progress")
 
 
-_LONGEST_JOB = 256  # bytes
-_LONGEST_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
+_MAX_JOB_BYTES = 256  # bytes
+_MAX_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
 
 
 def command_text(words: Sequence[str], shell: bool = False) -> str:
     """A command line for people. Where command lines are hidden from other users (hidepid, BERTH_COMMANDS), only the
     program's name."""
     name = words[0].rpartition("/")[2]
-    if _native.commands_are_hidden():
+    if _native.are_commands_hidden():
         return "sh" if shell else clean(name)
     text = clean(" ".join([words[0] if shell else name, *words[1:]]))
-    return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND - 1]}…"
+    return text if len(text) <= _MAX_COMMAND else f"{text[:_MAX_COMMAND - 1]}…"
 
 
 @functools.lru_cache(maxsize=None)
@@ -175,24 +175,24 @@ def script_type() -> str:
     script = sys.argv[0] if sys.argv else ""
     if os.path.isfile(script):
         path = clean(os.path.realpath(script))
-        return _native.job_type(["python", path], False) if _native.commands_are_hidden() else f"python {path}"
+        return _native.job_type(["python", path], False) if _native.are_commands_hidden() else f"python {path}"
     return "python"
 
 
 @functools.lru_cache(maxsize=None)
-def _anything() -> Wanted:
+def _default_request() -> ParsedRequest:
     """What most programs ask for."""
-    return Wanted({}, command=command_line())
+    return ParsedRequest({}, command=command_line())
 
 
-def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
+def parse(count: Optional[int], request: Mapping[str, Any]) -> ParsedRequest:
     """The keywords of a call, checked; those that are None count as left out."""
     if count is None and not request:
-        return _anything()
+        return _default_request()
     given = {name: value for name, value in {"count": count, **request}.items() if value is not None}
     for name in given:
-        if name not in _VALUES and name not in _OPTIONS:
-            known = ", ".join(sorted(_OPTIONS.union(_VALUES)))
+        if name not in _CONVERTERS and name not in _OPTIONS:
+            known = ", ".join(sorted(_OPTIONS.union(_CONVERTERS)))
             raise TypeError(f"{name!r} is not a keyword of a request; there are {known}")
     for name in _CALLABLES:
         if name in given and not callable(given[name]):
@@ -206,7 +206,7 @@ def read(count: Optional[int], request: Mapping[str, Any]) -> Wanted:
         raise UsageError(f"ids: {given['ids']!r} is neither 'index' nor 'uuid'")
     if given.get("mem") == "auto":
         given.setdefault("job", script_type())
-    values = {name: parse(name, given[name]) for name, parse in _VALUES.items() if name in given}
+    values = {name: convert(name, given[name]) for name, convert in _CONVERTERS.items() if name in given}
     options = {name: given[name] for name in _OPTIONS if name in given}
     options["command"] = clean(str(given["command"])) if "command" in given else command_line()
-    return Wanted(values, **options)
+    return ParsedRequest(values, **options)

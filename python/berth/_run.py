@@ -11,10 +11,10 @@ from ._errors import UsageError
 from ._lease import acquire
 
 Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-_OURS = frozenset(_request.Request.__annotations__) | frozenset(_request.Choice.__annotations__)
+_REQUEST_KEYWORDS = frozenset(_request.Request.__annotations__) | frozenset(_request.Choice.__annotations__)
 
 
-def _text(word: object) -> str:
+def _to_text(word: object) -> str:
     return os.fsdecode(word) if isinstance(word, (str, bytes, os.PathLike)) else str(word)
 
 
@@ -32,17 +32,18 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     """
     if not args:
         raise UsageError("run: no command; say what to run, such as ['python', 'train.py']")
-    request = {name: value for name, value in keywords.items() if name in _OURS}
-    options = {name: value for name, value in keywords.items() if name not in _OURS}
+    request = {name: value for name, value in keywords.items() if name in _REQUEST_KEYWORDS}
+    options = {name: value for name, value in keywords.items() if name not in _REQUEST_KEYWORDS}
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
     shell = bool(options.get("shell"))
-    command = _request.command_text([_text(word) for word in words], shell)
+    command = _request.command_text([_to_text(word) for word in words], shell)
     request = {"command": command, **request, "set_environment": False}
     if request.get("mem") == "auto" and request.get("job") is None:
-        request["job"] = _native.job_type([_request.clean(_text(word)) for word in words], shell)
+        request["job"] = _native.job_type([_request.clean(_to_text(word)) for word in words], shell)
     with acquire(count, **request) as lease:
         variables = {**(os.environ if env is None else env), **lease.environment}
-        done = subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout, **options)
-        if done.returncode != 0:
-            lease.failed(_text(done.stderr or ""))
-        return done
+        completed = subprocess.run(args, env=variables, pass_fds=(*pass_fds, lease.fileno()), timeout=run_timeout,
+                                   **options)
+        if completed.returncode != 0:
+            lease.failed(_to_text(completed.stderr or ""))
+        return completed

@@ -31,56 +31,56 @@ class Waiting(NamedTuple):
         if self.starts is not None:
             seconds = int(self.starts.timestamp() - time.time())
             if seconds > 0:
-                text += f"; expected in about {_rough(seconds)}"
+                text += f"; expected in about {_format_duration(seconds)}"
         return text
 
 
-def _rough(seconds: int) -> str:
+def _format_duration(seconds: int) -> str:
     if seconds < 90:
         return f"{seconds}s"
     return f"{seconds // 60}m" if seconds < 5400 else f"{seconds // 3600}h {seconds % 3600 // 60}m"
 
 
-class Teller:
+class WaitReporter:
     """Tells whoever wants to know how the waiting goes: a callback, a line on the terminal, the log."""
 
     def __init__(self, on_wait: Optional[Callable[[Waiting], None]], progress: Optional[bool],
-                 held: Sized = ()) -> None:
-        self._held = held
+                 held_leases: Sized = ()) -> None:
+        self._held_leases = held_leases
         self._on_wait = on_wait
         self._progress = progress
-        self._line = False
-        self._told = False
+        self._line_shown = False
+        self._reported = False
 
-    def wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
+    def report_wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
         """For the native module: it waits, and why."""
         from datetime import datetime, timezone  # who does not wait does not need it
 
         when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
-        if self._held:  # a loop that forgets to release waits for itself
-            leases = "a lease" if len(self._held) == 1 else f"{len(self._held)} leases"
+        if self._held_leases:  # a loop that forgets to release waits for itself
+            leases = "a lease" if len(self._held_leases) == 1 else f"{len(self._held_leases)} leases"
             reason += f"; this program holds {leases} itself: release() what it no longer needs"
         waiting = Waiting(position, length, reason, when)
         # Who shows nothing and hears nothing must not wonder for hours: the first time, the log warns.
-        shows = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
-        silent = self._on_wait is None and not shows and not self._told
+        show_line = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
+        silent = self._on_wait is None and not show_line and not self._reported
         logger.log(logging.WARNING if silent else logging.INFO, "waiting, %s", waiting)
-        self._told = True
-        if shows:
+        self._reported = True
+        if show_line:
             self._show(f"berth: waiting, {waiting}")
         if self._on_wait is not None:
             self._on_wait(waiting)
 
-    def notice(self, text: str) -> None:
+    def report_notice(self, text: str) -> None:
         """For the native module: something that the user should know."""
-        self.finish()
+        self.clear_line()
         logger.warning("%s", text)
 
-    def finish(self) -> None:
+    def clear_line(self) -> None:
         """Takes the line away."""
-        if self._line:
+        if self._line_shown:
             self._print("\r\033[K", end="")
-        self._line = False
+        self._line_shown = False
 
     def _show(self, text: str) -> None:
         if sys.stderr is None or not sys.stderr.isatty():
@@ -89,7 +89,7 @@ class Teller:
         with contextlib.suppress(OSError):  # a terminal that is gone
             room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
             self._print(f"\r{text[:room]}\033[K", end="")
-            self._line = True
+            self._line_shown = True
 
     @staticmethod
     def _print(text: str, end: str = "\n") -> None:

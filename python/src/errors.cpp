@@ -10,7 +10,7 @@ namespace nb = nanobind;
 namespace berth::python {
 namespace {
 
-const char* exception_of(ErrorKind kind) {
+const char* exception_name(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::usage:
       return "UsageError";
@@ -31,8 +31,8 @@ const char* exception_of(ErrorKind kind) {
 
 }  // namespace
 
-void raise(const Error& error) {
-  const nb::object type = nb::module_::import_("berth._errors").attr(exception_of(error.kind));
+void raise_error(const Error& error) {
+  const nb::object type = nb::module_::import_("berth._errors").attr(exception_name(error.kind));
   PyErr_SetString(type.ptr(), printable(error.message).c_str());
   throw nb::python_error();
 }

@@ -9,11 +9,11 @@ namespace berth::python {
 
 // Raises the exception of the error's kind, with its message made fit for a terminal: Python prints
 // it there. Needs the interpreter.
-[[noreturn]] void raise(const Error& error);
+[[noreturn]] void raise_error(const Error& error);
 
 template <class T>
-T unless_error(Result<T> result) {
-  if (!result) raise(result.error());
+T value_or_raise(Result<T> result) {
+  if (!result) raise_error(result.error());
   return *std::move(result);
 }
 

@@ -8,48 +8,48 @@
 namespace berth::python {
 namespace {
 
-std::atomic<bool> ending = false;
-std::atomic<int> returning = 0;  // threads that wait for the interpreter
+std::atomic<bool> shutting_down = false;
+std::atomic<int> reentering_threads = 0;  // threads that wait for the interpreter
 
 // A fork has none of them.
-const int kForksStartAnew = ::pthread_atfork(nullptr, nullptr, [] { returning = 0; });
+const int kForkHandler = ::pthread_atfork(nullptr, nullptr, [] { reentering_threads = 0; });
 
-// Between this and the end of its scope, let_nobody_return() waits for us; or we sleep.
-class Returning {
+// Between this and the end of its scope, block_interpreter_reentry() waits for us; or we sleep.
+class ReentryGuard {
  public:
-  Returning() {
-    ++returning;
-    if (!ending || ::gettid() == ::getpid()) return;
-    --returning;
+  ReentryGuard() {
+    ++reentering_threads;
+    if (!shutting_down || ::gettid() == ::getpid()) return;
+    --reentering_threads;
     for (;;) ::pause();
   }
-  Returning(const Returning&) = delete;
-  Returning& operator=(const Returning&) = delete;
-  ~Returning() { --returning; }
+  ReentryGuard(const ReentryGuard&) = delete;
+  ReentryGuard& operator=(const ReentryGuard&) = delete;
+  ~ReentryGuard() { --reentering_threads; }
 };
 
-PyGILState_STATE ensure() {
-  const Returning here;
+PyGILState_STATE acquire_gil() {
+  const ReentryGuard guard;
   return PyGILState_Ensure();
 }
 
 }  // namespace
 
-void let_nobody_return() {
-  constexpr useconds_t kMomentUs = 100;
-  ending = true;
-  while (returning > 0) {
+void block_interpreter_reentry() {
+  constexpr useconds_t kPollUs = 100;
+  shutting_down = true;
+  while (reentering_threads > 0) {
     PyThreadState* state = PyEval_SaveThread();
-    ::usleep(kMomentUs);
+    ::usleep(kPollUs);
     PyEval_RestoreThread(state);
   }
 }
 
-WithoutInterpreter::~WithoutInterpreter() {
-  const Returning here;
+ScopedGilRelease::~ScopedGilRelease() {
+  const ReentryGuard guard;
   PyEval_RestoreThread(state_);
 }
 
-WithInterpreter::WithInterpreter() : state_(ensure()) {}
+ScopedGilAcquire::ScopedGilAcquire() : state_(acquire_gil()) {}
 
 }  // namespace berth::python

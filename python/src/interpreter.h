@@ -2,8 +2,8 @@
 //
 // When Python ends, its main thread goes on alone: a daemon thread that then asks for the
 // interpreter is ended by Python in the middle of C++ (pthread_exit), which brings the whole
-// process down with an abort. So from let_nobody_return() on such a thread sleeps instead, until
-// the process is gone. (Python 3.14 does the same by itself.)
+// process down with an abort. So from block_interpreter_reentry() on such a thread sleeps instead,
+// until the process is gone. (Python 3.14 does the same by itself.)
 #pragma once
 
 #include <Python.h>
@@ -11,27 +11,27 @@
 namespace berth::python {
 
 // For Python's atexit. Those who are on their way back arrive first.
-void let_nobody_return();
+void block_interpreter_reentry();
 
 // For as long as this lives, other threads may have the interpreter.
-class WithoutInterpreter {
+class ScopedGilRelease {
  public:
-  WithoutInterpreter() : state_(PyEval_SaveThread()) {}
-  WithoutInterpreter(const WithoutInterpreter&) = delete;
-  WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
-  ~WithoutInterpreter();
+  ScopedGilRelease() : state_(PyEval_SaveThread()) {}
+  ScopedGilRelease(const ScopedGilRelease&) = delete;
+  ScopedGilRelease& operator=(const ScopedGilRelease&) = delete;
+  ~ScopedGilRelease();
 
  private:
   PyThreadState* state_;
 };
 
 // For as long as this lives, this thread has it; inside of the above.
-class WithInterpreter {
+class ScopedGilAcquire {
  public:
-  WithInterpreter();
-  WithInterpreter(const WithInterpreter&) = delete;
-  WithInterpreter& operator=(const WithInterpreter&) = delete;
-  ~WithInterpreter() { PyGILState_Release(state_); }
+  ScopedGilAcquire();
+  ScopedGilAcquire(const ScopedGilAcquire&) = delete;
+  ScopedGilAcquire& operator=(const ScopedGilAcquire&) = delete;
+  ~ScopedGilAcquire() { PyGILState_Release(state_); }
 
  private:
   PyGILState_STATE state_;

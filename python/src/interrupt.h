@@ -11,52 +11,52 @@
 namespace berth::python {
 
 // A pipe. What is written into it wakes who waits: Python's own signal handler writes there (see
-// SignalsWake), and so does leave().
+// SignalWakeup), and so does cancel().
 class Interrupt {
  public:
   Interrupt();
 
-  int reading() const { return reading_.get(); }
-  int writing() const { return writing_.get(); }
+  int read_fd() const { return read_end_.get(); }
+  int write_fd() const { return write_end_.get(); }
 
   // Any thread may call them.
-  void leave();
+  void cancel();
   void wake();
 
   // Takes what was written; with signals, runs their Python handlers. True if it is time to leave:
-  // because leave() was called, or a handler raised, and then that exception is set. Needs the
+  // because cancel() was called, or a handler raised, and then that exception is set. Needs the
   // interpreter.
-  bool leaves();
+  bool check_cancelled();
   // The numbers of the signals that came since the last time, as Python wrote them.
-  std::string seen();
+  std::string take_signals();
 
  private:
-  void take();
+  void drain_pipe();
 
-  UniqueFd reading_;
-  UniqueFd writing_;
-  std::string seen_;
-  std::atomic<bool> leaving_ = false;
+  UniqueFd read_end_;
+  UniqueFd write_end_;
+  std::string signals_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 // This thread's own, kept for the next time; in a fork, the fork's.
-Interrupt& own_interrupt();
+Interrupt& thread_interrupt();
 
 // For as long as this lives, signals wake who waits with `interrupt`, if this is the main thread,
 // in which Python runs their handlers. Python's own part of a handler only makes a note and writes
 // to the wakeup descriptor. What arrived is passed on to whoever had the descriptor before: an
 // event loop, for example. Needs the interpreter.
-class SignalsWake {
+class SignalWakeup {
  public:
-  explicit SignalsWake(Interrupt& interrupt);
-  ~SignalsWake();
-  SignalsWake(const SignalsWake&) = delete;
-  SignalsWake& operator=(const SignalsWake&) = delete;
+  explicit SignalWakeup(Interrupt& interrupt);
+  ~SignalWakeup();
+  SignalWakeup(const SignalWakeup&) = delete;
+  SignalWakeup& operator=(const SignalWakeup&) = delete;
 
  private:
   Interrupt& interrupt_;
   bool main_thread_;
-  int before_ = -1;
+  int previous_fd_ = -1;
 };
 
 void define_interrupt(nanobind::module_& module);

@@ -37,67 +37,71 @@ namespace {
 using Values = std::map<std::string, std::string>;
 
 // Calls from the broker into Python. What they raise ends the waiting, and is raised at its end.
-class Callbacks {
+class PythonCallbacks {
  public:
-  Callbacks(Interrupt& interrupt, nb::object on_wait, nb::object on_notice, nb::object selector)
+  PythonCallbacks(Interrupt& interrupt, nb::object on_wait, nb::object on_notice,
+                  nb::object selector)
       : interrupt_(interrupt),
         on_wait_(std::move(on_wait)),
         on_notice_(std::move(on_notice)),
         selector_(std::move(selector)) {}
 
-  Hooks hooks() {
-    return {[this](const WaitNews& news) { tell(news); },
-            [this](const std::string& text) { notice(text); }, interrupt_.reading(),
-            [this] { return leaves(); }};
+  AcquireCallbacks acquire_callbacks() {
+    return {[this](const WaitStatus& status) { report_wait(status); },
+            [this](const std::string& text) { notice(text); }, interrupt_.read_fd(),
+            [this] { return is_cancelled(); }};
   }
 
   void notice(const std::string& text) {
-    guarded([&] { on_notice_(printable(text)); });
+    call_python([&] { on_notice_(printable(text)); });
   }
 
   std::function<std::vector<std::string>()> selector() {
     if (selector_.is_none()) return nullptr;
     return [this] {
       std::vector<std::string> chosen;
-      guarded([&] { chosen = nb::cast<std::vector<std::string>>(selector_()); });
+      call_python([&] { chosen = nb::cast<std::vector<std::string>>(selector_()); });
       return chosen;
     };
   }
 
   // In a fork, too: signal handlers, callbacks and selectors may fork, and the child returns here.
-  bool failed() const { return problem_.has_value() || is_fork(); }
+  bool has_failed() const { return problem_.has_value() || is_forked(); }
   void raise_problem() const {
     if (problem_) throw nb::python_error(*problem_);
-    if (is_fork()) {
-      raise({ErrorKind::io,
-             "this process was forked while its parent waited for GPUs, and the place in the queue "
-             "is the parent's; ask again in this process"});
+    if (is_forked()) {
+      raise_error(
+          {ErrorKind::io,
+           "this process was forked while its parent waited for GPUs, and the place in the queue "
+           "is the parent's; ask again in this process"});
     }
   }
 
  private:
-  void tell(const WaitNews& news) {
+  void report_wait(const WaitStatus& status) {
     std::optional<double> starts;
-    if (news.starts) {
-      starts = std::chrono::duration<double>(news.starts->time_since_epoch()).count();
+    if (status.expected_start) {
+      starts = std::chrono::duration<double>(status.expected_start->time_since_epoch()).count();
     }
-    guarded([&] { on_wait_(news.position, news.length, printable(news.reason), starts); });
+    call_python([&] {
+      on_wait_(status.queue_position, status.queue_length, printable(status.reason), starts);
+    });
   }
 
-  bool is_fork() const { return ::getpid() != process_; }
+  bool is_forked() const { return ::getpid() != pid_; }
 
-  bool leaves() {
-    const WithInterpreter held;
-    if (!failed() && !interrupt_.leaves() && !is_fork()) return false;
+  bool is_cancelled() {
+    const ScopedGilAcquire gil;
+    if (!has_failed() && !interrupt_.check_cancelled() && !is_forked()) return false;
     if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes what a signal's handler raised
-    if (!is_fork()) interrupt_.wake();  // so that the next question is answered so
+    if (!is_forked()) interrupt_.wake();  // so that the next question is answered so
     return true;
   }
 
   template <class Call>
-  void guarded(Call call) {
-    const WithInterpreter held;
-    if (failed()) return;
+  void call_python(Call call) {
+    const ScopedGilAcquire gil;
+    if (has_failed()) return;
     try {
       call();
     } catch (nb::python_error& error) {
@@ -114,77 +118,83 @@ class Callbacks {
   nb::object on_wait_;
   nb::object on_notice_;
   nb::object selector_;
-  pid_t process_ = ::getpid();
+  pid_t pid_ = ::getpid();
   std::optional<nb::python_error> problem_;
 };
 
 // Has the driver's questions obey the interrupt, until this ends.
-class Interruptible {
+class ProbeInterruptScope {
  public:
-  Interruptible(Probe& probe, Callbacks& callbacks) : probe_(probe) {
-    const Hooks hooks = callbacks.hooks();
-    probe_.interrupt_by(hooks.interrupt, hooks.leaves);
+  ProbeInterruptScope(Probe& probe, PythonCallbacks& callbacks) : probe_(probe) {
+    const AcquireCallbacks acquire_callbacks = callbacks.acquire_callbacks();
+    probe_.set_interrupt(acquire_callbacks.interrupt_fd, acquire_callbacks.confirm_interrupt);
   }
-  ~Interruptible() { probe_.interrupt_by(-1); }
-  Interruptible(const Interruptible&) = delete;
-  Interruptible& operator=(const Interruptible&) = delete;
+  ~ProbeInterruptScope() { probe_.set_interrupt(-1); }
+  ProbeInterruptScope(const ProbeInterruptScope&) = delete;
+  ProbeInterruptScope& operator=(const ProbeInterruptScope&) = delete;
 
  private:
   Probe& probe_;
 };
 
 // Nothing if it was told to leave.
-std::shared_ptr<HeldLease> acquire_lease(const Values& values, bool no_wait,
-                                         std::optional<std::string> visible_devices,
-                                         std::string within, std::string command, Interrupt* given,
-                                         nb::object on_wait, nb::object on_notice,
-                                         nb::object selector) {
-  AcquireRequest ask = make_python_ask(values, no_wait, std::move(visible_devices), std::move(within));
-  Interrupt& interrupt = given != nullptr ? *given : own_interrupt();
-  const SignalsWake signals(interrupt);
-  Callbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice), std::move(selector));
-  const SamplingRate attention = ask.learning ? SamplingRate::learning : SamplingRate::reporting;
-  ask.command = std::move(command);
-  ask.selector = callbacks.selector();
-  const std::shared_ptr<Probe> probe = own_probe();
-  const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
+std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
+                                           std::optional<std::string> visible_devices,
+                                           std::string parent_lease, std::string command,
+                                           Interrupt* given_interrupt, nb::object on_wait,
+                                           nb::object on_notice, nb::object selector) {
+  AcquireRequest request =
+      make_python_request(values, no_wait, std::move(visible_devices), std::move(parent_lease));
+  Interrupt& interrupt = given_interrupt != nullptr ? *given_interrupt : thread_interrupt();
+  const SignalWakeup signals(interrupt);
+  PythonCallbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice),
+                            std::move(selector));
+  const SamplingRate sampling_rate =
+      request.profile_options ? SamplingRate::learning : SamplingRate::reporting;
+  request.command = std::move(command);
+  request.selector = callbacks.selector();
+  const std::shared_ptr<Probe> probe = thread_probe();
+  const SlowDriverNotice slow_notice([&](const std::string& text) { callbacks.notice(text); });
   auto granted = [&] {
-    const WithoutInterpreter free;
-    const Interruptible interruptible(*probe, callbacks);
-    auto result = acquire(*probe, std::move(ask), callbacks.hooks());
-    if (callbacks.failed() && result && *result) (*result)->release();
+    const ScopedGilRelease gil_release;
+    const ProbeInterruptScope interrupt_scope(*probe, callbacks);
+    auto result = acquire(*probe, std::move(request), callbacks.acquire_callbacks());
+    if (callbacks.has_failed() && result && *result) (*result)->release();
     return result;
   }();
   callbacks.raise_problem();
-  auto lease = unless_error(std::move(granted));
+  auto lease = value_or_raise(std::move(granted));
   if (!lease) return nullptr;
-  auto held = std::make_shared<HeldLease>(std::move(*lease), attention);
-  watch(held);
+  auto held = std::make_shared<PythonLease>(std::move(*lease), sampling_rate);
+  watch_lease(held);
   return held;
 }
 
-std::vector<std::string> select(const Values& values, std::optional<std::string> visible_devices,
-                                std::string within, nb::object on_notice, nb::object selector) {
-  AcquireRequest ask = make_python_ask(values, true, std::move(visible_devices), std::move(within));
-  Interrupt& interrupt = own_interrupt();
-  const SignalsWake signals(interrupt);
-  Callbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
-  ask.selector = callbacks.selector();
-  const std::shared_ptr<Probe> probe = own_probe();
-  const SlowDriverNotice slow([&](const std::string& text) { callbacks.notice(text); });
+std::vector<std::string> select_without_lease(const Values& values,
+                                              std::optional<std::string> visible_devices,
+                                              std::string parent_lease, nb::object on_notice,
+                                              nb::object selector) {
+  AcquireRequest request =
+      make_python_request(values, true, std::move(visible_devices), std::move(parent_lease));
+  Interrupt& interrupt = thread_interrupt();
+  const SignalWakeup signals(interrupt);
+  PythonCallbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
+  request.selector = callbacks.selector();
+  const std::shared_ptr<Probe> probe = thread_probe();
+  const SlowDriverNotice slow_notice([&](const std::string& text) { callbacks.notice(text); });
   auto chosen = [&] {
-    const WithoutInterpreter free;
-    const Interruptible interruptible(*probe, callbacks);
-    return choose_free(*probe, ask);
+    const ScopedGilRelease gil_release;
+    const ProbeInterruptScope interrupt_scope(*probe, callbacks);
+    return select_free_gpus(*probe, request);
   }();
   callbacks.raise_problem();
-  return unless_error(std::move(chosen));
+  return value_or_raise(std::move(chosen));
 }
 
-nb::list indices(const HeldLease& held) {
+nb::list indices(const PythonLease& lease) {
   nb::list list;
-  for (const std::string& uuid : held.record().uuids) {
-    for (const Gpu& gpu : held.host_gpus()) {
+  for (const std::string& uuid : lease.record().uuids) {
+    for (const Gpu& gpu : lease.host_gpus()) {
       if (gpu.uuid != uuid) continue;
       if (gpu.index.instance) {
         list.append(to_string(gpu.index));
@@ -197,30 +207,30 @@ nb::list indices(const HeldLease& held) {
 }
 
 // What Python's own object keeps: in one call, which is quicker than four.
-nb::tuple describe(const HeldLease& held, const std::string& ids) {
-  const Record& record = held.record();
-  const auto form = ids == "uuid" ? IdForm::uuid : IdForm::index;
+nb::tuple describe(const PythonLease& lease, const std::string& ids) {
+  const Record& record = lease.record();
+  const auto form = ids == "uuid" ? GpuIdFormat::uuid : GpuIdFormat::index;
   nb::dict environment;
   for (const auto& [name, value] :
-       job_environment(held.host_gpus(), record.uuids, form, record.id, record.epoch)) {
+       make_job_environment(lease.host_gpus(), record.uuids, form, record.id, record.epoch)) {
     environment[name.c_str()] = value;
   }
-  return nb::make_tuple(record.id, indices(held), record.uuids, environment);
+  return nb::make_tuple(record.id, indices(lease), record.uuids, environment);
 }
 
 // Its GPUs as they were when it was granted, in the form of `berth status --json`.
-std::string gpus_json(const HeldLease& held) {
-  const Record& record = held.record();
+std::string gpus_json(const PythonLease& lease) {
+  const Record& record = lease.record();
   Status status;
   status.leases = {record};
   for (const std::string& uuid : record.uuids) {
-    for (const Gpu& gpu : held.host_gpus()) {
+    for (const Gpu& gpu : lease.host_gpus()) {
       if (gpu.uuid != uuid) continue;
       GpuStatus one;
-      one.placed.gpu = gpu;
-      for (const GpuProcess& process : gpu.processes) one.placed.processes.push_back({process, ""});
-      one.placed.leases = {record.id};
-      one.judgement.state = record.request.memory ? GpuState::shared : GpuState::leased;
+      one.view.gpu = gpu;
+      for (const GpuProcess& process : gpu.processes) one.view.processes.push_back({process, ""});
+      one.view.leases = {record.id};
+      one.state_reason.state = record.request.memory ? GpuState::shared : GpuState::leased;
       status.gpus.push_back(std::move(one));
     }
   }
@@ -228,155 +238,155 @@ std::string gpus_json(const HeldLease& held) {
 }
 
 // Has a job of this type of this user run to its end, or was its memory set?
-bool is_known(const std::string& job, unsigned count) {
-  const WithoutInterpreter free;
+bool has_profile(const std::string& job, unsigned count) {
+  const ScopedGilRelease gil_release;
   const HarbourLocation harbour = harbour_location();
-  const std::string type = named_type(job, count).name;
-  const auto own = read_profile(harbour, type);
-  return own && (!own->runs.empty() || own->set_memory);
+  const std::string type = make_named_job_type(job, count).name;
+  const auto profile = read_profile(harbour, type);
+  return profile && (!profile->runs.empty() || profile->set_memory);
 }
 
-std::string holders(const HeldLease& held) {
-  const WithoutInterpreter free;
-  return printable(bell_holders(held.record()));
+std::string holders(const PythonLease& lease) {
+  const ScopedGilRelease gil_release;
+  return printable(format_bell_holders(lease.record()));
 }
 
 }  // namespace
 
-int inheritable(UniqueFd fd) {
+int make_inheritable(UniqueFd fd) {
   ::fcntl(fd.get(), F_SETFD, 0);
   return fd.release();
 }
 
-HeldLease::HeldLease(Lease lease, SamplingRate attention)
+PythonLease::PythonLease(Lease lease, SamplingRate sampling_rate)
     : lease_(std::move(lease)),
       record_(lease_.record()),
       host_gpus_(lease_.host_gpus()),
       location_(lease_.harbour().location()),
-      attention_(attention),
-      maker_(::getpid()) {
-  offer_bell(lease_.bell_for_programs());
+      sampling_rate_(sampling_rate),
+      owner_pid_(::getpid()) {
+  set_inheritable_bell(lease_.make_inheritable_bell());
 }
 
-void HeldLease::offer_bell(UniqueFd bell) {
-  for_programs_ = std::move(bell);
-  bell_ = for_programs_.get();
+void PythonLease::set_inheritable_bell(UniqueFd bell) {
+  inheritable_bell_ = std::move(bell);
+  bell_fd_ = inheritable_bell_.get();
 }
 
 // In a fork there is no other thread, and the mutex may be held by one that is not there.
-void HeldLease::let_go_in_fork() NO_THREAD_SAFETY_ANALYSIS {
-  offer_bell(UniqueFd());
-  lease_.hand_over();
+void PythonLease::release_in_fork() NO_THREAD_SAFETY_ANALYSIS {
+  set_inheritable_bell(UniqueFd());
+  lease_.hand_over_bell();
 }
 
-void HeldLease::fail(const std::string& words) {
-  if (maker_ != ::getpid()) return;
+void PythonLease::record_failure(const std::string& error_text) {
+  if (owner_pid_ != ::getpid()) return;
   const MutexLock lock(mutex_);
-  verdict_ = tells_of_memory(words) ? ExitClass::out_of_memory : ExitClass::failure;
+  exit_class_ = mentions_out_of_memory(error_text) ? ExitClass::out_of_memory : ExitClass::failure;
 }
 
-std::chrono::milliseconds HeldLease::due() {
+std::chrono::milliseconds PythonLease::time_until_sample() {
   const MutexLock lock(mutex_);
   if (released_) return std::chrono::milliseconds::max();
-  if (!sampler_) sampler_.emplace(lease_, attention_);
-  return sampler_->due();
+  if (!sampler_) sampler_.emplace(lease_, sampling_rate_);
+  return sampler_->time_to_next_sample();
 }
 
-void HeldLease::take(const Result<std::vector<GpuUse>>& uses) {
+void PythonLease::add_sample(const Result<std::vector<GpuSample>>& samples) {
   const MutexLock lock(mutex_);
-  if (!released_ && sampler_) sampler_->take(uses, lease_);
+  if (!released_ && sampler_) sampler_->add_sample(samples, lease_);
 }
 
 // Before the release, for the same reason as with `berth run`.
-void HeldLease::pass_on() {
-  if (record_.job.empty() || !record_.within.empty()) return;
-  const auto lasted = std::chrono::steady_clock::now() - begin_;
-  const RunOutcome lesson{verdict_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
-  (void)record_run(location_, record_, usage(), lesson);
-  if (record_.profiles) wake_waiters(lease_.harbour(), record_.uid, record_.job);
+void PythonLease::record_profile_run() {
+  if (record_.job.empty() || !record_.parent_lease.empty()) return;
+  const auto lasted = std::chrono::steady_clock::now() - start_time_;
+  const RunOutcome outcome{exit_class_, std::chrono::floor<std::chrono::milliseconds>(lasted)};
+  (void)record_run(location_, record_, usage(), outcome);
+  if (record_.is_profiling_run) wake_profile_waiters(lease_.harbour(), record_.uid, record_.job);
 }
 
-bool HeldLease::release() {
-  if (maker_ != ::getpid()) {
-    let_go_in_fork();
+bool PythonLease::release() {
+  if (owner_pid_ != ::getpid()) {
+    release_in_fork();
     return false;
   }
   const MutexLock lock(mutex_);
-  const bool again = std::exchange(released_, true);
-  if (!again) pass_on();
-  offer_bell(UniqueFd());
-  bool gone = lease_.release();
+  const bool already_released = std::exchange(released_, true);
+  if (!already_released) record_profile_run();
+  set_inheritable_bell(UniqueFd());
+  bool ended = lease_.release();
   // A helper that the watcher has only begun to start has the bell until it is itself.
-  constexpr int kMostMs = 20;
-  for (int i = 0; !gone && i < kMostMs && watcher_asks(); ++i) {
+  constexpr int kMaxWaitMs = 20;
+  for (int i = 0; !ended && i < kMaxWaitMs && is_watcher_querying_driver(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    gone = lease_.release();
+    ended = lease_.release();
   }
-  if (!again) archive_later(location_, entry_now(Ending::released));
-  return gone;
+  if (!already_released) archive_later(location_, current_history_entry_locked(Ending::released));
+  return ended;
 }
 
-HistoryEntry HeldLease::entry_now(Ending ending) const {
-  return history_entry(record_, host_gpus_, ending, 0, usage());
+HistoryEntry PythonLease::current_history_entry_locked(Ending ending) const {
+  return make_history_entry(record_, host_gpus_, ending, 0, usage());
 }
 
-std::optional<HistoryEntry> HeldLease::entry(Ending ending) {
+std::optional<HistoryEntry> PythonLease::current_history_entry(Ending ending) {
   const MutexLock lock(mutex_);
   if (released_) return std::nullopt;
-  return entry_now(ending);
+  return current_history_entry_locked(ending);
 }
 
-std::chrono::milliseconds HeldLease::keep() {
+std::chrono::milliseconds PythonLease::maintain_heartbeat() {
   const MutexLock lock(mutex_);
-  return released_ ? std::chrono::hours(1) : lease_.keep();
+  return released_ ? std::chrono::hours(1) : lease_.maintain_heartbeat();
 }
 
-void HeldLease::restore() {
+void PythonLease::restore_if_deleted() {
   const MutexLock lock(mutex_);
   if (released_) return;
-  auto notice = lease_.restore();
+  auto notice = lease_.restore_if_deleted();
   if (!notice) return;
   notices_.push_back(std::move(*notice));
-  offer_bell(lease_.bell_for_programs());
+  set_inheritable_bell(lease_.make_inheritable_bell());
 }
 
-int HeldLease::deletion_watch() {
+int PythonLease::deletion_watch_fd() {
   const MutexLock lock(mutex_);
-  return released_ ? -1 : lease_.deletion_watch();
+  return released_ ? -1 : lease_.deletion_watch_fd();
 }
 
-std::vector<std::string> HeldLease::notices() {
-  if (maker_ != ::getpid()) return {};
+std::vector<std::string> PythonLease::notices() {
+  if (owner_pid_ != ::getpid()) return {};
   const MutexLock lock(mutex_);
   return std::exchange(notices_, {});
 }
 
 void define_lease(nb::module_& module) {
-  nb::class_<HeldLease>(module, "Lease")
+  nb::class_<PythonLease>(module, "Lease")
       .def("describe", &describe, "ids"_a)
       .def("gpus_json", &gpus_json)
-      .def("fileno", &HeldLease::bell)
-      .def("fail", &HeldLease::fail, "words"_a)
-      .def("measures", &HeldLease::measures)
-      .def("release", &HeldLease::release, nb::call_guard<WithoutInterpreter>())
-      .def("notices", &HeldLease::notices)
+      .def("fileno", &PythonLease::bell_fd)
+      .def("record_failure", &PythonLease::record_failure, "error_text"_a)
+      .def("is_profiling_run", &PythonLease::is_profiling_run)
+      .def("release", &PythonLease::release, nb::call_guard<ScopedGilRelease>())
+      .def("notices", &PythonLease::notices)
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
              "within"_a, "command"_a, "interrupt"_a.none(), "on_wait"_a, "on_notice"_a,
              "selector"_a.none());
-  module.def("is_known", &is_known, "job"_a, "count"_a);
+  module.def("has_profile", &has_profile, "job"_a, "count"_a);
   module.def(
       "job_type",
       [](const std::vector<std::string>& words, bool shell) {
-        const bool hidden = commands_are_hidden();
-        const JobType type =
-            shell ? derive_line_type(words.at(0), 1, hidden) : derive_type(words, 1, hidden);
+        const bool hidden = are_commands_hidden();
+        const JobType type = shell ? derive_line_job_type(words.at(0), 1, hidden)
+                                   : derive_job_type(words, 1, hidden);
         return type.name;
       },
       "words"_a, "shell"_a);
-  module.def("commands_are_hidden", &commands_are_hidden);
-  module.def("select", &select, "values"_a, "visible_devices"_a.none(), "within"_a, "on_notice"_a,
-             "selector"_a.none());
+  module.def("are_commands_hidden", &are_commands_hidden);
+  module.def("select", &select_without_lease, "values"_a, "visible_devices"_a.none(), "within"_a,
+             "on_notice"_a, "selector"_a.none());
 }
 
 }  // namespace berth::python

@@ -9,7 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/environment.h"
-#include "base/own_files.h"
+#include "base/file_trust.h"
 #include "base/simulation.h"
 #include "base/text.h"
 #include "devices/driver.h"
@@ -18,10 +18,10 @@
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"
 #include "python/src/interrupt.h"
+#include "python/src/interrupt_safe_context.h"
 #include "python/src/lease.h"
 #include "python/src/placeholder.h"
 #include "python/src/request.h"
-#include "python/src/settle.h"
 #include "python/src/watcher.h"
 #include "status/status_json.h"
 
@@ -33,39 +33,38 @@ namespace {
 
 std::string status() {
   HarbourLocation where = harbour_location();
-  const std::shared_ptr<Probe> probe = own_probe();
-  return unless_error([&] {
-    const WithoutInterpreter free;
-    return observe(*probe, driver_is_simulated(), std::move(where)).map([](const Status& found) {
-      return status_json(found, JsonForm::line);
-    });
+  const std::shared_ptr<Probe> probe = thread_probe();
+  return value_or_raise([&] {
+    const ScopedGilRelease gil_release;
+    return observe_host(*probe, is_driver_simulated(), std::move(where))
+        .map([](const Status& found) { return status_json(found, JsonForm::line); });
   }());
 }
 
 // The descriptor that keeps the lease alive, for its caller to close; nothing if there is no lease
 // to join.
-std::optional<int> join(const std::string& id) {
-  auto joined = unless_error([&] {
+std::optional<int> attach(const std::string& id) {
+  auto bell = value_or_raise([&] {
     HarbourLocation where = harbour_location();
-    const WithoutInterpreter free;
-    return join_lease(id, std::move(where));
+    const ScopedGilRelease gil_release;
+    return attach_to_lease(id, std::move(where));
   }());
-  if (!joined) return std::nullopt;
-  return inheritable(std::move(*joined));
+  if (!bell) return std::nullopt;
+  return make_inheritable(std::move(*bell));
 }
 
 // The file of the simulated server; nothing if the GPUs are real.
 std::optional<std::string> simulated_state() {
-  if (!driver_is_simulated()) return std::nullopt;
+  if (!is_driver_simulated()) return std::nullopt;
   return simulated_state_path();
 }
 
 // Variables of this process as text. As os.environ has them, which takes much longer to say that it
 // has not. A value that is not UTF-8 has U+FFFD in it, and so equals nothing that berth has set.
-nb::list variables(const std::vector<std::string>& names) {
+nb::list get_variables(const std::vector<std::string>& names) {
   nb::list values;
   for (const std::string& name : names) {
-    const auto value = variable(name.c_str());
+    const auto value = get_env(name.c_str());
     if (!value) {
       values.append(nb::none());
     } else {
@@ -83,23 +82,23 @@ NB_MODULE(_native, module) {
   using namespace berth::python;
   nb::set_leak_warnings(false);  // leases are kept until the process ends: they are no leak
   module.attr("__version__") = BERTH_VERSION;
-  module.def("why_not_own", &berth::why_not_own, "own"_a, "path"_a);
-  module.def("belong_to_program", &berth::set_helper_program, "path"_a);
-  module.def("prepare", &prepare_own_probe);
+  module.def("describe_trust_problem", &berth::describe_trust_problem, "own"_a, "path"_a);
+  module.def("set_helper_program", &berth::set_helper_program, "path"_a);
+  module.def("prefetch_snapshot", &prefetch_snapshot);
   module.def("status", &status);
-  module.def("join", &join, "id"_a);
+  module.def("attach", &attach, "id"_a);
   module.def(
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
   module.def("harbour_path", [] { return berth::harbour_location().path; });
   module.def("simulated_state_path", &simulated_state);
-  module.def("getenv", &variables, "names"_a);
+  module.def("getenv", &get_variables, "names"_a);
   module.def("cuda_is_started", &cuda_is_started);
-  module.def("let_nobody_return", &let_nobody_return);
-  module.def("archive_all", &archive_all, nb::call_guard<WithoutInterpreter>());
+  module.def("block_interpreter_reentry", &block_interpreter_reentry);
+  module.def("archive_all", &archive_all, nb::call_guard<ScopedGilRelease>());
   module.def("pause_watching", &pause_watching);
   module.def("resume_watching", &resume_watching);
   define_interrupt(module);
-  define_settled(module);
+  define_interrupt_safe_context(module);
   define_lease(module);
   define_placeholder(module);
 }

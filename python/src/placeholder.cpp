@@ -16,12 +16,12 @@ namespace berth::python {
 void define_placeholder(nb::module_& module) {
   nb::class_<Placeholders>(module, "Placeholders")
       .def("pids", &Placeholders::pids)
-      .def("release", &Placeholders::stop, nb::call_guard<WithoutInterpreter>());
+      .def("release", &Placeholders::stop, nb::call_guard<ScopedGilRelease>());
   module.def(
-      "hold_places",
+      "start_placeholders",
       [](const std::vector<std::string>& uuids) {
-        return unless_error([&] {
-          const WithoutInterpreter free;
+        return value_or_raise([&] {
+          const ScopedGilRelease gil_release;
           return Placeholders::start(uuids);
         }());
       },

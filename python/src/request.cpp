@@ -17,69 +17,72 @@
 namespace berth::python {
 namespace {
 
-struct OwnProbe {
-  std::string chosen;  // by what the environment said then
+struct ThreadProbe {
+  std::string settings_key;  // by what the environment said then
   std::shared_ptr<Probe> probe;
 };
 
-thread_local std::vector<OwnProbe> own;  // more than one where calls were inside of calls
-thread_local std::function<void(const std::string&)> on_slow;
+thread_local std::vector<ThreadProbe>
+    thread_probes;  // more than one where calls were inside of calls
+thread_local std::function<void(const std::string&)> slow_driver_callback;
 
 // One that no call uses now.
-std::vector<OwnProbe>::iterator find_idle() {
-  return std::find_if(own.begin(), own.end(),
-                      [](const OwnProbe& one) { return one.probe.use_count() == 1; });
+std::vector<ThreadProbe>::iterator find_idle_probe() {
+  return std::find_if(thread_probes.begin(), thread_probes.end(),
+                      [](const ThreadProbe& one) { return one.probe.use_count() == 1; });
 }
 
 }  // namespace
 
 // What a helper takes over from its parent's environment when it starts.
-std::string driver_choice() {
-  std::string choice;
+std::string driver_settings_key() {
+  std::string key;
   for (const char* name :
        {"BERTH_SIM", "BERTH_SIM_STATE", "BERTH_DRIVER_TIMEOUT", "LD_LIBRARY_PATH"}) {
-    choice += fmt::format("{}\n", setting(name));
+    key += fmt::format("{}\n", get_env_or_empty(name));
   }
-  return choice + helper_program();
+  return key + helper_program();
 }
 
-void prepare_own_probe() {
-  if (const auto idle = find_idle(); idle != own.end() && idle->chosen == driver_choice()) {
-    idle->probe->prepare();
+void prefetch_snapshot() {
+  if (const auto idle = find_idle_probe();
+      idle != thread_probes.end() && idle->settings_key == driver_settings_key()) {
+    idle->probe->prefetch_snapshot();
   }
 }
 
-std::shared_ptr<Probe> own_probe() {
-  std::string choice = driver_choice();
-  const auto idle = find_idle();
-  if (idle != own.end() && idle->chosen == choice) return idle->probe;
-  std::shared_ptr<Probe> made = unless_error(open_driver([] {
-    if (on_slow) on_slow("waiting for the driver to answer");
+std::shared_ptr<Probe> thread_probe() {
+  std::string key = driver_settings_key();
+  const auto idle = find_idle_probe();
+  if (idle != thread_probes.end() && idle->settings_key == key) return idle->probe;
+  std::shared_ptr<Probe> probe = value_or_raise(open_driver([] {
+    if (slow_driver_callback) slow_driver_callback("waiting for the driver to answer");
   }));
-  if (idle != own.end()) own.erase(idle);
-  own.push_back({std::move(choice), made});
-  return made;
+  if (idle != thread_probes.end()) thread_probes.erase(idle);
+  thread_probes.push_back({std::move(key), probe});
+  return probe;
 }
 
 SlowDriverNotice::SlowDriverNotice(std::function<void(const std::string&)> notice)
-    : before_(std::exchange(on_slow, std::move(notice))) {}
+    : previous_callback_(std::exchange(slow_driver_callback, std::move(notice))) {}
 
 SlowDriverNotice::~SlowDriverNotice() {
-  on_slow = std::move(before_);
+  slow_driver_callback = std::move(previous_callback_);
 }
 
-AcquireRequest make_python_ask(const std::map<std::string, std::string>& values, bool no_wait,
-                    std::optional<std::string> visible_devices, std::string within) {
-  const RequestOptions options = unless_error(read_request(values, no_wait));
-  AcquireRequest ask = make_acquire_request(options);
+AcquireRequest make_python_request(const std::map<std::string, std::string>& values, bool no_wait,
+                                   std::optional<std::string> visible_devices,
+                                   std::string parent_lease) {
+  const RequestOptions options = value_or_raise(parse_request_keywords(values, no_wait));
+  AcquireRequest request = make_acquire_request(options);
   if (!options.job.empty()) {
-    const JobType type = named_type(options.job, ask.request.count);
-    ask.learning = Learning{type.name, options.learned, !options.request.time};
+    const JobType type = make_named_job_type(options.job, request.gpu_request.count);
+    request.profile_options = ProfileOptions{type.name, options.auto_memory, !options.request.time};
   }
-  ask.spelling = ArgumentStyle::keywords;
-  ask.visible_devices = std::move(visible_devices);
-  ask.within = std::move(within);
-  return ask;
+  request.argument_style = ArgumentStyle::keywords;
+  request.visible_devices = std::move(visible_devices);
+  request.parent_lease = std::move(parent_lease);
+  return request;
 }
 
 }  // namespace berth::python

@@ -25,55 +25,56 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A watch has its price when it ends (see supervise()): a short lease does not pay it.
-constexpr std::chrono::seconds kShort(1);
-constexpr std::chrono::seconds kAudit(60);
+constexpr std::chrono::seconds kWatchDelay(1);
+constexpr std::chrono::seconds kAuditInterval(60);
 // What is to be learned from must be looked at from its start.
-constexpr std::chrono::milliseconds kLearning(20);
+constexpr std::chrono::milliseconds kLearningWatchDelay(20);
 
-class Watcher {
+class LeaseWatcher {
  public:
-  Watcher() : news_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  LeaseWatcher() : wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-  void add(const std::shared_ptr<HeldLease>& lease) {
+  void add(const std::shared_ptr<PythonLease>& lease) {
     const MutexLock lock(mutex_);
     const auto now = Clock::now();
-    const bool learns = lease->attention() == SamplingRate::learning;
-    watched_.push_back({lease, now + (learns ? kLearning : kShort), now + kShort});
-    choose_driver();
+    const bool is_learning = lease->sampling_rate() == SamplingRate::learning;
+    watched_.push_back(
+        {lease, now + (is_learning ? kLearningWatchDelay : kWatchDelay), now + kWatchDelay});
+    open_probe();
     if (!thread_.joinable()) start();
     // Not if it wakes soon enough by itself: a program that leases a thousand times a second must
     // not wake it as often.
-    const auto enough = learns ? kLearning : kShort;
-    if (wakes_ <= watched_.back().sampled_from + enough) return;
-    wakes_ = {};
+    const auto max_delay = is_learning ? kLearningWatchDelay : kWatchDelay;
+    if (wakes_at_ <= watched_.back().sample_from + max_delay) return;
+    wakes_at_ = {};
     wake();
   }
 
   void archive_later(const HarbourLocation& harbour, HistoryEntry entry) {
     const MutexLock lock(mutex_);
-    if (ended_.empty()) write_at_ = Clock::now() + kShort;
-    ended_.push_back({harbour, std::move(entry)});
+    if (pending_entries_.empty()) write_pending_at_ = Clock::now() + kWatchDelay;
+    pending_entries_.push_back({harbour, std::move(entry)});
     if (paused_) return;  // resume() sees to it
     if (!thread_.joinable()) start();
-    if (wakes_ <= write_at_) return;
-    wakes_ = {};
+    if (wakes_at_ <= write_pending_at_) return;
+    wakes_at_ = {};
     wake();
   }
 
   void archive_all() {
-    std::vector<std::shared_ptr<HeldLease>> leases;
+    std::vector<std::shared_ptr<PythonLease>> leases;
     {
       const MutexLock lock(mutex_);
-      write_at_ = {};
-      for (const Watched& one : watched_) {
+      write_pending_at_ = {};
+      for (const WatchedLease& one : watched_) {
         if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
       }
     }
-    write_ended();
-    for (const auto& lease : leases) archive_now(*lease, Ending::released);
+    write_pending_entries();
+    for (const auto& lease : leases) archive_lease(*lease, Ending::released);
   }
 
-  bool asks() const { return asks_; }
+  bool is_querying_driver() const { return querying_driver_; }
 
   void pause() {
     {
@@ -90,183 +91,187 @@ class Watcher {
   void resume() {
     const MutexLock lock(mutex_);
     paused_ = false;
-    std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
-    if ((!watched_.empty() || !ended_.empty()) && !thread_.joinable()) start();
+    std::erase_if(watched_, [](const WatchedLease& one) { return one.lease.expired(); });
+    if ((!watched_.empty() || !pending_entries_.empty()) && !thread_.joinable()) start();
   }
 
  private:
-  struct Watched {
-    std::weak_ptr<HeldLease> lease;
-    Clock::time_point sampled_from;
-    Clock::time_point kept_from;  // put back if somebody deletes it
-    bool archived = false;        // that it has begun
+  struct WatchedLease {
+    std::weak_ptr<PythonLease> lease;
+    Clock::time_point sample_from;
+    Clock::time_point restore_from;  // put back if somebody deletes it
+    bool start_archived = false;     // that it has begun
   };
-  struct Ended {
+  struct PendingEntry {
     HarbourLocation harbour;
     HistoryEntry entry;
   };
 
-  static void archive_now(HeldLease& lease, Ending ending) {
-    if (const auto entry = lease.entry(ending)) (void)archive(lease.location(), *entry);
+  static void archive_lease(PythonLease& lease, Ending ending) {
+    if (const auto entry = lease.current_history_entry(ending))
+      (void)archive_entry(lease.location(), *entry);
   }
 
   // What has waited long enough.
-  void write_ended() {
-    std::vector<Ended> ended;
+  void write_pending_entries() {
+    std::vector<PendingEntry> entries;
     {
       const MutexLock lock(mutex_);
-      if (write_at_ > Clock::now()) return;
-      ended.swap(ended_);
+      if (write_pending_at_ > Clock::now()) return;
+      entries.swap(pending_entries_);
     }
-    for (const Ended& one : ended) (void)archive(one.harbour, one.entry);
+    for (const PendingEntry& one : entries) (void)archive_entry(one.harbour, one.entry);
   }
 
   void wake() {
     const std::uint64_t one = 1;
-    (void)!::write(news_.get(), &one, sizeof one);
+    (void)!::write(wake_event_.get(), &one, sizeof one);
   }
 
   // Signals are Python's: its main thread must be the one that they wake.
   void start() REQUIRES(mutex_) {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t all_signals;
+    sigset_t previous_mask;
+    ::sigfillset(&all_signals);
+    ::pthread_sigmask(SIG_SETMASK, &all_signals, &previous_mask);
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error&) {
       // No thread is to be had: then the lease is not put back. Tried again with the next one.
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &previous_mask, nullptr);
   }
 
   // By what the environment says now: the thread must not look at it.
-  void choose_driver() REQUIRES(mutex_) {
-    std::string choice = driver_choice();
-    if (probe_ && choice == chosen_) return;
+  void open_probe() REQUIRES(mutex_) {
+    std::string key = driver_settings_key();
+    if (probe_ && key == probe_key_) return;
     auto probe = open_driver();
     if (!probe) return;
     probe_ = std::move(*probe);
-    chosen_ = std::move(choice);
-    probe_->interrupt_by(news_.get(), [this] {
-      again_ = take_news() || again_;
+    probe_key_ = std::move(key);
+    probe_->set_interrupt(wake_event_.get(), [this] {
+      woken_ = clear_wake_event() || woken_;
       return stop_.load();
     });
   }
 
-  bool take_news() const {
+  bool clear_wake_event() const {
     std::uint64_t count = 0;
-    return ::read(news_.get(), &count, sizeof count) > 0;
+    return ::read(wake_event_.get(), &count, sizeof count) > 0;
   }
 
   // Asks about the leases whose time it is, and gives when the next one's is. Without any lock: a
   // driver may hang.
-  Clock::time_point look_at(const std::vector<std::shared_ptr<HeldLease>>& leases, Probe* probe) {
-    auto next = Clock::now() + kAudit;
+  Clock::time_point sample_leases(const std::vector<std::shared_ptr<PythonLease>>& leases,
+                                  Probe* probe) {
+    auto next = Clock::now() + kAuditInterval;
     for (const auto& lease : leases) {
       if (probe == nullptr || stop_) break;
-      if (lease->due().count() <= 0) {
-        asks_ = true;
-        const auto uses = probe->use(lease->record().uuids);
-        asks_ = false;
-        lease->take(uses);
+      if (lease->time_until_sample().count() <= 0) {
+        querying_driver_ = true;
+        const auto samples = probe->sample(lease->record().uuids);
+        querying_driver_ = false;
+        lease->add_sample(samples);
       }
-      const auto due = std::min<std::chrono::milliseconds>(lease->due(), kAudit);
-      next = std::min(next, Clock::now() + due);
+      const auto delay =
+          std::min<std::chrono::milliseconds>(lease->time_until_sample(), kAuditInterval);
+      next = std::min(next, Clock::now() + delay);
     }
     return next;
   }
 
   void run() {
     while (!stop_) {
-      again_ = false;
-      write_ended();
-      auto until = Clock::now() + kAudit;
-      std::vector<std::shared_ptr<HeldLease>> sampled;
-      std::vector<std::shared_ptr<HeldLease>> kept;
-      std::vector<std::shared_ptr<HeldLease>> begun;
+      woken_ = false;
+      write_pending_entries();
+      auto until = Clock::now() + kAuditInterval;
+      std::vector<std::shared_ptr<PythonLease>> sampling;
+      std::vector<std::shared_ptr<PythonLease>> restorable;
+      std::vector<std::shared_ptr<PythonLease>> started;
       std::shared_ptr<Probe> probe;
       {
         const MutexLock lock(mutex_);
-        std::erase_if(watched_, [](const Watched& one) { return one.lease.expired(); });
-        for (Watched& one : watched_) {
+        std::erase_if(watched_, [](const WatchedLease& one) { return one.lease.expired(); });
+        for (WatchedLease& one : watched_) {
           const auto now = Clock::now();
           const auto lease = one.lease.lock();
-          if (one.sampled_from > now) until = std::min(until, one.sampled_from);
-          if (one.kept_from > now) until = std::min(until, one.kept_from);
-          if (lease && one.sampled_from <= now) sampled.push_back(lease);
-          if (!lease || one.kept_from > now) continue;
-          if (!std::exchange(one.archived, true)) begun.push_back(lease);
-          kept.push_back(lease);
+          if (one.sample_from > now) until = std::min(until, one.sample_from);
+          if (one.restore_from > now) until = std::min(until, one.restore_from);
+          if (lease && one.sample_from <= now) sampling.push_back(lease);
+          if (!lease || one.restore_from > now) continue;
+          if (!std::exchange(one.start_archived, true)) started.push_back(lease);
+          restorable.push_back(lease);
         }
-        if (!ended_.empty()) until = std::min(until, write_at_);
-        wakes_ = until;
+        if (!pending_entries_.empty()) until = std::min(until, write_pending_at_);
+        wakes_at_ = until;
         probe = probe_;
       }
-      until = std::min(until, look_at(sampled, probe.get()));
-      sampled.clear();
-      for (const auto& lease : kept) until = std::min(until, Clock::now() + lease->keep());
-      for (const auto& lease : begun) archive_now(*lease, Ending::running);
-      begun.clear();
-      sleep(std::move(kept), until);
+      until = std::min(until, sample_leases(sampling, probe.get()));
+      sampling.clear();
+      for (const auto& lease : restorable)
+        until = std::min(until, Clock::now() + lease->maintain_heartbeat());
+      for (const auto& lease : started) archive_lease(*lease, Ending::running);
+      started.clear();
+      sleep(std::move(restorable), until);
     }
     // Its helper would end with this thread.
     const MutexLock lock(mutex_);
-    if (probe_) probe_->rest();
+    if (probe_) probe_->close_session();
   }
 
   // Until then, or until there is something to do.
-  void sleep(std::vector<std::shared_ptr<HeldLease>> kept, Clock::time_point until) {
-    std::vector<pollfd> watched{{news_.get(), POLLIN, 0}};
-    for (const auto& lease : kept) watched.push_back({lease->deletion_watch(), POLLIN, 0});
-    kept.clear();
-    if (again_) return;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    ::poll(watched.data(), watched.size(), static_cast<int>(std::max(0L, left.count())));
-    (void)take_news();
+  void sleep(std::vector<std::shared_ptr<PythonLease>> restorable, Clock::time_point until) {
+    std::vector<pollfd> watched{{wake_event_.get(), POLLIN, 0}};
+    for (const auto& lease : restorable) watched.push_back({lease->deletion_watch_fd(), POLLIN, 0});
+    restorable.clear();
+    if (woken_) return;
+    const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    ::poll(watched.data(), watched.size(), static_cast<int>(std::max(0L, remaining.count())));
+    (void)clear_wake_event();
     const bool deleted = std::any_of(watched.begin() + 1, watched.end(),
                                      [](const pollfd& one) { return one.revents != 0; });
-    if (deleted || Clock::now() >= audit_) restore_all();
+    if (deleted || Clock::now() >= next_audit_) restore_all();
   }
 
   void restore_all() {
-    audit_ = Clock::now() + kAudit;
-    std::vector<std::shared_ptr<HeldLease>> leases;
+    next_audit_ = Clock::now() + kAuditInterval;
+    std::vector<std::shared_ptr<PythonLease>> leases;
     {
       const MutexLock lock(mutex_);
-      for (const Watched& one : watched_) {
-        if (one.kept_from > Clock::now()) continue;
+      for (const WatchedLease& one : watched_) {
+        if (one.restore_from > Clock::now()) continue;
         if (auto lease = one.lease.lock()) leases.push_back(std::move(lease));
       }
     }
-    for (const auto& lease : leases) lease->restore();
+    for (const auto& lease : leases) lease->restore_if_deleted();
   }
 
-  const UniqueFd news_;
+  const UniqueFd wake_event_;
   Mutex mutex_;
-  std::vector<Watched> watched_ GUARDED_BY(mutex_);
-  std::vector<Ended> ended_ GUARDED_BY(mutex_);      // to be written
-  Clock::time_point write_at_ GUARDED_BY(mutex_){};  // all of them
-  Clock::time_point wakes_ GUARDED_BY(mutex_){};     // the thread, at the latest
-  std::shared_ptr<Probe> probe_ GUARDED_BY(mutex_);  // asked by the thread alone
-  std::string chosen_ GUARDED_BY(mutex_);            // by what the environment said then
+  std::vector<WatchedLease> watched_ GUARDED_BY(mutex_);
+  std::vector<PendingEntry> pending_entries_ GUARDED_BY(mutex_);  // to be written
+  Clock::time_point write_pending_at_ GUARDED_BY(mutex_){};       // all of them
+  Clock::time_point wakes_at_ GUARDED_BY(mutex_){};               // the thread, at the latest
+  std::shared_ptr<Probe> probe_ GUARDED_BY(mutex_);               // asked by the thread alone
+  std::string probe_key_ GUARDED_BY(mutex_);  // by what the environment said then
   bool paused_ GUARDED_BY(mutex_) = false;
   // Under the mutex, except while it is paused: then only pause() and resume() touch it.
   std::thread thread_;
   std::atomic<bool> stop_ = false;
-  std::atomic<bool> asks_ = false;
+  std::atomic<bool> querying_driver_ = false;
   // The thread's own.
-  Clock::time_point audit_{};  // of the files, at the latest
-  bool again_ = false;         // there was news while the thread asked the driver
+  Clock::time_point next_audit_{};  // of the files, at the latest
+  bool woken_ = false;              // there was news while the thread asked the driver
 };
 
 // Of this process: a fork has no thread, and its copy of the lock may be held for ever. The
 // first call in a process needs the interpreter.
-Watcher& own_watcher() {
-  static Watcher* watcher = nullptr;
+LeaseWatcher& process_watcher() {
+  static LeaseWatcher* watcher = nullptr;
   static pid_t owner = 0;
   if (watcher == nullptr || owner != ::getpid()) {
-    watcher = new Watcher;  // never destroyed: the thread outlives main()
+    watcher = new LeaseWatcher;  // never destroyed: the thread outlives main()
     owner = ::getpid();
   }
   return *watcher;
@@ -274,36 +279,36 @@ Watcher& own_watcher() {
 
 }  // namespace
 
-void watch(const std::shared_ptr<HeldLease>& lease) {
-  own_watcher().add(lease);
+void watch_lease(const std::shared_ptr<PythonLease>& lease) {
+  process_watcher().add(lease);
 }
 
 void archive_later(const HarbourLocation& harbour, HistoryEntry entry) {
-  own_watcher().archive_later(harbour, std::move(entry));
+  process_watcher().archive_later(harbour, std::move(entry));
 }
 
 void archive_all() {
-  own_watcher().archive_all();
+  process_watcher().archive_all();
 }
 
-bool watcher_asks() {
-  return own_watcher().asks();
+bool is_watcher_querying_driver() {
+  return process_watcher().is_querying_driver();
 }
 
 void pause_watching() {
-  own_watcher().pause();
+  process_watcher().pause();
 }
 
 // In the main thread a little later, when it goes on: Python 3.13 looks for threads when it has
 // called us. Another thread cannot wait for that.
 void resume_watching() {
   if (::gettid() != ::getpid()) {
-    own_watcher().resume();
+    process_watcher().resume();
     return;
   }
   Py_AddPendingCall(
       [](void*) {
-        own_watcher().resume();
+        process_watcher().resume();
         return 0;
       },
       nullptr);

@@ -10,7 +10,7 @@ namespace berth::python {
 
 // From a second after now until it is released or nobody has it any more, by one thread for all
 // leases of the process, which sleeps. Not in forks.
-void watch(const std::shared_ptr<HeldLease>& lease);
+void watch_lease(const std::shared_ptr<PythonLease>& lease);
 
 // Written within about a second, by the same thread: who leases a thousand times a second does not
 // wait for the disk as often. Any thread may call it.
@@ -20,7 +20,7 @@ void archive_later(const HarbourLocation& harbour, HistoryEntry entry);
 void archive_all();
 
 // The driver is being asked at this moment, and a helper perhaps started for that.
-bool watcher_asks();
+bool is_watcher_querying_driver();
 
 // For the time of a fork, of which Python warns where there are threads.
 void pause_watching();

@@ -10,10 +10,11 @@
 
 namespace berth {
 
-std::string repeated(std::string_view piece, std::size_t times);
+std::string repeat_text(std::string_view piece, std::size_t times);
 
 // Columns from left to right that fit in the terminal's width: several to a day, or several days to
 // one. Nothing if there are no days.
-std::string day_chart(const std::vector<Part<TimePoint>>& days, const Terminal& terminal);
+std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
+                             const Terminal& terminal);
 
 }  // namespace berth

@@ -6,44 +6,44 @@
 #include <limits>
 #include <utility>
 
-#include "archive/lines.h"
+#include "archive/line_reader.h"
 
 namespace berth {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::int64_t kLatestMs = 4'000'000'000'000;  // the year 2096: nanoseconds still count it
+constexpr std::int64_t kMaxTimeMs = 4'000'000'000'000;  // the year 2096: nanoseconds still count it
 
 // What a line must have.
-enum Part : unsigned {
+enum RequiredField : unsigned {
   kId = 1U << 0,
   kUid = 1U << 1,
   kCommand = 1U << 2,
   kLabel = 1U << 3,
-  kWithin = 1U << 4,
+  kParentLease = 1U << 4,
   kGpus = 1U << 5,
   kAsked = 1U << 6,
   kGranted = 1U << 7,
   kEnded = 1U << 8,
   kEnding = 1U << 9,
-  kAll = (1U << 10) - 1,
+  kAllFields = (1U << 10) - 1,
 };
 
 // Where a value is of another kind it is as if the key were not there; where a key is there twice,
 // the last one counts.
-bool text_if_any(JsonCursor& in, std::string_view& target) {
+bool read_optional_text(JsonCursor& in, std::string_view& target) {
   target = {};
-  return in.peek() == '"' ? in.text(target) : in.skip();
+  return in.peek() == '"' ? in.read_string(target) : in.skip_value();
 }
 
 template <class Number>
-bool number_if_any(JsonCursor& in, std::optional<Number>& target) {
+bool read_optional_number(JsonCursor& in, std::optional<Number>& target) {
   target.reset();
   const char first = in.peek();
-  if (first < '0' || first > '9') return in.skip();
+  if (first < '0' || first > '9') return in.skip_value();
   std::optional<std::uint64_t> value;
-  if (!in.number(value)) return false;
+  if (!in.read_number(value)) return false;
   if (value && *value <= static_cast<std::uint64_t>(std::numeric_limits<Number>::max())) {
     target = static_cast<Number>(*value);
   }
@@ -52,98 +52,98 @@ bool number_if_any(JsonCursor& in, std::optional<Number>& target) {
 
 }  // namespace
 
-bool EntryReader::must_be_text(JsonCursor& in, std::string_view& target, unsigned part) {
-  read_ = in.peek() == '"' ? read_ | part : read_ & ~part;
-  return text_if_any(in, target);
+bool EntryReader::read_required_text(JsonCursor& in, std::string_view& target, unsigned field) {
+  fields_read_ = in.peek() == '"' ? fields_read_ | field : fields_read_ & ~field;
+  return read_optional_text(in, target);
 }
 
-bool EntryReader::must_be_time(JsonCursor& in, std::int64_t& target, unsigned part) {
+bool EntryReader::read_required_time(JsonCursor& in, std::int64_t& target, unsigned field) {
   std::optional<std::int64_t> ms;
-  if (!number_if_any(in, ms)) return false;
-  read_ = ms ? read_ | part : read_ & ~part;
-  target = std::min(ms.value_or(0), kLatestMs);
+  if (!read_optional_number(in, ms)) return false;
+  fields_read_ = ms ? fields_read_ | field : fields_read_ & ~field;
+  target = std::min(ms.value_or(0), kMaxTimeMs);
   return true;
 }
 
-bool EntryReader::must_be_user(JsonCursor& in) {
+bool EntryReader::read_uid(JsonCursor& in) {
   std::optional<uid_t> uid;
-  if (!number_if_any(in, uid)) return false;
-  read_ = uid ? read_ | kUid : read_ & ~kUid;
+  if (!read_optional_number(in, uid)) return false;
+  fields_read_ = uid ? fields_read_ | kUid : fields_read_ & ~kUid;
   view_.uid = uid.value_or(0);
   return true;
 }
 
-bool EntryReader::must_be_ending(JsonCursor& in) {
+bool EntryReader::read_ending(JsonCursor& in) {
   std::string_view word;
-  if (!text_if_any(in, word)) return false;
-  const auto ending = ending_of(word);
-  read_ = ending ? read_ | kEnding : read_ & ~kEnding;
+  if (!read_optional_text(in, word)) return false;
+  const auto ending = parse_ending(word);
+  fields_read_ = ending ? fields_read_ | kEnding : fields_read_ & ~kEnding;
   view_.ending = ending.value_or(Ending::running);
   return true;
 }
 
-bool EntryReader::idle_if_any(JsonCursor& in) {
-  if (!number_if_any(in, view_.idle_ms)) return false;
-  if (view_.idle_ms) view_.idle_ms = std::min(*view_.idle_ms, kLatestMs);
+bool EntryReader::read_idle(JsonCursor& in) {
+  if (!read_optional_number(in, view_.idle_ms)) return false;
+  if (view_.idle_ms) view_.idle_ms = std::min(*view_.idle_ms, kMaxTimeMs);
   return true;
 }
 
-bool EntryReader::gpu(JsonCursor& in) {
+bool EntryReader::read_gpu(JsonCursor& in) {
   if (in.peek() != '{') {
-    gpus_good_ = false;
-    return in.skip();
+    gpus_valid_ = false;
+    return in.skip_value();
   }
   GpuView gpu;
   bool has_uuid = false;
-  const bool sound = in.object([&](std::string_view key) {
+  const bool valid = in.read_object([&](std::string_view key) {
     if (key == "uuid") {
       has_uuid = in.peek() == '"';
-      return text_if_any(in, gpu.uuid);
+      return read_optional_text(in, gpu.uuid);
     }
-    if (key == "index") return text_if_any(in, gpu.index);
-    if (key == "name") return text_if_any(in, gpu.name);
-    if (key == "peak") return number_if_any(in, gpu.peak);
-    if (key == "utilization_pct") return number_if_any(in, gpu.utilization_pct);
-    return in.skip();
+    if (key == "index") return read_optional_text(in, gpu.index);
+    if (key == "name") return read_optional_text(in, gpu.name);
+    if (key == "peak") return read_optional_number(in, gpu.peak);
+    if (key == "utilization_pct") return read_optional_number(in, gpu.utilization_pct);
+    return in.skip_value();
   });
-  gpus_good_ = gpus_good_ && has_uuid;
-  if (view_.gpus.size() < EntryLimits::gpus) view_.gpus.push_back(gpu);
-  return sound;
+  gpus_valid_ = gpus_valid_ && has_uuid;
+  if (view_.gpus.size() < EntryLimits::kGpus) view_.gpus.push_back(gpu);
+  return valid;
 }
 
-bool EntryReader::gpu_list(JsonCursor& in) {
+bool EntryReader::read_gpu_list(JsonCursor& in) {
   view_.gpus.clear();
-  gpus_good_ = true;
-  read_ &= ~kGpus;
-  if (in.peek() != '[') return in.skip();
-  if (!in.array([&] { return gpu(in); })) return false;
-  if (gpus_good_) read_ |= kGpus;
+  gpus_valid_ = true;
+  fields_read_ &= ~kGpus;
+  if (in.peek() != '[') return in.skip_value();
+  if (!in.read_array([&] { return read_gpu(in); })) return false;
+  if (gpus_valid_) fields_read_ |= kGpus;
   return true;
 }
 
-bool EntryReader::member(JsonCursor& in, std::string_view key) {
-  if (key == "id") return must_be_text(in, view_.id, kId);
-  if (key == "uid") return must_be_user(in);
-  if (key == "command") return must_be_text(in, view_.command, kCommand);
-  if (key == "label") return must_be_text(in, view_.label, kLabel);
-  if (key == "job") return text_if_any(in, view_.job);
-  if (key == "within") return must_be_text(in, view_.within, kWithin);
-  if (key == "gpus") return gpu_list(in);
-  if (key == "memory") return number_if_any(in, view_.memory);
-  if (key == "asked_ms") return must_be_time(in, view_.asked_ms, kAsked);
-  if (key == "granted_ms") return must_be_time(in, view_.granted_ms, kGranted);
-  if (key == "ended_ms") return must_be_time(in, view_.ended_ms, kEnded);
-  if (key == "ending") return must_be_ending(in);
-  if (key == "idle_ms") return idle_if_any(in);
-  if (key == "host") return text_if_any(in, view_.host);
-  if (key == "user") return text_if_any(in, view_.user);
+bool EntryReader::read_member(JsonCursor& in, std::string_view key) {
+  if (key == "id") return read_required_text(in, view_.id, kId);
+  if (key == "uid") return read_uid(in);
+  if (key == "command") return read_required_text(in, view_.command, kCommand);
+  if (key == "label") return read_required_text(in, view_.label, kLabel);
+  if (key == "job") return read_optional_text(in, view_.job);
+  if (key == "within") return read_required_text(in, view_.parent_lease, kParentLease);
+  if (key == "gpus") return read_gpu_list(in);
+  if (key == "memory") return read_optional_number(in, view_.memory);
+  if (key == "asked_ms") return read_required_time(in, view_.asked_ms, kAsked);
+  if (key == "granted_ms") return read_required_time(in, view_.granted_ms, kGranted);
+  if (key == "ended_ms") return read_required_time(in, view_.ended_ms, kEnded);
+  if (key == "ending") return read_ending(in);
+  if (key == "idle_ms") return read_idle(in);
+  if (key == "host") return read_optional_text(in, view_.host);
+  if (key == "user") return read_optional_text(in, view_.user);
   if (key == "code") {
     std::optional<int> code;
-    if (!number_if_any(in, code)) return false;
+    if (!read_optional_number(in, code)) return false;
     view_.code = code.value_or(0);
     return true;
   }
-  return in.skip();  // of a later version of berth
+  return in.skip_value();  // of a later version of berth
 }
 
 void EntryReader::clear() {
@@ -151,87 +151,95 @@ void EntryReader::clear() {
   gpus.clear();
   view_ = {};
   view_.gpus = std::move(gpus);
-  read_ = 0;
+  fields_read_ = 0;
 }
 
-bool EntryReader::gpus_as_written(JsonCursor& in) {
-  if (in.literal("]")) return true;
+bool EntryReader::read_canonical_gpus(JsonCursor& in) {
+  if (in.consume_literal("]")) return true;
   do {
-    if (view_.gpus.size() == EntryLimits::gpus) return false;
+    if (view_.gpus.size() == EntryLimits::kGpus) return false;
     GpuView& gpu = view_.gpus.emplace_back();
-    if (!in.literal("{\"uuid\":") || !in.text(gpu.uuid) || !in.literal(",\"index\":") ||
-        !in.text(gpu.index) || !in.literal(",\"name\":") || !in.text(gpu.name)) {
+    if (!in.consume_literal("{\"uuid\":") || !in.read_string(gpu.uuid) ||
+        !in.consume_literal(",\"index\":") || !in.read_string(gpu.index) ||
+        !in.consume_literal(",\"name\":") || !in.read_string(gpu.name)) {
       return false;
     }
-    if (in.literal(",\"peak\":") && !number_if_any(in, gpu.peak)) return false;
-    if (in.literal(",\"utilization_pct\":") && !number_if_any(in, gpu.utilization_pct))
+    if (in.consume_literal(",\"peak\":") && !read_optional_number(in, gpu.peak)) return false;
+    if (in.consume_literal(",\"utilization_pct\":") &&
+        !read_optional_number(in, gpu.utilization_pct))
       return false;
-    if (!in.literal("}")) return false;
-  } while (in.literal(","));
-  return in.literal("]");
+    if (!in.consume_literal("}")) return false;
+  } while (in.consume_literal(","));
+  return in.consume_literal("]");
 }
 
-// Almost all lines have their keys in the order of write_entry(), without a blank: then no key
+// Almost all lines have their keys in the order of serialize_entry(), without a blank: then no key
 // needs to be read before it is compared. A line that is otherwise, or damaged, is left to
 // member().
-bool EntryReader::read_as_written(JsonCursor& in) {
+bool EntryReader::read_canonical(JsonCursor& in) {
   std::optional<int> code;
-  const bool so_far =
-      in.literal("{\"id\":") && in.text(view_.id) && in.literal(",\"uid\":") && must_be_user(in) &&
-      in.literal(",\"command\":") && in.text(view_.command) && in.literal(",\"label\":") &&
-      in.text(view_.label) && in.literal(",\"job\":") && in.text(view_.job) &&
-      in.literal(",\"within\":") && in.text(view_.within) && in.literal(",\"gpus\":[") &&
-      gpus_as_written(in) && in.literal(",\"memory\":") &&
-      (in.literal("null") || number_if_any(in, view_.memory)) && in.literal(",\"asked_ms\":") &&
-      must_be_time(in, view_.asked_ms, kAsked) && in.literal(",\"granted_ms\":") &&
-      must_be_time(in, view_.granted_ms, kGranted) && in.literal(",\"ended_ms\":") &&
-      must_be_time(in, view_.ended_ms, kEnded) && in.literal(",\"ending\":") &&
-      must_be_ending(in) && in.literal(",\"code\":") && number_if_any(in, code);
-  if (!so_far) return false;
-  if (in.literal(",\"idle_ms\":") && !idle_if_any(in)) return false;
-  if (in.literal(",\"host\":") && !in.text(view_.host)) return false;
-  if (in.literal(",\"user\":") && !in.text(view_.user)) return false;
+  const bool complete =
+      in.consume_literal("{\"id\":") && in.read_string(view_.id) &&
+      in.consume_literal(",\"uid\":") && read_uid(in) && in.consume_literal(",\"command\":") &&
+      in.read_string(view_.command) && in.consume_literal(",\"label\":") &&
+      in.read_string(view_.label) && in.consume_literal(",\"job\":") && in.read_string(view_.job) &&
+      in.consume_literal(",\"within\":") && in.read_string(view_.parent_lease) &&
+      in.consume_literal(",\"gpus\":[") && read_canonical_gpus(in) &&
+      in.consume_literal(",\"memory\":") &&
+      (in.consume_literal("null") || read_optional_number(in, view_.memory)) &&
+      in.consume_literal(",\"asked_ms\":") && read_required_time(in, view_.asked_ms, kAsked) &&
+      in.consume_literal(",\"granted_ms\":") &&
+      read_required_time(in, view_.granted_ms, kGranted) && in.consume_literal(",\"ended_ms\":") &&
+      read_required_time(in, view_.ended_ms, kEnded) && in.consume_literal(",\"ending\":") &&
+      read_ending(in) && in.consume_literal(",\"code\":") && read_optional_number(in, code);
+  if (!complete) return false;
+  if (in.consume_literal(",\"idle_ms\":") && !read_idle(in)) return false;
+  if (in.consume_literal(",\"host\":") && !in.read_string(view_.host)) return false;
+  if (in.consume_literal(",\"user\":") && !in.read_string(view_.user)) return false;
   view_.code = code.value_or(0);
-  read_ |= kId | kCommand | kLabel | kWithin | kGpus;
-  return in.literal("}") && in.ends() && read_ == kAll;
+  fields_read_ |= kId | kCommand | kLabel | kParentLease | kGpus;
+  return in.consume_literal("}") && in.at_end() && fields_read_ == kAllFields;
 }
 
 // The view, with texts of a bounded length.
-EntryView* EntryReader::bounded() {
-  const auto bound = [](std::string_view& text, std::size_t most) { text = cut(text, most); };
-  bound(view_.id, EntryLimits::id);
-  bound(view_.command, EntryLimits::command);
-  bound(view_.label, EntryLimits::label);
-  bound(view_.job, EntryLimits::job);
-  bound(view_.within, EntryLimits::id);
-  bound(view_.user, EntryLimits::user);
+EntryView* EntryReader::truncate_texts() {
+  const auto bound = [](std::string_view& text, std::size_t max_bytes) {
+    text = truncate_utf8(text, max_bytes);
+  };
+  bound(view_.id, EntryLimits::kIdBytes);
+  bound(view_.command, EntryLimits::kCommandBytes);
+  bound(view_.label, EntryLimits::kLabelBytes);
+  bound(view_.job, EntryLimits::kJobBytes);
+  bound(view_.parent_lease, EntryLimits::kIdBytes);
+  bound(view_.user, EntryLimits::kUserBytes);
   for (GpuView& gpu : view_.gpus) {
-    bound(gpu.uuid, EntryLimits::gpu_text);
-    bound(gpu.index, EntryLimits::gpu_text);
-    bound(gpu.name, EntryLimits::gpu_text);
+    bound(gpu.uuid, EntryLimits::kGpuTextBytes);
+    bound(gpu.index, EntryLimits::kGpuTextBytes);
+    bound(gpu.name, EntryLimits::kGpuTextBytes);
   }
   return &view_;
 }
 
 EntryView* EntryReader::read(std::string_view line) {
   clear();
-  JsonCursor quick(line, decoded_);
-  as_written_ = read_as_written(quick);
-  if (as_written_) return bounded();
+  JsonCursor canonical(line, decoded_);
+  canonical_ = read_canonical(canonical);
+  if (canonical_) return truncate_texts();
   clear();
   JsonCursor in(line, decoded_);
-  const bool sound = in.object([&](std::string_view key) { return member(in, key); }) && in.ends();
-  return sound && read_ == kAll ? bounded() : nullptr;
+  const bool valid =
+      in.read_object([&](std::string_view key) { return read_member(in, key); }) && in.at_end();
+  return valid && fields_read_ == kAllFields ? truncate_texts() : nullptr;
 }
 
-EntryView view_of(const HistoryEntry& entry) {
+EntryView make_entry_view(const HistoryEntry& entry) {
   EntryView view;
   view.id = entry.id;
   view.uid = entry.uid;
   view.command = entry.command;
   view.label = entry.label;
   view.job = entry.job;
-  view.within = entry.within;
+  view.parent_lease = entry.parent_lease;
   for (const HistoryGpu& gpu : entry.gpus) {
     view.gpus.push_back({gpu.uuid, gpu.index, gpu.name,
                          gpu.peak ? std::optional(gpu.peak->count) : std::nullopt,
@@ -249,14 +257,14 @@ EntryView view_of(const HistoryEntry& entry) {
   return view;
 }
 
-HistoryEntry entry_of(const EntryView& view) {
+HistoryEntry make_entry(const EntryView& view) {
   HistoryEntry entry;
   entry.id = view.id;
   entry.uid = view.uid;
   entry.command = view.command;
   entry.label = view.label;
   entry.job = view.job;
-  entry.within = view.within;
+  entry.parent_lease = view.parent_lease;
   for (const GpuView& gpu : view.gpus) {
     entry.gpus.push_back({std::string(gpu.uuid), std::string(gpu.index), std::string(gpu.name),
                           gpu.peak ? std::optional(Bytes{*gpu.peak}) : std::nullopt,
@@ -274,9 +282,9 @@ HistoryEntry entry_of(const EntryView& view) {
   return entry;
 }
 
-std::size_t read_views(const UserFolder& folder, const std::string& file, off_t& done,
-                       const TakeView& take) {
-  Lines lines(folder.directory.get(), file, done);
+std::size_t read_entry_views(const UserFolder& folder, const std::string& file, off_t& offset,
+                             const EntryViewCallback& on_view) {
+  LineReader lines(folder.directory.get(), file, offset);
   EntryReader reader;
   std::size_t damaged = 0;
   while (const auto line = lines.next()) {
@@ -284,12 +292,12 @@ std::size_t read_views(const UserFolder& folder, const std::string& file, off_t&
     EntryView* const view = reader.read(*line);
     if (view != nullptr && (folder.uid == 0 || view->uid == folder.uid)) {
       view->host = view->user = {};  // of this host, whatever somebody has written
-      take(*view);
+      on_view(*view);
     } else {
       ++damaged;
     }
   }
-  done = lines.offset();
+  offset = lines.offset();
   return damaged;
 }
 

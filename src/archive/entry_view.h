@@ -31,7 +31,7 @@ struct EntryView {
   std::string_view command;
   std::string_view label;
   std::string_view job;
-  std::string_view within;
+  std::string_view parent_lease;
   std::vector<GpuView> gpus;
   std::optional<std::uint64_t> memory;
   std::int64_t asked_ms = 0;
@@ -44,7 +44,7 @@ struct EntryView {
   std::string_view user{};
 };
 
-inline LeaseKey key_of(const EntryView& view) {
+inline LeaseKey lease_key(const EntryView& view) {
   return {std::string(view.host), view.uid, std::string(view.id)};
 }
 
@@ -54,8 +54,8 @@ inline std::int64_t to_ms(TimePoint time) {
 }
 
 // Of an entry that lives as long as the view.
-EntryView view_of(const HistoryEntry& entry);
-HistoryEntry entry_of(const EntryView& view);
+EntryView make_entry_view(const HistoryEntry& entry);
+HistoryEntry make_entry(const EntryView& view);
 
 // Reads line after line into the same place.
 class EntryReader {
@@ -64,33 +64,35 @@ class EntryReader {
   // until the next one is read, or `line` is gone.
   EntryView* read(std::string_view line);
 
-  // Was the last line just as write_entry() writes them? Such lines are read about twice as fast.
-  bool was_as_written() const { return as_written_; }
+  // Was the last line just as serialize_entry() writes them? Such lines are read about twice as
+  // fast.
+  bool was_canonical() const { return canonical_; }
 
  private:
   void clear();
-  EntryView* bounded();
-  bool read_as_written(JsonCursor& in);
-  bool gpus_as_written(JsonCursor& in);
-  bool member(JsonCursor& in, std::string_view key);
-  bool gpu(JsonCursor& in);
-  bool gpu_list(JsonCursor& in);
-  bool must_be_text(JsonCursor& in, std::string_view& target, unsigned part);
-  bool must_be_time(JsonCursor& in, std::int64_t& target, unsigned part);
-  bool must_be_user(JsonCursor& in);
-  bool must_be_ending(JsonCursor& in);
-  bool idle_if_any(JsonCursor& in);
+  EntryView* truncate_texts();
+  bool read_canonical(JsonCursor& in);
+  bool read_canonical_gpus(JsonCursor& in);
+  bool read_member(JsonCursor& in, std::string_view key);
+  bool read_gpu(JsonCursor& in);
+  bool read_gpu_list(JsonCursor& in);
+  bool read_required_text(JsonCursor& in, std::string_view& target, unsigned field);
+  bool read_required_time(JsonCursor& in, std::int64_t& target, unsigned field);
+  bool read_uid(JsonCursor& in);
+  bool read_ending(JsonCursor& in);
+  bool read_idle(JsonCursor& in);
 
   EntryView view_;
-  unsigned read_ = 0;      // which parts that a line must have were read
-  bool gpus_good_ = true;  // each of them has a UUID
-  bool as_written_ = false;
+  unsigned fields_read_ = 0;  // which parts that a line must have were read
+  bool gpus_valid_ = true;    // each of them has a UUID
+  bool canonical_ = false;
   std::string decoded_;
 };
 
-// The lines of one of a user's files from `done` on; see read_lines(), which gives them as entries.
-using TakeView = std::function<void(const EntryView& view)>;
-std::size_t read_views(const UserFolder& folder, const std::string& file, off_t& done,
-                       const TakeView& take);
+// The lines of one of a user's files from `offset` on; see read_entries(), which gives them as
+// entries.
+using EntryViewCallback = std::function<void(const EntryView& view)>;
+std::size_t read_entry_views(const UserFolder& folder, const std::string& file, off_t& offset,
+                             const EntryViewCallback& on_view);
 
 }  // namespace berth

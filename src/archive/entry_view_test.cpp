@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The yardstick: plain, and slow. Nothing where the line is damaged; else all of it, as a tree.
-class Yardstick {
+class ReferenceReader {
  public:
   static std::optional<Json> read(const std::string& line) {
     const Json in = Json::parse(line, nullptr, false);
@@ -22,10 +22,10 @@ class Yardstick {
     for (const char* key : {"id", "command", "label", "within"}) {
       if (!text(in, key)) return std::nullopt;
     }
-    out["id"] = bounded(in["id"], EntryLimits::id);
-    out["command"] = bounded(in["command"], EntryLimits::command);
-    out["label"] = bounded(in["label"], EntryLimits::label);
-    out["within"] = bounded(in["within"], EntryLimits::id);
+    out["id"] = bounded(in["id"], EntryLimits::kIdBytes);
+    out["command"] = bounded(in["command"], EntryLimits::kCommandBytes);
+    out["label"] = bounded(in["label"], EntryLimits::kLabelBytes);
+    out["within"] = bounded(in["within"], EntryLimits::kIdBytes);
     for (const char* key : {"asked_ms", "granted_ms", "ended_ms"}) {
       const auto ms = number(in, key, std::numeric_limits<std::int64_t>::max());
       if (!ms) return std::nullopt;
@@ -33,20 +33,20 @@ class Yardstick {
     }
     const auto uid = number(in, "uid", std::numeric_limits<uid_t>::max());
     if (!uid || !in.contains("gpus") || !in["gpus"].is_array() || !text(in, "ending")) return {};
-    if (!ending_of(in["ending"].get<std::string>())) return std::nullopt;
+    if (!parse_ending(in["ending"].get<std::string>())) return std::nullopt;
     out["uid"] = *uid;
     out["ending"] = in["ending"];
     out["gpus"] = Json::array();
     for (const Json& gpu : in["gpus"]) {
       if (!gpu.is_object() || !text(gpu, "uuid")) return std::nullopt;
       out["gpus"].push_back(
-          {bounded(gpu["uuid"], EntryLimits::gpu_text),
-           text(gpu, "index") ? bounded(gpu["index"], EntryLimits::gpu_text) : Json(""),
-           text(gpu, "name") ? bounded(gpu["name"], EntryLimits::gpu_text) : Json(""),
+          {bounded(gpu["uuid"], EntryLimits::kGpuTextBytes),
+           text(gpu, "index") ? bounded(gpu["index"], EntryLimits::kGpuTextBytes) : Json(""),
+           text(gpu, "name") ? bounded(gpu["name"], EntryLimits::kGpuTextBytes) : Json(""),
            or_null(number(gpu, "peak", UINT64_MAX)),
            or_null(number(gpu, "utilization_pct", std::numeric_limits<unsigned>::max()))});
     }
-    out["job"] = text(in, "job") ? bounded(in["job"], EntryLimits::job) : Json("");
+    out["job"] = text(in, "job") ? bounded(in["job"], EntryLimits::kJobBytes) : Json("");
     out["memory"] = or_null(number(in, "memory", UINT64_MAX));
     out["code"] = number(in, "code", std::numeric_limits<int>::max()).value_or(0);
     auto idle = number(in, "idle_ms", std::numeric_limits<std::int64_t>::max());
@@ -59,7 +59,7 @@ class Yardstick {
   static constexpr std::uint64_t kLatest = 4'000'000'000'000;
 
   static Json bounded(const Json& text, std::size_t most) {
-    return Json(cut(text.get_ref<const std::string&>(), most));
+    return Json(truncate_utf8(text.get_ref<const std::string&>(), most));
   }
   static bool text(const Json& in, const char* key) {
     return in.contains(key) && in[key].is_string();
@@ -74,18 +74,18 @@ class Yardstick {
   }
 };
 
-std::optional<Json> by_reader(EntryReader& reader, const std::string& line) {
+std::optional<Json> read_as_json(EntryReader& reader, const std::string& line) {
   const EntryView* const view = reader.read(line);
   if (view == nullptr) return std::nullopt;
   Json out{{"id", view->id},
            {"command", view->command},
            {"label", view->label},
-           {"within", view->within},
+           {"within", view->parent_lease},
            {"asked_ms", static_cast<std::uint64_t>(view->asked_ms)},
            {"granted_ms", static_cast<std::uint64_t>(view->granted_ms)},
            {"ended_ms", static_cast<std::uint64_t>(view->ended_ms)},
            {"uid", view->uid},
-           {"ending", ending_word(view->ending)},
+           {"ending", ending_name(view->ending)},
            {"gpus", Json::array()}};
   for (const GpuView& gpu : view->gpus) {
     out["gpus"].push_back({gpu.uuid, gpu.index, gpu.name,
@@ -99,7 +99,7 @@ std::optional<Json> by_reader(EntryReader& reader, const std::string& line) {
   return out;
 }
 
-Json some_value() {
+Json generate_value() {
   switch (*rc::gen::inRange(0, 8)) {
     case 0:
       return Json(nullptr);
@@ -120,7 +120,7 @@ Json some_value() {
   }
 }
 
-std::string some_line() {
+std::string generate_line() {
   HistoryEntry entry;
   entry.id = *rc::gen::element<std::string>("aaaaaaaa", "", "an id of another length");
   entry.uid = 1000;
@@ -131,31 +131,31 @@ std::string some_line() {
   entry.asked = entry.granted = entry.ended = TimePoint(std::chrono::seconds(1'763'280'000));
   entry.ending = *rc::gen::element(Ending::running, Ending::exited, Ending::lost);
   if (*rc::gen::arbitrary<bool>()) entry.idle = std::chrono::milliseconds(1500);
-  return write_entry(entry);
+  return serialize_entry(entry);
 }
 
 // A line with something else in the place of a value, of a GPU's value, or beside them.
-std::string changed(const std::string& line) {
+std::string change_line(const std::string& line) {
   Json tree = Json::parse(line);
   std::vector<std::string> keys{"of a later version"};
   for (const auto& [key, value] : tree.items()) keys.push_back(key);
-  tree[*rc::gen::elementOf(keys)] = some_value();
+  tree[*rc::gen::elementOf(keys)] = generate_value();
   if (tree["gpus"].is_array() && !tree["gpus"].empty() && *rc::gen::arbitrary<bool>()) {
     Json& gpu = tree["gpus"][0];
     if (gpu.is_object()) {
-      gpu[*rc::gen::element("uuid", "index", "name", "peak", "utilization_pct")] = some_value();
+      gpu[*rc::gen::element("uuid", "index", "name", "peak", "utilization_pct")] = generate_value();
     }
   }
   std::string text = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (*rc::gen::arbitrary<bool>()) {  // a key that is there twice
     text.back() = ',';
     text += fmt::format("\"{}\":{}}}", *rc::gen::elementOf(keys),
-                        some_value().dump(-1, ' ', true, Json::error_handler_t::replace));
+                        generate_value().dump(-1, ' ', true, Json::error_handler_t::replace));
   }
   return text;
 }
 
-TEST(EntryReader, what_does_not_fit_a_time_is_late_and_not_negative) {
+TEST(EntryReader, clamps_times_that_are_too_large) {
   EntryReader reader;
   const EntryView* const view = reader.read(
       R"({"id":"a","uid":1,"command":"","label":"","within":"","gpus":[],"asked_ms":1,)"
@@ -165,25 +165,26 @@ TEST(EntryReader, what_does_not_fit_a_time_is_late_and_not_negative) {
   EXPECT_EQ(view->idle_ms, 4'000'000'000'000);
 }
 
-RC_GTEST_PROP(EntryReader, knows_lines_as_they_are_written, ()) {
-  const std::string line = some_line();
+RC_GTEST_PROP(EntryReader, recognizes_canonical_lines, ()) {
+  const std::string line = generate_line();
   EntryReader reader;
   RC_ASSERT(reader.read(line) != nullptr);
-  RC_ASSERT(reader.was_as_written());  // if not, write_entry() has changed: change this one, too
+  RC_ASSERT(reader.was_canonical());  // if not, serialize_entry() has changed: change this one, too
   const std::string other = fmt::format(" {}", line);
   RC_ASSERT(reader.read(other) != nullptr);
-  RC_ASSERT(!reader.was_as_written());
+  RC_ASSERT(!reader.was_canonical());
 }
 
-RC_GTEST_PROP(EntryReader, reads_as_the_yardstick_does, ()) {
+RC_GTEST_PROP(EntryReader, reads_like_the_reference_reader, ()) {
   EntryReader reader;
   for (int i = 0; i < 10; ++i) {  // the same reader: nothing of a line is left for the next
-    const std::string line = *rc::gen::arbitrary<bool>() ? changed(some_line()) : some_line();
-    RC_ASSERT(by_reader(reader, line) == Yardstick::read(line));
+    const std::string line =
+        *rc::gen::arbitrary<bool>() ? change_line(generate_line()) : generate_line();
+    RC_ASSERT(read_as_json(reader, line) == ReferenceReader::read(line));
   }
 }
 
-std::string damaged(std::string line) {
+std::string damage_line(std::string line) {
   const int changes = *rc::gen::inRange(1, 4);
   for (int i = 0; i < changes; ++i) {
     const auto place = *rc::gen::inRange<std::size_t>(0, line.size());
@@ -199,11 +200,11 @@ std::string damaged(std::string line) {
   return line;
 }
 
-RC_GTEST_PROP(EntryReader, takes_damage_as_the_yardstick_does, ()) {
+RC_GTEST_PROP(EntryReader, handles_damage_like_the_reference_reader, ()) {
   EntryReader reader;
   for (int i = 0; i < 10; ++i) {
-    const std::string line = damaged(some_line());
-    RC_ASSERT(by_reader(reader, line) == Yardstick::read(line));
+    const std::string line = damage_line(generate_line());
+    RC_ASSERT(read_as_json(reader, line) == ReferenceReader::read(line));
   }
 }
 

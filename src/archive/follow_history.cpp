@@ -1,4 +1,4 @@
-// Watching files and a stream grow; see follow.h.
+// Watching files and a stream grow; see follow_history.h.
 #include "archive/follow_history.h"
 
 #include <algorithm>
@@ -14,67 +14,68 @@
 namespace berth {
 namespace {
 
-constexpr off_t kMostNewBytes = 8 << 20;
+constexpr off_t kMaxNewBytes = 8 << 20;
 
 }  // namespace
 
 FileFollower::FileFollower(std::string archive)
-    : archive_(std::move(archive)), watch_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-  for (const UserFolder& folder : user_folders(archive_)) look(folder, nullptr);
+    : archive_(std::move(archive)), inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+  for (const UserFolder& folder : open_user_folders(archive_)) read_folder(folder, nullptr);
 }
 
-std::vector<HistoryEntry> FileFollower::next() {
+std::vector<HistoryEntry> FileFollower::read_new_entries() {
   std::array<char, 4096> events{};
-  while (::read(watch_.get(), events.data(), events.size()) > 0) {
+  while (::read(inotify_.get(), events.data(), events.size()) > 0) {
   }
   std::vector<HistoryEntry> entries;
-  for (const UserFolder& folder : user_folders(archive_)) look(folder, &entries);
+  for (const UserFolder& folder : open_user_folders(archive_)) read_folder(folder, &entries);
   return entries;
 }
 
 // Watched before it is read: what comes in between is seen twice rather than never.
-void FileFollower::look(const UserFolder& folder, std::vector<HistoryEntry>* entries) {
-  ::inotify_add_watch(watch_.get(), archive_.c_str(), IN_CREATE | IN_MOVED_TO | IN_ATTRIB);
-  ::inotify_add_watch(watch_.get(), folder.path.c_str(), IN_MODIFY | IN_CREATE);
+void FileFollower::read_folder(const UserFolder& folder, std::vector<HistoryEntry>* entries) {
+  ::inotify_add_watch(inotify_.get(), archive_.c_str(), IN_CREATE | IN_MOVED_TO | IN_ATTRIB);
+  ::inotify_add_watch(inotify_.get(), folder.path.c_str(), IN_MODIFY | IN_CREATE);
   // What is written from now on ends from now on. A day for clocks that differ.
   const auto since = std::chrono::system_clock::now() - std::chrono::hours(24);
-  for (const std::string& name : month_files(folder, since)) {
-    off_t& done = read_[fmt::format("{}/{}", folder.path, name)];
+  for (const std::string& name : list_month_files(folder, since)) {
+    off_t& offset = offsets_[fmt::format("{}/{}", folder.path, name)];
     // Of more than a user's jobs can have written meanwhile, only the end.
-    done = std::max(done, file_size(folder, name) - kMostNewBytes);
-    read_views(folder, name, done, [&](const EntryView& view) {
-      if (entries != nullptr) entries->push_back(entry_of(view));
+    offset = std::max(offset, file_size(folder, name) - kMaxNewBytes);
+    read_entry_views(folder, name, offset, [&](const EntryView& view) {
+      if (entries != nullptr) entries->push_back(make_entry(view));
     });
   }
 }
 
 StreamFollower::StreamFollower(const RedisUrl& url, HistoryStream stream)
     : url_(url), server_(url), stream_(std::move(stream)) {
-  listen();
+  open_wait_connection();
 }
 
-void StreamFollower::listen() {
+void StreamFollower::open_wait_connection() {
   auto opened = RedisConnection::open(url_);
-  if (opened && opened->send(stream_.wait_words())) ears_ = std::move(*opened);
+  if (opened && opened->send(stream_.wait_command())) wait_connection_ = std::move(*opened);
 }
 
 // Asked also where nothing was heard: a connection can be cut without a word.
-std::vector<HistoryEntry> StreamFollower::next() {
-  bool waits = false;
-  if (ears_) {
-    const auto heard = ears_->receive();
-    waits = heard && !*heard;
-    if (!heard) ears_.reset();
+std::vector<HistoryEntry> StreamFollower::read_new_entries() {
+  bool still_waiting = false;
+  if (wait_connection_) {
+    const auto reply = wait_connection_->receive();
+    still_waiting = reply && !*reply;
+    if (!reply) wait_connection_.reset();
   }
   std::vector<HistoryEntry> entries;
   for (;;) {
-    const auto more =
-        stream_.next(server_, [&](const EntryView& view) { entries.push_back(entry_of(view)); });
-    if (!more) ears_.reset();
-    if (!more || !*more) break;
+    const auto has_more = stream_.read_next(
+        server_, [&](const EntryView& view) { entries.push_back(make_entry(view)); });
+    if (!has_more) wait_connection_.reset();
+    if (!has_more || !*has_more) break;
   }
-  if (ears_ && !waits && !ears_->send(stream_.wait_words())) ears_.reset();
-  if (!ears_ && !server_.was_just_away()) listen();
+  if (wait_connection_ && !still_waiting && !wait_connection_->send(stream_.wait_command()))
+    wait_connection_.reset();
+  if (!wait_connection_ && !server_.was_recently_unavailable()) open_wait_connection();
   return entries;
 }
 
@@ -82,7 +83,7 @@ Result<std::unique_ptr<HistoryFollower>> follow_history(const HarbourLocation& h
   if (!harbour.url) {
     return std::unique_ptr<HistoryFollower>(std::make_unique<FileFollower>(archive_path(harbour)));
   }
-  auto stream = HistoryStream::from_now_on(*harbour.url);
+  auto stream = HistoryStream::open_at_end(*harbour.url);
   if (!stream) return tl::make_unexpected(stream.error());
   return std::unique_ptr<HistoryFollower>(
       std::make_unique<StreamFollower>(*harbour.url, std::move(*stream)));

@@ -24,10 +24,10 @@ class HistoryFollower {
   virtual ~HistoryFollower() = default;
 
   // Readable when there may be something new; -1 if nobody can tell now.
-  virtual int news() const = 0;
+  virtual int poll_fd() const = 0;
 
   // What has been written since the last time.
-  virtual std::vector<HistoryEntry> next() = 0;
+  virtual std::vector<HistoryEntry> read_new_entries() = 0;
 };
 
 // From now on: what stands there already is not new.
@@ -38,15 +38,15 @@ class FileFollower : public HistoryFollower {
  public:
   explicit FileFollower(std::string archive);
 
-  int news() const override { return watch_.get(); }
-  std::vector<HistoryEntry> next() override;
+  int poll_fd() const override { return inotify_.get(); }
+  std::vector<HistoryEntry> read_new_entries() override;
 
  private:
-  void look(const UserFolder& folder, std::vector<HistoryEntry>* entries);
+  void read_folder(const UserFolder& folder, std::vector<HistoryEntry>* entries);
 
   std::string archive_;
-  UniqueFd watch_;
-  std::map<std::string, off_t> read_;  // how much of each file
+  UniqueFd inotify_;
+  std::map<std::string, off_t> offsets_;  // how much of each file
 };
 
 // By the stream of all hosts. With a server that is away nothing is new until it is back.
@@ -54,16 +54,16 @@ class StreamFollower : public HistoryFollower {
  public:
   StreamFollower(const RedisUrl& url, HistoryStream stream);
 
-  int news() const override { return ears_ ? ears_->fd() : -1; }
-  std::vector<HistoryEntry> next() override;
+  int poll_fd() const override { return wait_connection_ ? wait_connection_->fd() : -1; }
+  std::vector<HistoryEntry> read_new_entries() override;
 
  private:
-  void listen();
+  void open_wait_connection();
 
   RedisUrl url_;
   RedisSession server_;
   HistoryStream stream_;
-  std::optional<RedisConnection> ears_;  // waits for what comes next
+  std::optional<RedisConnection> wait_connection_;  // waits for what comes next
 };
 
 }  // namespace berth

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "archive/folder.h"
+#include "archive/user_folder.h"
 #include "base/quantity.h"
 #include "cluster/redis/url.h"
 #include "schedule/plan.h"
@@ -30,8 +30,8 @@ enum class Ending : std::uint8_t {
 };
 
 // "exited", in the lines and in JSON.
-const char* ending_word(Ending ending);
-std::optional<Ending> ending_of(std::string_view word);
+const char* ending_name(Ending ending);
+std::optional<Ending> parse_ending(std::string_view word);
 // Of two lines about one lease: has the writer of `one` seen more of its end?
 bool is_more_final(Ending one, Ending other);
 // Of two lines about one lease: did what its holder left behind keep it, after `seen` was written,
@@ -52,8 +52,8 @@ struct HistoryEntry {
   uid_t uid = 0;
   std::string command;
   std::string label;
-  std::string job;     // its type, or nothing
-  std::string within;  // the lease that it was carved out of, or nothing
+  std::string job;           // its type, or nothing
+  std::string parent_lease;  // the lease that it was carved out of, or nothing
   std::vector<HistoryGpu> gpus;
   std::optional<Bytes> memory;  // reserved on each; nothing: the whole GPU
   TimePoint asked;
@@ -75,35 +75,35 @@ struct LeaseKey {
 
   auto operator<=>(const LeaseKey&) const = default;
 };
-inline LeaseKey key_of(const HistoryEntry& entry) {
+inline LeaseKey lease_key(const HistoryEntry& entry) {
   return {entry.host, entry.uid, entry.id};
 }
 
 // What a line has at most, in bytes (and GPUs). Whatever is longer is cut, when a line is written
 // and when it is read: its writer may be another user, or an old version of berth.
 struct EntryLimits {
-  static constexpr std::size_t id = 64;
-  static constexpr std::size_t command = 4096;
-  static constexpr std::size_t label = 1024;
-  static constexpr std::size_t job = 1024;
-  static constexpr std::size_t gpus = 512;
-  static constexpr std::size_t gpu_text = 128;  // its UUID, its index, its name
-  static constexpr std::size_t user = 256;
+  static constexpr std::size_t kIdBytes = 64;
+  static constexpr std::size_t kCommandBytes = 4096;
+  static constexpr std::size_t kLabelBytes = 1024;
+  static constexpr std::size_t kJobBytes = 1024;
+  static constexpr std::size_t kGpus = 512;
+  static constexpr std::size_t kGpuTextBytes = 128;  // its UUID, its index, its name
+  static constexpr std::size_t kUserBytes = 256;
 };
 
 // The start of a text, at most so many bytes, without half a letter.
-std::string_view cut(std::string_view text, std::size_t most);
+std::string_view truncate_utf8(std::string_view text, std::size_t max_bytes);
 
 // One line, without its end.
-std::string write_entry(const HistoryEntry& entry);
+std::string serialize_entry(const HistoryEntry& entry);
 // Nothing if it is damaged.
-std::optional<HistoryEntry> read_entry(std::string_view line);
+std::optional<HistoryEntry> parse_entry(std::string_view line);
 
 Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry);
 
 // The names of a user's files that tell of what ended at that time or later, the oldest first. None
 // of a month that is yet to come.
-std::vector<std::string> month_files(const UserFolder& folder, TimePoint since);
+std::vector<std::string> list_month_files(const UserFolder& folder, TimePoint since);
 
 // How long one of them is; 0 if it cannot be read.
 off_t file_size(const UserFolder& folder, const std::string& name);
@@ -112,7 +112,7 @@ off_t file_size(const UserFolder& folder, const std::string& name);
 struct HistoryFile {
   const UserFolder* folder = nullptr;
   std::string name;
-  off_t from = 0;
+  off_t offset = 0;
 };
 
 // The files to read for what ended at that time or later, of one user or of all, at most 512 MiB of
@@ -121,15 +121,15 @@ struct HistoryFiles {
   std::vector<HistoryFile> files;
   bool truncated = false;
 };
-HistoryFiles history_files(const std::vector<UserFolder>& folders, TimePoint since,
-                           std::optional<uid_t> user = std::nullopt);
+HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePoint since,
+                                  std::optional<uid_t> user = std::nullopt);
 
-// What stands in one of them from `done` on, which becomes where to go on: a line without its end
+// What stands in one of them from `offset` on, which becomes where to go on: a line without its end
 // may still be being written. Gives the number of lines that are damaged. Only root may tell of
 // others than himself.
-using TakeEntry = std::function<void(HistoryEntry&& entry)>;
-std::size_t read_lines(const UserFolder& folder, const std::string& file, off_t& done,
-                       const TakeEntry& take);
+using EntryCallback = std::function<void(HistoryEntry&& entry)>;
+std::size_t read_entries(const UserFolder& folder, const std::string& file, off_t& offset,
+                         const EntryCallback& on_entry);
 
 // Everybody's, put together: each lease once, in the order of their grants. One that has begun and
 // not ended is still running, for all that is written. Of more than fits into 256 MiB of memory,
@@ -139,14 +139,14 @@ struct History {
   std::size_t damaged = 0;
   bool truncated = false;  // more was written than was read
 };
-using WantEntry = std::function<bool(const HistoryEntry& entry)>;
-History read_all_history(const std::string& archive, TimePoint since, const WantEntry& want);
+using EntryFilter = std::function<bool(const HistoryEntry& entry)>;
+History read_all_history(const std::string& archive, TimePoint since, const EntryFilter& filter);
 // The same, of all hosts.
-Result<History> read_all_history(const RedisUrl& url, TimePoint since, const WantEntry& want);
+Result<History> read_all_history(const RedisUrl& url, TimePoint since, const EntryFilter& filter);
 
 void sort_by_grant(std::vector<HistoryEntry>& entries);
 
 // The name of the file that takes what ends at that time: "history-2026-11.jsonl".
-std::string month_file(TimePoint time);
+std::string month_file_name(TimePoint time);
 
 }  // namespace berth

@@ -20,17 +20,17 @@ TimePoint at(std::int64_t seconds) {
 }
 
 HistoryEntry entry(const std::string& id, Ending ending = Ending::exited, std::int64_t begin = 0) {
-  HistoryEntry made;
-  made.id = id;
-  made.uid = ::geteuid();
-  made.command = "python train.py";
-  made.gpus = {{"GPU-1", "0", "A6000"}, {"GPU-2", "1", "A6000"}};
-  made.memory = gib(8);
-  made.asked = at(begin);
-  made.granted = at(begin + 60);
-  made.ended = at(begin + 3600);
-  made.ending = ending;
-  return made;
+  HistoryEntry result;
+  result.id = id;
+  result.uid = ::geteuid();
+  result.command = "python train.py";
+  result.gpus = {{"GPU-1", "0", "A6000"}, {"GPU-2", "1", "A6000"}};
+  result.memory = gib(8);
+  result.asked = at(begin);
+  result.granted = at(begin + 60);
+  result.ended = at(begin + 3600);
+  result.ending = ending;
+  return result;
 }
 
 class HistoryTest : public testing::Test {
@@ -42,10 +42,12 @@ class HistoryTest : public testing::Test {
   ~HistoryTest() override { std::filesystem::remove_all(archive_); }
 
   void append(const HistoryEntry& one) {
-    const auto done = append_history(*own_folder(archive_), one);
+    const auto done = append_history(*open_own_folder(archive_), one);
     ASSERT_TRUE(done) << done.error().message;
   }
-  std::string file() { return fmt::format("{}/{}", own_folder(archive_)->path, month_file(at(0))); }
+  std::string file() {
+    return fmt::format("{}/{}", open_own_folder(archive_)->path, month_file_name(at(0)));
+  }
   History read(TimePoint since = {}) {
     return read_all_history(archive_, since, [](const HistoryEntry&) { return true; });
   }
@@ -61,51 +63,51 @@ class HistoryTest : public testing::Test {
 };
 
 // A job's command may have two million bytes, and another user may write any line.
-TEST_F(HistoryTest, texts_are_cut_when_they_are_written_and_when_they_are_read) {
+TEST_F(HistoryTest, truncates_long_texts_on_write_and_on_read) {
   const std::string longest(100'000, 'x');
   HistoryEntry large = entry("aaaaaaaa");
   large.command = large.label = large.job = longest;
   large.gpus.assign(1000, {longest, longest, longest});
-  const std::string line = write_entry(large);
+  const std::string line = serialize_entry(large);
   EXPECT_LT(line.size(), 256U << 10);
-  EXPECT_EQ(read_entry(line)->gpus.size(), EntryLimits::gpus);
+  EXPECT_EQ(parse_entry(line)->gpus.size(), EntryLimits::kGpus);
   const std::string text = fmt::format(
       R"({{"id":"{0}","uid":1,"command":"{0}","label":"{0}","job":"{0}","within":"{0}",)"
       R"("gpus":[{{"uuid":"{0}","index":"{0}","name":"{0}"}}],"memory":null,"asked_ms":1,)"
       R"("granted_ms":1,"ended_ms":1,"ending":"exited","code":0,"user":"{0}"}})",
       longest);
-  const auto read = read_entry(text);
+  const auto read = parse_entry(text);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->id.size(), EntryLimits::id);
-  EXPECT_EQ(read->command.size(), EntryLimits::command);
-  EXPECT_EQ(read->job.size(), EntryLimits::job);
-  EXPECT_EQ(read->gpus.front().name.size(), EntryLimits::gpu_text);
-  EXPECT_EQ(read->user.size(), EntryLimits::user);
+  EXPECT_EQ(read->id.size(), EntryLimits::kIdBytes);
+  EXPECT_EQ(read->command.size(), EntryLimits::kCommandBytes);
+  EXPECT_EQ(read->job.size(), EntryLimits::kJobBytes);
+  EXPECT_EQ(read->gpus.front().name.size(), EntryLimits::kGpuTextBytes);
+  EXPECT_EQ(read->user.size(), EntryLimits::kUserBytes);
 }
 
-TEST_F(HistoryTest, no_letter_is_cut_in_two) {
-  EXPECT_EQ(cut("abc", 3), "abc");
-  EXPECT_EQ(cut("abc", 2), "ab");
-  EXPECT_EQ(cut("aä", 2), "a");
-  EXPECT_EQ(cut("aäb", 3), "aä");
-  EXPECT_EQ(cut("€", 2), "");
+TEST_F(HistoryTest, truncation_keeps_utf8_characters_whole) {
+  EXPECT_EQ(truncate_utf8("abc", 3), "abc");
+  EXPECT_EQ(truncate_utf8("abc", 2), "ab");
+  EXPECT_EQ(truncate_utf8("aä", 2), "a");
+  EXPECT_EQ(truncate_utf8("aäb", 3), "aä");
+  EXPECT_EQ(truncate_utf8("€", 2), "");
 }
 
-TEST_F(HistoryTest, what_was_written_is_read) {
+TEST_F(HistoryTest, round_trip_keeps_every_field) {
   HistoryEntry written = entry("aaaaaaaa", Ending::killed);
   written.code = 9;
   written.label = "a \"b\"\n\x1b[31m\xff";  // the last byte is no UTF-8
-  written.within = "bbbbbbbb";
+  written.parent_lease = "bbbbbbbb";
   written.job = "train";
   written.gpus.front().peak = gib(5);
   written.gpus.front().utilization_pct = 83;
   written.idle = std::chrono::milliseconds(1500);
-  const auto read = read_entry(write_entry(written));
+  const auto read = parse_entry(serialize_entry(written));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->id, "aaaaaaaa");
   EXPECT_EQ(read->uid, ::geteuid());
   EXPECT_EQ(read->label, "a \"b\"\n\x1b[31m\xef\xbf\xbd");
-  EXPECT_EQ(read->within, "bbbbbbbb");
+  EXPECT_EQ(read->parent_lease, "bbbbbbbb");
   ASSERT_EQ(read->gpus.size(), 2U);
   EXPECT_EQ(read->gpus[1].uuid, "GPU-2");
   EXPECT_EQ(read->gpus[1].index, "1");
@@ -123,11 +125,11 @@ TEST_F(HistoryTest, what_was_written_is_read) {
   EXPECT_EQ(read->ending, Ending::killed);
   EXPECT_EQ(read->code, 9);
   written.memory.reset();
-  EXPECT_EQ(read_entry(write_entry(written))->memory, std::nullopt);
+  EXPECT_EQ(parse_entry(serialize_entry(written))->memory, std::nullopt);
 }
 
-TEST_F(HistoryTest, a_month_has_its_file) {
-  EXPECT_EQ(month_file(at(0)), "history-2025-11.jsonl");
+TEST_F(HistoryTest, writes_one_file_per_month) {
+  EXPECT_EQ(month_file_name(at(0)), "history-2025-11.jsonl");
   append(entry("aaaaaaaa"));
   HistoryEntry later = entry("bbbbbbbb");
   later.ended = at(30 * 86'400);
@@ -137,7 +139,7 @@ TEST_F(HistoryTest, a_month_has_its_file) {
   EXPECT_TRUE(ids(at(60 * 86'400)).empty());
 }
 
-TEST_F(HistoryTest, damaged_lines_alone_are_lost) {
+TEST_F(HistoryTest, skips_only_damaged_lines) {
   append(entry("aaaaaaaa"));
   std::ofstream(file(), std::ios::app) << "{\"id\":\"half a li";  // a full disk
   append(entry("bbbbbbbb"));
@@ -149,7 +151,7 @@ TEST_F(HistoryTest, damaged_lines_alone_are_lost) {
   EXPECT_EQ(history.damaged, 6U);
 }
 
-TEST_F(HistoryTest, a_file_may_be_as_long_as_its_owner_likes) {
+TEST_F(HistoryTest, reads_only_the_tail_of_a_huge_file) {
   append(entry("aaaaaaaa"));
   std::filesystem::resize_file(file(), std::uintmax_t{1} << 40);  // a hole: it takes up nothing
   std::ofstream(file(), std::ios::app) << "\n";
@@ -157,70 +159,70 @@ TEST_F(HistoryTest, a_file_may_be_as_long_as_its_owner_likes) {
   EXPECT_EQ(ids(), std::vector<std::string>{"bbbbbbbb"});
 }
 
-TEST_F(HistoryTest, holes_are_passed_over) {
+TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   append(entry("aaaaaaaa"));
   for (const char* id : {"bbbbbbbb", "cccccccc"}) {
     std::filesystem::resize_file(file(), std::filesystem::file_size(file()) + (16U << 20));
     // Zeros are left before and behind it, in the pages of the lines: damage, and no more.
-    std::ofstream(file(), std::ios::app) << '\n' << write_entry(entry(id)) << '\n';
+    std::ofstream(file(), std::ios::app) << '\n' << serialize_entry(entry(id)) << '\n';
   }
   std::filesystem::resize_file(file(), std::filesystem::file_size(file()) + (16U << 20));
-  const auto folder = own_folder(archive_);
+  const auto folder = open_own_folder(archive_);
   off_t done = 0;
   std::vector<std::string> found;
-  read_lines(*folder, month_file(at(0)), done,
-             [&](const HistoryEntry& one) { found.push_back(one.id); });
+  read_entries(*folder, month_file_name(at(0)), done,
+               [&](const HistoryEntry& one) { found.push_back(one.id); });
   EXPECT_EQ(found, (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb", "cccccccc"}));
   // Behind whole pages nothing is left of it.
   std::filesystem::resize_file(file(), 0);
   std::filesystem::resize_file(file(), 16U << 20);
-  std::ofstream(file(), std::ios::app) << write_entry(entry("dddddddd")) << '\n';
+  std::ofstream(file(), std::ios::app) << serialize_entry(entry("dddddddd")) << '\n';
   const History history = read();
   ASSERT_EQ(history.entries.size(), 1U);
   EXPECT_EQ(history.damaged, 0U);
   done = 0;
-  read_lines(*folder, month_file(at(0)), done, [](const HistoryEntry&) {});
+  read_entries(*folder, month_file_name(at(0)), done, [](const HistoryEntry&) {});
   EXPECT_EQ(static_cast<std::uintmax_t>(done), std::filesystem::file_size(file()));
 }
 
 // Of an implausibly large file only the end is read, which may begin anywhere in a line.
-TEST_F(HistoryTest, a_line_that_begins_before_the_offset_is_not_damage) {
+TEST_F(HistoryTest, partial_line_at_the_offset_is_not_damage) {
   for (const char* id : {"aaaaaaaa", "bbbbbbbb", "cccccccc"}) append(entry(id));
-  const auto folder = own_folder(archive_);
+  const auto folder = open_own_folder(archive_);
   const auto size = static_cast<off_t>(std::filesystem::file_size(file()));
   const off_t line = size / 3;
   for (off_t offset = 0; offset <= size; ++offset) {
     off_t done = offset;
     std::vector<std::string> found;
     const std::size_t damaged =
-        read_lines(*folder, month_file(at(0)), done,
-                   [&](const HistoryEntry& one) { found.push_back(one.id); });
+        read_entries(*folder, month_file_name(at(0)), done,
+                     [&](const HistoryEntry& one) { found.push_back(one.id); });
     EXPECT_EQ(damaged, 0U) << offset;
     EXPECT_EQ(found.size(), static_cast<std::size_t>(3 - (offset + line - 1) / line)) << offset;
     EXPECT_EQ(done, size) << offset;
   }
 }
 
-TEST_F(HistoryTest, a_long_line_that_begins_before_the_offset_is_not_damage) {
+TEST_F(HistoryTest, long_partial_line_at_the_offset_is_not_damage) {
   std::ofstream(file()) << std::string(1 << 20, 'x') << '\n';
   append(entry("aaaaaaaa"));
   off_t done = 10;
   std::size_t count = 0;
-  EXPECT_EQ(read_lines(*own_folder(archive_), month_file(at(0)), done,
-                       [&](const HistoryEntry&) { ++count; }),
+  EXPECT_EQ(read_entries(*open_own_folder(archive_), month_file_name(at(0)), done,
+                         [&](const HistoryEntry&) { ++count; }),
             0U);
   EXPECT_EQ(count, 1U);
 }
 
 // The end of a line that is being written is read later, and is not the end of an unknown line.
-TEST_F(HistoryTest, a_line_is_read_once_it_is_whole) {
+TEST_F(HistoryTest, reads_a_line_only_when_it_is_complete) {
   append(entry("aaaaaaaa"));
-  const std::string text = write_entry(entry("bbbbbbbb")) + '\n';
+  const std::string text = serialize_entry(entry("bbbbbbbb")) + '\n';
   off_t done = 0;
   const auto read = [&] {
     std::size_t count = 0;
-    EXPECT_EQ(read_lines(*own_folder(archive_), month_file(at(0)), done,
-                         [&](const HistoryEntry&) { ++count; }),
+    EXPECT_EQ(read_entries(*open_own_folder(archive_), month_file_name(at(0)), done,
+                           [&](const HistoryEntry&) { ++count; }),
               0U);
     return count;
   };
@@ -238,30 +240,30 @@ TEST_F(HistoryTest, sizes_of_sparse_files_do_not_overflow) {
   std::filesystem::remove_all(archive_);
   archive_ = pattern;
   append(entry("aaaaaaaa"));
-  const auto folder = own_folder(archive_);
+  const auto folder = open_own_folder(archive_);
   for (const char* name : {"history-2025-09.jsonl", "history-2025-10.jsonl"}) {
     const std::string path = fmt::format("{}/{}", folder->path, name);
     std::ofstream(path).flush();
     if (::truncate(path.c_str(), INT64_MAX) != 0) GTEST_SKIP() << "files cannot be that large";
   }
-  const HistoryFiles found = history_files(user_folders(archive_), at(-100 * 86'400));
+  const HistoryFiles found = select_history_files(open_user_folders(archive_), at(-100 * 86'400));
   EXPECT_TRUE(found.truncated);
   ASSERT_EQ(found.files.size(), 3U);
   constexpr off_t kMost = 512 << 20;
   off_t left = 0;
-  for (const HistoryFile& one : found.files) left += file_size(*folder, one.name) - one.from;
+  for (const HistoryFile& one : found.files) left += file_size(*folder, one.name) - one.offset;
   EXPECT_LE(left, kMost);
-  EXPECT_EQ(found.files.back().from, 0) << "the oldest files lose what is too much";
+  EXPECT_EQ(found.files.back().offset, 0) << "the oldest files lose what is too much";
   EXPECT_EQ(ids(), std::vector<std::string>{"aaaaaaaa"});
 }
 
-TEST_F(HistoryTest, only_months_that_can_be_have_files) {
+TEST_F(HistoryTest, ignores_invalid_month_file_names) {
   append(entry("aaaaaaaa"));
-  const std::string folder = own_folder(archive_)->path;
+  const std::string folder = open_own_folder(archive_)->path;
   for (const char* name :
        {"history-9999-12.jsonl", "history-2025-11-2.jsonl", "history-2025-1a.jsonl",
         "history-.jsonl", "history-2025-11.jsonl.jsonl"}) {
-    std::ofstream(fmt::format("{}/{}", folder, name)) << write_entry(entry("bbbbbbbb")) << '\n';
+    std::ofstream(fmt::format("{}/{}", folder, name)) << serialize_entry(entry("bbbbbbbb")) << '\n';
   }
   EXPECT_EQ(ids(), std::vector<std::string>{"aaaaaaaa"});
   HistoryEntry now = entry("cccccccc");
@@ -270,7 +272,7 @@ TEST_F(HistoryTest, only_months_that_can_be_have_files) {
   EXPECT_EQ(ids().size(), 2U);
 }
 
-TEST_F(HistoryTest, lines_are_found_wherever_the_pieces_end) {
+TEST_F(HistoryTest, reads_lines_across_block_boundaries) {
   for (int i = 0; i < 8; ++i) {
     HistoryEntry long_one = entry(fmt::format("aaaaaaa{}", i));
     long_one.command.assign(200'000 + 7'919 * static_cast<std::size_t>(i), 'x');
@@ -279,19 +281,19 @@ TEST_F(HistoryTest, lines_are_found_wherever_the_pieces_end) {
   EXPECT_EQ(ids().size(), 8U);
 }
 
-TEST_F(HistoryTest, every_way_to_cut_a_line_is_damage_and_nothing_worse) {
-  const std::string line = write_entry(entry("aaaaaaaa"));
+TEST_F(HistoryTest, truncated_line_is_damage) {
+  const std::string line = serialize_entry(entry("aaaaaaaa"));
   for (std::size_t length = 0; length < line.size(); ++length) {
-    EXPECT_FALSE(read_entry(line.substr(0, length))) << length;
+    EXPECT_FALSE(parse_entry(line.substr(0, length))) << length;
   }
   for (const char* key : {"id", "uid", "gpus", "granted_ms", "ending"}) {
     std::string changed = line;
     changed[changed.find(key)] = '_';
-    EXPECT_FALSE(read_entry(changed)) << key;
+    EXPECT_FALSE(parse_entry(changed)) << key;
   }
 }
 
-TEST_F(HistoryTest, a_lease_is_there_once_as_who_knows_most_tells_it) {
+TEST_F(HistoryTest, merges_lines_of_one_lease_by_finality) {
   append(entry("aaaaaaaa", Ending::running));
   append(entry("aaaaaaaa", Ending::lost));
   append(entry("aaaaaaaa", Ending::exited));
@@ -303,7 +305,7 @@ TEST_F(HistoryTest, a_lease_is_there_once_as_who_knows_most_tells_it) {
   EXPECT_EQ(history.entries[1].ending, Ending::exited);
 }
 
-TEST_F(HistoryTest, what_was_left_behind_ends_later) {
+TEST_F(HistoryTest, lost_line_extends_the_end_of_an_exited_lease) {
   for (const bool backwards : {false, true}) {
     HistoryEntry exited = entry(backwards ? "aaaaaaaa" : "bbbbbbbb");
     exited.code = 7;
@@ -321,7 +323,7 @@ TEST_F(HistoryTest, what_was_left_behind_ends_later) {
   }
 }
 
-TEST_F(HistoryTest, nobody_but_root_tells_of_others) {
+TEST_F(HistoryTest, only_root_may_write_entries_of_other_users) {
   HistoryEntry others = entry("aaaaaaaa");
   others.uid = ::geteuid() + 1;
   append(others);
@@ -329,12 +331,12 @@ TEST_F(HistoryTest, nobody_but_root_tells_of_others) {
   const History history = read();
   EXPECT_EQ(history.entries.size(), ::geteuid() == 0 ? 2U : 1U);
   if (::geteuid() != 0) return;
-  ASSERT_EQ(::chown(own_folder(archive_)->path.c_str(), 1000, 1000), 0);
+  ASSERT_EQ(::chown(open_own_folder(archive_)->path.c_str(), 1000, 1000), 0);
   std::filesystem::rename(fmt::format("{}/0", archive_), fmt::format("{}/1000", archive_));
   EXPECT_TRUE(ids().empty());
 }
 
-TEST_F(HistoryTest, an_id_says_nothing_of_another_users_lease) {
+TEST_F(HistoryTest, same_id_of_two_users_is_two_leases) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can tell of others";
   for (const uid_t uid : {1000U, 1001U}) {
     HistoryEntry one = entry("aaaaaaaa", uid == 1000 ? Ending::exited : Ending::running);
@@ -346,7 +348,7 @@ TEST_F(HistoryTest, an_id_says_nothing_of_another_users_lease) {
   EXPECT_EQ(history.entries[1].ending, Ending::running);
 }
 
-TEST_F(HistoryTest, who_follows_sees_what_is_new) {
+TEST_F(HistoryTest, follower_reads_new_entries) {
   const auto ends_now = [](const std::string& id) {
     HistoryEntry one = entry(id);
     one.ended = std::chrono::system_clock::now();
@@ -354,23 +356,24 @@ TEST_F(HistoryTest, who_follows_sees_what_is_new) {
   };
   append(ends_now("aaaaaaaa"));
   FileFollower follower(archive_);
-  EXPECT_TRUE(follower.next().empty());
+  EXPECT_TRUE(follower.read_new_entries().empty());
   const HistoryEntry second = ends_now("bbbbbbbb");
   append(second);
-  std::ofstream(fmt::format("{}/{}", own_folder(archive_)->path, month_file(second.ended)),
-                std::ios::app)
+  std::ofstream(
+      fmt::format("{}/{}", open_own_folder(archive_)->path, month_file_name(second.ended)),
+      std::ios::app)
       << "{\"id\":";  // its rest is yet to come
-  auto seen = follower.next();
-  ASSERT_EQ(seen.size(), 1U);
-  EXPECT_EQ(seen[0].id, "bbbbbbbb");
-  EXPECT_TRUE(follower.next().empty());
+  auto entries = follower.read_new_entries();
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_EQ(entries[0].id, "bbbbbbbb");
+  EXPECT_TRUE(follower.read_new_entries().empty());
 }
 
 // However long the history is, who follows does not read all of it.
-TEST_F(HistoryTest, who_follows_does_not_read_what_ended_long_ago) {
+TEST_F(HistoryTest, follower_skips_old_months) {
   FileFollower follower(archive_);
   append(entry("aaaaaaaa"));
-  EXPECT_TRUE(follower.next().empty());
+  EXPECT_TRUE(follower.read_new_entries().empty());
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ bool is_plain(char c) {
 
 // Past all that a string may hold and that needs no look of its own: sixteen bytes at a time, for
 // strings are most of a line, and SSE2 is in every x86-64.
-inline const char* plain_end(const char* at, const char* end) {
+inline const char* find_plain_end(const char* at, const char* end) {
 #ifdef __SSE2__
   const __m128i quote = _mm_set1_epi8('"');
   const __m128i backslash = _mm_set1_epi8('\\');
@@ -72,18 +72,18 @@ JsonCursor::JsonCursor(std::string_view text, std::string& decoded)
   decoded_.reserve(text.size());
 }
 
-bool JsonCursor::text(std::string_view& value) {
-  if (!eat('"')) return false;
+bool JsonCursor::read_string(std::string_view& value) {
+  if (!consume('"')) return false;
   const char* const begin = at_;
   for (;;) {
-    at_ = plain_end(at_, end_);
+    at_ = find_plain_end(at_, end_);
     if (at_ == end_) return false;
     if (*at_ == '"') {
       value = {begin, static_cast<std::size_t>(at_ - begin)};
       ++at_;
       return true;
     }
-    if (*at_ == '\\') return escaped_text(begin, value);
+    if (*at_ == '\\') return read_escaped_string(begin, value);
     const std::size_t length = utf8_length({at_, static_cast<std::size_t>(end_ - at_)});
     if (length < 2) return false;  // a control character, or no UTF-8
     at_ += length;
@@ -91,12 +91,12 @@ bool JsonCursor::text(std::string_view& value) {
 }
 
 // A string that begins at `begin`, where the first escape is the next character.
-bool JsonCursor::escaped_text(const char* begin, std::string_view& value) {
+bool JsonCursor::read_escaped_string(const char* begin, std::string_view& value) {
   const std::size_t start = decoded_.size();
   decoded_.append(begin, at_);
   for (;;) {
     const char* const part = at_;
-    at_ = plain_end(at_, end_);
+    at_ = find_plain_end(at_, end_);
     decoded_.append(part, at_);
     if (at_ == end_) return false;
     if (*at_ == '"') {
@@ -105,7 +105,7 @@ bool JsonCursor::escaped_text(const char* begin, std::string_view& value) {
       return true;
     }
     if (*at_ == '\\') {
-      if (!escape()) return false;
+      if (!read_escape()) return false;
       continue;
     }
     const std::size_t length = utf8_length({at_, static_cast<std::size_t>(end_ - at_)});
@@ -115,24 +115,24 @@ bool JsonCursor::escaped_text(const char* begin, std::string_view& value) {
   }
 }
 
-bool JsonCursor::escape() {
+bool JsonCursor::read_escape() {
   constexpr std::string_view kLetters = "\"\\/bfnrt";
-  constexpr std::string_view kMeant = "\"\\/\b\f\n\r\t";
+  constexpr std::string_view kDecoded = "\"\\/\b\f\n\r\t";
   if (end_ - at_ < 2) return false;
   const char letter = at_[1];
   at_ += 2;
   if (const auto place = kLetters.find(letter); place != std::string_view::npos) {
-    decoded_ += kMeant[place];
+    decoded_ += kDecoded[place];
     return true;
   }
   std::uint32_t c = 0;
-  if (letter != 'u' || !code_unit(c)) return false;
+  if (letter != 'u' || !read_code_unit(c)) return false;
   if (c >= 0xDC00 && c <= 0xDFFF) return false;  // the second half of a pair, without the first
   if (c >= 0xD800 && c <= 0xDBFF) {
     std::uint32_t second = 0;
     if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') return false;
     at_ += 2;
-    if (!code_unit(second) || second < 0xDC00 || second > 0xDFFF) return false;
+    if (!read_code_unit(second) || second < 0xDC00 || second > 0xDFFF) return false;
     c = 0x10000 + ((c - 0xD800) << 10) + (second - 0xDC00);
   }
   append_utf8(decoded_, c);
@@ -140,7 +140,7 @@ bool JsonCursor::escape() {
 }
 
 // The four hexadecimal digits behind \u.
-bool JsonCursor::code_unit(std::uint32_t& value) {
+bool JsonCursor::read_code_unit(std::uint32_t& value) {
   if (end_ - at_ < 4) return false;
   for (int i = 0; i < 4; ++i, ++at_) {
     const char digit = *at_;
@@ -157,13 +157,13 @@ bool JsonCursor::code_unit(std::uint32_t& value) {
   return true;
 }
 
-bool JsonCursor::digits() {
+bool JsonCursor::skip_digits() {
   const char* const begin = at_;
   while (at_ != end_ && *at_ >= '0' && *at_ <= '9') ++at_;
   return at_ != begin;
 }
 
-bool JsonCursor::number(std::optional<std::uint64_t>& value) {
+bool JsonCursor::read_number(std::optional<std::uint64_t>& value) {
   constexpr std::ptrdiff_t kSafeDigits = 19;  // so many never overflow
   value.reset();
   const bool negative = peek() == '-';
@@ -180,75 +180,75 @@ bool JsonCursor::number(std::optional<std::uint64_t>& value) {
     value = sum;
     return true;
   }
-  return unusual_number(begin, value);
+  return finish_number(begin, value);
 }
 
 // The rest of a number whose digits before the point have been read. One that no double can hold is
 // an error, as for nlohmann.
-bool JsonCursor::unusual_number(const char* begin, std::optional<std::uint64_t>& value) {
+bool JsonCursor::finish_number(const char* begin, std::optional<std::uint64_t>& value) {
   const auto [rest, problem] = std::from_chars(begin, at_, value.emplace());
   if (problem != std::errc() || rest != at_) value.reset();  // negative, or too large
   if (at_ != end_ && *at_ == '.') {
     value.reset();
     ++at_;
-    if (!digits()) return false;
+    if (!skip_digits()) return false;
   }
   if (at_ != end_ && (*at_ == 'e' || *at_ == 'E')) {
     value.reset();
     ++at_;
     if (at_ != end_ && (*at_ == '+' || *at_ == '-')) ++at_;
-    if (!digits()) return false;
+    if (!skip_digits()) return false;
   }
   return value || std::isfinite(std::strtod(std::string(begin, at_).c_str(), nullptr));
 }
 
 // A value that holds no others.
-bool JsonCursor::scalar() {
+bool JsonCursor::skip_scalar() {
   std::string_view ignored;
   std::optional<std::uint64_t> number_ignored;
   switch (peek()) {
     case '"':
-      return text(ignored);
+      return read_string(ignored);
     case 't':
-      return literal("true");
+      return consume_literal("true");
     case 'f':
-      return literal("false");
+      return consume_literal("false");
     case 'n':
-      return literal("null");
+      return consume_literal("null");
     default:
-      return number(number_ignored);
+      return read_number(number_ignored);
   }
 }
 
 // Not by recursion: whoever wrote the line may have nested it deeper than there is stack.
-bool JsonCursor::skip() {
-  std::string open;  // what closes the objects and arrays that are open
+bool JsonCursor::skip_value() {
+  std::string closers;  // what closes the objects and arrays that are open
   const auto key = [this] {
     std::string_view ignored;
-    return text(ignored) && eat(':');
+    return read_string(ignored) && consume(':');
   };
   do {
     const char first = peek();
     if (first == '{' || first == '[') {
-      const char closes = first == '{' ? '}' : ']';
+      const char closer = first == '{' ? '}' : ']';
       ++at_;
-      if (!eat(closes)) {
-        open += closes;
-        if (closes == '}' && !key()) return false;
+      if (!consume(closer)) {
+        closers += closer;
+        if (closer == '}' && !key()) return false;
         continue;
       }
-    } else if (!scalar()) {
+    } else if (!skip_scalar()) {
       return false;
     }
-    while (!open.empty()) {
-      if (eat(open.back())) {
-        open.pop_back();
+    while (!closers.empty()) {
+      if (consume(closers.back())) {
+        closers.pop_back();
         continue;
       }
-      if (!eat(',') || (open.back() == '}' && !key())) return false;
+      if (!consume(',') || (closers.back() == '}' && !key())) return false;
       break;
     }
-  } while (!open.empty());
+  } while (!closers.empty());
   return true;
 }
 

@@ -26,62 +26,62 @@ class JsonCursor {
     return at_ == end_ ? '\0' : *at_;
   }
 
-  // `take(key)` must read the value.
-  template <class Take>
-  bool object(Take&& take) {
-    if (!eat('{')) return false;
-    if (eat('}')) return true;
+  // `read_item(key)` must read the value.
+  template <class ReadItem>
+  bool read_object(ReadItem&& read_item) {
+    if (!consume('{')) return false;
+    if (consume('}')) return true;
     do {
       std::string_view key;
-      if (!text(key) || !eat(':') || !take(key)) return false;
-    } while (eat(','));
-    return eat('}');
+      if (!read_string(key) || !consume(':') || !read_item(key)) return false;
+    } while (consume(','));
+    return consume('}');
   }
 
-  // `take()` must read the item.
-  template <class Take>
-  bool array(Take&& take) {
-    if (!eat('[')) return false;
-    if (eat(']')) return true;
+  // `read_item()` must read the item.
+  template <class ReadItem>
+  bool read_array(ReadItem&& read_item) {
+    if (!consume('[')) return false;
+    if (consume(']')) return true;
     do {
-      if (!take()) return false;
-    } while (eat(','));
-    return eat(']');
+      if (!read_item()) return false;
+    } while (consume(','));
+    return consume(']');
   }
 
   // Exactly this, if it comes next, character by character; else nothing is read. Inline: most are
   // known when this is compiled, and compared in a step or two.
-  [[gnu::always_inline]] bool literal(std::string_view wanted) {
-    if (static_cast<std::size_t>(end_ - at_) < wanted.size() ||
-        std::memcmp(at_, wanted.data(), wanted.size()) != 0) {
+  [[gnu::always_inline]] bool consume_literal(std::string_view expected) {
+    if (static_cast<std::size_t>(end_ - at_) < expected.size() ||
+        std::memcmp(at_, expected.data(), expected.size()) != 0) {
       return false;
     }
-    at_ += wanted.size();
+    at_ += expected.size();
     return true;
   }
 
-  bool text(std::string_view& value);
+  bool read_string(std::string_view& value);
   // Nothing for a number that is negative, no integer, or beyond 64 bits.
-  bool number(std::optional<std::uint64_t>& value);
+  bool read_number(std::optional<std::uint64_t>& value);
   // Any value, however deep.
-  bool skip();
+  bool skip_value();
   // Is this all there is?
-  bool ends() { return peek() == '\0' && at_ == end_; }
+  bool at_end() { return peek() == '\0' && at_ == end_; }
 
  private:
   static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-  bool eat(char wanted) {
-    if (peek() != wanted || at_ == end_) return false;
+  bool consume(char expected) {
+    if (peek() != expected || at_ == end_) return false;
     ++at_;
     return true;
   }
-  bool digits();
-  bool unusual_number(const char* begin, std::optional<std::uint64_t>& value);
-  bool escaped_text(const char* begin, std::string_view& value);
-  bool escape();
-  bool code_unit(std::uint32_t& value);
-  bool scalar();
+  bool skip_digits();
+  bool finish_number(const char* begin, std::optional<std::uint64_t>& value);
+  bool read_escaped_string(const char* begin, std::string_view& value);
+  bool read_escape();
+  bool read_code_unit(std::uint32_t& value);
+  bool skip_scalar();
 
   const char* at_;
   const char* end_;

@@ -11,14 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool accepted(std::string_view text) {
+bool is_accepted(std::string_view text) {
   std::string decoded;
   JsonCursor in(text, decoded);
-  return in.skip() && in.ends();
+  return in.skip_value() && in.at_end();
 }
 
 // What JSON is made of, and what is nearly JSON.
-std::string some_part() {
+std::string generate_fragment() {
   return *rc::gen::element<std::string>(
       "{", "}", "[", "]", ",", ":", " ", "\t", "\"a\"", "\"\"", "\"a\\n\"", "\"\\u00e9\"",
       "\"\\ud83d\\ude00\"", "\"\\ud83d\"", "\"\\ude00\"", "\"\xc3\xa9\"", "\"\xff\"",
@@ -28,37 +28,37 @@ std::string some_part() {
       "\"a\":1", "{}", "[]", "{\"a\":[1,2]}", "\"", "\\", "\xef\xbb\xbf", "\n", "\r", "/", "NaN");
 }
 
-TEST(JsonCursor, is_strict) {
-  for (const char* good : {"{}", " [1, 2.5e3, -0, \"\\ud83d\\ude00\"] ", "\"x\"", "null", "[[[]]]",
-                           "{\"a\":{\"b\":[{}]}}", "\xef\xbb\xbf{}"}) {
-    EXPECT_TRUE(accepted(good)) << good;
-    EXPECT_TRUE(Json::accept(good)) << good;
+TEST(JsonCursor, accepts_only_valid_json) {
+  for (const char* valid : {"{}", " [1, 2.5e3, -0, \"\\ud83d\\ude00\"] ", "\"x\"", "null", "[[[]]]",
+                            "{\"a\":{\"b\":[{}]}}", "\xef\xbb\xbf{}"}) {
+    EXPECT_TRUE(is_accepted(valid)) << valid;
+    EXPECT_TRUE(Json::accept(valid)) << valid;
   }
-  for (const char* bad : {"", " ", "{", "{}}", "[1,]", "{\"a\":1,}", "{\"a\"}", "{a:1}", "01", "1.",
-                          "\"\\ud83d\"", "\"\xff\"", "\"\n\"", "1e999", "tru", "{} {}"}) {
-    EXPECT_FALSE(accepted(bad)) << bad;
-    EXPECT_FALSE(Json::accept(bad)) << bad;
+  for (const char* invalid : {"", " ", "{", "{}}", "[1,]", "{\"a\":1,}", "{\"a\"}", "{a:1}", "01",
+                              "1.", "\"\\ud83d\"", "\"\xff\"", "\"\n\"", "1e999", "tru", "{} {}"}) {
+    EXPECT_FALSE(is_accepted(invalid)) << invalid;
+    EXPECT_FALSE(Json::accept(invalid)) << invalid;
   }
-  EXPECT_FALSE(accepted(std::string_view("{}\0", 3)));
+  EXPECT_FALSE(is_accepted(std::string_view("{}\0", 3)));
 }
 
-TEST(JsonCursor, skips_what_is_nested_deeper_than_any_stack) {
+TEST(JsonCursor, skips_deeply_nested_values) {
   const std::string deep(200'000, '[');
-  EXPECT_FALSE(accepted(deep));
-  EXPECT_TRUE(accepted(deep + std::string(200'000, ']')));
+  EXPECT_FALSE(is_accepted(deep));
+  EXPECT_TRUE(is_accepted(deep + std::string(200'000, ']')));
 }
 
-RC_GTEST_PROP(JsonCursor, takes_what_nlohmann_takes, ()) {
+RC_GTEST_PROP(JsonCursor, accepts_the_same_texts_as_nlohmann, ()) {
   for (int round = 0; round < 50; ++round) {
     std::string text;
     const int parts = *rc::gen::inRange(1, 9);
-    for (int i = 0; i < parts; ++i) text += some_part();
+    for (int i = 0; i < parts; ++i) text += generate_fragment();
     if (*rc::gen::arbitrary<bool>()) text = fmt::format("[{}]", text);
-    RC_ASSERT(accepted(text) == Json::accept(text));
+    RC_ASSERT(is_accepted(text) == Json::accept(text));
   }
 }
 
-RC_GTEST_PROP(JsonCursor, gives_strings_and_numbers_as_nlohmann_does, ()) {
+RC_GTEST_PROP(JsonCursor, reads_strings_and_numbers_like_nlohmann, ()) {
   Json list = Json::array();
   const int items = *rc::gen::inRange(0, 6);
   for (int i = 0; i < items; ++i) {
@@ -75,19 +75,19 @@ RC_GTEST_PROP(JsonCursor, gives_strings_and_numbers_as_nlohmann_does, ()) {
   std::string decoded;
   JsonCursor in(text, decoded);
   Json got = Json::array();
-  RC_ASSERT(in.array([&] {
+  RC_ASSERT(in.read_array([&] {
     if (in.peek() == '"') {
       std::string_view value;
-      const bool good = in.text(value);
+      const bool valid = in.read_string(value);
       got.push_back(std::string(value));
-      return good;
+      return valid;
     }
     std::optional<std::uint64_t> value;
-    const bool good = in.number(value);
+    const bool valid = in.read_number(value);
     got.push_back(value.value_or(0));
-    return good;
+    return valid;
   }));
-  RC_ASSERT(in.ends());
+  RC_ASSERT(in.at_end());
   RC_ASSERT(got == expected);
 }
 

@@ -24,23 +24,23 @@ struct LeasedGpu {
 
 // Texts stand elsewhere, once for all leases that have them. Times are milliseconds since 1970.
 struct CompactLease {
-  static constexpr std::uint64_t kWhole = UINT64_MAX;
+  static constexpr std::uint64_t kWholeGpu = UINT64_MAX;
 
   std::uint64_t id = 0;  // with `owner`, tells leases apart
   std::int64_t granted_ms = 0;
   std::int64_t ended_ms = 0;
-  std::int64_t idle_ms = -1;      // -1: not measured
-  std::uint64_t memory = kWhole;  // reserved on each GPU
+  std::int64_t idle_ms = -1;         // -1: not measured
+  std::uint64_t memory = kWholeGpu;  // reserved on each GPU
   float waited_s = 0;
   std::uint32_t owner = 0;  // LeaseTable::owners()[owner]
   std::uint32_t job = 0;    // LeaseTable::jobs()[job]
-  std::uint32_t about = 0;  // LeaseTable::about(); only of those that were idle
+  std::uint32_t text = 0;   // LeaseTable::text(); only of those that were idle
   std::uint32_t first_use = 0;
   std::uint32_t uses = 0;
   Ending ending = Ending::running;
   bool nested = false;  // carved out of another, which counts
 
-  bool exclusive() const { return memory == kWhole; }
+  bool exclusive() const { return memory == kWholeGpu; }
 };
 
 // Has it held GPUs for long that nobody utilized: ten minutes, and half of its time?
@@ -59,9 +59,9 @@ class StringTable {
   StringTable& operator=(const StringTable&) = delete;
   ~StringTable() = default;
 
-  std::uint32_t number(std::string_view text);
-  bool contains(std::string_view text) const { return numbers_.find(text) != numbers_.end(); }
-  const std::string& operator[](std::uint32_t number) const { return *texts_[number]; }
+  std::uint32_t intern(std::string_view text);
+  bool contains(std::string_view text) const { return indices_.find(text) != indices_.end(); }
+  const std::string& operator[](std::uint32_t index) const { return *texts_[index]; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(texts_.size()); }
 
  private:
@@ -71,7 +71,7 @@ class StringTable {
       return std::hash<std::string_view>()(text);
     }
   };
-  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> numbers_;
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> indices_;
   std::vector<const std::string*> texts_;
 };
 
@@ -82,7 +82,7 @@ struct LeaseOwner {
   std::string host{};  // empty: this one
 };
 
-struct KnownGpu {
+struct GpuIdentity {
   std::string uuid;
   std::string index;  // as it was then; empty if nobody knew
   std::string name;
@@ -100,13 +100,13 @@ class LeaseTable {
  public:
   LeaseTable();
 
-  void take(const EntryView& entry);
+  void add(const EntryView& entry);
   void merge(const LeaseTable& other);
-  // What the harbour says: who is in `live` or `elsewhere` runs until now, whatever is written, and
-  // how well it uses its GPUs is not known yet. Of the others that are written as running, each is
-  // lost. Of who is `elsewhere`, on other hosts, nothing is known but what is written.
-  void settle(const std::vector<HistoryEntry>& live, const std::set<LeaseKey>& elsewhere,
-              TimePoint now);
+  // What the harbour says: who is in `live` or `remote_keys` runs until now, whatever is written,
+  // and how well it uses its GPUs is not known yet. Of the others that are written as running, each
+  // is lost. Of who is `remote_keys`, on other hosts, nothing is known but what is written.
+  void apply_live_leases(const std::vector<HistoryEntry>& live,
+                         const std::set<LeaseKey>& remote_keys, TimePoint now);
 
   const std::deque<CompactLease>& leases() const { return leases_; }
   std::span<const LeasedGpu> uses(const CompactLease& lease) const {
@@ -114,42 +114,43 @@ class LeaseTable {
   }
   const std::vector<LeaseOwner>& owners() const { return owners_; }
   const StringTable& jobs() const { return jobs_; }
-  const std::vector<KnownGpu>& gpus() const { return gpus_; }
-  const LeaseText& about(const CompactLease& lease) const { return texts_[lease.about]; }
+  const std::vector<GpuIdentity>& gpus() const { return gpus_; }
+  const LeaseText& text(const CompactLease& lease) const { return texts_[lease.text]; }
 
  private:
-  void put(CompactLease lease, std::span<const LeasedGpu> uses, const LeaseText* text);
+  void insert_or_update(CompactLease lease, std::span<const LeasedGpu> uses, const LeaseText* text);
   // Where the index has a lease, or would have it.
   struct Slot {
-    std::uint32_t lease = 0;  // its number and 1; 0: nothing is here
-    std::uint32_t mark = 0;   // tells most others without a look at them
+    std::uint32_t lease = 0;     // its number and 1; 0: nothing is here
+    std::uint32_t hash_tag = 0;  // tells most others without a look at them
   };
-  Slot& slot_of(const CompactLease& lease);
-  void grow();
-  std::uint32_t owner_number(uid_t uid, std::string_view user, std::string_view host);
-  // kNoGpu if it is new, and its owner has brought in (`brought`, if not null) too many already.
+  Slot& find_slot(const CompactLease& lease);
+  void grow_index();
+  std::uint32_t owner_index(uid_t uid, std::string_view user, std::string_view host);
+  // kNoGpu if it is new, and its owner has brought in (`names_added`, if not null) too many
+  // already.
   static constexpr std::uint32_t kNoGpu = UINT32_MAX;
-  std::uint32_t gpu_number(const GpuView& gpu, std::string_view host, std::uint32_t* brought);
-  std::uint32_t job_number(const EntryView& entry);
+  std::uint32_t gpu_index(const GpuView& gpu, std::string_view host, std::uint32_t* names_added);
+  std::uint32_t job_index(const EntryView& entry);
 
   std::deque<CompactLease> leases_;
   std::vector<LeasedGpu> uses_;
   std::vector<LeaseText> texts_;
   StringTable owner_names_;
   std::vector<LeaseOwner> owners_;
-  std::uint32_t owner_hint_ = 0;  // which was the last one
+  std::uint32_t last_owner_ = 0;  // which was the last one
   // How many names of jobs and GPUs each owner has brought in.
-  struct Brought {
+  struct NamesAdded {
     std::uint32_t jobs = 0;
     std::uint32_t gpus = 0;
   };
-  std::vector<Brought> brought_;  // as in `owners_`
+  std::vector<NamesAdded> names_added_;  // as in `owners_`
   StringTable jobs_;
   StringTable gpu_names_;
-  std::vector<KnownGpu> gpus_;
-  std::vector<std::uint32_t> gpu_hints_;  // which was the last one whose UUID ends so
-  std::vector<Slot> slots_;               // open addressing
-  std::uint64_t factor_;
+  std::vector<GpuIdentity> gpus_;
+  std::vector<std::uint32_t> recent_gpus_;  // which was the last one whose UUID ends so
+  std::vector<Slot> slots_;                 // open addressing
+  std::uint64_t hash_factor_;
   std::vector<LeasedGpu> scratch_uses_;  // of the entry at hand
   std::string key_;
 };

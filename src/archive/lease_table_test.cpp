@@ -18,35 +18,35 @@ namespace {
 using std::chrono::seconds;
 
 HistoryEntry entry(const std::string& id, uid_t uid, Ending ending, std::int64_t lasted = 60) {
-  HistoryEntry made;
-  made.id = id;
-  made.uid = uid;
-  made.command = "python train.py";
-  made.gpus = {{"GPU-1", "0", "A6000"}};
-  made.asked = made.granted = TimePoint(seconds(1'763'280'000));
-  made.ended = made.granted + seconds(lasted);
-  made.ending = ending;
-  return made;
+  HistoryEntry result;
+  result.id = id;
+  result.uid = uid;
+  result.command = "python train.py";
+  result.gpus = {{"GPU-1", "0", "A6000"}};
+  result.asked = result.granted = TimePoint(seconds(1'763'280'000));
+  result.ended = result.granted + seconds(lasted);
+  result.ending = ending;
+  return result;
 }
 
-void take(LeaseTable& table, const HistoryEntry& one) {
-  table.take(view_of(one));
+void add_entry(LeaseTable& table, const HistoryEntry& one) {
+  table.add(make_entry_view(one));
 }
 
 static_assert(!std::is_copy_constructible_v<StringTable> && !std::is_copy_assignable_v<StringTable>,
               "a copy would point into the map of the original");
 
-TEST(StringTable, keep_their_numbers_when_moved) {
+TEST(StringTable, keeps_indices_when_moved) {
   StringTable first;
-  EXPECT_EQ(first.number("short"), 0U);
-  EXPECT_EQ(first.number("another"), 1U);
+  EXPECT_EQ(first.intern("short"), 0U);
+  EXPECT_EQ(first.intern("another"), 1U);
   StringTable second = std::move(first);
   EXPECT_EQ(second[0], "short");
-  EXPECT_EQ(second.number("another"), 1U);
-  EXPECT_EQ(second.number("new"), 2U);
+  EXPECT_EQ(second.intern("another"), 1U);
+  EXPECT_EQ(second.intern("new"), 2U);
 }
 
-TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
+TEST(LeaseTable, merges_lines_of_one_lease_in_any_order) {
   for (const bool backwards : {false, true}) {
     std::vector<HistoryEntry> lines{entry("aaaaaaaa", 1, Ending::running, 1),
                                     entry("aaaaaaaa", 1, Ending::lost, 90),
@@ -54,7 +54,7 @@ TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
     lines[2].gpus.push_back({"GPU-2", "1", "A6000"});
     if (backwards) std::reverse(lines.begin(), lines.end());
     LeaseTable table;
-    for (const HistoryEntry& line : lines) take(table, line);
+    for (const HistoryEntry& line : lines) add_entry(table, line);
     ASSERT_EQ(table.leases().size(), 1U);
     const CompactLease& lease = table.leases().front();
     EXPECT_EQ(lease.ending, Ending::exited);
@@ -65,18 +65,18 @@ TEST(LeaseTable, has_a_lease_once_as_who_knows_most_tells_it) {
 }
 
 // Of a user who names more jobs and GPUs than there can be, the rest is put together or left out.
-TEST(LeaseTable, keeps_a_bounded_number_of_names_of_each_user) {
+TEST(LeaseTable, bounds_the_names_each_user_can_add) {
   LeaseTable table;
   for (int i = 0; i < 6000; ++i) {
     HistoryEntry one = entry(fmt::format("{:08}", i), 1, Ending::exited);
     one.job = fmt::format("job {}", i);
     one.gpus.front().uuid = fmt::format("GPU-{}", i);
-    take(table, one);
+    add_entry(table, one);
   }
   HistoryEntry honest = entry("aaaaaaaa", 2, Ending::exited);
   honest.job = "honest";
   honest.gpus.front().uuid = "GPU-honest";
-  take(table, honest);
+  add_entry(table, honest);
   EXPECT_EQ(table.leases().size(), 6001U);
   EXPECT_EQ(table.jobs().size(), 4096U + 2) << "and one name for the rest";
   EXPECT_EQ(table.gpus().size(), 1024U + 1);
@@ -84,21 +84,21 @@ TEST(LeaseTable, keeps_a_bounded_number_of_names_of_each_user) {
   EXPECT_EQ(table.gpus()[table.uses(table.leases().back()).front().gpu].uuid, "GPU-honest");
 }
 
-TEST(LeaseTable, tells_users_apart_whatever_ids_they_write) {
+TEST(LeaseTable, same_id_of_two_users_is_two_rows) {
   LeaseTable table;
   for (const char* id : {"aaaaaaaa", "", "an id that is not of berth", "a", "aaaaaaab"}) {
-    take(table, entry(id, 1, Ending::exited));
-    take(table, entry(id, 2, Ending::exited));
+    add_entry(table, entry(id, 1, Ending::exited));
+    add_entry(table, entry(id, 2, Ending::exited));
   }
   EXPECT_EQ(table.leases().size(), 10U);
 }
 
-TEST(LeaseTable, finds_each_of_many) {
+TEST(LeaseTable, finds_every_lease_after_growing) {
   LeaseTable one;
   LeaseTable other;
   for (int i = 0; i < 5'000; ++i) {
-    take(i % 2 == 0 ? one : other, entry(fmt::format("a{:07}", i), 1, Ending::running, 1));
-    take(i % 3 == 0 ? one : other, entry(fmt::format("a{:07}", i), 1, Ending::exited, i));
+    add_entry(i % 2 == 0 ? one : other, entry(fmt::format("a{:07}", i), 1, Ending::running, 1));
+    add_entry(i % 3 == 0 ? one : other, entry(fmt::format("a{:07}", i), 1, Ending::exited, i));
   }
   one.merge(other);
   ASSERT_EQ(one.leases().size(), 5'000U);
@@ -110,38 +110,38 @@ TEST(LeaseTable, finds_each_of_many) {
   EXPECT_EQ(sum, 5'000 * 4'999 / 2);
 }
 
-TEST(LeaseTable, merges_what_the_other_calls_otherwise) {
+TEST(LeaseTable, merge_maps_indices_of_the_other_table) {
   LeaseTable one;
   LeaseTable other;
-  take(one, entry("aaaaaaaa", 1, Ending::exited));
+  add_entry(one, entry("aaaaaaaa", 1, Ending::exited));
   HistoryEntry idle = entry("bbbbbbbb", 1, Ending::exited, 3600);
   idle.job = "evaluate";
   idle.gpus = {{"GPU-2", "1", "A100", std::nullopt, 7}};
   idle.idle = seconds(3000);
-  take(other, idle);
+  add_entry(other, idle);
   one.merge(other);
   const CompactLease& merged = one.leases().back();
   EXPECT_EQ(one.jobs()[merged.job], "evaluate");
   EXPECT_EQ(one.gpus()[one.uses(merged)[0].gpu].name, "A100");
   EXPECT_EQ(one.uses(merged)[0].utilization_pct, 7);
-  EXPECT_EQ(one.about(merged).command, "python train.py");
+  EXPECT_EQ(one.text(merged).command, "python train.py");
   EXPECT_TRUE(was_idle(merged));
 }
 
-TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
+TEST(LeaseTable, live_leases_are_running_and_others_lost) {
   LeaseTable table;
-  take(table, entry("aaaaaaaa", 1, Ending::running, 1));
-  take(table, entry("bbbbbbbb", 1, Ending::running, 1));
+  add_entry(table, entry("aaaaaaaa", 1, Ending::running, 1));
+  add_entry(table, entry("bbbbbbbb", 1, Ending::running, 1));
   HistoryEntry measured = entry("cccccccc", 1, Ending::exited, 60);
   measured.gpus.front().utilization_pct = 90;
   measured.idle = seconds(30);
-  take(table, measured);
+  add_entry(table, measured);
   HistoryEntry unknown_yet = entry("dddddddd", 2, Ending::running, 1);
   HistoryEntry others_id = entry("bbbbbbbb", 2, Ending::running, 1);  // of another user
   const TimePoint now = TimePoint(seconds(1'763'280'000 + 500));
-  table.settle({entry("aaaaaaaa", 1, Ending::running), entry("cccccccc", 1, Ending::running),
-                unknown_yet, others_id},
-               {}, now);
+  table.apply_live_leases({entry("aaaaaaaa", 1, Ending::running),
+                           entry("cccccccc", 1, Ending::running), unknown_yet, others_id},
+                          {}, now);
   ASSERT_EQ(table.leases().size(), 5U);
   EXPECT_EQ(table.leases()[0].ending, Ending::running);
   EXPECT_EQ(table.leases()[0].ended_ms, to_ms(now));
@@ -155,19 +155,19 @@ TEST(LeaseTable, what_runs_is_what_the_harbour_says) {
   EXPECT_EQ(table.leases()[3].ending, Ending::running);
 }
 
-TEST(LeaseTable, absurd_times_are_made_sane) {
+TEST(LeaseTable, clamps_inconsistent_times) {
   HistoryEntry line = entry("aaaaaaaa", 1, Ending::exited, -60);
   line.asked = line.granted + seconds(60);
   line.idle = seconds(1'000'000);
   LeaseTable table;
-  take(table, line);
+  add_entry(table, line);
   const CompactLease& lease = table.leases().front();
   EXPECT_EQ(lease.ended_ms, lease.granted_ms);
   EXPECT_EQ(lease.waited_s, 0);
   EXPECT_EQ(lease.idle_ms, 0);
 }
 
-TEST(LeaseTable, a_job_is_called_as_it_says_or_by_its_command) {
+TEST(LeaseTable, job_name_comes_from_the_job_or_the_command) {
   const auto named = [](const char* job, const char* command) {
     EntryView view;
     view.job = job;
@@ -181,16 +181,17 @@ TEST(LeaseTable, a_job_is_called_as_it_says_or_by_its_command) {
   EXPECT_EQ(named("", ""), "");
 }
 
-TEST(LeaseReading, reads_everybodys_files_and_counts_damage) {
+TEST(ReadLeases, reads_all_users_files_and_counts_damage) {
   std::string pattern = testing::TempDir() + "berth-leases-XXXXXX";
   const std::string archive = ::mkdtemp(pattern.data());
-  const UserFolder folder = *own_folder(archive);
+  const UserFolder folder = *open_own_folder(archive);
   const uid_t me = ::geteuid();
   for (int month = 0; month < 6; ++month) {
     HistoryEntry one = entry(fmt::format("aaaaaaa{}", month), me, Ending::exited, 60);
     one.ended += std::chrono::hours(24 * 30 * month);
     ASSERT_TRUE(append_history(folder, one));
-    std::ofstream(fmt::format("{}/{}", folder.path, month_file(one.ended)), std::ios::app) << "{\n";
+    std::ofstream(fmt::format("{}/{}", folder.path, month_file_name(one.ended)), std::ios::app)
+        << "{\n";
   }
   const LeaseHistory all = read_leases(archive, {}, std::nullopt);
   EXPECT_EQ(all.table.leases().size(), 6U);

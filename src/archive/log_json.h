@@ -10,6 +10,6 @@ namespace berth {
 
 // One lease, as one line. `this_host` is whose it is if the entry does not say.
 std::string log_json(const HistoryEntry& entry, const std::string& this_host,
-                     const CommandVisibility& commands_of = {});
+                     const CommandVisibility& command_visibility = {});
 
 }  // namespace berth

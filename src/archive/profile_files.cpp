@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "archive/folder.h"
+#include "archive/user_folder.h"
 #include "harbour/file_error.h"
 
 namespace berth {
@@ -21,10 +21,10 @@ namespace {
 
 constexpr std::string_view kPrefix = "profile-";
 constexpr std::string_view kSuffix = ".json";
-constexpr std::size_t kMostProfiles = 4096;  // that are read of one user
+constexpr std::size_t kMaxProfiles = 4096;  // that are read of one user
 
 // A type may be any text, a file's name may not.
-std::string file_name(std::string_view type) {
+std::string profile_file_name(std::string_view type) {
   constexpr std::uint64_t kBasis = 14695981039346656037ULL;  // FNV-1a
   constexpr std::uint64_t kPrime = 1099511628211ULL;
   std::uint64_t hash = kBasis;
@@ -32,28 +32,28 @@ std::string file_name(std::string_view type) {
   return fmt::format("{}{:016x}{}", kPrefix, hash, kSuffix);
 }
 
-std::optional<Profile> read_file(int folder, const std::string& name, uid_t uid) {
+std::optional<Profile> read_profile_at(int folder, const std::string& name, uid_t uid) {
   const UniqueFd file = open_inside(folder, name.c_str(), O_RDONLY);
-  struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   std::string content(
-      std::min<std::size_t>(static_cast<std::size_t>(about.st_size), kLargestProfile), '\0');
-  const auto got = ::pread(file.get(), content.data(), content.size(), 0);
-  if (got < 0) return std::nullopt;
-  content.resize(static_cast<std::size_t>(got));
+      std::min<std::size_t>(static_cast<std::size_t>(status.st_size), kMaxProfileBytes), '\0');
+  const auto bytes_read = ::pread(file.get(), content.data(), content.size(), 0);
+  if (bytes_read < 0) return std::nullopt;
+  content.resize(static_cast<std::size_t>(bytes_read));
   auto profile = parse_profile(content);
   if (profile) profile->uid = uid;
   return profile;
 }
 
 // Two types may have the same file name, if somebody looks for such: then the later one has it.
-std::optional<Profile> read_type(int folder, const std::string& type, uid_t uid) {
-  auto profile = read_file(folder, file_name(type), uid);
+std::optional<Profile> read_profile_of_type(int folder, const std::string& type, uid_t uid) {
+  auto profile = read_profile_at(folder, profile_file_name(type), uid);
   if (profile && profile->type != type) profile.reset();
   return profile;
 }
 
-std::vector<Profile> read_folder(const UserFolder& folder) {
+std::vector<Profile> read_profiles(const UserFolder& folder) {
   std::vector<Profile> profiles;
   const int copy = ::openat(folder.directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (copy < 0) return profiles;
@@ -61,8 +61,8 @@ std::vector<Profile> read_folder(const UserFolder& folder) {
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
     const std::string name = entry->d_name;
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
-    if (profiles.size() == kMostProfiles) break;
-    if (auto profile = read_file(folder.directory.get(), name, folder.uid)) {
+    if (profiles.size() == kMaxProfiles) break;
+    if (auto profile = read_profile_at(folder.directory.get(), name, folder.uid)) {
       profiles.push_back(std::move(*profile));
     }
   }
@@ -87,44 +87,46 @@ Result<void> replace_file(const UserFolder& folder, const std::string& name,
 }  // namespace
 
 std::optional<Profile> read_profile_file(const std::string& archive, const std::string& type) {
-  const auto own = existing_folder(archive);
-  return own ? read_type(own->directory.get(), type, own->uid) : std::nullopt;
+  const auto folder = find_own_folder(archive);
+  return folder ? read_profile_of_type(folder->directory.get(), type, folder->uid) : std::nullopt;
 }
 
-std::vector<Profile> others_profile_files(const std::string& archive, const std::string& type) {
+std::vector<Profile> read_other_users_profile_files(const std::string& archive,
+                                                    const std::string& type) {
   std::vector<Profile> others;
-  for (const UserFolder& folder : user_folders(archive)) {
+  for (const UserFolder& folder : open_user_folders(archive)) {
     if (folder.uid == ::geteuid()) continue;
-    auto profile = read_type(folder.directory.get(), type, folder.uid);
+    auto profile = read_profile_of_type(folder.directory.get(), type, folder.uid);
     if (profile) others.push_back(std::move(*profile));
   }
   return others;
 }
 
-std::vector<Profile> profile_files(const std::string& archive) {
+std::vector<Profile> read_all_profile_files(const std::string& archive) {
   std::vector<Profile> all;
-  for (const UserFolder& folder : user_folders(archive)) {
-    for (Profile& profile : read_folder(folder)) all.push_back(std::move(profile));
+  for (const UserFolder& folder : open_user_folders(archive)) {
+    for (Profile& profile : read_profiles(folder)) all.push_back(std::move(profile));
   }
   return all;
 }
 
 Result<void> change_profile_file(const std::string& archive, const std::string& type,
                                  const std::function<void(Profile& profile)>& change) {
-  const auto folder = own_folder(archive);
+  const auto folder = open_own_folder(archive);
   if (!folder) return tl::make_unexpected(folder.error());
-  const auto alone = lock_folder(*folder);
-  if (!alone) return tl::make_unexpected(alone.error());
-  Profile profile = read_type(folder->directory.get(), type, folder->uid).value_or(Profile{});
+  const auto lock = lock_folder(*folder);
+  if (!lock) return tl::make_unexpected(lock.error());
+  Profile profile =
+      read_profile_of_type(folder->directory.get(), type, folder->uid).value_or(Profile{});
   profile.type = type;
   change(profile);
-  return replace_file(*folder, file_name(type), write_profile(profile));
+  return replace_file(*folder, profile_file_name(type), serialize_profile(profile));
 }
 
 Result<bool> forget_profile_file(const std::string& archive, const std::string& type) {
-  const auto folder = existing_folder(archive);
-  if (!folder || !read_type(folder->directory.get(), type, folder->uid)) return false;
-  if (::unlinkat(folder->directory.get(), file_name(type).c_str(), 0) == 0) return true;
+  const auto folder = find_own_folder(archive);
+  if (!folder || !read_profile_of_type(folder->directory.get(), type, folder->uid)) return false;
+  if (::unlinkat(folder->directory.get(), profile_file_name(type).c_str(), 0) == 0) return true;
   if (errno == ENOENT) return false;
   return file_error("forget what was learned in", folder->path);
 }

@@ -18,9 +18,10 @@ namespace berth {
 // This user's of a type, or nothing.
 std::optional<Profile> read_profile_file(const std::string& archive, const std::string& type);
 // The other users' of a type.
-std::vector<Profile> others_profile_files(const std::string& archive, const std::string& type);
+std::vector<Profile> read_other_users_profile_files(const std::string& archive,
+                                                    const std::string& type);
 // Everybody's.
-std::vector<Profile> profile_files(const std::string& archive);
+std::vector<Profile> read_all_profile_files(const std::string& archive);
 
 Result<void> change_profile_file(const std::string& archive, const std::string& type,
                                  const std::function<void(Profile& profile)>& change);

@@ -19,56 +19,56 @@ using std::chrono::milliseconds;
 
 // Of 50 runs the largest may be an accident; of fewer, none is.
 constexpr std::size_t kQuantilePct = 98;
-constexpr double kLeastMargin = 0.02;
-constexpr double kMargin = 0.10;  // after one run
-constexpr double kMostMargin = 0.25;
+constexpr double kMinMargin = 0.02;
+constexpr double kFirstRunMargin = 0.10;  // after one run
+constexpr double kMaxMargin = 0.25;
 // Also for who did not use its GPU so far.
-constexpr Bytes kLeastReserve = mib(512);
+constexpr Bytes kMinReserve = mib(512);
 // A run time is a promise to who waits: not before it is known to be one.
-constexpr std::size_t kTimedRuns = 3;
+constexpr std::size_t kMinTimedRuns = 3;
 constexpr double kTimeMargin = 1.25;
-constexpr int kTimeSpread = 4;
-constexpr std::size_t kLongestType = 8192;  // bytes: a path and a little more
+constexpr int kMaxTimeSpread = 4;
+constexpr std::size_t kMaxTypeBytes = 8192;  // bytes: a path and a little more
 
 template <class Time>
 std::int64_t to_ms(Time time) {
   return std::chrono::floor<milliseconds>(time).count();
 }
 
-Json optional_bytes(const std::optional<Bytes>& size) {
+Json bytes_or_null(const std::optional<Bytes>& size) {
   return size ? Json(size->count) : Json(nullptr);
 }
 
-std::optional<std::uint64_t> number(const ParsedJson& object, const char* key) {
-  constexpr std::uint64_t kLargest = 1ULL << 53;
+std::optional<std::uint64_t> read_number(const ParsedJson& object, const char* key) {
+  constexpr std::uint64_t kMaxNumber = 1ULL << 53;
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
-  return std::min(found->get<std::uint64_t>(), kLargest);
+  return std::min(found->get<std::uint64_t>(), kMaxNumber);
 }
 
-std::optional<Bytes> bytes(const ParsedJson& object, const char* key) {
-  const auto count = number(object, key);
+std::optional<Bytes> read_bytes(const ParsedJson& object, const char* key) {
+  const auto count = read_number(object, key);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
-std::optional<milliseconds> duration(const ParsedJson& object, const char* key) {
-  constexpr std::uint64_t kLongestMs = 1ULL << 41;
-  const auto count = number(object, key);
-  return count ? std::optional(milliseconds(std::min(*count, kLongestMs))) : std::nullopt;
+std::optional<milliseconds> read_duration(const ParsedJson& object, const char* key) {
+  constexpr std::uint64_t kMaxDurationMs = 1ULL << 41;
+  const auto count = read_number(object, key);
+  return count ? std::optional(milliseconds(std::min(*count, kMaxDurationMs))) : std::nullopt;
 }
 
-std::string text(const ParsedJson& object, const char* key) {
+std::string read_text(const ParsedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-bool flag(const ParsedJson& object, const char* key) {
+bool read_flag(const ParsedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_boolean() && found->get<bool>();
 }
 
 // The last peaks, in their order by size.
-std::vector<std::uint64_t> peaks_of(const Profile& profile) {
+std::vector<std::uint64_t> sorted_peaks(const Profile& profile) {
   std::vector<std::uint64_t> peaks;
   for (const ProfileRun& run : profile.runs) {
     if (run.peak) peaks.push_back(run.peak->count);
@@ -77,8 +77,8 @@ std::vector<std::uint64_t> peaks_of(const Profile& profile) {
   return peaks;
 }
 
-void estimate_memory(const Profile& profile, Estimate& result) {
-  const auto peaks = peaks_of(profile);
+void estimate_memory(const Profile& profile, NeedsEstimate& result) {
+  const auto peaks = sorted_peaks(profile);
   if (peaks.empty()) return;
   const auto count = static_cast<double>(peaks.size());
   const std::size_t rank = (kQuantilePct * peaks.size() + 99) / 100;  // rounded up
@@ -88,76 +88,76 @@ void estimate_memory(const Profile& profile, Estimate& result) {
                             : static_cast<double>(quantile - std::min(peaks.front(), quantile)) /
                                   static_cast<double>(quantile);
   // What has varied so far may vary further, less so the longer it was watched.
-  result.margin = std::clamp(std::max(kMargin, spread) / count, kLeastMargin, kMostMargin);
+  result.margin = std::clamp(std::max(kFirstRunMargin, spread) / count, kMinMargin, kMaxMargin);
   result.quantile = Bytes{quantile};
   const auto with_margin =
       static_cast<std::uint64_t>(static_cast<double>(quantile) * (1 + result.margin));
-  const std::uint64_t mib_up = (with_margin + mib(1).count - 1) / mib(1).count;
-  result.memory = Bytes{std::max(mib_up * mib(1).count, kLeastReserve.count)};
+  const std::uint64_t rounded_mib = (with_margin + mib(1).count - 1) / mib(1).count;
+  result.memory = Bytes{std::max(rounded_mib * mib(1).count, kMinReserve.count)};
 }
 
-void estimate_time(const Profile& profile, Estimate& result) {
+void estimate_time(const Profile& profile, NeedsEstimate& result) {
   std::vector<milliseconds> times;
   for (const ProfileRun& run : profile.runs) {
     if (!run.out_of_memory) times.push_back(run.lasted);
   }
-  if (times.size() < kTimedRuns) return;
+  if (times.size() < kMinTimedRuns) return;
   std::sort(times.begin(), times.end());
   const milliseconds longest = times.back();
-  if (longest > kTimeSpread * times[times.size() / 2]) return;
+  if (longest > kMaxTimeSpread * times[times.size() / 2]) return;
   const double ms = static_cast<double>(longest.count()) * kTimeMargin;
   result.time = milliseconds(std::max<std::int64_t>(static_cast<std::int64_t>(ms), 1));
 }
 
 }  // namespace
 
-std::string write_profile(const Profile& profile) {
+std::string serialize_profile(const Profile& profile) {
   Json runs = Json::array();
   for (const ProfileRun& run : profile.runs) {
     Json one{{"ended_ms", to_ms(run.ended.time_since_epoch())},
-             {"peak", optional_bytes(run.peak)},
+             {"peak", bytes_or_null(run.peak)},
              {"lasted_ms", run.lasted.count()}};
     if (run.out_of_memory) one["out_of_memory"] = true;
     if (run.doubtful) one["doubtful"] = true;
     runs.push_back(std::move(one));
   }
   Json json{{"type", profile.type},
-            {"command", cut(profile.command, EntryLimits::command)},
+            {"command", truncate_utf8(profile.command, EntryLimits::kCommandBytes)},
             {"failures", profile.failures}};
   if (profile.set_memory) json["set_memory"] = profile.set_memory->count;
   if (profile.set_time) json["set_time_ms"] = profile.set_time->count();
   if (!profile.framework.empty()) json["framework"] = profile.framework;
-  if (!profile.change.empty()) json["change"] = profile.change;
+  if (!profile.change_id.empty()) json["change"] = profile.change_id;
   json["runs"] = std::move(runs);
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::optional<Profile> parse_profile(std::string_view text_read) {
-  const ParsedJson json = ParsedJson::parse(text_read, nullptr, false);
-  if (!json.is_object() || text(json, "type").empty()) return std::nullopt;
+std::optional<Profile> parse_profile(std::string_view text) {
+  const ParsedJson json = ParsedJson::parse(text, nullptr, false);
+  if (!json.is_object() || read_text(json, "type").empty()) return std::nullopt;
   Profile profile;
-  profile.type = text(json, "type");
-  if (profile.type.size() > kLongestType) return std::nullopt;
-  profile.command = cut(text(json, "command"), EntryLimits::command);
-  profile.set_memory = bytes(json, "set_memory");
-  profile.set_time = duration(json, "set_time_ms");
+  profile.type = read_text(json, "type");
+  if (profile.type.size() > kMaxTypeBytes) return std::nullopt;
+  profile.command = truncate_utf8(read_text(json, "command"), EntryLimits::kCommandBytes);
+  profile.set_memory = read_bytes(json, "set_memory");
+  profile.set_time = read_duration(json, "set_time_ms");
   profile.failures = static_cast<unsigned>(
-      std::min<std::uint64_t>(number(json, "failures").value_or(0), kMostRuns));
-  profile.framework = cut(text(json, "framework"), EntryLimits::gpu_text);
+      std::min<std::uint64_t>(read_number(json, "failures").value_or(0), kMaxRuns));
+  profile.framework = truncate_utf8(read_text(json, "framework"), EntryLimits::kGpuTextBytes);
   const auto runs = json.find("runs");
   if (runs == json.end() || !runs->is_array()) return profile;
   for (const ParsedJson& one : *runs) {
-    if (!one.is_object() || profile.runs.size() >= kMostRuns) continue;
-    profile.runs.push_back({TimePoint(duration(one, "ended_ms").value_or(milliseconds(0))),
-                            bytes(one, "peak"),
-                            duration(one, "lasted_ms").value_or(milliseconds(0)),
-                            flag(one, "out_of_memory"), flag(one, "doubtful")});
+    if (!one.is_object() || profile.runs.size() >= kMaxRuns) continue;
+    profile.runs.push_back({TimePoint(read_duration(one, "ended_ms").value_or(milliseconds(0))),
+                            read_bytes(one, "peak"),
+                            read_duration(one, "lasted_ms").value_or(milliseconds(0)),
+                            read_flag(one, "out_of_memory"), read_flag(one, "doubtful")});
   }
   return profile;
 }
 
-Estimate estimate(const Profile& profile) {
-  Estimate result;
+NeedsEstimate estimate_needs(const Profile& profile) {
+  NeedsEstimate result;
   estimate_memory(profile, result);
   estimate_time(profile, result);
   if (profile.set_memory) result.memory = profile.set_memory;
@@ -165,10 +165,10 @@ Estimate estimate(const Profile& profile) {
   return result;
 }
 
-void learn(Profile& profile, ProfileRun run) {
+void add_run(Profile& profile, ProfileRun run) {
   if (!run.out_of_memory) profile.failures = 0;
   profile.runs.push_back(run);
-  if (profile.runs.size() > kMostRuns) profile.runs.erase(profile.runs.begin());
+  if (profile.runs.size() > kMaxRuns) profile.runs.erase(profile.runs.begin());
 }
 
 }  // namespace berth

@@ -33,14 +33,14 @@ struct Profile {
   unsigned failures = 0;         // since the last success
   std::string framework;         // see Usage
   std::vector<ProfileRun> runs;  // the last ones, the latest at the end
-  std::string change{};          // of several hosts: tells who wrote it from others
+  std::string change_id{};       // of several hosts: tells who wrote it from others
 };
 
 // So many are kept.
-constexpr std::size_t kMostRuns = 50;
+constexpr std::size_t kMaxRuns = 50;
 
 // What to expect of the next run.
-struct Estimate {
+struct NeedsEstimate {
   std::optional<Bytes> memory;                    // to be reserved; nothing: unknown
   std::optional<Bytes> quantile;                  // of the peaks, without the margin
   double margin = 0;                              // of 1
@@ -48,15 +48,15 @@ struct Estimate {
 };
 
 // A high quantile of the peaks, with a margin that is smaller the more runs agree.
-Estimate estimate(const Profile& profile);
+NeedsEstimate estimate_needs(const Profile& profile);
 
 // Takes a run in.
-void learn(Profile& profile, ProfileRun run);
+void add_run(Profile& profile, ProfileRun run);
 
 // As text, and from it; nothing if that is damaged: then it is learned anew.
-std::string write_profile(const Profile& profile);
+std::string serialize_profile(const Profile& profile);
 std::optional<Profile> parse_profile(std::string_view text);
-constexpr std::size_t kLargestProfile = 256 << 10;  // as text
+constexpr std::size_t kMaxProfileBytes = 256 << 10;  // as text
 
 // By user and type.
 struct ProfileList {

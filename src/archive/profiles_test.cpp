@@ -12,79 +12,79 @@ Profile after(const std::vector<std::optional<Bytes>>& peaks,
               milliseconds lasted = milliseconds(1000)) {
   Profile profile;
   profile.type = "train";
-  for (const auto& peak : peaks) learn(profile, {TimePoint(), peak, lasted, false, false});
+  for (const auto& peak : peaks) add_run(profile, {TimePoint(), peak, lasted, false, false});
   return profile;
 }
 
 double margin_after(const std::vector<std::optional<Bytes>>& peaks) {
-  return estimate(after(peaks)).margin;
+  return estimate_needs(after(peaks)).margin;
 }
 
-TEST(Estimate, of_nothing_is_nothing) {
-  const Estimate expected = estimate(Profile{});
+TEST(NeedsEstimate, is_empty_without_runs) {
+  const NeedsEstimate expected = estimate_needs(Profile{});
   EXPECT_FALSE(expected.memory);
   EXPECT_FALSE(expected.time);
 }
 
-TEST(Estimate, the_margin_shrinks_as_runs_agree) {
+TEST(NeedsEstimate, margin_shrinks_as_runs_agree) {
   EXPECT_DOUBLE_EQ(margin_after({gib(5)}), 0.10);
   EXPECT_DOUBLE_EQ(margin_after({gib(5), gib(5)}), 0.05);
   EXPECT_DOUBLE_EQ(margin_after(std::vector<std::optional<Bytes>>(5, gib(5))), 0.02);
   EXPECT_DOUBLE_EQ(margin_after(std::vector<std::optional<Bytes>>(40, gib(5))), 0.02);
 }
 
-TEST(Estimate, the_margin_is_larger_where_runs_differ) {
+TEST(NeedsEstimate, margin_grows_with_the_spread) {
   EXPECT_GT(margin_after({gib(2), gib(8)}), 0.2);
   EXPECT_LE(margin_after({mib(1), gib(8)}), 0.25);
 }
 
-TEST(Estimate, is_a_high_quantile) {
+TEST(NeedsEstimate, uses_a_high_quantile) {
   std::vector<std::optional<Bytes>> peaks(49, gib(5));
   peaks.insert(peaks.begin(), gib(20));
-  EXPECT_EQ(estimate(after(peaks)).quantile, gib(5));  // one of fifty may be an accident
+  EXPECT_EQ(estimate_needs(after(peaks)).quantile, gib(5));  // one of fifty may be an accident
   peaks.resize(10);
-  EXPECT_EQ(estimate(after(peaks)).quantile, gib(20));  // one of ten is none
+  EXPECT_EQ(estimate_needs(after(peaks)).quantile, gib(20));  // one of ten is none
 }
 
-TEST(Estimate, is_at_least_a_little) {
-  EXPECT_EQ(estimate(after({Bytes{1}})).memory, mib(512));
+TEST(NeedsEstimate, has_a_minimum) {
+  EXPECT_EQ(estimate_needs(after({Bytes{1}})).memory, mib(512));
 }
 
-TEST(Estimate, runs_that_were_too_short_tell_nothing_of_memory) {
-  EXPECT_FALSE(estimate(after({std::nullopt, std::nullopt, std::nullopt})).memory);
-  EXPECT_EQ(estimate(after({std::nullopt, gib(4)})).quantile, gib(4));
+TEST(NeedsEstimate, ignores_runs_without_a_peak) {
+  EXPECT_FALSE(estimate_needs(after({std::nullopt, std::nullopt, std::nullopt})).memory);
+  EXPECT_EQ(estimate_needs(after({std::nullopt, gib(4)})).quantile, gib(4));
 }
 
-TEST(Estimate, a_run_time_needs_three_runs_that_are_alike) {
-  EXPECT_FALSE(estimate(after({gib(1), gib(1)})).time);
-  EXPECT_EQ(estimate(after({gib(1), gib(1), gib(1)})).time, milliseconds(1250));
+TEST(NeedsEstimate, time_needs_three_similar_runs) {
+  EXPECT_FALSE(estimate_needs(after({gib(1), gib(1)})).time);
+  EXPECT_EQ(estimate_needs(after({gib(1), gib(1), gib(1)})).time, milliseconds(1250));
   Profile profile = after({gib(1), gib(1), gib(1)});
-  learn(profile, {TimePoint(), gib(1), milliseconds(100'000), false, false});
-  EXPECT_FALSE(estimate(profile).time);
+  add_run(profile, {TimePoint(), gib(1), milliseconds(100'000), false, false});
+  EXPECT_FALSE(estimate_needs(profile).time);
 }
 
-TEST(Estimate, what_was_set_counts) {
+TEST(NeedsEstimate, values_set_by_the_user_win) {
   Profile profile = after({gib(1)});
   profile.set_memory = gib(9);
   profile.set_time = milliseconds(7);
-  EXPECT_EQ(estimate(profile).memory, gib(9));
-  EXPECT_EQ(estimate(profile).time, milliseconds(7));
+  EXPECT_EQ(estimate_needs(profile).memory, gib(9));
+  EXPECT_EQ(estimate_needs(profile).time, milliseconds(7));
 }
 
 // In quadratic time this would take minutes, and the test's time limit would end it.
-TEST(ParseProfile, many_keys_take_linear_time) {
+TEST(ParseProfile, parses_many_keys_in_linear_time) {
   std::string text = "{\"type\":\"x\"";
   for (int i = 0; i < 200'000; ++i) text += ",\"" + std::to_string(i) + "\":1";
   EXPECT_TRUE(parse_profile(text + "}"));
 }
 
-TEST(Learn, keeps_the_last_runs_and_forgives_failures) {
+TEST(AddRun, keeps_the_last_runs_and_resets_failures) {
   Profile profile;
   profile.failures = 3;
-  for (std::size_t i = 0; i < kMostRuns + 5; ++i) {
-    learn(profile, {TimePoint(), Bytes{i}, milliseconds(1), false, false});
+  for (std::size_t i = 0; i < kMaxRuns + 5; ++i) {
+    add_run(profile, {TimePoint(), Bytes{i}, milliseconds(1), false, false});
   }
-  ASSERT_EQ(profile.runs.size(), kMostRuns);
+  ASSERT_EQ(profile.runs.size(), kMaxRuns);
   EXPECT_EQ(profile.runs.front().peak, Bytes{5});
   EXPECT_EQ(profile.failures, 0U);
 }

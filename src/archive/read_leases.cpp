@@ -1,4 +1,4 @@
-// Files to threads, or a stream in one; see lease_reading.h.
+// Files to threads, or a stream in one; see read_leases.h.
 #include "archive/read_leases.h"
 
 #include <algorithm>
@@ -14,53 +14,55 @@ namespace berth {
 namespace {
 
 // More would wait for the memory.
-constexpr unsigned kMostThreads = 4;
+constexpr unsigned kMaxThreads = 4;
 
 }  // namespace
 
 LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optional<uid_t> user) {
-  const std::vector<UserFolder> folders = user_folders(archive);
-  const HistoryFiles found = history_files(folders, since, user);
-  const std::vector<HistoryFile>& files = found.files;
+  const std::vector<UserFolder> folders = open_user_folders(archive);
+  const HistoryFiles selection = select_history_files(folders, since, user);
+  const std::vector<HistoryFile>& files = selection.files;
   const std::int64_t since_ms = to_ms(since);
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    LeaseHistory part;
-    const auto take = [&](const EntryView& entry) {
+  std::atomic<std::size_t> next_file = 0;
+  const auto read_files = [&] {
+    LeaseHistory partial;
+    const auto add_entry = [&](const EntryView& entry) {
       if (entry.ended_ms < since_ms || (user && entry.uid != *user)) return;
-      part.table.take(entry);
+      partial.table.add(entry);
     };
-    for (std::size_t i = next++; i < files.size(); i = next++) {
-      off_t done = files[i].from;
-      part.damaged += read_views(*files[i].folder, files[i].name, done, take);
+    for (std::size_t i = next_file++; i < files.size(); i = next_file++) {
+      off_t offset = files[i].offset;
+      partial.damaged += read_entry_views(*files[i].folder, files[i].name, offset, add_entry);
     }
-    return part;
+    return partial;
   };
   const std::size_t threads = std::min<std::size_t>(
-      {std::max(1U, std::thread::hardware_concurrency()), kMostThreads, files.size()});
-  std::vector<std::future<LeaseHistory>> others;
+      {std::max(1U, std::thread::hardware_concurrency()), kMaxThreads, files.size()});
+  std::vector<std::future<LeaseHistory>> workers;
   try {
-    while (others.size() + 1 < threads) others.push_back(std::async(std::launch::async, work));
+    while (workers.size() + 1 < threads)
+      workers.push_back(std::async(std::launch::async, read_files));
   } catch (const std::system_error&) {
     // No more threads for this user: it takes longer.
   }
-  LeaseHistory history = work();
-  history.truncated = found.truncated;
-  for (auto& other : others) {
-    const LeaseHistory part = other.get();
-    history.table.merge(part.table);
-    history.damaged += part.damaged;
+  LeaseHistory history = read_files();
+  history.truncated = selection.truncated;
+  for (auto& worker : workers) {
+    const LeaseHistory partial = worker.get();
+    history.table.merge(partial.table);
+    history.damaged += partial.damaged;
   }
   return history;
 }
 
-Result<LeaseHistory> read_leases(const RedisUrl& url, TimePoint since, const WantView& want) {
+Result<LeaseHistory> read_leases(const RedisUrl& url, TimePoint since,
+                                 const EntryViewFilter& filter) {
   LeaseHistory history;
   RedisSession server(url);
   HistoryStream stream(url, since);
   for (;;) {
-    const auto more = stream.next(server, [&](const EntryView& entry) {
-      if (want(entry)) history.table.take(entry);
+    const auto more = stream.read_next(server, [&](const EntryView& entry) {
+      if (filter(entry)) history.table.add(entry);
     });
     if (!more) return tl::make_unexpected(more.error());
     if (!*more) break;

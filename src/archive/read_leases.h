@@ -15,14 +15,15 @@ namespace berth {
 struct LeaseHistory {
   LeaseTable table;
   std::size_t damaged = 0;  // lines
-  bool truncated = false;   // more was written than was read; see history_files()
+  bool truncated = false;   // more was written than was read; see select_history_files()
 };
 
 // What ended at `since` or later, of one user or of all.
 LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optional<uid_t> user);
 
 // Of all hosts, those lines that are wanted, from what was sent at `since` on.
-using WantView = std::function<bool(const EntryView& view)>;
-Result<LeaseHistory> read_leases(const RedisUrl& url, TimePoint since, const WantView& want);
+using EntryViewFilter = std::function<bool(const EntryView& view)>;
+Result<LeaseHistory> read_leases(const RedisUrl& url, TimePoint since,
+                                 const EntryViewFilter& filter);
 
 }  // namespace berth

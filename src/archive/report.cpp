@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr double kMsPerHour = 3'600'000;
 constexpr double kGib = 1024.0 * 1024 * 1024;
-constexpr std::size_t kMostIdle = 10;
+constexpr std::size_t kMaxIdleLeases = 10;
 
 struct GroupTotals {
   Figures figures;
@@ -24,27 +24,28 @@ struct GroupTotals {
 };
 
 // The smallest that so many of a hundred do not exceed.
-double percentile(std::vector<float>& values, std::size_t of_hundred) {
-  const std::size_t rank = (values.size() * of_hundred + 99) / 100;
-  const auto place = values.begin() + static_cast<std::ptrdiff_t>(rank - 1);
-  std::nth_element(values.begin(), place, values.end());
-  return static_cast<double>(*place);
+double percentile(std::vector<float>& values, std::size_t percent) {
+  const std::size_t rank = (values.size() * percent + 99) / 100;
+  const auto position = values.begin() + static_cast<std::ptrdiff_t>(rank - 1);
+  std::nth_element(values.begin(), position, values.end());
+  return static_cast<double>(*position);
 }
 
-Figures finished(GroupTotals& growing) {
-  auto& waited = growing.waited_s;
-  if (!waited.empty()) {
-    const double longest = static_cast<double>(*std::max_element(waited.begin(), waited.end()));
-    growing.figures.waits = {percentile(waited, 50), percentile(waited, 95), longest};
+Figures finish_totals(GroupTotals& totals) {
+  auto& waits = totals.waited_s;
+  if (!waits.empty()) {
+    const double longest = static_cast<double>(*std::max_element(waits.begin(), waits.end()));
+    totals.figures.waits = {percentile(waits, 50), percentile(waits, 95), longest};
   }
-  return growing.figures;
+  return totals.figures;
 }
 
 // "10" behind "9", and "0:1" (MIG) behind "0".
-std::pair<unsigned, std::string_view> card_of(std::string_view index) {
-  unsigned card = ~0U;
-  const auto [rest, problem] = std::from_chars(index.data(), index.data() + index.size(), card);
-  return {card, index.substr(static_cast<std::size_t>(rest - index.data()))};
+std::pair<unsigned, std::string_view> gpu_sort_key(std::string_view index) {
+  unsigned card_number = ~0U;
+  const auto [rest, problem] =
+      std::from_chars(index.data(), index.data() + index.size(), card_number);
+  return {card_number, index.substr(static_cast<std::size_t>(rest - index.data()))};
 }
 
 class ReportBuilder {
@@ -55,35 +56,36 @@ class ReportBuilder {
 
  private:
   struct GpuGroup {
-    GroupTotals growing;
-    std::uint32_t shown = 0;  // which of the names that it had is the last
-    std::int64_t seen_ms = -1;
+    GroupTotals totals;
+    std::uint32_t name_index = 0;  // which of the names that it had is the last
+    std::int64_t named_ms = -1;
   };
 
-  Amounts per_hour(const CompactLease& lease, const LeasedGpu& use) const;
-  void count(GroupTotals& growing, const CompactLease& lease) const;
-  void add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin, std::int64_t end);
+  Amounts hourly_amounts(const CompactLease& lease, const LeasedGpu& use) const;
+  void count_lease(GroupTotals& totals, const CompactLease& lease) const;
+  void add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin,
+                std::int64_t end);
   std::size_t day_of(std::int64_t ms) const;
-  std::vector<Part<TimePoint>> days();
-  std::vector<Part<KnownGpu>> gpus();
-  IdleLease idle_lease(const CompactLease& lease) const;
+  std::vector<ReportGroup<TimePoint>> make_days();
+  std::vector<ReportGroup<GpuIdentity>> make_gpus();
+  IdleLease make_idle_lease(const CompactLease& lease) const;
 
   const LeaseTable& table_;
   std::int64_t since_;
   std::int64_t now_;
   std::vector<std::int64_t> midnights_;
-  std::vector<char> wanted_;             // of the GPUs' names in the table
-  std::vector<std::uint32_t> group_of_;  // of each name, that of its UUID
+  std::vector<char> included_;                    // of the GPUs' names in the table
+  std::vector<std::uint32_t> gpu_group_by_name_;  // of each name, that of its UUID
   std::vector<GpuGroup> gpu_groups_;
   Report report_;
   GroupTotals total_;
-  std::vector<std::uint32_t> user_of_;  // of each owner, the first that is the same user
+  std::vector<std::uint32_t> user_by_owner_;  // of each owner, the first that is the same user
   std::vector<GroupTotals> users_;
   std::vector<GroupTotals> jobs_;
   std::vector<GroupTotals> days_;
   // What each day has more per hour, from end to end, than the one before it: so that a lease of
   // years costs no more than another.
-  std::vector<Amounts> change_;
+  std::vector<Amounts> rate_changes_;
   std::vector<const CompactLease*> idle_;
 };
 
@@ -97,25 +99,25 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
   report_.until = query.now;
   for (const TimePoint midnight : query.midnights) midnights_.push_back(to_ms(midnight));
   days_.resize(std::max<std::size_t>(midnights_.size(), 2) - 1);
-  change_.resize(days_.size() + 1);
+  rate_changes_.resize(days_.size() + 1);
   std::map<std::pair<uid_t, std::string_view>, std::uint32_t> users;
   for (const LeaseOwner& owner : table.owners()) {
-    const auto next = static_cast<std::uint32_t>(user_of_.size());
+    const auto next = static_cast<std::uint32_t>(user_by_owner_.size());
     const uid_t uid = owner.user.empty() ? owner.uid : 0;  // which is another on each host
-    user_of_.push_back(users.try_emplace({uid, owner.user}, next).first->second);
+    user_by_owner_.push_back(users.try_emplace({uid, owner.user}, next).first->second);
   }
   std::unordered_map<std::string_view, std::uint32_t> groups;
-  for (const KnownGpu& gpu : table.gpus()) {
+  for (const GpuIdentity& gpu : table.gpus()) {
     const auto next = static_cast<std::uint32_t>(groups.size());
-    group_of_.push_back(groups.try_emplace(gpu.uuid, next).first->second);
-    wanted_.push_back(!query.wants_gpu || query.wants_gpu(gpu.uuid, gpu.index) ? 1 : 0);
+    gpu_group_by_name_.push_back(groups.try_emplace(gpu.uuid, next).first->second);
+    included_.push_back(!query.includes_gpu || query.includes_gpu(gpu.uuid, gpu.index) ? 1 : 0);
   }
   gpu_groups_.resize(groups.size());
   // The harbour knows no index: then any that the same GPU had will do.
-  for (std::size_t i = 0; i < wanted_.size(); ++i) {
-    if (wanted_[i] != 0 || !table.gpus()[i].index.empty()) continue;
-    for (std::size_t j = 0; j < wanted_.size(); ++j) {
-      if (wanted_[j] != 0 && group_of_[j] == group_of_[i]) wanted_[i] = 1;
+  for (std::size_t i = 0; i < included_.size(); ++i) {
+    if (included_[i] != 0 || !table.gpus()[i].index.empty()) continue;
+    for (std::size_t j = 0; j < included_.size(); ++j) {
+      if (included_[j] != 0 && gpu_group_by_name_[j] == gpu_group_by_name_[i]) included_[i] = 1;
     }
   }
 }
@@ -128,7 +130,7 @@ std::size_t ReportBuilder::day_of(std::int64_t ms) const {
 }
 
 // What was measured of the whole lease is taken to be the same at each moment of it.
-Amounts ReportBuilder::per_hour(const CompactLease& lease, const LeasedGpu& use) const {
+Amounts ReportBuilder::hourly_amounts(const CompactLease& lease, const LeasedGpu& use) const {
   Amounts rate;
   if (lease.exclusive()) {
     rate.gpu_hours = 1;
@@ -148,38 +150,38 @@ Amounts ReportBuilder::per_hour(const CompactLease& lease, const LeasedGpu& use)
   return rate;
 }
 
-void ReportBuilder::count(GroupTotals& growing, const CompactLease& lease) const {
-  ++growing.figures.leases;
-  if (lease.ending == Ending::running) ++growing.figures.running;
-  if (lease.ending == Ending::lost) ++growing.figures.lost;
-  if (lease.granted_ms >= since_) growing.waited_s.push_back(lease.waited_s);
+void ReportBuilder::count_lease(GroupTotals& totals, const CompactLease& lease) const {
+  ++totals.figures.leases;
+  if (lease.ending == Ending::running) ++totals.figures.running;
+  if (lease.ending == Ending::lost) ++totals.figures.lost;
+  if (lease.granted_ms >= since_) totals.waited_s.push_back(lease.waited_s);
 }
 
 void ReportBuilder::add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin,
-                      std::int64_t end) {
+                             std::int64_t end) {
   if (midnights_.size() < 2) return;
   const auto hours = [](std::int64_t from, std::int64_t to) {
     return static_cast<double>(to - from) / kMsPerHour;
   };
   const std::size_t first = day_of(begin);
   const std::size_t last = day_of(end);
-  if (lease.granted_ms >= since_) count(days_[first], lease);
+  if (lease.granted_ms >= since_) count_lease(days_[first], lease);
   if (first == last) {
     days_[first].figures.add(rate, hours(begin, end));
     return;
   }
   days_[first].figures.add(rate, hours(begin, midnights_[first + 1]));
   days_[last].figures.add(rate, hours(midnights_[last], end));
-  change_[first + 1].add(rate);
-  change_[last].add(rate, -1);
+  rate_changes_[first + 1].add(rate);
+  rate_changes_[last].add(rate, -1);
 }
 
 void ReportBuilder::add(const CompactLease& lease) {
   if (lease.ended_ms < since_ || lease.granted_ms > now_) return;
   Amounts rate;
   const auto uses = table_.uses(lease);
-  const auto wanted = [&](const LeasedGpu& use) { return wanted_[use.gpu] != 0; };
-  if (!uses.empty() && std::none_of(uses.begin(), uses.end(), wanted)) return;
+  const auto is_included = [&](const LeasedGpu& use) { return included_[use.gpu] != 0; };
+  if (!uses.empty() && std::none_of(uses.begin(), uses.end(), is_included)) return;
   if (lease.nested) {
     ++report_.nested;
     return;
@@ -188,59 +190,59 @@ void ReportBuilder::add(const CompactLease& lease) {
   const std::int64_t end = std::max(std::min(lease.ended_ms, now_), begin);
   const double hours = static_cast<double>(end - begin) / kMsPerHour;
   for (const LeasedGpu& use : uses) {
-    if (!wanted(use)) continue;
-    const Amounts one = per_hour(lease, use);
+    if (!is_included(use)) continue;
+    const Amounts one = hourly_amounts(lease, use);
     rate.add(one);
-    GpuGroup& group = gpu_groups_[group_of_[use.gpu]];
-    group.growing.figures.add(one, hours);
-    count(group.growing, lease);
+    GpuGroup& group = gpu_groups_[gpu_group_by_name_[use.gpu]];
+    group.totals.figures.add(one, hours);
+    count_lease(group.totals, lease);
     // As it was named last; the harbour knows no names.
     const bool named = !table_.gpus()[use.gpu].index.empty();
-    if (group.seen_ms < 0 || (named && lease.granted_ms > group.seen_ms)) {
-      group.shown = use.gpu;
-      group.seen_ms = named ? lease.granted_ms : 0;
+    if (group.named_ms < 0 || (named && lease.granted_ms > group.named_ms)) {
+      group.name_index = use.gpu;
+      group.named_ms = named ? lease.granted_ms : 0;
     }
   }
-  for (GroupTotals* growing : {&total_, &users_[user_of_[lease.owner]], &jobs_[lease.job]}) {
-    growing->figures.add(rate, hours);
-    count(*growing, lease);
+  for (GroupTotals* totals : {&total_, &users_[user_by_owner_[lease.owner]], &jobs_[lease.job]}) {
+    totals->figures.add(rate, hours);
+    count_lease(*totals, lease);
   }
   add_days(rate, lease, begin, end);
   if (was_idle(lease)) idle_.push_back(&lease);
 }
 
-std::vector<Part<TimePoint>> ReportBuilder::days() {
-  std::vector<Part<TimePoint>> days;
+std::vector<ReportGroup<TimePoint>> ReportBuilder::make_days() {
+  std::vector<ReportGroup<TimePoint>> days;
   Amounts whole_day;  // of those that neither begin nor end on it
   for (std::size_t i = 0; i + 1 < midnights_.size(); ++i) {
-    whole_day.add(change_[i]);
+    whole_day.add(rate_changes_[i]);
     days_[i].figures.add(whole_day,
                          static_cast<double>(midnights_[i + 1] - midnights_[i]) / kMsPerHour);
-    Figures figures = finished(days_[i]);
+    Figures figures = finish_totals(days_[i]);
     if (days.empty() && figures.leases == 0 && figures.held_hours() <= 0) continue;
     days.push_back({TimePoint(milliseconds(midnights_[i])), figures});
   }
   return days;
 }
 
-std::vector<Part<KnownGpu>> ReportBuilder::gpus() {
-  std::vector<Part<KnownGpu>> gpus;
+std::vector<ReportGroup<GpuIdentity>> ReportBuilder::make_gpus() {
+  std::vector<ReportGroup<GpuIdentity>> gpus;
   for (GpuGroup& group : gpu_groups_) {
-    if (group.growing.figures.leases == 0) continue;
-    gpus.push_back({table_.gpus()[group.shown], finished(group.growing)});
+    if (group.totals.figures.leases == 0) continue;
+    gpus.push_back({table_.gpus()[group.name_index], finish_totals(group.totals)});
   }
   std::sort(gpus.begin(), gpus.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a.of.host, card_of(a.of.index), a.of.uuid) <
-           std::tuple(b.of.host, card_of(b.of.index), b.of.uuid);
+    return std::tuple(a.key.host, gpu_sort_key(a.key.index), a.key.uuid) <
+           std::tuple(b.key.host, gpu_sort_key(b.key.index), b.key.uuid);
   });
   return gpus;
 }
 
-IdleLease ReportBuilder::idle_lease(const CompactLease& lease) const {
+IdleLease ReportBuilder::make_idle_lease(const CompactLease& lease) const {
   IdleLease idle;
   idle.owner = table_.owners()[lease.owner];
   idle.job = table_.jobs()[lease.job];
-  idle.about = table_.about(lease);
+  idle.text = table_.text(lease);
   for (const LeasedGpu& use : table_.uses(lease)) idle.gpus.push_back(table_.gpus()[use.gpu]);
   idle.exclusive = lease.exclusive();
   idle.granted = TimePoint(milliseconds(lease.granted_ms));
@@ -249,62 +251,62 @@ IdleLease ReportBuilder::idle_lease(const CompactLease& lease) const {
   return idle;
 }
 
-const std::string& order_of(const std::string& job) {
+const std::string& sort_key(const std::string& job) {
   return job;
 }
-std::pair<std::string, uid_t> order_of(const LeaseOwner& user) {
+std::pair<std::string, uid_t> sort_key(const LeaseOwner& user) {
   return {user.user, user.uid};
 }
 
-template <class Of>
-void sort_by_hours(std::vector<Part<Of>>& parts) {
-  std::sort(parts.begin(), parts.end(), [](const Part<Of>& a, const Part<Of>& b) {
-    const double more = a.figures.held_hours() - b.figures.held_hours();
-    if (more != 0) return more > 0;
-    return std::tuple(b.figures.leases, order_of(a.of)) <
-           std::tuple(a.figures.leases, order_of(b.of));
+template <class Key>
+void sort_by_hours(std::vector<ReportGroup<Key>>& groups) {
+  std::sort(groups.begin(), groups.end(), [](const ReportGroup<Key>& a, const ReportGroup<Key>& b) {
+    const double difference = a.figures.held_hours() - b.figures.held_hours();
+    if (difference != 0) return difference > 0;
+    return std::tuple(b.figures.leases, sort_key(a.key)) <
+           std::tuple(a.figures.leases, sort_key(b.key));
   });
 }
 
 Report ReportBuilder::finish() {
-  report_.total = finished(total_);
+  report_.total = finish_totals(total_);
   for (std::uint32_t i = 0; i < users_.size(); ++i) {
     if (users_[i].figures.leases > 0) {
-      report_.users.push_back({table_.owners()[i], finished(users_[i])});
+      report_.users.push_back({table_.owners()[i], finish_totals(users_[i])});
     }
   }
   for (std::uint32_t i = 0; i < table_.jobs().size(); ++i) {
     if (jobs_[i].figures.leases > 0) {
-      report_.jobs.push_back({table_.jobs()[i], finished(jobs_[i])});
+      report_.jobs.push_back({table_.jobs()[i], finish_totals(jobs_[i])});
     }
   }
   sort_by_hours(report_.users);
   sort_by_hours(report_.jobs);
-  report_.gpus = gpus();
-  report_.days = days();
-  const auto worse = [](const CompactLease* a, const CompactLease* b) {
-    const auto wasted = [](const CompactLease* lease) {
+  report_.gpus = make_gpus();
+  report_.days = make_days();
+  const auto is_worse = [](const CompactLease* a, const CompactLease* b) {
+    const auto wasted_gpu_time = [](const CompactLease* lease) {
       return static_cast<double>(lease->idle_ms) * lease->uses;
     };
-    return std::tuple(wasted(b), a->granted_ms, a->id) <
-           std::tuple(wasted(a), b->granted_ms, b->id);
+    return std::tuple(wasted_gpu_time(b), a->granted_ms, a->id) <
+           std::tuple(wasted_gpu_time(a), b->granted_ms, b->id);
   };
-  std::sort(idle_.begin(), idle_.end(), worse);
-  idle_.resize(std::min(idle_.size(), kMostIdle));
-  for (const CompactLease* lease : idle_) report_.idle.push_back(idle_lease(*lease));
+  std::sort(idle_.begin(), idle_.end(), is_worse);
+  idle_.resize(std::min(idle_.size(), kMaxIdleLeases));
+  for (const CompactLease* lease : idle_) report_.idle.push_back(make_idle_lease(*lease));
   return std::move(report_);
 }
 
 }  // namespace
 
-void Amounts::add(const Amounts& other, double times) {
-  gpu_hours += other.gpu_hours * times;
-  shared_gpu_hours += other.shared_gpu_hours * times;
-  shared_gib_hours += other.shared_gib_hours * times;
-  utilized += other.utilized * times;
-  utilization_measured += other.utilization_measured * times;
-  idle += other.idle * times;
-  idle_measured += other.idle_measured * times;
+void Amounts::add(const Amounts& other, double factor) {
+  gpu_hours += other.gpu_hours * factor;
+  shared_gpu_hours += other.shared_gpu_hours * factor;
+  shared_gib_hours += other.shared_gib_hours * factor;
+  utilized += other.utilized * factor;
+  utilization_measured += other.utilization_measured * factor;
+  idle += other.idle * factor;
+  idle_measured += other.idle_measured * factor;
 }
 
 std::optional<double> Figures::utilization_pct() const {
@@ -318,9 +320,9 @@ std::optional<double> Figures::idle_pct() const {
 }
 
 Report make_report(const LeaseTable& table, const ReportQuery& query) {
-  ReportBuilder adding(table, query);
-  for (const CompactLease& lease : table.leases()) adding.add(lease);
-  return adding.finish();
+  ReportBuilder builder(table, query);
+  for (const CompactLease& lease : table.leases()) builder.add(lease);
+  return builder.finish();
 }
 
 }  // namespace berth

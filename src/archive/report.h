@@ -27,10 +27,10 @@ struct Amounts {
   double idle = 0;  // of whole GPUs
   double idle_measured = 0;
 
-  void add(const Amounts& other, double times = 1);
+  void add(const Amounts& other, double factor = 1);
 };
 
-struct Waits {
+struct WaitTimes {
   double median_s = 0;
   double p95_s = 0;
   double longest_s = 0;
@@ -40,7 +40,7 @@ struct Figures : Amounts {
   std::size_t leases = 0;
   std::size_t running = 0;
   std::size_t lost = 0;
-  std::optional<Waits> waits;  // nothing if none of them was granted in that time
+  std::optional<WaitTimes> waits;  // nothing if none of them was granted in that time
 
   double held_hours() const { return gpu_hours + shared_gpu_hours; }
   // Nothing if nothing of it was measured.
@@ -48,17 +48,17 @@ struct Figures : Amounts {
   std::optional<double> idle_pct() const;
 };
 
-template <class Of>
-struct Part {
-  Of of;
+template <class Key>
+struct ReportGroup {
+  Key key;
   Figures figures;
 };
 
 struct IdleLease {
   LeaseOwner owner;
   std::string job;
-  LeaseText about;
-  std::vector<KnownGpu> gpus;
+  LeaseText text;
+  std::vector<GpuIdentity> gpus;
   bool exclusive = true;
   TimePoint granted;
   std::chrono::milliseconds lasted{};
@@ -69,12 +69,13 @@ struct Report {
   TimePoint since;
   TimePoint until;
   Figures total;
-  std::size_t nested = 0;               // leases that were carved out of others, and count there
-  std::vector<Part<LeaseOwner>> users;  // who had most first; on whatever host
-  std::vector<Part<std::string>> jobs;  // likewise
-  std::vector<Part<KnownGpu>> gpus;     // by index
-  std::vector<Part<TimePoint>> days;    // each from its midnight on; from the first that has any
-  std::vector<IdleLease> idle;          // the worst
+  std::size_t nested = 0;  // leases that were carved out of others, and count there
+  std::vector<ReportGroup<LeaseOwner>> users;  // who had most first; on whatever host
+  std::vector<ReportGroup<std::string>> jobs;  // likewise
+  std::vector<ReportGroup<GpuIdentity>> gpus;  // by index
+  std::vector<ReportGroup<TimePoint>>
+      days;                     // each from its midnight on; from the first that has any
+  std::vector<IdleLease> idle;  // the worst
 };
 
 struct ReportQuery {
@@ -84,7 +85,7 @@ struct ReportQuery {
   // after `now`.
   std::vector<TimePoint> midnights;
   // Which GPUs count; nothing: all.
-  std::function<bool(std::string_view uuid, std::string_view index)> wants_gpu;
+  std::function<bool(std::string_view uuid, std::string_view index)> includes_gpu;
 };
 
 Report make_report(const LeaseTable& table, const ReportQuery& query);

@@ -36,7 +36,7 @@ class ReportTest : public testing::Test {
     entry.ended = at(to);
     entry.ending = Ending::exited;
     if (change) change(entry);
-    table_.take(view_of(entry));
+    table_.add(make_entry_view(entry));
   }
 
   Report report() const { return make_report(table_, query_); }
@@ -46,7 +46,7 @@ class ReportTest : public testing::Test {
   int number_ = 0;
 };
 
-TEST_F(ReportTest, nothing) {
+TEST_F(ReportTest, empty_table) {
   const Report empty = report();
   EXPECT_EQ(empty.total.leases, 0U);
   EXPECT_TRUE(empty.users.empty() && empty.jobs.empty() && empty.gpus.empty());
@@ -55,7 +55,7 @@ TEST_F(ReportTest, nothing) {
   EXPECT_EQ(empty.total.utilization_pct(), std::nullopt);
 }
 
-TEST_F(ReportTest, is_by_user_job_gpu_and_day) {
+TEST_F(ReportTest, groups_by_user_job_gpu_and_day) {
   lease(1, 3);
   lease(2, 7, [](HistoryEntry& entry) {
     entry.uid = 2;
@@ -66,13 +66,13 @@ TEST_F(ReportTest, is_by_user_job_gpu_and_day) {
   const Report all = report();
   EXPECT_DOUBLE_EQ(all.total.gpu_hours, 17);
   ASSERT_EQ(all.users.size(), 2U);
-  EXPECT_EQ(all.users[0].of.uid, 2U);  // who had most
+  EXPECT_EQ(all.users[0].key.uid, 2U);  // who had most
   EXPECT_DOUBLE_EQ(all.users[0].figures.gpu_hours, 15);
   ASSERT_EQ(all.jobs.size(), 2U);
-  EXPECT_EQ(all.jobs[0].of, "evaluate");
-  EXPECT_EQ(all.jobs[1].of, "python train.py");
+  EXPECT_EQ(all.jobs[0].key, "evaluate");
+  EXPECT_EQ(all.jobs[1].key, "python train.py");
   ASSERT_EQ(all.gpus.size(), 3U);
-  EXPECT_EQ(all.gpus[1].of.index, "9");  // before 10
+  EXPECT_EQ(all.gpus[1].key.index, "9");  // before 10
   EXPECT_DOUBLE_EQ(all.gpus[0].figures.gpu_hours, 7);
   EXPECT_EQ(all.gpus[0].figures.leases, 2U);
   ASSERT_EQ(all.days.size(), 4U);
@@ -80,7 +80,7 @@ TEST_F(ReportTest, is_by_user_job_gpu_and_day) {
   EXPECT_DOUBLE_EQ(all.days[1].figures.gpu_hours, 0);
 }
 
-TEST_F(ReportTest, a_lease_over_midnight_is_split) {
+TEST_F(ReportTest, splits_a_lease_at_midnight) {
   lease(20, 54);  // from the first day into the third
   const Report split = report();
   EXPECT_DOUBLE_EQ(split.days[0].figures.gpu_hours, 4);
@@ -90,7 +90,7 @@ TEST_F(ReportTest, a_lease_over_midnight_is_split) {
   EXPECT_EQ(split.days[1].figures.leases, 0U);
 }
 
-TEST_F(ReportTest, a_day_is_as_long_as_the_clock_says) {
+TEST_F(ReportTest, days_may_have_23_or_25_hours) {
   query_.midnights[1] -= hours(1);  // as in spring
   lease(-5, 60);
   const Report split = report();
@@ -98,35 +98,35 @@ TEST_F(ReportTest, a_day_is_as_long_as_the_clock_says) {
   EXPECT_DOUBLE_EQ(split.days[1].figures.gpu_hours, 25);
 }
 
-TEST_F(ReportTest, only_what_is_since_then_counts) {
+TEST_F(ReportTest, ignores_time_before_since) {
   lease(-10, 2, [](HistoryEntry& entry) {
     entry.asked = at(-20);
     entry.idle = hours(6);  // half of it
   });
   lease(-10, -1);
-  const Report cut = report();
-  EXPECT_EQ(cut.total.leases, 1U);
-  EXPECT_DOUBLE_EQ(cut.total.gpu_hours, 2);
-  EXPECT_DOUBLE_EQ(cut.total.idle, 1);
-  EXPECT_EQ(cut.total.waits, std::nullopt);  // it did not wait in that time
+  const Report clipped = report();
+  EXPECT_EQ(clipped.total.leases, 1U);
+  EXPECT_DOUBLE_EQ(clipped.total.gpu_hours, 2);
+  EXPECT_DOUBLE_EQ(clipped.total.idle, 1);
+  EXPECT_EQ(clipped.total.waits, std::nullopt);  // it did not wait in that time
 }
 
-TEST_F(ReportTest, nothing_counts_after_now) {
+TEST_F(ReportTest, ignores_time_after_now) {
   lease(71, 1000);
   lease(100, 200);
   EXPECT_EQ(report().total.leases, 1U);
   EXPECT_DOUBLE_EQ(report().total.gpu_hours, 1);
 }
 
-TEST_F(ReportTest, what_was_carved_out_of_another_is_not_counted_twice) {
+TEST_F(ReportTest, nested_leases_are_not_counted_twice) {
   lease(1, 3);
-  lease(1, 2, [](HistoryEntry& entry) { entry.within = "a0000001"; });
+  lease(1, 2, [](HistoryEntry& entry) { entry.parent_lease = "a0000001"; });
   EXPECT_EQ(report().total.leases, 1U);
   EXPECT_EQ(report().nested, 1U);
   EXPECT_DOUBLE_EQ(report().total.gpu_hours, 2);
 }
 
-TEST_F(ReportTest, shares_are_counted_apart) {
+TEST_F(ReportTest, counts_shared_gpus_separately) {
   lease(0, 1);
   lease(0, 2, [](HistoryEntry& entry) {
     entry.memory = gib(8);
@@ -139,20 +139,20 @@ TEST_F(ReportTest, shares_are_counted_apart) {
   EXPECT_DOUBLE_EQ(total.idle_measured, 0);  // others may have used the GPU
 }
 
-TEST_F(ReportTest, lost_and_running_ones_are_counted) {
+TEST_F(ReportTest, counts_lost_and_running_leases) {
   lease(0, 2, [](HistoryEntry& entry) { entry.ending = Ending::lost; });
   lease(70, 70.1, [](HistoryEntry& entry) { entry.ending = Ending::running; });
   HistoryEntry live;
   live.id = "a0000002";
   live.uid = 1;
-  table_.settle({live}, {}, query_.now);
+  table_.apply_live_leases({live}, {}, query_.now);
   const Figures total = report().total;
   EXPECT_EQ(total.lost, 1U);
   EXPECT_EQ(total.running, 1U);
   EXPECT_DOUBLE_EQ(total.gpu_hours, 4);  // two up to what is written, two until now
 }
 
-TEST_F(ReportTest, what_was_not_measured_is_unknown_and_not_zero) {
+TEST_F(ReportTest, unmeasured_is_unknown_and_not_zero) {
   lease(0, 6);
   EXPECT_EQ(report().total.utilization_pct(), std::nullopt);
   EXPECT_EQ(report().total.idle_pct(), std::nullopt);
@@ -167,14 +167,14 @@ TEST_F(ReportTest, what_was_not_measured_is_unknown_and_not_zero) {
   EXPECT_DOUBLE_EQ(total.idle_measured, 2);
 }
 
-TEST_F(ReportTest, utilization_is_weighed_by_time) {
+TEST_F(ReportTest, weights_utilization_by_time) {
   lease(0, 3, [](HistoryEntry& entry) { entry.gpus[0].utilization_pct = 100; });
   lease(3, 4, [](HistoryEntry& entry) { entry.gpus[0].utilization_pct = 0; });
   EXPECT_DOUBLE_EQ(*report().total.utilization_pct(), 75);
 }
 
-TEST_F(ReportTest, only_the_gpus_that_are_named_count) {
-  query_.wants_gpu = [](std::string_view, std::string_view index) { return index == "1"; };
+TEST_F(ReportTest, counts_only_selected_gpus) {
+  query_.includes_gpu = [](std::string_view, std::string_view index) { return index == "1"; };
   lease(0, 1);
   lease(0, 2, [](HistoryEntry& entry) { entry.gpus.push_back({"GPU-2", "1", ""}); });
   lease(4, 7, [](HistoryEntry& entry) { entry.gpus = {{"GPU-2", "", ""}}; });  // as the harbour
@@ -182,10 +182,10 @@ TEST_F(ReportTest, only_the_gpus_that_are_named_count) {
   EXPECT_EQ(some.total.leases, 2U);
   EXPECT_DOUBLE_EQ(some.total.gpu_hours, 5);
   ASSERT_EQ(some.gpus.size(), 1U);
-  EXPECT_EQ(some.gpus[0].of.index, "1");
+  EXPECT_EQ(some.gpus[0].key.index, "1");
 }
 
-TEST_F(ReportTest, waits) {
+TEST_F(ReportTest, wait_percentiles) {
   for (int i = 1; i <= 100; ++i) {
     lease(1, 2, [&](HistoryEntry& entry) { entry.asked = entry.granted - minutes(i); });
   }
@@ -196,7 +196,7 @@ TEST_F(ReportTest, waits) {
   EXPECT_DOUBLE_EQ(waits->longest_s, 100 * 60);
 }
 
-TEST_F(ReportTest, idle_leases_are_the_worst_ones) {
+TEST_F(ReportTest, lists_the_worst_idle_leases) {
   const auto idle_for = [](int idle) {
     return [idle](HistoryEntry& entry) { entry.idle = minutes(idle); };
   };
@@ -211,15 +211,15 @@ TEST_F(ReportTest, idle_leases_are_the_worst_ones) {
   });
   const Report found = report();
   ASSERT_EQ(found.idle.size(), 10U);
-  EXPECT_EQ(found.idle[0].about.label, "two GPUs");
+  EXPECT_EQ(found.idle[0].text.label, "two GPUs");
   EXPECT_EQ(found.idle[0].gpus.size(), 2U);
   EXPECT_EQ(found.idle[1].idle, minutes(41));
   EXPECT_EQ(found.idle[1].lasted, hours(1));
-  EXPECT_EQ(found.idle[1].about.command, "python train.py");
+  EXPECT_EQ(found.idle[1].text.command, "python train.py");
 }
 
 // However leases lie: all parts come to the whole.
-RC_GTEST_FIXTURE_PROP(ReportTest, parts_come_to_the_whole, ()) {
+RC_GTEST_FIXTURE_PROP(ReportTest, groups_add_up_to_the_total, ()) {
   const int leases = *rc::gen::inRange(0, 12);
   for (int i = 0; i < leases; ++i) {
     const double from = *rc::gen::inRange(-3000, 8000) / 100.0;
@@ -233,9 +233,9 @@ RC_GTEST_FIXTURE_PROP(ReportTest, parts_come_to_the_whole, ()) {
     });
   }
   const Report all = report();
-  const auto same = [&](const auto& parts) {
+  const auto same = [&](const auto& groups) {
     Amounts sum;
-    for (const auto& part : parts) sum.add(part.figures);
+    for (const auto& group : groups) sum.add(group.figures);
     for (const auto amount :
          {&Amounts::gpu_hours, &Amounts::shared_gpu_hours, &Amounts::shared_gib_hours,
           &Amounts::utilized, &Amounts::utilization_measured, &Amounts::idle,

@@ -21,7 +21,7 @@ struct TimelineSpan {
 };
 
 struct TimelineGpu {
-  KnownGpu gpu;  // as it was named last
+  GpuIdentity gpu;  // as it was named last
   std::vector<TimelineSpan> spans;
 };
 
@@ -38,7 +38,7 @@ struct TimelineQuery {
   // What is called nothing in the table.
   std::string this_host;
   // These are shown even if nobody had them; with their hosts, and as they are named now.
-  std::vector<KnownGpu> present;
+  std::vector<GpuIdentity> present;
   std::chrono::seconds resolution{};  // 0: timeline_resolution()
 };
 

@@ -12,8 +12,8 @@ std::string timeline_json(const Timeline& timeline) {
     Json spans = Json::array();
     for (const TimelineSpan& span : row.spans) {
       spans.push_back({{"user", user_name(span.owner.uid, span.owner.user)},
-                       {"start", iso_time(span.start)},
-                       {"end", iso_time(span.end)},
+                       {"start", format_iso_time(span.start)},
+                       {"end", format_iso_time(span.end)},
                        {"leases", span.leases},
                        {"shared", span.shared}});
     }
@@ -23,8 +23,8 @@ std::string timeline_json(const Timeline& timeline) {
                     {"name", row.gpu.name.empty() ? Json(nullptr) : Json(row.gpu.name)},
                     {"spans", std::move(spans)}});
   }
-  const Json json{{"since", iso_time(timeline.since)},
-                  {"until", iso_time(timeline.until)},
+  const Json json{{"since", format_iso_time(timeline.since)},
+                  {"until", format_iso_time(timeline.until)},
                   {"resolution_s", timeline.resolution.count()},
                   {"gpus", std::move(gpus)}};
   return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";

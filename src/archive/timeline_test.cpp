@@ -36,7 +36,7 @@ class TimelineTest : public testing::Test {
     entry.ended = at(to);
     entry.ending = Ending::exited;
     if (change) change(entry);
-    table_.take(view_of(entry));
+    table_.add(make_entry_view(entry));
   }
 
   // "1: 0-10 x1, 2: 20-30 x3 shared".
@@ -63,11 +63,11 @@ class TimelineTest : public testing::Test {
 const auto by_other = [](HistoryEntry& entry) { entry.uid = 2; };
 const auto share = [](HistoryEntry& entry) { entry.memory = gib(1); };
 
-TEST_F(TimelineTest, nothing) {
+TEST_F(TimelineTest, empty_table) {
   EXPECT_TRUE(make_timeline(table_, query_).gpus.empty());
 }
 
-TEST_F(TimelineTest, is_cut_to_the_time_that_is_asked_for) {
+TEST_F(TimelineTest, clips_spans_to_the_query) {
   lease(-100, 50);
   lease(7000, 9000);
   lease(-100, -50);
@@ -75,39 +75,39 @@ TEST_F(TimelineTest, is_cut_to_the_time_that_is_asked_for) {
   EXPECT_EQ(spans(), "1: 0-50 x1, 1: 7000-7200 x1");
 }
 
-TEST_F(TimelineTest, who_had_it_again_at_once_had_it_all_the_time) {
+TEST_F(TimelineTest, merges_spans_closer_than_the_resolution) {
   lease(0, 10);
   lease(19, 30);
   lease(40, 50);  // after the resolution
   EXPECT_EQ(spans(), "1: 0-30 x2, 1: 40-50 x1");
 }
 
-TEST_F(TimelineTest, users_are_not_merged) {
+TEST_F(TimelineTest, does_not_merge_different_users) {
   lease(0, 10);
   lease(10, 20, by_other);
   lease(20, 30);
   EXPECT_EQ(spans(), "1: 0-10 x1, 2: 10-20 x1, 1: 20-30 x1");
 }
 
-TEST_F(TimelineTest, shares_overlap) {
+TEST_F(TimelineTest, shared_leases_overlap) {
   lease(0, 100, share);
   lease(50, 200, [](HistoryEntry& entry) { share(entry), by_other(entry); });
   lease(60, 150, share);
   EXPECT_EQ(spans(), "1: 0-150 x2 shared, 2: 50-200 x1 shared");
 }
 
-TEST_F(TimelineTest, what_runs_ends_now) {
+TEST_F(TimelineTest, running_leases_end_at_until) {
   lease(100, 101, [](HistoryEntry& entry) { entry.ending = Ending::running; });
   EXPECT_EQ(spans(), "1: 100-7200 x1");
 }
 
-TEST_F(TimelineTest, a_lease_inside_of_another_does_not_count) {
+TEST_F(TimelineTest, ignores_nested_leases) {
   lease(0, 100);
-  lease(10, 5000, [](HistoryEntry& entry) { entry.within = "a0000001"; });
+  lease(10, 5000, [](HistoryEntry& entry) { entry.parent_lease = "a0000001"; });
   EXPECT_EQ(spans(), "1: 0-100 x1");
 }
 
-TEST_F(TimelineTest, gpus_are_those_of_each_host_by_index_and_named_as_last) {
+TEST_F(TimelineTest, sorts_gpus_by_host_and_index_with_their_latest_names) {
   lease(0, 10, [](HistoryEntry& entry) { entry.gpus = {{"GPU-b", "10", "old"}}; });
   lease(20, 30, [](HistoryEntry& entry) { entry.gpus = {{"GPU-b", "9", "new"}}; });
   lease(40, 50, [](HistoryEntry& entry) { entry.gpus = {{"GPU-b", "", ""}}; });
@@ -125,7 +125,7 @@ TEST_F(TimelineTest, gpus_are_those_of_each_host_by_index_and_named_as_last) {
   EXPECT_EQ(rows, "another 0 GPU-b there 1\nhere 9 GPU-b new 3\nhere 10 GPU-a idle 0\n");
 }
 
-TEST_F(TimelineTest, however_many_leases_the_picture_is_small) {
+TEST_F(TimelineTest, bounds_the_number_of_spans) {
   for (int i = 0; i < 5000; ++i) {
     lease(i, i, [i](HistoryEntry& entry) {
       entry.uid = static_cast<uid_t>(i % 7);
@@ -141,7 +141,7 @@ TEST_F(TimelineTest, however_many_leases_the_picture_is_small) {
   EXPECT_EQ(leases, 5000U);
 }
 
-TEST_F(TimelineTest, more_users_than_can_be_shown) {
+TEST_F(TimelineTest, keeps_the_longest_spans_of_too_many_users) {
   for (int i = 0; i < 1000; ++i) {
     lease(0, i, [i](HistoryEntry& entry) { entry.uid = static_cast<uid_t>(i + 1), share(entry); });
   }
@@ -150,7 +150,7 @@ TEST_F(TimelineTest, more_users_than_can_be_shown) {
   for (const TimelineSpan& span : timeline.gpus[0].spans) EXPECT_GE(span.end, at(600));
 }
 
-TEST(TimelineResolution, is_a_pixel) {
+TEST(TimelineResolution, is_one_720th) {
   EXPECT_EQ(timeline_resolution(at(0), at(86400)), seconds(120));
   EXPECT_EQ(timeline_resolution(at(0), at(10)), seconds(1));
 }

@@ -1,4 +1,4 @@
-// Reading of the site's files; see site.h.
+// Reading of the site's files; see configuration.h.
 #include "base/configuration.h"
 
 #include <algorithm>
@@ -35,18 +35,18 @@
 namespace berth {
 namespace {
 
-constexpr const char* kSiteFile = "/etc/berth.toml";
-constexpr std::size_t kLargestFile = std::size_t{64} << 10;
+constexpr const char* kConfigurationPath = "/etc/berth.toml";
+constexpr std::size_t kMaxFileSize = std::size_t{64} << 10;
 constexpr std::string_view kFileScheme = "file:";
 
 struct FileText {
   std::string text;
-  struct stat about {};
+  struct stat info {};
 };
 
 // Nothing if there is no such file.
 Result<std::optional<FileText>> read_file(const std::string& path) {
-  const auto cannot = [&path](std::string_view why) {
+  const auto read_error = [&path](std::string_view why) {
     return fail(ErrorKind::io, fmt::format("cannot read {}: {}", in_quotes(path), why));
   };
   // Without waiting: it might be a pipe.
@@ -55,29 +55,29 @@ Result<std::optional<FileText>> read_file(const std::string& path) {
   if (!file) {
     const int reason = errno;
     if (reason == ENOENT || reason == ENOTDIR) return std::nullopt;
-    return cannot(std::strerror(reason));
+    return read_error(std::strerror(reason));
   }
-  if (::fstat(file.get(), &read.about) != 0) return cannot(std::strerror(errno));
-  if (!S_ISREG(read.about.st_mode)) return cannot("it is no regular file");
-  read.text.resize(kLargestFile + 1);
+  if (::fstat(file.get(), &read.info) != 0) return read_error(std::strerror(errno));
+  if (!S_ISREG(read.info.st_mode)) return read_error("it is no regular file");
+  read.text.resize(kMaxFileSize + 1);
   const ssize_t size = ::read(file.get(), read.text.data(), read.text.size());
-  if (size < 0) return cannot(std::strerror(errno));
-  if (static_cast<std::size_t>(size) > kLargestFile) return cannot("it is larger than 64 KiB");
+  if (size < 0) return read_error(std::strerror(errno));
+  if (static_cast<std::size_t>(size) > kMaxFileSize) return read_error("it is larger than 64 KiB");
   read.text.resize(static_cast<std::size_t>(size));
   return read;
 }
 
 // Whether somebody else could read, or change, what is in the file.
-bool is_open_to_others(const struct stat& about) {
-  const bool owned = about.st_uid == ::geteuid() || about.st_uid == 0;
-  return !owned || (about.st_mode & S_IRWXO) != 0;
+bool is_open_to_others(const struct stat& info) {
+  const bool owned = info.st_uid == ::geteuid() || info.st_uid == 0;
+  return !owned || (info.st_mode & S_IRWXO) != 0;
 }
 
 // What to do about it, behind "; ".
-std::string remedy(const std::string& path, const struct stat& about) {
-  const bool owned = about.st_uid == ::geteuid() || about.st_uid == 0;
+std::string format_ownership_fix(const std::string& path, const struct stat& info) {
+  const bool owned = info.st_uid == ::geteuid() || info.st_uid == 0;
   if (owned) return fmt::format("chmod o= {}", in_quotes(path));
-  return fmt::format("it belongs to {}, and should to you or to root", user_name(about.st_uid));
+  return fmt::format("it belongs to {}, and should to you or to root", user_name(info.st_uid));
 }
 
 // Before the last @, since one may have forgotten to write that in a password as %40.
@@ -109,7 +109,7 @@ struct Settings {
 };
 
 // The names in the list, or what is wrong with it.
-Result<std::vector<std::string>> host_list(const toml::node& node) {
+Result<std::vector<std::string>> parse_host_list(const toml::node& node) {
   std::vector<std::string> names;
   const auto* list = node.as_array();
   if (list == nullptr) {
@@ -121,7 +121,7 @@ Result<std::vector<std::string>> host_list(const toml::node& node) {
       return fail(ErrorKind::usage,
                   fmt::format("hosts has an element that is not a name of 1 to {} letters, digits, "
                               "and -_.; write hosts = [\"NAME\", \"NAME\"]",
-                              kLongestHostName));
+                              kMaxHostNameLength));
     }
     names.push_back(name->get());
   }
@@ -129,23 +129,23 @@ Result<std::vector<std::string>> host_list(const toml::node& node) {
 }
 
 // Takes from the file what `settings` has not yet.
-Result<void> add_file(const std::string& path, Settings& settings) {
+Result<void> merge_file(const std::string& path, Settings& settings) {
   const auto file = read_file(path);
   if (!file) return tl::make_unexpected(file.error());
   if (!*file) return {};
-  const auto wrong = [&path](const toml::source_region& where, std::string_view problem) {
+  const auto error_at = [&path](const toml::source_region& where, std::string_view problem) {
     return fail(ErrorKind::usage,
                 fmt::format("{}, line {}: {}", printable(path), where.begin.line, problem));
   };
   const toml::parse_result parsed = toml::parse((*file)->text, path);
   if (!parsed) {
     // Without the parser's words, which quote the line: it may have a password in it.
-    return wrong(parsed.error().source(), "this is not TOML; write KEY = \"VALUE\"");
+    return error_at(parsed.error().source(), "this is not TOML; write KEY = \"VALUE\"");
   }
   for (const auto& [key, node] : parsed.table()) {
     if (key == "hosts") {
-      auto names = host_list(node);
-      if (!names) return wrong(key.source(), names.error().message);
+      auto names = parse_host_list(node);
+      if (!names) return error_at(key.source(), names.error().message);
       if (!settings.hosts) {
         settings.hosts = std::move(*names);
         settings.hosts_source = path;
@@ -155,16 +155,16 @@ Result<void> add_file(const std::string& path, Settings& settings) {
     const bool is_url = key == "url";
     auto* const setting = settings.find(key.str());
     if (setting == nullptr) {
-      return wrong(key.source(),
-                   fmt::format("there is no setting {}; there are url, host, hosts and commands",
-                               in_quotes(key.str())));
+      return error_at(key.source(),
+                      fmt::format("there is no setting {}; there are url, host, hosts and commands",
+                                  in_quotes(key.str())));
     }
     const auto* text = node.as_string();
     if (text == nullptr) {
-      return wrong(key.source(),
-                   fmt::format("{0} is not in quotes; write {0} = \"VALUE\"", key.str()));
+      return error_at(key.source(),
+                      fmt::format("{0} is not in quotes; write {0} = \"VALUE\"", key.str()));
     }
-    if (is_url && has_password(text->get()) && is_open_to_others((*file)->about)) {
+    if (is_url && has_password(text->get()) && is_open_to_others((*file)->info)) {
       return fail(ErrorKind::io,
                   fmt::format("{}, line {}: others can read the password in the URL; write url = "
                               "\"file:/etc/berth.url\", and the URL into that file of mode 0640 or "
@@ -178,40 +178,40 @@ Result<void> add_file(const std::string& path, Settings& settings) {
 
 // Nothing if there is no such file, or none that this user could see: HOME may be another's, as it
 // is with sudo.
-std::optional<std::string> users_file() {
-  std::string folder(setting("XDG_CONFIG_HOME"));
+std::optional<std::string> find_user_file() {
+  std::string folder(get_env_or_empty("XDG_CONFIG_HOME"));
   if (!folder.starts_with('/')) {  // as its specification has it
-    if (setting("HOME").empty()) return std::nullopt;
-    folder = fmt::format("{}/.config", setting("HOME"));
+    if (get_env_or_empty("HOME").empty()) return std::nullopt;
+    folder = fmt::format("{}/.config", get_env_or_empty("HOME"));
   }
   std::string path = fmt::format("{}/berth.toml", folder);
-  struct stat about {};
-  if (::stat(path.c_str(), &about) != 0) return std::nullopt;
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
   return path;
 }
 
-std::string kernels_host_name() {
+std::string kernel_host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
 }
 
-Result<std::string> host_of(const Settings& settings, bool has_url) {
-  Setting chosen{std::string(setting("BERTH_HOST")), "BERTH_HOST"};
+Result<std::string> resolve_host(const Settings& settings, bool has_url) {
+  Setting chosen{std::string(get_env_or_empty("BERTH_HOST")), "BERTH_HOST"};
   if (chosen.value.empty() && settings.host) chosen = *settings.host;
-  if (chosen.value.empty()) chosen = {kernels_host_name(), "gethostname()"};
+  if (chosen.value.empty()) chosen = {kernel_host_name(), "gethostname()"};
   if (is_host_name(chosen.value)) return chosen.value;
   // Who shares nothing with other hosts needs no name among them.
   if (!has_url && chosen.source == "gethostname()") return "localhost";
-  return fail(
-      ErrorKind::usage,
-      fmt::format("this host's name, {} by {}, is not of 1 to {} letters, digits, and -_.; "
-                  "set BERTH_HOST, or host in {}",
-                  in_quotes(chosen.value), printable(chosen.source), kLongestHostName, kSiteFile));
+  return fail(ErrorKind::usage,
+              fmt::format("this host's name, {} by {}, is not of 1 to {} letters, digits, and -_.; "
+                          "set BERTH_HOST, or host in {}",
+                          in_quotes(chosen.value), printable(chosen.source), kMaxHostNameLength,
+                          kConfigurationPath));
 }
 
-Result<std::optional<bool>> hides_commands(const Settings& settings) {
-  Setting chosen{std::string(setting("BERTH_COMMANDS")), "BERTH_COMMANDS"};
+Result<std::optional<bool>> resolve_hides_commands(const Settings& settings) {
+  Setting chosen{std::string(get_env_or_empty("BERTH_COMMANDS")), "BERTH_COMMANDS"};
   if (chosen.value.empty() && settings.commands) chosen = *settings.commands;
   if (chosen.value.empty()) return std::nullopt;
   if (chosen.value == "hidden") return true;
@@ -223,7 +223,7 @@ Result<std::optional<bool>> hides_commands(const Settings& settings) {
 }  // namespace
 
 bool is_host_name(std::string_view name) {
-  return !name.empty() && name.size() <= kLongestHostName &&
+  return !name.empty() && name.size() <= kMaxHostNameLength &&
          std::all_of(name.begin(), name.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                   c == '-' || c == '_' || c == '.';
@@ -243,13 +243,13 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
   if (!file) return tl::make_unexpected(file.error());
   if (!*file) {
     return fail(ErrorKind::io, fmt::format("there is no file {}, which {} names; write the "
-                                                "Redis URL into it, and give it mode 0600",
-                                                in_quotes(path), printable(source)));
+                                           "Redis URL into it, and give it mode 0600",
+                                           in_quotes(path), printable(source)));
   }
-  if (is_open_to_others((*file)->about)) {
+  if (is_open_to_others((*file)->info)) {
     return fail(ErrorKind::io,
                 fmt::format("others can read or replace the Redis URL in {}; {}", in_quotes(path),
-                            remedy(path, (*file)->about)));
+                            format_ownership_fix(path, (*file)->info)));
   }
   std::string line = (*file)->text.substr(0, (*file)->text.find('\n'));
   while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r')) {
@@ -264,36 +264,37 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
   return line;
 }
 
-std::string site_file() {
-  const std::string_view named = setting("BERTH_SITE_FILE");
-  return named.empty() ? kSiteFile : std::string(named);
+std::string configuration_path() {
+  const std::string_view named = get_env_or_empty("BERTH_SITE_FILE");
+  return named.empty() ? kConfigurationPath : std::string(named);
 }
 
-Result<Site> site() {
+Result<Configuration> read_configuration() {
   Settings settings;
-  if (const auto given = variable("BERTH_URL")) {
+  if (const auto given = get_env("BERTH_URL")) {
     settings.url = Setting{std::string(*given), "BERTH_URL"};
   }
-  for (const auto& path : {users_file(), std::optional(site_file())}) {
+  for (const auto& path : {find_user_file(), std::optional(configuration_path())}) {
     if (!path) continue;
-    if (auto good = add_file(*path, settings); !good) return tl::make_unexpected(good.error());
+    if (auto merged = merge_file(*path, settings); !merged)
+      return tl::make_unexpected(merged.error());
   }
-  Site site;
+  Configuration configuration;
   if (settings.url) {
-    site.url_source = settings.url->source;
-    auto url = resolve_file_url(settings.url->value, site.url_source);
+    configuration.url_source = settings.url->source;
+    auto url = resolve_file_url(settings.url->value, configuration.url_source);
     if (!url) return tl::make_unexpected(url.error());
-    site.url = std::move(*url);
+    configuration.url = std::move(*url);
   }
-  auto host = host_of(settings, !site.url.empty());
+  auto host = resolve_host(settings, !configuration.url.empty());
   if (!host) return tl::make_unexpected(host.error());
-  site.host = std::move(*host);
-  site.hosts = std::move(settings.hosts);
-  site.hosts_source = std::move(settings.hosts_source);
-  const auto hidden = hides_commands(settings);
+  configuration.host = std::move(*host);
+  configuration.hosts = std::move(settings.hosts);
+  configuration.hosts_source = std::move(settings.hosts_source);
+  const auto hidden = resolve_hides_commands(settings);
   if (!hidden) return tl::make_unexpected(hidden.error());
-  site.hides_commands = *hidden;
-  return site;
+  configuration.hides_commands = *hidden;
+  return configuration;
 }
 
 }  // namespace berth

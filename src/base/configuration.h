@@ -21,9 +21,9 @@
 
 namespace berth {
 
-constexpr std::size_t kLongestHostName = 64;
+constexpr std::size_t kMaxHostNameLength = 64;
 
-struct Site {
+struct Configuration {
   std::string url;         // with its password; empty: no server, but the directory of this host
   std::string url_source;  // where it was written: "BERTH_URL", or the path of a file
   std::string host;        // letters, digits and -_. only, at most 64
@@ -36,7 +36,7 @@ struct Site {
 
 // Errors name the file and the line, and no secret. ErrorKind::usage: what is written there is
 // wrong. ErrorKind::io: a file cannot be read, or others could read a password in it.
-Result<Site> site();
+Result<Configuration> read_configuration();
 
 // The URL that is meant by one that a user gave: the first line of PATH for "file:PATH", which
 // others must not be able to read; else the same. `source` becomes PATH, too.
@@ -46,6 +46,6 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
 bool is_host_name(std::string_view name);
 
 // The file that a site writes: /etc/berth.toml, or what BERTH_SITE_FILE names.
-std::string site_file();
+std::string configuration_path();
 
 }  // namespace berth

@@ -13,7 +13,7 @@ namespace berth {
 namespace {
 
 // Neither this host's files nor the environment of whoever runs the test have a say.
-class SiteTest : public ::testing::Test {
+class ConfigurationTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
@@ -39,82 +39,84 @@ class SiteTest : public ::testing::Test {
     ::chmod(path(name).c_str(), mode);
   }
   // The message of an error of that kind, which names no secret.
-  std::string complaint(ErrorKind kind) const {
-    const auto given = site();
-    EXPECT_FALSE(given);
-    if (given) return {};
-    EXPECT_EQ(given.error().kind, kind) << given.error().message;
-    EXPECT_EQ(given.error().message.find("Xq7Z"), std::string::npos) << given.error().message;
-    EXPECT_EQ(given.error().message.find('\n'), std::string::npos) << given.error().message;
-    return given.error().message;
+  std::string expect_error(ErrorKind kind) const {
+    const auto configuration = read_configuration();
+    EXPECT_FALSE(configuration);
+    if (configuration) return {};
+    EXPECT_EQ(configuration.error().kind, kind) << configuration.error().message;
+    EXPECT_EQ(configuration.error().message.find("Xq7Z"), std::string::npos)
+        << configuration.error().message;
+    EXPECT_EQ(configuration.error().message.find('\n'), std::string::npos)
+        << configuration.error().message;
+    return configuration.error().message;
   }
 
  private:
   std::string folder_ = "/tmp/berth-site-test-XXXXXX";
 };
 
-bool has(const std::string& text, std::string_view part) {
+bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_F(SiteTest, nothing_is_set) {
-  const auto given = site();
-  ASSERT_TRUE(given) << given.error().message;
-  EXPECT_EQ(given->url, "");
-  EXPECT_EQ(given->url_source, "");
-  EXPECT_TRUE(is_host_name(given->host));
+TEST_F(ConfigurationTest, nothing_is_set) {
+  const auto configuration = read_configuration();
+  ASSERT_TRUE(configuration) << configuration.error().message;
+  EXPECT_EQ(configuration->url, "");
+  EXPECT_EQ(configuration->url_source, "");
+  EXPECT_TRUE(is_host_name(configuration->host));
 }
 
-TEST_F(SiteTest, who_wins) {
+TEST_F(ConfigurationTest, precedence) {
   write("site.toml", "url = 'redis://site'\nhost = 'site-host'\n");
-  auto given = site();
-  ASSERT_TRUE(given) << given.error().message;
-  EXPECT_EQ(given->url, "redis://site");
-  EXPECT_EQ(given->url_source, path("site.toml"));
-  EXPECT_EQ(given->host, "site-host");
+  auto configuration = read_configuration();
+  ASSERT_TRUE(configuration) << configuration.error().message;
+  EXPECT_EQ(configuration->url, "redis://site");
+  EXPECT_EQ(configuration->url_source, path("site.toml"));
+  EXPECT_EQ(configuration->host, "site-host");
 
   write(".config/berth.toml", "# mine\nurl = \"redis://mine\"\n");
-  given = site();
-  ASSERT_TRUE(given) << given.error().message;
-  EXPECT_EQ(given->url, "redis://mine");
-  EXPECT_EQ(given->url_source, path(".config/berth.toml"));
-  EXPECT_EQ(given->host, "site-host") << "each setting on its own";
+  configuration = read_configuration();
+  ASSERT_TRUE(configuration) << configuration.error().message;
+  EXPECT_EQ(configuration->url, "redis://mine");
+  EXPECT_EQ(configuration->url_source, path(".config/berth.toml"));
+  EXPECT_EQ(configuration->host, "site-host") << "each setting on its own";
 
   std::filesystem::create_directory(path("xdg"));
   write("xdg/berth.toml", "url = \"redis://xdg\"\nhost = 'xdg-host'\n");
   ::setenv("XDG_CONFIG_HOME", path("xdg").c_str(), 1);
-  EXPECT_EQ(site()->url, "redis://xdg");
+  EXPECT_EQ(read_configuration()->url, "redis://xdg");
   ::setenv("XDG_CONFIG_HOME", "relative", 1);
-  EXPECT_EQ(site()->url, "redis://mine");
+  EXPECT_EQ(read_configuration()->url, "redis://mine");
 
   ::setenv("BERTH_URL", "redis://variable", 1);
   ::setenv("BERTH_HOST", "variable-host", 1);
-  given = site();
-  EXPECT_EQ(given->url, "redis://variable");
-  EXPECT_EQ(given->url_source, "BERTH_URL");
-  EXPECT_EQ(given->host, "variable-host");
+  configuration = read_configuration();
+  EXPECT_EQ(configuration->url, "redis://variable");
+  EXPECT_EQ(configuration->url_source, "BERTH_URL");
+  EXPECT_EQ(configuration->host, "variable-host");
 
   ::setenv("BERTH_URL", "", 1);
-  given = site();
-  EXPECT_EQ(given->url, "") << "no server, whatever the site says";
-  EXPECT_EQ(given->url_source, "BERTH_URL");
+  configuration = read_configuration();
+  EXPECT_EQ(configuration->url, "") << "no server, whatever the site says";
+  EXPECT_EQ(configuration->url_source, "BERTH_URL");
 }
 
-TEST_F(SiteTest, whether_commands_are_hidden) {
-  EXPECT_EQ(site()->hides_commands, std::nullopt);
+TEST_F(ConfigurationTest, whether_commands_are_hidden) {
+  EXPECT_EQ(read_configuration()->hides_commands, std::nullopt);
   write("site.toml", "commands = 'hidden'\n");
-  EXPECT_EQ(site()->hides_commands, true);
+  EXPECT_EQ(read_configuration()->hides_commands, true);
   ::setenv("BERTH_COMMANDS", "shown", 1);
-  EXPECT_EQ(site()->hides_commands, false);
+  EXPECT_EQ(read_configuration()->hides_commands, false);
   ::setenv("BERTH_COMMANDS", "yes", 1);
-  EXPECT_TRUE(has(complaint(ErrorKind::usage), "BERTH_COMMANDS; write hidden or shown"));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "BERTH_COMMANDS; write hidden or shown"));
 }
 
-TEST_F(SiteTest, mistakes_are_named_by_file_and_line) {
+TEST_F(ConfigurationTest, mistakes_are_named_by_file_and_line) {
   const auto line_of = [this](const std::string& text) {
     write("site.toml", text, 0600);
-    const std::string message = complaint(ErrorKind::usage);
-    EXPECT_TRUE(has(message, path("site.toml"))) << message;
+    const std::string message = expect_error(ErrorKind::usage);
+    EXPECT_TRUE(contains(message, path("site.toml"))) << message;
     const auto at = message.find("line ");
     return at == std::string::npos ? 0 : std::atoi(message.c_str() + at + 5);
   };
@@ -127,88 +129,90 @@ TEST_F(SiteTest, mistakes_are_named_by_file_and_line) {
   EXPECT_EQ(line_of("\n\n[redis]\nurl = 'redis://:Xq7Z@head'\n"), 3);
   EXPECT_EQ(line_of("url = '\xff\xfe'\n"), 1);
   write("site.toml", std::string(100'000, '#'));
-  EXPECT_TRUE(has(complaint(ErrorKind::io), "larger than"));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::io), "larger than"));
   std::filesystem::remove(path("site.toml"));
   std::filesystem::create_directory(path("site.toml"));
-  EXPECT_TRUE(has(complaint(ErrorKind::io), path("site.toml")));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::io), path("site.toml")));
 }
 
 // Found by fuzzing: toml++ asserted that a key follows, and had undefined behaviour for some
 // letters.
-TEST_F(SiteTest, odd_characters_outside_of_strings_are_a_mistake) {
+TEST_F(ConfigurationTest, odd_characters_outside_of_strings_are_a_mistake) {
   for (const char* text : {"[=]", "[}", "[[.a]]", "[ #", "h\xc3\xb6st = \"a\"", "\xef\xbb\xbb"}) {
     write("site.toml", text);
-    EXPECT_TRUE(has(complaint(ErrorKind::usage), "this is not TOML")) << text;
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "this is not TOML")) << text;
   }
 }
 
-TEST_F(SiteTest, a_password_that_others_can_read_is_refused) {
+TEST_F(ConfigurationTest, a_password_that_others_can_read_is_refused) {
   const std::string text = "host = 'a'\nurl = 'redis://alice:Xq7Z@head'\n";
   write("site.toml", text, 0644);
-  const std::string message = complaint(ErrorKind::io);
-  EXPECT_TRUE(has(message, "line 2")) << message;
-  EXPECT_TRUE(has(message, "url = \"file:/etc/berth.url\"")) << message;
+  const std::string message = expect_error(ErrorKind::io);
+  EXPECT_TRUE(contains(message, "line 2")) << message;
+  EXPECT_TRUE(contains(message, "url = \"file:/etc/berth.url\"")) << message;
   write("site.toml", "url = 'redis://:Xq/7Z@X@head'", 0644);
-  EXPECT_NE(complaint(ErrorKind::io), "");
+  EXPECT_NE(expect_error(ErrorKind::io), "");
   write("site.toml", text, 0640);
-  const auto given = site();
-  ASSERT_TRUE(given) << given.error().message;
-  EXPECT_EQ(given->url, "redis://alice:Xq7Z@head");
+  const auto configuration = read_configuration();
+  ASSERT_TRUE(configuration) << configuration.error().message;
+  EXPECT_EQ(configuration->url, "redis://alice:Xq7Z@head");
   write("site.toml", "url = 'redis://alice@head:6379'", 0644);
-  EXPECT_TRUE(site()) << "there is no password in it";
+  EXPECT_TRUE(read_configuration()) << "there is no password in it";
 }
 
-TEST_F(SiteTest, a_url_in_a_file_of_its_own) {
+TEST_F(ConfigurationTest, a_url_in_a_file_of_its_own) {
   write("berth.url", "redis://:Xq7Z@head \r\nmore\n", 0600);
   for (const char* form : {"file:{}", "file://{}"}) {
     const std::string url = fmt::format(fmt::runtime(form), path("berth.url"));
     write("site.toml", fmt::format("url = '{}'\n", url));
-    const auto given = site();
-    ASSERT_TRUE(given) << given.error().message;
-    EXPECT_EQ(given->url, "redis://:Xq7Z@head");
-    EXPECT_EQ(given->url_source, path("berth.url"));
+    const auto configuration = read_configuration();
+    ASSERT_TRUE(configuration) << configuration.error().message;
+    EXPECT_EQ(configuration->url, "redis://:Xq7Z@head");
+    EXPECT_EQ(configuration->url_source, path("berth.url"));
   }
   ::setenv("BERTH_URL", fmt::format("file:{}", path("berth.url")).c_str(), 1);
-  EXPECT_EQ(site()->url, "redis://:Xq7Z@head");
+  EXPECT_EQ(read_configuration()->url, "redis://:Xq7Z@head");
   ::chmod(path("berth.url").c_str(), 0604);
-  EXPECT_TRUE(has(complaint(ErrorKind::io), fmt::format("chmod o= '{}'", path("berth.url"))));
+  EXPECT_TRUE(
+      contains(expect_error(ErrorKind::io), fmt::format("chmod o= '{}'", path("berth.url"))));
   if (::geteuid() == 0) {
     ::chmod(path("berth.url").c_str(), 0600);
     ASSERT_EQ(::chown(path("berth.url").c_str(), 65534, 65534), 0);
-    EXPECT_TRUE(has(complaint(ErrorKind::io), "belongs to"));
+    EXPECT_TRUE(contains(expect_error(ErrorKind::io), "belongs to"));
   }
   write("nested.url", fmt::format("file:{}\n", path("berth.url")), 0600);
   write("empty.url", "\nredis://:Xq7Z@head\n", 0600);
   for (const char* name : {"nested.url", "empty.url"}) {
     ::setenv("BERTH_URL", fmt::format("file:{}", path(name)).c_str(), 1);
-    EXPECT_TRUE(has(complaint(ErrorKind::usage), "first line"));
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "first line"));
   }
   ::setenv("BERTH_URL", fmt::format("file:{}", path("none.url")).c_str(), 1);
-  EXPECT_TRUE(has(complaint(ErrorKind::io), "none.url"));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::io), "none.url"));
   for (const char* url : {"file:", "file:berth.url", "file://host/path"}) {
     ::setenv("BERTH_URL", url, 1);
-    EXPECT_TRUE(has(complaint(ErrorKind::usage), "whole path")) << url;
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "whole path")) << url;
   }
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   ::setenv("BERTH_URL", fmt::format("file:{}", path("pipe")).c_str(), 1);
-  EXPECT_TRUE(has(complaint(ErrorKind::io), "no regular file"));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::io), "no regular file"));
 }
 
-TEST_F(SiteTest, the_hosts_that_jobs_may_go_to) {
-  EXPECT_FALSE(site()->hosts);
+TEST_F(ConfigurationTest, the_hosts_that_jobs_may_go_to) {
+  EXPECT_FALSE(read_configuration()->hosts);
   write("site.toml", "hosts = ['gpu-a', \"gpu-b\"]\n");
-  EXPECT_EQ(site()->hosts, (std::vector<std::string>{"gpu-a", "gpu-b"}));
-  EXPECT_EQ(site()->hosts_source, path("site.toml"));
+  EXPECT_EQ(read_configuration()->hosts, (std::vector<std::string>{"gpu-a", "gpu-b"}));
+  EXPECT_EQ(read_configuration()->hosts_source, path("site.toml"));
   write(".config/berth.toml", "hosts = []\n");
-  EXPECT_EQ(site()->hosts, std::vector<std::string>{}) << "none, which is not the same as no list";
-  EXPECT_EQ(site()->hosts_source, path(".config/berth.toml"));
+  EXPECT_EQ(read_configuration()->hosts, std::vector<std::string>{})
+      << "none, which is not the same as no list";
+  EXPECT_EQ(read_configuration()->hosts_source, path(".config/berth.toml"));
   for (const char* list : {"'any'", "['-o']x", "['a b']", "[3]", "['']", "{a = 'b'}", "[['a']]"}) {
     write(".config/berth.toml", fmt::format("hosts = {}\n", list));
-    EXPECT_TRUE(has(complaint(ErrorKind::usage), "line 1")) << list;
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "line 1")) << list;
   }
 }
 
-TEST_F(SiteTest, host_names) {
+TEST_F(ConfigurationTest, host_names) {
   for (const char* name : {"a", "gpu-07.lab_2"}) EXPECT_TRUE(is_host_name(name)) << name;
   for (const char* name : {"", "a b", "a/b", "a:b", "ä", "a\n"}) {
     EXPECT_FALSE(is_host_name(name)) << name;
@@ -216,10 +220,10 @@ TEST_F(SiteTest, host_names) {
   EXPECT_TRUE(is_host_name(std::string(64, 'x')));
   EXPECT_FALSE(is_host_name(std::string(65, 'x')));
   ::setenv("BERTH_HOST", "a b", 1);
-  EXPECT_TRUE(has(complaint(ErrorKind::usage), "BERTH_HOST"));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "BERTH_HOST"));
   ::unsetenv("BERTH_HOST");
   write("site.toml", "host = 'a:b'\n");
-  EXPECT_TRUE(has(complaint(ErrorKind::usage), path("site.toml")));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::usage), path("site.toml")));
 }
 
 }  // namespace

@@ -17,11 +17,11 @@ namespace berth {
 // meant for a terminal goes into that file. Call this first in main(): a closed descriptor is
 // filled so that using it fails, as it should.
 inline void fill_closed_standard_descriptors() {
-  constexpr std::array useless{O_WRONLY, O_RDONLY, O_RDONLY};  // for stdin, stdout, stderr
+  constexpr std::array unusable_mode{O_WRONLY, O_RDONLY, O_RDONLY};  // for stdin, stdout, stderr
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
     // The lowest free number is what open() returns, and all below are taken.
-    (void)::open("/dev/null", useless[static_cast<std::size_t>(fd)]);
+    (void)::open("/dev/null", unusable_mode[static_cast<std::size_t>(fd)]);
   }
 }
 
@@ -30,7 +30,7 @@ inline void fill_closed_standard_descriptors() {
 class StandardDescriptorGuard {
  public:
   StandardDescriptorGuard() {
-    for (int& fd : held_) {
+    for (int& fd : placeholders_) {
       fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
       if (fd > STDERR_FILENO) {
         ::close(fd);
@@ -40,7 +40,7 @@ class StandardDescriptorGuard {
     }
   }
   ~StandardDescriptorGuard() {
-    for (const int fd : held_) {
+    for (const int fd : placeholders_) {
       if (fd >= 0) ::close(fd);
     }
   }
@@ -48,27 +48,27 @@ class StandardDescriptorGuard {
   StandardDescriptorGuard& operator=(const StandardDescriptorGuard&) = delete;
 
  private:
-  std::array<int, 3> held_{-1, -1, -1};
+  std::array<int, 3> placeholders_{-1, -1, -1};
 };
 
 // Readable when one of them is. Empty, with errno set, if there is no descriptor left.
-inline UniqueFd readable_if_any(std::initializer_list<int> fds) {
-  UniqueFd any(::epoll_create1(EPOLL_CLOEXEC));
+inline UniqueFd open_epoll(std::initializer_list<int> fds) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   for (const int fd : fds) {
     epoll_event event{EPOLLIN, {}};
-    ::epoll_ctl(any.get(), EPOLL_CTL_ADD, fd, &event);
+    ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event);
   }
-  return any;
+  return epoll;
 }
 
 // Raises the limit of open files as far as it goes (who is first in the queue holds one per lease),
 // and gives what it was before: a child should start with that.
-inline rlimit allow_many_descriptors() {
+inline rlimit raise_descriptor_limit() {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
-  rlimit most = before;
-  most.rlim_cur = before.rlim_max;
-  if (most.rlim_cur != before.rlim_cur) ::setrlimit(RLIMIT_NOFILE, &most);
+  rlimit raised = before;
+  raised.rlim_cur = before.rlim_max;
+  if (raised.rlim_cur != before.rlim_cur) ::setrlimit(RLIMIT_NOFILE, &raised);
   return before;
 }
 

@@ -15,7 +15,7 @@ class EventFd {
 
   // Readable once somebody has called it, until clear().
   int fd() const { return fd_.get(); }
-  void operator()() const {
+  void notify() const {
     const std::uint64_t one = 1;
     // It fails where the number would not fit any more: then there is one already.
     (void)!::write(fd_.get(), &one, sizeof one);

@@ -28,12 +28,12 @@ inline Json mib_or_null(const std::optional<Bytes>& size) {
 using CommandVisibility = std::optional<std::string>;
 
 inline Json command_or_null(const std::string& command, const std::string& user,
-                            const CommandVisibility& shown) {
-  return !shown || *shown == user ? Json(command) : Json(nullptr);
+                            const CommandVisibility& visibility) {
+  return !visibility || *visibility == user ? Json(command) : Json(nullptr);
 }
 
 // "2026-11-15T23:11:51Z".
-inline std::string iso_time(TimePoint time) {
+inline std::string format_iso_time(TimePoint time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                      fmt::gmtime(std::chrono::system_clock::to_time_t(
                          std::chrono::time_point_cast<std::chrono::system_clock::duration>(time))));

@@ -15,17 +15,17 @@ constexpr std::uint64_t kHostPidNamespace = 4026531836;
 
 std::uint64_t pid_namespace() {
   // It never changes for a process; a child may be in another, and then it has another PID.
-  thread_local pid_t asked = 0;
-  thread_local std::uint64_t known = 0;
-  if (const pid_t me = ::getpid(); me != asked) {
-    struct stat about {};
-    known = ::stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
-    asked = me;
+  thread_local pid_t cached_pid = 0;
+  thread_local std::uint64_t cached_namespace = 0;
+  if (const pid_t pid = ::getpid(); pid != cached_pid) {
+    struct stat info {};
+    cached_namespace = ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+    cached_pid = pid;
   }
-  return known;
+  return cached_namespace;
 }
 
-bool in_host_pid_namespace() {
+bool is_in_host_pid_namespace() {
   return pid_namespace() == kHostPidNamespace;
 }
 

@@ -9,6 +9,6 @@ namespace berth {
 std::uint64_t pid_namespace();
 
 // Are this process's PIDs the host's?
-bool in_host_pid_namespace();
+bool is_in_host_pid_namespace();
 
 }  // namespace berth

@@ -13,34 +13,36 @@
 namespace berth {
 namespace {
 
-struct Register {
+struct DescriptorRegistry {
   Mutex mutex;  // held over a fork: the child finds the list whole
   std::vector<int> descriptors GUARDED_BY(mutex);
-  std::atomic<unsigned> process = 0;  // grows with each fork; not a PID, which may be used again
+  std::atomic<unsigned> fork_generation =
+      0;  // grows with each fork; not a PID, which may be used again
 };
 
-Register& all() {
-  static auto* const one = new Register;  // never destroyed: threads may outlive main()
-  return *one;
+DescriptorRegistry& registry() {
+  static auto* const instance =
+      new DescriptorRegistry;  // never destroyed: threads may outlive main()
+  return *instance;
 }
 
 // These hold the mutex from one function to the next, which the analysis cannot follow.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
-  all().mutex.lock();
+  registry().mutex.lock();
 }
 
 void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
-  all().mutex.unlock();
+  registry().mutex.unlock();
 }
 
 void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
-  for (const int fd : all().descriptors) ::close(fd);
-  all().descriptors.clear();
-  ++all().process;
-  all().mutex.unlock();
+  for (const int fd : registry().descriptors) ::close(fd);
+  registry().descriptors.clear();
+  ++registry().fork_generation;
+  registry().mutex.unlock();
 }
 
-void watch_forks() {
+void register_fork_handlers() {
   static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   (void)once;
 }
@@ -49,30 +51,30 @@ void watch_forks() {
 
 PrivateFd::PrivateFd(UniqueFd fd) : fd_(std::move(fd)) {
   if (!fd_) return;
-  watch_forks();
-  Register& list = all();
-  const MutexLock lock(list.mutex);
-  process_ = list.process;
-  list.descriptors.push_back(fd_.get());
+  register_fork_handlers();
+  DescriptorRegistry& state = registry();
+  const MutexLock lock(state.mutex);
+  fork_generation_ = state.fork_generation;
+  state.descriptors.push_back(fd_.get());
 }
 
-bool PrivateFd::is_ours() const {
-  return process_ == all().process;
+bool PrivateFd::is_from_this_process() const {
+  return fork_generation_ == registry().fork_generation;
 }
 
-UniqueFd PrivateFd::shared() && {
-  if (!is_ours()) {
+UniqueFd PrivateFd::share() && {
+  if (!is_from_this_process()) {
     (void)fd_.release();  // closed by the fork; the number may be another file's now
     return {};
   }
-  Register& list = all();
-  const MutexLock lock(list.mutex);
-  std::erase(list.descriptors, fd_.get());
+  DescriptorRegistry& state = registry();
+  const MutexLock lock(state.mutex);
+  std::erase(state.descriptors, fd_.get());
   return std::move(fd_);
 }
 
 void PrivateFd::reset() {
-  if (fd_) std::move(*this).shared().reset();
+  if (fd_) std::move(*this).share().reset();
 }
 
 }  // namespace berth

@@ -23,7 +23,7 @@ class PrivateFd {
   PrivateFd(PrivateFd&&) noexcept = default;
   PrivateFd& operator=(PrivateFd&& other) noexcept {
     std::swap(fd_, other.fd_);
-    std::swap(process_, other.process_);
+    std::swap(fork_generation_, other.fork_generation_);
     return *this;
   }
   PrivateFd(const PrivateFd&) = delete;
@@ -31,18 +31,19 @@ class PrivateFd {
   ~PrivateFd() { reset(); }
 
   // -1 if there is none, and in a fork of the process that made it.
-  int get() const { return is_ours() ? fd_.get() : -1; }
+  int get() const { return is_from_this_process() ? fd_.get() : -1; }
   explicit operator bool() const { return get() >= 0; }
   void reset();
 
   // From now on forks get it like any other. Nothing in a fork.
-  UniqueFd shared() &&;
+  UniqueFd share() &&;
 
  private:
-  bool is_ours() const;
+  bool is_from_this_process() const;
 
   UniqueFd fd_;
-  unsigned process_ = 0;  // how many forks lie between the first process and the one that made it
+  unsigned fork_generation_ =
+      0;  // how many forks lie between the first process and the one that made it
 };
 
 }  // namespace berth

@@ -9,7 +9,7 @@
 namespace berth {
 namespace {
 
-UniqueFd null() {
+UniqueFd open_null() {
   return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
@@ -22,7 +22,7 @@ bool fork_has(int fd) {
 }
 
 TEST(PrivateFd, is_empty_in_a_fork_and_closes_nothing_there) {
-  PrivateFd one = null();
+  PrivateFd one = open_null();
   const int number = one.get();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -30,8 +30,8 @@ TEST(PrivateFd, is_empty_in_a_fork_and_closes_nothing_there) {
     const bool reused = ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), number) == number;
     one.reset();
     const bool open = ::fcntl(number, F_GETFD) >= 0;
-    one = null();  // a new one is the child's own
-    ::_exit(empty && reused && open && one && !std::move(one).shared() == false ? 0 : 1);
+    one = open_null();  // a new one is the child's own
+    ::_exit(empty && reused && open && one && !std::move(one).share() == false ? 0 : 1);
   }
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
@@ -40,35 +40,35 @@ TEST(PrivateFd, is_empty_in_a_fork_and_closes_nothing_there) {
 }
 
 TEST(PrivateFd, a_fork_does_not_get_it) {
-  const UniqueFd usual = null();
-  const PrivateFd one = null();
-  const PrivateFd another = null();
-  EXPECT_TRUE(fork_has(usual.get()));
+  const UniqueFd inheritable = open_null();
+  const PrivateFd one = open_null();
+  const PrivateFd another = open_null();
+  EXPECT_TRUE(fork_has(inheritable.get()));
   EXPECT_FALSE(fork_has(one.get()));
   EXPECT_FALSE(fork_has(another.get()));
   EXPECT_GE(::fcntl(one.get(), F_GETFD), 0);  // the parent keeps it
 }
 
 TEST(PrivateFd, a_fork_gets_it_once_it_is_shared) {
-  PrivateFd one = null();
+  PrivateFd one = open_null();
   const int number = one.get();
-  const UniqueFd shared = std::move(one).shared();
+  const UniqueFd shared = std::move(one).share();
   EXPECT_EQ(shared.get(), number);
   EXPECT_TRUE(fork_has(number));
 }
 
 TEST(PrivateFd, a_number_that_is_used_again_is_not_private) {
-  PrivateFd one = null();
+  PrivateFd one = open_null();
   const int number = one.get();
   one.reset();
-  const UniqueFd other = null();
+  const UniqueFd other = open_null();
   ASSERT_EQ(other.get(), number);
   EXPECT_TRUE(fork_has(number));
 }
 
 TEST(PrivateFd, it_stays_private_when_it_moves) {
-  PrivateFd one = null();
-  PrivateFd other = null();
+  PrivateFd one = open_null();
+  PrivateFd other = open_null();
   const int number = one.get();
   other = std::move(one);
   EXPECT_FALSE(fork_has(number));

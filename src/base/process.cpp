@@ -24,7 +24,7 @@ constexpr unsigned kForkedWithoutExec = 0x40;
 
 // The number at the start of the `skip`-th field (from 0) of `text`.
 template <class T>
-std::optional<T> number_at(std::string_view text, int skip) {
+std::optional<T> parse_number_field(std::string_view text, int skip) {
   for (; skip > 0; --skip) {
     const auto blank = text.find(' ');
     if (blank == std::string_view::npos) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<T> number_at(std::string_view text, int skip) {
 }
 
 // The value of an option in "rw,relatime,hidepid=invisible"; empty if it is not there.
-std::string option_of(std::string_view options, std::string_view name) {
+std::string find_mount_option(std::string_view options, std::string_view name) {
   while (!options.empty()) {
     const std::string_view one = options.substr(0, options.find(','));
     if (one.starts_with(name) && one.substr(name.size()).starts_with('=')) {
@@ -63,8 +63,8 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   const auto close = line.rfind(") ");
   if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
   const auto rest = line.substr(close + 2);
-  const auto parent = number_at<pid_t>(rest, 1);
-  const auto flags = number_at<unsigned>(rest, 6);
+  const auto parent = parse_number_field<pid_t>(rest, 1);
+  const auto flags = parse_number_field<unsigned>(rest, 6);
   if (!parent || !flags) return std::nullopt;
   // Not 't': a tracer (strace) stops a running process so at each system call.
   const bool stopped = rest.starts_with('T');
@@ -72,10 +72,10 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
                      (*flags & kForkedWithoutExec) == 0};
 }
 
-std::optional<uid_t> process_owner(pid_t pid) {
-  struct stat about {};
-  if (::stat(fmt::format("/proc/{}", pid).c_str(), &about) != 0) return std::nullopt;
-  return about.st_uid;
+std::optional<uid_t> read_process_owner(pid_t pid) {
+  struct stat info {};
+  if (::stat(fmt::format("/proc/{}", pid).c_str(), &info) != 0) return std::nullopt;
+  return info.st_uid;
 }
 
 UniqueFd open_process(pid_t pid) {
@@ -92,7 +92,7 @@ int send_signal(const UniqueFd& handle, int number) {
       ::syscall(SYS_pidfd_send_signal, handle.get(), number, static_cast<siginfo_t*>(nullptr), 0U));
 }
 
-std::string hidepid_option() {
+std::string read_hidepid_option() {
   std::ifstream mounts("/proc/self/mountinfo");
   std::string line;
   std::string found;
@@ -108,12 +108,12 @@ std::string hidepid_option() {
     std::string source;
     std::string options;
     words >> type >> source >> options;
-    found = type == "proc" ? option_of(options, "hidepid") : "";
+    found = type == "proc" ? find_mount_option(options, "hidepid") : "";
   }
   return found == "0" || found == "off" ? "" : found;
 }
 
-std::string this_program() {
+std::string executable_path() {
   std::array<char, 4096> path{};
   const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
   return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};

@@ -20,7 +20,7 @@ struct ProcessStat {
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 
 // The user that it runs as (its effective uid), also where the rest is hidden from us.
-std::optional<uid_t> process_owner(pid_t pid);
+std::optional<uid_t> read_process_owner(pid_t pid);
 
 // A pidfd: it means this process for ever, also when its number belongs to another one. Empty, with
 // errno set, if there is no such process (ESRCH), or no descriptor is left.
@@ -34,9 +34,9 @@ int send_signal(const UniqueFd& handle, int number);
 
 // The value of the option hidepid of the mount at /proc ("invisible", "2"); empty if other users'
 // processes are shown.
-std::string hidepid_option();
+std::string read_hidepid_option();
 
 // The file of the program that we are; empty if /proc is not there.
-std::string this_program();
+std::string executable_path();
 
 }  // namespace berth

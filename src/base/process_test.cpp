@@ -62,8 +62,8 @@ TEST(Process, handle_knows_the_end) {
   ASSERT_TRUE(handle);
   EXPECT_FALSE(has_ended(handle));
   EXPECT_EQ(send_signal(handle, SIGKILL), 0);
-  siginfo_t about{};
-  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &about, WEXITED | WNOWAIT), 0);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_TRUE(has_ended(handle)) << "a zombie has ended";
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(has_ended(handle));

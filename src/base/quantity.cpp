@@ -47,7 +47,7 @@ constexpr std::array<Unit, 5> kTimeUnits{{
     {"d", 86400e9},
 }};
 
-constexpr double kLargest = 9.2e18;  // just below 2^63, in bytes or nanoseconds
+constexpr double kMaxQuantity = 9.2e18;  // just below 2^63, in bytes or nanoseconds
 
 // The number and its unit multiplied, or why not (the end of a sentence that starts with the text).
 template <std::size_t N>
@@ -72,7 +72,7 @@ tl::expected<double, std::string> parse_quantity(std::string_view text,
     return tl::make_unexpected(fmt::format("has an unknown unit; write {}", example));
   }
   const double value = number * found->factor;
-  if (value > kLargest) return tl::make_unexpected("is too large");
+  if (value > kMaxQuantity) return tl::make_unexpected("is too large");
   return value;
 }
 
@@ -82,7 +82,7 @@ Result<Bytes> parse_size(std::string_view text) {
   const auto value = parse_quantity(text, kSizeUnits, "8GiB or 512MiB");
   if (!value)
     return fail(ErrorKind::usage, fmt::format("size {} {}", in_quotes(text), value.error()));
-  return Bytes{rounded(*value)};
+  return Bytes{round_positive(*value)};
 }
 
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
@@ -90,7 +90,7 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   if (!value) {
     return fail(ErrorKind::usage, fmt::format("duration {} {}", in_quotes(text), value.error()));
   }
-  return std::chrono::nanoseconds{rounded(*value)};
+  return std::chrono::nanoseconds{round_positive(*value)};
 }
 
 std::string format_size(Bytes size) {
@@ -120,18 +120,18 @@ std::string format_duration(std::chrono::nanoseconds time) {
     return digits + "s";
   }
   const auto total = duration_cast<seconds>(time).count();
-  struct Part {
+  struct TimeUnit {
     long long seconds;
     char name;
   };
-  constexpr std::array<Part, 4> parts{{{86400, 'd'}, {3600, 'h'}, {60, 'm'}, {1, 's'}}};
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto& part = parts[i];
-    if (total < part.seconds && part.name != 's') continue;
-    std::string out = fmt::format("{}{}", total / part.seconds, part.name);
-    if (i + 1 < parts.size()) {
-      const auto rest = total % part.seconds / parts[i + 1].seconds;
-      if (rest > 0) out += fmt::format(" {}{}", rest, parts[i + 1].name);
+  constexpr std::array<TimeUnit, 4> units{{{86400, 'd'}, {3600, 'h'}, {60, 'm'}, {1, 's'}}};
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const auto& unit = units[i];
+    if (total < unit.seconds && unit.name != 's') continue;
+    std::string out = fmt::format("{}{}", total / unit.seconds, unit.name);
+    if (i + 1 < units.size()) {
+      const auto rest = total % unit.seconds / units[i + 1].seconds;
+      if (rest > 0) out += fmt::format(" {}{}", rest, units[i + 1].name);
     }
     return out;
   }

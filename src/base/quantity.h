@@ -25,12 +25,12 @@ constexpr Bytes gib(std::uint64_t n) {
 }
 
 // What does not fit is the most there is: whoever writes records must not make a sum wrap around.
-constexpr std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) {
+constexpr std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
   return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
 // Not std::lround(): berth would need the mathematical library for it, and start more slowly.
-constexpr std::uint64_t rounded(double positive) {
+constexpr std::uint64_t round_positive(double positive) {
   return static_cast<std::uint64_t>(positive + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
 

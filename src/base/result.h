@@ -35,7 +35,7 @@ inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
 
 // The value of a Result, or a return from the enclosing function with its error:
 //
-//   const Record record = TRY(read_record(path));
+//   const Record record = TRY(parse_record(path));
 //   TRY(transaction.write_lease(record));  // Result<void>
 //
 // The enclosing function must return a Result.

@@ -10,11 +10,11 @@ namespace berth {
 namespace {
 
 using State = std::array<std::uint32_t, 5>;
-constexpr std::size_t kBlock = 64;
+constexpr std::size_t kBlockSize = 64;
 
-void digest(State& state, std::string_view block) {
+void update_state(State& state, std::string_view block) {
   std::array<std::uint32_t, 80> w{};
-  for (std::size_t i = 0; i < kBlock; ++i) {
+  for (std::size_t i = 0; i < kBlockSize; ++i) {
     w[i / 4] = w[i / 4] << 8 | static_cast<unsigned char>(block[i]);
   }
   for (std::size_t i = 16; i < w.size(); ++i) {
@@ -50,11 +50,11 @@ std::string sha1(std::string_view text) {
   // One bit, zeros up to the end of a block, and there the length in bits.
   std::string padded(text);
   padded += '\x80';
-  while (padded.size() % kBlock != kBlock - sizeof(std::uint64_t)) padded += '\0';
+  while (padded.size() % kBlockSize != kBlockSize - sizeof(std::uint64_t)) padded += '\0';
   const std::uint64_t bits = std::uint64_t{text.size()} * 8;
   for (int shift = 56; shift >= 0; shift -= 8) padded += static_cast<char>(bits >> shift & 0xFF);
-  for (std::size_t at = 0; at < padded.size(); at += kBlock) {
-    digest(state, std::string_view(padded).substr(at, kBlock));
+  for (std::size_t at = 0; at < padded.size(); at += kBlockSize) {
+    update_state(state, std::string_view(padded).substr(at, kBlockSize));
   }
   std::string out;
   for (const std::uint32_t word : state) out += fmt::format("{:08x}", word);

@@ -14,16 +14,17 @@ SignalQueue::SignalQueue(std::initializer_list<int> numbers) {
     // could use it.
     if (number == SIGCHLD) std::signal(SIGCHLD, SIG_DFL);
     // The kernel keeps a blocked signal even where it is ignored.
-    struct sigaction now {};
-    const bool ignored = ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    struct sigaction current {};
+    const bool ignored =
+        ::sigaction(number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
     if (!ignored) ::sigaddset(&set, number);
   }
-  ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+  ::pthread_sigmask(SIG_BLOCK, &set, &previous_mask_);
   fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 SignalQueue::~SignalQueue() {
-  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
 }
 
 std::optional<signalfd_siginfo> SignalQueue::next() {

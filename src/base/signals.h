@@ -24,11 +24,11 @@ class SignalQueue {
   // The next signal, or nothing if none waits.
   std::optional<signalfd_siginfo> next();
   // What was blocked before, for a child to be started with.
-  const sigset_t& mask_before() const { return before_; }
+  const sigset_t& previous_mask() const { return previous_mask_; }
 
  private:
   UniqueFd fd_;
-  sigset_t before_{};
+  sigset_t previous_mask_{};
 };
 
 }  // namespace berth

@@ -8,7 +8,7 @@
 
 namespace berth {
 
-bool is_short_form(std::string_view sim) {
+bool is_sim_shorthand(std::string_view sim) {
   const auto digits = sim.find_first_not_of("0123456789");
   return digits != 0 && digits != std::string_view::npos && sim[digits] == 'x' &&
          !sim.ends_with(".json") && sim.find('/') == std::string_view::npos;
@@ -17,20 +17,20 @@ bool is_short_form(std::string_view sim) {
 std::string simulated_state_path() {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  std::string state(setting("BERTH_SIM_STATE"));
+  std::string state(get_env_or_empty("BERTH_SIM_STATE"));
   if (!state.empty()) {
     const auto absolute = fs::absolute(state, ignored);
     return ignored ? state : absolute.lexically_normal().string();
   }
-  std::string name(setting("BERTH_SIM"));
-  if (!is_short_form(name)) {
+  std::string name(get_env_or_empty("BERTH_SIM"));
+  if (!is_sim_shorthand(name)) {
     const auto real = fs::canonical(name, ignored);
     if (!ignored) name = real.string();
   }
-  return fmt::format("/tmp/berth-sim-{:016x}.state", hash_of(name));
+  return fmt::format("/tmp/berth-sim-{:016x}.state", hash_text(name));
 }
 
-std::uint64_t hash_of(std::string_view text, std::uint64_t seed) {
+std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   // FNV-1a, then a finaliser: without it, texts that differ in their last byte share their start.
   std::uint64_t hash = 0xcbf29ce484222325 ^ (seed * 0x9e3779b97f4a7c15);
   for (const char c : text) {

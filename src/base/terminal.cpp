@@ -16,9 +16,9 @@ namespace {
 
 // By the variables alone: a locale that is named but not installed still tells what the terminal
 // shows, and the C library need not be set up.
-Charset charset_of_locale() {
+Charset detect_charset() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const std::string_view value = setting(name);
+    const std::string_view value = get_env_or_empty(name);
     if (value.empty()) continue;
     const auto dot = value.rfind('.');
     const std::string codeset(dot == std::string_view::npos ? "" : value.substr(dot + 1));
@@ -29,8 +29,8 @@ Charset charset_of_locale() {
   return Charset::ascii;
 }
 
-std::optional<std::size_t> columns_setting() {
-  const std::string_view value = setting("COLUMNS");
+std::optional<std::size_t> read_columns_variable() {
+  const std::string_view value = get_env_or_empty("COLUMNS");
   std::size_t columns = 0;
   const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), columns);
   if (problem != std::errc{} || end != value.data() + value.size() || columns == 0) {
@@ -39,7 +39,7 @@ std::optional<std::size_t> columns_setting() {
   return columns;
 }
 
-std::string_view code_of(Style style) {
+std::string_view style_code(Style style) {
   switch (style) {
     case Style::plain:
       return "";
@@ -67,21 +67,21 @@ std::string blanks(std::size_t count) {
 
 std::string Terminal::paint(Style style, std::string_view text) const {
   if (!colour || style == Style::plain || text.empty()) return std::string(text);
-  return fmt::format("\x1b[{}m{}\x1b[0m", code_of(style), text);
+  return fmt::format("\x1b[{}m{}\x1b[0m", style_code(style), text);
 }
 
 Terminal terminal_at(int fd) {
   Terminal terminal;
-  terminal.charset = charset_of_locale();
-  terminal.width = columns_setting();
+  terminal.charset = detect_charset();
+  terminal.width = read_columns_variable();
   if (::isatty(fd) != 1) return terminal;
   winsize size{};
-  const bool sized = ::ioctl(fd, TIOCGWINSZ, &size) == 0;
-  terminal.width = sized && size.ws_col > 0 ? size.ws_col : terminal.width.value_or(80);
-  if (sized && size.ws_row > 0) terminal.height = size.ws_row;
-  const std::string_view type = setting("TERM");
+  const bool has_size = ::ioctl(fd, TIOCGWINSZ, &size) == 0;
+  terminal.width = has_size && size.ws_col > 0 ? size.ws_col : terminal.width.value_or(80);
+  if (has_size && size.ws_row > 0) terminal.height = size.ws_row;
+  const std::string_view type = get_env_or_empty("TERM");
   terminal.drawable = !type.empty() && type != "dumb";
-  terminal.colour = terminal.drawable && setting("NO_COLOR").empty();
+  terminal.colour = terminal.drawable && get_env_or_empty("NO_COLOR").empty();
   return terminal;
 }
 
@@ -93,15 +93,15 @@ void print_error(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-void say(std::string_view text) {
-  print_error(fmt::format("berth: {}\n", terminal_at(STDERR_FILENO).show(text)));
+void print_message(std::string_view text) {
+  print_error(fmt::format("berth: {}\n", terminal_at(STDERR_FILENO).escape(text)));
 }
 
-void say_driver_is_slow() {
-  if (::isatty(STDERR_FILENO) == 1) say("waiting for the driver to answer");
+void print_driver_is_slow() {
+  if (::isatty(STDERR_FILENO) == 1) print_message("waiting for the driver to answer");
 }
 
-std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent) {
+std::string wrap_text(std::string_view text, std::optional<std::size_t> width, std::size_t indent) {
   const std::size_t room = width ? std::max<std::size_t>(*width, indent + 20) - indent : ~0UL;
   std::string out = blanks(indent);
   std::size_t column = 0;
@@ -124,12 +124,12 @@ std::string wrapped(std::string_view text, std::optional<std::size_t> width, std
   return out;
 }
 
-std::string left(std::string_view text, std::size_t width) {
+std::string align_left(std::string_view text, std::size_t width) {
   const std::size_t columns = display_width(text);
   return std::string(text) + blanks(width > columns ? width - columns : 0);
 }
 
-std::string right(std::string_view text, std::size_t width) {
+std::string align_right(std::string_view text, std::size_t width) {
   const std::size_t columns = display_width(text);
   return blanks(width > columns ? width - columns : 0) + std::string(text);
 }

@@ -20,7 +20,7 @@ struct Terminal {
   bool colour = false;
 
   // `text` made fit for this place: see printable().
-  std::string show(std::string_view text) const { return printable(text, charset); }
+  std::string escape(std::string_view text) const { return printable(text, charset); }
   // `text`, which must be fit already, in a style; unchanged where there is no colour.
   std::string paint(Style style, std::string_view text) const;
 };
@@ -35,16 +35,16 @@ void print(std::string_view text);
 void print_error(std::string_view text);
 
 // A line of berth's own on stderr, with `text` made fit for it: "berth: TEXT".
-void say(std::string_view text);
+void print_message(std::string_view text);
 
 // Tells a person at a terminal why nothing happens.
-void say_driver_is_slow();
+void print_driver_is_slow();
 
 // `text` broken at blanks into lines of at most `width` columns, each behind `indent` blanks.
-std::string wrapped(std::string_view text, std::optional<std::size_t> width, std::size_t indent);
+std::string wrap_text(std::string_view text, std::optional<std::size_t> width, std::size_t indent);
 
 // `text` filled up with blanks to `width` columns.
-std::string left(std::string_view text, std::size_t width);
-std::string right(std::string_view text, std::size_t width);
+std::string align_left(std::string_view text, std::size_t width);
+std::string align_right(std::string_view text, std::size_t width);
 
 }  // namespace berth

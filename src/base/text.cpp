@@ -8,7 +8,7 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kQuotedColumns = 80;
+constexpr std::size_t kMaxQuotedColumns = 80;
 constexpr char32_t kInvalid = 0xFFFFFFFF;
 
 struct CodePoint {
@@ -18,7 +18,7 @@ struct CodePoint {
 
 // Decodes the first code point of a text that is not empty. Overlong forms, surrogates and values
 // beyond Unicode are invalid: they are ways to smuggle a control character past a filter.
-CodePoint decode(std::string_view text) {
+CodePoint decode_code_point(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return {first, 1};
@@ -63,7 +63,7 @@ bool is_wide(char32_t c) {
          is_between(c, 0x1F300, 0x1FAFF) || is_between(c, 0x20000, 0x3FFFD);
 }
 
-std::size_t width_of(char32_t c) {
+std::size_t code_point_width(char32_t c) {
   if (is_combining(c)) return 0;
   return is_wide(c) ? 2 : 1;
 }
@@ -86,22 +86,22 @@ void append_escape(std::string& out, char32_t c, std::string_view bytes) {
 }
 
 // What stands where something was cut out.
-struct Mark {
+struct Ellipsis {
   std::string_view text;
   std::size_t width;
 };
 
-Mark mark_of(Charset charset) {
-  return charset == Charset::utf8 ? Mark{"\u2026", 1} : Mark{"...", 3};
+Ellipsis ellipsis_for(Charset charset) {
+  return charset == Charset::utf8 ? Ellipsis{"\u2026", 1} : Ellipsis{"...", 3};
 }
 
 // The longest start of `text` that takes up at most `columns`.
-std::string_view start_of(std::string_view text, std::size_t columns) {
+std::string_view prefix_of_width(std::string_view text, std::size_t columns) {
   std::size_t width = 0;
   std::size_t bytes = 0;
   while (bytes < text.size()) {
-    const CodePoint c = decode(text.substr(bytes));
-    width += width_of(c.value);
+    const CodePoint c = decode_code_point(text.substr(bytes));
+    width += code_point_width(c.value);
     if (width > columns) break;
     bytes += c.length;
   }
@@ -114,10 +114,10 @@ std::string printable(std::string_view text, Charset charset) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const CodePoint c = decode(text);
+    const CodePoint c = decode_code_point(text);
     const auto bytes = text.substr(0, c.length);
-    const bool foreign = charset == Charset::ascii && c.value >= 0x80;
-    if (c.value == kInvalid || is_deceptive(c.value) || foreign) {
+    const bool needs_ascii_escape = charset == Charset::ascii && c.value >= 0x80;
+    if (c.value == kInvalid || is_deceptive(c.value) || needs_ascii_escape) {
       append_escape(out, c.value, bytes);
     } else {
       out += bytes;
@@ -129,8 +129,8 @@ std::string printable(std::string_view text, Charset charset) {
 
 std::string in_quotes(std::string_view text) {
   // Cut before escaping: a file of 100 MB may have been given where a name belongs.
-  const auto start = text.substr(0, 4 * kQuotedColumns);
-  return fmt::format("'{}'", fitted(printable(start), kQuotedColumns, Charset::ascii));
+  const auto start = text.substr(0, 4 * kMaxQuotedColumns);
+  return fmt::format("'{}'", truncate_text(printable(start), kMaxQuotedColumns, Charset::ascii));
 }
 
 std::string lower_case(std::string_view text) {
@@ -142,36 +142,37 @@ std::string lower_case(std::string_view text) {
 }
 
 std::size_t utf8_length(std::string_view text) {
-  const CodePoint c = decode(text);
+  const CodePoint c = decode_code_point(text);
   return c.value == kInvalid ? 0 : c.length;
 }
 
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   while (!text.empty()) {
-    const CodePoint c = decode(text);
-    width += width_of(c.value);
+    const CodePoint c = decode_code_point(text);
+    width += code_point_width(c.value);
     text.remove_prefix(c.length);
   }
   return width;
 }
 
-std::string fitted(std::string_view text, std::size_t columns, Charset charset) {
+std::string truncate_text(std::string_view text, std::size_t columns, Charset charset) {
   if (display_width(text) <= columns) return std::string(text);
-  const Mark mark = mark_of(charset);
-  if (columns < mark.width) return std::string(columns, '.');
-  return std::string(start_of(text, columns - mark.width)).append(mark.text);
+  const Ellipsis ellipsis = ellipsis_for(charset);
+  if (columns < ellipsis.width) return std::string(columns, '.');
+  return std::string(prefix_of_width(text, columns - ellipsis.width)).append(ellipsis.text);
 }
 
-std::string fitted_middle(std::string_view text, std::size_t columns, Charset charset) {
+std::string truncate_middle(std::string_view text, std::size_t columns, Charset charset) {
   const std::size_t width = display_width(text);
-  const Mark mark = mark_of(charset);
-  if (width <= columns || columns < mark.width + 2) return fitted(text, columns, charset);
-  const std::size_t tail = (columns - mark.width) / 2;
-  const std::string_view head = start_of(text, columns - mark.width - tail);
+  const Ellipsis ellipsis = ellipsis_for(charset);
+  if (width <= columns || columns < ellipsis.width + 2)
+    return truncate_text(text, columns, charset);
+  const std::size_t tail = (columns - ellipsis.width) / 2;
+  const std::string_view head = prefix_of_width(text, columns - ellipsis.width - tail);
   std::string_view rest = text.substr(head.size());
-  while (display_width(rest) > tail) rest.remove_prefix(decode(rest).length);
-  return std::string(head).append(mark.text).append(rest);
+  while (display_width(rest) > tail) rest.remove_prefix(decode_code_point(rest).length);
+  return std::string(head).append(ellipsis.text).append(rest);
 }
 
 }  // namespace berth

@@ -30,10 +30,11 @@ std::size_t utf8_length(std::string_view text);
 std::size_t display_width(std::string_view text);
 
 // The longest start of `text` (printable) that fits in `columns`, its end marked when it was cut.
-std::string fitted(std::string_view text, std::size_t columns, Charset charset = Charset::utf8);
+std::string truncate_text(std::string_view text, std::size_t columns,
+                          Charset charset = Charset::utf8);
 
 // The same, but what is cut out is in the middle: for names that end in what tells them apart.
-std::string fitted_middle(std::string_view text, std::size_t columns,
-                          Charset charset = Charset::utf8);
+std::string truncate_middle(std::string_view text, std::size_t columns,
+                            Charset charset = Charset::utf8);
 
 }  // namespace berth

@@ -40,23 +40,23 @@ TEST(DisplayWidth, counts_columns) {
   EXPECT_EQ(display_width("e\u0301"), 1U);
 }
 
-TEST(Fitted, cuts_and_marks) {
-  EXPECT_EQ(fitted("abc", 3), "abc");
-  EXPECT_EQ(fitted("abcdef", 4), "abc…");
-  EXPECT_EQ(fitted("abcdef", 5, Charset::ascii), "ab...");
-  EXPECT_EQ(fitted("東京都", 4), "東…");
-  EXPECT_EQ(fitted("abcdef", 0), "");
-  EXPECT_EQ(fitted("abcdef", 2, Charset::ascii), "..");
+TEST(TruncateText, cuts_and_marks) {
+  EXPECT_EQ(truncate_text("abc", 3), "abc");
+  EXPECT_EQ(truncate_text("abcdef", 4), "abc…");
+  EXPECT_EQ(truncate_text("abcdef", 5, Charset::ascii), "ab...");
+  EXPECT_EQ(truncate_text("東京都", 4), "東…");
+  EXPECT_EQ(truncate_text("abcdef", 0), "");
+  EXPECT_EQ(truncate_text("abcdef", 2, Charset::ascii), "..");
 }
 
-TEST(FittedMiddle, keeps_both_ends) {
-  EXPECT_EQ(fitted_middle("abcdef", 6), "abcdef");
-  EXPECT_EQ(fitted_middle("abcdef", 5), "ab…ef");
-  EXPECT_EQ(fitted_middle("abcdef", 4), "ab…f");
-  EXPECT_EQ(fitted_middle("abcdefgh", 7, Charset::ascii), "ab...gh");
-  EXPECT_EQ(fitted_middle("東京都庁", 5), "東…庁");
-  EXPECT_EQ(fitted_middle("abcdef", 2), "a…");
-  EXPECT_EQ(fitted_middle("abcdef", 0), "");
+TEST(TruncateMiddle, keeps_both_ends) {
+  EXPECT_EQ(truncate_middle("abcdef", 6), "abcdef");
+  EXPECT_EQ(truncate_middle("abcdef", 5), "ab…ef");
+  EXPECT_EQ(truncate_middle("abcdef", 4), "ab…f");
+  EXPECT_EQ(truncate_middle("abcdefgh", 7, Charset::ascii), "ab...gh");
+  EXPECT_EQ(truncate_middle("東京都庁", 5), "東…庁");
+  EXPECT_EQ(truncate_middle("abcdef", 2), "a…");
+  EXPECT_EQ(truncate_middle("abcdef", 0), "");
 }
 
 TEST(InQuotes, is_short_even_for_a_huge_text) {

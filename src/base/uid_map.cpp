@@ -8,14 +8,14 @@
 namespace berth {
 namespace {
 
-constexpr const char* kEveryUid = "0 0 4294967295\n";
+constexpr const char* kIdentityMap = "0 0 4294967295\n";
 
 }  // namespace
 
 const UidMap& own_uid_map() {
   static const UidMap map([] {
     std::ifstream file("/proc/self/uid_map");
-    if (!file) return std::string(kEveryUid);
+    if (!file) return std::string(kIdentityMap);
     std::string text;
     for (std::string line; std::getline(file, line);) text += line + "\n";
     return text;
@@ -45,7 +45,7 @@ std::optional<uid_t> UidMap::inside(uid_t outside) const {
   return std::nullopt;
 }
 
-bool UidMap::is_the_hosts() const {
+bool UidMap::is_identity() const {
   return ranges_.size() == 1 && ranges_[0].inside == 0 && ranges_[0].outside == 0 &&
          ranges_[0].count == UINT32_MAX;
 }

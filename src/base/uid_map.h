@@ -21,7 +21,7 @@ class UidMap {
   std::optional<uid_t> inside(uid_t outside) const;
 
   // Every uid is the same on both sides: this is the host's own namespace, or as good as that.
-  bool is_the_hosts() const;
+  bool is_identity() const;
 
  private:
   struct Range {

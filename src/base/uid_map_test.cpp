@@ -30,11 +30,11 @@ TEST(UidMap, without_a_map_no_uid_is_known_outside) {
 }
 
 TEST(UidMap, knows_the_hosts_own) {
-  EXPECT_TRUE(UidMap("         0          0 4294967295\n").is_the_hosts());
-  EXPECT_FALSE(UidMap("0 2001 1\n").is_the_hosts());
-  EXPECT_FALSE(UidMap("0 0 65536\n").is_the_hosts());
-  EXPECT_FALSE(UidMap("0 0 1\n1 100000 65536\n").is_the_hosts());
-  EXPECT_FALSE(UidMap("").is_the_hosts());
+  EXPECT_TRUE(UidMap("         0          0 4294967295\n").is_identity());
+  EXPECT_FALSE(UidMap("0 2001 1\n").is_identity());
+  EXPECT_FALSE(UidMap("0 0 65536\n").is_identity());
+  EXPECT_FALSE(UidMap("0 0 1\n1 100000 65536\n").is_identity());
+  EXPECT_FALSE(UidMap("").is_identity());
 }
 
 }  // namespace

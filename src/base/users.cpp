@@ -13,13 +13,13 @@
 namespace berth {
 namespace {
 
-std::string name_on_host(uid_t uid) {
+std::string look_up_user_name(uid_t uid) {
   if (!is_identified(uid)) return "another user";
-  std::vector<char> room(1024);
+  std::vector<char> buffer(1024);
   passwd entry{};
   passwd* found = nullptr;
-  while (::getpwuid_r(uid, &entry, room.data(), room.size(), &found) == ERANGE) {
-    room.resize(room.size() * 2);
+  while (::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == ERANGE) {
+    buffer.resize(buffer.size() * 2);
   }
   return found == nullptr ? std::to_string(uid) : found->pw_name;
 }
@@ -28,10 +28,10 @@ std::string name_on_host(uid_t uid) {
 
 const std::string& user_name(uid_t uid) {
   // Each thread has its own: a lock that another one has at a fork would stay locked in the child.
-  thread_local std::map<uid_t, std::string> known;
-  const auto found = known.find(uid);
-  if (found != known.end()) return found->second;
-  return known.emplace(uid, name_on_host(uid)).first->second;
+  thread_local std::map<uid_t, std::string> cache;
+  const auto found = cache.find(uid);
+  if (found != cache.end()) return found->second;
+  return cache.emplace(uid, look_up_user_name(uid)).first->second;
 }
 
 const std::string& user_name(uid_t uid, const std::string& given) {
@@ -39,7 +39,7 @@ const std::string& user_name(uid_t uid, const std::string& given) {
 }
 
 bool is_root(uid_t uid) {
-  return uid == 0 && own_uid_map().is_the_hosts();
+  return uid == 0 && own_uid_map().is_identity();
 }
 
 bool is_root() {
@@ -56,7 +56,7 @@ uid_t overflow_uid() {
 }
 
 bool is_identified(uid_t uid) {
-  return own_uid_map().is_the_hosts() || uid != overflow_uid();
+  return own_uid_map().is_identity() || uid != overflow_uid();
 }
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Sharing of cards by number; see share.h.
+// Sharing of cards by number; see gpu_share.h.
 #include "batch/gpu_share.h"
 
 #include <algorithm>
@@ -14,22 +14,23 @@ namespace berth::batch {
 
 // Beside others, kContextMargin must remain on a card (see schedule/match.cpp). A little less than
 // the rest is reserved, for a display or the like; not so much that one more would fit.
-Bytes share_of_card(Bytes card, unsigned jobs) {
-  const std::uint64_t usable =
-      card.count > kContextMargin.count ? card.count - kContextMargin.count : card.count;
+Bytes memory_per_job(Bytes gpu_memory, unsigned jobs) {
+  const std::uint64_t usable = gpu_memory.count > kContextMargin.count
+                                   ? gpu_memory.count - kContextMargin.count
+                                   : gpu_memory.count;
   const std::uint64_t share = usable / jobs;
   const std::uint64_t spare =
       std::min<std::uint64_t>(kContextMargin.count, share / (2 * (jobs + 1ULL)));
   return Bytes{share - spare};
 }
 
-Result<Bytes> smallest_card(const AcquireRequest& ask) {
-  auto probe = open_driver(say_driver_is_slow);
+Result<Bytes> smallest_gpu_memory(const AcquireRequest& acquire_request) {
+  auto probe = open_driver(print_driver_is_slow);
   if (!probe) return tl::make_unexpected(probe.error());
   const auto snapshot = (*probe)->snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
-  Request request = ask.request;
-  if (auto chosen = restrict_choice(request, ask, snapshot->gpus); !chosen) {
+  Request request = acquire_request.gpu_request;
+  if (auto chosen = restrict_to_allowed_gpus(request, acquire_request, snapshot->gpus); !chosen) {
     return tl::make_unexpected(chosen.error());
   }
   std::optional<Bytes> smallest;

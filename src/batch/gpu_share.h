@@ -8,9 +8,9 @@
 namespace berth::batch {
 
 // Of a card of this size; K is 2 or more.
-Bytes share_of_card(Bytes card, unsigned jobs);
+Bytes memory_per_job(Bytes gpu_memory, unsigned jobs);
 
 // The smallest of the GPUs that would do for the request; asks the driver.
-Result<Bytes> smallest_card(const AcquireRequest& ask);
+Result<Bytes> smallest_gpu_memory(const AcquireRequest& acquire_request);
 
 }  // namespace berth::batch

@@ -34,38 +34,38 @@ double seconds_between(TimePoint begin, TimePoint end) {
       .count();
 }
 
-std::string text_of(const ParsedJson& json, const char* name) {
+std::string string_field(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-std::size_t number_of(const ParsedJson& json, const char* name) {
+std::size_t number_field(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_number_unsigned() ? found->get<std::size_t>() : 0;
 }
 
-bool is_true(const ParsedJson& json, const char* name) {
+bool bool_field(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_boolean() && found->get<bool>();
 }
 
-void take(const ParsedJson& json, JoblogContent& content) {
-  const std::string event = text_of(json, "event");
+void apply_event(const ParsedJson& json, JoblogContent& content) {
+  const std::string event = string_field(json, "event");
   if (event == "begin") {
-    content.begun = true;
+    content.is_joblog = true;
     content.finished = false;
-    content.total = number_of(json, "lines");
-  } else if (event == "line" && !text_of(json, "key").empty()) {
-    content.begun = true;
+    content.total = number_field(json, "lines");
+  } else if (event == "line" && !string_field(json, "key").empty()) {
+    content.is_joblog = true;
     content.finished = false;
-    content.lines[text_of(json, "key")] = is_true(json, "succeeded");
+    content.lines[string_field(json, "key")] = bool_field(json, "succeeded");
   } else if (event == "end") {
-    content.begun = true;
-    content.finished = number_of(json, "failed") == 0 && number_of(json, "not_run") == 0;
+    content.is_joblog = true;
+    content.finished = number_field(json, "failed") == 0 && number_field(json, "not_run") == 0;
   }
 }
 
-Result<std::string> whole(int file, const std::string& path) {
+Result<std::string> read_whole_file(int file, const std::string& path) {
   std::string text;
   constexpr std::size_t kChunk = 64 << 10;
   for (;;) {
@@ -95,31 +95,31 @@ JoblogContent parse_joblog(std::string_view text) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const ParsedJson json = ParsedJson::parse(line, nullptr, false);
-    if (json.is_object()) take(json, content);
+    if (json.is_object()) apply_event(json, content);
   }
   return content;
 }
 
-std::string joblog_line(const Line& line, const LineEnd& end) {
-  const bool killed = end.code > kSignalBase && end.code <= kSignalBase + kLastSignal;
+std::string format_joblog_line(const BatchLine& line, const LineResult& result) {
+  const bool killed = result.code > kSignalBase && result.code <= kSignalBase + kLastSignal;
   const auto text = [](const std::string& one) { return one.empty() ? Json(nullptr) : Json(one); };
   return to_line({{"event", "line"},
                   {"key", line.key},
                   {"number", line.number},
                   {"line", line.line == 0 ? Json(nullptr) : Json(line.line)},
                   {"command", line.command},
-                  {"succeeded", end.succeeded()},
-                  {"exit_code", end.code},
-                  {"signal", killed ? Json(end.code - kSignalBase) : Json(nullptr)},
-                  {"timed_out", end.timed_out},
-                  {"out_of_memory", end.out_of_memory},
-                  {"attempts", end.attempts},
-                  {"begin", iso_time(end.begin)},
-                  {"end", iso_time(end.end)},
-                  {"lasted_s", seconds_between(end.begin, end.end)},
-                  {"lease", text(end.lease)},
-                  {"gpus", text(end.gpus)},
-                  {"log", text(end.log)}});
+                  {"succeeded", result.succeeded()},
+                  {"exit_code", result.code},
+                  {"signal", killed ? Json(result.code - kSignalBase) : Json(nullptr)},
+                  {"timed_out", result.timed_out},
+                  {"out_of_memory", result.out_of_memory},
+                  {"attempts", result.attempts},
+                  {"begin", format_iso_time(result.begin)},
+                  {"end", format_iso_time(result.end)},
+                  {"lasted_s", seconds_between(result.begin, result.end)},
+                  {"lease", text(result.lease)},
+                  {"gpus", text(result.gpus)},
+                  {"log", text(result.log)}});
 }
 
 Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
@@ -146,11 +146,11 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
                             "choose another --logs",
                             in_quotes(path)));
   }
-  const auto text = whole(joblog.file_.get(), path);
+  const auto text = read_whole_file(joblog.file_.get(), path);
   if (!text) return tl::make_unexpected(text.error());
   joblog.content_ = parse_joblog(*text);
-  joblog.torn_ = !text->empty() && !text->ends_with('\n');
-  if (!text->empty() && !joblog.content_.begun) {
+  joblog.last_line_incomplete_ = !text->empty() && !text->ends_with('\n');
+  if (!text->empty() && !joblog.content_.is_joblog) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: {} is not a joblog; choose another --joblog", in_quotes(path)));
   }
@@ -160,32 +160,33 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
 void Joblog::clear() {
   if (::ftruncate(file_.get(), 0) != 0) problem_ = errno;
   content_ = {};
-  torn_ = false;
+  last_line_incomplete_ = false;
 }
 
-void Joblog::begin(std::size_t total, TimePoint now) {
-  append(to_line({{"event", "begin"}, {"lines", total}, {"begin", iso_time(now)}}));
+void Joblog::write_begin(std::size_t total, TimePoint now) {
+  append(to_line({{"event", "begin"}, {"lines", total}, {"begin", format_iso_time(now)}}));
 }
 
-void Joblog::ended(const Line& line, const LineEnd& end) {
-  append(joblog_line(line, end));
+void Joblog::write_line(const BatchLine& line, const LineResult& result) {
+  append(format_joblog_line(line, result));
 }
 
-void Joblog::finish(std::size_t succeeded, std::size_t failed, std::size_t not_run, TimePoint now) {
+void Joblog::write_end(std::size_t succeeded, std::size_t failed, std::size_t not_run,
+                       TimePoint now) {
   append(to_line({{"event", "end"},
                   {"succeeded", succeeded},
                   {"failed", failed},
                   {"not_run", not_run},
-                  {"end", iso_time(now)}}));
+                  {"end", format_iso_time(now)}}));
 }
 
 void Joblog::append(const std::string& line) {
-  const std::string text = torn_ ? "\n" + line : line;
+  const std::string text = last_line_incomplete_ ? "\n" + line : line;
   const ssize_t wrote = ::write(file_.get(), text.data(), text.size());
   if (wrote < 0) problem_ = errno;
   const bool whole_line = wrote == static_cast<ssize_t>(text.size());
   if (wrote >= 0 && !whole_line) problem_ = ENOSPC;
-  if (wrote > 0) torn_ = !whole_line;
+  if (wrote > 0) last_line_incomplete_ = !whole_line;
 }
 
 std::optional<std::string> Joblog::problem() const {

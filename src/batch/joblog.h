@@ -19,7 +19,7 @@
 namespace berth::batch {
 
 // How a line of the batch has ended.
-struct LineEnd {
+struct LineResult {
   int code = 0;  // the exit code; 128+N for signal N
   bool timed_out = false;
   bool out_of_memory = false;
@@ -36,14 +36,14 @@ struct LineEnd {
 // What a joblog says, as far as it can be read.
 struct JoblogContent {
   std::map<std::string, bool> lines{};  // by key: whether it succeeded the last time
-  bool begun = false;                   // it holds something that is a joblog's
+  bool is_joblog = false;               // it holds something that is a joblog's
   bool finished = false;                // the last batch in it has run all lines, with success
   std::size_t total = 0;                // how many lines that batch had
   std::size_t succeeded() const;
 };
 JoblogContent parse_joblog(std::string_view text);
 
-std::string joblog_line(const Line& line, const LineEnd& end);
+std::string format_joblog_line(const BatchLine& line, const LineResult& result);
 
 class Joblog {
  public:
@@ -55,9 +55,9 @@ class Joblog {
   const std::string& path() const { return path_; }
   // Forgets what is there.
   void clear();
-  void begin(std::size_t total, TimePoint now);
-  void ended(const Line& line, const LineEnd& end);
-  void finish(std::size_t succeeded, std::size_t failed, std::size_t not_run, TimePoint now);
+  void write_begin(std::size_t total, TimePoint now);
+  void write_line(const BatchLine& line, const LineResult& result);
+  void write_end(std::size_t succeeded, std::size_t failed, std::size_t not_run, TimePoint now);
   // What kept the last lines from being written, if anything.
   std::optional<std::string> problem() const;
 
@@ -67,8 +67,8 @@ class Joblog {
   std::string path_;
   UniqueFd file_;
   JoblogContent content_;
-  bool torn_ = false;  // the last line has no end
-  int problem_ = 0;    // errno
+  bool last_line_incomplete_ = false;  // the last line has no end
+  int problem_ = 0;                    // errno
 };
 
 }  // namespace berth::batch

@@ -11,45 +11,45 @@ LineOrder::LineOrder(const std::vector<std::size_t>& lines)
     : LineOrder(lines, std::vector<std::string>(lines.size()), {}) {}
 
 LineOrder::LineOrder(const std::vector<std::size_t>& lines, const std::vector<std::string>& types,
-                     Work work)
-    : work_(std::move(work)), left_(lines.size()) {
-  std::map<std::string, std::size_t> places;
+                     WorkEstimate work)
+    : work_(std::move(work)), remaining_(lines.size()) {
+  std::map<std::string, std::size_t> type_indices;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto [place, added] = places.try_emplace(types[i], types_.size());
+    const auto [type_index, added] = type_indices.try_emplace(types[i], types_.size());
     if (added) types_.push_back({types[i], {}, work_ ? work_(types[i]) : std::nullopt});
-    types_[place->second].lines.push_back(lines[i]);
+    types_[type_index->second].lines.push_back(lines[i]);
     type_of_.resize(std::max(type_of_.size(), lines[i] + 1));
-    type_of_[lines[i]] = place->second;
+    type_of_[lines[i]] = type_index->second;
   }
 }
 
-std::size_t LineOrder::taken(Type& type) {
+std::size_t LineOrder::pop_front_line(Type& type) {
   const std::size_t line = type.lines.front();
   type.lines.pop_front();
   ++type.running;
-  --left_;
+  --remaining_;
   return line;
 }
 
-std::optional<std::size_t> LineOrder::first_again() {
-  if (again_.empty()) return std::nullopt;
-  const std::size_t line = again_.front();
-  again_.pop_front();
+std::optional<std::size_t> LineOrder::pop_retry() {
+  if (retries_.empty()) return std::nullopt;
+  const std::size_t line = retries_.front();
+  retries_.pop_front();
   ++types_[type_of_[line]].running;
-  --left_;
+  --remaining_;
   return line;
 }
 
-std::optional<std::size_t> LineOrder::next_in_any_case() {
-  if (const auto line = first_again()) return line;
+std::optional<std::size_t> LineOrder::next_required() {
+  if (const auto line = pop_retry()) return line;
   for (Type& type : types_) {
-    if (!type.lines.empty() && !type.work && type.running == 0) return taken(type);
+    if (!type.lines.empty() && !type.work && type.running == 0) return pop_front_line(type);
   }
   return std::nullopt;
 }
 
 std::optional<std::size_t> LineOrder::next() {
-  if (const auto line = next_in_any_case()) return line;
+  if (const auto line = next_required()) return line;
   // Those of unknown types come last: they would only wait for who is measured.
   Type* best = nullptr;
   for (Type& type : types_) {
@@ -57,10 +57,10 @@ std::optional<std::size_t> LineOrder::next() {
     if (best == nullptr || type.work.value_or(-1) > best->work.value_or(-1)) best = &type;
   }
   if (best == nullptr) return std::nullopt;
-  return taken(*best);
+  return pop_front_line(*best);
 }
 
-std::vector<std::size_t> LineOrder::known(std::size_t most) const {
+std::vector<std::size_t> LineOrder::known_lines(std::size_t max_per_type) const {
   std::vector<const Type*> types;
   for (const Type& type : types_) {
     if (type.work && !type.lines.empty()) types.push_back(&type);
@@ -69,28 +69,28 @@ std::vector<std::size_t> LineOrder::known(std::size_t most) const {
                    [](const Type* a, const Type* b) { return *a->work > *b->work; });
   std::vector<std::size_t> lines;
   for (const Type* type : types) {
-    const auto count = static_cast<std::ptrdiff_t>(std::min(most, type->lines.size()));
+    const auto count = static_cast<std::ptrdiff_t>(std::min(max_per_type, type->lines.size()));
     lines.insert(lines.end(), type->lines.begin(), type->lines.begin() + count);
   }
   return lines;
 }
 
-void LineOrder::take(std::size_t line) {
+void LineOrder::remove(std::size_t line) {
   Type& type = types_[type_of_[line]];
   std::erase(type.lines, line);
   ++type.running;
-  --left_;
+  --remaining_;
 }
 
-void LineOrder::ended(std::size_t line) {
+void LineOrder::on_line_ended(std::size_t line) {
   Type& type = types_[type_of_[line]];
   --type.running;
   if (work_) type.work = work_(type.name);
 }
 
-void LineOrder::again(std::size_t line) {
-  again_.push_back(line);
-  ++left_;
+void LineOrder::requeue(std::size_t line) {
+  retries_.push_back(line);
+  ++remaining_;
 }
 
 }  // namespace berth::batch

@@ -18,29 +18,30 @@ class LineOrder {
  public:
   // What a line of this type takes up: its memory times its run time, in any unit; nothing: it is
   // to be measured.
-  using Work = std::function<std::optional<double>(const std::string& type)>;
+  using WorkEstimate = std::function<std::optional<double>(const std::string& type)>;
 
   // Lines from 0 on that are left to be run: `types` has the type of each of `lines`.
   LineOrder(const std::vector<std::size_t>& lines, const std::vector<std::string>& types,
-            Work work);
+            WorkEstimate work);
   // In the order given.
   explicit LineOrder(const std::vector<std::size_t>& lines);
 
   // The next one, which is then not here any more; nothing if none is left.
   std::optional<std::size_t> next();
   // The next one that is run whatever fits: once more, or to be measured.
-  std::optional<std::size_t> next_in_any_case();
-  // Lines of which it is known what they need, the largest first: of each type `most` at most.
-  std::vector<std::size_t> known(std::size_t most) const;
-  // Takes out one that known() gave.
-  void take(std::size_t line);
+  std::optional<std::size_t> next_required();
+  // Lines of which it is known what they need, the largest first: of each type `max_per_type` at
+  // most.
+  std::vector<std::size_t> known_lines(std::size_t max_per_type) const;
+  // Takes out one that known_lines() gave.
+  void remove(std::size_t line);
 
   // A line that was taken has ended: by now more may be known of its type.
-  void ended(std::size_t line);
+  void on_line_ended(std::size_t line);
   // It is to be run once more, before the others.
-  void again(std::size_t line);
+  void requeue(std::size_t line);
 
-  std::size_t left() const { return left_; }
+  std::size_t remaining() const { return remaining_; }
 
  private:
   struct Type {
@@ -49,14 +50,14 @@ class LineOrder {
     std::optional<double> work{};
     std::size_t running = 0;
   };
-  std::size_t taken(Type& type);
-  std::optional<std::size_t> first_again();
+  std::size_t pop_front_line(Type& type);
+  std::optional<std::size_t> pop_retry();
 
   std::vector<Type> types_;           // by their first line
   std::vector<std::size_t> type_of_;  // by line
-  std::deque<std::size_t> again_;
-  Work work_;
-  std::size_t left_ = 0;
+  std::deque<std::size_t> retries_;
+  WorkEstimate work_;
+  std::size_t remaining_ = 0;
 };
 
 }  // namespace berth::batch

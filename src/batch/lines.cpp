@@ -17,40 +17,43 @@ namespace berth::batch {
 namespace {
 
 // The kernel takes no longer argument (MAX_ARG_STRLEN), its closing NUL included.
-constexpr std::size_t kLongestCommand = (128 << 10) - 1;
-constexpr std::size_t kLargestFile = 256 << 20;
+constexpr std::size_t kMaxCommandLength = (128 << 10) - 1;
+constexpr std::size_t kMaxFileSize = 256 << 20;
 constexpr std::string_view kBlanks = " \t\r";
 
 // A hash, FNV-1a, of the text and of how many of the same stood before it: what stands elsewhere in
 // the file does not count, so that lines may be added, removed and moved before a batch goes on.
-std::string key_of(std::string_view command, std::size_t occurrence) {
+std::string make_line_key(std::string_view command, std::size_t occurrence) {
   constexpr std::uint64_t kBasis = 14695981039346656037ULL;
   constexpr std::uint64_t kPrime = 1099511628211ULL;
   std::uint64_t hash = kBasis;
-  const auto take = [&](unsigned char byte) { hash = (hash ^ byte) * kPrime; };
-  for (const char letter : command) take(static_cast<unsigned char>(letter));
-  take(0);
-  for (const char digit : fmt::format("{}", occurrence)) take(static_cast<unsigned char>(digit));
+  const auto hash_byte = [&](unsigned char byte) { hash = (hash ^ byte) * kPrime; };
+  for (const char letter : command) hash_byte(static_cast<unsigned char>(letter));
+  hash_byte(0);
+  for (const char digit : fmt::format("{}", occurrence))
+    hash_byte(static_cast<unsigned char>(digit));
   return fmt::format("{:016x}", hash);
 }
 
-class Collector {
+class LineCollector {
  public:
   // What is wrong with the command, or nothing.
   const char* add(std::string_view command, std::size_t line) {
     if (command.find('\0') != std::string_view::npos) {
       return "holds a NUL byte, which no command can; is it a text file?";
     }
-    if (command.size() > kLongestCommand) return "is too long for a command; put it into a script";
+    if (command.size() > kMaxCommandLength)
+      return "is too long for a command; put it into a script";
     const std::size_t occurrence = seen_[std::string(command)]++;
-    lines_.push_back({lines_.size() + 1, line, std::string(command), key_of(command, occurrence)});
+    lines_.push_back(
+        {lines_.size() + 1, line, std::string(command), make_line_key(command, occurrence)});
     return nullptr;
   }
 
-  std::vector<Line> take() { return std::move(lines_); }
+  std::vector<BatchLine> take_lines() { return std::move(lines_); }
 
  private:
-  std::vector<Line> lines_;
+  std::vector<BatchLine> lines_;
   std::map<std::string, std::size_t> seen_;
 };
 
@@ -63,10 +66,10 @@ tl::unexpected<Error> cannot_read(std::string_view path, int reason) {
 
 }  // namespace
 
-Result<std::vector<Line>> parse_lines(std::string_view text, std::string_view source) {
-  constexpr std::string_view kMark = "\xef\xbb\xbf";  // that some editors put before UTF-8
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
-  Collector commands;
+Result<std::vector<BatchLine>> parse_lines(std::string_view text, std::string_view source) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // that some editors put before UTF-8
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  LineCollector commands;
   for (std::size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -79,18 +82,18 @@ Result<std::vector<Line>> parse_lines(std::string_view text, std::string_view so
                               source == "-" ? "stdin" : in_quotes(source), problem));
     }
   }
-  return commands.take();
+  return commands.take_lines();
 }
 
-Result<std::vector<Line>> lines_of(const std::vector<std::string>& words) {
-  Collector commands;
+Result<std::vector<BatchLine>> make_lines(const std::vector<std::string>& words) {
+  LineCollector commands;
   for (const std::string& word : words) {
     if (word.find_first_not_of(kBlanks) == std::string::npos) continue;
     if (const char* problem = commands.add(word, 0)) {
       return fail(ErrorKind::usage, fmt::format("batch: {} {}", in_quotes(word), problem));
     }
   }
-  return commands.take();
+  return commands.take_lines();
 }
 
 Result<std::string> read_source(const std::string& path) {
@@ -101,7 +104,7 @@ Result<std::string> read_source(const std::string& path) {
   constexpr std::size_t kChunk = 64 << 10;
   for (;;) {
     const std::size_t before = text.size();
-    if (before > kLargestFile) return cannot_read(path, EFBIG);
+    if (before > kMaxFileSize) return cannot_read(path, EFBIG);
     text.resize(before + kChunk);
     const ssize_t got = ::read(file.get(), text.data() + before, kChunk);
     if (got < 0 && errno != EINTR) return cannot_read(path, errno);
@@ -110,11 +113,11 @@ Result<std::string> read_source(const std::string& path) {
   }
 }
 
-std::string log_name(const Line& line, std::size_t total) {
-  constexpr std::size_t kLongest = 60;
+std::string log_name(const BatchLine& line, std::size_t total) {
+  constexpr std::size_t kMaxNameLength = 60;
   std::string name;
   for (const char letter : line.command) {
-    if (name.size() >= kLongest) break;
+    if (name.size() >= kMaxNameLength) break;
     const bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
                        (letter >= 'A' && letter <= 'Z') ||
                        std::string_view(".,=+-").find(letter) != std::string_view::npos;
@@ -128,7 +131,7 @@ std::string log_name(const Line& line, std::size_t total) {
   return fmt::format("{:0{}}-{}.log", line.number, digits, name);
 }
 
-std::string default_folder(std::string_view path) {
+std::string default_log_folder(std::string_view path) {
   std::string_view name = path.substr(path.rfind('/') + 1);
   const auto dot = name.rfind('.');
   if (dot != std::string_view::npos && dot > 0) name = name.substr(0, dot);

@@ -9,11 +9,11 @@ namespace {
 std::vector<std::string> commands(std::string_view text) {
   std::vector<std::string> list;
   const auto lines = parse_lines(text, "jobs.txt").value();
-  for (const Line& line : lines) list.push_back(line.command);
+  for (const BatchLine& line : lines) list.push_back(line.command);
   return list;
 }
 
-TEST(Lines, blank_lines_and_comments_are_no_commands) {
+TEST(Lines, skips_blank_lines_and_comments) {
   using List = std::vector<std::string>;
   EXPECT_EQ(commands(""), List{});
   EXPECT_EQ(commands("\n  \n\t\r\n# a\n  # b\n"), List{});
@@ -24,14 +24,14 @@ TEST(Lines, blank_lines_and_comments_are_no_commands) {
   EXPECT_EQ(commands("a \\\nb"), (List{"a \\", "b"}));
 }
 
-TEST(Lines, know_where_they_stood) {
+TEST(Lines, have_their_number_and_line_in_the_file) {
   const auto lines = parse_lines("# x\na\n\nb\n", "jobs.txt").value();
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1].number, 2U);
   EXPECT_EQ(lines[1].line, 4U);
 }
 
-TEST(Lines, what_no_command_can_hold_is_refused) {
+TEST(Lines, refuses_nul_bytes_and_overlong_commands) {
   const auto nul = parse_lines(std::string_view("a\nb\0c\n", 6), "jobs.txt");
   ASSERT_FALSE(nul);
   EXPECT_EQ(nul.error().kind, ErrorKind::usage);
@@ -40,7 +40,7 @@ TEST(Lines, what_no_command_can_hold_is_refused) {
   EXPECT_FALSE(parse_lines(std::string(128 << 10, 'x'), "-"));
 }
 
-TEST(Lines, keys_tell_texts_and_occurrences_apart_wherever_they_stand) {
+TEST(Lines, keys_depend_on_text_and_occurrence_only) {
   const auto first = parse_lines("a\nb\na\n", "-").value();
   const auto moved = parse_lines("new\na\na\nb\n", "-").value();
   EXPECT_EQ(first[0].key, moved[1].key);
@@ -51,15 +51,15 @@ TEST(Lines, keys_tell_texts_and_occurrences_apart_wherever_they_stand) {
 }
 
 TEST(Lines, log_names_fit_every_file_system) {
-  const Line line{7, 9, "python train.py --lr 0.1 > 'a/b' && \x1b[31m\xff", ""};
+  const BatchLine line{7, 9, "python train.py --lr 0.1 > 'a/b' && \x1b[31m\xff", ""};
   EXPECT_EQ(log_name(line, 20), "007-python_train.py_--lr_0.1_a_b_31m_.log");
   EXPECT_EQ(log_name({12345, 1, std::string(500, 'x'), ""}, 99999).size(), 5 + 1 + 60 + 4U);
 }
 
-TEST(Lines, the_folder_is_named_like_the_file) {
-  EXPECT_EQ(default_folder("jobs.txt"), "jobs.logs");
-  EXPECT_EQ(default_folder("/a.b/jobs"), "jobs.logs");
-  EXPECT_EQ(default_folder("x/.jobs"), ".jobs.logs");
+TEST(Lines, default_log_folder_is_named_like_the_file) {
+  EXPECT_EQ(default_log_folder("jobs.txt"), "jobs.logs");
+  EXPECT_EQ(default_log_folder("/a.b/jobs"), "jobs.logs");
+  EXPECT_EQ(default_log_folder("x/.jobs"), ".jobs.logs");
 }
 
 }  // namespace

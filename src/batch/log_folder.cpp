@@ -21,23 +21,23 @@
 namespace berth::batch {
 namespace {
 
-constexpr mode_t kMode = 0666;  // as the user's umask has it
-constexpr int kSafe = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+constexpr mode_t kFileMode = 0666;  // as the user's umask has it
+constexpr int kSafeOpenFlags = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
-tl::unexpected<Error> unusable(const std::string& path, const std::string& why) {
+tl::unexpected<Error> folder_error(const std::string& path, const std::string& why) {
   return fail(ErrorKind::io,
               fmt::format("batch: the folder {} for the logs cannot be used: {}; choose another by "
                           "--logs",
                           in_quotes(path), why));
 }
 
-struct Split {
+struct PathParts {
   std::string parent;
   std::string name;
 };
 
 // The folder of a path, and the name in it. "/" has the name ".".
-Split split(std::string_view path) {
+PathParts split_path(std::string_view path) {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   const auto slash = path.rfind('/');
   if (slash == std::string_view::npos) return {".", std::string(path)};
@@ -47,7 +47,7 @@ Split split(std::string_view path) {
 }
 
 // Where a link leads that is open with O_PATH.
-std::optional<std::string> target_of(int link) {
+std::optional<std::string> read_link(int link) {
   std::array<char, PATH_MAX> text{};
   const ssize_t size = ::readlinkat(link, "", text.data(), text.size());
   if (size <= 0) return std::nullopt;
@@ -58,29 +58,29 @@ std::optional<std::string> target_of(int link) {
 // root behind such a link. Each name is opened once without following it, and what was opened is
 // checked: exchanging it meanwhile has no effect. The error is a text.
 tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
-  constexpr int kMostLinks = 40;  // as the kernel
+  constexpr int kMaxLinks = 40;  // as the kernel
   const auto failed = [] { return tl::make_unexpected(std::string(std::strerror(errno))); };
   UniqueFd parent;
-  for (int links = 0; links <= kMostLinks; ++links) {
-    const Split place = split(path);
+  for (int links = 0; links <= kMaxLinks; ++links) {
+    const PathParts parts = split_path(path);
     const int from = parent ? parent.get() : AT_FDCWD;
-    parent = UniqueFd(::openat(from, place.parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    parent = UniqueFd(::openat(from, parts.parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!parent) return failed();
     const UniqueFd entry(
-        ::openat(parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat about {};
-    if (!entry || ::fstat(entry.get(), &about) != 0) return failed();
-    const bool is_link = S_ISLNK(about.st_mode);
-    const bool trusted = about.st_uid == ::geteuid() || (is_link && links > 0 && about.st_uid == 0);
+        ::openat(parent.get(), parts.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat info {};
+    if (!entry || ::fstat(entry.get(), &info) != 0) return failed();
+    const bool is_link = S_ISLNK(info.st_mode);
+    const bool trusted = info.st_uid == ::geteuid() || (is_link && links > 0 && info.st_uid == 0);
     if (!trusted) {
-      return tl::make_unexpected(fmt::format("it belongs to {}", user_name(about.st_uid)));
+      return tl::make_unexpected(fmt::format("it belongs to {}", user_name(info.st_uid)));
     }
     if (!is_link) {
       UniqueFd directory(::openat(entry.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       if (!directory) return failed();
       return directory;
     }
-    const auto target = target_of(entry.get());
+    const auto target = read_link(entry.get());
     if (!target) return failed();
     path = *target;
   }
@@ -89,7 +89,7 @@ tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
 }
 
 // A job must not inherit O_NONBLOCK with its output.
-UniqueFd blocking(UniqueFd file) {
+UniqueFd make_blocking(UniqueFd file) {
   if (file) ::fcntl(file.get(), F_SETFL, O_APPEND);
   return file;
 }
@@ -97,22 +97,22 @@ UniqueFd blocking(UniqueFd file) {
 }  // namespace
 
 bool is_own_file(int file) {
-  struct stat about {};
-  return ::fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid() &&
-         about.st_nlink == 1;
+  struct stat info {};
+  return ::fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == ::geteuid() &&
+         info.st_nlink == 1;
 }
 
 Result<LogFolder> LogFolder::open(const std::string& path) {
   std::error_code problem;
   std::filesystem::create_directories(path, problem);
-  struct stat about {};
-  if (problem && ::lstat(path.c_str(), &about) != 0) return unusable(path, problem.message());
+  struct stat info {};
+  if (problem && ::lstat(path.c_str(), &info) != 0) return folder_error(path, problem.message());
   auto directory = open_own_directory(path);
-  if (!directory) return unusable(path, directory.error());
+  if (!directory) return folder_error(path, directory.error());
   return LogFolder(path, std::move(*directory));
 }
 
-bool LogFolder::holds(const std::string& parent) const {
+bool LogFolder::is_this_folder(const std::string& parent) const {
   // By its name first: another directory may have that name by now.
   const auto normal = [](const std::string& folder) {
     return std::filesystem::path(folder + "/.").lexically_normal();
@@ -125,18 +125,19 @@ bool LogFolder::holds(const std::string& parent) const {
 }
 
 UniqueFd LogFolder::open_file(const std::string& path, int flags) const {
-  const auto [parent, name] = split(path);
-  return UniqueFd(holds(parent) ? ::openat(directory_.get(), name.c_str(), flags | kSafe, kMode)
-                                : ::open(path.c_str(), flags | kSafe, kMode));
+  const auto [parent, name] = split_path(path);
+  return UniqueFd(is_this_folder(parent)
+                      ? ::openat(directory_.get(), name.c_str(), flags | kSafeOpenFlags, kFileMode)
+                      : ::open(path.c_str(), flags | kSafeOpenFlags, kFileMode));
 }
 
 UniqueFd LogFolder::reopen_log(const std::string& name) const {
-  UniqueFd file(::openat(directory_.get(), name.c_str(), O_WRONLY | O_APPEND | kSafe));
+  UniqueFd file(::openat(directory_.get(), name.c_str(), O_WRONLY | O_APPEND | kSafeOpenFlags));
   if (file && !is_own_file(file.get())) {
     errno = EPERM;
     return {};
   }
-  return blocking(std::move(file));
+  return make_blocking(std::move(file));
 }
 
 UniqueFd LogFolder::open_log(const std::string& name, bool fresh) const {
@@ -144,14 +145,15 @@ UniqueFd LogFolder::open_log(const std::string& name, bool fresh) const {
     if (UniqueFd file = reopen_log(name)) return file;
   }
   if (::unlinkat(directory_.get(), name.c_str(), 0) != 0 && errno != ENOENT) return {};
-  return blocking(UniqueFd(::openat(directory_.get(), name.c_str(),
-                                    O_WRONLY | O_APPEND | O_CREAT | O_EXCL | kSafe, kMode)));
+  return make_blocking(
+      UniqueFd(::openat(directory_.get(), name.c_str(),
+                        O_WRONLY | O_APPEND | O_CREAT | O_EXCL | kSafeOpenFlags, kFileMode)));
 }
 
 void LogFolder::remove_if_empty(const std::string& name) const {
-  struct stat about {};
-  if (::fstatat(directory_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-      S_ISREG(about.st_mode) && about.st_size == 0) {
+  struct stat info {};
+  if (::fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISREG(info.st_mode) && info.st_size == 0) {
     ::unlinkat(directory_.get(), name.c_str(), 0);
   }
 }

@@ -34,7 +34,7 @@ class LogFolder {
   LogFolder(std::string path, UniqueFd directory)
       : path_(std::move(path)), directory_(std::move(directory)) {}
   // Whether that path names this folder.
-  bool holds(const std::string& parent) const;
+  bool is_this_folder(const std::string& parent) const;
 
   std::string path_;
   UniqueFd directory_;

@@ -32,7 +32,7 @@ class LogFolderTest : public testing::Test {
   }
 
   // Whether a log that is opened at `path` appears in `expected`.
-  bool leads_to(const fs::path& path, const fs::path& expected) const {
+  bool opens_in(const fs::path& path, const fs::path& expected) const {
     const auto logs = LogFolder::open(path);
     return logs && logs->open_log("log", true) && fs::remove(expected / "log");
   }
@@ -48,7 +48,7 @@ TEST_F(LogFolderTest, follows_links_of_this_user) {
   for (const char* name : {"own", "own/", "own/.", "absolute", "relative", "relative/", "chain",
                            "dot", "new/and/nested"}) {
     const bool is_new = std::string_view(name).starts_with("new");
-    EXPECT_TRUE(leads_to(folder_ / name, folder_ / (is_new ? name : "own"))) << name;
+    EXPECT_TRUE(opens_in(folder_ / name, folder_ / (is_new ? name : "own"))) << name;
   }
   link("loop", "loop");
   link("dangling", "nothing");
@@ -56,7 +56,7 @@ TEST_F(LogFolderTest, follows_links_of_this_user) {
   EXPECT_FALSE(LogFolder::open(folder_ / "dangling"));
 }
 
-TEST_F(LogFolderTest, follows_no_link_of_another_user) {
+TEST_F(LogFolderTest, refuses_links_of_another_user) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   link("planted", folder_ / "own", kOther);
   link("mine", folder_ / "planted");
@@ -68,7 +68,7 @@ TEST_F(LogFolderTest, follows_no_link_of_another_user) {
 }
 
 // In a parent where others may rename, another folder can take its name at any time.
-TEST_F(LogFolderTest, files_in_it_are_opened_through_it) {
+TEST_F(LogFolderTest, opens_files_through_the_opened_folder) {
   const auto logs = LogFolder::open(folder_ / "own");
   ASSERT_TRUE(logs);
   fs::rename(folder_ / "own", folder_ / "moved");

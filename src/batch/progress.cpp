@@ -9,14 +9,14 @@
 namespace berth::batch {
 namespace {
 
-constexpr std::size_t kWidestBar = 40;
-constexpr std::size_t kNarrowestBar = 8;
+constexpr std::size_t kMaxBarWidth = 40;
+constexpr std::size_t kMinBarWidth = 8;
 
-std::chrono::seconds whole(std::chrono::nanoseconds time) {
+std::chrono::seconds whole_seconds(std::chrono::nanoseconds time) {
   return std::chrono::floor<std::chrono::seconds>(time);
 }
 
-std::string bar(const Progress& progress, const Terminal& terminal, std::size_t width) {
+std::string progress_bar(const Progress& progress, const Terminal& terminal, std::size_t width) {
   const bool utf8 = terminal.charset == Charset::utf8;
   const auto part = [&](std::size_t count) {
     return progress.total == 0 ? 0 : count * width / progress.total;
@@ -40,17 +40,18 @@ std::string first_line(const Progress& progress, const Terminal& terminal, std::
   const std::size_t done = progress.succeeded + progress.failed;
   const std::string count = fmt::format("{}/{} ({}%)", done, progress.total,
                                         progress.total == 0 ? 100 : done * 100 / progress.total);
-  if (room < count.size() + kNarrowestBar + 1) return fitted(count, room, terminal.charset);
-  const std::size_t width = std::min(kWidestBar, room - count.size() - 1);
-  return fmt::format("{} {}", bar(progress, terminal, width), count);
+  if (room < count.size() + kMinBarWidth + 1) return truncate_text(count, room, terminal.charset);
+  const std::size_t width = std::min(kMaxBarWidth, room - count.size() - 1);
+  return fmt::format("{} {}", progress_bar(progress, terminal, width), count);
 }
 
-std::string counts(const Progress& progress) {
+std::string counts_text(const Progress& progress) {
   std::string text =
       fmt::format("{} running, {} failed, {} waiting, {}", progress.running.size(), progress.failed,
-                  progress.waiting(), format_duration(whole(progress.elapsed)));
+                  progress.waiting(), format_duration(whole_seconds(progress.elapsed)));
   if (progress.stopping) return text + ", stopping (Ctrl-C again kills)";
-  if (progress.left) text += fmt::format(", about {} left", format_duration(whole(*progress.left)));
+  if (progress.left)
+    text += fmt::format(", about {} left", format_duration(whole_seconds(*progress.left)));
   return text;
 }
 
@@ -60,37 +61,39 @@ std::vector<std::string> job_lines(const Progress& progress, const Terminal& ter
   std::size_t gpus = 1;
   std::size_t times = 1;
   for (const RunningJob& job : progress.running) {
-    gpus = std::max(gpus, display_width(terminal.show(job.gpus)));
-    times = std::max(times, format_duration(whole(job.lasted)).size());
+    gpus = std::max(gpus, display_width(terminal.escape(job.gpus)));
+    times = std::max(times, format_duration(whole_seconds(job.lasted)).size());
   }
   gpus = std::min(gpus, room / 4);
   for (const RunningJob& job : progress.running) {
     const std::size_t not_shown = progress.running.size() - lines.size();
     if (lines.size() + 1 >= rows && not_shown > 1) {
-      lines.push_back(fitted(fmt::format("and {} more", not_shown), room, terminal.charset));
+      lines.push_back(truncate_text(fmt::format("and {} more", not_shown), room, terminal.charset));
       break;
     }
     const std::string text = fmt::format(
-        "GPU {}  {}  {}", left(fitted(terminal.show(job.gpus), gpus, terminal.charset), gpus),
-        right(format_duration(whole(job.lasted)), times), terminal.show(job.command));
-    lines.push_back(fitted(text, room, terminal.charset));
+        "GPU {}  {}  {}",
+        align_left(truncate_text(terminal.escape(job.gpus), gpus, terminal.charset), gpus),
+        align_right(format_duration(whole_seconds(job.lasted)), times),
+        terminal.escape(job.command));
+    lines.push_back(truncate_text(text, room, terminal.charset));
   }
   return lines;
 }
 
 }  // namespace
 
-std::string brief_time(std::chrono::nanoseconds time) {
+std::string format_brief_duration(std::chrono::nanoseconds time) {
   using Tenths = std::chrono::duration<std::int64_t, std::deci>;
   constexpr std::chrono::seconds kLong(10);
   if (time < std::chrono::seconds(1)) {
     return format_duration(std::chrono::floor<std::chrono::milliseconds>(time));
   }
   return format_duration(time < kLong ? std::chrono::nanoseconds(std::chrono::floor<Tenths>(time))
-                                      : whole(time));
+                                      : whole_seconds(time));
 }
 
-std::string place_in(std::size_t number, std::size_t total) {
+std::string format_position(std::size_t number, std::size_t total) {
   return fmt::format("[{:>{}}/{}]", number, fmt::formatted_size("{}", total), total);
 }
 
@@ -99,10 +102,10 @@ std::vector<std::string> progress_lines(const Progress& progress, const Terminal
   // One column stays free: a character in the last one makes some terminals begin a new line.
   const std::size_t room = std::max<std::size_t>(terminal.width.value_or(80), 2) - 1;
   std::vector<std::string> lines{first_line(progress, terminal, room)};
-  std::string rest = wrapped(counts(progress), room, 0);
+  std::string rest = wrap_text(counts_text(progress), room, 0);
   for (std::size_t end = 0; end != std::string::npos;) {
     end = rest.find('\n');
-    lines.push_back(fitted(rest.substr(0, end), room, terminal.charset));
+    lines.push_back(truncate_text(rest.substr(0, end), room, terminal.charset));
     if (end != std::string::npos) rest.erase(0, end + 1);
   }
   if (lines.size() < rows && !progress.running.empty()) {
@@ -111,22 +114,22 @@ std::vector<std::string> progress_lines(const Progress& progress, const Terminal
     }
   }
   if (progress.running.empty() && !progress.reason.empty() && !progress.stopping) {
-    const std::string why = terminal.show(fmt::format("waiting: {}", progress.reason));
-    lines.push_back(terminal.paint(Style::dim, fitted(why, room, terminal.charset)));
+    const std::string why = terminal.escape(fmt::format("waiting: {}", progress.reason));
+    lines.push_back(terminal.paint(Style::dim, truncate_text(why, room, terminal.charset)));
   }
   lines.resize(std::min(lines.size(), std::max<std::size_t>(rows, 1)));
   return lines;
 }
 
-void RunTimes::ended(const std::string& type, std::chrono::nanoseconds lasted) {
+void RunTimes::add(const std::string& type, std::chrono::nanoseconds lasted) {
   for (Sum* sum : {&types_[type], &all_}) {
     sum->seconds += std::chrono::duration<double>(lasted).count();
     ++sum->count;
   }
 }
 
-std::optional<double> RunTimes::seconds(const std::string& type,
-                                        std::optional<double> known) const {
+std::optional<double> RunTimes::estimate_seconds(const std::string& type,
+                                                 std::optional<double> known) const {
   const auto found = types_.find(type);
   if (found != types_.end()) return found->second.seconds / found->second.count;
   if (known) return known;

@@ -37,19 +37,20 @@ std::vector<std::string> progress_lines(const Progress& progress, const Terminal
                                         std::size_t rows);
 
 // Ten seconds and more to the second; what is shorter, a little more exactly.
-std::string brief_time(std::chrono::nanoseconds time);
+std::string format_brief_duration(std::chrono::nanoseconds time);
 
 // "[3/200]", of the same width for each.
-std::string place_in(std::size_t number, std::size_t total);
+std::string format_position(std::size_t number, std::size_t total);
 
 // How long jobs take, learned as they end, and how much longer the rest will.
 class RunTimes {
  public:
-  void ended(const std::string& type, std::chrono::nanoseconds lasted);
+  void add(const std::string& type, std::chrono::nanoseconds lasted);
   // Has one of this type ended?
-  bool knows(const std::string& type) const { return types_.contains(type); }
+  bool has_type(const std::string& type) const { return types_.contains(type); }
   // Of a line of this type: by those that have ended, or by `known`, or by the others that have.
-  std::optional<double> seconds(const std::string& type, std::optional<double> known) const;
+  std::optional<double> estimate_seconds(const std::string& type,
+                                         std::optional<double> known) const;
 
  private:
   struct Sum {

@@ -1,4 +1,4 @@
-// Showing of a batch; see view.h.
+// Showing of a batch; see progress_display.h.
 #include "batch/progress_display.h"
 
 #include <algorithm>
@@ -11,61 +11,65 @@ namespace berth::batch {
 namespace {
 
 constexpr int kSignalBase = 128;
-constexpr std::size_t kUsualHeight = 24;
+constexpr std::size_t kDefaultHeight = 24;
 
 // From below the block to its first line.
-std::string to_top(std::size_t lines) {
+std::string cursor_to_top(std::size_t lines) {
   return lines == 0 ? std::string() : fmt::format("\r\x1b[{}A", lines);
 }
 
 }  // namespace
 
-std::string end_text(const LineEnd& end) {
-  const std::string time = brief_time(std::max(end.end, end.begin) - end.begin);
-  if (end.succeeded()) return fmt::format("ok in {}", time);
-  const std::string code = end.code > kSignalBase && end.code < kSignalBase + kSignalBase / 2
-                               ? fmt::format("signal {}", end.code - kSignalBase)
-                               : fmt::format("exit {}", end.code);
-  const char* cause = end.timed_out ? "time limit, " : end.out_of_memory ? "out of memory, " : "";
+std::string format_line_result(const LineResult& result) {
+  const std::string time = format_brief_duration(std::max(result.end, result.begin) - result.begin);
+  if (result.succeeded()) return fmt::format("ok in {}", time);
+  const std::string code = result.code > kSignalBase && result.code < kSignalBase + kSignalBase / 2
+                               ? fmt::format("signal {}", result.code - kSignalBase)
+                               : fmt::format("exit {}", result.code);
+  const char* cause = result.timed_out       ? "time limit, "
+                      : result.out_of_memory ? "out of memory, "
+                                             : "";
   return fmt::format("failed ({}{}) after {}", cause, code, time);
 }
 
-bool BatchView::live() const {
+bool ProgressDisplay::is_live() const {
   return terminal_at(STDERR_FILENO).drawable;
 }
 
-void BatchView::print_line(Style style, const std::string& text) {
+void ProgressDisplay::print_line(Style style, const std::string& text) {
   const Terminal terminal = terminal_at(STDERR_FILENO);
-  finish();
-  print_error(fmt::format("{}\n", terminal.paint(style, terminal.show(text))));
+  clear();
+  print_error(fmt::format("{}\n", terminal.paint(style, terminal.escape(text))));
 }
 
-void BatchView::started(const Line& line, const std::string& gpus, unsigned attempt) {
+void ProgressDisplay::show_started(const BatchLine& line, const std::string& gpus,
+                                   unsigned attempt) {
   reason_.clear();
-  if (live()) return;
+  if (is_live()) return;
   const std::string again = attempt > 1 ? fmt::format(" again (attempt {})", attempt) : "";
-  print_line(Style::plain, fmt::format("{} started{} on GPU {}: {}", place_in(line.number, total_),
-                                       again, gpus, line.command));
+  print_line(Style::plain,
+             fmt::format("{} started{} on GPU {}: {}", format_position(line.number, total_), again,
+                         gpus, line.command));
 }
 
-void BatchView::ended(const Line& line, const LineEnd& end, bool again) {
-  if (live() && end.succeeded()) return;
-  print_line(end.succeeded() ? Style::plain
-             : again         ? Style::warning
-                             : Style::bad,
-             fmt::format("{} {}{}: {}", place_in(line.number, total_), end_text(end),
-                         again ? ", runs again" : "", line.command));
+void ProgressDisplay::show_ended(const BatchLine& line, const LineResult& result, bool again) {
+  if (is_live() && result.succeeded()) return;
+  print_line(result.succeeded() ? Style::plain
+             : again            ? Style::warning
+                                : Style::bad,
+             fmt::format("{} {}{}: {}", format_position(line.number, total_),
+                         format_line_result(result), again ? ", runs again" : "", line.command));
 }
 
-void BatchView::notice(const std::string& text) {
+void ProgressDisplay::show_notice(const std::string& text) {
   print_line(Style::plain, fmt::format("berth: {}", text));
 }
 
-void BatchView::notice(const Line& line, const std::string& text) {
-  print_line(Style::plain, fmt::format("{} {}", place_in(line.number, total_), text));
+void ProgressDisplay::show_notice(const BatchLine& line, const std::string& text) {
+  print_line(Style::plain, fmt::format("{} {}", format_position(line.number, total_), text));
 }
 
-void BatchView::show(const Progress& progress) {
+void ProgressDisplay::update(const Progress& progress) {
   const Terminal terminal = terminal_at(STDERR_FILENO);
   if (!terminal.drawable) {
     const bool idle = progress.running.empty() && !progress.reason.empty() && !progress.stopping;
@@ -75,19 +79,19 @@ void BatchView::show(const Progress& progress) {
   }
   // The last row stays free for the cursor: there the terminal shows ^C and ^Z, which behind a long
   // line would begin a new one.
-  const std::size_t height = terminal.height.value_or(kUsualHeight);
+  const std::size_t height = terminal.height.value_or(kDefaultHeight);
   const auto lines = progress_lines(progress, terminal, std::max<std::size_t>(height, 3) - 1);
   std::string block;
   for (const std::string& line : lines) block.append(line).append("\x1b[K\n");
-  if (drawn_ == lines.size() && block == shown_) return;
-  print_error(fmt::format("{}{}\x1b[J", to_top(drawn_), block));
-  drawn_ = lines.size();
-  shown_ = std::move(block);
+  if (drawn_lines_ == lines.size() && block == drawn_text_) return;
+  print_error(fmt::format("{}{}\x1b[J", cursor_to_top(drawn_lines_), block));
+  drawn_lines_ = lines.size();
+  drawn_text_ = std::move(block);
 }
 
-void BatchView::finish() {
-  if (drawn_ > 0) print_error(fmt::format("{}\x1b[J", to_top(drawn_)));
-  drawn_ = 0;
+void ProgressDisplay::clear() {
+  if (drawn_lines_ > 0) print_error(fmt::format("{}\x1b[J", cursor_to_top(drawn_lines_)));
+  drawn_lines_ = 0;
 }
 
 }  // namespace berth::batch

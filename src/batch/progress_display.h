@@ -12,37 +12,37 @@
 
 namespace berth::batch {
 
-class BatchView {
+class ProgressDisplay {
  public:
-  explicit BatchView(std::size_t total) : total_(total) {}
-  ~BatchView() { finish(); }
-  BatchView(const BatchView&) = delete;
-  BatchView& operator=(const BatchView&) = delete;
+  explicit ProgressDisplay(std::size_t total) : total_(total) {}
+  ~ProgressDisplay() { clear(); }
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
   // A terminal that wants to be drawn anew every second.
-  bool live() const;
-  void started(const Line& line, const std::string& gpus, unsigned attempt);
-  void ended(const Line& line, const LineEnd& end, bool again);
-  void notice(const std::string& text);
-  void notice(const Line& line, const std::string& text);
-  void show(const Progress& progress);
+  bool is_live() const;
+  void show_started(const BatchLine& line, const std::string& gpus, unsigned attempt);
+  void show_ended(const BatchLine& line, const LineResult& result, bool again);
+  void show_notice(const std::string& text);
+  void show_notice(const BatchLine& line, const std::string& text);
+  void update(const Progress& progress);
   // The block stands elsewhere by now (the shell has written below it), and is left there.
-  void forget() { drawn_ = 0; }
+  void detach() { drawn_lines_ = 0; }
   // The terminal has another size: the block is written again, even if it is the same.
-  void redraw() { shown_.clear(); }
+  void redraw() { drawn_text_.clear(); }
   // Takes the block away.
-  void finish();
+  void clear();
 
  private:
   void print_line(Style style, const std::string& text);
 
   std::size_t total_;
-  std::size_t drawn_ = 0;  // lines of the block; the cursor stands below them
-  std::string shown_;      // the block as it was written last
-  std::string reason_;     // the last that was said
+  std::size_t drawn_lines_ = 0;  // lines of the block; the cursor stands below them
+  std::string drawn_text_;       // the block as it was written last
+  std::string reason_;           // the last that was said
 };
 
 // "ok in 12s", "failed (exit 1) after 3s".
-std::string end_text(const LineEnd& end);
+std::string format_line_result(const LineResult& result);
 
 }  // namespace berth::batch

@@ -17,7 +17,7 @@
 
 #include "base/descriptors.h"
 #include "base/text.h"
-#include "batch/child.h"
+#include "batch/run_process.h"
 #include "batch/summary.h"
 #include "run/job.h"
 
@@ -27,23 +27,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Between the SIGTERM of a time limit and the SIGKILL.
-constexpr std::chrono::seconds kGrace(10);
-constexpr std::chrono::seconds kTick(1);
+constexpr std::chrono::seconds kKillDelay(10);
+constexpr std::chrono::seconds kRedrawInterval(1);
 // One wish may come as several signals: `timeout` sends its own to the process and to the group.
-constexpr std::chrono::seconds kSameWish(1);
+constexpr std::chrono::seconds kRepeatedSignalWindow(1);
 // What others give back is seen by who waits in the queue; a smaller line that would fit, only so.
-constexpr std::chrono::seconds kLookAgain(5);
+constexpr std::chrono::seconds kRecheckInterval(5);
 // More of one type than this do not start at the same moment.
-constexpr std::size_t kOfOneType = 64;
+constexpr std::size_t kMaxPerType = 64;
 
 // A line whose `berth run` is there.
-struct Active {
+struct ActiveLine {
   std::size_t line;
-  Child child;
+  RunProcess process;
   std::string log;
   std::size_t log_begin = 0;
-  LineEnd end{};
-  bool placed = false;  // it stands in the queue, or has stood there
+  LineResult result{};
+  bool queued = false;  // it stands in the queue, or has stood there
   bool granted = false;
   bool stopped = false;  // asked to end by us, for no fault of its own
   Clock::time_point since{};
@@ -52,7 +52,7 @@ struct Active {
 };
 
 // Did `berth run` itself fail, before the line could? Then so would every other one.
-std::optional<ErrorKind> own_failure(int code) {
+std::optional<ErrorKind> batch_error_kind(int code) {
   for (const ErrorKind kind :
        {ErrorKind::usage, ErrorKind::no_driver, ErrorKind::io, ErrorKind::permission}) {
     if (code == exit_code(kind)) return kind;
@@ -60,137 +60,142 @@ std::optional<ErrorKind> own_failure(int code) {
   return std::nullopt;
 }
 
-class Runner {
+class BatchRunner {
  public:
-  Runner(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view,
-         SignalQueue& signals)
-      : plan_(plan), order_(std::move(order)), joblog_(joblog), view_(view), signals_(signals) {
+  BatchRunner(const BatchPlan& plan, LineOrder order, Joblog& joblog, ProgressDisplay& display,
+              SignalQueue& signals)
+      : plan_(plan),
+        order_(std::move(order)),
+        joblog_(joblog),
+        display_(display),
+        signals_(signals) {
     attempts_.resize(plan.lines.size());
     succeeded_before_ = plan.lines.size() - plan.to_run.size();
     for (const std::size_t line : plan.to_run) ++to_start_[plan.types[line]];
-    inherited_.descriptors = allow_many_descriptors();
-    inherited_.mask = &signals_.mask_before();
+    inherited_.descriptors = raise_descriptor_limit();
+    inherited_.mask = &signals_.previous_mask();
     // Who reads our output may leave before us; the batch goes on.
-    inherited_.on_pipe = std::signal(SIGPIPE, SIG_IGN);
+    inherited_.sigpipe_handler = std::signal(SIGPIPE, SIG_IGN);
   }
 
   BatchResult run() {
-    joblog_.begin(plan_.lines.size(), std::chrono::system_clock::now());
-    for (fill(); !active_.empty(); fill()) {
-      view_.show(progress());
+    joblog_.write_begin(plan_.lines.size(), std::chrono::system_clock::now());
+    for (start_lines(); !active_.empty(); start_lines()) {
+      display_.update(progress());
       wait();
-      obey_signals();
+      handle_signals();
       // All of them first: one that fails ends those that are known to wait.
-      for (Active& one : active_) listen(one);
-      for (auto one = active_.begin(); one != active_.end();) one = look_after(one);
+      for (ActiveLine& one : active_) read_events(one);
+      for (auto one = active_.begin(); one != active_.end();) one = update_line(one);
       // Not before the queue is left: who waits there would be granted what they give back.
-      if (result_.signal != 0 && waiting() == 0) end_running();
+      if (result_.signal != 0 && waiting() == 0) terminate_running();
     }
-    view_.finish();
+    display_.clear();
     result_.elapsed = Clock::now() - begin_;
     result_.not_run =
         plan_.lines.size() - succeeded_before_ - result_.succeeded - result_.failed.size();
-    joblog_.finish(succeeded_before_ + result_.succeeded, result_.failed.size(), result_.not_run,
-                   std::chrono::system_clock::now());
+    joblog_.write_end(succeeded_before_ + result_.succeeded, result_.failed.size(), result_.not_run,
+                      std::chrono::system_clock::now());
     return std::move(result_);
   }
 
  private:
-  using Place = std::list<Active>::iterator;
+  using Iterator = std::list<ActiveLine>::iterator;
 
   std::size_t waiting() const {
-    return static_cast<std::size_t>(std::count_if(active_.begin(), active_.end(),
-                                                  [](const Active& one) { return !one.granted; }));
+    return static_cast<std::size_t>(std::count_if(
+        active_.begin(), active_.end(), [](const ActiveLine& one) { return !one.granted; }));
   }
 
   // One after the other, so that they stand in the queue in their order.
-  bool all_placed() const {
+  bool all_queued() const {
     return std::all_of(active_.begin(), active_.end(),
-                       [](const Active& one) { return one.placed; });
+                       [](const ActiveLine& one) { return one.queued; });
   }
 
   // May a line be started now? Else one of those that are there must tell or end first.
   bool has_room() const {
-    return !closed_ && active_.size() < plan_.jobs && waiting() < plan_.window && all_placed();
+    return !stopped_starting_ && active_.size() < plan_.jobs && waiting() < plan_.window &&
+           all_queued();
   }
 
-  // Afterwards there is no room, or no line to start, or look_again_ is to come.
-  void fill() {
+  // Afterwards there is no room, or no line to start, or next_check_ is to come.
+  void start_lines() {
     while (has_room()) {
-      if (plan_.fitting ? !start_fitting() : !start_next(order_.next())) return;
+      if (plan_.find_startable ? !start_fitting_lines() : !start_next(order_.next())) return;
     }
   }
 
   bool start_next(std::optional<std::size_t> line) {
     if (!line) return false;
-    if (auto started = start(*line); !started) give_up(started.error());
+    if (auto started = start(*line); !started) abort_batch(started.error());
     return true;
   }
 
   // What fits now, the largest first; where nothing does, the largest waits in the queue, and the
   // scheduler keeps a place for it. False if there is nothing to do before something changes.
-  bool start_fitting() {
-    if (start_next(order_.next_in_any_case())) return true;
-    if (Clock::now() < look_again_) return false;
-    look_again_ = Clock::now() + kLookAgain;
+  bool start_fitting_lines() {
+    if (start_next(order_.next_required())) return true;
+    if (Clock::now() < next_check_) return false;
+    next_check_ = Clock::now() + kRecheckInterval;
     bool any = false;
-    for (const std::size_t line : plan_.fitting(order_.known(kOfOneType))) {
-      if (closed_ || active_.size() >= plan_.jobs || waiting() >= plan_.window) break;
-      order_.take(line);
+    for (const std::size_t line : plan_.find_startable(order_.known_lines(kMaxPerType))) {
+      if (stopped_starting_ || active_.size() >= plan_.jobs || waiting() >= plan_.window) break;
+      order_.remove(line);
       any = start_next(line);
     }
     return any || (waiting() == 0 && start_next(order_.next()));
   }
 
   Result<void> start(std::size_t index) {
-    const Line& line = plan_.lines[index];
+    const BatchLine& line = plan_.lines[index];
     const unsigned attempt = ++attempts_[index];
     --to_start_[plan_.types[index]];
     const std::string name = log_name(line, plan_.lines.size());
     const std::string path = fmt::format("{}/{}", plan_.logs->path(), name);
-    const UniqueFd log = plan_.logs->open_log(name, plan_.anew && attempt == 1);
+    const UniqueFd log = plan_.logs->open_log(name, plan_.replace_logs && attempt == 1);
     if (!log) {
       return fail(ErrorKind::io,
                   fmt::format("batch: the log {} cannot be written: {}; choose another --logs",
                               in_quotes(path), std::strerror(errno)));
     }
-    struct stat about {};
-    ::fstat(log.get(), &about);
-    if (about.st_size > 0) remark(log, fmt::format("attempt {}", attempt));
-    ::fstat(log.get(), &about);
-    auto child = Child::start(words_for(line), log, inherited_);
-    if (!child) return tl::make_unexpected(child.error());
-    active_.push_back({index, std::move(*child), path, static_cast<std::size_t>(about.st_size)});
-    active_.back().end.attempts = attempt;
-    active_.back().end.log = path;
+    struct stat info {};
+    ::fstat(log.get(), &info);
+    if (info.st_size > 0) write_log_remark(log, fmt::format("attempt {}", attempt));
+    ::fstat(log.get(), &info);
+    auto process = RunProcess::start(run_arguments(line), log, inherited_);
+    if (!process) return tl::make_unexpected(process.error());
+    active_.push_back({index, std::move(*process), path, static_cast<std::size_t>(info.st_size)});
+    active_.back().result.attempts = attempt;
+    active_.back().result.log = path;
     return {};
   }
 
-  std::vector<std::string> words_for(const Line& line) const {
-    std::vector<std::string> words = plan_.run_flags;
+  std::vector<std::string> run_arguments(const BatchLine& line) const {
+    std::vector<std::string> arguments = plan_.run_flags;
     if (!plan_.label.empty()) {
-      words.push_back(
+      arguments.push_back(
           fmt::format("--label={} {}/{}", plan_.label, line.number, plan_.lines.size()));
     }
-    words.insert(words.end(), {"--", "/bin/sh", "-c", line.command});
-    return words;
+    arguments.insert(arguments.end(), {"--", "/bin/sh", "-c", line.command});
+    return arguments;
   }
 
   // A line of berth's own in a log.
-  static void remark(const UniqueFd& log, const std::string& text) {
+  static void write_log_remark(const UniqueFd& log, const std::string& text) {
     const std::string line = fmt::format("--- berth: {}\n", text);
     (void)!::write(log.get(), line.data(), line.size());
   }
 
   void wait() {
-    std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
+    std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> until;
-    if (view_.live()) until = Clock::now() + kTick;
-    // Without room a look would start nothing, and fill() leaves look_again_ in the past.
-    if (plan_.fitting && order_.left() > 0 && has_room())
-      until = std::min(until.value_or(look_again_), look_again_);
-    for (const Active& one : active_) {
-      watched.push_back({one.child.fd(), POLLIN, 0});
+    if (display_.is_live()) until = Clock::now() + kRedrawInterval;
+    // Without room a look would start nothing, and start_lines() leaves next_check_ in the past.
+    if (plan_.find_startable && order_.remaining() > 0 && has_room())
+      until = std::min(until.value_or(next_check_), next_check_);
+    for (const ActiveLine& one : active_) {
+      fds.push_back({one.process.fd(), POLLIN, 0});
       if (one.limit) until = std::min(until.value_or(*one.limit), *one.limit);
     }
     int pause = -1;
@@ -198,25 +203,25 @@ class Runner {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
       pause = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
     }
-    ::poll(watched.data(), watched.size(), pause);
+    ::poll(fds.data(), fds.size(), pause);
   }
 
-  void obey_signals() {
+  void handle_signals() {
     while (const auto info = signals_.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
-      if (number == SIGCONT) view_.forget();
-      if (number == SIGWINCH) view_.redraw();
+      if (number == SIGCONT) display_.detach();
+      if (number == SIGWINCH) display_.redraw();
       if (number == SIGINT || number == SIGTERM || number == SIGHUP) stop(number);
     }
   }
 
   void stop(int number) {
-    if (result_.signal != 0) return stop_again(number);
+    if (result_.signal != 0) return kill_all(number);
     result_.signal = number;
     stopped_at_ = Clock::now();
-    close();
+    stop_starting();
     const std::size_t running = active_.size() - waiting();
-    view_.notice(
+    display_.show_notice(
         running == 0
             ? std::string("stopping; --resume goes on later")
             : fmt::format("stopping: {} running {} asked to end (SIGTERM); Ctrl-C again kills at "
@@ -225,161 +230,164 @@ class Runner {
   }
 
   // A terminal that is closed sends more than one SIGHUP, and nobody is there to mean it.
-  void stop_again(int number) {
-    if (number == SIGHUP || Clock::now() - stopped_at_ < kSameWish) return;
+  void kill_all(int number) {
+    if (number == SIGHUP || Clock::now() - stopped_at_ < kRepeatedSignalWindow) return;
     result_.signal = number;
-    for (Active& one : active_) {
+    for (ActiveLine& one : active_) {
       one.stopped = true;
-      one.child.kill();
+      one.process.kill();
     }
-    view_.notice("killing what still runs");
+    display_.show_notice("killing what still runs");
   }
 
-  void end_running() {
-    for (Active& one : active_) {
-      if (!one.stopped) ask_to_end(one);
+  void terminate_running() {
+    for (ActiveLine& one : active_) {
+      if (!one.stopped) terminate_line(one);
     }
   }
 
-  static void ask_to_end(Active& one) {
+  static void terminate_line(ActiveLine& one) {
     one.stopped = true;
-    one.child.stop();
+    one.process.terminate();
   }
 
   // Starts nothing more, and leaves the queue; what runs goes on.
-  void close() {
-    closed_ = true;
-    for (Active& one : active_) {
-      listen(one);  // it may run by now, which it tells before it does
-      if (!one.granted && !one.stopped) ask_to_end(one);
+  void stop_starting() {
+    stopped_starting_ = true;
+    for (ActiveLine& one : active_) {
+      read_events(one);  // it may run by now, which it tells before it does
+      if (!one.granted && !one.stopped) terminate_line(one);
     }
   }
 
-  void give_up(const Error& error) {
+  void abort_batch(const Error& error) {
     if (!result_.error) result_.error = error;
-    close();
+    stop_starting();
   }
 
-  Place look_after(Place one) {
+  Iterator update_line(Iterator one) {
     // Its end first: then all that it told is there to be read.
-    const auto status = one->child.end();
-    listen(*one);
+    const auto status = one->process.poll_exit();
+    read_events(*one);
     if (!status) {
-      keep_to_limit(*one);
+      enforce_time_limit(*one);
       return std::next(one);
     }
-    Active ended = std::move(*one);
+    ActiveLine ended = std::move(*one);
     const auto next = active_.erase(one);
     finish(ended, exit_code(*status));
     return next;
   }
 
-  void listen(Active& one) {
-    for (const RunEvent& event : one.child.events()) receive_ring(one, event);
+  void read_events(ActiveLine& one) {
+    for (const RunEvent& event : one.process.read_events()) handle_event(one, event);
   }
 
-  void receive_ring(Active& one, const RunEvent& event) {
-    const Line& line = plan_.lines[one.line];
-    if (event.kind == RunEvent::Kind::granted) look_again_ = {};
-    if (event.kind != RunEvent::Kind::notice) one.placed = true;
+  void handle_event(ActiveLine& one, const RunEvent& event) {
+    const BatchLine& line = plan_.lines[one.line];
+    if (event.kind == RunEvent::Kind::granted) next_check_ = {};
+    if (event.kind != RunEvent::Kind::notice) one.queued = true;
     switch (event.kind) {
       case RunEvent::Kind::waiting:
-        if (one.granted) account(one);  // it ran out of memory, and asks for more
+        if (one.granted) add_gpu_time(one);  // it ran out of memory, and asks for more
         one.granted = false;
         one.limit.reset();
         one.reason = event.text;
         break;
       case RunEvent::Kind::notice:
-        view_.notice(line, event.text);
+        display_.show_notice(line, event.text);
         break;
       case RunEvent::Kind::granted:
-        if (one.granted) account(one);
+        if (one.granted) add_gpu_time(one);
         one.granted = true;
         one.since = Clock::now();
-        one.end.begin = std::chrono::system_clock::now();
-        one.end.lease = event.lease;
-        one.end.gpus = event.gpus;
-        if (one.stopped || one.end.timed_out) one.child.stop();  // what was sent came too early
-        if (one.end.timed_out) {
-          one.limit = one.since + kGrace;
+        one.result.begin = std::chrono::system_clock::now();
+        one.result.lease = event.lease;
+        one.result.gpus = event.gpus;
+        if (one.stopped || one.result.timed_out)
+          one.process.terminate();  // what was sent came too early
+        if (one.result.timed_out) {
+          one.limit = one.since + kKillDelay;
         } else if (plan_.timeout && !one.stopped) {
           one.limit = one.since + *plan_.timeout;
         }
-        view_.started(line, event.gpus, one.end.attempts);
+        display_.show_started(line, event.gpus, one.result.attempts);
         break;
       case RunEvent::Kind::ended:
-        one.end.out_of_memory = event.out_of_memory;
+        one.result.out_of_memory = event.out_of_memory;
         break;
     }
   }
 
   // What it has used of the GPUs since it was granted them.
-  void account(const Active& one) {
-    const auto gpus = std::count(one.end.gpus.begin(), one.end.gpus.end(), ',') + 1;
+  void add_gpu_time(const ActiveLine& one) {
+    const auto gpus = std::count(one.result.gpus.begin(), one.result.gpus.end(), ',') + 1;
     result_.gpu_time += (Clock::now() - one.since) * gpus;
   }
 
-  void keep_to_limit(Active& one) {
+  void enforce_time_limit(ActiveLine& one) {
     if (!one.limit || Clock::now() < *one.limit) return;
-    if (std::exchange(one.end.timed_out, true)) {
+    if (std::exchange(one.result.timed_out, true)) {
       one.limit.reset();
-      return one.child.kill();
+      return one.process.kill();
     }
-    one.limit = Clock::now() + kGrace;
+    one.limit = Clock::now() + kKillDelay;
     const UniqueFd log =
         plan_.logs->reopen_log(log_name(plan_.lines[one.line], plan_.lines.size()));
-    remark(log, fmt::format("stopped after {} (--timeout)", format_duration(*plan_.timeout)));
-    one.child.stop();
+    write_log_remark(log,
+                     fmt::format("stopped after {} (--timeout)", format_duration(*plan_.timeout)));
+    one.process.terminate();
   }
 
-  void finish(Active& one, int code) {
-    const Line& line = plan_.lines[one.line];
-    one.end.code = code;
-    one.end.end = std::chrono::system_clock::now();
+  void finish(ActiveLine& one, int code) {
+    const BatchLine& line = plan_.lines[one.line];
+    one.result.code = code;
+    one.result.end = std::chrono::system_clock::now();
     if (one.granted) {
-      account(one);
-    } else if (one.end.begin == TimePoint{}) {
-      one.end.begin = one.end.end;
+      add_gpu_time(one);
+    } else if (one.result.begin == TimePoint{}) {
+      one.result.begin = one.result.end;
     }
-    order_.ended(one.line);
+    order_.on_line_ended(one.line);
     known_seconds_.erase(plan_.types[one.line]);
-    look_again_ = {};
+    next_check_ = {};
     // Whatever its code: nobody can tell whether it did all that it was to do.
-    if (one.stopped) return forget(one);
-    const auto own = one.end.lease.empty() ? own_failure(code) : std::nullopt;
-    if (own) {
-      give_up({*own, reported(one)});
-      return forget(one);
+    if (one.stopped) return discard_log(one);
+    const auto error_kind = one.result.lease.empty() ? batch_error_kind(code) : std::nullopt;
+    if (error_kind) {
+      abort_batch({*error_kind, read_run_error(one)});
+      return discard_log(one);
     }
-    if (one.granted) run_times_.ended(plan_.types[one.line], Clock::now() - one.since);
-    const bool again = !one.end.succeeded() && !closed_ && one.end.attempts <= plan_.retries;
-    view_.ended(line, one.end, again);
+    if (one.granted) run_times_.add(plan_.types[one.line], Clock::now() - one.since);
+    const bool again =
+        !one.result.succeeded() && !stopped_starting_ && one.result.attempts <= plan_.retries;
+    display_.show_ended(line, one.result, again);
     if (again) {
       ++to_start_[plan_.types[one.line]];
-      return order_.again(one.line);
+      return order_.requeue(one.line);
     }
-    joblog_.ended(line, one.end);
+    joblog_.write_line(line, one.result);
     if (const auto problem = joblog_.problem(); problem && !std::exchange(warned_, true)) {
-      view_.notice(*problem);
+      display_.show_notice(*problem);
     }
-    if (one.end.succeeded()) {
+    if (one.result.succeeded()) {
       ++result_.succeeded;
       return;
     }
-    result_.failed.push_back({&line, one.end, one.log_begin});
-    if (!plan_.keep_going && !closed_) {
-      view_.notice("a line failed: nothing more is started (--keep-going goes on)");
-      close();
+    result_.failed.push_back({&line, one.result, one.log_begin});
+    if (!plan_.keep_going && !stopped_starting_) {
+      display_.show_notice("a line failed: nothing more is started (--keep-going goes on)");
+      stop_starting();
     }
   }
 
   // It was kept from running, or from ending: as if it had not been started.
-  void forget(const Active& one) const {
+  void discard_log(const ActiveLine& one) const {
     plan_.logs->remove_if_empty(log_name(plan_.lines[one.line], plan_.lines.size()));
   }
 
   // The complaint of `berth run`, which went into the log.
-  static std::string reported(const Active& one) {
+  static std::string read_run_error(const ActiveLine& one) {
     const auto lines = last_lines(one.log, one.log_begin, 1);
     if (lines.empty()) return fmt::format("batch: a line could not be run; see {}", one.log);
     constexpr std::string_view kName = "berth: ";
@@ -394,17 +402,17 @@ class Runner {
     now.failed = result_.failed.size();
     now.elapsed = Clock::now() - begin_;
     now.stopping = result_.signal != 0;
-    for (const Active& one : active_) {
+    for (const ActiveLine& one : active_) {
       if (one.granted) {
         now.running.push_back(
-            {one.end.gpus, Clock::now() - one.since, plan_.lines[one.line].command});
+            {one.result.gpus, Clock::now() - one.since, plan_.lines[one.line].command});
       } else if (now.reason.empty()) {
         now.reason = one.reason;
       }
     }
     std::stable_sort(now.running.begin(), now.running.end(),
                      [](const RunningJob& a, const RunningJob& b) { return a.lasted > b.lasted; });
-    if (view_.live()) now.left = time_left();
+    if (display_.is_live()) now.left = time_left();
     return now;
   }
 
@@ -414,13 +422,13 @@ class Runner {
     double longest = 0;
     std::size_t running = 0;
     for (const auto& [type, count] : to_start_) {
-      const auto each = count == 0 ? 0 : seconds_of(type);
+      const auto each = count == 0 ? 0 : expected_seconds(type);
       if (!each) return std::nullopt;
       sum += *each * static_cast<double>(count);
     }
-    for (const Active& one : active_) {
+    for (const ActiveLine& one : active_) {
       const std::string& type = plan_.types[one.line];
-      const auto whole = seconds_of(type);
+      const auto whole = expected_seconds(type);
       if (!whole) return std::nullopt;
       const std::chrono::duration<double> lasted = Clock::now() - one.since;
       const double left = one.granted ? std::max(0.0, *whole - lasted.count()) : *whole;
@@ -435,20 +443,21 @@ class Runner {
 
   // What was learned is read from a file: only where it is needed, and once until one of that type
   // has ended.
-  std::optional<double> seconds_of(const std::string& type) {
-    if (run_times_.knows(type) || !plan_.known_seconds) return run_times_.seconds(type, {});
+  std::optional<double> expected_seconds(const std::string& type) {
+    if (run_times_.has_type(type) || !plan_.known_seconds)
+      return run_times_.estimate_seconds(type, {});
     const auto [known, is_new] = known_seconds_.try_emplace(type);
     if (is_new) known->second = plan_.known_seconds(type);
-    return run_times_.seconds(type, known->second);
+    return run_times_.estimate_seconds(type, known->second);
   }
 
   const BatchPlan& plan_;
   LineOrder order_;
   Joblog& joblog_;
-  BatchView& view_;
+  ProgressDisplay& display_;
   SignalQueue& signals_;
-  Inherited inherited_;
-  std::list<Active> active_;  // in the order of their start
+  InheritedState inherited_;
+  std::list<ActiveLine> active_;  // in the order of their start
   std::vector<unsigned> attempts_;
   std::map<std::string, std::size_t> to_start_;  // lines of each type
   std::size_t succeeded_before_ = 0;
@@ -456,17 +465,17 @@ class Runner {
   RunTimes run_times_;
   std::map<std::string, std::optional<double>> known_seconds_;  // of each type, as it was read
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point look_again_{};  // at what fits
+  Clock::time_point next_check_{};  // at what fits
   Clock::time_point stopped_at_{};  // when the first signal came
-  bool closed_ = false;             // nothing more is started
+  bool stopped_starting_ = false;   // nothing more is started
   bool warned_ = false;
 };
 
 }  // namespace
 
-BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view,
-                      SignalQueue& signals) {
-  return Runner(plan, std::move(order), joblog, view, signals).run();
+BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog,
+                      ProgressDisplay& display, SignalQueue& signals) {
+  return BatchRunner(plan, std::move(order), joblog, display, signals).run();
 }
 
 }  // namespace berth::batch

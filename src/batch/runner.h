@@ -23,13 +23,13 @@
 namespace berth::batch {
 
 struct BatchPlan {
-  std::vector<Line> lines;
+  std::vector<BatchLine> lines;
   std::vector<std::string> types;      // of each line
   std::vector<std::size_t> to_run;     // of the lines; the others have succeeded before
   std::vector<std::string> run_flags;  // for each `berth run`
   std::string label;                   // of each, followed by its number; empty: it has one
   std::shared_ptr<const LogFolder> logs;
-  bool anew = true;  // logs that are there already are replaced
+  bool replace_logs = true;  // logs that are there already are replaced
   std::size_t jobs = std::numeric_limits<std::size_t>::max();  // at once, with those that wait
   std::size_t window = 1;                                      // how many may wait
   unsigned retries = 0;
@@ -37,14 +37,14 @@ struct BatchPlan {
   bool keep_going = false;
   // Of lines of known needs, those that would be granted GPUs at once; empty: they all take their
   // turns in the queue.
-  std::function<std::vector<std::size_t>(const std::vector<std::size_t>& lines)> fitting{};
+  std::function<std::vector<std::size_t>(const std::vector<std::size_t>& lines)> find_startable{};
   // What was learned of a type's run time, in seconds.
   std::function<std::optional<double>(const std::string& type)> known_seconds{};
 };
 
 struct FailedLine {
-  const Line* line;
-  LineEnd end;
+  const BatchLine* line;
+  LineResult result;
   std::size_t log_begin;  // where in the log the last attempt begins
 };
 
@@ -64,7 +64,7 @@ constexpr std::initializer_list<int> kBatchSignals{SIGINT,  SIGTERM, SIGHUP,
 
 // `order` holds the lines to be run; `signals` are kBatchSignals. Comes back when nothing runs any
 // more. `plan` must outlive the result.
-BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog, BatchView& view,
-                      SignalQueue& signals);
+BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog,
+                      ProgressDisplay& display, SignalQueue& signals);
 
 }  // namespace berth::batch

@@ -1,4 +1,4 @@
-// What fits; see fitting.h.
+// What fits; see startable_lines.h.
 #include "batch/startable_lines.h"
 
 #include <chrono>
@@ -11,58 +11,62 @@
 
 namespace berth::batch {
 
-Fitting::Fitting(AcquireRequest ask, const std::vector<std::string>& types, SlowDriver slow)
-    : ask_(std::move(ask)), types_(types), slow_(std::move(slow)) {}
+StartableLines::StartableLines(AcquireRequest acquire_request,
+                               const std::vector<std::string>& types, SlowDriver slow)
+    : acquire_request_(std::move(acquire_request)), types_(types), slow_(std::move(slow)) {}
 
-const Request& Fitting::request_of(const std::string& type, const std::vector<Gpu>& gpus) {
+const Request& StartableLines::request_for_type(const std::string& type,
+                                                const std::vector<Gpu>& gpus) {
   const auto found = requests_.find(type);
   if (found != requests_.end()) return found->second;
-  Record record = make_record(ask_, "");
-  (void)fit(record, {type, true, !ask_.request.time}, gpus, ask_.harbour);
+  Record record = make_record(acquire_request_, "");
+  (void)apply_profile(record, {type, true, !acquire_request_.gpu_request.time}, gpus,
+                      acquire_request_.harbour);
   return requests_.emplace(type, std::move(record.request)).first->second;
 }
 
-std::vector<std::size_t> Fitting::now(const std::vector<std::size_t>& lines) {
-  std::vector<std::size_t> fitting;
-  if (lines.empty()) return fitting;
+std::vector<std::size_t> StartableLines::find_startable(const std::vector<std::size_t>& lines) {
+  std::vector<std::size_t> startable;
+  if (lines.empty()) return startable;
   if (!probe_) {
-    auto probe = open_driver(slow_.say);
-    if (!probe) return fitting;
+    auto probe = open_driver(slow_.on_slow);
+    if (!probe) return startable;
     probe_ = std::move(*probe);
-    probe_->interrupt_by(slow_.interrupt);
+    probe_->set_interrupt(slow_.interrupt);
   }
   const auto snapshot = probe_->snapshot();
-  if (!snapshot) return fitting;
-  if (!std::exchange(restricted_, true) && !restrict_choice(ask_.request, ask_, snapshot->gpus)) {
-    return fitting;
+  if (!snapshot) return startable;
+  if (!std::exchange(restricted_, true) &&
+      !restrict_to_allowed_gpus(acquire_request_.gpu_request, acquire_request_, snapshot->gpus)) {
+    return startable;
   }
-  auto harbour = Harbour::open_existing(ask_.harbour);
-  if (!harbour) return fitting;
-  HarbourContents ledger;
+  auto harbour = Harbour::open_existing(acquire_request_.harbour);
+  if (!harbour) return startable;
+  HarbourContents contents;
   if (*harbour) {
     auto read = read_contents(**harbour);
-    if (!read) return fitting;
-    ledger = std::move(*read);
+    if (!read) return startable;
+    contents = std::move(*read);
   }
-  const HostView scene = attribute_processes(*snapshot, ledger.leases, ledger.drains);
-  const PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
+  const HostView view = attribute_processes(*snapshot, contents.leases, contents.drains);
+  const PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
   Planner planner(input);
   std::list<QueuedTicket> tickets;  // a list: the scheduler keeps references to them
-  const auto granted = [&](QueuedTicket ticket) {
+  const auto is_granted = [&](QueuedTicket ticket) {
     tickets.push_back(std::move(ticket));
     return planner.decide(tickets.back(), Planner::Explain::no).grant.has_value();
   };
-  for (std::size_t i = 0; i < ledger.tickets.size() && !planner.exhausted(); ++i) {
-    (void)granted(queued(ledger.tickets[i], ledger.stopped[i]));
+  for (std::size_t i = 0; i < contents.tickets.size() && !planner.is_exhausted(); ++i) {
+    (void)is_granted(make_queued_ticket(contents.tickets[i], contents.stopped[i]));
   }
   requests_.clear();
   for (const std::size_t line : lines) {
-    if (planner.exhausted()) break;
-    if (granted({std::to_string(line), request_of(types_[line], snapshot->gpus)})) {
-      fitting.push_back(line);
+    if (planner.is_exhausted()) break;
+    if (is_granted({std::to_string(line), request_for_type(types_[line], snapshot->gpus)})) {
+      startable.push_back(line);
     }
   }
-  return fitting;
+  return startable;
 }
 
 }  // namespace berth::batch

@@ -18,23 +18,24 @@ namespace berth::batch {
 
 // While a driver is asked that takes long.
 struct SlowDriver {
-  std::function<void()> say;  // that it does
-  int interrupt = -1;         // when this can be read, it is not waited for any more
+  std::function<void()> on_slow;  // that it does
+  int interrupt = -1;             // when this can be read, it is not waited for any more
 };
 
-class Fitting {
+class StartableLines {
  public:
   // What every line asks for, but for its memory and run time; and the type of each line.
-  Fitting(AcquireRequest ask, const std::vector<std::string>& types, SlowDriver slow);
+  StartableLines(AcquireRequest acquire_request, const std::vector<std::string>& types,
+                 SlowDriver slow);
 
   // Of `lines`, asked for in this order behind the queue as it is now, those that would be granted.
   // None where that cannot be found out: then they take their places in the queue.
-  std::vector<std::size_t> now(const std::vector<std::size_t>& lines);
+  std::vector<std::size_t> find_startable(const std::vector<std::size_t>& lines);
 
  private:
-  const Request& request_of(const std::string& type, const std::vector<Gpu>& gpus);
+  const Request& request_for_type(const std::string& type, const std::vector<Gpu>& gpus);
 
-  AcquireRequest ask_;
+  AcquireRequest acquire_request_;
   const std::vector<std::string>& types_;
   SlowDriver slow_;
   std::unique_ptr<Probe> probe_;

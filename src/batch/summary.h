@@ -14,7 +14,7 @@ namespace berth::batch {
 // fit for a terminal.
 std::vector<std::string> last_lines(const std::string& path, std::size_t begin, std::size_t count);
 
-std::string summary_text(const BatchPlan& plan, const BatchResult& result,
-                         const Terminal& terminal);
+std::string format_summary(const BatchPlan& plan, const BatchResult& result,
+                           const Terminal& terminal);
 
 }  // namespace berth::batch

@@ -14,7 +14,7 @@ namespace berth {
 namespace {
 
 // How many letters must change to make `a` into `b`.
-std::size_t distance(std::string_view a, std::string_view b) {
+std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -33,11 +33,11 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::span<const Command> commands() {
   static constexpr std::array table{
       Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true, true,
-              WordsToRun::from_first},
+              TrailingCommand::from_first_word},
       Command{"batch", "Run many commands over the GPUs, as leases come", define_batch, true, false,
-              WordsToRun::behind_dashes},
+              TrailingCommand::after_dashes},
       Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true, true,
-              WordsToRun::none, acquire_failed},
+              TrailingCommand::none, acquire_failure_output},
       Command{"release", "Give leases back while their shell lives", define_release, true},
       Command{"status", "Show every GPU: its state, memory, load and processes", define_status,
               true, true},
@@ -48,13 +48,13 @@ std::span<const Command> commands() {
       Command{"report", "Show GPU-hours, waiting and idleness by user and job", define_report,
               true},
       Command{"profile", "Show, set and forget what was learned of jobs", define_profile, true,
-              false, WordsToRun::behind_dashes},
+              false, TrailingCommand::after_dashes},
       Command{"drain", "Take GPUs out of service", define_drain, true},
       Command{"undrain", "Take GPUs back into service", define_undrain, true},
       Command{"serve", "Show GPUs, queue and history as a web page and as metrics", define_serve,
               true},
       Command{"compat", "Run a command of an older tool on berth's leases", define_compat, false,
-              false, WordsToRun::from_first},
+              false, TrailingCommand::from_first_word},
       Command{"doctor", "Check the installation, and explain what is wrong", define_doctor, true},
       Command{"setup", "As root: set the harbour up for all users of this host", define_setup},
       Command{"completion", "Print the completion script for a shell", define_completion},
@@ -63,15 +63,15 @@ std::span<const Command> commands() {
   return table;
 }
 
-std::vector<std::string>& words_to_run() {
+std::vector<std::string>& trailing_command() {
   static std::vector<std::string> words;
   return words;
 }
 
-Error unknown_command(std::string_view name) {
+Error unknown_command_error(std::string_view name) {
   std::string hint;
   for (const Command& command : commands()) {
-    if (name.size() < 64 && distance(name, command.name) <= 2) {
+    if (name.size() < 64 && edit_distance(name, command.name) <= 2) {
       hint = fmt::format("did you mean '{}'? ", command.name);
     }
   }

@@ -16,8 +16,8 @@ namespace berth {
 // Runs a command whose flags have been parsed; gives the exit code.
 using Action = std::function<Result<int>()>;
 
-// Which words of a command line are a command line of their own, see words_to_run().
-enum class WordsToRun : std::uint8_t { none, from_first, behind_dashes };
+// Which words of a command line are a command line of their own, see trailing_command().
+enum class TrailingCommand : std::uint8_t { none, from_first_word, after_dashes };
 
 struct Command {
   const char* name;
@@ -26,26 +26,27 @@ struct Command {
   // lives as long as the action.
   Action (*define)(Flags& command, CLI::App& program);
   bool uses_harbour = false;
-  bool asks_driver = false;  // always, and at once
-  WordsToRun runs = WordsToRun::none;
-  // What to print for who reads its output, where it ended with this code; see acquire_failed().
-  std::string (*failed)(int code, std::span<const char* const> words) = nullptr;
+  bool needs_driver = false;  // always, and at once
+  TrailingCommand trailing = TrailingCommand::none;
+  // What to print for who reads its output, where it ended with this code; see
+  // acquire_failure_output().
+  std::string (*failure_output)(int code, std::span<const char* const> words) = nullptr;
 };
 
-// The command line that the user wants to run: what follows "--", or (from_first) the first word
-// that is no flag. The parser never sees it, since it would take a word such as [1,2] apart.
-std::vector<std::string>& words_to_run();
+// The command line that the user wants to run: what follows "--", or (from_first_word) the first
+// word that is no flag. The parser never sees it, since it would take a word such as [1,2] apart.
+std::vector<std::string>& trailing_command();
 
 // Every command, in the order in which help shows them.
 std::span<const Command> commands();
 
 // Says that `name` is no command, and which one was perhaps meant.
-Error unknown_command(std::string_view name);
+Error unknown_command_error(std::string_view name);
 
 Action define_run(Flags& command, CLI::App& program);
 Action define_batch(Flags& command, CLI::App& program);
 Action define_acquire(Flags& command, CLI::App& program);
-std::string acquire_failed(int code, std::span<const char* const> words);
+std::string acquire_failure_output(int code, std::span<const char* const> words);
 Action define_release(Flags& command, CLI::App& program);
 Action define_queue(Flags& command, CLI::App& program);
 Action define_cancel(Flags& command, CLI::App& program);

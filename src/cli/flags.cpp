@@ -12,7 +12,7 @@ namespace berth {
 namespace {
 
 // "spread, pack and random".
-std::string listed(const std::vector<std::string>& words) {
+std::string join_words(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const char* glue = i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
@@ -23,21 +23,21 @@ std::string listed(const std::vector<std::string>& words) {
 
 }  // namespace
 
-void Flags::flag(const char* name, bool& target, const char* help) {
+void Flags::add_flag(const char* name, bool& target, const char* help) {
   parser_.add_flag(name, target, help)->disable_flag_override()->group(group_);
 }
 
-CLI::Option* Flags::declare(const char* names, const char* type, const char* help, Take take,
-                            Often often) {
+CLI::Option* Flags::add_option(const char* names, const char* type, const char* help,
+                               ValueParser parse, Occurrence occurrence) {
   const std::string all = names;
   const std::string name = all.substr(std::min(all.size(), all.find(',') + 1));
-  const auto read = [name, often, take = std::move(take)](const CLI::results_t& texts) {
-    if (texts.size() > 1 && often == Often::once) {
+  const auto read = [name, occurrence, parse = std::move(parse)](const CLI::results_t& texts) {
+    if (texts.size() > 1 && occurrence == Occurrence::once) {
       throw CLI::ValidationError(name, "it is given more than once; give it once");
     }
     for (const std::string& text : texts) {
-      const auto taken = take(text);
-      if (!taken) throw CLI::ValidationError(name, taken.error().message);
+      const auto parsed = parse(text);
+      if (!parsed) throw CLI::ValidationError(name, parsed.error().message);
     }
     return true;
   };
@@ -47,49 +47,51 @@ CLI::Option* Flags::declare(const char* names, const char* type, const char* hel
       ->group(group_);
 }
 
-void Flags::value(const char* names, const char* type, const char* help, Take take) {
-  declare(names, type, help, std::move(take));
+void Flags::add_value(const char* names, const char* type, const char* help, ValueParser parse) {
+  add_option(names, type, help, std::move(parse));
 }
 
-void Flags::several(const char* names, const char* type, const char* help, Take take) {
-  CLI::Option* option = declare(names, type, help, std::move(take), Often::any);
+void Flags::add_repeated_value(const char* names, const char* type, const char* help,
+                               ValueParser parse) {
+  CLI::Option* option = add_option(names, type, help, std::move(parse), Occurrence::any_number);
   option->allow_extra_args(false);
 }
 
-void Flags::choice(const char* names, const char* type, const char* help, std::string& target) {
+void Flags::add_choice(const char* names, const char* type, const char* help, std::string& target) {
   const auto words = CLI::detail::split(type, '|');
-  declare(names, type, help, [words, &target](std::string_view text) -> Result<void> {
+  add_option(names, type, help, [words, &target](std::string_view text) -> Result<void> {
     if (std::find(words.begin(), words.end(), text) == words.end()) {
       return fail(ErrorKind::usage,
-                  fmt::format("{} is none of {}", in_quotes(text), listed(words)));
+                  fmt::format("{} is none of {}", in_quotes(text), join_words(words)));
     }
     target = text;
     return {};
   });
 }
 
-void Flags::optional_value(const char* names, const char* type, const char* help, Take take) {
-  CLI::Option* option = declare(names, type, help, std::move(take));
+void Flags::add_optional_value(const char* names, const char* type, const char* help,
+                               ValueParser parse) {
+  CLI::Option* option = add_option(names, type, help, std::move(parse));
   option->expected(0, 1);
 }
 
-void Flags::words(const char* name, const char* help, std::vector<std::string>& target) {
+void Flags::add_positionals(const char* name, const char* help, std::vector<std::string>& target) {
   parser_.add_option(name, target, help)->type_name("");
 }
 
-void Flags::mention(const char* name, const char* type, const char* help) {
+void Flags::add_help_entry(const char* name, const char* type, const char* help) {
   const std::string text = help;
   parser_.add_option(name, text)->type_name(type);
 }
 
-void Flags::finally(std::function<Result<void>()> check) {
+void Flags::set_check(std::function<Result<void>()> check) {
   parser_.callback([check = std::move(check)] {
     const auto fine = check();
     if (!fine) throw CLI::ValidationError(fine.error().message);
   });
 }
 
-void Flags::footer(const char* text) {
+void Flags::set_footer(const char* text) {
   parser_.footer(text);
 }
 

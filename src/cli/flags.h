@@ -24,34 +24,34 @@ class Flags {
   explicit Flags(CLI::App& parser) : parser_(parser) {}
 
   // Takes the text of a value, or says what is wrong with it, to be read after the flag's name.
-  using Take = std::function<Result<void>(std::string_view text)>;
+  using ValueParser = std::function<Result<void>(std::string_view text)>;
 
   // The heading in the help for what is declared from here on; "" hides it there.
-  void group(std::string heading) { group_ = std::move(heading); }
+  void set_group(std::string heading) { group_ = std::move(heading); }
 
-  void flag(const char* name, bool& target, const char* help);
+  void add_flag(const char* name, bool& target, const char* help);
   // With a value, given once at most. A type that reads "a|b|c" completes to these words.
-  void value(const char* names, const char* type, const char* help, Take take);
+  void add_value(const char* names, const char* type, const char* help, ValueParser parse);
   // May be given again and again.
-  void several(const char* names, const char* type, const char* help, Take take);
+  void add_repeated_value(const char* names, const char* type, const char* help, ValueParser parse);
   // One of the words of `type`, "a|b|c".
-  void choice(const char* names, const char* type, const char* help, std::string& target);
-  // Its value may be left out: then `take` gets nothing.
-  void optional_value(const char* names, const char* type, const char* help, Take take);
+  void add_choice(const char* names, const char* type, const char* help, std::string& target);
+  // Its value may be left out: then `parse` gets nothing.
+  void add_optional_value(const char* names, const char* type, const char* help, ValueParser parse);
   // Arguments without a flag, any number of them.
-  void words(const char* name, const char* help, std::vector<std::string>& target);
+  void add_positionals(const char* name, const char* help, std::vector<std::string>& target);
   // Shown in the help, and nothing more.
-  void mention(const char* name, const char* type, const char* help);
+  void add_help_entry(const char* name, const char* type, const char* help);
   // Called when all is parsed, to say whether it makes sense together.
-  void finally(std::function<Result<void>()> check);
-  void footer(const char* text);
+  void set_check(std::function<Result<void>()> check);
+  void set_footer(const char* text);
 
   CLI::App& parser() { return parser_; }
 
  private:
-  enum class Often : std::uint8_t { once, any };
-  CLI::Option* declare(const char* names, const char* type, const char* help, Take take,
-                       Often often = Often::once);
+  enum class Occurrence : std::uint8_t { once, any_number };
+  CLI::Option* add_option(const char* names, const char* type, const char* help, ValueParser parse,
+                          Occurrence occurrence = Occurrence::once);
 
   CLI::App& parser_;
   std::string group_ = "Options";

@@ -17,10 +17,10 @@ namespace {
 // too much: berth could neither pass on the job's exit code nor release the lease. With a handler
 // the write fails instead (EFBIG). A handler is not inherited by the job, unlike SIG_IGN.
 void survive_file_size_limit() {
-  struct sigaction now {};
-  if (::sigaction(SIGXFSZ, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
-  now.sa_handler = [](int) {};
-  ::sigaction(SIGXFSZ, &now, nullptr);
+  struct sigaction action {};
+  if (::sigaction(SIGXFSZ, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
 }  // namespace
@@ -30,13 +30,13 @@ int main(int argc, char** argv) {
   survive_file_size_limit();
   try {
     if (berth::is_helper(argc, argv)) {
-      return berth::be_helper(argc, argv, {berth::kProbeHelper, berth::kPlaceholderHelper});
+      return berth::run_helper(argc, argv, {berth::kProbeHelper, berth::kPlaceholderHelper});
     }
-    const auto words = berth::take_arguments(argc, argv);
-    std::vector<const char*> copies;
-    copies.reserve(words.size());
-    for (const std::string& word : words) copies.push_back(word.c_str());
-    return berth::run_program(argc, copies.data());
+    const auto arguments = berth::copy_and_mask_arguments(argc, argv);
+    std::vector<const char*> argument_pointers;
+    argument_pointers.reserve(arguments.size());
+    for (const std::string& argument : arguments) argument_pointers.push_back(argument.c_str());
+    return berth::run_program(argc, argument_pointers.data());
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "berth: internal error: %s; please report it\n", problem.what());
     return 70;

@@ -14,7 +14,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/url_option.h"
+#include "cli/url_flag.h"
 #include "devices/driver.h"
 
 namespace berth {
@@ -23,7 +23,7 @@ namespace {
 constexpr int kExitUsage = exit_code(ErrorKind::usage);
 constexpr int kExitOutput = 74;  // EX_IOERR
 
-constexpr const char* kAbout =
+constexpr const char* kDescription =
     "berth lets people share the GPUs of a server safely.\n"
     "No root, no daemon, no configuration.";
 
@@ -39,8 +39,8 @@ constexpr const char* kFooter =
     "yours.\n"
     "'berth help COMMAND' tells more about a command.";
 
-int report(const Error& error) {
-  say(error.message);
+int report_error(const Error& error) {
+  print_message(error.message);
   return exit_code(error.kind);
 }
 
@@ -49,7 +49,7 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
   const auto chosen = program.get_subcommands();
   const auto extra = program.remaining(true);
   if (!extra.empty() && chosen.empty() && !extra.front().starts_with('-')) {
-    return unknown_command(extra.front());
+    return unknown_command_error(extra.front());
   }
   const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
   // Words are left over after any error (a "--" too): only where that is the error, they are named.
@@ -87,13 +87,14 @@ bool is_needed(const Command& command, int argc, const char* const* argv) {
 }
 
 // Where the command line to run begins, behind the flags of `command`; argc if there is none.
-int words_begin(const CLI::App& command, WordsToRun kind, int argc, const char* const* argv) {
+int find_trailing_command(const CLI::App& command, TrailingCommand kind, int argc,
+                          const char* const* argv) {
   int i = 1;
   while (i < argc && argv[i] != command.get_name()) ++i;
   for (++i; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--") return i;
-    if (!word.starts_with('-') && kind == WordsToRun::from_first) return i;
+    if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
     const auto* option = command.get_option_no_throw(std::string(word));
     if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // over its value
   }
@@ -101,15 +102,15 @@ int words_begin(const CLI::App& command, WordsToRun kind, int argc, const char* 
 }
 
 // Output that did not arrive (a full disk) must not look like success.
-int flushed(int code) {
+int flush_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  say(fmt::format("the output cannot be written: {}", std::strerror(errno)));
+  print_message(fmt::format("the output cannot be written: {}", std::strerror(errno)));
   return code == 0 ? kExitOutput : code;
 }
 
 // Parses the arguments, and does what they say.
 int parse_and_run(int argc, const char* const* argv) {
-  CLI::App program(kAbout, "berth");
+  CLI::App program(kDescription, "berth");
   program.footer(kFooter);
   program.set_help_flag("-h,--help", "Show this help");
   program.set_version_flag("--version", "berth " BERTH_VERSION, "Show the version");
@@ -120,11 +121,11 @@ int parse_and_run(int argc, const char* const* argv) {
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
     Flags flags(*sub);
     actions[sub] = command.define(flags, program);
-    if (command.uses_harbour) add_url_option(flags);
-    if (command.runs == WordsToRun::none || !is_called(command, argc, argv)) continue;
-    const int end = words_begin(*sub, command.runs, argc, argv);
+    if (command.uses_harbour) add_url_flag(flags);
+    if (command.trailing == TrailingCommand::none || !is_called(command, argc, argv)) continue;
+    const int end = find_trailing_command(*sub, command.trailing, argc, argv);
     const bool dashes = end < argc && std::string_view(argv[end]) == "--";
-    words_to_run().assign(argv + end + (dashes ? 1 : 0), argv + argc);
+    trailing_command().assign(argv + end + (dashes ? 1 : 0), argv + argc);
     argc = end;
   }
   program.require_subcommand(0, 1);
@@ -132,12 +133,12 @@ int parse_and_run(int argc, const char* const* argv) {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     print(program.help());
-    return flushed(0);
+    return flush_output(0);
   } catch (const CLI::CallForVersion& version) {
     print(fmt::format("{}\n", version.what()));
-    return flushed(0);
+    return flush_output(0);
   } catch (const CLI::ParseError& problem) {
-    return report(usage_error(program, problem));
+    return report_error(usage_error(program, problem));
   }
   const auto chosen = program.get_subcommands();
   if (chosen.empty()) {
@@ -145,7 +146,7 @@ int parse_and_run(int argc, const char* const* argv) {
     return kExitUsage;
   }
   const auto code = actions.at(chosen.front())();
-  return code ? flushed(*code) : report(code.error());
+  return code ? flush_output(*code) : report_error(code.error());
 }
 
 }  // namespace
@@ -159,11 +160,11 @@ int run_program(int argc, const char* const* argv) {
     return word == "-h" || word == "--help";
   });
   // The driver takes longer to answer than the command line to be understood.
-  if (called->asks_driver && !help) prepare_driver();
+  if (called->needs_driver && !help) prefetch_driver_snapshot();
   const int code = parse_and_run(argc, argv);
-  if (code == 0 || called->failed == nullptr || std::ferror(stdout) != 0) return code;
-  print(called->failed(code, words));
-  return flushed(code);
+  if (code == 0 || called->failure_output == nullptr || std::ferror(stdout) != 0) return code;
+  print(called->failure_output(code, words));
+  return flush_output(code);
 }
 
 }  // namespace berth

@@ -15,7 +15,7 @@ using std::chrono::nanoseconds;
 using Arguments = std::vector<std::string>;
 
 // Parsed as a command of a program, as it is used.
-RequestOptions parsed(Arguments arguments) {
+RequestOptions parse_flags(Arguments arguments) {
   CLI::App program;
   Flags flags(*program.add_subcommand("run"));
   const auto options = add_request_flags(flags);
@@ -25,9 +25,9 @@ RequestOptions parsed(Arguments arguments) {
   return *options;
 }
 
-std::string complaint(const Arguments& arguments) {
+std::string parse_error(const Arguments& arguments) {
   try {
-    parsed(arguments);
+    parse_flags(arguments);
   } catch (const CLI::ParseError& problem) {
     return problem.what();
   }
@@ -35,7 +35,7 @@ std::string complaint(const Arguments& arguments) {
 }
 
 TEST(RequestOptions, the_default_is_one_whole_idle_gpu) {
-  const RequestOptions options = parsed({});
+  const RequestOptions options = parse_flags({});
   EXPECT_EQ(options.request.count, 1U);
   EXPECT_FALSE(options.request.memory || options.request.time || options.request.uuids ||
                options.request.name || options.request.min_memory ||
@@ -47,28 +47,28 @@ TEST(RequestOptions, the_default_is_one_whole_idle_gpu) {
 }
 
 TEST(RequestOptions, every_flag_reaches_its_field) {
-  const RequestOptions options = parsed({"-n",
-                                         "2",
-                                         "--name",
-                                         "RTX 3090",
-                                         "--mem",
-                                         "8GiB",
-                                         "--min-mem",
-                                         "20G",
-                                         "--max-util",
-                                         "5",
-                                         "--max-mem-util",
-                                         "100",
-                                         "--max-processes",
-                                         "3",
-                                         "--policy",
-                                         "pack",
-                                         "--time",
-                                         "2h",
-                                         "--label",
-                                         "mine",
-                                         "--timeout",
-                                         "10m"});
+  const RequestOptions options = parse_flags({"-n",
+                                              "2",
+                                              "--name",
+                                              "RTX 3090",
+                                              "--mem",
+                                              "8GiB",
+                                              "--min-mem",
+                                              "20G",
+                                              "--max-util",
+                                              "5",
+                                              "--max-mem-util",
+                                              "100",
+                                              "--max-processes",
+                                              "3",
+                                              "--policy",
+                                              "pack",
+                                              "--time",
+                                              "2h",
+                                              "--label",
+                                              "mine",
+                                              "--timeout",
+                                              "10m"});
   EXPECT_EQ(options.request.count, 2U);
   EXPECT_EQ(options.request.name, "RTX 3090");
   EXPECT_EQ(options.request.memory, gib(8));
@@ -80,96 +80,98 @@ TEST(RequestOptions, every_flag_reaches_its_field) {
   EXPECT_EQ(options.request.time, hours(2));
   EXPECT_EQ(options.label, "mine");
   EXPECT_EQ(options.timeout, minutes(10));
-  EXPECT_EQ(parsed({"--policy", "random"}).request.policy, Policy::random);
-  EXPECT_EQ(parsed({"--policy", "spread"}).request.policy, Policy::spread);
-  EXPECT_TRUE(parsed({"--no-wait"}).no_wait);
-  EXPECT_EQ(parsed({"--count=4096"}).request.count, 4096U);
+  EXPECT_EQ(parse_flags({"--policy", "random"}).request.policy, Policy::random);
+  EXPECT_EQ(parse_flags({"--policy", "spread"}).request.policy, Policy::spread);
+  EXPECT_TRUE(parse_flags({"--no-wait"}).no_wait);
+  EXPECT_EQ(parse_flags({"--count=4096"}).request.count, 4096U);
 }
 
 // As in gpuselect, whose devices=[0, 1] selects both.
 TEST(RequestOptions, all_named_gpus_are_wanted_unless_a_count_says_how_many) {
-  EXPECT_EQ(parsed({"--gpu", "2"}).request.count, 1U);
-  const RequestOptions both = parsed({"--gpu", "0,GPU-1a2b"});
+  EXPECT_EQ(parse_flags({"--gpu", "2"}).request.count, 1U);
+  const RequestOptions both = parse_flags({"--gpu", "0,GPU-1a2b"});
   EXPECT_EQ(both.request.count, 2U);
   EXPECT_EQ(both.gpus, "0,GPU-1a2b");
-  EXPECT_EQ(parsed({"--gpu", "0,2", "-n", "1"}).request.count, 1U);
-  EXPECT_EQ(parsed({"-n", "2", "--gpu", "0,1,2"}).request.count, 2U);
-  EXPECT_EQ(complaint({"--gpu", "0,2", "-n", "3"}),
+  EXPECT_EQ(parse_flags({"--gpu", "0,2", "-n", "1"}).request.count, 1U);
+  EXPECT_EQ(parse_flags({"-n", "2", "--gpu", "0,1,2"}).request.count, 2U);
+  EXPECT_EQ(parse_error({"--gpu", "0,2", "-n", "3"}),
             "--count asks for 3 GPUs and --gpu names 2; name more, or ask for fewer");
 }
 
 TEST(RequestOptions, a_malformed_list_is_refused_before_any_driver_is_asked) {
-  EXPECT_EQ(complaint({"--gpu", "x"}),
+  EXPECT_EQ(parse_error({"--gpu", "x"}),
             "--gpu: 'x' is neither an index (2, or 2:1 for a MIG instance) nor the start of a UUID "
             "(GPU-1a2b); 'berth status' lists the GPUs");
-  EXPECT_NE(complaint({"--gpu", ""}), "");
-  EXPECT_NE(complaint({"--gpu", "0,"}), "");
+  EXPECT_NE(parse_error({"--gpu", ""}), "");
+  EXPECT_NE(parse_error({"--gpu", "0,"}), "");
 }
 
 TEST(RequestOptions, numbers_have_limits) {
-  EXPECT_EQ(complaint({"-n", "0"}), "--count: '0' is not a whole number from 1 to 4096");
-  EXPECT_NE(complaint({"--max-util", "101"}), "");
-  EXPECT_NE(complaint({"--max-mem-util", "101"}), "");
-  EXPECT_EQ(parsed({"--max-util", "0"}).request.max_utilization_pct, 0U);
+  EXPECT_EQ(parse_error({"-n", "0"}), "--count: '0' is not a whole number from 1 to 4096");
+  EXPECT_NE(parse_error({"--max-util", "101"}), "");
+  EXPECT_NE(parse_error({"--max-mem-util", "101"}), "");
+  EXPECT_EQ(parse_flags({"--max-util", "0"}).request.max_utilization_pct, 0U);
   for (const char* text :
        {"4097", "-1", "+1", "1.5", "x", "", "1x", " 1", "0x2", "99999999999999"}) {
-    EXPECT_NE(complaint({std::string("--count=") + text}), "") << text;
-    EXPECT_NE(complaint({std::string("--max-processes=") + text}), "") << text;
+    EXPECT_NE(parse_error({std::string("--count=") + text}), "") << text;
+    EXPECT_NE(parse_error({std::string("--max-processes=") + text}), "") << text;
   }
 }
 
 TEST(RequestOptions, sizes_and_durations_have_units_and_are_something) {
-  EXPECT_NE(complaint({"--mem", "0GiB"}).find("reserves nothing"), std::string::npos);
-  EXPECT_EQ(complaint({"--mem", "8"}), "--mem: size '8' has no unit; write 8GiB or 512MiB");
-  EXPECT_NE(complaint({"--min-mem", "8"}), "");
-  EXPECT_NE(complaint({"--time", "0s"}).find("no time at all"), std::string::npos);
-  EXPECT_NE(complaint({"--time", "2"}), "");
-  EXPECT_NE(complaint({"--timeout", "2"}), "");
-  EXPECT_NE(complaint({"--timeout=-2s"}), "");
-  EXPECT_EQ(parsed({"--timeout", "0"}).timeout, nanoseconds::zero());
-  EXPECT_EQ(parsed({"--timeout", "0s"}).timeout, nanoseconds::zero());
+  EXPECT_NE(parse_error({"--mem", "0GiB"}).find("reserves nothing"), std::string::npos);
+  EXPECT_EQ(parse_error({"--mem", "8"}), "--mem: size '8' has no unit; write 8GiB or 512MiB");
+  EXPECT_NE(parse_error({"--min-mem", "8"}), "");
+  EXPECT_NE(parse_error({"--time", "0s"}).find("no time at all"), std::string::npos);
+  EXPECT_NE(parse_error({"--time", "2"}), "");
+  EXPECT_NE(parse_error({"--timeout", "2"}), "");
+  EXPECT_NE(parse_error({"--timeout=-2s"}), "");
+  EXPECT_EQ(parse_flags({"--timeout", "0"}).timeout, nanoseconds::zero());
+  EXPECT_EQ(parse_flags({"--timeout", "0s"}).timeout, nanoseconds::zero());
 }
 
 TEST(RequestOptions, a_policy_is_one_of_three) {
-  EXPECT_EQ(complaint({"--policy", "fair"}), "--policy: 'fair' is none of spread, pack and random");
-  EXPECT_NE(complaint({"--policy", ""}), "");
+  EXPECT_EQ(parse_error({"--policy", "fair"}),
+            "--policy: 'fair' is none of spread, pack and random");
+  EXPECT_NE(parse_error({"--policy", ""}), "");
 }
 
 TEST(RequestOptions, a_label_is_kept_as_it_is) {
   for (const char* text :
        {"", "{}", "[a,b]", "%%", "a=b", "x\ny", "\x1b[2J", "\"\\", "Größe \u202e"}) {
-    EXPECT_EQ(parsed({"--label", text}).label, text);
+    EXPECT_EQ(parse_flags({"--label", text}).label, text);
   }
-  EXPECT_EQ(parsed({"--label=-x"}).label, "-x");
-  EXPECT_EQ(parsed({"--label", std::string(256, 'x')}).label, std::string(256, 'x'));
-  EXPECT_NE(complaint({"--label", std::string(257, 'x')}).find("has 257 bytes; 256 is the most"),
+  EXPECT_EQ(parse_flags({"--label=-x"}).label, "-x");
+  EXPECT_EQ(parse_flags({"--label", std::string(256, 'x')}).label, std::string(256, 'x'));
+  EXPECT_NE(parse_error({"--label", std::string(257, 'x')}).find("has 257 bytes; 256 is the most"),
             std::string::npos);
 }
 
 TEST(RequestOptions, text_is_utf8) {
   for (const char* text : {"\xff", "a\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
-    EXPECT_NE(complaint({"--label", text}).find("is not UTF-8"), std::string::npos);
-    EXPECT_NE(complaint({"--name", text}).find("is not UTF-8"), std::string::npos);
+    EXPECT_NE(parse_error({"--label", text}).find("is not UTF-8"), std::string::npos);
+    EXPECT_NE(parse_error({"--name", text}).find("is not UTF-8"), std::string::npos);
   }
-  EXPECT_EQ(complaint({"--name", ""}), "--name: '' is empty; write a part of the GPU's name");
+  EXPECT_EQ(parse_error({"--name", ""}), "--name: '' is empty; write a part of the GPU's name");
 }
 
 TEST(RequestOptions, an_option_is_given_once) {
-  EXPECT_EQ(complaint({"-n", "1", "--count", "2"}),
+  EXPECT_EQ(parse_error({"-n", "1", "--count", "2"}),
             "--count: it is given more than once; give it once");
   for (const char* name : {"--gpu", "--label", "--mem", "--policy", "--time"}) {
-    EXPECT_NE(complaint({name, "1", name, "1"}).find("more than once"), std::string::npos) << name;
+    EXPECT_NE(parse_error({name, "1", name, "1"}).find("more than once"), std::string::npos)
+        << name;
   }
 }
 
 TEST(RequestOptions, no_wait_and_a_timeout_contradict_each_other) {
-  EXPECT_EQ(complaint({"--no-wait", "--timeout", "1m"}),
+  EXPECT_EQ(parse_error({"--no-wait", "--timeout", "1m"}),
             "--no-wait and --timeout contradict each other; give one of them");
-  EXPECT_NE(complaint({"--timeout", "0", "--no-wait"}), "");
+  EXPECT_NE(parse_error({"--timeout", "0", "--no-wait"}), "");
 }
 
 TEST(RequestOptions, what_follows_a_value_is_not_taken_for_more_of_it) {
-  EXPECT_NE(complaint({"--gpu", "0", "1"}), "");
+  EXPECT_NE(parse_error({"--gpu", "0", "1"}), "");
 }
 
 // A '|' in a type name is a choice of words for the shells' completion.

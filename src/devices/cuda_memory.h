@@ -12,6 +12,6 @@ namespace berth {
 // process ends. Once per process, and only in a helper process (helper_process.h): it makes this
 // GPU the only one that the process sees, and CUDA can hang. `library` is what to load, as for
 // dlopen(). The error (ErrorKind::no_driver) names the call and CUDA's own name of the error.
-Result<void> hold_gpu_memory(const std::string& library, const std::string& uuid, Bytes size);
+Result<void> allocate_gpu_memory(const std::string& library, const std::string& uuid, Bytes size);
 
 }  // namespace berth

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/environment.h"
-#include "base/own_files.h"
+#include "base/file_trust.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "devices/guarded_probe.h"
@@ -14,38 +14,38 @@
 namespace berth {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24);
+constexpr std::chrono::milliseconds kMaxDriverTimeout = std::chrono::hours(24);
 
-std::string& chosen_program() {
+std::string& helper_program_path() {
   static std::string path;
   return path;
 }
 
 // The berth program whose installation is used.
-std::string own_program() {
-  return helper_program().empty() ? this_program() : helper_program();
+std::string berth_program() {
+  return helper_program().empty() ? executable_path() : helper_program();
 }
 
 // Of <prefix>/bin/berth: <prefix>.
-std::string prefix_of(std::string program) {
+std::string install_prefix(std::string program) {
   for (int i = 0; i < 2; ++i) program.erase(std::min(program.rfind('/'), program.size()));
   return program;
 }
 
 Result<std::unique_ptr<GuardedProbe>> make_probe() {
-  GuardSettings settings;
-  const auto limit = driver_time_limit();
-  if (!limit) return tl::make_unexpected(limit.error());
-  settings.limit = *limit;
+  GuardedProbeSettings settings;
+  const auto timeout = read_driver_timeout();
+  if (!timeout) return tl::make_unexpected(timeout.error());
+  settings.timeout = *timeout;
   settings.program = helper_program();
-  auto library = driver_library("libnvidia-ml.so.1");
+  auto library = find_driver_library("libnvidia-ml.so.1");
   if (!library) return tl::make_unexpected(library.error());
   settings.library = std::move(*library);
   return std::make_unique<GuardedProbe>(std::move(settings));
 }
 
-// What prepare_driver() made, for the next open_driver().
-std::unique_ptr<GuardedProbe>& prepared() {
+// What prefetch_driver_snapshot() made, for the next open_driver().
+std::unique_ptr<GuardedProbe>& prefetched_probe() {
   static std::unique_ptr<GuardedProbe> probe;
   return probe;
 }
@@ -53,31 +53,31 @@ std::unique_ptr<GuardedProbe>& prepared() {
 }  // namespace
 
 void set_helper_program(std::string path) {
-  chosen_program() = std::move(path);
+  helper_program_path() = std::move(path);
 }
 
 const std::string& helper_program() {
-  return chosen_program();
+  return helper_program_path();
 }
 
-bool driver_is_simulated() {
-  return !setting("BERTH_SIM").empty();
+bool is_driver_simulated() {
+  return !get_env_or_empty("BERTH_SIM").empty();
 }
 
-Result<std::string> driver_library(std::string_view file) {
-  if (!driver_is_simulated()) return std::string(file);
-  const std::string program = own_program();
-  const std::string base = prefix_of(program);
+Result<std::string> find_driver_library(std::string_view file) {
+  if (!is_driver_simulated()) return std::string(file);
+  const std::string program = berth_program();
+  const std::string prefix = install_prefix(program);
   // The stand-in is in lib/berth/sim of an installation, and in lib/sim of a build tree.
-  std::string path = fmt::format("{}/lib/berth/sim/{}", base, file);
-  if (::access(path.c_str(), F_OK) != 0) path = fmt::format("{}/lib/sim/{}", base, file);
+  std::string path = fmt::format("{}/lib/berth/sim/{}", prefix, file);
+  if (::access(path.c_str(), F_OK) != 0) path = fmt::format("{}/lib/sim/{}", prefix, file);
   if (::access(path.c_str(), R_OK) != 0) {
     return fail(ErrorKind::no_driver,
                 fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
                             "({}); install it beside berth, or unset BERTH_SIM",
                             in_quotes(path)));
   }
-  if (const auto reason = why_not_own(program, path)) {
+  if (const auto reason = describe_trust_problem(program, path)) {
     return fail(ErrorKind::no_driver,
                 fmt::format("BERTH_SIM is set, but the simulated driver beside berth is not used: "
                             "{}; install berth in a folder that only its owner can change, or "
@@ -87,35 +87,36 @@ Result<std::string> driver_library(std::string_view file) {
   return path;
 }
 
-Result<std::chrono::milliseconds> driver_time_limit() {
-  const auto text = setting("BERTH_DRIVER_TIMEOUT");
-  if (text.empty()) return GuardSettings{}.limit;
+Result<std::chrono::milliseconds> read_driver_timeout() {
+  const auto text = get_env_or_empty("BERTH_DRIVER_TIMEOUT");
+  if (text.empty()) return GuardedProbeSettings{}.timeout;
   const auto time = parse_duration(text);
   if (!time) {
     return fail(ErrorKind::usage, fmt::format("BERTH_DRIVER_TIMEOUT: {}", time.error().message));
   }
-  const auto limit = std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kLongestLimit);
-  if (limit <= limit.zero()) {
+  const auto timeout =
+      std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kMaxDriverTimeout);
+  if (timeout <= timeout.zero()) {
     return fail(ErrorKind::usage, "BERTH_DRIVER_TIMEOUT: it must be longer than 0, such as 20s");
   }
-  return limit;
+  return timeout;
 }
 
-void prepare_driver() {
+void prefetch_driver_snapshot() {
   if (auto probe = make_probe()) {
-    (*probe)->prepare();
-    prepared() = std::move(*probe);
+    (*probe)->prefetch_snapshot();
+    prefetched_probe() = std::move(*probe);
   }  // else open_driver() will say why
 }
 
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow) {
-  std::unique_ptr<GuardedProbe> probe = std::move(prepared());
+  std::unique_ptr<GuardedProbe> probe = std::move(prefetched_probe());
   if (!probe) {
     auto made = make_probe();
     if (!made) return tl::make_unexpected(made.error());
     probe = std::move(*made);
   }
-  probe->when_slow(std::move(on_slow));
+  probe->set_on_slow(std::move(on_slow));
   return probe;
 }
 

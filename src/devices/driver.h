@@ -21,20 +21,20 @@ void set_helper_program(std::string path);
 const std::string& helper_program();
 
 // BERTH_SIM is set: the GPUs are not real, and everything that shows them must say so.
-bool driver_is_simulated();
+bool is_driver_simulated();
 
 // What to give to dlopen() for a library of the driver such as libcuda.so.1: its name, or the path
 // of the stand-in in the installation of this program. The error (ErrorKind::no_driver) says that
 // the stand-in is missing, or that another user could have put it there.
-Result<std::string> driver_library(std::string_view file);
+Result<std::string> find_driver_library(std::string_view file);
 
 // How long a driver may take to answer: BERTH_DRIVER_TIMEOUT, or a usual time. The error is
 // ErrorKind::usage.
-Result<std::chrono::milliseconds> driver_time_limit();
+Result<std::chrono::milliseconds> read_driver_timeout();
 
 // Begins to ask the driver for a snapshot, in a process of its own, ahead of the open_driver() to
 // come: what else there is to do when a program starts is done meanwhile.
-void prepare_driver();
+void prefetch_driver_snapshot();
 
 // A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses
 // the simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit.

@@ -53,7 +53,7 @@ struct GpuProcess {
   // read: it is another user's, or the process is stuck.
   std::optional<std::string> lease{};
   // A framework that takes most of a GPU's memory by default ("JAX"), if the process has loaded one
-  // and uses most of the memory. Only in GpuUse.
+  // and uses most of the memory. Only in GpuSample.
   std::string framework{};
 };
 
@@ -94,7 +94,7 @@ struct Snapshot {
 
 // What one GPU is used for at a moment, and nothing else: cheap enough to be asked several times a
 // second.
-struct GpuUse {
+struct GpuSample {
   std::string uuid;
   std::optional<Bytes> memory_total;
   std::optional<Bytes> memory_used;

@@ -21,26 +21,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr char kSnapshot = 's';
-constexpr char kTopology = 't';
-constexpr char kUse = 'u';  // and of which GPUs: a size, and as many bytes
-constexpr const char* kLeaves = "leaves";
-constexpr std::uint32_t kLargestAnswer = 64 << 20;  // a sane driver stays far below
-constexpr std::uint32_t kLargestQuestion = 1 << 20;
+constexpr char kSnapshotQuery = 's';
+constexpr char kTopologyQuery = 't';
+constexpr char kSampleQuery = 'u';  // and of which GPUs: a size, and as many bytes
+constexpr const char* kExitWhenIdle = "leaves";
+constexpr std::uint32_t kMaxReplySize = 64 << 20;  // a sane driver stays far below
+constexpr std::uint32_t kMaxQuerySize = 1 << 20;
 
 // A Python program that has leased may run for days: its helper does not sit there as long, with a
 // session that costs the driver memory.
-constexpr std::chrono::seconds kIdle(10);
+constexpr std::chrono::seconds kIdleTimeout(10);
 
 // A prefetched snapshot expires: the caller may use it much later.
-constexpr std::chrono::seconds kFresh(1);
+constexpr std::chrono::seconds kPrefetchLifetime(1);
 
 // How long a child may take to exit after it closed its socket: the kernel closes the driver's
 // devices after the socket, which takes a while with many GPUs.
-constexpr std::chrono::seconds kExit(2);
+constexpr std::chrono::seconds kExitTimeout(2);
 
 // With its size before it.
-std::string sized(const std::string& bytes) {
+std::string with_length_prefix(const std::string& bytes) {
   const auto size = static_cast<std::uint32_t>(bytes.size());
   std::string message(reinterpret_cast<const char*>(&size), sizeof size);
   message += bytes;
@@ -51,7 +51,7 @@ std::string sized(const std::string& bytes) {
 std::vector<std::string> receive_uuids(int socket) {
   std::uint32_t size = 0;
   std::vector<std::string> uuids;
-  if (::recv(socket, &size, sizeof size, MSG_WAITALL) != sizeof size || size > kLargestQuestion) {
+  if (::recv(socket, &size, sizeof size, MSG_WAITALL) != sizeof size || size > kMaxQuerySize) {
     return uuids;
   }
   std::string bytes(size, '\0');
@@ -62,85 +62,87 @@ std::vector<std::string> receive_uuids(int socket) {
   return uuids;
 }
 
-std::string answer_to(char question, NvmlSession& session, int socket) {
-  if (question == kTopology) return wire::pack(session.topology());
-  if (question == kUse) return wire::pack(session.use(receive_uuids(socket)));
+std::string answer_query(char query, NvmlSession& session, int socket) {
+  if (query == kTopologyQuery) return wire::pack(session.topology());
+  if (query == kSampleQuery) return wire::pack(session.sample(receive_uuids(socket)));
   return wire::pack(session.snapshot());
 }
 
 }  // namespace
 
-// Answers questions until the parent's end is gone, or no question has come for kIdle.
+// Answers questions until the parent's end is gone, or no question has come for kIdleTimeout.
 void serve_probe(int socket, const HelperArguments& arguments) {
   NvmlSession session(arguments.at(0));
-  const bool leaves = arguments.at(1) == kLeaves;
-  char question = 0;
-  const auto until = [&] { return leaves ? Clock::now() + kIdle : Clock::time_point::max(); };
+  const bool exits_when_idle = arguments.at(1) == kExitWhenIdle;
+  char query = 0;
+  const auto deadline = [&] {
+    return exits_when_idle ? Clock::now() + kIdleTimeout : Clock::time_point::max();
+  };
   // A second question often follows at once; a Python program takes a little longer to ask it.
-  const std::chrono::microseconds awake(leaves ? 1000 : 200);
-  while (wait_readable(socket, until(), -1, awake) && ::recv(socket, &question, 1, 0) == 1) {
-    if (!send_all(socket, sized(answer_to(question, session, socket)))) break;
+  const std::chrono::microseconds spin_time(exits_when_idle ? 1000 : 200);
+  while (wait_readable(socket, deadline(), -1, spin_time) && ::recv(socket, &query, 1, 0) == 1) {
+    if (!send_all(socket, with_length_prefix(answer_query(query, session, socket)))) break;
   }
 }
 
 GuardedProbe::~GuardedProbe() {
   stop();
-  end_helper(ending_);
+  kill_helper(exiting_child_);
 }
 
 Result<void> GuardedProbe::start() {
-  forget_if_forked();
+  drop_child_if_forked();
   if (socket_) return {};
-  auto helper =
-      start_helper(kProbeHelper, {settings_.library, settings_.program.empty() ? "" : kLeaves},
-                   settings_.program);
+  auto helper = start_helper(kProbeHelper,
+                             {settings_.library, settings_.program.empty() ? "" : kExitWhenIdle},
+                             settings_.program);
   if (!helper) return tl::make_unexpected(helper.error());
   socket_ = std::move(helper->socket);
   handle_ = std::move(helper->handle);
-  owner_ = ::getpid();
-  answered_ = false;
+  owner_pid_ = ::getpid();
+  has_replied_ = false;
   return {};
 }
 
 // The child is the parent's, which may be in the middle of a question.
-void GuardedProbe::forget_if_forked() {
-  if (owner_ == ::getpid()) return;
+void GuardedProbe::drop_child_if_forked() {
+  if (owner_pid_ == ::getpid()) return;
   socket_.reset();
-  ending_.reset();
+  exiting_child_.reset();
   handle_.reset();
-  prepared_.reset();
+  prefetched_at_.reset();
 }
 
 // Ends the child, and does not wait for that: a process with 8 GPUs open takes a while to go.
 // Unless it has only been forked: then it may hold what is ours, such as a bell, until it is gone.
 void GuardedProbe::stop() {
-  forget_if_forked();
-  prepared_.reset();
+  drop_child_if_forked();
+  prefetched_at_.reset();
   if (!socket_) return;
   socket_.reset();
-  end_helper(std::exchange(ending_, std::move(handle_)));
-  send_signal(ending_, SIGKILL);
-  if (!answered_) end_helper(std::exchange(ending_, UniqueFd()));
+  kill_helper(std::exchange(exiting_child_, std::move(handle_)));
+  send_signal(exiting_child_, SIGKILL);
+  if (!has_replied_) kill_helper(std::exchange(exiting_child_, UniqueFd()));
 }
 
 // The socket is closed, or the child does not read its question. The child may still run: it can
 // have closed the socket and hang, in the driver or while it exits. It is waited for only as long
-// as for an answer, and at most kExit.
-Error GuardedProbe::connection_lost(Clock::time_point begin) {
-  const auto until = std::min(begin + settings_.limit, Clock::now() + kExit);
-  const auto info = collect_helper(handle_, until);
-  const bool runs = !info && handle_ && !has_ended(handle_);
+// as for an answer, and at most kExitTimeout.
+Error GuardedProbe::handle_lost_connection(Clock::time_point begin) {
+  const auto deadline = std::min(begin + settings_.timeout, Clock::now() + kExitTimeout);
+  const auto info = reap_helper(handle_, deadline);
+  const bool still_runs = !info && handle_ && !has_ended(handle_);
   const bool exited = info && info->si_code == CLD_EXITED;
   // Without `info` the host program has collected the child before us.
-  const bool quietly = !runs && (!info || (exited && info->si_status == 0));
-  left_ = quietly && answered_ && !settings_.program.empty();
-  if (runs) {
+  const bool exited_cleanly = !still_runs && (!info || (exited && info->si_status == 0));
+  exited_when_idle_ = exited_cleanly && has_replied_ && !settings_.program.empty();
+  if (still_runs) {
     stop();
     return {ErrorKind::no_driver,
             "the process that asks the NVIDIA driver closed its connection and does not end: the "
             "driver may hang (see dmesg | grep NVRM), or its library is broken: reinstall it"};
   }
-  prepared_.reset();
+  prefetched_at_.reset();
   socket_.reset();
   handle_.reset();
   if (info && !exited && info->si_status == SIGKILL) {
@@ -158,87 +160,89 @@ Error GuardedProbe::connection_lost(Clock::time_point begin) {
           "the process that asks the NVIDIA driver ended unexpectedly; try again"};
 }
 
-Error GuardedProbe::timed_out() {
+Error GuardedProbe::handle_timeout() {
   stop();
   return {ErrorKind::no_driver,
           fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | grep "
                       "NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
-                      format_duration(settings_.limit))};
+                      format_duration(settings_.timeout))};
 }
 
 // True once there is something to read; false if not by then, or if it is time to leave.
-bool GuardedProbe::wait_for_answer(Clock::time_point until) {
+bool GuardedProbe::wait_for_reply(Clock::time_point deadline) {
   for (;;) {
-    if (wait_readable(socket_.get(), until, interrupt_)) return true;
-    if (Clock::now() >= until || !leaves_ || leaves_()) return false;
+    if (wait_readable(socket_.get(), deadline, interrupt_fd_)) return true;
+    if (Clock::now() >= deadline || !confirm_interrupt_ || confirm_interrupt_()) return false;
   }
 }
 
 // Receives exactly `size` bytes of the answer to a question that was asked at `begin`.
-Result<std::string> GuardedProbe::receive(std::size_t size, Clock::time_point begin) {
+Result<std::string> GuardedProbe::receive_bytes(std::size_t size, Clock::time_point begin) {
   std::string bytes(size, '\0');
-  std::size_t have = 0;
-  std::optional<Clock::time_point> last;  // an answer in time may be read so long after the limit
-  while (have < size) {
-    const auto slow = begin + std::min(settings_.slow_after, settings_.limit);
-    if (!wait_for_answer(slow)) {
-      const bool soon = Clock::now() < slow;  // then it was interrupted
-      if (!soon && settings_.on_slow && !std::exchange(told_, true)) settings_.on_slow();
-      if (soon || !wait_for_answer(begin + settings_.limit)) {
-        return tl::make_unexpected(timed_out());
+  std::size_t received = 0;
+  std::optional<Clock::time_point>
+      read_deadline;  // an answer in time may be read so long after the limit
+  while (received < size) {
+    const auto slow_at = begin + std::min(settings_.slow_after, settings_.timeout);
+    if (!wait_for_reply(slow_at)) {
+      const bool was_interrupted = Clock::now() < slow_at;  // then it was interrupted
+      if (!was_interrupted && settings_.on_slow && !std::exchange(slow_reported_, true))
+        settings_.on_slow();
+      if (was_interrupted || !wait_for_reply(begin + settings_.timeout)) {
+        return tl::make_unexpected(handle_timeout());
       }
     }
-    const auto got = receive_some(socket_.get(), bytes.data() + have, size - have);
+    const auto got = receive_some(socket_.get(), bytes.data() + received, size - received);
     if (got < 0 && errno == EAGAIN) continue;
-    if (got <= 0) return tl::make_unexpected(connection_lost(begin));
-    have += static_cast<std::size_t>(got);
+    if (got <= 0) return tl::make_unexpected(handle_lost_connection(begin));
+    received += static_cast<std::size_t>(got);
     const auto now = Clock::now();
-    if (now < begin + settings_.limit) continue;
-    if (!last) last = now + kLateReading;
-    if (have < size && now > *last) return tl::make_unexpected(timed_out());
+    if (now < begin + settings_.timeout) continue;
+    if (!read_deadline) read_deadline = now + kLateReadTimeout;
+    if (received < size && now > *read_deadline) return tl::make_unexpected(handle_timeout());
   }
   return bytes;
 }
 
-Result<std::string> GuardedProbe::answer(Clock::time_point begin) {
-  told_ = false;
-  auto header = receive(sizeof(std::uint32_t), begin);
+Result<std::string> GuardedProbe::receive_reply(Clock::time_point begin) {
+  slow_reported_ = false;
+  auto header = receive_bytes(sizeof(std::uint32_t), begin);
   if (!header) return header;
   std::uint32_t size = 0;
   std::memcpy(&size, header->data(), sizeof size);
-  answered_ = true;
-  return receive(std::min(size, kLargestAnswer), begin);
+  has_replied_ = true;
+  return receive_bytes(std::min(size, kMaxReplySize), begin);
 }
 
-Result<std::string> GuardedProbe::ask(const std::string& question) {
+Result<std::string> GuardedProbe::query(const std::string& message) {
   const auto begin = Clock::now();
-  auto answered = ask_once(question, begin);
-  if (!answered && std::exchange(left_, false)) return ask_once(question, begin);
-  return answered;
+  auto reply = query_once(message, begin);
+  if (!reply && std::exchange(exited_when_idle_, false)) return query_once(message, begin);
+  return reply;
 }
 
-Result<std::string> GuardedProbe::ask_once(const std::string& question, Clock::time_point begin) {
+Result<std::string> GuardedProbe::query_once(const std::string& message, Clock::time_point begin) {
   if (auto started = start(); !started) return tl::make_unexpected(started.error());
-  if (const auto asked = std::exchange(prepared_, std::nullopt)) {
-    const bool fresh = Clock::now() - *asked < kFresh;
-    auto prepared = answer(begin);
-    if ((question.front() == kSnapshot && fresh) || !prepared) return prepared;
+  if (const auto prefetched_at = std::exchange(prefetched_at_, std::nullopt)) {
+    const bool fresh = Clock::now() - *prefetched_at < kPrefetchLifetime;
+    auto prefetched = receive_reply(begin);
+    if ((message.front() == kSnapshotQuery && fresh) || !prefetched) return prefetched;
   }
-  if (!send_all(socket_.get(), question, begin + settings_.limit)) {
-    return tl::make_unexpected(connection_lost(begin));
+  if (!send_all(socket_.get(), message, begin + settings_.timeout)) {
+    return tl::make_unexpected(handle_lost_connection(begin));
   }
-  return answer(begin);
+  return receive_reply(begin);
 }
 
-void GuardedProbe::prepare() {
-  if (prepared_ || !start()) return;  // snapshot() will report the problem
+void GuardedProbe::prefetch_snapshot() {
+  if (prefetched_at_ || !start()) return;  // snapshot() will report the problem
   const auto now = Clock::now();
-  if (send_all(socket_.get(), {&kSnapshot, 1}, now)) prepared_ = now;
+  if (send_all(socket_.get(), {&kSnapshotQuery, 1}, now)) prefetched_at_ = now;
 }
 
 template <class T>
-Result<T> GuardedProbe::ask_for(const std::string& question) {
-  auto bytes = ask(question);
+Result<T> GuardedProbe::query_as(const std::string& message) {
+  auto bytes = query(message);
   if (!bytes) return tl::make_unexpected(bytes.error());
   auto answer = wire::unpack<T>(*bytes);
   if (answer) return std::move(*answer);
@@ -248,17 +252,18 @@ Result<T> GuardedProbe::ask_for(const std::string& question) {
 }
 
 Result<Snapshot> GuardedProbe::snapshot() {
-  return ask_for<Snapshot>({kSnapshot});
+  return query_as<Snapshot>({kSnapshotQuery});
 }
 
 Result<Topology> GuardedProbe::topology() {
-  return ask_for<Topology>({kTopology});
+  return query_as<Topology>({kTopologyQuery});
 }
 
-Result<std::vector<GpuUse>> GuardedProbe::use(const std::vector<std::string>& uuids) {
+Result<std::vector<GpuSample>> GuardedProbe::sample(const std::vector<std::string>& uuids) {
   wire::Writer writer;
   writer(uuids);
-  return ask_for<std::vector<GpuUse>>(fmt::format("{}{}", kUse, sized(writer.take())));
+  return query_as<std::vector<GpuSample>>(
+      fmt::format("{}{}", kSampleQuery, with_length_prefix(writer.release_bytes())));
 }
 
 }  // namespace berth

@@ -20,10 +20,10 @@
 
 namespace berth {
 
-struct GuardSettings {
+struct GuardedProbeSettings {
   std::string library;                          // see NvmlSession
   std::string program;                          // see start_helper()
-  std::chrono::milliseconds limit{20'000};      // some servers take 15 s to start NVML
+  std::chrono::milliseconds timeout{20'000};    // some servers take 15 s to start NVML
   std::chrono::milliseconds slow_after{2'000};  // when a person starts to wonder
   std::function<void()> on_slow;                // called once per question that takes that long
 };
@@ -33,53 +33,54 @@ void serve_probe(int socket, const HelperArguments& arguments);
 inline constexpr Helper kProbeHelper{"berth-probe", serve_probe};
 
 // The child is started by the first question, and stays for the next ones; in a program of its own
-// (GuardSettings::program), until no question has come for a while. A fork of this process does not
-// use it, and starts its own.
+// (GuardedProbeSettings::program), until no question has come for a while. A fork of this process
+// does not use it, and starts its own.
 class GuardedProbe final : public Probe {
  public:
-  explicit GuardedProbe(GuardSettings settings) : settings_(std::move(settings)) {}
+  explicit GuardedProbe(GuardedProbeSettings settings) : settings_(std::move(settings)) {}
   GuardedProbe(const GuardedProbe&) = delete;
   GuardedProbe& operator=(const GuardedProbe&) = delete;
   ~GuardedProbe() override;
 
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
-  Result<std::vector<GpuUse>> use(const std::vector<std::string>& uuids) override;
-  void prepare() override;
-  void interrupt_by(int descriptor, const std::function<bool()>& leaves) override {
-    interrupt_ = descriptor;
-    leaves_ = leaves;
+  Result<std::vector<GpuSample>> sample(const std::vector<std::string>& uuids) override;
+  void prefetch_snapshot() override;
+  void set_interrupt(int fd, const std::function<bool()>& confirm_interrupt) override {
+    interrupt_fd_ = fd;
+    confirm_interrupt_ = confirm_interrupt;
   }
-  void rest() override { stop(); }
-  void when_slow(std::function<void()> say) { settings_.on_slow = std::move(say); }
+  void close_session() override { stop(); }
+  void set_on_slow(std::function<void()> callback) { settings_.on_slow = std::move(callback); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   Result<void> start();
   void stop();
-  void forget_if_forked();
-  Result<std::string> ask(const std::string& question);
-  Result<std::string> ask_once(const std::string& question, Clock::time_point begin);
-  Result<std::string> answer(Clock::time_point begin);
-  bool wait_for_answer(Clock::time_point until);
-  Result<std::string> receive(std::size_t size, Clock::time_point begin);
+  void drop_child_if_forked();
+  Result<std::string> query(const std::string& message);
+  Result<std::string> query_once(const std::string& message, Clock::time_point begin);
+  Result<std::string> receive_reply(Clock::time_point begin);
+  bool wait_for_reply(Clock::time_point deadline);
+  Result<std::string> receive_bytes(std::size_t size, Clock::time_point begin);
   template <class T>
-  Result<T> ask_for(const std::string& question);
-  Error connection_lost(Clock::time_point begin);
-  Error timed_out();
+  Result<T> query_as(const std::string& message);
+  Error handle_lost_connection(Clock::time_point begin);
+  Error handle_timeout();
 
-  GuardSettings settings_;
+  GuardedProbeSettings settings_;
   UniqueFd socket_;
-  UniqueFd handle_;   // the child, also when the host program has collected it
-  pid_t owner_ = -1;  // the process that has started the child
-  UniqueFd ending_;   // the last child that was told to end, and is yet to be collected
-  int interrupt_ = -1;
-  std::function<bool()> leaves_;
-  bool left_ = false;      // the last child had answered before, and then exited by itself
-  bool answered_ = false;  // the child has, so it has shed what it had of ours
-  bool told_ = false;      // on_slow, of the current question
-  std::optional<Clock::time_point> prepared_;  // a snapshot was asked for then, its answer not read
+  UniqueFd handle_;         // the child, also when the host program has collected it
+  pid_t owner_pid_ = -1;    // the process that has started the child
+  UniqueFd exiting_child_;  // the last child that was told to end, and is yet to be collected
+  int interrupt_fd_ = -1;
+  std::function<bool()> confirm_interrupt_;
+  bool exited_when_idle_ = false;  // the last child had answered before, and then exited by itself
+  bool has_replied_ = false;       // the child has, so it has shed what it had of ours
+  bool slow_reported_ = false;     // on_slow, of the current question
+  std::optional<Clock::time_point>
+      prefetched_at_;  // a snapshot was asked for then, its answer not read
 };
 
 }  // namespace berth

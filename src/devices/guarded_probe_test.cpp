@@ -42,8 +42,8 @@ class GuardedProbeTest : public testing::Test {
   std::string folder_;
 };
 
-GuardSettings sim_settings() {
-  GuardSettings settings;
+GuardedProbeSettings sim_settings() {
+  GuardedProbeSettings settings;
   settings.library = kSim;
   return settings;
 }
@@ -54,16 +54,17 @@ TEST_F(GuardedProbeTest, tells_how_some_gpus_are_used) {
   const auto snapshot = probe.snapshot();
   ASSERT_TRUE(snapshot) << snapshot.error().message;
   for (int i = 0; i < 2; ++i) {
-    const auto uses = probe.use({*snapshot->gpus[2].uuid, "GPU-none", *snapshot->gpus[0].uuid});
-    ASSERT_TRUE(uses) << uses.error().message;
-    ASSERT_EQ(uses->size(), 3U);
-    EXPECT_EQ((*uses)[0].uuid, snapshot->gpus[2].uuid);
-    EXPECT_EQ((*uses)[0].memory_total, gib(24));
-    EXPECT_EQ((*uses)[0].utilization_pct, 0U);
-    EXPECT_TRUE((*uses)[0].complete);
-    EXPECT_EQ((*uses)[1].uuid, "GPU-none");
-    EXPECT_FALSE((*uses)[1].complete);
-    EXPECT_EQ((*uses)[1].memory_total, std::nullopt);
+    const auto samples =
+        probe.sample({*snapshot->gpus[2].uuid, "GPU-none", *snapshot->gpus[0].uuid});
+    ASSERT_TRUE(samples) << samples.error().message;
+    ASSERT_EQ(samples->size(), 3U);
+    EXPECT_EQ((*samples)[0].uuid, snapshot->gpus[2].uuid);
+    EXPECT_EQ((*samples)[0].memory_total, gib(24));
+    EXPECT_EQ((*samples)[0].utilization_pct, 0U);
+    EXPECT_TRUE((*samples)[0].complete);
+    EXPECT_EQ((*samples)[1].uuid, "GPU-none");
+    EXPECT_FALSE((*samples)[1].complete);
+    EXPECT_EQ((*samples)[1].memory_total, std::nullopt);
   }
 }
 
@@ -97,11 +98,11 @@ TEST_F(GuardedProbeTest, only_a_whole_gpu_that_is_alone_has_the_hosts_memory) {
       result.push_back(gpu.memory_is_hosts);
       EXPECT_EQ(gpu.memory_total.has_value(), gpu.memory_is_hosts);
     }
-    const auto uses = probe.use(uuids);
-    EXPECT_TRUE(uses) << uses.error().message;
-    for (std::size_t i = 0; i < uses->size(); ++i) {
-      EXPECT_EQ((*uses)[i].memory_is_hosts, result[i]);
-      EXPECT_EQ((*uses)[i].memory_total.has_value(), result[i]);
+    const auto samples = probe.sample(uuids);
+    EXPECT_TRUE(samples) << samples.error().message;
+    for (std::size_t i = 0; i < samples->size(); ++i) {
+      EXPECT_EQ((*samples)[i].memory_is_hosts, result[i]);
+      EXPECT_EQ((*samples)[i].memory_total.has_value(), result[i]);
     }
     return result;
   };
@@ -116,11 +117,11 @@ TEST_F(GuardedProbeTest, only_a_whole_gpu_that_is_alone_has_the_hosts_memory) {
 TEST_F(GuardedProbeTest, gives_up_on_a_driver_that_hangs) {
   simulate(R"({"gpus":[{"name":"A","memory":"1GiB"}],
                "faults":[{"call":"nvmlInit","hang":true}]})");
-  GuardSettings settings = sim_settings();
-  settings.limit = 300ms;
+  GuardedProbeSettings settings = sim_settings();
+  settings.timeout = 300ms;
   settings.slow_after = 100ms;
-  int told = 0;
-  settings.on_slow = [&] { ++told; };
+  int slow_count = 0;
+  settings.on_slow = [&] { ++slow_count; };
   GuardedProbe probe(std::move(settings));
   for (int i = 1; i <= 2; ++i) {
     const auto snapshot = probe.snapshot();
@@ -128,12 +129,12 @@ TEST_F(GuardedProbeTest, gives_up_on_a_driver_that_hangs) {
     EXPECT_EQ(snapshot.error().kind, ErrorKind::no_driver);
     EXPECT_NE(snapshot.error().message.find("did not answer within 300ms"), std::string::npos)
         << snapshot.error().message;
-    EXPECT_EQ(told, i);
+    EXPECT_EQ(slow_count, i);
   }
 }
 
 TEST_F(GuardedProbeTest, survives_a_driver_that_crashes) {
-  GuardSettings settings;
+  GuardedProbeSettings settings;
   settings.library = BERTH_TEST_CRASHING_DRIVER;
   GuardedProbe probe(std::move(settings));
   for (int i = 0; i < 2; ++i) {

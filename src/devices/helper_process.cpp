@@ -28,9 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSocket = 3;  // the child's only descriptor beside 0, 1, 2
-constexpr const char* kFlag = "--helper";
-constexpr std::chrono::milliseconds kPatience(200);  // for a child that was killed
+constexpr int kChildSocket = 3;  // the child's only descriptor beside 0, 1, 2
+constexpr const char* kHelperFlag = "--helper";
+constexpr std::chrono::milliseconds kKillTimeout(200);  // for a child that was killed
 
 // For poll(2): at most a minute at a time, since its timeout is an int.
 int poll_timeout(Clock::duration left) {
@@ -39,12 +39,12 @@ int poll_timeout(Clock::duration left) {
 }
 
 // False if the descriptor is not ready when the time is up.
-bool wait_for(int fd, short events, Clock::time_point until) {
+bool wait_for(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     const auto now = Clock::now();
     pollfd entry{fd, events, 0};
-    if (::poll(&entry, 1, poll_timeout(until - now)) > 0) return true;
-    if (now >= until) return false;
+    if (::poll(&entry, 1, poll_timeout(deadline - now)) > 0) return true;
+    if (now >= deadline) return false;
   }
 }
 
@@ -52,16 +52,16 @@ bool wait_for(int fd, short events, Clock::time_point until) {
 // open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
 // Works also where the parent has used up its descriptors. Exits if it fails: the helper must not
 // take a descriptor of the parent's for its socket.
-void shed_descriptors(int socket) {
-  const int moved =
-      socket < kSocket ? ::fcntl(socket, F_DUPFD, kSocket) : socket;  // out of the way of 0 to 2
-  if (moved < 0 || (moved != kSocket && ::dup2(moved, kSocket) < 0)) ::_exit(1);
-  ::close_range(kSocket + 1, ~0U, 0);
+void close_inherited_descriptors(int socket) {
+  const int moved = socket < kChildSocket ? ::fcntl(socket, F_DUPFD, kChildSocket)
+                                          : socket;  // out of the way of 0 to 2
+  if (moved < 0 || (moved != kChildSocket && ::dup2(moved, kChildSocket) < 0)) ::_exit(1);
+  ::close_range(kChildSocket + 1, ~0U, 0);
   const int null = ::open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::dup2(null, fd) < 0) ::_exit(1);
   }
-  if (null > kSocket) ::close(null);
+  if (null > kChildSocket) ::close(null);
 }
 
 // The parent's handlers first: they must not run here once the mask is gone.
@@ -73,15 +73,15 @@ void restore_signals() {
 }
 
 // A parent that is killed while the driver hangs must not leave us behind.
-void end_with(pid_t parent) {
+void exit_with_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
 }
 
-int work_as(const Helper& helper, const HelperArguments& arguments) {
+int run_work(const Helper& helper, const HelperArguments& arguments) {
   ::prctl(PR_SET_NAME, helper.name);
   try {
-    helper.work(kSocket, arguments);
+    helper.work(kChildSocket, arguments);
   } catch (...) {  // never into the parent's code, of which a fork has a copy
     return 1;
   }
@@ -92,11 +92,11 @@ int fork_helper(const Helper& helper, const HelperArguments& arguments, int sock
   const pid_t parent = ::getpid();
   child = ::fork();
   if (child != 0) return child < 0 ? errno : 0;
-  end_with(parent);
+  exit_with_parent(parent);
   ::setsid();  // Ctrl-C is the parent's business
-  shed_descriptors(socket);
+  close_inherited_descriptors(socket);
   restore_signals();
-  ::_exit(work_as(helper, arguments));
+  ::_exit(run_work(helper, arguments));
 }
 
 // posix_spawn()'s file actions and attributes, which can fail for want of memory. After the
@@ -104,8 +104,8 @@ int fork_helper(const Helper& helper, const HelperArguments& arguments, int sock
 class SpawnSettings {
  public:
   SpawnSettings() {
-    has_actions_ = note(::posix_spawn_file_actions_init(&actions_));
-    has_attributes_ = note(::posix_spawnattr_init(&attributes_));
+    has_actions_ = check(::posix_spawn_file_actions_init(&actions_));
+    has_attributes_ = check(::posix_spawnattr_init(&attributes_));
   }
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
@@ -114,14 +114,15 @@ class SpawnSettings {
     if (has_actions_) ::posix_spawn_file_actions_destroy(&actions_);
   }
 
-  // The child has `socket` as kSocket, /dev/null as 0 to 2, and no other descriptor.
+  // The child has `socket` as kChildSocket, /dev/null as 0 to 2, and no other descriptor.
   void set_descriptors(int socket) {
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       if (problem_ != 0) return;
-      note(::posix_spawn_file_actions_addopen(&actions_, fd, "/dev/null", O_RDWR, 0));
+      check(::posix_spawn_file_actions_addopen(&actions_, fd, "/dev/null", O_RDWR, 0));
     }
-    if (problem_ == 0) note(::posix_spawn_file_actions_adddup2(&actions_, socket, kSocket));
-    if (problem_ == 0) note(::posix_spawn_file_actions_addclosefrom_np(&actions_, kSocket + 1));
+    if (problem_ == 0) check(::posix_spawn_file_actions_adddup2(&actions_, socket, kChildSocket));
+    if (problem_ == 0)
+      check(::posix_spawn_file_actions_addclosefrom_np(&actions_, kChildSocket + 1));
   }
 
   // The child has a session of its own, no signal handlers and no blocked signals.
@@ -131,9 +132,9 @@ class SpawnSettings {
     ::sigfillset(&all);
     ::sigemptyset(&none);
     constexpr short kFlags = POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
-    if (problem_ == 0) note(::posix_spawnattr_setflags(&attributes_, kFlags));
-    if (problem_ == 0) note(::posix_spawnattr_setsigdefault(&attributes_, &all));
-    if (problem_ == 0) note(::posix_spawnattr_setsigmask(&attributes_, &none));
+    if (problem_ == 0) check(::posix_spawnattr_setflags(&attributes_, kFlags));
+    if (problem_ == 0) check(::posix_spawnattr_setsigdefault(&attributes_, &all));
+    if (problem_ == 0) check(::posix_spawnattr_setsigmask(&attributes_, &none));
   }
 
   int spawn(const std::string& program, char** argv, pid_t& child) {
@@ -142,7 +143,7 @@ class SpawnSettings {
   }
 
  private:
-  bool note(int result) {
+  bool check(int result) {
     if (problem_ == 0) problem_ = result;
     return result == 0;
   }
@@ -154,16 +155,17 @@ class SpawnSettings {
   int problem_ = 0;
 };
 
-// What be_helper() reads: NAME --helper PARENT ARGUMENT...
+// What run_helper() reads: NAME --helper PARENT ARGUMENT...
 int spawn_helper(const Helper& helper, const HelperArguments& arguments, int socket,
                  const std::string& program, pid_t& child) {
-  std::vector<std::string> words{helper.name, kFlag, std::to_string(::getpid())};
+  std::vector<std::string> words{helper.name, kHelperFlag, std::to_string(::getpid())};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const UniqueFd moved(::fcntl(socket, F_DUPFD_CLOEXEC, kSocket + 1));  // out of the way of 0 to 3
+  const UniqueFd moved(
+      ::fcntl(socket, F_DUPFD_CLOEXEC, kChildSocket + 1));  // out of the way of 0 to 3
   if (!moved) return errno;
   SpawnSettings settings;
   settings.set_descriptors(moved.get());
@@ -172,10 +174,10 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
 }
 
 // Kills a child for which there is no handle, and collects it. Its number is its own until then.
-void end_by_pid(pid_t child) {
+void kill_by_pid(pid_t child) {
   ::kill(child, SIGKILL);
-  const auto until = Clock::now() + kPatience;
-  while (::waitpid(child, nullptr, WNOHANG) == 0 && Clock::now() < until) {
+  const auto deadline = Clock::now() + kKillTimeout;
+  while (::waitpid(child, nullptr, WNOHANG) == 0 && Clock::now() < deadline) {
     ::poll(nullptr, 0, 1);
   }
 }
@@ -189,18 +191,19 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
     return fail(ErrorKind::no_driver,
                 fmt::format("the driver cannot be asked: {}", std::strerror(errno)));
   }
-  UniqueFd mine(ends[0]);
-  const UniqueFd theirs(ends[1]);
+  UniqueFd parent_end(ends[0]);
+  const UniqueFd child_end(ends[1]);
   pid_t child = -1;
   const int problem = program.empty()
-                          ? fork_helper(helper, arguments, theirs.get(), child)
-                          : spawn_helper(helper, arguments, theirs.get(), program, child);
+                          ? fork_helper(helper, arguments, child_end.get(), child)
+                          : spawn_helper(helper, arguments, child_end.get(), program, child);
   if (problem == 0) {
     UniqueFd handle = open_process(child);
     // A host program that ignores SIGCHLD does not keep a child that has ended.
-    if (handle || errno == ESRCH) return HelperProcess{child, std::move(mine), std::move(handle)};
+    if (handle || errno == ESRCH)
+      return HelperProcess{child, std::move(parent_end), std::move(handle)};
     const int reason = errno;
-    end_by_pid(child);
+    kill_by_pid(child);
     return fail(ErrorKind::no_driver,
                 fmt::format("the driver cannot be asked, the process that asks it cannot be "
                             "watched: {}; see ulimit -n",
@@ -216,29 +219,30 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
 }
 
 bool is_helper(int argc, const char* const* argv) {
-  return argc > 2 && std::string_view(argv[1]) == kFlag;
+  return argc > 2 && std::string_view(argv[1]) == kHelperFlag;
 }
 
-int be_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers) {
+int run_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers) {
   pid_t parent = 0;
   const std::string_view number = argv[2];
   std::from_chars(number.data(), number.data() + number.size(), parent);
-  end_with(parent);
+  exit_with_parent(parent);
   for (const Helper& helper : helpers) {
     // Not by way of exit(): the driver's library may hang or crash in its exit handlers.
-    if (std::string_view(argv[0]) == helper.name) ::_exit(work_as(helper, {argv + 3, argv + argc}));
+    if (std::string_view(argv[0]) == helper.name)
+      ::_exit(run_work(helper, {argv + 3, argv + argc}));
   }
   return 1;
 }
 
-void end_helper(const UniqueFd& handle) {
+void kill_helper(const UniqueFd& handle) {
   if (!handle) return;
   send_signal(handle, SIGKILL);
-  collect_helper(handle, Clock::now() + kPatience);
+  reap_helper(handle, Clock::now() + kKillTimeout);
 }
 
-std::optional<siginfo_t> collect_helper(const UniqueFd& handle, Clock::time_point until) {
-  if (!handle || !wait_for(handle.get(), POLLIN, until)) return std::nullopt;
+std::optional<siginfo_t> reap_helper(const UniqueFd& handle, Clock::time_point deadline) {
+  if (!handle || !wait_for(handle.get(), POLLIN, deadline)) return std::nullopt;
   siginfo_t info{};
   const auto id = static_cast<id_t>(handle.get());
   // WNOHANG: a pidfd can be read once its process has ended, unless a debugger holds that process.
@@ -248,12 +252,12 @@ std::optional<siginfo_t> collect_helper(const UniqueFd& handle, Clock::time_poin
   return info;
 }
 
-bool send_all(int socket, std::string_view bytes, Clock::time_point until) {
+bool send_all(int socket, std::string_view bytes, Clock::time_point deadline) {
   while (!bytes.empty()) {
     const auto written = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EAGAIN) {
-      if (!wait_for(socket, POLLOUT, until)) return false;
+      if (!wait_for(socket, POLLOUT, deadline)) return false;
       continue;
     }
     if (written <= 0) return false;
@@ -266,19 +270,19 @@ ssize_t receive_some(int socket, char* buffer, std::size_t size) {
   return TEMP_FAILURE_RETRY(::recv(socket, buffer, size, MSG_DONTWAIT));
 }
 
-bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt,
-                   std::chrono::microseconds awake) {
-  const auto quick = std::min(until, Clock::now() + awake);
+bool wait_readable(int fd, std::chrono::steady_clock::time_point deadline, int interrupt,
+                   std::chrono::microseconds spin_time) {
+  const auto spin_until = std::min(deadline, Clock::now() + spin_time);
   for (;;) {
     const auto now = Clock::now();
-    const bool asleep = now >= quick;
+    const bool may_sleep = now >= spin_until;
     std::array<pollfd, 2> watched{{{fd, POLLIN, 0}, {interrupt, POLLIN, 0}}};
     const int ready =
-        ::poll(watched.data(), watched.size(), asleep ? poll_timeout(until - now) : 0);
+        ::poll(watched.data(), watched.size(), may_sleep ? poll_timeout(deadline - now) : 0);
     if (ready > 0) return watched[0].revents != 0;
-    if (now >= until) return false;
+    if (now >= deadline) return false;
     // With one processor, the other side needs it to answer.
-    if (!asleep) ::sched_yield();
+    if (!may_sleep) ::sched_yield();
   }
 }
 

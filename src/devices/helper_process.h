@@ -47,25 +47,25 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
 
 // For main(): whether the command line is that of a helper, and to be one of these.
 bool is_helper(int argc, const char* const* argv);
-int be_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers);
+int run_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers);
 
 // Kills a child and collects it. A child that cannot end is not waited for for long, and left to
 // init. `handle` is from open_process().
-void end_helper(const UniqueFd& handle);
+void kill_helper(const UniqueFd& handle);
 
 // Waits until a child has ended, and collects it: what waitid(2) says, or nothing if the child
 // still runs when the time is up, or has been collected elsewhere in this process.
-std::optional<siginfo_t> collect_helper(const UniqueFd& handle,
-                                        std::chrono::steady_clock::time_point until);
+std::optional<siginfo_t> reap_helper(const UniqueFd& handle,
+                                     std::chrono::steady_clock::time_point deadline);
 
 // How long reading an answer may take after the time limit, if it arrived while this process was
 // stopped.
-constexpr std::chrono::milliseconds kLateReading(500);
+constexpr std::chrono::milliseconds kLateReadTimeout(500);
 
 // Sends everything; false if the other end is gone, or does not read in time.
 bool send_all(
     int socket, std::string_view bytes,
-    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
 
 // Takes what has arrived, as recv(2), and never blocks: 0 at the end of the stream, -1 if nothing
 // has arrived (errno EAGAIN) or the socket fails.
@@ -75,8 +75,9 @@ ssize_t receive_some(int socket, char* buffer, std::size_t size);
 // that has arrived counts even after that time: this process may have been stopped meanwhile. So a
 // caller that reads in a loop needs a limit of its own. If `interrupt` is not -1, the wait also
 // ends, with false, when that descriptor can be read. The wait polls without sleeping for the time
-// `awake` at first: sleeping and waking takes longer than a driver that is awake takes to answer.
-bool wait_readable(int fd, std::chrono::steady_clock::time_point until, int interrupt = -1,
-                   std::chrono::microseconds awake = std::chrono::microseconds(200));
+// `spin_time` at first: sleeping and waking takes longer than a driver that is awake takes to
+// answer.
+bool wait_readable(int fd, std::chrono::steady_clock::time_point deadline, int interrupt = -1,
+                   std::chrono::microseconds spin_time = std::chrono::microseconds(200));
 
 }  // namespace berth

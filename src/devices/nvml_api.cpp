@@ -115,7 +115,7 @@ Result<Api> load_api(const std::string& library) {
   return api;
 }
 
-std::string describe(const Api& api, Return answer) {
+std::string describe_error(const Api& api, Return answer) {
   const char* words = api.error_string(answer);
   return words == nullptr ? fmt::format("NVML error {}", static_cast<int>(answer))
                           : printable(words);

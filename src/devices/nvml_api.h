@@ -59,6 +59,6 @@ struct Api {
 Result<Api> load_api(const std::string& library);
 
 // The driver's words for a code, fit for a terminal.
-std::string describe(const Api& api, Return answer);
+std::string describe_error(const Api& api, Return answer);
 
 }  // namespace berth::nvml

@@ -12,27 +12,27 @@
 namespace berth::nvml {
 namespace {
 
-constexpr unsigned kTextLength = 96;
+constexpr unsigned kMaxTextLength = 96;
 
 // Asks one question after the other and keeps in mind what the answers say of the GPU's health.
-class Reader {
+class DeviceReader {
  public:
-  Reader(const Api& api, Device device, Gpu& gpu) : api_(api), device_(device), gpu_(gpu) {}
+  DeviceReader(const Api& api, Device device, Gpu& gpu) : api_(api), device_(device), gpu_(gpu) {}
 
   // True if `function` exists and answered. A missing value is not a fault; a GPU that falls
   // off the bus may say so at any call.
   template <class... Parameters, class... Arguments>
-  bool ask(Return (*function)(Device, Parameters...), Arguments... arguments) {
+  bool query(Return (*function)(Device, Parameters...), Arguments... arguments) {
     if (function == nullptr || gpu_.health == Health::lost) return false;
     last_answer_ = function(device_, arguments...);
-    if (last_answer_ == gpu_is_lost || last_answer_ == reset_required) note(last_answer_);
+    if (last_answer_ == gpu_is_lost || last_answer_ == reset_required) record_failure(last_answer_);
     return last_answer_ == success;
   }
 
   Return last_answer() const { return last_answer_; }
 
   // For what every healthy GPU can answer: there, "unknown error" is how some drivers say lost.
-  void note(Return answer) {
+  void record_failure(Return answer) {
     const bool lost = answer == gpu_is_lost || answer == reset_required || answer == unknown;
     if (gpu_.health == Health::lost) return;
     gpu_.health = lost ? Health::lost : Health::unreadable;
@@ -43,8 +43,8 @@ class Reader {
     } else if (answer == no_permission) {
       gpu_.problem = "the driver denies access to it; ask who runs this host";
     } else {
-      gpu_.problem =
-          fmt::format("the driver does not say whether it is in use ({})", describe(api_, answer));
+      gpu_.problem = fmt::format("the driver does not say whether it is in use ({})",
+                                 describe_error(api_, answer));
     }
   }
 
@@ -55,35 +55,35 @@ class Reader {
   Return last_answer_ = success;
 };
 
-std::string text_of(const std::array<char, kTextLength>& buffer) {
+std::string to_text(const std::array<char, kMaxTextLength>& buffer) {
   const auto end = std::find(buffer.begin(), buffer.end(), '\0');
   return {buffer.begin(), end};
 }
 
-void read_identity(const Api& api, Reader& reader, Gpu& gpu) {
-  std::array<char, kTextLength> buffer{};
-  if (reader.ask(api.uuid, buffer.data(), kTextLength)) gpu.uuid = text_of(buffer);
+void read_identity(const Api& api, DeviceReader& reader, Gpu& gpu) {
+  std::array<char, kMaxTextLength> buffer{};
+  if (reader.query(api.uuid, buffer.data(), kMaxTextLength)) gpu.uuid = to_text(buffer);
   buffer.fill('\0');
-  if (reader.ask(api.name, buffer.data(), kTextLength)) gpu.name = text_of(buffer);
+  if (reader.query(api.name, buffer.data(), kMaxTextLength)) gpu.name = to_text(buffer);
 }
 
-void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
+void read_memory(const Api& api, DeviceReader& reader, Gpu& gpu) {
   MemoryV2 v2{};
   v2.version = kMemoryV2Version;
-  if (reader.ask(api.memory_v2, &v2)) {
+  if (reader.query(api.memory_v2, &v2)) {
     gpu.memory_total = Bytes{v2.total};
     gpu.memory_used = Bytes{v2.used};
     return;
   }
   MemoryV1 v1{};
-  if (reader.ask(api.memory_v1, &v1)) {
+  if (reader.query(api.memory_v1, &v1)) {
     gpu.memory_total = Bytes{v1.total};
     gpu.memory_used = Bytes{v1.used};
     gpu.memory_used_counts_reserved = true;
   } else if (reader.last_answer() == not_supported) {
     gpu.memory_is_hosts = true;  // all other answers are a fault
   } else {
-    reader.note(reader.last_answer());
+    reader.record_failure(reader.last_answer());
   }
 }
 
@@ -94,7 +94,7 @@ void read_memory(const Api& api, Reader& reader, Gpu& gpu) {
 // processes work, and the GPU is the only one of its host. Beside others, a card whose driver does
 // not support the memory calls may have memory of its own, of unknown size; and a MIG instance is
 // always a part of a card with memory.
-void read_host_memory(const HostReading& host, Gpu& gpu) {
+void read_host_memory(const HostContext& host, Gpu& gpu) {
   gpu.memory_is_hosts = gpu.memory_is_hosts && host.may_use_host_memory && gpu.health == Health::ok;
   if (!gpu.memory_is_hosts) return;
   std::ifstream file("/proc/meminfo");
@@ -113,23 +113,23 @@ void read_host_memory(const HostReading& host, Gpu& gpu) {
   gpu.memory_used = Bytes{*total - std::min(*total, *available)};
 }
 
-void read_utilization(const Api& api, Reader& reader, Gpu& gpu) {
+void read_utilization(const Api& api, DeviceReader& reader, Gpu& gpu) {
   Utilization utilization{};
-  if (!reader.ask(api.utilization, &utilization)) return;
+  if (!reader.query(api.utilization, &utilization)) return;
   gpu.utilization_pct = utilization.gpu;
   gpu.memory_utilization_pct = utilization.memory;
 }
 
-void read_measurements(const Api& api, Reader& reader, Gpu& gpu) {
+void read_measurements(const Api& api, DeviceReader& reader, Gpu& gpu) {
   unsigned value = 0;
-  if (reader.ask(api.temperature, 0, &value)) gpu.temperature_c = value;
-  if (reader.ask(api.power_usage, &value)) gpu.power_w = value / 1000.0;
+  if (reader.query(api.temperature, 0, &value)) gpu.temperature_c = value;
+  if (reader.query(api.power_usage, &value)) gpu.power_w = value / 1000.0;
   int number = 0;
-  if (reader.ask(api.performance_state, &number) && number >= 0 && number < 16) {
+  if (reader.query(api.performance_state, &number) && number >= 0 && number < 16) {
     gpu.performance_state = static_cast<unsigned>(number);
   }
-  if (reader.ask(api.display_active, &number)) gpu.display_active = number != 0;
-  if (reader.ask(api.compute_mode, &number)) {
+  if (reader.query(api.display_active, &number)) gpu.display_active = number != 0;
+  if (reader.query(api.compute_mode, &number)) {
     gpu.compute_mode = number == compute_prohibited          ? berth::ComputeMode::prohibited
                        : number == compute_exclusive_process ? berth::ComputeMode::exclusive_process
                                                              : berth::ComputeMode::shared;
@@ -152,41 +152,42 @@ std::optional<std::string> name_from_driver(const Api& api, std::int64_t pid) {
 }
 
 // Its processes, and whether these are all.
-void read_who(const Api& api, Reader& reader, Device device, HostReading& host, Gpu& gpu) {
+void read_gpu_processes(const Api& api, DeviceReader& reader, Device device, HostContext& host,
+                        Gpu& gpu) {
   if (gpu.health == Health::lost) return;
-  ProcessReading reading = read_processes(api, device, host.layout);
-  gpu.processes = std::move(reading.processes);
+  ProcessListResult result = read_processes(api, device, host.layout);
+  gpu.processes = std::move(result.processes);
   for (GpuProcess& process : gpu.processes) {
     if (!host.processes.identify(process)) process.name = name_from_driver(api, process.pid);
   }
-  if (reading.compute != success) reader.note(reading.compute);
+  if (result.compute != success) reader.record_failure(result.compute);
   // The other lists alone prove no loss: "unknown error" there is just an answer that is missing.
-  if (reading.others != success) {
-    reader.note(reading.others == unknown ? not_supported : reading.others);
+  if (result.optional_lists != success) {
+    reader.record_failure(result.optional_lists == unknown ? not_supported : result.optional_lists);
   }
 }
 
 }  // namespace
 
-Gpu read_gpu(const Api& api, Device device, GpuIndex index, HostReading& host) {
+Gpu read_gpu(const Api& api, Device device, GpuIndex index, HostContext& host) {
   Gpu gpu;
   gpu.index = index;
-  Reader reader(api, device, gpu);
+  DeviceReader reader(api, device, gpu);
   read_identity(api, reader, gpu);
   read_memory(api, reader, gpu);
   read_utilization(api, reader, gpu);
   read_measurements(api, reader, gpu);
-  read_who(api, reader, device, host, gpu);
+  read_gpu_processes(api, reader, device, host, gpu);
   read_host_memory(host, gpu);
   return gpu;
 }
 
-GpuUse read_use(const Api& api, Device device, HostReading& host) {
+GpuSample read_sample(const Api& api, Device device, HostContext& host) {
   Gpu gpu;
-  Reader reader(api, device, gpu);
+  DeviceReader reader(api, device, gpu);
   read_memory(api, reader, gpu);
   read_utilization(api, reader, gpu);
-  read_who(api, reader, device, host, gpu);
+  read_gpu_processes(api, reader, device, host, gpu);
   read_host_memory(host, gpu);
   return {"",
           gpu.memory_total,
@@ -197,10 +198,10 @@ GpuUse read_use(const Api& api, Device device, HostReading& host) {
           gpu.memory_is_hosts};
 }
 
-Gpu unopened_gpu(const Api& api, Return answer, GpuIndex index) {
+Gpu make_unreadable_gpu(const Api& api, Return answer, GpuIndex index) {
   Gpu gpu;
   gpu.index = index;
-  Reader(api, nullptr, gpu).note(answer);
+  DeviceReader(api, nullptr, gpu).record_failure(answer);
   return gpu;
 }
 

@@ -12,9 +12,9 @@ namespace {
 
 using ListFunction = Return (*)(Device, unsigned*, void*);
 
-constexpr unsigned kFirstGuess = 32;      // entries; saves the call that only asks for the number
-constexpr unsigned kMostEntries = 65536;  // more than this is a broken driver, not a busy GPU
-constexpr int kTries = 8;                 // the list may grow between two calls
+constexpr unsigned kInitialCapacity = 32;  // entries; saves the call that only asks for the number
+constexpr unsigned kMaxEntries = 65536;    // more than this is a broken driver, not a busy GPU
+constexpr int kMaxAttempts = 8;            // the list may grow between two calls
 
 std::size_t stride_of(std::size_t version, ListLayout layout) {
   switch (version) {
@@ -30,17 +30,17 @@ std::size_t stride_of(std::size_t version, ListLayout layout) {
 // One list in one version, as raw entries of `stride` bytes.
 tl::expected<std::vector<ProcessInfoV1>, Return> read_version(ListFunction function, Device device,
                                                               std::size_t stride) {
-  unsigned room = kFirstGuess;
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    std::vector<unsigned char> buffer(room * stride);
-    unsigned count = room;
+  unsigned capacity = kInitialCapacity;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    std::vector<unsigned char> buffer(capacity * stride);
+    unsigned count = capacity;
     const Return answer = function(device, &count, buffer.data());
-    if (answer == insufficient_size && count < kMostEntries) {
-      room = std::max(count, room) * 2;
+    if (answer == insufficient_size && count < kMaxEntries) {
+      capacity = std::max(count, capacity) * 2;
       continue;
     }
     if (answer != success) return tl::make_unexpected(answer);
-    std::vector<ProcessInfoV1> entries(std::min(count, room));
+    std::vector<ProcessInfoV1> entries(std::min(count, capacity));
     for (std::size_t i = 0; i < entries.size(); ++i) {
       // Every version starts with the fields of v1.
       std::memcpy(&entries[i], buffer.data() + i * stride, sizeof(ProcessInfoV1));
@@ -63,8 +63,8 @@ tl::expected<std::vector<ProcessInfoV1>, Return> read_list(
   return tl::make_unexpected(function_not_found);
 }
 
-void merge(std::vector<GpuProcess>& into, const std::vector<ProcessInfoV1>& entries,
-           ProcessKind kind) {
+void merge_entries(std::vector<GpuProcess>& into, const std::vector<ProcessInfoV1>& entries,
+                   ProcessKind kind) {
   for (const ProcessInfoV1& entry : entries) {
     std::optional<Bytes> memory;
     if (entry.used_memory != kMemoryNotAvailable) memory = Bytes{entry.used_memory};
@@ -81,13 +81,13 @@ void merge(std::vector<GpuProcess>& into, const std::vector<ProcessInfoV1>& entr
   }
 }
 
-bool does_not_exist(Return answer) {
+bool is_missing_list(Return answer) {
   return answer == not_supported || answer == function_not_found;
 }
 
 }  // namespace
 
-ListLayout list_layout(std::string_view driver_version) {
+ListLayout detect_list_layout(std::string_view driver_version) {
   unsigned major = 0;
   unsigned minor = 0;
   const auto* end = driver_version.data() + driver_version.size();
@@ -98,27 +98,27 @@ ListLayout list_layout(std::string_view driver_version) {
   return {};
 }
 
-ProcessReading read_processes(const Api& api, Device device, ListLayout layout) {
-  ProcessReading reading;
+ProcessListResult read_processes(const Api& api, Device device, ListLayout layout) {
+  ProcessListResult result;
   const auto compute = read_list(api.compute_processes, device, layout);
   if (compute) {
-    merge(reading.processes, *compute, ProcessKind::compute);
+    merge_entries(result.processes, *compute, ProcessKind::compute);
   } else {
-    reading.compute = compute.error();
+    result.compute = compute.error();
   }
   const auto add_optional = [&](const auto& versions, ProcessKind kind) {
     const auto list = read_list(versions, device, layout);
     if (list) {
-      merge(reading.processes, *list, kind);
-    } else if (!does_not_exist(list.error())) {
-      reading.others = list.error();
+      merge_entries(result.processes, *list, kind);
+    } else if (!is_missing_list(list.error())) {
+      result.optional_lists = list.error();
     }
   };
   add_optional(api.mps_processes, ProcessKind::compute);
   add_optional(api.graphics_processes, ProcessKind::graphics);
-  std::sort(reading.processes.begin(), reading.processes.end(),
+  std::sort(result.processes.begin(), result.processes.end(),
             [](const GpuProcess& a, const GpuProcess& b) { return a.pid < b.pid; });
-  return reading;
+  return result;
 }
 
 }  // namespace berth::nvml

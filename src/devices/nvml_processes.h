@@ -15,16 +15,16 @@ struct ListLayout {
 };
 
 // 535.43 to 535.86 silently used 32-byte entries in _v3.
-ListLayout list_layout(std::string_view driver_version);
+ListLayout detect_list_layout(std::string_view driver_version);
 
-struct ProcessReading {
+struct ProcessListResult {
   std::vector<GpuProcess> processes;  // each PID once, by PID, without names and users
   Return compute = success;           // why the list of compute processes could not be had
-  Return others = success;            // the same for the graphics and MPS lists
+  Return optional_lists = success;    // the same for the graphics and MPS lists
 };
 
 // Lists that this driver or device does not have count as empty, but the list of compute processes
 // must exist. What could be read is there even if another list failed.
-ProcessReading read_processes(const Api& api, Device device, ListLayout layout);
+ProcessListResult read_processes(const Api& api, Device device, ListLayout layout);
 
 }  // namespace berth::nvml

@@ -99,7 +99,7 @@ TEST_F(ProcessLists, fall_back_to_the_version_that_the_driver_has) {
 TEST_F(ProcessLists, of_the_32_byte_drivers_are_read_right) {
   compute.stride = graphics.stride = mps.stride = sizeof(ProcessDetail);
   compute.entries = {{7, 70}, {8, 80}};
-  const auto processes = read_processes(api, nullptr, list_layout("535.54.03")).processes;
+  const auto processes = read_processes(api, nullptr, detect_list_layout("535.54.03")).processes;
   EXPECT_EQ(processes.at(1).pid, 8);
   EXPECT_EQ(processes.at(1).memory, Bytes{80});
 }
@@ -109,26 +109,26 @@ TEST_F(ProcessLists, that_cannot_be_read_are_not_taken_for_empty) {
   EXPECT_EQ(read_processes(api, nullptr, {}).compute, not_supported);
   compute.answer = success;
   graphics.answer = not_supported;  // many cards have no graphics list: none there
-  EXPECT_EQ(read_processes(api, nullptr, {}).others, success);
+  EXPECT_EQ(read_processes(api, nullptr, {}).optional_lists, success);
   compute.entries = {{7, 70}};
   mps.answer = no_permission;
-  const auto reading = read_processes(api, nullptr, {});
-  EXPECT_EQ(reading.compute, success);
-  EXPECT_EQ(reading.others, no_permission);
-  EXPECT_EQ(reading.processes.size(), 1U) << "what could be read is there";
+  const auto result = read_processes(api, nullptr, {});
+  EXPECT_EQ(result.compute, success);
+  EXPECT_EQ(result.optional_lists, no_permission);
+  EXPECT_EQ(result.processes.size(), 1U) << "what could be read is there";
 }
 
 TEST(ListLayout, follows_the_driver_version) {
   constexpr std::size_t wide = sizeof(ProcessDetail);
   constexpr std::size_t narrow = sizeof(ProcessInfoV2);
-  EXPECT_EQ(list_layout("535.43.02").v3_stride, wide);
-  EXPECT_EQ(list_layout("535.86.10").v3_stride, wide);
-  EXPECT_EQ(list_layout("535.104.05").v3_stride, narrow);
-  EXPECT_EQ(list_layout("535.42").v3_stride, narrow);
-  EXPECT_EQ(list_layout("550.54.14").v3_stride, narrow);
-  EXPECT_EQ(list_layout("").v3_stride, narrow);
-  EXPECT_EQ(list_layout("535").v3_stride, narrow);
-  EXPECT_EQ(list_layout("nonsense").v3_stride, narrow);
+  EXPECT_EQ(detect_list_layout("535.43.02").v3_stride, wide);
+  EXPECT_EQ(detect_list_layout("535.86.10").v3_stride, wide);
+  EXPECT_EQ(detect_list_layout("535.104.05").v3_stride, narrow);
+  EXPECT_EQ(detect_list_layout("535.42").v3_stride, narrow);
+  EXPECT_EQ(detect_list_layout("550.54.14").v3_stride, narrow);
+  EXPECT_EQ(detect_list_layout("").v3_stride, narrow);
+  EXPECT_EQ(detect_list_layout("535").v3_stride, narrow);
+  EXPECT_EQ(detect_list_layout("nonsense").v3_stride, narrow);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 using nvml::Return;
 
 // Why the driver could not be started, and what to do.
-Error start_failure(const nvml::Api& api, Return answer) {
+Error make_start_error(const nvml::Api& api, Return answer) {
   const char* problem = api.sim_problem == nullptr ? nullptr : api.sim_problem();
   if (problem != nullptr) {
     const bool usage = api.sim_problem_is_usage != nullptr && api.sim_problem_is_usage() != 0;
@@ -48,12 +48,12 @@ Error start_failure(const nvml::Api& api, Return answer) {
       return {ErrorKind::no_driver,
               fmt::format("the NVIDIA driver does not start: {} (NVML error {}); see the kernel's "
                           "log (dmesg | grep NVRM)",
-                          nvml::describe(api, answer), static_cast<int>(answer))};
+                          nvml::describe_error(api, answer), static_cast<int>(answer))};
   }
 }
 
 // Whether the card is cut into MIG instances, or the answer that leaves it unknown.
-tl::expected<bool, Return> mig_is_on(const nvml::Api& api, nvml::Device device) {
+tl::expected<bool, Return> is_mig_enabled(const nvml::Api& api, nvml::Device device) {
   if (api.mig_mode == nullptr || api.mig_max_count == nullptr || api.mig_by_index == nullptr) {
     return false;
   }
@@ -67,12 +67,12 @@ tl::expected<bool, Return> mig_is_on(const nvml::Api& api, nvml::Device device) 
 
 // The MIG instances of a card, each a GPU of its own; the card itself cannot be used then.
 void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_index,
-                      nvml::HostReading& host, std::vector<Gpu>& gpus) {
+                      nvml::HostContext& host, std::vector<Gpu>& gpus) {
   const GpuIndex whole{card_index, std::nullopt};
   host.may_use_host_memory = false;  // a card that can be cut has memory of its own
   unsigned count = 0;
   if (const Return answer = api.mig_max_count(card, &count); answer != nvml::success) {
-    gpus.push_back(nvml::unopened_gpu(api, answer, whole));
+    gpus.push_back(nvml::make_unreadable_gpu(api, answer, whole));
     return;
   }
   const auto before = gpus.size();
@@ -81,7 +81,7 @@ void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_ind
     const Return answer = api.mig_by_index(card, i, &instance);
     if (answer == nvml::not_found) continue;  // a hole: instances may be destroyed in any order
     if (answer != nvml::success) {            // what else is there is unknown: one row says so
-      gpus.push_back(nvml::unopened_gpu(api, answer, whole));
+      gpus.push_back(nvml::make_unreadable_gpu(api, answer, whole));
       return;
     }
     gpus.push_back(nvml::read_gpu(api, instance, {card_index, i}, host));
@@ -92,18 +92,18 @@ void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_ind
   }
 }
 
-void append_card(const nvml::Api& api, unsigned card_index, nvml::HostReading& host,
+void append_card(const nvml::Api& api, unsigned card_index, nvml::HostContext& host,
                  std::vector<Gpu>& gpus) {
   const GpuIndex index{card_index, std::nullopt};
   nvml::Device device = nullptr;
   const Return opened = api.device_by_index(card_index, &device);
   if (opened != nvml::success || device == nullptr) {
-    gpus.push_back(nvml::unopened_gpu(api, opened, index));
+    gpus.push_back(nvml::make_unreadable_gpu(api, opened, index));
     return;
   }
-  const auto mig = mig_is_on(api, device);
+  const auto mig = is_mig_enabled(api, device);
   if (!mig) {
-    gpus.push_back(nvml::unopened_gpu(api, mig.error(), index));
+    gpus.push_back(nvml::make_unreadable_gpu(api, mig.error(), index));
   } else if (*mig) {
     append_instances(api, device, card_index, host, gpus);
   } else {
@@ -118,11 +118,11 @@ Result<void> NvmlSession::open() {
   auto api = nvml::load_api(library_);
   if (!api) return tl::make_unexpected(api.error());
   if (const Return answer = api->init(); answer != nvml::success) {
-    return tl::make_unexpected(start_failure(*api, answer));
+    return tl::make_unexpected(make_start_error(*api, answer));
   }
   std::array<char, 81> version{};
   if (api->driver_version(version.data(), 80) == nvml::success) driver_version_ = version.data();
-  layout_ = nvml::list_layout(driver_version_.value_or(""));
+  layout_ = nvml::detect_list_layout(driver_version_.value_or(""));
   api_ = *api;
   return {};
 }
@@ -132,7 +132,7 @@ Result<unsigned> NvmlSession::card_count() {
   if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
   unsigned count = 0;
   if (const Return answer = api_->device_count(&count); answer != nvml::success) {
-    return tl::make_unexpected(start_failure(*api_, answer));
+    return tl::make_unexpected(make_start_error(*api_, answer));
   }
   return count;
 }
@@ -142,28 +142,28 @@ Result<Snapshot> NvmlSession::snapshot() {
   if (!count) return tl::make_unexpected(count.error());
   Snapshot snapshot;
   snapshot.driver_version = driver_version_;
-  nvml::HostReading host{layout_, *count == 1};
+  nvml::HostContext host{layout_, *count == 1};
   for (unsigned i = 0; i < *count; ++i) append_card(*api_, i, host, snapshot.gpus);
-  process_memory_.fill(snapshot.gpus);
+  process_memory_.read_into(snapshot.gpus);
   return snapshot;
 }
 
-Result<std::vector<GpuUse>> NvmlSession::use(const std::vector<std::string>& uuids) {
+Result<std::vector<GpuSample>> NvmlSession::sample(const std::vector<std::string>& uuids) {
   if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
   unsigned count = 0;
   const bool single_card = api_->device_count(&count) == nvml::success && count == 1;
-  std::vector<GpuUse> uses;
-  nvml::HostReading host{layout_};
+  std::vector<GpuSample> samples;
+  nvml::HostContext host{layout_};
   for (const std::string& uuid : uuids) {
     host.may_use_host_memory = single_card && !uuid.starts_with("MIG-");
     nvml::Device device = nullptr;
     const bool known = api_->device_by_uuid != nullptr &&
                        api_->device_by_uuid(uuid.c_str(), &device) == nvml::success;
-    uses.push_back(known ? nvml::read_use(*api_, device, host) : GpuUse{});
-    uses.back().uuid = uuid;
+    samples.push_back(known ? nvml::read_sample(*api_, device, host) : GpuSample{});
+    samples.back().uuid = uuid;
   }
-  process_memory_.fill(uses);
-  return uses;
+  process_memory_.read_into(samples);
+  return samples;
 }
 
 Result<Topology> NvmlSession::topology() {

@@ -21,7 +21,7 @@ class NvmlSession final : public Probe {
 
   Result<Snapshot> snapshot() override;
   Result<Topology> topology() override;
-  Result<std::vector<GpuUse>> use(const std::vector<std::string>& uuids) override;
+  Result<std::vector<GpuSample>> sample(const std::vector<std::string>& uuids) override;
 
  private:
   Result<void> open();

@@ -24,11 +24,12 @@
 namespace berth {
 namespace {
 
-constexpr Bytes kMemory = mib(16);  // beside the context, which is several times as large
+constexpr Bytes kPlaceholderMemory =
+    mib(16);  // beside the context, which is several times as large
 
 using Pids = std::vector<std::int64_t>;
 
-Result<Gpu> look_at(NvmlSession& session, const std::string& uuid) {
+Result<Gpu> find_gpu(NvmlSession& session, const std::string& uuid) {
   auto snapshot = session.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
   for (Gpu& gpu : snapshot->gpus) {
@@ -38,18 +39,19 @@ Result<Gpu> look_at(NvmlSession& session, const std::string& uuid) {
 }
 
 // Takes the memory; the processes that are on the GPU then, this one included.
-Result<Pids> take_place(NvmlSession& session, const std::string& uuid, const std::string& cuda) {
-  auto gpu = look_at(session, uuid);
+Result<Pids> allocate_placeholder(NvmlSession& session, const std::string& uuid,
+                                  const std::string& cuda) {
+  auto gpu = find_gpu(session, uuid);
   if (!gpu) return tl::make_unexpected(gpu.error());
   if (gpu->compute_mode == ComputeMode::exclusive_process) {
     return fail(ErrorKind::impossible,
                 "the GPU is in exclusive-process mode, so the job could not use it beside a "
                 "placeholder; go without one, as nobody else can use it beside the job either");
   }
-  if (auto held = hold_gpu_memory(cuda, uuid, kMemory); !held) {
-    return tl::make_unexpected(held.error());
+  if (auto allocated = allocate_gpu_memory(cuda, uuid, kPlaceholderMemory); !allocated) {
+    return tl::make_unexpected(allocated.error());
   }
-  gpu = look_at(session, uuid);
+  gpu = find_gpu(session, uuid);
   if (!gpu) return tl::make_unexpected(gpu.error());
   Pids pids;
   for (const GpuProcess& process : gpu->processes) pids.push_back(process.pid);
@@ -64,8 +66,8 @@ bool descends_from(const GpuProcess& process, pid_t ancestor) {
 // Whether a process of the job is on the GPU. In a container the driver's PIDs are the host's, and
 // mean nothing in /proc: there, every process that came later is taken for the job. `parent` is a
 // number of our own namespace, and the two cases never mix.
-bool job_is_on(const Gpu& gpu, const Pids& before, pid_t parent) {
-  const bool host_pids = in_host_pid_namespace();
+bool is_job_on_gpu(const Gpu& gpu, const Pids& before, pid_t parent) {
+  const bool host_pids = is_in_host_pid_namespace();
   return std::any_of(gpu.processes.begin(), gpu.processes.end(), [&](const GpuProcess& process) {
     if (!host_pids) return std::find(before.begin(), before.end(), process.pid) == before.end();
     // The name tells the helpers apart: this one, and those of a berth that the job itself runs.
@@ -76,77 +78,78 @@ bool job_is_on(const Gpu& gpu, const Pids& before, pid_t parent) {
 }  // namespace
 
 // Its end is what gives the memory back.
-void hold_place(int socket, const HelperArguments& arguments) {
+void run_placeholder(int socket, const HelperArguments& arguments) {
   const std::string& uuid = arguments.at(0);
   const pid_t parent = ::getppid();
-  const std::chrono::milliseconds look_every(std::stol(arguments.at(3)));
+  const std::chrono::milliseconds poll_interval(std::stol(arguments.at(3)));
   NvmlSession session(arguments.at(1));
-  const auto before = take_place(session, uuid, arguments.at(2));
+  const auto before = allocate_placeholder(session, uuid, arguments.at(2));
   if (!send_all(socket, wire::pack(before)) || !before) return;
   ::shutdown(socket, SHUT_WR);  // the end of the report; the parent's end still says when to leave
-  while (!wait_readable(socket, std::chrono::steady_clock::now() + look_every)) {
-    const auto gpu = look_at(session, uuid);
-    if (gpu && job_is_on(*gpu, *before, parent)) return;
+  while (!wait_readable(socket, std::chrono::steady_clock::now() + poll_interval)) {
+    const auto gpu = find_gpu(session, uuid);
+    if (gpu && is_job_on_gpu(*gpu, *before, parent)) return;
   }
 }
 
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) {
-  const auto limit = driver_time_limit();
+  const auto limit = read_driver_timeout();
   if (!limit) return tl::make_unexpected(limit.error());
-  auto nvml = driver_library("libnvidia-ml.so.1");
+  auto nvml = find_driver_library("libnvidia-ml.so.1");
   if (!nvml) return tl::make_unexpected(nvml.error());
-  auto cuda = driver_library("libcuda.so.1");
+  auto cuda = find_driver_library("libcuda.so.1");
   if (!cuda) return tl::make_unexpected(cuda.error());
   PlaceholderSettings settings;
   settings.nvml = std::move(*nvml);
   settings.cuda = std::move(*cuda);
   settings.program = helper_program();
-  settings.limit = *limit;
+  settings.timeout = *limit;
   return start(uuids, settings);
 }
 
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
                                          const PlaceholderSettings& settings) {
-  const auto until = Clock::now() + settings.limit;
-  Placeholders all;  // wherever this returns early, those that were started end
-  all.owner_ = ::getpid();
-  const auto refuse = [](const std::string& uuid, const Error& error) {
+  const auto deadline = Clock::now() + settings.timeout;
+  Placeholders placeholders;  // wherever this returns early, those that were started end
+  placeholders.owner_pid_ = ::getpid();
+  const auto placeholder_error = [](const std::string& uuid, const Error& error) {
     return fail(error.kind,
                 fmt::format("no placeholder on {}: {}", printable(uuid), error.message));
   };
   for (const std::string& uuid : uuids) {
     auto started = start_helper(
         kPlaceholderHelper,
-        {uuid, settings.nvml, settings.cuda, std::to_string(settings.look_every.count())},
+        {uuid, settings.nvml, settings.cuda, std::to_string(settings.poll_interval.count())},
         settings.program);
-    if (!started) return refuse(uuid, started.error());
-    all.helpers_.push_back(
+    if (!started) return placeholder_error(uuid, started.error());
+    placeholders.helpers_.push_back(
         {uuid, started->pid, std::move(started->handle), std::move(started->socket)});
   }
-  for (const Held& helper : all.helpers_) {
-    const auto ready = wait_for(helper, until);
-    if (!ready) return refuse(helper.uuid, ready.error());
+  for (const PlaceholderHelper& helper : placeholders.helpers_) {
+    const auto ready = wait_until_ready(helper, deadline);
+    if (!ready) return placeholder_error(helper.uuid, ready.error());
   }
-  return all;
+  return placeholders;
 }
 
 // Reads the helper's report, however the helper sends it.
-Result<void> Placeholders::wait_for(const Held& helper, Clock::time_point until) {
-  constexpr std::size_t kLargestReport = 1 << 20;
+Result<void> Placeholders::wait_until_ready(const PlaceholderHelper& helper,
+                                            Clock::time_point deadline) {
+  constexpr std::size_t kMaxReportSize = 1 << 20;
   std::string report;
   std::array<char, 1024> buffer{};
-  std::optional<Clock::time_point> last;
+  std::optional<Clock::time_point> read_deadline;
   for (;;) {
     const auto now = Clock::now();
-    if (now >= until && !last) last = now + kLateReading;
-    if ((last && now > *last) || !wait_readable(helper.socket.get(), until)) {
+    if (now >= deadline && !read_deadline) read_deadline = now + kLateReadTimeout;
+    if ((read_deadline && now > *read_deadline) || !wait_readable(helper.socket.get(), deadline)) {
       return fail(ErrorKind::no_driver,
                   "the NVIDIA driver did not answer in time; it may hang (see dmesg | grep NVRM), "
                   "or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer");
     }
     const auto got = receive_some(helper.socket.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EAGAIN) continue;
-    if (got <= 0 || report.size() > kLargestReport) break;
+    if (got <= 0 || report.size() > kMaxReportSize) break;
     report.append(buffer.data(), static_cast<std::size_t>(got));
   }
   const auto result = wire::unpack<Pids>(report);
@@ -161,9 +164,9 @@ Result<void> Placeholders::wait_for(const Held& helper, Clock::time_point until)
 
 std::vector<pid_t> Placeholders::pids() {
   std::vector<pid_t> pids;
-  std::erase_if(helpers_, [&](const Held& helper) {
+  std::erase_if(helpers_, [&](const PlaceholderHelper& helper) {
     if (has_ended(helper.handle)) {
-      end_helper(helper.handle);
+      kill_helper(helper.handle);
       return true;
     }
     pids.push_back(helper.pid);
@@ -173,12 +176,12 @@ std::vector<pid_t> Placeholders::pids() {
 }
 
 void Placeholders::stop() {
-  if (owner_ != ::getpid()) helpers_.clear();
-  for (Held& helper : helpers_) {  // all at once: a context ends slowly
+  if (owner_pid_ != ::getpid()) helpers_.clear();
+  for (PlaceholderHelper& helper : helpers_) {  // all at once: a context ends slowly
     helper.socket.reset();
     send_signal(helper.handle, SIGKILL);
   }
-  for (const Held& helper : helpers_) end_helper(helper.handle);
+  for (const PlaceholderHelper& helper : helpers_) kill_helper(helper.handle);
   helpers_.clear();
 }
 

@@ -20,14 +20,14 @@ namespace berth {
 struct PlaceholderSettings {
   std::string nvml;  // libraries to load, as for dlopen()
   std::string cuda;
-  std::string program;                        // see start_helper()
-  std::chrono::milliseconds limit{20'000};    // for all helpers together to have their memory
-  std::chrono::milliseconds look_every{500};  // for the job's process
+  std::string program;                           // see start_helper()
+  std::chrono::milliseconds timeout{20'000};     // for all helpers together to have their memory
+  std::chrono::milliseconds poll_interval{500};  // for the job's process
 };
 
 // The helper of one GPU.
-void hold_place(int socket, const HelperArguments& arguments);
-inline constexpr Helper kPlaceholderHelper{"berth-hold", hold_place};
+void run_placeholder(int socket, const HelperArguments& arguments);
+inline constexpr Helper kPlaceholderHelper{"berth-hold", run_placeholder};
 
 // Not safe for several threads at once. The helpers end with the thread that called start().
 class Placeholders {
@@ -44,7 +44,7 @@ class Placeholders {
   Placeholders(Placeholders&&) noexcept = default;
   Placeholders& operator=(Placeholders&& other) noexcept {
     helpers_.swap(other.helpers_);
-    std::swap(owner_, other.owner_);
+    std::swap(owner_pid_, other.owner_pid_);
     return *this;
   }
   Placeholders(const Placeholders&) = delete;
@@ -60,7 +60,7 @@ class Placeholders {
   void stop();
 
  private:
-  struct Held {
+  struct PlaceholderHelper {
     std::string uuid;
     pid_t pid = -1;
     UniqueFd handle;
@@ -69,10 +69,10 @@ class Placeholders {
   using Clock = std::chrono::steady_clock;
 
   Placeholders() = default;
-  static Result<void> wait_for(const Held& helper, Clock::time_point until);
+  static Result<void> wait_until_ready(const PlaceholderHelper& helper, Clock::time_point deadline);
 
-  std::vector<Held> helpers_;
-  pid_t owner_ = -1;  // the process that has started them: a fork leaves them alone
+  std::vector<PlaceholderHelper> helpers_;
+  pid_t owner_pid_ = -1;  // the process that has started them: a fork leaves them alone
 };
 
 }  // namespace berth

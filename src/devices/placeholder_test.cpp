@@ -32,7 +32,7 @@ bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-void become_job(const std::string& uuid) {
+void exec_job(const std::string& uuid) {
   ::setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   ::execl(BERTH_TEST_BIN_DIR "/berth-sim-job", "berth-sim-job", "--mem", "64MiB", "--quiet",
           nullptr);
@@ -81,7 +81,7 @@ class Stranger {
       const pid_t job = ::fork();
       if (job == 0) {
         while (::getppid() == parent) ::usleep(1000);
-        become_job(uuid);
+        exec_job(uuid);
       }
       EXPECT_EQ(::write(ends[1], &job, sizeof job), static_cast<ssize_t>(sizeof job));
     });
@@ -109,7 +109,7 @@ class PlaceholderTest : public testing::Test {
     ::setenv("BERTH_SIM_STATE", (folder_ + "/state").c_str(), 1);
     settings_.nvml = BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1";
     settings_.cuda = BERTH_TEST_SIM_DIR "/libcuda.so.1";
-    settings_.look_every = 10ms;
+    settings_.poll_interval = 10ms;
   }
   ~PlaceholderTest() override {
     for (const char* name : {"/state", "/server.json"}) ::unlink((folder_ + name).c_str());
@@ -121,7 +121,7 @@ class PlaceholderTest : public testing::Test {
     ::setenv("BERTH_SIM", server.starts_with('{') ? file.c_str() : server.c_str(), 1);
   }
   std::vector<Gpu> gpus() {
-    GuardSettings guard;
+    GuardedProbeSettings guard;
     guard.library = settings_.nvml;
     auto snapshot = GuardedProbe(std::move(guard)).snapshot();
     EXPECT_TRUE(snapshot) << snapshot.error().message;
@@ -140,12 +140,12 @@ class PlaceholderTest : public testing::Test {
     }
     return pids;
   }
-  bool is_on(std::size_t index, pid_t pid) {
+  bool is_pid_on_gpu(std::size_t index, pid_t pid) {
     const auto pids = pids_on(index);
     return std::find(pids.begin(), pids.end(), pid) != pids.end();
   }
   // Each sleep and each wake-up is a switch: the helper has looked at the GPU again.
-  static bool wait_for_looks(pid_t helper) {
+  static bool wait_for_polls(pid_t helper) {
     const auto switches = [&] {
       std::ifstream status("/proc/" + std::to_string(helper) + "/status");
       for (std::string word; status >> word;) {
@@ -204,7 +204,7 @@ TEST_F(PlaceholderTest, makes_way_for_the_job_on_its_gpu) {
   const pid_t other = placeholders->pids()[1];
   // A grandchild, as of a shell that starts a training script.
   const Child shell([&] {
-    const Child job([&] { become_job(all[0]); });
+    const Child job([&] { exec_job(all[0]); });
     for (;;) ::pause();
   });
   EXPECT_TRUE(eventually([&] { return placeholders->pids().size() == 1; }));
@@ -219,11 +219,11 @@ TEST_F(PlaceholderTest, stays_while_only_others_use_the_gpu) {
   ASSERT_TRUE(placeholders) << placeholders.error().message;
   const pid_t helper = placeholders->pids()[0];
   const Stranger stranger(all[0]);
-  ASSERT_TRUE(eventually([&] { return is_on(0, stranger.pid()); }));
+  ASSERT_TRUE(eventually([&] { return is_pid_on_gpu(0, stranger.pid()); }));
   // Another placeholder of this process is no job either.
   auto another = Placeholders::start(all, settings_);
   ASSERT_TRUE(another) << another.error().message;
-  ASSERT_TRUE(wait_for_looks(helper));
+  ASSERT_TRUE(wait_for_polls(helper));
   EXPECT_EQ(placeholders->pids(), std::vector<pid_t>{helper});
   EXPECT_EQ(another->pids().size(), 1U);
   EXPECT_EQ(pids_on(0).size(), 3U);
@@ -244,7 +244,7 @@ TEST_F(PlaceholderTest, in_a_container_makes_way_for_any_newcomer) {
       Child parent([&] {
         auto placeholders = Placeholders::start(all, settings_);
         const bool good = placeholders && placeholders->pids().size() == 1;
-        const bool looked = good && wait_for_looks(placeholders->pids()[0]);
+        const bool looked = good && wait_for_polls(placeholders->pids()[0]);
         const bool stayed = looked && placeholders->pids().size() == 1;
         if (!stayed || ::write(started[1], "x", 1) != 1) ::_exit(2);
         ::_exit(eventually([&] { return placeholders->pids().empty(); }) ? 0 : 3);
@@ -252,7 +252,7 @@ TEST_F(PlaceholderTest, in_a_container_makes_way_for_any_newcomer) {
       ::close(started[1]);
       char byte = 0;
       if (::read(started[0], &byte, 1) != 1) ::_exit(4);
-      const Child job([&] { become_job(all[0]); });
+      const Child job([&] { exec_job(all[0]); });
       ::_exit(WEXITSTATUS(parent.finish()));  // as PID 1 it takes all others with it
     });
     ::_exit(WEXITSTATUS(first.finish()));
@@ -321,7 +321,7 @@ TEST_F(PlaceholderFailure, it_would_keep_the_job_out) {
 
 TEST_F(PlaceholderFailure, the_driver_hangs) {
   simulate(R"({"gpus":[{"memory":"8GiB"}], "faults":[{"call":"cuInit","hang":true}]})");
-  settings_.limit = 300ms;
+  settings_.timeout = 300ms;
   expect_failure(ErrorKind::no_driver, "did not answer in time");
 }
 

@@ -21,16 +21,16 @@ class Probe {
   virtual Result<Topology> topology() = 0;
   // Of these GPUs alone, in their order. Of one that the driver does not know any more: nothing but
   // its UUID.
-  virtual Result<std::vector<GpuUse>> use(const std::vector<std::string>& uuids) = 0;
+  virtual Result<std::vector<GpuSample>> sample(const std::vector<std::string>& uuids) = 0;
 
   // A snapshot will be wanted at once: the driver may begin. That snapshot may be as old as this
   // call, or asked for anew.
-  virtual void prepare() {}
-  // A question that takes long ends, with an Error, when this descriptor can be read and `leaves`
-  // (which takes what is there), if there is one, says so; -1: none does.
-  virtual void interrupt_by(int /*descriptor*/, const std::function<bool()>& /*leaves*/ = {}) {}
+  virtual void prefetch_snapshot() {}
+  // A question that takes long ends, with an Error, when this descriptor can be read and
+  // `confirm_interrupt` (which takes what is there), if there is one, says so; -1: none does.
+  virtual void set_interrupt(int /*fd*/, const std::function<bool()>& /*confirm_interrupt*/ = {}) {}
   // Nothing will be wanted for long: what a session costs can be given back.
-  virtual void rest() {}
+  virtual void close_session() {}
 
  protected:
   Probe() = default;

@@ -21,12 +21,12 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kLongestLineage = 64;
-constexpr std::size_t kLargestEnvironment = 256 << 10;
-constexpr std::size_t kLargestMaps = 4 << 20;
+constexpr std::size_t kMaxLineage = 64;
+constexpr std::size_t kMaxEnvironmentSize = 256 << 10;
+constexpr std::size_t kMaxMapsSize = 4 << 20;
 
 // A process that uses so much of a GPU's memory may have taken it without need.
-constexpr double kMostOfMemory = 0.7;
+constexpr double kMostMemoryShare = 0.7;
 
 struct Framework {
   std::string_view library;  // a part of the path of what its processes have loaded
@@ -36,12 +36,12 @@ constexpr std::array kFrameworks{Framework{"/jaxlib/", "JAX"},
                                  Framework{"/tensorflow/", "TensorFlow"}};
 
 bool has_host_pids() {
-  static const bool known = in_host_pid_namespace();
+  static const bool known = is_in_host_pid_namespace();
   return known;
 }
 
 // What follows `key` on its line, without the leading blank.
-std::optional<std::string_view> field(std::string_view status, std::string_view key) {
+std::optional<std::string_view> find_field(std::string_view status, std::string_view key) {
   const auto start = status.find(key);
   if (start == std::string_view::npos) return std::nullopt;
   status.remove_prefix(start + key.size());
@@ -49,7 +49,7 @@ std::optional<std::string_view> field(std::string_view status, std::string_view 
 }
 
 // The kernel writes a newline in a name as \n, and a backslash as two.
-std::string unescaped(std::string_view name) {
+std::string unescape_name(std::string_view name) {
   std::string out;
   for (std::size_t i = 0; i < name.size(); ++i) {
     if (name[i] == '\\' && i + 1 < name.size()) {
@@ -64,7 +64,7 @@ std::string unescaped(std::string_view name) {
 
 // The numbers of a line such as "1000\t1000\t0\t1000".
 template <std::size_t N>
-std::optional<std::array<uid_t, N>> numbers(std::string_view text) {
+std::optional<std::array<uid_t, N>> parse_numbers(std::string_view text) {
   std::array<uid_t, N> values{};
   for (uid_t& value : values) {
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -76,12 +76,12 @@ std::optional<std::array<uid_t, N>> numbers(std::string_view text) {
 }
 
 // The beginning of a file in /proc/PID; nothing if it cannot be read.
-std::optional<std::string> read_start(std::int64_t pid, const char* file, std::size_t most) {
+std::optional<std::string> read_start(std::int64_t pid, const char* file, std::size_t max_size) {
   const UniqueFd fd(::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return std::nullopt;
   std::string text;
   std::array<char, 16384> buffer{};
-  while (text.size() < most) {
+  while (text.size() < max_size) {
     const auto got = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
     if (got < 0) return std::nullopt;
     if (got == 0) break;
@@ -90,13 +90,13 @@ std::optional<std::string> read_start(std::int64_t pid, const char* file, std::s
   return text;
 }
 
-std::optional<std::string> lease_in_environment(std::int64_t pid) {
+std::optional<std::string> read_lease_variable(std::int64_t pid) {
   constexpr std::string_view kName = "BERTH_LEASE=";
   constexpr std::size_t kLongestId = 64;
-  const auto environment = read_start(pid, "environ", kLargestEnvironment);
+  const auto environment = read_start(pid, "environ", kMaxEnvironmentSize);
   if (!environment) return std::nullopt;
   std::string_view rest = *environment;
-  const bool was_cut = environment->size() >= kLargestEnvironment;
+  const bool was_cut = environment->size() >= kMaxEnvironmentSize;
   if (was_cut) rest = rest.substr(0, rest.rfind('\0') + 1);  // without the entry that was cut
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find('\0'));
@@ -107,23 +107,23 @@ std::optional<std::string> lease_in_environment(std::int64_t pid) {
   return was_cut ? std::nullopt : std::optional<std::string>("");
 }
 
-std::string loaded_framework(std::int64_t pid) {
-  const std::string maps = read_start(pid, "maps", kLargestMaps).value_or("");
+std::string find_loaded_framework(std::int64_t pid) {
+  const std::string maps = read_start(pid, "maps", kMaxMapsSize).value_or("");
   for (const Framework& framework : kFrameworks) {
     if (maps.find(framework.library) != std::string::npos) return framework.name;
   }
   return "";
 }
 
-ProcessMemoryReader::Found read_process(const ProcessMemoryReader::Wanted& wanted) {
-  return {lease_in_environment(wanted.pid), wanted.framework ? loaded_framework(wanted.pid) : ""};
+ProcessMemoryReader::ProcessFacts read_process(const ProcessMemoryReader::ProcessQuery& query) {
+  return {read_lease_variable(query.pid), query.framework ? find_loaded_framework(query.pid) : ""};
 }
 
-bool uses_most(const GpuProcess& process, const GpuUse& use) {
-  const auto memory = process.memory ? process.memory : use.memory_used;
-  return memory && use.memory_total &&
+bool uses_most_memory(const GpuProcess& process, const GpuSample& sample) {
+  const auto memory = process.memory ? process.memory : sample.memory_used;
+  return memory && sample.memory_total &&
          static_cast<double>(memory->count) >=
-             kMostOfMemory * static_cast<double>(use.memory_total->count);
+             kMostMemoryShare * static_cast<double>(sample.memory_total->count);
 }
 
 }  // namespace
@@ -136,22 +136,22 @@ std::optional<ProcessIdentity> identify_process(std::int64_t pid) {
   const auto length = ::read(file.get(), buffer.data(), buffer.size());
   if (length <= 0) return std::nullopt;
   const std::string_view status(buffer.data(), static_cast<std::size_t>(length));
-  const auto name = field(status, "Name:\t");
-  const auto parent = field(status, "\nPPid:\t");
-  const auto uid_line = field(status, "\nUid:\t");
+  const auto name = find_field(status, "Name:\t");
+  const auto parent = find_field(status, "\nPPid:\t");
+  const auto uid_line = find_field(status, "\nUid:\t");
   if (!name || !parent || !uid_line) return std::nullopt;
-  const auto uids = numbers<3>(*uid_line);  // real, effective, saved
-  const auto ppid = numbers<1>(*parent);
+  const auto uids = parse_numbers<3>(*uid_line);  // real, effective, saved
+  const auto ppid = parse_numbers<1>(*parent);
   if (!uids || !ppid) return std::nullopt;
   const bool is_root = std::count(uids->begin(), uids->end(), 0U) == 3;
-  return ProcessIdentity{(*uids)[0], (*uids)[1], is_root, unescaped(*name),
+  return ProcessIdentity{(*uids)[0], (*uids)[1], is_root, unescape_name(*name),
                          static_cast<pid_t>((*ppid)[0])};
 }
 
 const std::optional<ProcessIdentity>& ProcessTable::look_up(std::int64_t pid) {
-  const auto known = known_.find(pid);
-  return known != known_.end() ? known->second
-                               : known_.emplace(pid, identify_process(pid)).first->second;
+  const auto known = cache_.find(pid);
+  return known != cache_.end() ? known->second
+                               : cache_.emplace(pid, identify_process(pid)).first->second;
 }
 
 bool ProcessTable::identify(GpuProcess& process) {
@@ -161,11 +161,11 @@ bool ProcessTable::identify(GpuProcess& process) {
     process.uid = identity->uid;
     process.name = identity->name;
   }
-  for (std::int64_t pid = process.pid; pid > 1 && process.lineage.size() < kLongestLineage;) {
+  for (std::int64_t pid = process.pid; pid > 1 && process.lineage.size() < kMaxLineage;) {
     const auto& ancestor = look_up(pid);
     if (!ancestor) {
       // With hidepid the owner of /proc/PID is all that other users see.
-      const auto owner = process_owner(static_cast<pid_t>(pid));
+      const auto owner = read_process_owner(static_cast<pid_t>(pid));
       if (owner) process.lineage.push_back({pid, owner, "", false});
       break;
     }
@@ -176,19 +176,19 @@ bool ProcessTable::identify(GpuProcess& process) {
 }
 
 // What one thread reads. It outlives the reader if the thread is stuck.
-struct ProcessMemoryReader::Reading {
+struct ProcessMemoryReader::ReaderThread {
   Read read;
-  std::vector<Wanted> wanted;
+  std::vector<ProcessQuery> queries;
   Mutex mutex;
   Condition more;
-  // Of the first of `wanted`; the thread is at the next one.
-  std::vector<Found> found GUARDED_BY(mutex);
+  // Of the first of `queries`; the thread is at the next one.
+  std::vector<ProcessFacts> found GUARDED_BY(mutex);
   bool abandoned GUARDED_BY(mutex) = false;
   bool ended GUARDED_BY(mutex) = false;
 
   void run() {
-    for (const Wanted& one : wanted) {
-      Found result = read(one);
+    for (const ProcessQuery& query : queries) {
+      ProcessFacts result = read(query);
       const MutexLock lock(mutex);
       found.push_back(std::move(result));
       more.notify_all();
@@ -198,90 +198,92 @@ struct ProcessMemoryReader::Reading {
     ended = true;
   }
 
-  // Waits until more than `have` are found; false if that takes longer than `patience`.
-  bool advances(std::size_t have, std::chrono::milliseconds patience) REQUIRES(mutex) {
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (found.size() <= have) {
-      if (!more.wait_until(mutex, until)) return found.size() > have;
+  // Waits until more than `count` are found; false if that takes longer than `timeout`.
+  bool wait_for_more(std::size_t count, std::chrono::milliseconds timeout) REQUIRES(mutex) {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    while (found.size() <= count) {
+      if (!more.wait_until(mutex, until)) return found.size() > count;
     }
     return true;
   }
 };
 
-ProcessMemoryReader::ProcessMemoryReader(std::chrono::milliseconds patience, Read read)
-    : patience_(patience), read_(read ? std::move(read) : Read(read_process)) {}
+ProcessMemoryReader::ProcessMemoryReader(std::chrono::milliseconds timeout, Read read)
+    : timeout_(timeout), read_(read ? std::move(read) : Read(read_process)) {}
 
 bool ProcessMemoryReader::is_stuck(std::int64_t pid) const {
-  return std::any_of(stuck_.begin(), stuck_.end(), [&](const auto& reading) {
-    const MutexLock lock(reading->mutex);
-    return reading->found.size() < reading->wanted.size() &&
-           reading->wanted[reading->found.size()].pid == pid;
+  return std::any_of(stuck_.begin(), stuck_.end(), [&](const auto& thread) {
+    const MutexLock lock(thread->mutex);
+    return thread->found.size() < thread->queries.size() &&
+           thread->queries[thread->found.size()].pid == pid;
   });
 }
 
-void ProcessMemoryReader::read(std::map<std::int64_t, Found>& found, std::vector<Wanted> wanted) {
-  std::erase_if(stuck_, [](const auto& reading) {
-    const MutexLock lock(reading->mutex);
-    return reading->ended;
+void ProcessMemoryReader::read(std::map<std::int64_t, ProcessFacts>& found,
+                               std::vector<ProcessQuery> queries) {
+  std::erase_if(stuck_, [](const auto& thread) {
+    const MutexLock lock(thread->mutex);
+    return thread->ended;
   });
-  std::erase_if(wanted, [&](const Wanted& one) { return is_stuck(one.pid); });
-  while (!wanted.empty() && stuck_.size() < kMostStuck) {
-    const auto reading = std::make_shared<Reading>();
-    reading->read = read_;
-    reading->wanted = wanted;
+  std::erase_if(queries, [&](const ProcessQuery& query) { return is_stuck(query.pid); });
+  while (!queries.empty() && stuck_.size() < kMaxStuckThreads) {
+    const auto thread = std::make_shared<ReaderThread>();
+    thread->read = read_;
+    thread->queries = queries;
     try {
-      std::thread([reading] { reading->run(); }).detach();
+      std::thread([thread] { thread->run(); }).detach();
     } catch (const std::system_error&) {
       return;  // no thread can be started (ulimit -u): the leases stay unknown
     }
-    const MutexLock lock(reading->mutex);
-    std::size_t have = 0;
-    while (have < wanted.size() && reading->advances(have, patience_)) {
-      have = reading->found.size();
+    const MutexLock lock(thread->mutex);
+    std::size_t count = 0;
+    while (count < queries.size() && thread->wait_for_more(count, timeout_)) {
+      count = thread->found.size();
     }
-    for (std::size_t i = 0; i < have; ++i) found[wanted[i].pid] = reading->found[i];
-    if (have == wanted.size()) return;
-    reading->abandoned = true;
-    stuck_.push_back(reading);
-    wanted.erase(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(have) + 1);
+    for (std::size_t i = 0; i < count; ++i) found[queries[i].pid] = thread->found[i];
+    if (count == queries.size()) return;
+    thread->abandoned = true;
+    stuck_.push_back(thread);
+    queries.erase(queries.begin(), queries.begin() + static_cast<std::ptrdiff_t>(count) + 1);
   }
 }
 
-void ProcessMemoryReader::fill(std::vector<Gpu>& gpus) {
+void ProcessMemoryReader::read_into(std::vector<Gpu>& gpus) {
   std::set<std::int64_t> pids;
   for (const Gpu& gpu : gpus) {
     for (const GpuProcess& process : gpu.processes) {
       if (!process.lineage.empty()) pids.insert(process.pid);
     }
   }
-  std::vector<Wanted> wanted;
-  for (const std::int64_t pid : pids) wanted.push_back({pid, false});
-  std::map<std::int64_t, Found> found;
-  read(found, std::move(wanted));
+  std::vector<ProcessQuery> queries;
+  for (const std::int64_t pid : pids) queries.push_back({pid, false});
+  std::map<std::int64_t, ProcessFacts> found;
+  read(found, std::move(queries));
   for (Gpu& gpu : gpus) {
     for (GpuProcess& process : gpu.processes) process.lease = found[process.pid].lease;
   }
 }
 
-void ProcessMemoryReader::fill(std::vector<GpuUse>& uses) {
+void ProcessMemoryReader::read_into(std::vector<GpuSample>& samples) {
   std::map<std::int64_t, bool> pids;  // whether to look for a framework
-  for (const GpuUse& use : uses) {
-    for (const GpuProcess& process : use.processes) {
+  for (const GpuSample& sample : samples) {
+    for (const GpuProcess& process : sample.processes) {
       if (process.lineage.empty()) continue;
       bool& framework = pids[process.pid];
-      framework = framework || (uses_most(process, use) && !frameworks_.contains(process.pid));
+      framework =
+          framework || (uses_most_memory(process, sample) && !frameworks_.contains(process.pid));
     }
   }
-  std::erase_if(frameworks_, [&](const auto& one) { return !pids.contains(one.first); });
-  std::vector<Wanted> wanted;
-  for (const auto& [pid, framework] : pids) wanted.push_back({pid, framework});
-  std::map<std::int64_t, Found> found;
-  read(found, std::move(wanted));
+  std::erase_if(frameworks_, [&](const auto& entry) { return !pids.contains(entry.first); });
+  std::vector<ProcessQuery> queries;
+  for (const auto& [pid, framework] : pids) queries.push_back({pid, framework});
+  std::map<std::int64_t, ProcessFacts> found;
+  read(found, std::move(queries));
   for (const auto& [pid, result] : found) {
     if (pids[pid]) frameworks_[pid] = result.framework;
   }
-  for (GpuUse& use : uses) {
-    for (GpuProcess& process : use.processes) {
+  for (GpuSample& sample : samples) {
+    for (GpuProcess& process : sample.processes) {
       process.lease = found[process.pid].lease;
       if (const auto known = frameworks_.find(process.pid); known != frameworks_.end()) {
         process.framework = known->second;

@@ -42,49 +42,49 @@ class ProcessTable {
  private:
   const std::optional<ProcessIdentity>& look_up(std::int64_t pid);
 
-  std::map<std::int64_t, std::optional<ProcessIdentity>> known_;
+  std::map<std::int64_t, std::optional<ProcessIdentity>> cache_;
 };
 
 // What is read of a process's memory: BERTH_LEASE (GpuProcess::lease), and the framework that it
 // has loaded.
 //
 // The reading is done by threads that can be left behind. A process that keeps its reader waiting
-// longer than `patience` goes without, and so does every later reading until that reader returns;
-// all other processes are read as usual. With kMostStuck such readers nothing is read any more.
-// Not safe for several threads at once.
+// longer than `timeout` goes without, and so does every later reading until that reader returns;
+// all other processes are read as usual. With kMaxStuckThreads such readers nothing is read any
+// more. Not safe for several threads at once.
 class ProcessMemoryReader {
  public:
-  static constexpr std::size_t kMostStuck = 3;
+  static constexpr std::size_t kMaxStuckThreads = 3;
 
-  struct Wanted {
+  struct ProcessQuery {
     std::int64_t pid = 0;
     bool framework = false;
   };
-  struct Found {
+  struct ProcessFacts {
     std::optional<std::string> lease;
     std::string framework;
   };
-  using Read = std::function<Found(const Wanted&)>;
+  using Read = std::function<ProcessFacts(const ProcessQuery&)>;
 
   // `read` is for tests; by default /proc is read.
-  explicit ProcessMemoryReader(std::chrono::milliseconds patience = std::chrono::milliseconds(500),
+  explicit ProcessMemoryReader(std::chrono::milliseconds timeout = std::chrono::milliseconds(500),
                                Read read = nullptr);
 
   // Fills in `lease`, and `framework` of the processes that use most of `memory_total`. Processes
   // without a lineage are left out. Starts no thread, and makes no system call, for no process.
-  void fill(std::vector<Gpu>& gpus);
-  void fill(std::vector<GpuUse>& uses);
+  void read_into(std::vector<Gpu>& gpus);
+  void read_into(std::vector<GpuSample>& samples);
 
  private:
-  struct Reading;
+  struct ReaderThread;
 
-  void read(std::map<std::int64_t, Found>& found, std::vector<Wanted> wanted);
+  void read(std::map<std::int64_t, ProcessFacts>& found, std::vector<ProcessQuery> queries);
   bool is_stuck(std::int64_t pid) const;
 
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   Read read_;
-  std::vector<std::shared_ptr<Reading>> stuck_;     // whose thread was left behind
-  std::map<std::int64_t, std::string> frameworks_;  // of processes that were looked at already
+  std::vector<std::shared_ptr<ReaderThread>> stuck_;  // whose thread was left behind
+  std::map<std::int64_t, std::string> frameworks_;    // of processes that were looked at already
 };
 
 }  // namespace berth

@@ -32,8 +32,8 @@ Gpu gpu_with(const std::vector<std::int64_t>& pids) {
 TEST(ProcessTable, knows_a_process_and_its_ancestors) {
   GpuProcess me;
   me.pid = ::getpid();
-  ASSERT_EQ(ProcessTable().identify(me), in_host_pid_namespace());
-  if (!in_host_pid_namespace()) return;  // our number is not the host's
+  ASSERT_EQ(ProcessTable().identify(me), is_in_host_pid_namespace());
+  if (!is_in_host_pid_namespace()) return;  // our number is not the host's
   EXPECT_EQ(me.uid, ::getuid());
   ASSERT_GE(me.lineage.size(), 2U);
   EXPECT_LE(me.lineage.size(), 64U);
@@ -55,7 +55,7 @@ TEST(ProcessTable, says_nothing_of_a_process_that_is_gone) {
 TEST(ProcessMemoryReader, finds_the_lease_in_an_environment) {
   std::vector<Gpu> gpus{gpu_with({::getpid(), 5'000'001})};
   // A fork shows the environment that its program was started with.
-  ProcessMemoryReader().fill(gpus);
+  ProcessMemoryReader().read_into(gpus);
   ASSERT_TRUE(gpus[0].processes[0].lease);
   const char* set = ::getenv("BERTH_LEASE");
   EXPECT_EQ(gpus[0].processes[0].lease, set == nullptr ? "" : set);
@@ -63,7 +63,7 @@ TEST(ProcessMemoryReader, finds_the_lease_in_an_environment) {
 }
 
 // Runs a program with this environment; what is found in it.
-std::optional<std::string> lease_in(std::vector<std::string> environment) {
+std::optional<std::string> read_lease_with_environment(std::vector<std::string> environment) {
   std::vector<char*> pointers;
   for (std::string& one : environment) pointers.push_back(one.data());
   pointers.push_back(nullptr);
@@ -80,7 +80,7 @@ std::optional<std::string> lease_in(std::vector<std::string> environment) {
   EXPECT_EQ(::read(started[0], &byte, 1), 0);  // closed by exec
   ::close(started[0]);
   std::vector<Gpu> gpus{gpu_with({child})};
-  ProcessMemoryReader(30s).fill(gpus);
+  ProcessMemoryReader(30s).read_into(gpus);
   EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "it runs";
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
@@ -90,15 +90,16 @@ std::optional<std::string> lease_in(std::vector<std::string> environment) {
 TEST(ProcessMemoryReader, does_not_guess_about_the_part_of_an_environment_that_it_has_not_read) {
   const std::string lease = "BERTH_LEASE=abcdefgh";
   const std::string large = "X=" + std::string(100'000, 'x');
-  EXPECT_EQ(lease_in({"A=1"}), "");
-  EXPECT_EQ(lease_in({large, lease}), "abcdefgh");
-  EXPECT_EQ(lease_in({lease, large, large, large}), "abcdefgh");
-  EXPECT_EQ(lease_in({large, large, large, lease}), std::nullopt);
-  EXPECT_EQ(lease_in({large, large, large}), std::nullopt);
+  EXPECT_EQ(read_lease_with_environment({"A=1"}), "");
+  EXPECT_EQ(read_lease_with_environment({large, lease}), "abcdefgh");
+  EXPECT_EQ(read_lease_with_environment({lease, large, large, large}), "abcdefgh");
+  EXPECT_EQ(read_lease_with_environment({large, large, large, lease}), std::nullopt);
+  EXPECT_EQ(read_lease_with_environment({large, large, large}), std::nullopt);
   // An entry that lies across the limit is not taken for a shorter one.
   for (std::size_t before = 0; before < lease.size(); before += 3) {
     const std::string filled = "X=" + std::string((256 << 10) - 200'006 - 3 - before, 'x');
-    EXPECT_EQ(lease_in({large, large, filled, lease}).value_or("abcdefgh"), "abcdefgh");
+    EXPECT_EQ(read_lease_with_environment({large, large, filled, lease}).value_or("abcdefgh"),
+              "abcdefgh");
   }
 }
 
@@ -106,16 +107,16 @@ TEST(ProcessMemoryReader, reads_all_but_the_process_that_is_stuck) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   std::atomic<int> times_stuck = 0;
-  ProcessMemoryReader reader(2s, [&times_stuck, released](const auto& wanted) {
-    if (wanted.pid == 2) {
+  ProcessMemoryReader reader(2s, [&times_stuck, released](const auto& query) {
+    if (query.pid == 2) {
       ++times_stuck;
       released.wait();
     }
-    return ProcessMemoryReader::Found{std::to_string(wanted.pid), ""};
+    return ProcessMemoryReader::ProcessFacts{std::to_string(query.pid), ""};
   });
   for (int i = 0; i < 3; ++i) {
     std::vector<Gpu> gpus{gpu_with({1, 2, 3})};
-    reader.fill(gpus);
+    reader.read_into(gpus);
     EXPECT_EQ(gpus[0].processes[0].lease, "1");
     EXPECT_EQ(gpus[0].processes[1].lease, std::nullopt);
     EXPECT_EQ(gpus[0].processes[2].lease, "3");
@@ -126,7 +127,7 @@ TEST(ProcessMemoryReader, reads_all_but_the_process_that_is_stuck) {
   for (std::optional<std::string> lease; lease != "2";) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     std::vector<Gpu> gpus{gpu_with({2})};
-    reader.fill(gpus);
+    reader.read_into(gpus);
     lease = gpus[0].processes[0].lease;
   }
 }
@@ -139,34 +140,34 @@ TEST(ProcessMemoryReader, leaves_no_more_than_a_few_threads_behind) {
     ++stuck;
     released.wait();
     --stuck;
-    return ProcessMemoryReader::Found{"", ""};
+    return ProcessMemoryReader::ProcessFacts{"", ""};
   });
   std::vector<Gpu> gpus{gpu_with({1, 2, 3, 4, 5, 6, 7, 8})};
-  for (int i = 0; i < 3; ++i) reader.fill(gpus);
-  EXPECT_LE(stuck, ProcessMemoryReader::kMostStuck);
+  for (int i = 0; i < 3; ++i) reader.read_into(gpus);
+  EXPECT_LE(stuck, ProcessMemoryReader::kMaxStuckThreads);
   release.set_value();
   const auto deadline = std::chrono::steady_clock::now() + 30s;
   while (stuck > 0) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
 }
 
 TEST(ProcessMemoryReader, looks_for_a_framework_once_and_only_in_large_processes) {
-  std::vector<std::int64_t> looked;
-  ProcessMemoryReader reader(2s, [&looked](const auto& wanted) {
-    if (wanted.framework) looked.push_back(wanted.pid);
-    return ProcessMemoryReader::Found{"", wanted.framework ? "JAX" : ""};
+  std::vector<std::int64_t> framework_pids;
+  ProcessMemoryReader reader(2s, [&framework_pids](const auto& query) {
+    if (query.framework) framework_pids.push_back(query.pid);
+    return ProcessMemoryReader::ProcessFacts{"", query.framework ? "JAX" : ""};
   });
   for (int i = 0; i < 2; ++i) {
-    GpuUse use;
-    use.memory_total = gib(10);
-    use.processes = gpu_with({1, 2}).processes;
-    use.processes[0].memory = gib(8);
-    use.processes[1].memory = gib(1);
-    std::vector<GpuUse> uses{use};
-    reader.fill(uses);
-    EXPECT_EQ(uses[0].processes[0].framework, "JAX");
-    EXPECT_EQ(uses[0].processes[1].framework, "");
+    GpuSample sample;
+    sample.memory_total = gib(10);
+    sample.processes = gpu_with({1, 2}).processes;
+    sample.processes[0].memory = gib(8);
+    sample.processes[1].memory = gib(1);
+    std::vector<GpuSample> samples{sample};
+    reader.read_into(samples);
+    EXPECT_EQ(samples[0].processes[0].framework, "JAX");
+    EXPECT_EQ(samples[0].processes[1].framework, "");
   }
-  EXPECT_EQ(looked, std::vector<std::int64_t>{1});
+  EXPECT_EQ(framework_pids, std::vector<std::int64_t>{1});
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ void fields(auto& archive, Is<Gpu> auto& gpu) {
           gpu.memory_utilization_pct, gpu.temperature_c, gpu.power_w, gpu.performance_state,
           gpu.compute_mode, gpu.display_active, gpu.mig_without_instances, gpu.processes);
 }
-void fields(auto& archive, Is<GpuUse> auto& use) {
-  archive(use.uuid, use.memory_total, use.memory_used, use.utilization_pct, use.processes,
-          use.complete, use.memory_is_hosts);
+void fields(auto& archive, Is<GpuSample> auto& sample) {
+  archive(sample.uuid, sample.memory_total, sample.memory_used, sample.utilization_pct,
+          sample.processes, sample.complete, sample.memory_is_hosts);
 }
 void fields(auto& archive, Is<Snapshot> auto& snapshot) {
   archive(snapshot.driver_version, snapshot.gpus);
@@ -78,7 +78,7 @@ constexpr Proximity last_value(Proximity /*of*/) {
 class Writer {
  public:
   void operator()(const auto&... values) { (put(values), ...); }
-  std::string take() { return std::move(out_); }
+  std::string release_bytes() { return std::move(out_); }
 
  private:
   template <class T>
@@ -111,7 +111,7 @@ class Reader {
  public:
   explicit Reader(std::string_view in) : in_(in) {}
   void operator()(auto&... values) { (get(values), ...); }
-  bool complete() const { return ok_ && in_.empty(); }
+  bool is_complete() const { return ok_ && in_.empty(); }
 
  private:
   template <class T>
@@ -178,7 +178,7 @@ std::string pack(const Result<T>& result) {
   } else {
     writer(result.error());
   }
-  return writer.take();
+  return writer.release_bytes();
 }
 
 // Nothing if `bytes` are not what pack<T>() makes.
@@ -194,7 +194,7 @@ std::optional<Result<T>> unpack(std::string_view bytes) {
   } else {
     reader(error);
   }
-  if (!reader.complete()) return std::nullopt;
+  if (!reader.is_complete()) return std::nullopt;
   if (has_value) return Result<T>(std::move(value));
   return Result<T>(tl::make_unexpected(std::move(error)));
 }

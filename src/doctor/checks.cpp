@@ -1,5 +1,5 @@
-// Conclusions about the harbour and its surroundings; see diagnosis.h. Those about GPUs and clients
-// are in diagnosis_clients.cpp.
+// Conclusions about the harbour and its surroundings; see checks.h. Those about GPUs and clients
+// are in client_checks.cpp.
 #include "doctor/checks.h"
 
 #include <algorithm>
@@ -15,32 +15,32 @@
 namespace berth {
 namespace {
 
-constexpr Bytes kTooLittleSpace = mib(1);  // a client needs two files of a few hundred bytes
-constexpr Bytes kLittleSpace = mib(64);
-constexpr std::uint64_t kTooFewFiles = 100;
-constexpr std::uint64_t kFewFiles = 1000;
-constexpr std::size_t kMostShown = 20;
-constexpr std::uint64_t kFewestDescriptors = 256;
-constexpr std::uint64_t kFewestInotify = 16;
-constexpr std::uint64_t kFewestProcesses = 64;
+constexpr Bytes kMinSpace = mib(1);  // a client needs two files of a few hundred bytes
+constexpr Bytes kLowSpace = mib(64);
+constexpr std::uint64_t kMinFreeInodes = 100;
+constexpr std::uint64_t kLowFreeInodes = 1000;
+constexpr std::size_t kMaxShown = 20;
+constexpr std::uint64_t kMinDescriptors = 256;
+constexpr std::uint64_t kMinInotifyInstances = 16;
+constexpr std::uint64_t kMinProcesses = 64;
 
-Finding judge_owner(const DirectoryFacts& facts) {
+Finding check_owner(const DirectoryFacts& facts) {
   Finding finding{"owner", Level::ok, fmt::format("belongs to {}", facts.owner_name), ""};
   if (facts.owner != 0 && !facts.simulated) {
     finding.level = Level::note;
     finding.text += ", who can delete what is in it";
     finding.remedy = fmt::format("{} makes it root's", setup_command(facts.where));
   }
-  if (!facts.mover.empty() && !facts.simulated) {
+  if (!facts.movable_by.empty() && !facts.simulated) {
     finding.level = Level::note;
-    finding.text +=
-        fmt::format("; {}, who can write to the folder above it, can move it away", facts.mover);
+    finding.text += fmt::format("; {}, who can write to the folder above it, can move it away",
+                                facts.movable_by);
     if (finding.remedy.empty()) finding.remedy = "set BERTH_DIR to a folder in one of root's";
   }
   return finding;
 }
 
-Finding judge_mode(const DirectoryFacts& facts) {
+Finding check_mode(const DirectoryFacts& facts) {
   const mode_t mode = facts.mode & 07777;
   const bool others_write = (mode & 0022) != 0;
   const bool sticky = (mode & 01000) != 0;
@@ -51,7 +51,7 @@ Finding judge_mode(const DirectoryFacts& facts) {
     finding.text += ", so that anybody could delete another's lease; berth refuses it";
   } else if (!all_write) {
     // Who chose a folder may have meant it for a group, or for himself.
-    finding.level = facts.where.chosen || facts.simulated ? Level::note : Level::problem;
+    finding.level = facts.where.is_custom || facts.simulated ? Level::note : Level::problem;
     finding.text += fmt::format(", so that not every user of this host can use it");
   }
   if (finding.level != Level::ok) {
@@ -64,15 +64,15 @@ Finding judge_mode(const DirectoryFacts& facts) {
   return finding;
 }
 
-Finding judge_space(const DirectoryFacts& facts) {
+Finding check_space(const DirectoryFacts& facts) {
   Finding finding{"space", Level::ok, "", ""};
-  const Bytes space = facts.free_space.value_or(kLittleSpace);
-  const std::uint64_t files = facts.free_files.value_or(kFewFiles);
+  const Bytes space = facts.free_space.value_or(kLowSpace);
+  const std::uint64_t files = facts.free_files.value_or(kLowFreeInodes);
   finding.text = facts.free_space ? fmt::format("{} are free", format_size(space))
                                   : std::string("how much is free is not known");
   if (facts.free_files) finding.text += fmt::format(", and {} inodes", files);
-  if (space < kLittleSpace || files < kFewFiles) {
-    const bool bad = space < kTooLittleSpace || files < kTooFewFiles;
+  if (space < kLowSpace || files < kLowFreeInodes) {
+    const bool bad = space < kMinSpace || files < kMinFreeInodes;
     finding.level = bad ? Level::problem : Level::note;
     finding.text += bad ? ": too few for new requests (leases end all the same)" : ": few";
     finding.remedy = fmt::format("delete something; 'df {}' shows which file system it is",
@@ -82,28 +82,28 @@ Finding judge_space(const DirectoryFacts& facts) {
 }
 
 // How to delete a file, in words that a shell takes whatever the file is called.
-std::string removal(const std::string& path, const OddFile& file) {
+std::string format_remove_command(const std::string& path, const IgnoredFile& file) {
   constexpr std::string_view plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  const std::string& name = file.oddity.file;
+  const std::string& name = file.entry.file;
   if (name.find_first_not_of(plain) == std::string::npos && name.size() <= 64) {
-    return fmt::format("rm {}{}", file.directory ? "-r " : "",
+    return fmt::format("rm {}{}", file.is_directory ? "-r " : "",
                        shell_quote(fmt::format("{}/{}", path, name)));
   }
   return fmt::format("find {} -maxdepth 1 -inum {} {}", shell_quote(path), file.inode,
-                     file.directory ? "-exec rm -r {} +" : "-delete");
+                     file.is_directory ? "-exec rm -r {} +" : "-delete");
 }
 
-Finding judge_planted(const std::string& path, const OddFile& file, uid_t me) {
-  const auto& owner = file.oddity.owner;
+Finding check_untrusted_file(const std::string& path, const IgnoredFile& file, uid_t viewer) {
+  const auto& owner = file.entry.owner;
   Finding finding{"planted", Level::problem, "", ""};
-  finding.text = fmt::format("{} of {} does not count: {}", in_quotes(file.oddity.file),
-                             owner ? user_name(*owner) : "an unknown user", file.oddity.problem);
-  const std::string command = removal(path, file);
-  if (file.oddity.alive) {
+  finding.text = fmt::format("{} of {} does not count: {}", in_quotes(file.entry.file),
+                             owner ? user_name(*owner) : "an unknown user", file.entry.problem);
+  const std::string command = format_remove_command(path, file);
+  if (file.entry.has_live_bell) {
     // Deleting it would not end its process, which puts it back.
     finding.remedy = fmt::format("ask {} to end its process", user_name(*owner));
-  } else if (me == 0 || owner == me) {
+  } else if (viewer == 0 || owner == viewer) {
     finding.remedy = command;
   } else {
     finding.remedy = fmt::format("ask {} to remove it, or: sudo {}",
@@ -126,15 +126,15 @@ std::string_view to_string(Level level) {
   return "problem";
 }
 
-Finding as_problem(std::string check, const Error& error) {
+Finding make_problem(std::string check, const Error& error) {
   const auto semicolon = error.message.find("; ");
   const bool split = semicolon != std::string::npos;
   return {std::move(check), Level::problem, error.message.substr(0, semicolon),
           split ? error.message.substr(semicolon + 2) : ""};
 }
 
-Findings judge_server(const ServerFacts& facts) {
-  if (facts.error) return {as_problem("server", *facts.error)};
+Findings check_server(const ServerFacts& facts) {
+  if (facts.error) return {make_problem("server", *facts.error)};
   Findings findings{{"server", Level::ok,
                      fmt::format("{} answers, as {} says; this host is {} there", facts.name,
                                  facts.source, in_quotes(facts.host)),
@@ -146,32 +146,34 @@ Findings judge_server(const ServerFacts& facts) {
                         "set a password there (ACL SETUSER, or requirepass), or have it listen on "
                         "loopback alone"});
   }
-  if (facts.forgets) {
+  if (facts.loses_data_on_restart) {
     findings.push_back({"server", Level::note,
                         "it keeps nothing over a restart: leases are put back by their hosts, "
                         "places in the queue by who waits; drains are lost",
                         "set appendonly yes there"});
   }
-  if (facts.without > 0) {
+  if (facts.bypassing_clients > 0) {
     findings.push_back(
         {"server", Level::problem,
          fmt::format("{} on this host {} not use it, but the directory alone: nobody is granted "
                      "what they have, but they wait in a queue of their own",
-                     facts.without == 1 ? "1 lease or ticket"
-                                        : fmt::format("{} leases and tickets", facts.without),
-                     facts.without == 1 ? "does" : "do"),
+                     facts.bypassing_clients == 1
+                         ? "1 lease or ticket"
+                         : fmt::format("{} leases and tickets", facts.bypassing_clients),
+                     facts.bypassing_clients == 1 ? "does" : "do"),
          "have their users set BERTH_URL, too, or write it in /etc/berth.toml for all"});
   }
-  for (const IgnoredEntry& odd : facts.odd) {
-    if (odd.leftover) continue;
-    findings.push_back({"server", Level::note, fmt::format("{}: {}", odd.file, odd.problem), ""});
+  for (const IgnoredEntry& entry : facts.ignored_entries) {
+    if (entry.leftover) continue;
+    findings.push_back(
+        {"server", Level::note, fmt::format("{}: {}", entry.file, entry.problem), ""});
   }
   return findings;
 }
 
-Findings judge_directory(const DirectoryFacts& facts) {
-  Findings findings{judge_owner(facts), judge_mode(facts)};
-  if (facts.access_list) {
+Findings check_directory(const DirectoryFacts& facts) {
+  Findings findings{check_owner(facts), check_mode(facts)};
+  if (facts.has_access_list) {
     findings.push_back(
         {"acl", Level::problem,
          "it has an access control list, which can hide leases from some users; berth refuses it",
@@ -180,10 +182,10 @@ Findings judge_directory(const DirectoryFacts& facts) {
   } else {
     findings.push_back({"acl", Level::ok, "it has no access control list", ""});
   }
-  if (facts.network) {
+  if (facts.network_file_system) {
     findings.push_back({"file_system", Level::problem,
                         fmt::format("on a network file system ({}), where leases would not be safe",
-                                    *facts.network),
+                                    *facts.network_file_system),
                         "set BERTH_DIR to a local folder, the same for all users"});
   } else {
     findings.push_back({"file_system", Level::ok, "on a local file system", ""});
@@ -197,31 +199,31 @@ Findings judge_directory(const DirectoryFacts& facts) {
                      "elsewhere, the same for all users",
                      setup_command(facts.where))});
   }
-  findings.push_back(judge_space(facts));
-  if (facts.elsewhere && !facts.simulated) {
-    findings.push_back(as_problem("private", {ErrorKind::io, *facts.elsewhere}));
+  findings.push_back(check_space(facts));
+  if (facts.private_harbour_reason && !facts.simulated) {
+    findings.push_back(make_problem("private", {ErrorKind::io, *facts.private_harbour_reason}));
   }
   return findings;
 }
 
-Findings judge_files(const std::string& path, const std::vector<OddFile>& files, uid_t me) {
+Findings check_files(const std::string& path, const std::vector<IgnoredFile>& files, uid_t viewer) {
   Findings findings;
   std::map<std::string, std::size_t> leftovers;
   std::size_t left = 0;
-  std::size_t planted = 0;
-  for (const OddFile& file : files) {
-    if (file.oddity.leftover) {
-      ++leftovers[file.oddity.owner ? user_name(*file.oddity.owner) : "nobody known"];
+  std::size_t untrusted = 0;
+  for (const IgnoredFile& file : files) {
+    if (file.entry.leftover) {
+      ++leftovers[file.entry.owner ? user_name(*file.entry.owner) : "nobody known"];
       ++left;
-    } else if (++planted <= kMostShown) {
-      findings.push_back(judge_planted(path, file, me));
+    } else if (++untrusted <= kMaxShown) {
+      findings.push_back(check_untrusted_file(path, file, viewer));
     }
   }
-  if (planted > kMostShown) {
+  if (untrusted > kMaxShown) {
     findings.push_back({"planted", Level::problem,
-                        fmt::format("{} more files do not count", planted - kMostShown),
+                        fmt::format("{} more files do not count", untrusted - kMaxShown),
                         fmt::format("see: ls -la {}", shell_quote(path))});
-  } else if (planted == 0) {
+  } else if (untrusted == 0) {
     findings.push_back({"planted", Level::ok, "nobody planted anything in it", ""});
   }
   if (left == 0) {
@@ -239,7 +241,7 @@ Findings judge_files(const std::string& path, const std::vector<OddFile>& files,
   return findings;
 }
 
-Findings judge_other_harbours(const OtherHarbours& others, const HarbourLocation& ours) {
+Findings check_other_harbours(const OtherHarbours& others, const HarbourLocation& ours) {
   Findings findings;
   if (others.in_default > 0) {
     findings.push_back(
@@ -273,9 +275,9 @@ Findings judge_other_harbours(const OtherHarbours& others, const HarbourLocation
   return findings;
 }
 
-Findings judge_limits(const LimitFacts& facts) {
+Findings check_limits(const LimitFacts& facts) {
   Findings findings;
-  if (facts.descriptors && *facts.descriptors < kFewestDescriptors) {
+  if (facts.descriptors && *facts.descriptors < kMinDescriptors) {
     findings.push_back({"descriptors", Level::problem,
                         fmt::format("at most {} files may be open: who is first in the queue needs "
                                     "one per lease",
@@ -287,7 +289,7 @@ Findings judge_limits(const LimitFacts& facts) {
                                           : std::string("any number of files may be open"),
                         ""});
   }
-  if (facts.inotify_instances && *facts.inotify_instances < kFewestInotify) {
+  if (facts.inotify_instances && *facts.inotify_instances < kMinInotifyInstances) {
     findings.push_back(
         {"inotify", Level::problem,
          fmt::format("a user may have only {} inotify instances: without one, a lease does not "
@@ -301,7 +303,7 @@ Findings judge_limits(const LimitFacts& facts) {
                             : std::string("how many inotify instances there may be is not known"),
                         ""});
   }
-  if (facts.processes && *facts.processes < kFewestProcesses) {
+  if (facts.processes && *facts.processes < kMinProcesses) {
     findings.push_back({"processes", Level::problem,
                         fmt::format("this user may have only {} processes", *facts.processes),
                         "raise the limit (ulimit -u, /etc/security/limits.conf)"});
@@ -314,7 +316,7 @@ Findings judge_limits(const LimitFacts& facts) {
   return findings;
 }
 
-Findings judge_links(const LinkFacts& facts) {
+Findings check_links(const LinkFacts& facts) {
   Findings findings;
   if (!facts.hardlinks_protected) {
     findings.push_back({"links", Level::note,
@@ -334,17 +336,17 @@ Findings judge_links(const LinkFacts& facts) {
   return findings;
 }
 
-Findings judge_proc(const ProcFacts& facts) {
+Findings check_proc(const ProcFacts& facts) {
   Findings findings;
-  if (!facts.there) {
+  if (!facts.exists) {
     findings.push_back({"proc", Level::problem, "/proc is not there: no process can be named",
                         "sudo mount -t proc proc /proc"});
-  } else if (facts.others_hidden || !facts.hidepid.empty()) {
+  } else if (facts.hides_other_users || !facts.hidepid.empty()) {
     const std::string option =
         facts.hidepid.empty() ? "" : fmt::format(" (hidepid={})", facts.hidepid);
     findings.push_back(
         {"proc", Level::note,
-         facts.others_hidden
+         facts.hides_other_users
              ? fmt::format("/proc hides the processes of others{}: strangers cannot be named",
                            option)
              : fmt::format(
@@ -355,7 +357,7 @@ Findings judge_proc(const ProcFacts& facts) {
   } else {
     findings.push_back({"proc", Level::ok, "/proc shows the processes of all users", ""});
   }
-  if (facts.host_pids) {
+  if (facts.has_host_pids) {
     findings.push_back({"pid_namespace", Level::ok, "PIDs are the host's", ""});
   } else {
     findings.push_back({"pid_namespace", Level::note,
@@ -366,9 +368,10 @@ Findings judge_proc(const ProcFacts& facts) {
   return findings;
 }
 
-Findings judge_cleaning(const CleaningFacts& facts) {
-  if (!facts.cleaner) return {{"cleaning", Level::ok, "nothing is known to clean it by age", ""}};
-  if (facts.kept) {
+Findings check_cleaning(const CleaningFacts& facts) {
+  if (!facts.cleaned_by_tmpfiles)
+    return {{"cleaning", Level::ok, "nothing is known to clean it by age", ""}};
+  if (facts.excluded) {
     return {{"cleaning", Level::ok, "systemd-tmpfiles is told to leave it alone", ""}};
   }
   return {{"cleaning", Level::note,
@@ -377,10 +380,10 @@ Findings judge_cleaning(const CleaningFacts& facts) {
            fmt::format("{} excludes it", setup_command(facts.where))}};
 }
 
-Findings judge_archive(const ArchiveFacts& facts) {
+Findings check_archive(const ArchiveFacts& facts) {
   Finding finding{"archive", Level::ok,
                   fmt::format("history and profiles: {}", in_quotes(facts.path)), ""};
-  if (!facts.there) {
+  if (!facts.exists) {
     finding.text += "; it is not there yet, and the first lease makes it";
     return {finding};
   }
@@ -390,7 +393,7 @@ Findings judge_archive(const ArchiveFacts& facts) {
     if (finding.remedy.empty()) finding.remedy = remedy;
   };
   const std::string path = shell_quote(facts.path);
-  if (!facts.directory) {
+  if (!facts.is_directory) {
     note(fmt::format(": it is not a directory, but something that {} put there; nothing is kept",
                      facts.owner_name),
          facts.simulated || facts.owner == 0
@@ -409,13 +412,14 @@ Findings judge_archive(const ArchiveFacts& facts) {
                                                                : "not every user has one"),
          fmt::format("{} should run: chmod 1777 {}", facts.owner_name, path));
   }
-  if (!facts.planter.empty()) {
-    note(fmt::format("; {} has made a folder under your name, which does not count", facts.planter),
-         fmt::format("ask {} to remove it, or root", facts.planter));
+  if (!facts.folder_taken_by.empty()) {
+    note(fmt::format("; {} has made a folder under your name, which does not count",
+                     facts.folder_taken_by),
+         fmt::format("ask {} to remove it, or root", facts.folder_taken_by));
   }
   if (!facts.writable) note("; you cannot write there: your leases leave no trace", "");
-  if (facts.space && *facts.space < kTooLittleSpace) {
-    note(fmt::format("; {} are free: nothing more is written", format_size(*facts.space)),
+  if (facts.free_space && *facts.free_space < kMinSpace) {
+    note(fmt::format("; {} are free: nothing more is written", format_size(*facts.free_space)),
          fmt::format("delete something; 'df {}' shows which file system it is", path));
   }
   return {finding};

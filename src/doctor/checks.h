@@ -1,5 +1,5 @@
 // What `berth doctor` concludes: facts about this host in, findings in words out. Pure:
-// examination.h gathers the facts.
+// collect.h gathers the facts.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 // An error as a finding. Errors say what, why, and behind a semicolon what to do.
-Finding as_problem(std::string check, const Error& error);
+Finding make_problem(std::string check, const Error& error);
 
 struct DirectoryFacts {
   HarbourLocation where;
@@ -39,16 +39,17 @@ struct DirectoryFacts {
   uid_t owner = 0;
   std::string owner_name;
   mode_t mode = 01777;
-  std::string mover;         // who else can move it away, by owning the folder above; or empty
-  bool access_list = false;  // it has an access control list, which its mode does not show
-  std::optional<std::string> network;  // the name of the network file system that it is on
-  bool writable = true;                // for this user
+  std::string movable_by;        // who else can move it away, by owning the folder above; or empty
+  bool has_access_list = false;  // it has an access control list, which its mode does not show
+  std::optional<std::string>
+      network_file_system;  // the name of the network file system that it is on
+  bool writable = true;     // for this user
   std::optional<Bytes> free_space;
   std::optional<std::uint64_t> free_files;
-  std::optional<std::string> elsewhere;  // why others probably see another harbour
+  std::optional<std::string> private_harbour_reason;  // why others probably see another harbour
 };
 
-Findings judge_directory(const DirectoryFacts& facts);
+Findings check_directory(const DirectoryFacts& facts);
 
 // The server of a harbour of several hosts.
 struct ServerFacts {
@@ -56,23 +57,23 @@ struct ServerFacts {
   std::string source;            // where that was written
   std::string host;              // what this host is called there
   std::optional<Error> error{};  // it cannot be used
-  bool password = false;
+  bool has_password = false;
   bool open_to_all = false;  // it needs no password, and others than this host can reach it
-  bool forgets = false;      // it keeps nothing over a restart
-  std::size_t without = 0;   // leases and tickets of this host that do not use it
-  std::vector<IgnoredEntry> odd{};
+  bool loses_data_on_restart = false;  // it keeps nothing over a restart
+  std::size_t bypassing_clients = 0;   // leases and tickets of this host that do not use it
+  std::vector<IgnoredEntry> ignored_entries{};
 };
-Findings judge_server(const ServerFacts& facts);
+Findings check_server(const ServerFacts& facts);
 
 // A file in the harbour that does not count.
-struct OddFile {
-  IgnoredEntry oddity;
-  bool directory = false;
+struct IgnoredFile {
+  IgnoredEntry entry;
+  bool is_directory = false;
   std::uint64_t inode = 0;
 };
 
-// At most 20 planted files are listed, then counted. `me` is the user who asks.
-Findings judge_files(const std::string& path, const std::vector<OddFile>& files, uid_t me);
+// At most 20 planted files are listed, then counted. `viewer` is the user who asks.
+Findings check_files(const std::string& path, const std::vector<IgnoredFile>& files, uid_t viewer);
 
 struct WaitingTicket {
   Record record;
@@ -83,19 +84,19 @@ struct WaitingTicket {
 };
 
 // Stopped and silent waiters. In the queue's order.
-Findings judge_queue(const std::vector<WaitingTicket>& tickets);
+Findings check_queue(const std::vector<WaitingTicket>& tickets);
 
 // Leases that live and cannot be read: they count as holding what they may hold.
-Findings judge_unreadable(const std::string& path, const std::vector<Record>& leases);
+Findings check_unreadable(const std::string& path, const std::vector<Record>& leases);
 
 // Leases and tickets that are dated in the future, or come from a later version of berth.
-Findings judge_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
+Findings check_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
                        TimePoint now);
 
-Findings judge_drains(const std::vector<Drain>& drains, const HostView& scene, TimePoint now);
+Findings check_drains(const std::vector<Drain>& drains, const HostView& view, TimePoint now);
 
-// GPUs that cannot be used, and strangers. `me` is the user who asks.
-Findings judge_gpus(const HostView& scene, uid_t me);
+// GPUs that cannot be used, and strangers. `viewer` is the user who asks.
+Findings check_gpus(const HostView& view, uid_t viewer);
 
 // A process that runs under a lease of another harbour.
 struct ForeignHolder {
@@ -111,7 +112,7 @@ struct OtherHarbours {
   std::vector<ForeignHolder> holders;
 };
 
-Findings judge_other_harbours(const OtherHarbours& others, const HarbourLocation& ours);
+Findings check_other_harbours(const OtherHarbours& others, const HarbourLocation& ours);
 
 struct LimitFacts {
   std::optional<std::uint64_t> descriptors;  // the hard limit; nothing if there is none
@@ -119,16 +120,16 @@ struct LimitFacts {
   std::optional<std::uint64_t> inotify_instances;
 };
 
-Findings judge_limits(const LimitFacts& facts);
+Findings check_limits(const LimitFacts& facts);
 
 struct ProcFacts {
-  bool there = true;
-  std::string hidepid;         // the mount's option, if it hides processes
-  bool others_hidden = false;  // from us
-  bool host_pids = true;
+  bool exists = true;
+  std::string hidepid;             // the mount's option, if it hides processes
+  bool hides_other_users = false;  // from us
+  bool has_host_pids = true;
 };
 
-Findings judge_proc(const ProcFacts& facts);
+Findings check_proc(const ProcFacts& facts);
 
 // Whether the kernel keeps users from making hard links to, and from following symbolic links of,
 // other users in shared directories (fs.protected_hardlinks, fs.protected_symlinks).
@@ -137,32 +138,33 @@ struct LinkFacts {
   bool symlinks_protected = true;
 };
 
-Findings judge_links(const LinkFacts& facts);
+Findings check_links(const LinkFacts& facts);
 
 struct CleaningFacts {
   HarbourLocation where;
-  bool cleaner = false;  // systemd-tmpfiles is there, and cleans the folder that the harbour is in
-  bool kept = false;     // it is told to leave the harbour alone
+  bool cleaned_by_tmpfiles =
+      false;              // systemd-tmpfiles is there, and cleans the folder that the harbour is in
+  bool excluded = false;  // it is told to leave the harbour alone
 };
 
-Findings judge_cleaning(const CleaningFacts& facts);
+Findings check_cleaning(const CleaningFacts& facts);
 
-// Where history and profiles are kept; see archive/folder.h.
+// Where history and profiles are kept; see archive/user_folder.h.
 struct ArchiveFacts {
   bool simulated = false;
   std::string path;
-  bool there = true;
-  bool directory = true;
+  bool exists = true;
+  bool is_directory = true;
   uid_t owner = 0;
   std::string owner_name{};
   mode_t mode = 01777;
-  std::string planter{};  // who has taken the name of this user's folder, if anybody has
-  bool writable = true;   // for this user
-  std::optional<Bytes> space{};
+  std::string folder_taken_by{};  // who has taken the name of this user's folder, if anybody has
+  bool writable = true;           // for this user
+  std::optional<Bytes> free_space{};
   HarbourLocation where{};  // the harbour that it belongs to
 };
 
 // Notes at most: nobody needs the archive for a GPU.
-Findings judge_archive(const ArchiveFacts& facts);
+Findings check_archive(const ArchiveFacts& facts);
 
 }  // namespace berth

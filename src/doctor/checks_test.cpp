@@ -1,4 +1,4 @@
-// Unit tests of diagnosis.h.
+// Unit tests of checks.h.
 #include "doctor/checks.h"
 
 #include <algorithm>
@@ -17,14 +17,14 @@ using std::chrono::seconds;
 constexpr TimePoint kNow{std::chrono::hours(500'000)};
 
 // The only finding of a check.
-Finding the(const Findings& findings, const std::string& check) {
+Finding only_finding(const Findings& findings, const std::string& check) {
   const auto is = [&](const Finding& one) { return one.check == check; };
   EXPECT_EQ(std::count_if(findings.begin(), findings.end(), is), 1) << check;
   const auto found = std::find_if(findings.begin(), findings.end(), is);
   return found == findings.end() ? Finding{} : *found;
 }
 
-bool has(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -42,14 +42,15 @@ DirectoryFacts good_directory() {
   return facts;
 }
 
-TEST(Diagnosis, an_error_is_split_into_what_and_what_to_do) {
-  const Finding finding = as_problem("driver", {ErrorKind::no_driver, "it hangs; wait; or reboot"});
+TEST(DoctorChecks, an_error_is_split_into_what_and_what_to_do) {
+  const Finding finding =
+      make_problem("driver", {ErrorKind::no_driver, "it hangs; wait; or reboot"});
   EXPECT_EQ(finding.text, "it hangs");
   EXPECT_EQ(finding.remedy, "wait; or reboot");
-  EXPECT_EQ(as_problem("driver", {ErrorKind::no_driver, "it hangs"}).remedy, "");
+  EXPECT_EQ(make_problem("driver", {ErrorKind::no_driver, "it hangs"}).remedy, "");
 }
 
-TEST(Diagnosis, a_command_for_the_shell_is_one) {
+TEST(DoctorChecks, shell_commands_are_quoted) {
   EXPECT_EQ(shell_quote("/tmp/berth"), "/tmp/berth");
   EXPECT_EQ(shell_quote("/a b'c$d"), R"('/a b'\''c$d')");
   EXPECT_EQ(shell_quote(""), "''");
@@ -57,85 +58,87 @@ TEST(Diagnosis, a_command_for_the_shell_is_one) {
   EXPECT_EQ(setup_command({"/srv/a b", true}), "sudo BERTH_DIR='/srv/a b' berth setup");
 }
 
-TEST(Diagnosis, a_good_directory_is_ok) {
-  for (const Finding& finding : judge_directory(good_directory())) {
+TEST(DoctorChecks, a_good_directory_is_ok) {
+  for (const Finding& finding : check_directory(good_directory())) {
     EXPECT_EQ(finding.level, Level::ok) << finding.check << finding.text;
     EXPECT_EQ(finding.remedy, "");
   }
 }
 
-TEST(Diagnosis, whose_it_is_matters_but_not_for_a_simulated_server) {
+TEST(DoctorChecks, a_wrong_owner_is_noted_except_when_simulated) {
   DirectoryFacts facts = good_directory();
   facts.owner = 1000;
   facts.owner_name = "bob";
-  const Finding owner = the(judge_directory(facts), "owner");
+  const Finding owner = only_finding(check_directory(facts), "owner");
   EXPECT_EQ(owner.level, Level::note);
   EXPECT_EQ(owner.text, "belongs to bob, who can delete what is in it");
   EXPECT_EQ(owner.remedy, "sudo berth setup makes it root's");
   facts.simulated = true;
-  EXPECT_EQ(the(judge_directory(facts), "owner").level, Level::ok);
+  EXPECT_EQ(only_finding(check_directory(facts), "owner").level, Level::ok);
 }
 
-TEST(Diagnosis, an_access_control_list) {
+TEST(DoctorChecks, an_access_control_list_is_a_problem) {
   DirectoryFacts facts = good_directory();
-  facts.access_list = true;
-  const Finding list = the(judge_directory(facts), "acl");
+  facts.has_access_list = true;
+  const Finding list = only_finding(check_directory(facts), "acl");
   EXPECT_EQ(list.level, Level::problem);
   EXPECT_EQ(list.remedy, "sudo berth setup removes the list");
   facts.simulated = true;
-  EXPECT_EQ(the(judge_directory(facts), "acl").remedy, "setfacl -bk /tmp/berth");
+  EXPECT_EQ(only_finding(check_directory(facts), "acl").remedy, "setfacl -bk /tmp/berth");
 }
 
-TEST(Diagnosis, modes) {
+TEST(DoctorChecks, modes) {
   DirectoryFacts facts = good_directory();
   const auto level = [&](mode_t mode) {
     facts.mode = mode;
-    return the(judge_directory(facts), "mode").level;
+    return only_finding(check_directory(facts), "mode").level;
   };
   EXPECT_EQ(level(01777), Level::ok);
   EXPECT_EQ(level(03777), Level::ok);
   EXPECT_EQ(level(0777), Level::problem);
   EXPECT_EQ(level(0775), Level::problem);
   EXPECT_EQ(level(0755), Level::problem) << "the default is for all";
-  facts.where.chosen = true;
+  facts.where.is_custom = true;
   EXPECT_EQ(level(0700), Level::note) << "who chose it may want it for himself";
   EXPECT_EQ(level(01770), Level::note);
   EXPECT_EQ(level(0770), Level::problem);
 }
 
-TEST(Diagnosis, a_network_file_system_and_a_full_one) {
+TEST(DoctorChecks, a_network_file_system_and_a_full_one) {
   DirectoryFacts facts = good_directory();
-  facts.network = "NFS";
+  facts.network_file_system = "NFS";
   facts.writable = false;
   facts.free_space = Bytes{4096};
-  const Findings findings = judge_directory(facts);
-  EXPECT_TRUE(has(the(findings, "file_system").text, "NFS"));
+  const Findings findings = check_directory(facts);
+  EXPECT_TRUE(contains(only_finding(findings, "file_system").text, "NFS"));
   for (const char* check : {"file_system", "writable", "space"}) {
-    EXPECT_EQ(the(findings, check).level, Level::problem);
-    EXPECT_NE(the(findings, check).remedy, "");
+    EXPECT_EQ(only_finding(findings, check).level, Level::problem);
+    EXPECT_NE(only_finding(findings, check).remedy, "");
   }
   facts.free_space = mib(10);
-  EXPECT_EQ(the(judge_directory(facts), "space").level, Level::note);
+  EXPECT_EQ(only_finding(check_directory(facts), "space").level, Level::note);
   facts.free_space = gib(10);
   facts.free_files = 3;
-  EXPECT_EQ(the(judge_directory(facts), "space").level, Level::problem);
+  EXPECT_EQ(only_finding(check_directory(facts), "space").level, Level::problem);
 }
 
-TEST(Diagnosis, twenty_planted_files_are_listed_and_the_rest_counted) {
-  std::vector<OddFile> files;
+TEST(DoctorChecks, twenty_untrusted_files_are_listed_and_the_rest_counted) {
+  std::vector<IgnoredFile> files;
   for (int i = 0; i < 25; ++i)
     files.push_back({{fmt::format("x{}", i), 61234, "bad", false}, false, 1});
   files.push_back({{"lease-aaaaaaaa", 61234, "its process is gone", true}, false, 1});
-  const Findings findings = judge_files("/tmp/berth", files, 1);
+  const Findings findings = check_files("/tmp/berth", files, 1);
   EXPECT_EQ(findings.size(), 22);
   EXPECT_EQ(findings[20].text, "5 more files do not count");
-  EXPECT_TRUE(has(the(findings, "leftovers").text, "1 file of dead clients (1 of 61234)"));
+  EXPECT_TRUE(
+      contains(only_finding(findings, "leftovers").text, "1 file of dead clients (1 of 61234)"));
 }
 
-TEST(Diagnosis, a_file_with_an_odd_name_is_removed_by_its_number) {
-  const auto remedy = [](std::string name, bool directory, uid_t me) {
-    return the(judge_files("/tmp/berth", {{{std::move(name), 61234, "bad", false}, directory, 99}},
-                           me),
+TEST(DoctorChecks, a_file_with_an_unsafe_name_is_removed_by_its_inode) {
+  const auto remedy = [](std::string name, bool directory, uid_t viewer) {
+    return only_finding(
+               check_files("/tmp/berth", {{{std::move(name), 61234, "bad", false}, directory, 99}},
+                           viewer),
                "planted")
         .remedy;
   };
@@ -147,106 +150,108 @@ TEST(Diagnosis, a_file_with_an_odd_name_is_removed_by_its_number) {
       "ask 61234 to remove it, or: sudo find /tmp/berth -maxdepth 1 -inum 99 -exec rm -r {} +");
 }
 
-TEST(Diagnosis, stopped_and_silent_tickets_are_named) {
+TEST(DoctorChecks, stopped_and_silent_tickets_are_named) {
   std::vector<WaitingTicket> tickets{ticket('a'), ticket('b'), ticket('c')};
-  const Findings good = judge_queue(tickets);
+  const Findings good = check_queue(tickets);
   for (const char* check : {"queue_order", "stopped", "silent"}) {
-    EXPECT_EQ(the(good, check).level, Level::ok) << check;
+    EXPECT_EQ(only_finding(good, check).level, Level::ok) << check;
   }
-  EXPECT_TRUE(has(the(good, "queue_order").text, "3 waiting"));
+  EXPECT_TRUE(contains(only_finding(good, "queue_order").text, "3 waiting"));
   tickets[0].stopped = true;
-  EXPECT_FALSE(has(the(judge_queue(tickets), "stopped").remedy, "kill"))
+  EXPECT_FALSE(contains(only_finding(check_queue(tickets), "stopped").remedy, "kill"))
       << "any PID may stand there";
   tickets[0].stopped_by_signal = true;
   tickets[1].silent = true;
-  const Findings bad = judge_queue(tickets);
-  EXPECT_EQ(the(bad, "stopped").level, Level::note);
-  EXPECT_TRUE(has(the(bad, "stopped").remedy, "kill -CONT 4711"));
-  EXPECT_EQ(the(bad, "silent").level, Level::problem);
-  EXPECT_TRUE(has(the(bad, "silent").text, "bbbbbbbb"));
+  const Findings bad = check_queue(tickets);
+  EXPECT_EQ(only_finding(bad, "stopped").level, Level::note);
+  EXPECT_TRUE(contains(only_finding(bad, "stopped").remedy, "kill -CONT 4711"));
+  EXPECT_EQ(only_finding(bad, "silent").level, Level::problem);
+  EXPECT_TRUE(contains(only_finding(bad, "silent").text, "bbbbbbbb"));
 }
 
-TEST(Diagnosis, a_live_lease_that_cannot_be_read_is_not_to_be_deleted) {
+TEST(DoctorChecks, a_live_lease_that_cannot_be_read_is_not_to_be_deleted) {
   Record lease;
   lease.id = "aaaaaaaa";
-  EXPECT_EQ(the(judge_unreadable("/h", {lease}), "unreadable").level, Level::ok);
+  EXPECT_EQ(only_finding(check_unreadable("/h", {lease}), "unreadable").level, Level::ok);
   lease.problem = "it cannot be read";
-  lease.everything = true;
-  const Finding finding = the(judge_unreadable("/h", {lease}), "unreadable");
+  lease.holds_all_gpus = true;
+  const Finding finding = only_finding(check_unreadable("/h", {lease}), "unreadable");
   EXPECT_EQ(finding.level, Level::problem);
-  EXPECT_TRUE(has(finding.text, "aaaaaaaa") && has(finding.text, "every GPU")) << finding.text;
-  EXPECT_FALSE(has(finding.remedy, "rm ")) << finding.remedy;
-  const OddFile live{{"ticket-000000000000001-bbbbbbbb", 61234, "bad", false, true}, false, 1};
-  EXPECT_FALSE(has(the(judge_files("/h", {live}, 0), "planted").remedy, "rm "));
+  EXPECT_TRUE(contains(finding.text, "aaaaaaaa") && contains(finding.text, "every GPU"))
+      << finding.text;
+  EXPECT_FALSE(contains(finding.remedy, "rm ")) << finding.remedy;
+  const IgnoredFile live{{"ticket-000000000000001-bbbbbbbb", 61234, "bad", false, true}, false, 1};
+  EXPECT_FALSE(contains(only_finding(check_files("/h", {live}, 0), "planted").remedy, "rm "));
 }
 
-TEST(Diagnosis, dates_in_the_future_and_later_versions) {
+TEST(DoctorChecks, dates_in_the_future_and_later_versions) {
   Record lease;
   lease.granted = kNow + seconds(59);
-  EXPECT_EQ(the(judge_records({lease}, {}, kNow), "clock").level, Level::ok);
+  EXPECT_EQ(only_finding(check_records({lease}, {}, kNow), "clock").level, Level::ok);
   lease.granted = kNow + minutes(61);
   lease.version = kProtocolVersion + 1;
-  Findings findings = judge_records({lease}, {}, kNow);
-  EXPECT_TRUE(has(the(findings, "clock").text, "1h 1m in the future"));
-  EXPECT_EQ(the(findings, "version").level, Level::note);
-  lease.everything = true;
-  EXPECT_EQ(the(judge_records({lease}, {}, kNow), "version").level, Level::problem);
+  Findings findings = check_records({lease}, {}, kNow);
+  EXPECT_TRUE(contains(only_finding(findings, "clock").text, "1h 1m in the future"));
+  EXPECT_EQ(only_finding(findings, "version").level, Level::note);
+  lease.holds_all_gpus = true;
+  EXPECT_EQ(only_finding(check_records({lease}, {}, kNow), "version").level, Level::problem);
 }
 
-TEST(Diagnosis, a_stranger_is_named_with_what_to_do) {
-  GpuWithLeases placed;
-  placed.gpu.index.card = 2;
+TEST(DoctorChecks, a_stranger_is_named_with_what_to_do) {
+  GpuWithLeases gpu_view;
+  gpu_view.gpu.index.card = 2;
   GpuProcess process;
   process.pid = 4711;
   process.memory = mib(9318);
   process.name = "python";
   process.uid = 1;
-  placed.processes.push_back({process, ""});
-  const Finding stranger = the(judge_gpus({{placed}, {}}, 0), "stranger");
+  gpu_view.processes.push_back({process, ""});
+  const Finding stranger = only_finding(check_gpus({{gpu_view}, {}}, 0), "stranger");
   EXPECT_EQ(stranger.level, Level::problem);
   EXPECT_EQ(stranger.text, "GPU 2: python (pid 4711, user daemon) uses 9.1 GiB without a lease");
   EXPECT_EQ(stranger.remedy,
             "ask daemon to use 'berth run'; kill 4711 would free it; --max-processes 1 "
             "would share it knowingly");
+  EXPECT_TRUE(contains(only_finding(check_gpus({{gpu_view}, {}}, 1), "stranger").remedy,
+                       "start it with 'berth run'"));
+  gpu_view.processes[0].process.uid.reset();
   EXPECT_TRUE(
-      has(the(judge_gpus({{placed}, {}}, 1), "stranger").remedy, "start it with 'berth run'"));
-  placed.processes[0].process.uid.reset();
-  EXPECT_TRUE(has(the(judge_gpus({{placed}, {}}, 1), "stranger").remedy, "ps -fp 4711"));
-  placed.leases = {"aaaaaaaa"};
-  EXPECT_EQ(the(judge_gpus({{placed}, {}}, 1), "stranger").level, Level::note)
+      contains(only_finding(check_gpus({{gpu_view}, {}}, 1), "stranger").remedy, "ps -fp 4711"));
+  gpu_view.leases = {"aaaaaaaa"};
+  EXPECT_EQ(only_finding(check_gpus({{gpu_view}, {}}, 1), "stranger").level, Level::note)
       << "perhaps the lease's own";
 }
 
-TEST(Diagnosis, limits) {
-  for (const Finding& finding : judge_limits({})) EXPECT_EQ(finding.level, Level::ok);
-  for (const Finding& finding : judge_limits({255, 63, 15})) {
+TEST(DoctorChecks, limits) {
+  for (const Finding& finding : check_limits({})) EXPECT_EQ(finding.level, Level::ok);
+  for (const Finding& finding : check_limits({255, 63, 15})) {
     EXPECT_EQ(finding.level, Level::problem) << finding.text;
     EXPECT_NE(finding.remedy, "");
   }
-  for (const Finding& finding : judge_limits({256, 64, 16})) EXPECT_EQ(finding.level, Level::ok);
+  for (const Finding& finding : check_limits({256, 64, 16})) EXPECT_EQ(finding.level, Level::ok);
 }
 
-TEST(Diagnosis, links_that_the_kernel_does_not_protect) {
-  const Findings safe = judge_links({});
+TEST(DoctorChecks, links_that_the_kernel_does_not_protect) {
+  const Findings safe = check_links({});
   ASSERT_EQ(safe.size(), 1U);
   EXPECT_EQ(safe[0].level, Level::ok);
-  const Findings found = judge_links({false, false});
+  const Findings found = check_links({false, false});
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].level, Level::note);
   EXPECT_EQ(found[0].remedy, "sudo sysctl -w fs.protected_hardlinks=1");
   EXPECT_EQ(found[1].remedy, "sudo sysctl -w fs.protected_symlinks=1");
 }
 
-TEST(Diagnosis, another_harbour_is_said_once) {
-  const OtherHarbours others{
+TEST(DoctorChecks, another_harbour_is_reported_once) {
+  const OtherHarbours other_harbours{
       2, "/tmp/berth", {{"/tmp/berth", "python", 1}, {"/srv/b", "sh", 2}, {"/srv/b", "sh", 3}}};
-  const Findings findings = judge_other_harbours(others, {"/srv/a", true});
+  const Findings findings = check_other_harbours(other_harbours, {"/srv/a", true});
   ASSERT_EQ(findings.size(), 2);
   EXPECT_TRUE(
-      has(findings[0].text, "2 leases and tickets live in the default harbour '/tmp/berth'"));
-  EXPECT_TRUE(has(findings[1].text,
-                  "sh (pid 2) and 1 more run under a lease of another harbour, '/srv/b'"));
-  EXPECT_EQ(the(judge_other_harbours({}, {"/srv/a", true}), "harbours").level, Level::ok);
+      contains(findings[0].text, "2 leases and tickets live in the default harbour '/tmp/berth'"));
+  EXPECT_TRUE(contains(findings[1].text,
+                       "sh (pid 2) and 1 more run under a lease of another harbour, '/srv/b'"));
+  EXPECT_EQ(only_finding(check_other_harbours({}, {"/srv/a", true}), "harbours").level, Level::ok);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Conclusions about GPUs, leases and the queue; see diagnosis.h.
+// Conclusions about GPUs, leases and the queue; see checks.h.
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
@@ -17,21 +17,21 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 
-constexpr minutes kFuture(1);
-std::string whose(const Record& record) {
+constexpr minutes kMaxClockSkew(1);
+std::string describe_client(const Record& record) {
   return fmt::format("{} of {} (pid {})", record.id, user_name(record.uid), record.pid);
 }
 
-void judge_date(const char* what, const Record& record, TimePoint date, TimePoint now,
+void check_date(const char* what, const Record& record, TimePoint date, TimePoint now,
                 Findings& findings) {
-  if (date <= now + kFuture) return;
+  if (date <= now + kMaxClockSkew) return;
   findings.push_back({"clock", Level::note,
                       fmt::format("{} {} is dated {} in the future: the clock was set back", what,
-                                  whose(record), format_duration(date - now)),
+                                  describe_client(record), format_duration(date - now)),
                       "no harm is done, but times that are shown are wrong until it has ended"});
 }
 
-void judge_version(const char* what, const Record& record, Findings& findings) {
+void check_version(const char* what, const Record& record, Findings& findings) {
   if (record.version <= kProtocolVersion) return;
   Finding finding{
       "version", Level::note,
@@ -39,33 +39,33 @@ void judge_version(const char* what, const Record& record, Findings& findings) {
                   "speaks {})",
                   what, record.id, user_name(record.uid), record.version, kProtocolVersion),
       "use the same berth everywhere"};
-  if (record.everything) {
+  if (record.holds_all_gpus) {
     finding.level = Level::problem;
     finding.text += "; which GPUs it holds is not known, so it counts as holding all";
   }
   findings.push_back(std::move(finding));
 }
 
-std::string list(const std::set<std::string>& words) {
+std::string join_with_and(const std::set<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " and ") + word;
   return text;
 }
 
-std::string stranger_remedy(const GpuWithLeases& placed, uid_t me) {
+std::string format_stranger_remedy(const GpuWithLeases& gpu_view, uid_t viewer) {
   std::set<std::string> users;
   std::string pids;
   unsigned count = 0;
-  bool mine = false;
+  bool viewers_own = false;
   bool unknown = false;
-  for (const AttributedProcess& one : placed.processes) {
-    if (!one.stranger()) continue;
+  for (const AttributedProcess& one : gpu_view.processes) {
+    if (!one.is_stranger()) continue;
     ++count;
     pids += fmt::format(" {}", one.process.pid);
     if (!one.process.uid) {
       unknown = true;
-    } else if (*one.process.uid == me) {
-      mine = true;
+    } else if (*one.process.uid == viewer) {
+      viewers_own = true;
     } else {
       users.insert(user_name(*one.process.uid));
     }
@@ -73,54 +73,57 @@ std::string stranger_remedy(const GpuWithLeases& placed, uid_t me) {
   if (count == 0) {
     return "sudo fuser -v /dev/nvidia* may find it; if there is none, the GPU needs a reset";
   }
-  std::string remedy = mine ? "start it with 'berth run'" : "";
+  std::string remedy = viewers_own ? "start it with 'berth run'" : "";
   if (!users.empty()) {
-    remedy += fmt::format("{}ask {} to use 'berth run'", remedy.empty() ? "" : "; ", list(users));
+    remedy += fmt::format("{}ask {} to use 'berth run'", remedy.empty() ? "" : "; ",
+                          join_with_and(users));
   }
   if (unknown) {
     remedy += fmt::format("{}find out on the host, as root, whose it is (ps -fp{})",
                           remedy.empty() ? "" : "; ", pids);
   }
   remedy += fmt::format("; kill{} would free it", pids);
-  if (placed.leases.empty()) {
+  if (gpu_view.leases.empty()) {
     remedy += fmt::format("; --max-processes {} would share it knowingly", count);
   }
   return remedy;
 }
 
 // In a container, a process that cannot be named may well be one of the lease's own.
-bool only_unidentified(const GpuWithLeases& placed) {
-  return !placed.leases.empty() &&
-         std::none_of(placed.processes.begin(), placed.processes.end(),
-                      [](const AttributedProcess& one) { return one.stranger() && one.process.uid; });
+bool has_only_unidentified_strangers(const GpuWithLeases& gpu_view) {
+  return !gpu_view.leases.empty() &&
+         std::none_of(
+             gpu_view.processes.begin(), gpu_view.processes.end(),
+             [](const AttributedProcess& one) { return one.is_stranger() && one.process.uid; });
 }
 
-void judge_gpu(const GpuWithLeases& placed, Findings& findings) {
-  const GpuStateReason judgement = judge(placed);
-  const bool out_of_service = judgement.state == GpuState::drained && !placed.drain;
-  if (judgement.state != GpuState::lost && judgement.state != GpuState::unknown &&
+void check_gpu(const GpuWithLeases& gpu_view, Findings& findings) {
+  const GpuStateReason state_reason = classify(gpu_view);
+  const bool out_of_service = state_reason.state == GpuState::drained && !gpu_view.drain;
+  if (state_reason.state != GpuState::lost && state_reason.state != GpuState::unknown &&
       !out_of_service) {
     return;
   }
-  Finding finding = as_problem("gpu", {ErrorKind::no_driver, judgement.reason});
+  Finding finding = make_problem("gpu", {ErrorKind::no_driver, state_reason.reason});
   if (out_of_service) finding.level = Level::note;
   finding.text =
-      fmt::format("GPU {} is {}: {}", to_string(placed.gpu.index),
-                  out_of_service ? "out of service" : to_string(judgement.state), finding.text);
+      fmt::format("GPU {} is {}: {}", to_string(gpu_view.gpu.index),
+                  out_of_service ? "out of service" : to_string(state_reason.state), finding.text);
   findings.push_back(std::move(finding));
 }
 
-void judge_strangers(const GpuWithLeases& placed, uid_t me, Findings& findings) {
-  const std::string strangers = describe_strangers(placed);
+void check_strangers(const GpuWithLeases& gpu_view, uid_t viewer, Findings& findings) {
+  const std::string strangers = describe_strangers(gpu_view);
   if (strangers.empty()) return;
-  findings.push_back({"stranger", only_unidentified(placed) ? Level::note : Level::problem,
-                      fmt::format("GPU {}: {}", to_string(placed.gpu.index), strangers),
-                      stranger_remedy(placed, me)});
+  findings.push_back({"stranger",
+                      has_only_unidentified_strangers(gpu_view) ? Level::note : Level::problem,
+                      fmt::format("GPU {}: {}", to_string(gpu_view.gpu.index), strangers),
+                      format_stranger_remedy(gpu_view, viewer)});
 }
 
 }  // namespace
 
-Findings judge_queue(const std::vector<WaitingTicket>& tickets) {
+Findings check_queue(const std::vector<WaitingTicket>& tickets) {
   Findings findings;
   bool stopped = false;
   bool silent = false;
@@ -132,7 +135,7 @@ Findings judge_queue(const std::vector<WaitingTicket>& tickets) {
       findings.push_back(
           {"stopped", Level::note,
            fmt::format("ticket {} is stopped: it is passed over, and keeps its place",
-                       whose(ticket.record)),
+                       describe_client(ticket.record)),
            ticket.stopped_by_signal ? fmt::format("kill -CONT {} lets it go on", ticket.record.pid)
                                     : cancel});
     } else if (ticket.silent) {
@@ -140,7 +143,7 @@ Findings judge_queue(const std::vector<WaitingTicket>& tickets) {
           {"silent", Level::problem,
            fmt::format("ticket {} could start now and does not claim its GPUs: other clients pass "
                        "over it after some seconds",
-                       whose(ticket.record)),
+                       describe_client(ticket.record)),
            cancel});
     }
     stopped = stopped || ticket.stopped;
@@ -156,7 +159,7 @@ Findings judge_queue(const std::vector<WaitingTicket>& tickets) {
   return findings;
 }
 
-Findings judge_unreadable(const std::string& path, const std::vector<Record>& leases) {
+Findings check_unreadable(const std::string& path, const std::vector<Record>& leases) {
   Findings findings;
   for (const Record& lease : leases) {
     if (lease.problem.empty()) continue;
@@ -164,10 +167,10 @@ Findings judge_unreadable(const std::string& path, const std::vector<Record>& le
         {"unreadable", Level::problem,
          fmt::format("lease {} of {} is alive, and {}: it counts as holding {}", lease.id,
                      user_name(lease.uid), lease.problem,
-                     lease.everything ? std::string("every GPU")
-                                      : fmt::format("{}", fmt::join(lease.uuids, ", "))),
+                     lease.holds_all_gpus ? std::string("every GPU")
+                                          : fmt::format("{}", fmt::join(lease.uuids, ", "))),
          fmt::format("ask {} to end the process that holds it (fuser -v {})", user_name(lease.uid),
-                     shell_quote(fmt::format("{}/{}", path, bell_name(lease.id))))});
+                     shell_quote(fmt::format("{}/{}", path, bell_file_name(lease.id))))});
   }
   if (findings.empty()) {
     findings.push_back({"unreadable", Level::ok, "every live lease can be read", ""});
@@ -175,17 +178,17 @@ Findings judge_unreadable(const std::string& path, const std::vector<Record>& le
   return findings;
 }
 
-Findings judge_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
+Findings check_records(const std::vector<Record>& leases, const std::vector<Record>& tickets,
                        TimePoint now) {
   Findings dates;
   Findings findings;
   for (const Record& lease : leases) {
-    judge_version("lease", lease, findings);
-    judge_date("lease", lease, lease.granted, now, dates);
+    check_version("lease", lease, findings);
+    check_date("lease", lease, lease.granted, now, dates);
   }
   for (const Record& ticket : tickets) {
-    judge_version("ticket", ticket, findings);
-    judge_date("ticket", ticket, ticket.since, now, dates);
+    check_version("ticket", ticket, findings);
+    check_date("ticket", ticket, ticket.since, now, dates);
   }
   if (findings.empty()) {
     findings.push_back({"version", Level::ok, "nobody uses a later version of berth", ""});
@@ -195,12 +198,13 @@ Findings judge_records(const std::vector<Record>& leases, const std::vector<Reco
   return findings;
 }
 
-Findings judge_drains(const std::vector<Drain>& drains, const HostView& scene, TimePoint now) {
+Findings check_drains(const std::vector<Drain>& drains, const HostView& view, TimePoint now) {
   Findings findings;
   for (const Drain& drain : drains) {
-    const auto gpu = std::find_if(scene.gpus.begin(), scene.gpus.end(),
-                                  [&](const GpuWithLeases& one) { return one.gpu.uuid == drain.uuid; });
-    const std::string index = gpu == scene.gpus.end() ? drain.uuid : to_string(gpu->gpu.index);
+    const auto gpu =
+        std::find_if(view.gpus.begin(), view.gpus.end(),
+                     [&](const GpuWithLeases& one) { return one.gpu.uuid == drain.uuid; });
+    const std::string index = gpu == view.gpus.end() ? drain.uuid : to_string(gpu->gpu.index);
     const auto age = std::max(now - drain.since, TimePoint::duration::zero());
     findings.push_back(
         {"drain", Level::note,
@@ -213,19 +217,19 @@ Findings judge_drains(const std::vector<Drain>& drains, const HostView& scene, T
   return findings;
 }
 
-Findings judge_gpus(const HostView& scene, uid_t me) {
-  if (scene.gpus.empty()) {
+Findings check_gpus(const HostView& view, uid_t viewer) {
+  if (view.gpus.empty()) {
     return {
         {"gpu", Level::problem, "the driver has no GPU",
          "see whether the host has one (lspci | grep -i nvidia), and the kernel's log (dmesg)"}};
   }
   Findings findings;
-  for (const GpuWithLeases& placed : scene.gpus) judge_gpu(placed, findings);
+  for (const GpuWithLeases& gpu_view : view.gpus) check_gpu(gpu_view, findings);
   if (findings.empty()) {
     findings.push_back({"gpu", Level::ok, "no GPU is lost, unreadable or out of service", ""});
   }
   const std::size_t gpus = findings.size();
-  for (const GpuWithLeases& placed : scene.gpus) judge_strangers(placed, me, findings);
+  for (const GpuWithLeases& gpu_view : view.gpus) check_strangers(gpu_view, viewer, findings);
   if (findings.size() == gpus) {
     findings.push_back({"stranger", Level::ok, "no process uses a GPU without a lease", ""});
   }

@@ -1,4 +1,4 @@
-// Gathers the facts, and has them judged; see examination.h.
+// Gathers the facts, and has them judged; see collect.h.
 #include "doctor/collect.h"
 
 #include <cerrno>
@@ -29,13 +29,13 @@
 namespace berth {
 namespace {
 
-constexpr std::chrono::milliseconds kLockPatience(2000);
-constexpr time_t kLoneBellSeconds = 60;  // see DirectoryTransaction::tidy()
+constexpr std::chrono::milliseconds kLockTimeout(2000);
+constexpr time_t kMinLoneBellAge = 60;  // see DirectoryTransaction::remove_leftovers()
 
 // What was found in the harbour.
-struct Sight {
-  HarbourContents ledger;
-  std::vector<OddFile> files;
+struct DoctorInput {
+  HarbourContents contents;
+  std::vector<IgnoredFile> files;
 };
 
 void append(Findings& findings, Findings more) {
@@ -46,22 +46,22 @@ void append(Findings& findings, Findings more) {
 // Opened here and not through Harbour, which makes a directory where there is none, and refuses one
 // that is not fit.
 UniqueFd open_directory(const HarbourLocation& where) {
-  const int follow = where.chosen ? 0 : O_NOFOLLOW;
+  const int follow = where.is_custom ? 0 : O_NOFOLLOW;
   return UniqueFd(::open(where.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
 }
 
 bool is_simulated(const HarbourLocation& where) {
-  return !where.chosen && driver_is_simulated();
+  return !where.is_custom && is_driver_simulated();
 }
 
 std::string describe_location(const HarbourLocation& where) {
   return fmt::format("{}, {}", in_quotes(where.path),
-                     where.chosen          ? "as BERTH_DIR says"
+                     where.is_custom       ? "as BERTH_DIR says"
                      : is_simulated(where) ? "that of the simulated server"
                                            : "the default");
 }
 
-Finding cannot_open(const HarbourLocation& where) {
+Finding describe_open_failure(const HarbourLocation& where) {
   const int reason = errno;
   Finding finding{"harbour", Level::problem, describe_location(where), ""};
   if (where.path.front() != '/') {
@@ -81,15 +81,16 @@ Finding cannot_open(const HarbourLocation& where) {
           fmt::format("make it (mkdir -p {}), or set BERTH_DIR to another", shell_quote(parent));
     }
   } else if (reason == ELOOP || reason == ENOTDIR) {
-    struct stat about {};
-    const bool known = ::lstat(where.path.c_str(), &about) == 0;
+    struct stat attributes {};
+    const bool known = ::lstat(where.path.c_str(), &attributes) == 0;
     finding.text += fmt::format(
         ": it is not a directory{}",
-        known ? fmt::format(", but something that {} put there", user_name(about.st_uid)) : "");
-    if (where.chosen || is_simulated(where)) {
+        known ? fmt::format(", but something that {} put there", user_name(attributes.st_uid))
+              : "");
+    if (where.is_custom || is_simulated(where)) {
       finding.remedy = "set BERTH_DIR to the path of a directory, the same for all users";
     } else {  // setup moves aside only what an ordinary user has put there
-      finding.remedy = known && about.st_uid == 0
+      finding.remedy = known && attributes.st_uid == 0
                            ? std::string("move it away")
                            : fmt::format("{} moves it aside", setup_command(where));
     }
@@ -102,56 +103,59 @@ Finding cannot_open(const HarbourLocation& where) {
 
 // Who, besides root and the directory's owner, can rename it: the owner of the folder above it, and
 // everybody where that is writable for all and not sticky.
-std::string mover_of(const std::string& path, uid_t owner) {
+std::string find_mover(const std::string& path, uid_t owner) {
   struct stat above {};
   if (::stat(fmt::format("{}/..", path).c_str(), &above) != 0) return "";
   if ((above.st_mode & S_IWOTH) != 0 && (above.st_mode & S_ISVTX) == 0) return "everybody";
   return above.st_uid == 0 || above.st_uid == owner ? "" : user_name(above.st_uid);
 }
 
-DirectoryFacts look_at_directory(const HarbourLocation& where, int directory) {
+DirectoryFacts collect_directory_facts(const HarbourLocation& where, int directory) {
   DirectoryFacts facts;
   facts.where = where;
   facts.simulated = is_simulated(where);
-  struct stat about {};
-  if (::fstat(directory, &about) == 0) {
-    facts.owner = about.st_uid;
-    facts.mode = about.st_mode;
+  struct stat attributes {};
+  if (::fstat(directory, &attributes) == 0) {
+    facts.owner = attributes.st_uid;
+    facts.mode = attributes.st_mode;
   }
   facts.owner_name = user_name(facts.owner);
-  facts.mover = mover_of(where.path, facts.owner);
-  facts.access_list = has_access_list(directory, where.path).value_or(false);
-  facts.network = network_file_system(directory);
+  facts.movable_by = find_mover(where.path, facts.owner);
+  facts.has_access_list = has_access_list(directory, where.path).value_or(false);
+  facts.network_file_system = detect_network_file_system(directory);
   facts.writable = ::faccessat(directory, ".", W_OK | X_OK, AT_EACCESS) == 0;
   struct statvfs room {};
   if (::fstatvfs(directory, &room) == 0) {
     facts.free_space = Bytes{static_cast<std::uint64_t>(room.f_bavail) * room.f_frsize};
     if (room.f_files > 0) facts.free_files = room.f_favail;  // some file systems do not count them
   }
-  facts.elsewhere = private_harbour(where, directory);
+  facts.private_harbour_reason = detect_private_harbour(where, directory);
   return facts;
 }
 
 // Bells without a record.
-void look_at_lone_files(const DirectoryTransaction& transaction, std::vector<IgnoredEntry>& ignored_entries) {
-  const Listing& listing = transaction.listing();
+void collect_lone_bells(const DirectoryTransaction& transaction,
+                        std::vector<IgnoredEntry>& ignored_entries) {
+  const DirectoryListing& listing = transaction.listing();
   std::set<std::string> known(listing.leases.begin(), listing.leases.end());
   for (const TicketName& name : listing.tickets) known.insert(name.id);
-  const auto look = [&](const std::string& file, const std::string& id, time_t old_enough) {
-    struct statx about {};
-    if (!look_at(transaction.directory(), file, about)) return;
+  const auto add_if_ignored = [&](const std::string& file, const std::string& id,
+                                  time_t old_enough) {
+    struct statx attributes {};
+    if (!stat_at(transaction.directory(), file, attributes)) return;
     std::optional<uid_t> owner;
-    if (!is_mount_point(about)) owner = about.stx_uid;
+    if (!is_mount_point(attributes)) owner = attributes.stx_uid;
     const auto bell = open_bell(transaction.directory(), id, owner);
     if (!bell) return;
-    if (bell->state == PeerBell::State::planted) {
+    if (bell->state == PeerBell::State::untrusted) {
       ignored_entries.push_back({file, owner, bell->problem, false});
-    } else if (bell->state == PeerBell::State::dead && about.stx_mtime.tv_sec <= old_enough) {
+    } else if (bell->state == PeerBell::State::dead && attributes.stx_mtime.tv_sec <= old_enough) {
       ignored_entries.push_back({file, owner, "its process is gone", true});
     }
   };
   for (const std::string& id : listing.bells) {
-    if (!known.contains(id)) look(bell_name(id), id, ::time(nullptr) - kLoneBellSeconds);
+    if (!known.contains(id))
+      add_if_ignored(bell_file_name(id), id, ::time(nullptr) - kMinLoneBellAge);
   }
 }
 
@@ -164,69 +168,72 @@ const char* kind_of(mode_t mode) {
   return "";
 }
 
-OddFile look_at_file(int directory, IgnoredEntry oddity) {
-  OddFile file{std::move(oddity), false, 0};
-  struct statx about {};
-  if (!look_at(directory, file.oddity.file, about) || is_mount_point(about)) return file;
-  file.oddity.owner = about.stx_uid;
-  file.directory = S_ISDIR(about.stx_mode);
-  file.inode = about.stx_ino;
-  const bool bell = file.oddity.file.starts_with("bell-") && S_ISFIFO(about.stx_mode);
-  if (const char* kind = kind_of(about.stx_mode); *kind != '\0' && !file.oddity.leftover && !bell) {
-    file.oddity.problem += fmt::format(" ({})", kind);
+IgnoredFile inspect_file(int directory, IgnoredEntry entry) {
+  IgnoredFile file{std::move(entry), false, 0};
+  struct statx attributes {};
+  if (!stat_at(directory, file.entry.file, attributes) || is_mount_point(attributes)) return file;
+  file.entry.owner = attributes.stx_uid;
+  file.is_directory = S_ISDIR(attributes.stx_mode);
+  file.inode = attributes.stx_ino;
+  const bool bell = file.entry.file.starts_with("bell-") && S_ISFIFO(attributes.stx_mode);
+  if (const char* kind = kind_of(attributes.stx_mode);
+      *kind != '\0' && !file.entry.leftover && !bell) {
+    file.entry.problem += fmt::format(" ({})", kind);
   }
   return file;
 }
 
-Result<Sight> look_at_clients(DirectoryTransaction& transaction) {
+Result<DoctorInput> collect_clients(DirectoryTransaction& transaction) {
   if (auto listed = transaction.list(); !listed) return tl::make_unexpected(listed.error());
-  auto ledger = read_contents(transaction);
-  if (!ledger) return tl::make_unexpected(ledger.error());
-  Sight sight;
-  look_at_lone_files(transaction, ledger->ignored_entries);
-  for (IgnoredEntry& oddity : ledger->ignored_entries) {
-    sight.files.push_back(look_at_file(transaction.directory(), std::move(oddity)));
+  auto contents = read_contents(transaction);
+  if (!contents) return tl::make_unexpected(contents.error());
+  DoctorInput input;
+  collect_lone_bells(transaction, contents->ignored_entries);
+  for (IgnoredEntry& entry : contents->ignored_entries) {
+    input.files.push_back(inspect_file(transaction.directory(), std::move(entry)));
   }
-  sight.ledger = std::move(*ledger);
-  return sight;
+  input.contents = std::move(*contents);
+  return input;
 }
 
 // Takes the lock as a decision does. Who cannot have it still reads, and may then see a client in
 // the middle of a change.
-Sight look_inside(const HarbourLocation& where, int directory, Findings& findings) {
+DoctorInput check_harbour_contents(const HarbourLocation& where, int directory,
+                                   Findings& findings) {
   UniqueFd own(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!own) {
     findings.push_back(
         {"lock", Level::problem, fmt::format("it cannot be opened: {}", std::strerror(errno)), ""});
     return {};
   }
-  const auto locked = lock_directory(own.get(), LockMode::exclusive, {kLockPatience, {}, {}});
+  const auto locked = lock_directory(own.get(), LockMode::exclusive, {kLockTimeout, {}, {}});
   findings.push_back(locked ? Finding{"lock", Level::ok, "it can be locked", ""}
-                            : as_problem("lock", locked.error()));
-  Result<Sight> sight = Sight{};
+                            : make_problem("lock", locked.error()));
+  Result<DoctorInput> input = DoctorInput{};
   {
     DirectoryTransaction transaction(std::move(own));  // drops the lock before anything is judged
-    sight = look_at_clients(transaction);
+    input = collect_clients(transaction);
   }
-  if (!sight) {
-    findings.push_back(as_problem("files", sight.error()));
+  if (!input) {
+    findings.push_back(make_problem("files", input.error()));
     return {};
   }
-  append(findings, judge_files(where.path, sight->files, ::geteuid()));
-  find_stopped(sight->ledger);
-  append(findings, judge_unreadable(where.path, sight->ledger.leases));
-  append(findings, judge_records(sight->ledger.leases, sight->ledger.tickets,
+  append(findings, check_files(where.path, input->files, ::geteuid()));
+  mark_stopped_tickets(input->contents);
+  append(findings, check_unreadable(where.path, input->contents.leases));
+  append(findings, check_records(input->contents.leases, input->contents.tickets,
                                  std::chrono::system_clock::now()));
-  return std::move(*sight);
+  return std::move(*input);
 }
 
 // The tickets that could be granted GPUs now.
-std::set<std::string> unclaimed(const HarbourContents& ledger, const Snapshot& snapshot) {
+std::set<std::string> find_grantable_tickets(const HarbourContents& contents,
+                                             const Snapshot& snapshot) {
   std::set<std::string> ids;
-  const HostView scene = attribute_processes(snapshot, ledger.leases, ledger.drains);
-  PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
-  for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
-    input.tickets.push_back(queued(ledger.tickets[i], ledger.stopped[i]));
+  const HostView view = attribute_processes(snapshot, contents.leases, contents.drains);
+  PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
+  for (std::size_t i = 0; i < contents.tickets.size(); ++i) {
+    input.tickets.push_back(make_queued_ticket(contents.tickets[i], contents.stopped[i]));
   }
   for (const Outcome& outcome : plan(input)) {
     if (outcome.grant) ids.insert(outcome.ticket);
@@ -235,45 +242,49 @@ std::set<std::string> unclaimed(const HarbourContents& ledger, const Snapshot& s
 }
 
 // A granted client claims its GPUs within a moment. One that has not after some seconds is silent.
-std::vector<WaitingTicket> find_silent(const HarbourLocation& where, const HarbourContents& ledger,
-                                       const Snapshot& snapshot) {
+std::vector<WaitingTicket> find_waiting_tickets(const HarbourLocation& where,
+                                                const HarbourContents& contents,
+                                                const Snapshot& snapshot) {
   constexpr std::chrono::seconds kMoment(3);
-  std::set<std::string> silent = unclaimed(ledger, snapshot);
+  std::set<std::string> silent = find_grantable_tickets(contents, snapshot);
   if (!silent.empty()) {
     std::this_thread::sleep_for(kMoment);
     auto harbour = Harbour::open_existing(where);
     const auto later = harbour && *harbour ? read_contents(**harbour) : HarbourContents{};
-    const auto still = later ? unclaimed(*later, snapshot) : std::set<std::string>{};
+    const auto still = later ? find_grantable_tickets(*later, snapshot) : std::set<std::string>{};
     std::erase_if(silent, [&](const std::string& id) { return !still.contains(id); });
   }
   StoppedProcesses stopped;
-  stopped.read(ledger.tickets);
+  stopped.read(contents.tickets);
   std::vector<WaitingTicket> tickets;
-  for (std::size_t i = 0; i < ledger.tickets.size(); ++i) {
-    const Record& ticket = ledger.tickets[i];
-    tickets.push_back({ticket, static_cast<bool>(ledger.stopped[i]), silent.contains(ticket.id),
+  for (std::size_t i = 0; i < contents.tickets.size(); ++i) {
+    const Record& ticket = contents.tickets[i];
+    tickets.push_back({ticket, static_cast<bool>(contents.stopped[i]), silent.contains(ticket.id),
                        stopped.contains(ticket)});
   }
   return tickets;
 }
 
 // Live clients in the default harbour, where that is another directory than ours.
-std::size_t clients_in_default(const HarbourLocation& ours) {
-  const UniqueFd mine = open_directory(ours);
-  UniqueFd other = open_directory(default_harbour_location());
-  struct stat here {};
-  struct stat there {};
-  if (!ours.chosen || !other || ::fstat(other.get(), &there) != 0) return 0;
-  const bool same = mine && ::fstat(mine.get(), &here) == 0 && here.st_dev == there.st_dev &&
-                    here.st_ino == there.st_ino;
+std::size_t count_clients_in_default(const HarbourLocation& ours) {
+  const UniqueFd our_directory = open_directory(ours);
+  UniqueFd default_directory = open_directory(default_harbour_location());
+  struct stat ours_stat {};
+  struct stat default_stat {};
+  if (!ours.is_custom || !default_directory || ::fstat(default_directory.get(), &default_stat) != 0)
+    return 0;
+  const bool same = our_directory && ::fstat(our_directory.get(), &ours_stat) == 0 &&
+                    ours_stat.st_dev == default_stat.st_dev &&
+                    ours_stat.st_ino == default_stat.st_ino;
   if (same) return 0;
-  DirectoryTransaction transaction(std::move(other));  // without the lock: a count needs none
+  DirectoryTransaction transaction(
+      std::move(default_directory));  // without the lock: a count needs none
   if (!transaction.list()) return 0;
-  const auto ledger = read_contents(transaction);
-  return ledger ? ledger->leases.size() + ledger->tickets.size() : 0;
+  const auto contents = read_contents(transaction);
+  return contents ? contents->leases.size() + contents->tickets.size() : 0;
 }
 
-Result<Snapshot> ask_driver(const std::function<void()>& on_slow) {
+Result<Snapshot> read_snapshot(const std::function<void()>& on_slow) {
   auto probe = open_driver(on_slow);
   if (!probe) return tl::make_unexpected(probe.error());
   return (*probe)->snapshot();
@@ -281,7 +292,7 @@ Result<Snapshot> ask_driver(const std::function<void()>& on_slow) {
 
 Finding describe_driver(const Result<Snapshot>& snapshot) {
   if (!snapshot) {
-    Finding finding = as_problem("driver", snapshot.error());
+    Finding finding = make_problem("driver", snapshot.error());
     const bool setting = snapshot.error().kind == ErrorKind::usage;
     if (finding.remedy.empty())
       finding.remedy = setting ? "correct or unset it" : "reinstall the driver";
@@ -289,7 +300,7 @@ Finding describe_driver(const Result<Snapshot>& snapshot) {
   }
   const std::size_t count = snapshot->gpus.size();
   return {"driver", Level::ok,
-          fmt::format("{}driver {} answers: {} {}", driver_is_simulated() ? "simulated " : "",
+          fmt::format("{}driver {} answers: {} {}", is_driver_simulated() ? "simulated " : "",
                       snapshot->driver_version.value_or("of unknown version"), count,
                       count == 1 ? "GPU" : "GPUs"),
           ""};
@@ -297,46 +308,49 @@ Finding describe_driver(const Result<Snapshot>& snapshot) {
 
 }  // namespace
 
-Findings examine(const std::function<void()>& on_slow) {
-  const auto snapshot = ask_driver(on_slow);
+Findings run_checks(const std::function<void()>& on_slow) {
+  const auto snapshot = read_snapshot(on_slow);
   const HarbourLocation where = harbour_location();
   Findings findings;
-  Sight sight;
+  DoctorInput input;
   // A path that is not whole is not looked at: who asks may stand anywhere.
   const UniqueFd directory = where.path.front() == '/' ? open_directory(where) : UniqueFd();
   if (directory) {
     findings.push_back({"harbour", Level::ok, describe_location(where), ""});
-    append(findings, judge_directory(look_at_directory(where, directory.get())));
-    sight = look_inside(where, directory.get(), findings);
-    append(findings, judge_queue(find_silent(where, sight.ledger, snapshot.value_or(Snapshot{}))));
+    append(findings, check_directory(collect_directory_facts(where, directory.get())));
+    input = check_harbour_contents(where, directory.get(), findings);
+    append(findings,
+           check_queue(find_waiting_tickets(where, input.contents, snapshot.value_or(Snapshot{}))));
   } else {
-    findings.push_back(cannot_open(where));
+    findings.push_back(describe_open_failure(where));
   }
-  if (where.wrong) findings.push_back(as_problem("server", *where.wrong));
+  if (where.configuration_error)
+    findings.push_back(make_problem("server", *where.configuration_error));
   if (where.url) {
-    const HarbourContents here = sight.ledger;
-    append(findings, judge_server(look_at_server(where, here, sight.ledger)));
+    const HarbourContents local_contents = input.contents;
+    append(findings, check_server(collect_server_facts(where, local_contents, input.contents)));
   }
-  if (!is_simulated(where)) append(findings, judge_cleaning(look_at_cleaning(where)));
+  if (!is_simulated(where)) append(findings, check_cleaning(collect_cleaning_facts(where)));
   if (where.path.front() == '/') {
-    ArchiveFacts archive = look_at_archive(where);
+    ArchiveFacts archive = collect_archive_facts(where);
     archive.simulated = is_simulated(where);
-    append(findings, judge_archive(archive));
+    append(findings, check_archive(archive));
   }
   std::set<std::string> known;
-  for (const Record& lease : sight.ledger.leases) known.insert(lease.id);
-  append(findings, judge_other_harbours({clients_in_default(where), default_harbour_location().path,
-                                         foreign_holders(where, known)},
-                                        where));
-  const HostView scene =
-      attribute_processes(snapshot.value_or(Snapshot{}), sight.ledger.leases, sight.ledger.drains);
-  append(findings, judge_drains(sight.ledger.drains, scene, std::chrono::system_clock::now()));
-  append(findings, judge_limits(look_at_limits()));
-  append(findings, judge_proc(look_at_proc()));
-  append(findings, judge_links(look_at_links()));
+  for (const Record& lease : input.contents.leases) known.insert(lease.id);
+  append(findings,
+         check_other_harbours({count_clients_in_default(where), default_harbour_location().path,
+                               find_foreign_holders(where, known)},
+                              where));
+  const HostView view = attribute_processes(snapshot.value_or(Snapshot{}), input.contents.leases,
+                                            input.contents.drains);
+  append(findings, check_drains(input.contents.drains, view, std::chrono::system_clock::now()));
+  append(findings, check_limits(collect_limits_facts()));
+  append(findings, check_proc(collect_proc_facts()));
+  append(findings, check_links(collect_links_facts()));
   // What most people came for stands first.
   Findings all{describe_driver(snapshot)};
-  if (snapshot) append(all, judge_gpus(scene, ::geteuid()));
+  if (snapshot) append(all, check_gpus(view, ::geteuid()));
   append(all, std::move(findings));
   return all;
 }

@@ -9,6 +9,6 @@ namespace berth {
 
 // Goes on where a part fails, makes and changes nothing, and takes a limited time: that of the
 // driver (see open_driver(), which gets `on_slow`) and 2 s for a lock that somebody keeps.
-Findings examine(const std::function<void()>& on_slow);
+Findings run_checks(const std::function<void()>& on_slow);
 
 }  // namespace berth

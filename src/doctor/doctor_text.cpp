@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kLevelWidth = 9;   // "problem" and a gap
 constexpr std::size_t kCheckWidth = 15;  // "pid_namespace" and a gap
 constexpr std::size_t kIndent = kLevelWidth + kCheckWidth;
-constexpr std::size_t kNarrow = 60;  // where two columns leave too little for the text
+constexpr std::size_t kMinTwoColumnWidth = 60;  // where two columns leave too little for the text
 
 Style style_of(Level level) {
   switch (level) {
@@ -25,7 +25,7 @@ Style style_of(Level level) {
   return Style::plain;
 }
 
-std::string counted(std::ptrdiff_t count, std::string_view what) {
+std::string format_count(std::ptrdiff_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
@@ -36,28 +36,29 @@ std::string summary(const Findings& findings) {
   };
   const auto problems = count(Level::problem);
   const auto notes = count(Level::note);
-  return fmt::format("{}{}.\n", problems == 0 ? "No problem" : counted(problems, "problem"),
-                     notes == 0 ? "" : fmt::format(", {}", counted(notes, "note")));
+  return fmt::format("{}{}.\n", problems == 0 ? "No problem" : format_count(problems, "problem"),
+                     notes == 0 ? "" : fmt::format(", {}", format_count(notes, "note")));
 }
 
 }  // namespace
 
 std::string doctor_text(const Findings& findings, const Terminal& terminal) {
-  const bool narrow = terminal.width && *terminal.width < kNarrow;
+  const bool narrow = terminal.width && *terminal.width < kMinTwoColumnWidth;
   const std::size_t indent = narrow ? kLevelWidth : kIndent;
   std::string out;
   for (const Finding& finding : findings) {
-    out += terminal.paint(style_of(finding.level), left(to_string(finding.level), kLevelWidth));
-    const std::string check = terminal.show(finding.check);
-    std::string text =
-        wrapped(terminal.show(narrow ? fmt::format("{}: {}", check, finding.text) : finding.text),
-                terminal.width, indent);
+    out +=
+        terminal.paint(style_of(finding.level), align_left(to_string(finding.level), kLevelWidth));
+    const std::string check = terminal.escape(finding.check);
+    std::string text = wrap_text(
+        terminal.escape(narrow ? fmt::format("{}: {}", check, finding.text) : finding.text),
+        terminal.width, indent);
     // The first line stands behind what names it.
-    if (!narrow) out += left(check, kCheckWidth);
+    if (!narrow) out += align_left(check, kCheckWidth);
     out += text.substr(indent);
     out += '\n';
     if (finding.remedy.empty()) continue;
-    out += wrapped(terminal.show(finding.remedy), terminal.width, indent + 2);
+    out += wrap_text(terminal.escape(finding.remedy), terminal.width, indent + 2);
     out += '\n';
   }
   return out + "\n" + summary(findings);

@@ -1,4 +1,4 @@
-// Questions to the harbour's server; see server_examination.h.
+// Questions to the harbour's server; see redis_checks.h.
 #include "doctor/redis_checks.h"
 
 #include <algorithm>
@@ -17,21 +17,21 @@ bool is_loopback(std::string_view address) {
 }
 
 // The value of a setting; nothing if we may not ask.
-std::optional<std::string> configured(RedisConnection& server, const char* name) {
+std::optional<std::string> read_setting(RedisConnection& server, const char* name) {
   const auto reply = server.call({"CONFIG", "GET", name});
   if (!reply || reply->list().size() < 2) return std::nullopt;
   return reply->list()[1].text();
 }
 
-bool listens_beyond_loopback(RedisConnection& server, const RedisUrl& url) {
-  const auto bind = configured(server, "bind");
+bool accepts_remote_connections(RedisConnection& server, const RedisUrl& url) {
+  const auto bind = read_setting(server, "bind");
   if (!bind) {  // who reaches it from elsewhere knows
     return std::any_of(url.addresses.begin(), url.addresses.end(),
                        [](const auto& address) { return !is_loopback(address.host); });
   }
-  if (configured(server, "port") == "0") return false;
+  if (read_setting(server, "port") == "0") return false;
   // Without a password it then answers nobody from elsewhere.
-  if (configured(server, "protected-mode") == "yes") return false;
+  if (read_setting(server, "protected-mode") == "yes") return false;
   std::istringstream addresses(*bind);
   std::string address;
   bool any = false;
@@ -44,21 +44,24 @@ bool listens_beyond_loopback(RedisConnection& server, const RedisUrl& url) {
 
 }  // namespace
 
-ServerFacts look_at_server(const HarbourLocation& where, const HarbourContents& here, HarbourContents& ledger) {
+ServerFacts collect_server_facts(const HarbourLocation& where,
+                                 const HarbourContents& local_contents, HarbourContents& contents) {
   ServerFacts facts;
-  facts.name = shown(*where.url);
+  facts.name = format_redacted_url(*where.url);
   facts.source = where.url_source;
   facts.host = where.host;
-  facts.password = !where.url->password.empty();
-  for (const Record& lease : here.leases) facts.without += lease.epoch == 0 ? 1U : 0U;
-  facts.without += here.tickets.size();
+  facts.has_password = !where.url->password.empty();
+  for (const Record& lease : local_contents.leases)
+    facts.bypassing_clients += lease.epoch == 0 ? 1U : 0U;
+  facts.bypassing_clients += local_contents.tickets.size();
   auto server = RedisConnection::open(*where.url);
   if (!server) {
     facts.error = server.error();
     return facts;
   }
-  facts.open_to_all = !facts.password && listens_beyond_loopback(*server, *where.url);
-  facts.forgets = configured(*server, "appendonly") == "no" && configured(*server, "save") == "";
+  facts.open_to_all = !facts.has_password && accepts_remote_connections(*server, *where.url);
+  facts.loses_data_on_restart =
+      read_setting(*server, "appendonly") == "no" && read_setting(*server, "save") == "";
   auto harbour = Harbour::open_existing(where);
   if (!harbour || !*harbour) {
     if (!harbour) facts.error = harbour.error();
@@ -69,8 +72,8 @@ ServerFacts look_at_server(const HarbourLocation& where, const HarbourContents& 
     facts.error = read.error();
     return facts;
   }
-  ledger = std::move(*read);
-  facts.odd = ledger.ignored_entries;
+  contents = std::move(*read);
+  facts.ignored_entries = contents.ignored_entries;
   return facts;
 }
 

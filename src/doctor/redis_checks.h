@@ -6,8 +6,9 @@
 
 namespace berth {
 
-// Fills `ledger` with what the server has of this host, if it can be had. `here` is what lies in
-// this host's directory.
-ServerFacts look_at_server(const HarbourLocation& where, const HarbourContents& here, HarbourContents& ledger);
+// Fills `contents` with what the server has of this host, if it can be had. `local_contents` is
+// what lies in this host's directory.
+ServerFacts collect_server_facts(const HarbourLocation& where,
+                                 const HarbourContents& local_contents, HarbourContents& contents);
 
 }  // namespace berth

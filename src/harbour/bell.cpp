@@ -32,19 +32,19 @@ bool bell_has_access_list(int directory, const std::string& name) {
   return found;
 }
 
-bool has_unread(int end) {
+bool has_unread_ring(int write_end) {
   int bytes = 0;
-  return ::ioctl(end, FIONREAD, &bytes) == 0 && bytes > 0;
+  return ::ioctl(write_end, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 }  // namespace
 
-std::string bell_name(const std::string& id) {
+std::string bell_file_name(const std::string& id) {
   return fmt::format("bell-{}", id);
 }
 
 Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) {
-  const std::string name = bell_name(id);
+  const std::string name = bell_file_name(id);
   if (::mkfifoat(directory, name.c_str(), kBellMode & 0600) != 0) {
     if (errno == EEXIST) return std::nullopt;
     return file_error("make a bell in", directory);
@@ -52,8 +52,8 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   UniqueFd bell(::openat(directory, name.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   // Whoever owns the directory could have put something else of ours there, which must not become
   // writable for all.
-  struct stat about {};
-  if (bell && (::fstat(bell.get(), &about) != 0 || !S_ISFIFO(about.st_mode))) {
+  struct stat file_info {};
+  if (bell && (::fstat(bell.get(), &file_info) != 0 || !S_ISFIFO(file_info.st_mode))) {
     return fail(ErrorKind::io, "somebody replaced a bell while it was made; try again");
   }
   // It may have inherited an access control list, which the directory's owner had set for a moment.
@@ -68,64 +68,64 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   return bell;
 }
 
-bool quiet(int bell) {
+bool drain_rings(int bell) {
   // What is there now and no more: any user may write, without end and faster than we read, and
   // this is done under the lock.
-  int left = 0;
-  if (::ioctl(bell, FIONREAD, &left) != 0 || left == 0) return false;
+  int remaining = 0;
+  if (::ioctl(bell, FIONREAD, &remaining) != 0 || remaining == 0) return false;
   std::array<char, 4096> rings{};
-  while (left > 0) {
-    const auto wanted = std::min(static_cast<std::size_t>(left), rings.size());
-    const auto got = ::read(bell, rings.data(), wanted);
-    if (got <= 0) break;
-    left -= static_cast<int>(got);
+  while (remaining > 0) {
+    const auto size = std::min(static_cast<std::size_t>(remaining), rings.size());
+    const auto length = ::read(bell, rings.data(), size);
+    if (length <= 0) break;
+    remaining -= static_cast<int>(length);
   }
   return true;
 }
 
 Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<uid_t> owner) {
-  const auto planted = [](std::string problem) {
-    return PeerBell{PeerBell::State::planted, {}, std::move(problem)};
+  const auto untrusted = [](std::string problem) {
+    return PeerBell{PeerBell::State::untrusted, {}, std::move(problem)};
   };
-  const char* const mounted = "a file system is mounted over its bell";
-  const std::string name = bell_name(id);
-  struct statx about {};
+  const char* const kMounted = "a file system is mounted over its bell";
+  const std::string name = bell_file_name(id);
+  struct statx file_info {};
   // Looked at before it is opened: opening a device that somebody planted could do anything.
-  if (!look_at(directory, name, about)) {
+  if (!stat_at(directory, name, file_info)) {
     if (errno == ENOENT) return PeerBell{};
     return file_error("look at a bell in", directory);
   }
-  if (is_mount_point(about)) return planted(mounted);
-  if (!S_ISFIFO(about.stx_mode)) return planted("its bell is not a FIFO");
-  if (owner && about.stx_uid != *owner) {
-    return planted(fmt::format("its bell belongs to uid {}", about.stx_uid));
+  if (is_mount_point(file_info)) return untrusted(kMounted);
+  if (!S_ISFIFO(file_info.stx_mode)) return untrusted("its bell is not a FIFO");
+  if (owner && file_info.stx_uid != *owner) {
+    return untrusted(fmt::format("its bell belongs to uid {}", file_info.stx_uid));
   }
-  UniqueFd end = open_at(directory, name, O_WRONLY | O_NONBLOCK | O_NOCTTY);
-  if (!end) {
+  UniqueFd write_end = open_at(directory, name, O_WRONLY | O_NONBLOCK | O_NOCTTY);
+  if (!write_end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
-    if (errno == EXDEV) return planted(mounted);
+    if (errno == EXDEV) return untrusted(kMounted);
     // The owner of a FIFO can cause EACCES by its mode or by an access control list, and cannot
     // cause EPERM.
-    const bool by_mode = errno == EACCES && (about.stx_mode & kBellMode) != kBellMode;
+    const bool by_mode = errno == EACCES && (file_info.stx_mode & kBellMode) != kBellMode;
     if ((errno == EACCES || errno == EPERM) && !by_mode && !bell_has_access_list(directory, name)) {
       return PeerBell{PeerBell::State::unknown,
                       {},
                       fmt::format("its bell cannot be opened ({})", std::strerror(errno)),
-                      about.stx_uid};
+                      file_info.stx_uid};
     }
-    if (is_caused_by_owner(errno)) return planted("its bell cannot be rung");
+    if (is_caused_by_owner(errno)) return untrusted("its bell cannot be rung");
     return file_error("open a bell in", directory);
   }
   struct stat opened {};
-  if (::fstat(end.get(), &opened) != 0) return file_error("look at a bell in", directory);
-  if (opened.st_ino != about.stx_ino) {
-    return planted("its bell was replaced while it was looked at");
+  if (::fstat(write_end.get(), &opened) != 0) return file_error("look at a bell in", directory);
+  if (opened.st_ino != file_info.stx_ino) {
+    return untrusted("its bell was replaced while it was looked at");
   }
-  return PeerBell{PeerBell::State::alive, std::move(end), "", about.stx_uid};
+  return PeerBell{PeerBell::State::alive, std::move(write_end), "", file_info.stx_uid};
 }
 
-void ring(int end) {
-  if (has_unread(end)) return;
+void ring(int write_end) {
+  if (has_unread_ring(write_end)) return;
   // The reader may die just now, and a write to a FIFO without a reader raises SIGPIPE.
   sigset_t pipe;
   sigset_t before;
@@ -135,21 +135,22 @@ void ring(int end) {
   ::sigpending(&pending);
   ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
   const char byte = '!';
-  if (::write(end, &byte, 1) < 0 && errno == EPIPE && ::sigismember(&pending, SIGPIPE) == 0) {
+  if (::write(write_end, &byte, 1) < 0 && errno == EPIPE && ::sigismember(&pending, SIGPIPE) == 0) {
     const timespec now{};
     ::sigtimedwait(&pipe, nullptr, &now);
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-std::optional<std::chrono::nanoseconds> unanswered_for(int end) {
-  if (!has_unread(end)) return std::nullopt;
-  struct stat about {};
+std::optional<std::chrono::nanoseconds> unanswered_for(int write_end) {
+  if (!has_unread_ring(write_end)) return std::nullopt;
+  struct stat file_info {};
   timespec now{};
-  if (::fstat(end, &about) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return std::nullopt;
+  if (::fstat(write_end, &file_info) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0)
+    return std::nullopt;
   // The kernel notes when a FIFO was last written to, and ring() writes only to one that is empty.
-  return std::chrono::seconds(now.tv_sec - plausible_seconds(about.st_mtim.tv_sec)) +
-         std::chrono::nanoseconds(now.tv_nsec - about.st_mtim.tv_nsec);
+  return std::chrono::seconds(now.tv_sec - clamp_file_time(file_info.st_mtim.tv_sec)) +
+         std::chrono::nanoseconds(now.tv_nsec - file_info.st_mtim.tv_nsec);
 }
 
 }  // namespace berth

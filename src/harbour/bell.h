@@ -23,7 +23,7 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id);
 
 // Forgets every ring so far; true if there was one. What others write meanwhile does not make it
 // take longer.
-bool quiet(int bell);
+bool drain_rings(int bell);
 
 // The other end: somebody's bell, opened for writing.
 struct PeerBell {
@@ -32,14 +32,14 @@ struct PeerBell {
     unknown,  // of this owner, and cannot be opened although its mode permits (an ACL, an LSM): it
               // counts as alive, and can be neither rung nor watched
     dead,     // no process has its reading end, or there is no such file
-    planted,  // not a FIFO of this owner that every user may ring
+    untrusted,  // not a FIFO of this owner that every user may ring
   };
   State state = State::dead;
-  UniqueFd end;         // if it is alive
+  UniqueFd write_end;   // if it is alive
   std::string problem;  // if it is unknown or planted
   uid_t owner = 0;      // if it is alive or unknown
 
-  bool counts() const { return state == State::alive || state == State::unknown; }
+  bool counts_as_alive() const { return state == State::alive || state == State::unknown; }
 };
 
 // An Error means that nobody can say (no descriptor left): unknown is not dead. Without `owner`, a
@@ -48,11 +48,11 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
 
 // Wakes whoever reads the bell whose writing end this is. Does nothing if it was rung and has not
 // woken yet. Never raises SIGPIPE.
-void ring(int end);
+void ring(int write_end);
 
 // How long ago it was rung, if it has not woken since: it is stopped, or slow.
-std::optional<std::chrono::nanoseconds> unanswered_for(int end);
+std::optional<std::chrono::nanoseconds> unanswered_for(int write_end);
 
-std::string bell_name(const std::string& id);
+std::string bell_file_name(const std::string& id);
 
 }  // namespace berth

@@ -44,7 +44,7 @@ class HarbourTest : public testing::Test {
   ~HarbourTest() override { fs::remove_all(path_); }
 
   std::unique_ptr<DirectoryTransaction> begin(LockMode mode = LockMode::exclusive) {
-    auto transaction = harbour_->begin_here(mode, {});
+    auto transaction = harbour_->begin_directory(mode, {});
     EXPECT_TRUE(transaction) << transaction.error().message;
     return std::move(*transaction);
   }
@@ -58,14 +58,14 @@ class HarbourTest : public testing::Test {
     record.pid = ::getpid();
     record.since = std::chrono::system_clock::now();
     record.uuids = std::move(uuids);
-    return {record, std::move(bell->fd).shared()};
+    return {record, std::move(bell->fd).share()};
   }
 
   std::vector<std::string> problems(DirectoryTransaction& transaction) {
     EXPECT_TRUE(transaction.list());
-    EXPECT_TRUE(transaction.leases());
+    EXPECT_TRUE(transaction.read_leases());
     std::vector<std::string> found;
-    for (const IgnoredEntry& oddity : transaction.ignored_entries()) found.push_back(oddity.problem);
+    for (const IgnoredEntry& entry : transaction.ignored_entries()) found.push_back(entry.problem);
     return found;
   }
 
@@ -76,9 +76,9 @@ class HarbourTest : public testing::Test {
 TEST_F(HarbourTest, a_lease_lives_as_long_as_its_bell) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
-  ASSERT_EQ(begin()->leases()->size(), 1U);
+  ASSERT_EQ(begin()->read_leases()->size(), 1U);
   bell.reset();
-  EXPECT_EQ(begin()->leases()->size(), 0U);
+  EXPECT_EQ(begin()->read_leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, a_child_that_inherits_the_bell_keeps_the_lease) {
@@ -90,26 +90,26 @@ TEST_F(HarbourTest, a_child_that_inherits_the_bell_keeps_the_lease) {
     ::_exit(0);
   }
   bell.reset();
-  auto leases = begin()->leases();
+  auto leases = begin()->read_leases();
   ASSERT_EQ(leases->size(), 1U);
   ::kill(child, SIGKILL);
   pollfd end{leases->front().bell.get(), 0, 0};
   EXPECT_EQ(::poll(&end, 1, 10'000), 1);  // the death is noticed
   ::waitpid(child, nullptr, 0);
-  EXPECT_EQ(begin()->leases()->size(), 0U);
+  EXPECT_EQ(begin()->read_leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
-  auto leases = begin()->leases();
+  auto leases = begin()->read_leases();
   const int end = leases->front().bell.get();
   EXPECT_FALSE(unanswered_for(end));
   for (int i = 0; i < 100'000; ++i) ring(end);
   EXPECT_TRUE(unanswered_for(end));
   pollfd own{bell.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&own, 1, 0), 1);
-  quiet(bell.get());
+  drain_rings(bell.get());
   EXPECT_EQ(::poll(&own, 1, 0), 0);
   bell.reset();
   ring(end);  // nobody reads any more: no SIGPIPE
@@ -163,15 +163,15 @@ TEST_F(HarbourTest, a_changed_request_keeps_its_place) {
   const auto& tickets = transaction->listing().tickets;
   ASSERT_EQ(tickets.size(), 2U);
   EXPECT_EQ(tickets[0].id, first.id);
-  EXPECT_EQ((*transaction->ticket(tickets[0]))->record.request.memory, mib(200));
+  EXPECT_EQ((*transaction->read_ticket(tickets[0]))->record.request.memory, mib(200));
   transaction->remove_ticket(TicketName(tickets[0]));
-  EXPECT_FALSE(fs::exists(path_ / request_name(first.id)));
+  EXPECT_FALSE(fs::exists(path_ / request_file_name(first.id)));
 }
 
-TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
+TEST_F(HarbourTest, untrusted_files_are_ignored_and_reported) {
   auto [record, bell] = client({"GPU-1"});
-  const std::string text = write_record(record);
-  const auto name = [](const char* id) { return lease_name(id); };
+  const std::string text = format_record(record);
+  const auto name = [](const char* id) { return lease_file_name(id); };
   fs::create_symlink("/etc/passwd", path_ / name("aaaaaaaa"));
   fs::create_directory(path_ / name("bbbbbbbb"));
   ASSERT_EQ(::mkfifo((path_ / name("cccccccc")).c_str(), 0666), 0);
@@ -181,16 +181,16 @@ TEST_F(HarbourTest, what_is_planted_does_not_count_and_is_reported) {
   const auto transaction = begin();
   const auto found = problems(*transaction);
   EXPECT_EQ(found.size(), 6U);
-  EXPECT_EQ(transaction->listing().others, std::vector<std::string>{"outside"});
-  EXPECT_EQ(transaction->leases()->size(), 0U);
+  EXPECT_EQ(transaction->listing().unknown_names, std::vector<std::string>{"outside"});
+  EXPECT_EQ(transaction->read_leases()->size(), 0U);
 }
 
-TEST_F(HarbourTest, the_owner_is_the_files_whatever_the_record_says) {
+TEST_F(HarbourTest, the_owner_is_the_owner_of_the_file) {
   auto [record, bell] = client({"GPU-1"});
   record.uid += 1;
   ASSERT_TRUE(begin()->write_lease(record));
   const auto transaction = begin();
-  const auto leases = transaction->leases();
+  const auto leases = transaction->read_leases();
   ASSERT_EQ(leases->size(), 1U);
   EXPECT_EQ(leases->front().record.uid, ::geteuid());
 }
@@ -198,35 +198,35 @@ TEST_F(HarbourTest, the_owner_is_the_files_whatever_the_record_says) {
 TEST_F(HarbourTest, a_bell_that_is_not_a_fifo_proves_nothing) {
   auto [record, bell] = client({"GPU-2"});
   ASSERT_TRUE(begin()->write_lease(record));
-  fs::remove(path_ / bell_name(record.id));
-  std::ofstream(path_ / bell_name(record.id)) << "not a FIFO";
-  EXPECT_EQ(begin()->leases()->size(), 0U);
+  fs::remove(path_ / bell_file_name(record.id));
+  std::ofstream(path_ / bell_file_name(record.id)) << "not a FIFO";
+  EXPECT_EQ(begin()->read_leases()->size(), 0U);
 }
 
 TEST_F(HarbourTest, a_live_lease_that_cannot_be_read_holds_what_it_may_hold) {
   const auto lease_with = [&](const std::string& text) {
     auto [record, bell] = client({"GPU-1"});
-    std::ofstream(path_ / lease_name(record.id)) << text;
-    const auto found = begin()->leases();
+    std::ofstream(path_ / lease_file_name(record.id)) << text;
+    const auto found = begin()->read_leases();
     EXPECT_TRUE(found);
     EXPECT_EQ(found->size(), 1U) << text.substr(0, 80);
     Record read = found->empty() ? Record{} : found->front().record;
-    harbour_->remove(record.id, std::nullopt);
+    harbour_->remove_client(record.id, std::nullopt);
     return read;
   };
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("null"), std::string(200'000, 'x'),
         std::string(R"({"gpus": 7})"), std::string(R"({"version": 99})")}) {
-    EXPECT_TRUE(lease_with(text).everything) << text.substr(0, 80);
+    EXPECT_TRUE(lease_with(text).holds_all_gpus) << text.substr(0, 80);
   }
   const Record in_part = lease_with(R"({"version": "one", "gpus": ["GPU-7"]})");
-  EXPECT_FALSE(in_part.everything);
+  EXPECT_FALSE(in_part.holds_all_gpus);
   EXPECT_EQ(in_part.uuids, std::vector<std::string>{"GPU-7"});
   EXPECT_FALSE(in_part.problem.empty());
   EXPECT_EQ(in_part.uid, ::geteuid());
 }
 
-TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
+TEST_F(HarbourTest, a_lease_is_not_dead_when_its_bell_cannot_be_checked) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
   const auto transaction = begin();
@@ -234,7 +234,7 @@ TEST_F(HarbourTest, nobody_can_say_is_not_dead) {
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{3, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &none);
-  const auto leases = transaction->leases();
+  const auto leases = transaction->read_leases();
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_FALSE(leases);
   EXPECT_EQ(leases.error().kind, ErrorKind::io);
@@ -244,11 +244,11 @@ TEST_F(HarbourTest, a_shells_lease_is_ended_from_outside_at_once) {
   auto [record, bell] = client({"GPU-1"});
   record.holder = HolderKind::shell;
   ASSERT_TRUE(begin()->write_lease(record));
-  EXPECT_FALSE(harbour_->is_ended(record.id));
+  EXPECT_FALSE(harbour_->is_lease_ended(record.id));
   ASSERT_TRUE(begin()->end_lease({record, {}}));
-  EXPECT_TRUE(harbour_->is_ended(record.id));
-  EXPECT_EQ(begin()->leases()->size(), 0U);
-  harbour_->remove(record.id, std::nullopt);
+  EXPECT_TRUE(harbour_->is_lease_ended(record.id));
+  EXPECT_EQ(begin()->read_leases()->size(), 0U);
+  harbour_->remove_client(record.id, std::nullopt);
   EXPECT_TRUE(fs::is_empty(path_));
 }
 
@@ -256,9 +256,9 @@ TEST_F(HarbourTest, a_jobs_lease_ends_only_with_its_processes) {
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
   ASSERT_TRUE(begin()->end_lease({record, {}}));
-  EXPECT_EQ(begin()->leases()->size(), 1U);
-  fs::permissions(path_ / lease_name(record.id), fs::perms::none);
-  EXPECT_EQ(begin()->leases()->size(), 1U);  // unreadable for all but root
+  EXPECT_EQ(begin()->read_leases()->size(), 1U);
+  fs::permissions(path_ / lease_file_name(record.id), fs::perms::none);
+  EXPECT_EQ(begin()->read_leases()->size(), 1U);  // unreadable for all but root
 }
 
 TEST_F(HarbourTest, a_ticket_is_ended_from_outside) {
@@ -268,47 +268,49 @@ TEST_F(HarbourTest, a_ticket_is_ended_from_outside) {
   EXPECT_FALSE(begin()->is_ended(waiting.id, name));
   ASSERT_TRUE(begin()->end_ticket(name));
   EXPECT_TRUE(begin()->is_ended(waiting.id, name));
-  EXPECT_FALSE(*begin()->ticket(name));
+  EXPECT_FALSE(*begin()->read_ticket(name));
 }
 
-TEST_F(HarbourTest, hard_links_neither_end_nor_double_anything) {
+TEST_F(HarbourTest, hard_links_neither_end_nor_duplicate_clients) {
   auto [record, bell] = client({"GPU-1"});
   auto [waiting, waiting_bell] = client();
   ASSERT_TRUE(begin()->write_lease(record));
   ASSERT_TRUE(begin()->write_ticket(waiting, 7));
-  fs::create_hard_link(path_ / lease_name(record.id), path_ / "kept");
-  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({0, record.id, 1}));
-  const fs::path ticket = path_ / ticket_name({0, waiting.id, 7});
+  fs::create_hard_link(path_ / lease_file_name(record.id), path_ / "kept");
+  fs::create_hard_link(path_ / lease_file_name(record.id),
+                       path_ / ticket_file_name({0, record.id, 1}));
+  const fs::path ticket = path_ / ticket_file_name({0, waiting.id, 7});
   for (const std::uint64_t number : {0UL, 8UL, 999'999'999'999'999UL}) {
-    fs::create_hard_link(ticket, path_ / ticket_name({0, waiting.id, number}));
+    fs::create_hard_link(ticket, path_ / ticket_file_name({0, waiting.id, number}));
   }
-  fs::create_hard_link(ticket, path_ / lease_name(waiting.id));
+  fs::create_hard_link(ticket, path_ / lease_file_name(waiting.id));
   const auto transaction = begin();
-  EXPECT_EQ(transaction->leases()->size(), 1U);
+  EXPECT_EQ(transaction->read_leases()->size(), 1U);
   std::vector<std::uint64_t> numbers;
   for (const TicketName& name : transaction->listing().tickets) {
-    if (*transaction->ticket(name)) numbers.push_back(name.number);
+    if (*transaction->read_ticket(name)) numbers.push_back(name.number);
   }
   EXPECT_EQ(numbers, std::vector<std::uint64_t>{7});
 }
 
-TEST_F(HarbourTest, a_lease_that_was_ended_is_no_ticket_by_a_second_name) {
+TEST_F(HarbourTest, a_hard_link_to_an_ended_lease_is_not_a_ticket) {
   auto [record, bell] = client({"GPU-1"});  // its keeper has not noticed the end yet
   record.holder = HolderKind::shell;
   ASSERT_TRUE(begin()->write_lease(record));
-  fs::create_hard_link(path_ / lease_name(record.id), path_ / ticket_name({0, record.id, 1}));
+  fs::create_hard_link(path_ / lease_file_name(record.id),
+                       path_ / ticket_file_name({0, record.id, 1}));
   ASSERT_TRUE(begin()->end_lease({record, {}}));
   const auto transaction = begin();
   ASSERT_EQ(transaction->listing().tickets.size(), 1U);
-  EXPECT_FALSE(*transaction->ticket(transaction->listing().tickets.front()));
+  EXPECT_FALSE(*transaction->read_ticket(transaction->listing().tickets.front()));
 }
 
-TEST_F(HarbourTest, a_name_that_is_taken_is_told_from_a_full_disk) {
+TEST_F(HarbourTest, a_name_conflict_is_reported) {
   auto [record, bell] = client({"GPU-1"});
-  std::ofstream(path_ / lease_name(record.id)) << "planted";
+  std::ofstream(path_ / lease_file_name(record.id)) << "planted";
   const auto transaction = begin();
   EXPECT_FALSE(transaction->write_lease(record));
-  EXPECT_TRUE(transaction->name_was_taken());
+  EXPECT_TRUE(transaction->has_name_conflict());
 }
 
 TEST_F(HarbourTest, a_lease_that_cannot_be_watched_counts) {
@@ -322,7 +324,7 @@ TEST_F(HarbourTest, a_lease_that_cannot_be_watched_counts) {
   const auto transaction = begin();
   const rlimit few{static_cast<rlim_t>(transaction->directory()) + 80, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &few);
-  const auto leases = transaction->leases();
+  const auto leases = transaction->read_leases();
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_TRUE(leases);
   EXPECT_EQ(leases->size(), 40U);
@@ -332,7 +334,7 @@ TEST_F(HarbourTest, a_lease_that_cannot_be_watched_counts) {
 
 TEST_F(HarbourTest, a_writer_that_does_not_stop_does_not_keep_the_reader_busy) {
   auto [record, bell] = client({"GPU-1"});
-  const std::string path = path_ / bell_name(record.id);
+  const std::string path = path_ / bell_file_name(record.id);
   const pid_t child = ::fork();
   if (child == 0) {
     const int end = ::open(path.c_str(), O_WRONLY | O_NONBLOCK);
@@ -341,26 +343,26 @@ TEST_F(HarbourTest, a_writer_that_does_not_stop_does_not_keep_the_reader_busy) {
   }
   pollfd own{bell.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&own, 1, 10'000), 1);
-  for (int i = 0; i < 1000; ++i) quiet(bell.get());
+  for (int i = 0; i < 1000; ++i) drain_rings(bell.get());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
 
 // Of datagrams, FIONREAD counts the first alone: the second stands for what came after that.
-TEST(Bell, what_comes_while_it_is_read_is_left) {
+TEST(Bell, rings_during_drain_rings_stay_unread) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
   const UniqueFd reading(ends[0]);
   const UniqueFd writing(ends[1]);
   for (int i = 0; i < 2; ++i) ASSERT_EQ(::write(writing.get(), "!", 1), 1);
   pollfd own{reading.get(), POLLIN, 0};
-  quiet(reading.get());
+  drain_rings(reading.get());
   EXPECT_EQ(::poll(&own, 1, 0), 1);
-  quiet(reading.get());
+  drain_rings(reading.get());
   EXPECT_EQ(::poll(&own, 1, 0), 0);
 }
 
-TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
+TEST_F(HarbourTest, remove_leftovers_keeps_files_of_live_clients) {
   auto [dead, dead_bell] = client({"GPU-1"});
   auto [alive, alive_bell] = client({"GPU-2"});
   auto [waiting, waiting_bell] = client();
@@ -371,17 +373,17 @@ TEST_F(HarbourTest, tidying_removes_the_dead_and_leaves_the_living) {
   dead_bell.reset();
   young_bell.reset();
   const auto transaction = begin();
-  ASSERT_TRUE(transaction->leases());
-  transaction->tidy();
-  EXPECT_FALSE(fs::exists(path_ / lease_name(dead.id)));
-  EXPECT_FALSE(fs::exists(path_ / bell_name(dead.id)));
-  EXPECT_TRUE(fs::exists(path_ / lease_name(alive.id)));
-  EXPECT_TRUE(fs::exists(path_ / bell_name(waiting.id)));
-  EXPECT_TRUE(fs::exists(path_ / bell_name(young.id)));
+  ASSERT_TRUE(transaction->read_leases());
+  transaction->remove_leftovers();
+  EXPECT_FALSE(fs::exists(path_ / lease_file_name(dead.id)));
+  EXPECT_FALSE(fs::exists(path_ / bell_file_name(dead.id)));
+  EXPECT_TRUE(fs::exists(path_ / lease_file_name(alive.id)));
+  EXPECT_TRUE(fs::exists(path_ / bell_file_name(waiting.id)));
+  EXPECT_TRUE(fs::exists(path_ / bell_file_name(young.id)));
 }
 
 // Any user can plant a record, and root's history keeps what is cleared.
-TEST_F(HarbourTest, a_dead_lease_is_cleared_only_with_a_bell_of_its_owner) {
+TEST_F(HarbourTest, a_dead_lease_is_reported_as_removed_only_with_a_bell_of_its_owner) {
   constexpr uid_t kMallory = 2003;
   enum class Change { none, missing, regular_file, foreign };
   for (const Change change :
@@ -390,18 +392,19 @@ TEST_F(HarbourTest, a_dead_lease_is_cleared_only_with_a_bell_of_its_owner) {
     auto [record, bell] = client({"GPU-1"});
     ASSERT_TRUE(begin()->write_lease(record));
     bell.reset();
-    const fs::path file = path_ / bell_name(record.id);
+    const fs::path file = path_ / bell_file_name(record.id);
     const auto transaction = begin();
-    ASSERT_EQ(transaction->leases()->size(), 0U);
-    // After the bell was found dead: until tidy() is called, its owner can still replace it.
+    ASSERT_EQ(transaction->read_leases()->size(), 0U);
+    // After the bell was found dead: until remove_leftovers() is called, its owner can still
+    // replace it.
     if (change == Change::missing || change == Change::regular_file) fs::remove(file);
     if (change == Change::regular_file) std::ofstream(file).flush();
     if (change == Change::foreign) {
       ASSERT_EQ(::chown(file.c_str(), kMallory, kMallory), 0);
     }
-    transaction->tidy();
-    EXPECT_FALSE(fs::exists(path_ / lease_name(record.id)));
-    EXPECT_EQ(transaction->cleared().size(), change == Change::none ? 1U : 0U)
+    transaction->remove_leftovers();
+    EXPECT_FALSE(fs::exists(path_ / lease_file_name(record.id)));
+    EXPECT_EQ(transaction->removed_leases().size(), change == Change::none ? 1U : 0U)
         << static_cast<int>(change);
   }
 }
@@ -413,7 +416,7 @@ TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
                                       std::chrono::microseconds(100));
   };
   for (const std::uint64_t ahead : {9'000U, 100'000U}) {  // 0.9 s, 10 s
-    const fs::path decoy = path_ / ticket_name({0, "zzzzzzzz", units() + ahead});
+    const fs::path decoy = path_ / ticket_file_name({0, "zzzzzzzz", units() + ahead});
     std::ofstream(decoy).flush();
     const auto order = begin()->next_order();
     ASSERT_TRUE(order);
@@ -429,12 +432,12 @@ TEST_F(HarbourTest, a_request_that_the_same_transaction_changed_goes_with_its_ti
   const auto transaction = begin();
   record.request.memory = mib(100);
   ASSERT_TRUE(transaction->write_ticket(record, number));
-  ASSERT_TRUE(fs::exists(path_ / request_name(record.id)));
+  ASSERT_TRUE(fs::exists(path_ / request_file_name(record.id)));
   transaction->remove_ticket(TicketName(transaction->queue().front()));
-  EXPECT_FALSE(fs::exists(path_ / request_name(record.id)));
+  EXPECT_FALSE(fs::exists(path_ / request_file_name(record.id)));
 }
 
-TEST_F(HarbourTest, tidying_removes_requests_without_a_ticket) {
+TEST_F(HarbourTest, remove_leftovers_removes_requests_without_a_ticket) {
   auto [alive, bell] = client();  // its ticket was deleted, and it is about to put it back
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   const auto write = [&](const std::string& name, bool is_old) {
@@ -446,14 +449,14 @@ TEST_F(HarbourTest, tidying_removes_requests_without_a_ticket) {
   const auto unfinished = write("new-aaaaaaaa-request-bbbbbbbb", true);
   const auto drain = write("new-aaaaaaaa-drain-GPU-1", true);
   const auto young = write("request-cccccccc", false);
-  const auto of_living = write(request_name(alive.id), true);
+  const auto of_live_client = write(request_file_name(alive.id), true);
   const auto other = write("new-other", true);
-  begin()->tidy();
+  begin()->remove_leftovers();
   EXPECT_FALSE(fs::exists(lone));
   EXPECT_FALSE(fs::exists(unfinished));
   EXPECT_FALSE(fs::exists(drain));
   EXPECT_TRUE(fs::exists(young));
-  EXPECT_TRUE(fs::exists(of_living));
+  EXPECT_TRUE(fs::exists(of_live_client));
   EXPECT_TRUE(fs::exists(other));
 }
 
@@ -466,8 +469,9 @@ TEST_F(HarbourTest, the_first_ticket_of_each_user_is_rung) {
     const std::uint64_t number = *transaction->next_order();
     ASSERT_TRUE(transaction->write_ticket(record, number));
     if (record.uid == ::geteuid()) return;
-    ASSERT_EQ(::chown((path_ / ticket_name({0, record.id, number})).c_str(), record.uid, 0), 0);
-    ASSERT_EQ(::chown((path_ / bell_name(record.id)).c_str(), record.uid, 0), 0);
+    ASSERT_EQ(::chown((path_ / ticket_file_name({0, record.id, number})).c_str(), record.uid, 0),
+              0);
+    ASSERT_EQ(::chown((path_ / bell_file_name(record.id)).c_str(), record.uid, 0), 0);
   };
   for (int i = 0; i < 40; ++i) {
     others.push_back(client());
@@ -518,13 +522,13 @@ TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
   ASSERT_TRUE(begin()->write_lease(record));
   constexpr time_t kFar = 10'000'000'000;  // in the year 2286; more than 64 bits of nanoseconds
   const std::array<timespec, 2> far{timespec{kFar, 0}, timespec{kFar, 0}};
-  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / lease_name(record.id)).c_str(), far.data(), 0), 0);
-  const auto leases = begin()->leases();
+  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / lease_file_name(record.id)).c_str(), far.data(), 0), 0);
+  const auto leases = begin()->read_leases();
   ASSERT_EQ(leases->size(), 1U);
-  EXPECT_GT(leases->front().record.used, std::chrono::system_clock::now());
-  EXPECT_EQ(plausible_seconds(std::numeric_limits<std::int64_t>::min()), 0);
+  EXPECT_GT(leases->front().record.last_used, std::chrono::system_clock::now());
+  EXPECT_EQ(clamp_file_time(std::numeric_limits<std::int64_t>::min()), 0);
   ring(leases->front().bell.get());
-  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / bell_name(record.id)).c_str(), far.data(), 0), 0);
+  ASSERT_EQ(::utimensat(AT_FDCWD, (path_ / bell_file_name(record.id)).c_str(), far.data(), 0), 0);
   EXPECT_LT(*unanswered_for(leases->front().bell.get()), std::chrono::seconds(0));
 }
 
@@ -551,7 +555,7 @@ TEST_F(HarbourTest, a_bell_that_the_kernel_forbids_to_open_counts_as_alive) {
   if (child == 0) {
     forbid_writing();
     const auto opened = open_bell(harbour_->directory(), record.id, ::geteuid());
-    const auto leases = begin()->leases();
+    const auto leases = begin()->read_leases();
     const bool unknown = opened && opened->state == PeerBell::State::unknown;
     ::_exit(unknown && leases && leases->size() == 1 ? 0 : 1);
   }
@@ -575,28 +579,28 @@ TEST_F(HarbourTest, a_drain_is_replaced_and_its_uuid_may_have_slashes) {
   ASSERT_TRUE(begin()->write_drain({uuid, ::geteuid(), "one", {}}));
   ASSERT_TRUE(begin()->write_drain({uuid, ::geteuid(), "two", {}}));
   auto transaction = begin();
-  const auto drains = transaction->drains();
+  const auto drains = transaction->read_drains();
   ASSERT_TRUE(drains);
   ASSERT_EQ(drains->size(), 1U);
   EXPECT_EQ(drains->front().uuid, uuid);
   EXPECT_EQ(drains->front().reason, "two");
-  EXPECT_EQ(*transaction->owner(), ::geteuid());
+  EXPECT_EQ(*transaction->harbour_owner(), ::geteuid());
   EXPECT_TRUE(*transaction->remove_drain(uuid));
   EXPECT_FALSE(*transaction->remove_drain(uuid));
   EXPECT_TRUE(fs::is_empty(path_));
 }
 
-TEST_F(HarbourTest, a_umask_keeps_nobody_out) {
+TEST_F(HarbourTest, a_umask_does_not_change_file_modes) {
   const mode_t before = ::umask(077);
   auto [record, bell] = client({"GPU-1"});
   const auto written = begin()->write_lease(record);
   ::umask(before);
   ASSERT_TRUE(written);
-  struct stat about {};
-  ASSERT_EQ(::stat((path_ / lease_name(record.id)).c_str(), &about), 0);
-  EXPECT_EQ(about.st_mode & 0777U, 0644U);
-  ASSERT_EQ(::stat((path_ / bell_name(record.id)).c_str(), &about), 0);
-  EXPECT_EQ(about.st_mode & 0777U, 0622U);
+  struct stat file_info {};
+  ASSERT_EQ(::stat((path_ / lease_file_name(record.id)).c_str(), &file_info), 0);
+  EXPECT_EQ(file_info.st_mode & 0777U, 0644U);
+  ASSERT_EQ(::stat((path_ / bell_file_name(record.id)).c_str(), &file_info), 0);
+  EXPECT_EQ(file_info.st_mode & 0777U, 0622U);
 }
 
 TEST_F(HarbourTest, a_directory_that_was_replaced_is_found_again) {
@@ -605,7 +609,7 @@ TEST_F(HarbourTest, a_directory_that_was_replaced_is_found_again) {
   fs::permissions(path_, static_cast<fs::perms>(01777));
   auto [record, bell] = client({"GPU-1"});
   ASSERT_TRUE(begin()->write_lease(record));
-  EXPECT_FALSE(fs::exists(path_.string() + ".old/" + lease_name(record.id)));
+  EXPECT_FALSE(fs::exists(path_.string() + ".old/" + lease_file_name(record.id)));
   fs::remove_all(path_.string() + ".old");
 }
 
@@ -616,7 +620,7 @@ TEST_F(HarbourTest, a_directory_where_others_could_delete_is_refused) {
   EXPECT_NE(harbour.error().message.find("chmod 1777"), std::string::npos);
 }
 
-TEST_F(HarbourTest, the_default_is_not_led_elsewhere) {
+TEST_F(HarbourTest, the_default_path_does_not_follow_symbolic_links) {
   const fs::path link = path_.string() + ".link";
   fs::create_symlink(path_, link);
   EXPECT_FALSE(Harbour::open({link.string(), false}));
@@ -624,12 +628,12 @@ TEST_F(HarbourTest, the_default_is_not_led_elsewhere) {
   fs::remove(link);
 }
 
-TEST_F(HarbourTest, a_lock_that_is_kept_names_its_holder) {
+TEST_F(HarbourTest, a_lock_timeout_names_the_holder) {
   const auto held = begin();
-  Patience patience;
+  LockOptions lock_options;
   int asked = 0;
-  patience.give_up = [&asked] { return ++asked > 1; };
-  const auto transaction = harbour_->begin(LockMode::shared, patience);
+  lock_options.should_give_up = [&asked] { return ++asked > 1; };
+  const auto transaction = harbour_->begin(LockMode::shared, lock_options);
   ASSERT_FALSE(transaction);
   EXPECT_NE(transaction.error().message.find(std::to_string(::getpid())), std::string::npos)
       << transaction.error().message;

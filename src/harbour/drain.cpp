@@ -10,7 +10,7 @@ namespace berth {
 
 using Json = nlohmann::json;
 
-std::string write_drain(const Drain& drain) {
+std::string format_drain(const Drain& drain) {
   const auto since =
       std::chrono::floor<std::chrono::milliseconds>(drain.since.time_since_epoch()).count();
   const Json json{{"version", kProtocolVersion},
@@ -21,7 +21,7 @@ std::string write_drain(const Drain& drain) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
-Result<Drain> read_drain(std::string_view text) {
+Result<Drain> parse_drain(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("gpu") || !json["gpu"].is_string()) {
     return fail(ErrorKind::io, "it does not name a GPU");
@@ -30,8 +30,8 @@ Result<Drain> read_drain(std::string_view text) {
   drain.uuid = json["gpu"].get<std::string>();
   if (json.contains("reason") && json["reason"].is_string()) drain.reason = json["reason"];
   if (json.contains("since_ms") && json["since_ms"].is_number_unsigned()) {
-    constexpr std::uint64_t kLatest = 4'000'000'000'000;  // as in a record
-    const auto since = std::min(json["since_ms"].get<std::uint64_t>(), kLatest);
+    constexpr std::uint64_t kMaxTimeMs = 4'000'000'000'000;  // as in a record
+    const auto since = std::min(json["since_ms"].get<std::uint64_t>(), kMaxTimeMs);
     drain.since = TimePoint(std::chrono::milliseconds(since));
   }
   return drain;

@@ -16,7 +16,7 @@ struct Drain {
   TimePoint since;
 };
 
-std::string write_drain(const Drain& drain);
-Result<Drain> read_drain(std::string_view text);
+std::string format_drain(const Drain& drain);
+Result<Drain> parse_drain(std::string_view text);
 
 }  // namespace berth

@@ -56,7 +56,7 @@ bool is_caused_by_owner(int reason) {
 tl::unexpected<Error> file_error(std::string_view what, std::string_view path) {
   const int reason = errno;
   return fail(ErrorKind::io, fmt::format("cannot {} {}: {}; {}", what, in_quotes(path),
-                                              std::strerror(reason), remedy(reason)));
+                                         std::strerror(reason), remedy(reason)));
 }
 
 tl::unexpected<Error> file_error(std::string_view what, int directory) {

@@ -15,21 +15,21 @@ constexpr long kTickNs = 200'000'000;
 void do_nothing(int /*number*/) {}
 
 // The signal in use, which all threads share.
-struct Shared {
+struct SignalState {
   Mutex mutex;  // held over a fork
   int number GUARDED_BY(mutex) = 0;
   unsigned users GUARDED_BY(mutex) = 0;
   struct sigaction before GUARDED_BY(mutex) {};
 };
 
-Shared& shared() {
-  static auto* const one = new Shared;  // never destroyed: threads may outlive main()
+SignalState& signal_state() {
+  static auto* const one = new SignalState;  // never destroyed: threads may outlive main()
   return *one;
 }
 
-thread_local unsigned uses_of_thread = 0;
+thread_local unsigned thread_users = 0;
 
-sigset_t only(int number) {
+sigset_t make_signal_set(int number) {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, number);
@@ -37,7 +37,7 @@ sigset_t only(int number) {
 }
 
 // Unless the program has set another action meanwhile.
-void restore_action(Shared& state) REQUIRES(state.mutex) {
+void restore_action(SignalState& state) REQUIRES(state.mutex) {
   struct sigaction now {};
   if (::sigaction(state.number, nullptr, &now) == 0 && now.sa_handler == do_nothing) {
     ::sigaction(state.number, &state.before, nullptr);
@@ -47,28 +47,28 @@ void restore_action(Shared& state) REQUIRES(state.mutex) {
 
 // These hold the mutex from one function to the next, which the analysis cannot follow.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
-  shared().mutex.lock();
+  signal_state().mutex.lock();
 }
 
 void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
-  shared().mutex.unlock();
+  signal_state().mutex.unlock();
 }
 
 void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
-  Shared& state = shared();
-  state.users = uses_of_thread;  // the other threads are not in the child
+  SignalState& state = signal_state();
+  state.users = thread_users;  // the other threads are not in the child
   if (state.number != 0 && state.users == 0) restore_action(state);
   state.mutex.unlock();
 }
 
-void watch_forks() {
+void register_fork_handlers() {
   static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   (void)once;
 }
 
 // A real-time signal that nothing in this process seems to use; 0 if there is none. Rather one that
 // this thread does not block: a blocked signal may be read by sigwait() or a signalfd.
-int free_signal() {
+int find_free_signal() {
   sigset_t blocked;
   sigset_t pending;
   ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
@@ -87,34 +87,34 @@ int free_signal() {
 }
 
 // The signal, with our handler; 0 if there is none.
-int take_signal() {
-  watch_forks();
-  Shared& state = shared();
+int acquire_signal() {
+  register_fork_handlers();
+  SignalState& state = signal_state();
   const MutexLock lock(state.mutex);
   if (state.users == 0) {
-    state.number = free_signal();
+    state.number = find_free_signal();
     if (state.number == 0) return 0;
     struct sigaction action {};
     action.sa_handler = do_nothing;  // without SA_RESTART: the call returns EINTR
     ::sigaction(state.number, &action, &state.before);
   }
   ++state.users;
-  ++uses_of_thread;
+  ++thread_users;
   return state.number;
 }
 
-void return_signal() {
-  Shared& state = shared();
+void release_signal() {
+  SignalState& state = signal_state();
   const MutexLock lock(state.mutex);
-  --uses_of_thread;
+  --thread_users;
   if (--state.users == 0) restore_action(state);
 }
 
 }  // namespace
 
-Interrupter::Interrupter() : number_(take_signal()), owner_(::getpid()) {
+Interrupter::Interrupter() : number_(acquire_signal()), owner_(::getpid()) {
   if (number_ == 0) return;
-  const sigset_t set = only(number_);
+  const sigset_t set = make_signal_set(number_);
   sigset_t before;
   ::pthread_sigmask(SIG_UNBLOCK, &set, &before);
   was_blocked_ = ::sigismember(&before, number_) == 1;
@@ -132,9 +132,9 @@ Interrupter::~Interrupter() {
   // A signal that is pending by now is delivered before this call returns, since it is not blocked:
   // none can meet the action that is restored.
   if (*this) ::timer_delete(timer_);
-  const sigset_t set = only(number_);
+  const sigset_t set = make_signal_set(number_);
   if (was_blocked_) ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return_signal();
+  release_signal();
 }
 
 Interrupter::operator bool() const {

@@ -34,7 +34,7 @@ constexpr mode_t kHarbourMode = 01777;
 
 // Who held leases in a directory that was deleted needs a moment to notice, and to put them into
 // the new one, before anybody is granted anything there.
-constexpr std::chrono::milliseconds kGrace(200);
+constexpr std::chrono::milliseconds kRecoveryDelay(200);
 
 struct NetworkFileSystem {
   unsigned magic;
@@ -53,17 +53,17 @@ constexpr std::array kNetworkFileSystems{
     NetworkFileSystem{0x7461636F, "OCFS2"},  NetworkFileSystem{0x65735546, "FUSE"},
     NetworkFileSystem{0xAAD7AAEA, "PanFS"},  NetworkFileSystem{0x20030528, "OrangeFS"}};
 
-UniqueFd open_directory(const HarbourLocation& where) {
+UniqueFd open_directory(const HarbourLocation& location) {
   // Nobody chose the default, so nobody may lead it elsewhere; who chose BERTH_DIR may.
-  const int follow = where.chosen ? 0 : O_NOFOLLOW;
-  return UniqueFd(::open(where.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
+  const int follow = location.is_custom ? 0 : O_NOFOLLOW;
+  return UniqueFd(::open(location.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
 }
 
 // By errno. `parent` is the folder that the harbour at `path` is made in.
-tl::unexpected<Error> cannot_make(const std::string& path, const std::string& parent) {
+tl::unexpected<Error> harbour_creation_error(const std::string& path, const std::string& parent) {
   const int reason = errno;
-  struct stat about {};
-  if (reason == ENOENT && ::stat(parent.c_str(), &about) != 0 && errno == ENOENT) {
+  struct stat file_info {};
+  if (reason == ENOENT && ::stat(parent.c_str(), &file_info) != 0 && errno == ENOENT) {
     return fail(ErrorKind::io,
                 fmt::format("cannot make the harbour {}: there is no folder {}; make that, or set "
                             "BERTH_DIR to another folder (the same for all users)",
@@ -76,75 +76,77 @@ tl::unexpected<Error> cannot_make(const std::string& path, const std::string& pa
 // Makes a directory under another name and locks it before it gets its own, so that clients with a
 // lease to put back come before any other. `flags` are those of renameat2(). False, with errno, if
 // it did not get its name; then it is gone again.
-bool make_locked(int parent, const std::string& name, const std::string& first_name, unsigned flags,
-                 const Fill& fill) {
-  const PrivateFd made = make_directory_at(parent, first_name, kHarbourMode);
+bool make_locked_directory(int parent, const std::string& name, const std::string& temporary_name,
+                           unsigned flags, const DirectoryInitializer& initialize) {
+  const PrivateFd made = make_directory_at(parent, temporary_name, kHarbourMode);
   if (made && ::flock(made.get(), LOCK_EX) == 0 &&
-      ::renameat2(parent, first_name.c_str(), parent, name.c_str(), flags) == 0) {
-    if (fill) fill(made.get());
-    std::this_thread::sleep_for(kGrace);
+      ::renameat2(parent, temporary_name.c_str(), parent, name.c_str(), flags) == 0) {
+    if (initialize) initialize(made.get());
+    std::this_thread::sleep_for(kRecoveryDelay);
     ::flock(made.get(), LOCK_UN);  // also for forks that have this open file
     return true;
   }
   const int reason = errno;
-  if (made) ::unlinkat(parent, first_name.c_str(), AT_REMOVEDIR);
+  if (made) ::unlinkat(parent, temporary_name.c_str(), AT_REMOVEDIR);
   errno = reason;
   return false;
 }
 
 // Success means that there is a directory now; another client may have made it.
-Result<void> make_directory(const std::string& path, const Fill& fill) {
+Result<void> make_directory(const std::string& path, const DirectoryInitializer& initialize) {
   const auto end = path.find_last_not_of('/');
   const auto slash = path.rfind('/', end);
   const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
   const std::string name = path.substr(slash + 1, end - slash);
   // All that follows is done in this folder, even if another one gets its name meanwhile.
   const UniqueFd parent(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  struct stat about {};
-  if (!parent || ::fstat(parent.get(), &about) != 0) return cannot_make(path, folder);
-  if (others_can_rename(about, ::geteuid())) {
-    const bool own = about.st_uid == 0 || about.st_uid == ::geteuid();
+  struct stat file_info {};
+  if (!parent || ::fstat(parent.get(), &file_info) != 0)
+    return harbour_creation_error(path, folder);
+  if (others_can_rename(file_info, ::geteuid())) {
+    const bool own = file_info.st_uid == 0 || file_info.st_uid == ::geteuid();
     return fail(
         ErrorKind::io,
         fmt::format("cannot make the harbour {}: {} can replace what is in {}; set BERTH_DIR "
                     "to a path in a folder that only root can change",
-                    in_quotes(path), own ? std::string("other users") : user_name(about.st_uid),
+                    in_quotes(path), own ? std::string("other users") : user_name(file_info.st_uid),
                     in_quotes(folder)));
   }
-  if (!make_harbour_directory(parent.get(), name, fill)) return cannot_make(path, folder);
+  if (!make_harbour_directory(parent.get(), name, initialize))
+    return harbour_creation_error(path, folder);
   return {};
 }
 
 Result<void> check_directory(const std::string& path, int directory) {
-  if (const auto name = network_file_system(directory)) {
+  if (const auto name = detect_network_file_system(directory)) {
     return fail(ErrorKind::io,
                 fmt::format("{} is on a network file system ({}), where leases would not be safe; "
                             "set BERTH_DIR to a local folder",
                             in_quotes(path), *name));
   }
-  struct stat about {};
-  if (::fstat(directory, &about) != 0) return file_error("look at", path);
-  const bool others_write = (about.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-  if (others_write && (about.st_mode & S_ISVTX) == 0) {
+  struct stat file_info {};
+  if (::fstat(directory, &file_info) != 0) return file_error("look at", path);
+  const bool others_write = (file_info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (others_write && (file_info.st_mode & S_ISVTX) == 0) {
     return fail(ErrorKind::io,
                 fmt::format("anybody could delete another's lease in {}, which is writable for all "
                             "and not sticky; {} should run: chmod 1777 {}",
-                            in_quotes(path), user_name(about.st_uid), in_quotes(path)));
+                            in_quotes(path), user_name(file_info.st_uid), in_quotes(path)));
   }
-  const auto listed = has_access_list(directory, path);
-  if (!listed) return tl::make_unexpected(listed.error());
-  if (*listed) {
+  const auto has_list = has_access_list(directory, path);
+  if (!has_list) return tl::make_unexpected(has_list.error());
+  if (*has_list) {
     return fail(ErrorKind::io,
                 fmt::format("{} has an access control list, which can hide leases from some users; "
                             "{} should run: setfacl -bk {}",
-                            in_quotes(path), user_name(about.st_uid), in_quotes(path)));
+                            in_quotes(path), user_name(file_info.st_uid), in_quotes(path)));
   }
   return {};
 }
 
 // The part of the mounted file system that shows at `path`, by /proc/self/mountinfo: "/tmp/berth",
 // or "/tmp/systemd-private-…/tmp/berth" where a service has a /tmp of its own.
-std::string source_of(const std::string& path) {
+std::string find_mount_source(const std::string& path) {
   std::ifstream mounts("/proc/self/mountinfo");
   std::string line;
   std::string best_point;
@@ -158,15 +160,15 @@ std::string source_of(const std::string& path) {
     std::string point;
     words >> id >> parent >> device >> root >> point;
     const std::string prefix = point == "/" ? "/" : fmt::format("{}/", point);
-    const bool above = path == point || path.starts_with(prefix);
-    if (!above || point.size() < best_point.size()) continue;
+    const bool is_above = path == point || path.starts_with(prefix);
+    if (!is_above || point.size() < best_point.size()) continue;
     best_point = point;
     source = path == point ? root : fmt::format("{}/{}", root, path.substr(prefix.size()));
   }
   return source;
 }
 
-bool on_same_mount(int directory, const char* path) {
+bool is_on_same_mount(int directory, const char* path) {
   struct statx here {};
   struct statx there {};
   return ::statx(directory, "", AT_EMPTY_PATH, STATX_MNT_ID, &here) == 0 &&
@@ -177,107 +179,112 @@ bool on_same_mount(int directory, const char* path) {
 }  // namespace
 
 HarbourLocation harbour_location() {
-  HarbourLocation where = default_harbour_location();
-  if (const auto chosen = setting("BERTH_DIR"); !chosen.empty())
-    where = {std::string(chosen), true};
-  const auto set = site();
-  if (!set) {
-    where.wrong = set.error();
-    return where;
+  HarbourLocation location = default_harbour_location();
+  if (const auto chosen = get_env_or_empty("BERTH_DIR"); !chosen.empty())
+    location = {std::string(chosen), true};
+  const auto configured = read_configuration();
+  if (!configured) {
+    location.configuration_error = configured.error();
+    return location;
   }
-  where.host = set->host;
-  if (set->url.empty()) return where;
-  where.url_source = set->url_source;
-  auto url = parse_redis_url(set->url);
+  location.host = configured->host;
+  if (configured->url.empty()) return location;
+  location.url_source = configured->url_source;
+  auto url = parse_redis_url(configured->url);
   if (url) {
-    where.url = std::move(*url);
+    location.url = std::move(*url);
   } else {
-    where.wrong = {url.error().kind, fmt::format("{}: {}", set->url_source, url.error().message)};
+    location.configuration_error = {
+        url.error().kind, fmt::format("{}: {}", configured->url_source, url.error().message)};
   }
-  return where;
+  return location;
 }
 
 HarbourLocation default_harbour_location() {
-  if (!setting("BERTH_SIM").empty()) {
+  if (!get_env_or_empty("BERTH_SIM").empty()) {
     return {fmt::format("{}.harbour", simulated_state_path()), false};
   }
   return {kDefaultHarbour, false};
 }
 
-Result<UniqueFd> open_harbour_directory(const HarbourLocation& where, const Fill& fill) {
-  if (where.wrong) return tl::make_unexpected(*where.wrong);
-  if (where.path.front() != '/') {
+Result<UniqueFd> open_harbour_directory(const HarbourLocation& location,
+                                        const DirectoryInitializer& initialize) {
+  if (location.configuration_error) return tl::make_unexpected(*location.configuration_error);
+  if (location.path.front() != '/') {
     return fail(ErrorKind::io,
                 fmt::format("BERTH_DIR is {}, which means something else in each folder; give the "
                             "whole path",
-                            in_quotes(where.path)));
+                            in_quotes(location.path)));
   }
-  UniqueFd directory = open_directory(where);
+  UniqueFd directory = open_directory(location);
   if (!directory && errno == ENOENT) {
-    if (auto made = make_directory(where.path, fill); !made) {
+    if (auto made = make_directory(location.path, initialize); !made) {
       return tl::make_unexpected(made.error());
     }
-    directory = open_directory(where);
+    directory = open_directory(location);
   }
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {
-    struct stat about {};
-    const bool known = ::lstat(where.path.c_str(), &about) == 0;
-    return fail(
-        ErrorKind::io,
-        fmt::format(
-            "{} is not a directory{}; {}", in_quotes(where.path),
-            known ? fmt::format(", but something that {} put there", user_name(about.st_uid)) : "",
-            where.path == kDefaultHarbour ? "'sudo berth setup' moves it aside"
-                                          : "set BERTH_DIR to the path of a directory"));
+    struct stat file_info {};
+    const bool known = ::lstat(location.path.c_str(), &file_info) == 0;
+    return fail(ErrorKind::io, fmt::format("{} is not a directory{}; {}", in_quotes(location.path),
+                                           known ? fmt::format(", but something that {} put there",
+                                                               user_name(file_info.st_uid))
+                                                 : "",
+                                           location.path == kDefaultHarbour
+                                               ? "'sudo berth setup' moves it aside"
+                                               : "set BERTH_DIR to the path of a directory"));
   }
-  if (!directory) return file_error("open the harbour", where.path);
-  if (auto good = check_directory(where.path, directory.get()); !good) {
-    return tl::make_unexpected(good.error());
+  if (!directory) return file_error("open the harbour", location.path);
+  if (auto checked = check_directory(location.path, directory.get()); !checked) {
+    return tl::make_unexpected(checked.error());
   }
   return directory;
 }
 
-bool make_harbour_directory(int parent, const std::string& name, const Fill& fill) {
-  const std::string first_name = fmt::format("{}.new-{}", name, make_id());
-  if (make_locked(parent, name, first_name, RENAME_NOREPLACE, fill)) return true;
+bool make_harbour_directory(int parent, const std::string& name,
+                            const DirectoryInitializer& initialize) {
+  const std::string temporary_name = fmt::format("{}.new-{}", name, make_id());
+  if (make_locked_directory(parent, name, temporary_name, RENAME_NOREPLACE, initialize))
+    return true;
   // A file system that cannot rename without replacing.
   if (errno == EINVAL && make_directory_at(parent, name, kHarbourMode)) return true;
   return errno == EEXIST;
 }
 
-bool replace_by_harbour(int parent, const std::string& name, const std::string& new_name) {
-  return make_locked(parent, name, new_name, RENAME_EXCHANGE, {});
+bool replace_with_harbour_directory(int parent, const std::string& name,
+                                    const std::string& new_name) {
+  return make_locked_directory(parent, name, new_name, RENAME_EXCHANGE, {});
 }
 
-std::optional<std::string> network_file_system(int directory) {
-  struct statfs about {};
-  if (::fstatfs(directory, &about) != 0) return std::nullopt;
+std::optional<std::string> detect_network_file_system(int directory) {
+  struct statfs file_info {};
+  if (::fstatfs(directory, &file_info) != 0) return std::nullopt;
   for (const auto& [magic, name] : kNetworkFileSystems) {
-    if (static_cast<unsigned>(about.f_type) == magic) return name;
+    if (static_cast<unsigned>(file_info.f_type) == magic) return name;
   }
   return std::nullopt;
 }
 
-std::optional<std::string> private_harbour(const HarbourLocation& where, int directory) {
-  if (where.chosen) return std::nullopt;
-  if (on_same_mount(directory, "/")) {
+std::optional<std::string> detect_private_harbour(const HarbourLocation& location, int directory) {
+  if (location.is_custom) return std::nullopt;
+  if (is_on_same_mount(directory, "/")) {
     struct statfs root {};
     constexpr unsigned kOverlay = 0x794C7630;
-    const bool container = !in_host_pid_namespace() && ::statfs("/", &root) == 0 &&
+    const bool container = !is_in_host_pid_namespace() && ::statfs("/", &root) == 0 &&
                            static_cast<unsigned>(root.f_type) == kOverlay;
     if (!container) return std::nullopt;
     return fmt::format(
         "this looks like a container with a harbour of its own, which nobody outside sees; mount "
         "the host's: docker run -v {0}:{0}",
-        where.path);
+        location.path);
   }
-  const std::string source = source_of(where.path);
-  for (const char* mark : {"systemd-private-", "/tmp-inst/", "/tmp.inst/"}) {
-    if (source.find(mark) == std::string::npos) continue;
+  const std::string source = find_mount_source(location.path);
+  for (const char* marker : {"systemd-private-", "/tmp-inst/", "/tmp.inst/"}) {
+    if (source.find(marker) == std::string::npos) continue;
     return fmt::format(
         "{} is private to this service or session ({}), so other users do not see this harbour; "
         "set BERTH_DIR to a folder that all share, or turn PrivateTmp off",
-        where.path, printable(source));
+        location.path, printable(source));
   }
   return std::nullopt;
 }

@@ -17,14 +17,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kSlow(3);
+constexpr std::chrono::seconds kSlowLock(3);
 // Where nothing interrupts a waiting flock(): how long to pause between attempts.
 constexpr std::chrono::milliseconds kFirstPause(1);
-constexpr std::chrono::milliseconds kLongestPause(64);
+constexpr std::chrono::milliseconds kMaxPause(64);
 
-Error held_too_long(int directory) {
+Error lock_timeout_error(int directory) {
   const LockHolder holder = find_lock_holder(directory);
-  if (!holder.verified) {
+  if (!holder.verified_pid) {
     return {ErrorKind::io,
             fmt::format("{} has held the harbour lock too long; to find it, run as root on the "
                         "host: berth doctor",
@@ -33,33 +33,34 @@ Error held_too_long(int directory) {
   return {ErrorKind::io,
           fmt::format("{} has held the harbour lock too long; if it is stopped, resume it "
                       "(kill -CONT {}) or kill it",
-                      holder.name, *holder.verified)};
+                      holder.name, *holder.verified_pid)};
 }
 
 }  // namespace
 
-Result<void> lock_directory(int directory, LockMode mode, const Patience& patience) {
+Result<void> lock_directory(int directory, LockMode mode, const LockOptions& lock_options) {
   const int operation = mode == LockMode::exclusive ? LOCK_EX : LOCK_SH;
   if (::flock(directory, operation | LOCK_NB) == 0) return {};
   if (errno != EWOULDBLOCK && errno != EINTR) return file_error("lock", directory);
   const Interrupter interrupter;
   const auto begin = Clock::now();
   auto pause = kFirstPause;
-  bool told = false;
+  bool reported = false;
   while (::flock(directory, interrupter ? operation : operation | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
       std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, kLongestPause);
+      pause = std::min(pause * 2, kMaxPause);
     } else if (errno != EINTR) {
       return file_error("lock", directory);
     }
     const auto waited = Clock::now() - begin;
-    if (!told && waited >= kSlow && patience.on_slow) {
-      told = true;
-      patience.on_slow(find_lock_holder(directory).name);
+    if (!reported && waited >= kSlowLock && lock_options.on_slow) {
+      reported = true;
+      lock_options.on_slow(find_lock_holder(directory).name);
     }
-    if (waited >= patience.limit || (patience.give_up && patience.give_up())) {
-      return tl::make_unexpected(held_too_long(directory));
+    if (waited >= lock_options.timeout ||
+        (lock_options.should_give_up && lock_options.should_give_up())) {
+      return tl::make_unexpected(lock_timeout_error(directory));
     }
   }
   return {};

@@ -17,13 +17,13 @@ enum class LockMode { shared, exclusive };
 
 // What to do about a lock that another process keeps, such as one stopped in the middle of a
 // decision.
-struct Patience {
-  std::chrono::milliseconds limit{10'000};
+struct LockOptions {
+  std::chrono::milliseconds timeout{10'000};
   std::function<void(const std::string& holder)> on_slow;  // called once, after a few seconds
-  std::function<bool()> give_up;                           // asked several times a second
+  std::function<bool()> should_give_up;                    // asked several times a second
 };
 
 // Locks the open directory. The error (ErrorKind::io) names the process that holds the lock.
-Result<void> lock_directory(int directory, LockMode mode, const Patience& patience);
+Result<void> lock_directory(int directory, LockMode mode, const LockOptions& lock_options);
 
 }  // namespace berth

@@ -38,7 +38,7 @@ LockLine parse_lock(const std::string& text) {
 }
 
 // The processes that took a lock on the file.
-std::vector<pid_t> takers(const std::string& file) {
+std::vector<pid_t> find_lock_pids(const std::string& file) {
   std::vector<pid_t> pids;
   std::ifstream locks("/proc/locks");
   for (std::string text; std::getline(locks, text);) {
@@ -48,27 +48,28 @@ std::vector<pid_t> takers(const std::string& file) {
   return pids;
 }
 
-enum class Holds { yes, no, unknown };
+enum class LockCheck { yes, no, unknown };
 
 // Whether the process has an open file that is the locked one. Unknown for other users' processes,
 // except for root.
-Holds has_lock(pid_t pid, const std::string& file) {
+LockCheck check_lock(pid_t pid, const std::string& file) {
   constexpr std::string_view kLock = "lock:";
   std::error_code problem;
   fs::directory_iterator entry(fmt::format("/proc/{}/fdinfo", pid), problem);
-  if (problem) return problem == std::errc::no_such_file_or_directory ? Holds::no : Holds::unknown;
+  if (problem)
+    return problem == std::errc::no_such_file_or_directory ? LockCheck::no : LockCheck::unknown;
   for (; entry != fs::directory_iterator(); entry.increment(problem)) {
     std::ifstream info(entry->path());
     for (std::string text; std::getline(info, text);) {
       if (!text.starts_with(kLock)) continue;
       const LockLine line = parse_lock(text.substr(kLock.size()));
-      if (line.kind == "FLOCK" && line.file == file) return Holds::yes;
+      if (line.kind == "FLOCK" && line.file == file) return LockCheck::yes;
     }
   }
-  return problem ? Holds::unknown : Holds::no;
+  return problem ? LockCheck::unknown : LockCheck::no;
 }
 
-std::vector<pid_t> all_processes() {
+std::vector<pid_t> list_processes() {
   std::vector<pid_t> pids;
   std::error_code ignored;
   for (fs::directory_iterator entry("/proc", ignored); entry != fs::directory_iterator();
@@ -81,16 +82,16 @@ std::vector<pid_t> all_processes() {
   return pids;
 }
 
-bool is_stopped(pid_t pid) {
+bool is_process_stopped(pid_t pid) {
   const auto stat = read_process_stat(pid);
   return stat && stat->stopped;
 }
 
-std::string describe(pid_t pid) {
+std::string describe_process(pid_t pid) {
   const auto stat = read_process_stat(pid);
   // Not the owner of its files in /proc: that is root for a process that hides them
   // (PR_SET_DUMPABLE).
-  const auto owner = process_owner(pid);
+  const auto owner = read_process_owner(pid);
   return fmt::format("{} (pid {}{})", stat ? printable(stat->name) : "a process", pid,
                      owner ? fmt::format(", user {}", user_name(*owner)) : "");
 }
@@ -98,32 +99,33 @@ std::string describe(pid_t pid) {
 }  // namespace
 
 LockHolder find_lock_holder(int directory) {
-  constexpr const char* kUnseen = "a process that cannot be seen from here";
-  struct stat about {};
-  if (::fstat(directory, &about) != 0) return {kUnseen, std::nullopt};
-  const std::string file =
-      fmt::format("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino);
-  const std::vector<pid_t> named = takers(file);
+  constexpr const char* kInvisibleProcess = "a process that cannot be seen from here";
+  struct stat file_info {};
+  if (::fstat(directory, &file_info) != 0) return {kInvisibleProcess, std::nullopt};
+  const std::string file = fmt::format("{:02x}:{:02x}:{}", major(file_info.st_dev),
+                                       minor(file_info.st_dev), file_info.st_ino);
+  const std::vector<pid_t> lock_pids = find_lock_pids(file);
   std::vector<pid_t> holders;
-  std::vector<pid_t> possible;
-  for (const pid_t pid : named) {
-    const Holds holds = has_lock(pid, file);
-    if (holds == Holds::yes) holders.push_back(pid);
-    if (holds == Holds::unknown) possible.push_back(pid);
+  std::vector<pid_t> unverified;
+  for (const pid_t pid : lock_pids) {
+    const LockCheck check = check_lock(pid, file);
+    if (check == LockCheck::yes) holders.push_back(pid);
+    if (check == LockCheck::unknown) unverified.push_back(pid);
   }
   if (holders.empty()) {
-    for (const pid_t pid : all_processes()) {
-      if (has_lock(pid, file) == Holds::yes) holders.push_back(pid);
+    for (const pid_t pid : list_processes()) {
+      if (check_lock(pid, file) == LockCheck::yes) holders.push_back(pid);
     }
   }
   if (!holders.empty()) {
     // Several share a lock for reading, or an open file. The stopped one is in the way.
-    const auto stopped = std::find_if(holders.begin(), holders.end(), is_stopped);
+    const auto stopped = std::find_if(holders.begin(), holders.end(), is_process_stopped);
     const pid_t pid = stopped == holders.end() ? holders.front() : *stopped;
-    return {describe(pid), pid};
+    return {describe_process(pid), pid};
   }
-  if (possible.empty()) return {kUnseen, std::nullopt};
-  return {fmt::format("an unknown process, perhaps {}", describe(possible.front())), std::nullopt};
+  if (unverified.empty()) return {kInvisibleProcess, std::nullopt};
+  return {fmt::format("an unknown process, perhaps {}", describe_process(unverified.front())),
+          std::nullopt};
 }
 
 }  // namespace berth

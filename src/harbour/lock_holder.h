@@ -14,7 +14,7 @@ struct LockHolder {
   // Only if that process was seen to have the locked open file. The kernel names the process that
   // took a lock: it may have passed the open file on and ended, and its PID may be another
   // process's now.
-  std::optional<pid_t> verified;
+  std::optional<pid_t> verified_pid;
 };
 
 // Of a lock by flock() on the open directory.

@@ -71,10 +71,10 @@ class LockTest : public testing::Test {
     return UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
   // Waits in vain, and has changed nothing afterwards.
-  void wait_in_vain() const {
+  void expect_lock_timeout() const {
     const auto before = actions();
-    const UniqueFd mine = open();
-    const auto locked = lock_directory(mine.get(), LockMode::exclusive, {500ms, {}, {}});
+    const UniqueFd own = open();
+    const auto locked = lock_directory(own.get(), LockMode::exclusive, {500ms, {}, {}});
     ASSERT_FALSE(locked);
     EXPECT_EQ(locked.error().kind, ErrorKind::io);
     EXPECT_EQ(actions(), before);
@@ -84,38 +84,38 @@ class LockTest : public testing::Test {
   UniqueFd held_;
 };
 
-TEST_F(LockTest, waiting_has_an_end_and_leaves_no_handler) {
-  wait_in_vain();
+TEST_F(LockTest, a_timeout_leaves_no_signal_handler) {
+  expect_lock_timeout();
 }
 
-TEST_F(LockTest, waiting_has_an_end_where_the_program_handles_the_signals) {
+TEST_F(LockTest, the_lock_times_out_where_the_program_handles_the_signals) {
   set_all(own_handler);
-  wait_in_vain();
+  expect_lock_timeout();
 }
 
-TEST_F(LockTest, waiting_has_an_end_where_the_program_handles_one_of_them) {
+TEST_F(LockTest, the_lock_times_out_where_the_program_handles_one_of_them) {
   struct sigaction action {};
   action.sa_handler = own_handler;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGRTMAX - 2, &action, nullptr);
-  wait_in_vain();
+  expect_lock_timeout();
 }
 
-TEST_F(LockTest, waiting_has_an_end_where_the_program_ignores_the_signals) {
+TEST_F(LockTest, the_lock_times_out_where_the_program_ignores_the_signals) {
   set_all(SIG_IGN);
-  wait_in_vain();
+  expect_lock_timeout();
 }
 
-TEST_F(LockTest, waiting_has_an_end_where_the_thread_blocks_all_signals) {
+TEST_F(LockTest, the_lock_times_out_where_the_thread_blocks_all_signals) {
   block_all(SIG_BLOCK);
-  wait_in_vain();
+  expect_lock_timeout();
   block_all(SIG_UNBLOCK);
 }
 
 TEST_F(LockTest, a_pending_signal_of_the_program_stays_pending) {
   block_all(SIG_BLOCK);
   ::raise(SIGRTMAX - 2);
-  wait_in_vain();
+  expect_lock_timeout();
   sigset_t pending;
   ::sigpending(&pending);
   EXPECT_EQ(::sigismember(&pending, SIGRTMAX - 2), 1);
@@ -123,14 +123,14 @@ TEST_F(LockTest, a_pending_signal_of_the_program_stays_pending) {
   block_all(SIG_UNBLOCK);
 }
 
-TEST_F(LockTest, a_lock_that_is_released_is_taken_without_signals_too) {
+TEST_F(LockTest, a_released_lock_is_acquired_without_signals_too) {
   set_all(SIG_IGN);
-  const UniqueFd mine = open();
-  const Patience patience{60s, {}, [&] {
-                            held_.reset();  // asked while it waits
-                            return false;
-                          }};
-  EXPECT_TRUE(lock_directory(mine.get(), LockMode::exclusive, patience));
+  const UniqueFd own = open();
+  const LockOptions lock_options{60s, {}, [&] {
+                                   held_.reset();  // asked while it waits
+                                   return false;
+                                 }};
+  EXPECT_TRUE(lock_directory(own.get(), LockMode::exclusive, lock_options));
 }
 
 TEST_F(LockTest, threads_and_forks_at_once_leave_no_handler) {
@@ -140,8 +140,8 @@ TEST_F(LockTest, threads_and_forks_at_once_leave_no_handler) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       // While it waits the others may have the handler still: what is left is looked at below.
-      const UniqueFd mine = open();
-      EXPECT_FALSE(lock_directory(mine.get(), LockMode::exclusive, {500ms, {}, {}}));
+      const UniqueFd own = open();
+      EXPECT_FALSE(lock_directory(own.get(), LockMode::exclusive, {500ms, {}, {}}));
       --waiting;
     });
   }
@@ -166,9 +166,9 @@ TEST_F(LockTest, a_fork_of_the_thread_that_waits_can_end_its_interrupter) {
     ASSERT_TRUE(one);
     const pid_t child = ::fork();
     if (child == 0) {
-      const bool mine = static_cast<bool>(one);
+      const bool own = static_cast<bool>(one);
       one.~Interrupter();
-      ::_exit(!mine && actions() == before ? 0 : 1);
+      ::_exit(!own && actions() == before ? 0 : 1);
     }
     ::waitpid(child, &status, 0);
   }
@@ -176,33 +176,33 @@ TEST_F(LockTest, a_fork_of_the_thread_that_waits_can_end_its_interrupter) {
   EXPECT_EQ(actions(), before);
 }
 
-TEST_F(LockTest, this_process_is_named) {
+TEST_F(LockTest, the_holder_is_named) {
   const LockHolder holder = find_lock_holder(held_.get());
-  EXPECT_EQ(holder.verified, ::getpid());
+  EXPECT_EQ(holder.verified_pid, ::getpid());
   EXPECT_NE(holder.name.find("pid " + std::to_string(::getpid())), std::string::npos);
 }
 
-TEST_F(LockTest, a_holder_that_did_not_take_the_lock_itself_is_found) {
+TEST_F(LockTest, a_holder_that_inherited_the_lock_is_found) {
   held_.reset();
   std::array<int, 2> ready{};
   ASSERT_EQ(::pipe(ready.data()), 0);
-  const pid_t taker = ::fork();
-  if (taker == 0) {
-    const UniqueFd mine = open();
-    ::flock(mine.get(), LOCK_EX);
-    const pid_t heir = ::fork();
-    if (heir == 0) {
+  const pid_t locker = ::fork();
+  if (locker == 0) {
+    const UniqueFd own = open();
+    ::flock(own.get(), LOCK_EX);
+    const pid_t inheritor = ::fork();
+    if (inheritor == 0) {
       for (;;) ::pause();
     }
-    (void)!::write(ready[1], &heir, sizeof heir);
+    (void)!::write(ready[1], &inheritor, sizeof inheritor);
     ::_exit(0);
   }
-  ::waitpid(taker, nullptr, 0);
-  pid_t heir = 0;
-  ASSERT_EQ(::read(ready[0], &heir, sizeof heir), static_cast<ssize_t>(sizeof heir));
-  const UniqueFd mine = open();
-  EXPECT_EQ(find_lock_holder(mine.get()).verified, heir);
-  ::kill(heir, SIGKILL);
+  ::waitpid(locker, nullptr, 0);
+  pid_t inheritor = 0;
+  ASSERT_EQ(::read(ready[0], &inheritor, sizeof inheritor), static_cast<ssize_t>(sizeof inheritor));
+  const UniqueFd own = open();
+  EXPECT_EQ(find_lock_holder(own.get()).verified_pid, inheritor);
+  ::kill(inheritor, SIGKILL);
   ::close(ready[0]);
   ::close(ready[1]);
 }

@@ -15,13 +15,13 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kIdLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // no l, o, 0, 1
 constexpr std::size_t kIdLength = 8;
-constexpr std::size_t kLongestCommand = 4096;
-constexpr std::size_t kLongestLabel = 256;
-constexpr std::uint64_t kLargestNumber = 1ULL << 53;  // what every JSON reader keeps exactly
+constexpr std::size_t kMaxCommandLength = 4096;
+constexpr std::size_t kMaxLabelLength = 256;
+constexpr std::uint64_t kMaxNumber = 1ULL << 53;  // what every JSON reader keeps exactly
 
 // Deeper than any record is. Parsing it would take long, and a large stack.
 bool is_nested_too_deeply(std::string_view text) {
-  constexpr int kDeepest = 16;
+  constexpr int kMaxDepth = 16;
   int depth = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -32,7 +32,7 @@ bool is_nested_too_deeply(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > kDeepest) return true;
+      if (++depth > kMaxDepth) return true;
     } else if (c == ']' || c == '}') {
       --depth;
     }
@@ -46,9 +46,9 @@ std::uint64_t to_ms(TimePoint time) {
 }
 
 TimePoint from_ms(std::uint64_t ms) {
-  constexpr std::uint64_t kLatest =
+  constexpr std::uint64_t kMaxTimeMs =
       4'000'000'000'000;  // the year 2096; with a run time added, still no overflow
-  return TimePoint(std::chrono::milliseconds(std::min(ms, kLatest)));
+  return TimePoint(std::chrono::milliseconds(std::min(ms, kMaxTimeMs)));
 }
 
 template <class T>
@@ -64,53 +64,53 @@ constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
     {{Policy::spread, "spread"}, {Policy::pack, "pack"}, {Policy::random, "random"}}};
 
 // Reads fields, and remembers the first thing that was wrong.
-class Fields {
+class FieldReader {
  public:
-  Fields(const Json& object, std::string& problem) : object_(object), problem_(problem) {}
+  FieldReader(const Json& object, std::string& problem) : object_(object), problem_(problem) {}
 
-  std::optional<std::uint64_t> number(const char* key, std::uint64_t largest = kLargestNumber) {
+  std::optional<std::uint64_t> number(const char* key, std::uint64_t maximum = kMaxNumber) {
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
-    if (value->is_number_unsigned() && value->get<std::uint64_t>() <= largest) {
+    if (value->is_number_unsigned() && value->get<std::uint64_t>() <= maximum) {
       return value->get<std::uint64_t>();
     }
-    return wrong(key);
+    return set_problem(key);
   }
 
-  std::uint64_t required_number(const char* key, std::uint64_t largest = kLargestNumber) {
-    const auto value = number(key, largest);
-    if (!value) wrong(key);
+  std::uint64_t required_number(const char* key, std::uint64_t maximum = kMaxNumber) {
+    const auto value = number(key, maximum);
+    if (!value) set_problem(key);
     return value.value_or(0);
   }
 
-  std::optional<std::string> text(const char* key, std::size_t longest) {
+  std::optional<std::string> text(const char* key, std::size_t max_length) {
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
-    if (value->is_string() && value->get_ref<const std::string&>().size() <= longest) {
+    if (value->is_string() && value->get_ref<const std::string&>().size() <= max_length) {
       return value->get<std::string>();
     }
-    wrong(key);
+    set_problem(key);
     return std::nullopt;
   }
 
   bool flag(const char* key) {
     const Json* value = find(key);
-    if (value != nullptr && !value->is_boolean()) wrong(key);
+    if (value != nullptr && !value->is_boolean()) set_problem(key);
     return value != nullptr && value->is_boolean() && value->get<bool>();
   }
 
-  std::optional<std::vector<std::string>> texts(const char* key) {
-    constexpr std::size_t kMost = 4096;
+  std::optional<std::vector<std::string>> strings(const char* key) {
+    constexpr std::size_t kMaxStrings = 4096;
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
     std::vector<std::string> found;
-    bool good = value->is_array() && value->size() <= kMost;
-    for (std::size_t i = 0; good && i < value->size(); ++i) {
-      good = (*value)[i].is_string();
-      if (good) found.push_back((*value)[i].get<std::string>());
+    bool is_valid = value->is_array() && value->size() <= kMaxStrings;
+    for (std::size_t i = 0; is_valid && i < value->size(); ++i) {
+      is_valid = (*value)[i].is_string();
+      if (is_valid) found.push_back((*value)[i].get<std::string>());
     }
-    if (good) return found;
-    wrong(key);
+    if (is_valid) return found;
+    set_problem(key);
     return std::nullopt;
   }
 
@@ -121,7 +121,7 @@ class Fields {
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
 
-  std::nullopt_t wrong(const char* key) {
+  std::nullopt_t set_problem(const char* key) {
     if (problem_.empty()) problem_ = fmt::format("its '{}' makes no sense", key);
     return std::nullopt;
   }
@@ -130,7 +130,7 @@ class Fields {
   std::string& problem_;
 };
 
-Json request_json(const Request& request) {
+Json format_request(const Request& request) {
   const auto policy = std::find_if(kPolicies.begin(), kPolicies.end(),
                                    [&](const auto& row) { return row.first == request.policy; });
   Json json{{"count", request.count}, {"policy", policy->second}};
@@ -151,50 +151,50 @@ Json request_json(const Request& request) {
   return json;
 }
 
-std::optional<Bytes> bytes(std::optional<std::uint64_t> count) {
+std::optional<Bytes> to_bytes(std::optional<std::uint64_t> count) {
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
-std::optional<unsigned> percent(std::optional<std::uint64_t> number) {
+std::optional<unsigned> to_percent(std::optional<std::uint64_t> number) {
   return number ? std::optional(static_cast<unsigned>(*number)) : std::nullopt;
 }
 
-Request read_request(const Json& json, std::string& problem) {
-  constexpr std::uint64_t kLargestCount = 1 << 20;
+Request parse_request(const Json& json, std::string& problem) {
+  constexpr std::uint64_t kMaxCount = 1 << 20;
   Request request;
   if (!json.is_object()) {
     problem = "it has no request";
     return request;
   }
-  Fields fields(json, problem);
-  request.count = static_cast<unsigned>(fields.required_number("count", kLargestCount));
+  FieldReader fields(json, problem);
+  request.count = static_cast<unsigned>(fields.required_number("count", kMaxCount));
   if (request.count == 0) problem = "it asks for no GPU";
   const auto policy = fields.text("policy", 16).value_or("spread");
   for (const auto& [value, name] : kPolicies) {
     if (policy == name) request.policy = value;
   }
-  request.memory = bytes(fields.number("memory_bytes"));
+  request.memory = to_bytes(fields.number("memory_bytes"));
   if (const auto time = fields.number("time_ms", 1ULL << 41)) {
     request.time = std::chrono::milliseconds(*time);
   }
-  request.uuids = fields.texts("gpus");
-  request.name = fields.text("name", kLongestCommand);
-  request.min_memory = bytes(fields.number("min_memory_bytes"));
-  request.max_utilization_pct = percent(fields.number("max_utilization_pct", 100));
-  request.max_memory_utilization_pct = percent(fields.number("max_memory_utilization_pct", 100));
+  request.uuids = fields.strings("gpus");
+  request.name = fields.text("name", kMaxCommandLength);
+  request.min_memory = to_bytes(fields.number("min_memory_bytes"));
+  request.max_utilization_pct = to_percent(fields.number("max_utilization_pct", 100));
+  request.max_memory_utilization_pct = to_percent(fields.number("max_memory_utilization_pct", 100));
   request.max_processes =
-      static_cast<unsigned>(fields.number("max_processes", kLargestCount).value_or(0));
+      static_cast<unsigned>(fields.number("max_processes", kMaxCount).value_or(0));
   return request;
 }
 
 }  // namespace
 
-std::optional<TimePoint> Record::ends() const {
+std::optional<TimePoint> Record::expected_end() const {
   if (!request.time) return std::nullopt;
   return granted + *request.time;
 }
 
-std::string write_record(const Record& record) {
+std::string format_record(const Record& record) {
   Json json{{"version", record.version},
             {"id", record.id},
             {"state", record.uuids.empty() ? "waiting" : "holding"},
@@ -202,13 +202,13 @@ std::string write_record(const Record& record) {
             {"pid", record.pid},
             {"pid_namespace", record.pid_namespace},
             {"holder", record.holder == HolderKind::job ? "job" : "shell"},
-            {"command", record.command.substr(0, kLongestCommand)},
+            {"command", record.command.substr(0, kMaxCommandLength)},
             {"label", record.label},
             {"since_ms", to_ms(record.since)},
-            {"request", request_json(record.request)}};
-  if (!record.job.empty()) json["job"] = record.job.substr(0, kLongestCommand);
-  if (record.profiles) json["profiles"] = true;
-  if (!record.within.empty()) json["within"] = record.within;
+            {"request", format_request(record.request)}};
+  if (!record.job.empty()) json["job"] = record.job.substr(0, kMaxCommandLength);
+  if (record.is_profiling_run) json["profiles"] = true;
+  if (!record.parent_lease.empty()) json["within"] = record.parent_lease;
   if (!record.directory_id.empty()) json["witness"] = record.directory_id;
   if (record.order && record.uuids.empty()) json["order"] = *record.order;
   if (!record.uuids.empty()) {
@@ -221,53 +221,53 @@ std::string write_record(const Record& record) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
-Result<Record> read_record(std::string_view text) {
+Result<Record> parse_record(std::string_view text) {
   if (is_nested_too_deeply(text)) return fail(ErrorKind::io, "it is nested too deeply");
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return fail(ErrorKind::io, "it is not a JSON object");
   std::string problem;
-  Fields fields(json, problem);
+  FieldReader fields(json, problem);
   Record record;
   record.version = static_cast<int>(fields.required_number("version", 1 << 20));
   record.id = fields.text("id", 64).value_or("");
   record.uid = static_cast<uid_t>(fields.required_number("uid", UINT32_MAX));
   const std::string state = fields.text("state", 16).value_or("");
-  record.uuids = fields.texts("gpus").value_or(std::vector<std::string>{});
-  record.directory_id = fields.text("witness", kLongestLabel).value_or("");
+  record.uuids = fields.strings("gpus").value_or(std::vector<std::string>{});
+  record.directory_id = fields.text("witness", kMaxLabelLength).value_or("");
   if (record.version > kProtocolVersion) {
-    record.everything = record.uuids.empty() || !problem.empty();
+    record.holds_all_gpus = record.uuids.empty() || !problem.empty();
     return record;
   }
   record.pid = static_cast<pid_t>(fields.required_number("pid", INT32_MAX));
   record.pid_namespace = fields.number("pid_namespace").value_or(0);
   record.holder = fields.text("holder", 16) == "shell" ? HolderKind::shell : HolderKind::job;
-  record.command = fields.text("command", kLongestCommand * 3).value_or("");
-  record.label = fields.text("label", kLongestLabel * 3).value_or("");
-  record.job = fields.text("job", kLongestCommand * 3).value_or("");
-  record.profiles = fields.flag("profiles");
+  record.command = fields.text("command", kMaxCommandLength * 3).value_or("");
+  record.label = fields.text("label", kMaxLabelLength * 3).value_or("");
+  record.job = fields.text("job", kMaxCommandLength * 3).value_or("");
+  record.is_profiling_run = fields.flag("profiles");
   record.sampled = fields.flag("sampled");
   record.since = from_ms(fields.required_number("since_ms"));
   record.granted = from_ms(fields.number("granted_ms").value_or(0));
-  record.within = fields.text("within", kIdLength).value_or("");
+  record.parent_lease = fields.text("within", kIdLength).value_or("");
   record.order = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
   static const Json none;
   const auto request = json.find("request");
-  record.request = read_request(request == json.end() ? none : *request, problem);
+  record.request = parse_request(request == json.end() ? none : *request, problem);
   if (record.version == 0) problem = "its 'version' makes no sense";
   if ((state == "holding") == record.uuids.empty()) problem = "its 'state' and 'gpus' disagree";
   if (!problem.empty()) return fail(ErrorKind::io, problem);
   return record;
 }
 
-Record read_lease_in_part(std::string_view text, std::string problem) {
+Record parse_damaged_lease(std::string_view text, std::string problem) {
   const Json json = is_nested_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
   Record record;
   if (json.is_object()) {
     std::string ignored;
-    record.uuids = Fields(json, ignored).texts("gpus").value_or(std::vector<std::string>{});
+    record.uuids = FieldReader(json, ignored).strings("gpus").value_or(std::vector<std::string>{});
   }
-  record.everything = record.uuids.empty();
+  record.holds_all_gpus = record.uuids.empty();
   record.problem = std::move(problem);
   return record;
 }

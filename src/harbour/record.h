@@ -19,7 +19,7 @@ namespace berth {
 constexpr int kProtocolVersion = 1;
 
 // A longer record is not one of ours.
-constexpr std::size_t kLargestRecord = 64 << 10;
+constexpr std::size_t kMaxRecordSize = 64 << 10;
 
 // Who ends a lease: a job does by ending; a shell's lease can also be given back while it lives.
 enum class HolderKind : std::uint8_t { job, shell };
@@ -36,11 +36,12 @@ struct Record {
   std::string label;
   std::string job;  // its type, if it has one; see docs/learning.md
   // It is to be measured, and others of its type and user wait until it has been.
-  bool profiles = false;
+  bool is_profiling_run = false;
   TimePoint since;  // when it asked
   Request request;
-  std::string within;  // the lease that this one was carved out of, or nothing
-  // In a harbour of several hosts: the directory in which its bell is (see Harbour::directory_id()).
+  std::string parent_lease;  // the lease that this one was carved out of, or nothing
+  // In a harbour of several hosts: the directory in which its bell is (see
+  // Harbour::directory_id()).
   std::string directory_id;
   // Of a ticket: the number in its file's name, so that another name (a hard link) does not count.
   std::optional<std::uint64_t> order;
@@ -50,25 +51,25 @@ struct Record {
   TimePoint granted;
   std::uint64_t epoch = 0;  // see Transaction::next_epoch()
   bool sampled = false;  // its holder looks at it, and tells by touching the file that it is used
-  TimePoint used;        // when it last did, or was granted
-  bool everything = false;  // which GPUs it holds cannot be read: it counts as holding all
-  // Why it could not be read whole, although its holder lives (see read_lease_in_part()).
+  TimePoint last_used;   // when it last did, or was granted
+  bool holds_all_gpus = false;  // which GPUs it holds cannot be read: it counts as holding all
+  // Why it could not be read whole, although its holder lives (see parse_damaged_lease()).
   std::string problem{};
 
   // When it said that it will have ended.
-  std::optional<TimePoint> ends() const;
+  std::optional<TimePoint> expected_end() const;
 };
 
 // The record as JSON text: a lease if it names GPUs, else a ticket.
-std::string write_record(const Record& record);
+std::string format_record(const Record& record);
 
 // The error says what is wrong, for doctor. A record of a later version is read as far as every
 // version can be: whose it is and which GPUs it holds. If not even that is clear, it holds all.
-Result<Record> read_record(std::string_view text);
+Result<Record> parse_record(std::string_view text);
 
-// A lease whose record read_record() refuses, as far as it can be read: exclusively the GPUs that
+// A lease whose record parse_record() refuses, as far as it can be read: exclusively the GPUs that
 // it names, or all. An unknown lease is not a free GPU.
-Record read_lease_in_part(std::string_view text, std::string problem);
+Record parse_damaged_lease(std::string_view text, std::string problem);
 
 // Random, short, and unlike any other in this harbour: 8 letters and digits.
 std::string make_id();

@@ -8,7 +8,7 @@
 namespace berth {
 namespace {
 
-Record full() {
+Record make_full_record() {
   Record record;
   record.id = "k3f9a2mx";
   record.uid = 1000;
@@ -18,7 +18,7 @@ Record full() {
   record.command = "python train.py \x1b[31m";
   record.label = "größe";
   record.since = TimePoint(std::chrono::milliseconds(1'763'248'000'123));
-  record.within = "abcdefgh";
+  record.parent_lease = "abcdefgh";
   record.uuids = {"GPU-1", "GPU-2"};
   record.granted = TimePoint(std::chrono::milliseconds(1'763'248'000'456));
   Request& request = record.request;
@@ -35,39 +35,39 @@ Record full() {
   return record;
 }
 
-TEST(Record, what_is_written_is_read_again) {
-  const Record record = full();
-  const auto read = read_record(write_record(record));
+TEST(Record, a_formatted_record_is_parsed_back) {
+  const Record record = make_full_record();
+  const auto read = parse_record(format_record(record));
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(write_record(*read), write_record(record));
+  EXPECT_EQ(format_record(*read), format_record(record));
   EXPECT_EQ(read->command, record.command);
   EXPECT_EQ(read->request.uuids, record.request.uuids);
   EXPECT_EQ(read->request.time, record.request.time);
-  EXPECT_EQ(read->ends(), record.granted + std::chrono::hours(4));
+  EXPECT_EQ(read->expected_end(), record.granted + std::chrono::hours(4));
 }
 
 TEST(Record, a_ticket_names_no_gpus) {
-  Record record = full();
+  Record record = make_full_record();
   record.uuids.clear();
-  const auto read = read_record(write_record(record));
+  const auto read = parse_record(format_record(record));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_TRUE(read->uuids.empty());
 }
 
-TEST(Record, a_command_that_is_no_text_does_not_stop_anybody) {
-  Record record = full();
+TEST(Record, a_command_that_is_not_utf8_is_accepted) {
+  Record record = make_full_record();
   record.command = std::string("\xff\xfe bad \0 bytes", 14);
   record.command += std::string(100'000, 'x');
-  const std::string text = write_record(record);
-  EXPECT_LT(text.size(), kLargestRecord);
-  EXPECT_TRUE(read_record(text));
+  const std::string text = format_record(record);
+  EXPECT_LT(text.size(), kMaxRecordSize);
+  EXPECT_TRUE(parse_record(text));
 }
 
-TEST(Record, nonsense_is_refused) {
-  const std::string good = write_record(full());
+TEST(Record, malformed_records_are_refused) {
+  const std::string good = format_record(make_full_record());
   for (const char* text : {"", "null", "[]", "42", "{", "{}", "\"lease\"",
                            R"({"version":1,"id":"k3f9a2mx","uid":-1})"}) {
-    EXPECT_FALSE(read_record(text)) << text;
+    EXPECT_FALSE(parse_record(text)) << text;
   }
   const auto broken = [&good](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -75,36 +75,36 @@ TEST(Record, nonsense_is_refused) {
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
-  EXPECT_FALSE(read_record(broken("\"version\":1", "\"version\":0")));
-  EXPECT_FALSE(read_record(broken("\"version\":1", "\"version\":\"1\"")));
-  EXPECT_FALSE(read_record(broken("\"uid\":1000", "\"uid\":1e3")));
-  EXPECT_FALSE(read_record(broken("\"uid\":1000", "\"uid\":99999999999")));
-  EXPECT_FALSE(read_record(broken("\"count\":2", "\"count\":0")));
-  EXPECT_FALSE(read_record(broken("\"count\":2", "\"count\":-2")));
-  EXPECT_FALSE(read_record(broken("\"holding\"", "\"waiting\"")));
-  EXPECT_FALSE(read_record(broken("[\"GPU-1\",\"GPU-2\"]", "[1,2]")));
-  EXPECT_FALSE(read_record(broken("\"since_ms\":1763248000123", "\"since_ms\":[]")));
+  EXPECT_FALSE(parse_record(broken("\"version\":1", "\"version\":0")));
+  EXPECT_FALSE(parse_record(broken("\"version\":1", "\"version\":\"1\"")));
+  EXPECT_FALSE(parse_record(broken("\"uid\":1000", "\"uid\":1e3")));
+  EXPECT_FALSE(parse_record(broken("\"uid\":1000", "\"uid\":99999999999")));
+  EXPECT_FALSE(parse_record(broken("\"count\":2", "\"count\":0")));
+  EXPECT_FALSE(parse_record(broken("\"count\":2", "\"count\":-2")));
+  EXPECT_FALSE(parse_record(broken("\"holding\"", "\"waiting\"")));
+  EXPECT_FALSE(parse_record(broken("[\"GPU-1\",\"GPU-2\"]", "[1,2]")));
+  EXPECT_FALSE(parse_record(broken("\"since_ms\":1763248000123", "\"since_ms\":[]")));
 }
 
 TEST(Record, times_far_off_do_not_overflow) {
-  std::string text = write_record(full());
+  std::string text = format_record(make_full_record());
   const std::string granted = "\"granted_ms\":1763248000456";
   text.replace(text.find(granted), granted.size(), "\"granted_ms\":9007199254740992");
-  const auto read = read_record(text);
+  const auto read = parse_record(text);
   ASSERT_TRUE(read);
-  EXPECT_GT(*read->ends(), read->granted);
+  EXPECT_GT(*read->expected_end(), read->granted);
 }
 
-TEST(Record, a_later_version_holds_what_it_names) {
-  const auto lease = read_record(
+TEST(Record, a_later_version_holds_the_gpus_that_it_names) {
+  const auto lease = parse_record(
       R"({"version":7,"id":"k3f9a2mx","uid":5,"state":"holding","gpus":["GPU-1"],"new":{}})");
   ASSERT_TRUE(lease);
   EXPECT_EQ(lease->uuids, std::vector<std::string>{"GPU-1"});
-  EXPECT_FALSE(lease->everything);
+  EXPECT_FALSE(lease->holds_all_gpus);
   EXPECT_EQ(lease->uid, 5U);
-  const auto strange = read_record(R"({"version":7,"id":"k3f9a2mx","uid":5,"gpus":{"all":true}})");
+  const auto strange = parse_record(R"({"version":7,"id":"k3f9a2mx","uid":5,"gpus":{"all":true}})");
   ASSERT_TRUE(strange);
-  EXPECT_TRUE(strange->everything);
+  EXPECT_TRUE(strange->holds_all_gpus);
 }
 
 TEST(Record, deep_nesting_needs_no_stack) {
@@ -112,12 +112,12 @@ TEST(Record, deep_nesting_needs_no_stack) {
   const std::string text =
       R"({"version":1,"id":"k3f9a2mx","uid":5,"pid":1,"state":"waiting","since_ms":1,"request":)" +
       deep + "}";
-  ASSERT_LT(text.size(), kLargestRecord);
+  ASSERT_LT(text.size(), kMaxRecordSize);
   pthread_attr_t small;
   ASSERT_EQ(::pthread_attr_init(&small), 0);
   ASSERT_EQ(::pthread_attr_setstacksize(&small, 512 << 10), 0);
   const auto read = [](void* given) -> void* {
-    EXPECT_FALSE(read_record(*static_cast<const std::string*>(given)));
+    EXPECT_FALSE(parse_record(*static_cast<const std::string*>(given)));
     return nullptr;
   };
   pthread_t thread{};
@@ -128,7 +128,7 @@ TEST(Record, deep_nesting_needs_no_stack) {
 
 TEST(Record, only_brackets_outside_of_strings_are_nesting) {
   const auto with = [](const std::string& value) {
-    return read_record(
+    return parse_record(
         R"({"version":1,"id":"k3f9a2mx","uid":5,"pid":1,"state":"waiting","since_ms":1,"request":{"count":1},"x":)" +
         value + "}");
   };

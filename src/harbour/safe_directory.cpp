@@ -23,7 +23,7 @@
 namespace berth {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel allows
+constexpr int kMaxLinks = 40;  // as the kernel allows
 constexpr std::array kAccessLists{"system.posix_acl_access", "system.posix_acl_default"};
 
 // Group write permission includes what an access control list grants: its mask is the group's part
@@ -38,111 +38,114 @@ bool is_sticky(const struct stat& directory) {
 
 // The components of `path` without "." and empty ones, the last one first.
 std::vector<std::string> reversed_components(std::string_view path) {
-  std::vector<std::string> parts;
+  std::vector<std::string> components;
   while (!path.empty()) {
     const auto slash = path.rfind('/');
-    const std::string_view part = slash == std::string_view::npos ? path : path.substr(slash + 1);
-    if (!part.empty() && part != ".") parts.emplace_back(part);
+    const std::string_view component =
+        slash == std::string_view::npos ? path : path.substr(slash + 1);
+    if (!component.empty() && component != ".") components.emplace_back(component);
     path = slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
   }
-  return parts;
+  return components;
 }
 
-std::string joined(const std::vector<std::string>& parts) {
+std::string join_path(const std::vector<std::string>& components) {
   std::string path;
-  for (const std::string& part : parts) path += fmt::format("/{}", part);
+  for (const std::string& component : components) path += fmt::format("/{}", component);
   return path.empty() ? "/" : path;
 }
 
 // Resolves one component after the other, as the kernel does, and looks at each.
-class Resolver {
+class PathResolver {
  public:
-  explicit Resolver(const std::string& path) : path_(path), left_(reversed_components(path)) {}
+  explicit PathResolver(const std::string& path)
+      : path_(path), remaining_(reversed_components(path)) {}
 
   Result<TrustedPath> run() {
-    if (left_.empty()) left_.emplace_back(".");
-    if (left_.front() == "..") {
+    if (remaining_.empty()) remaining_.emplace_back(".");
+    if (remaining_.front() == "..") {
       return fail(ErrorKind::io,
                   fmt::format("{} ends in '..'; give the path without it", in_quotes(path_)));
     }
     if (!go_to_root()) return file_error("open", "/");
-    if (auto trusted = check_here(); !trusted) return tl::make_unexpected(trusted.error());
-    while (left_.size() > 1) {
-      if (auto moved = step(); !moved) return tl::make_unexpected(moved.error());
+    if (auto trusted = check_current(); !trusted) return tl::make_unexpected(trusted.error());
+    while (remaining_.size() > 1) {
+      if (auto moved = resolve_next(); !moved) return tl::make_unexpected(moved.error());
     }
-    const std::string name = left_.front();
-    if (name != ".") done_.push_back(name);
-    return TrustedPath{joined(done_), std::move(here_), name};
+    const std::string name = remaining_.front();
+    if (name != ".") resolved_.push_back(name);
+    return TrustedPath{join_path(resolved_), std::move(current_), name};
   }
 
  private:
   bool go_to_root() {
-    done_.clear();
-    here_ = UniqueFd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-    return static_cast<bool>(here_);
+    resolved_.clear();
+    current_ = UniqueFd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return static_cast<bool>(current_);
   }
 
-  Result<void> check_here() const {
-    struct stat about {};
-    if (::fstat(here_.get(), &about) != 0) return file_error("look at", joined(done_));
-    const bool loose = others_can_write(about) && !is_sticky(about);
-    if (about.st_uid == 0 && !loose) return {};
+  Result<void> check_current() const {
+    struct stat file_info {};
+    if (::fstat(current_.get(), &file_info) != 0)
+      return file_error("look at", join_path(resolved_));
+    const bool can_be_replaced = others_can_write(file_info) && !is_sticky(file_info);
+    if (file_info.st_uid == 0 && !can_be_replaced) return {};
     return fail(
         ErrorKind::io,
-        fmt::format(
-            "{} can replace what is in {}, so {} is not safe there; choose a folder "
-            "in one that only root can change",
-            about.st_uid == 0 ? std::string("its group or every user") : user_name(about.st_uid),
-            in_quotes(joined(done_)), in_quotes(path_)));
+        fmt::format("{} can replace what is in {}, so {} is not safe there; choose a folder "
+                    "in one that only root can change",
+                    file_info.st_uid == 0 ? std::string("its group or every user")
+                                          : user_name(file_info.st_uid),
+                    in_quotes(join_path(resolved_)), in_quotes(path_)));
   }
 
-  Result<void> step() {
-    const std::string part = std::exchange(left_.back(), {});
-    left_.pop_back();
-    UniqueFd next(::openat(here_.get(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  Result<void> resolve_next() {
+    const std::string component = std::exchange(remaining_.back(), {});
+    remaining_.pop_back();
+    UniqueFd next(::openat(current_.get(), component.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     if (!next && errno == ENOENT) {
-      done_.push_back(part);
+      resolved_.push_back(component);
       return fail(ErrorKind::io,
                   fmt::format("cannot use {}: there is no folder {}; make that, or set BERTH_DIR "
                               "to another folder (the same for all users)",
-                              in_quotes(path_), in_quotes(joined(done_))));
+                              in_quotes(path_), in_quotes(join_path(resolved_))));
     }
-    struct stat about {};
-    if (!next || ::fstat(next.get(), &about) != 0) return file_error("open", path_);
-    if (S_ISLNK(about.st_mode)) return follow(next.get(), about, part);
-    if (part == "..") {
-      if (!done_.empty()) done_.pop_back();
+    struct stat file_info {};
+    if (!next || ::fstat(next.get(), &file_info) != 0) return file_error("open", path_);
+    if (S_ISLNK(file_info.st_mode)) return follow_link(next.get(), file_info, component);
+    if (component == "..") {
+      if (!resolved_.empty()) resolved_.pop_back();
     } else {
-      done_.push_back(part);
+      resolved_.push_back(component);
     }
-    here_ = std::move(next);
+    current_ = std::move(next);
     errno = ENOTDIR;
-    if (!S_ISDIR(about.st_mode)) return file_error("open", path_);
-    return check_here();
+    if (!S_ISDIR(file_info.st_mode)) return file_error("open", path_);
+    return check_current();
   }
 
-  Result<void> follow(int link, const struct stat& about, const std::string& part) {
-    if (about.st_uid != 0) {
+  Result<void> follow_link(int link, const struct stat& file_info, const std::string& component) {
+    if (file_info.st_uid != 0) {
       return fail(ErrorKind::io,
                   fmt::format("{} leads through {}, a symbolic link of {}; set BERTH_DIR to the "
                               "directory itself",
-                              in_quotes(path_), in_quotes(part), user_name(about.st_uid)));
+                              in_quotes(path_), in_quotes(component), user_name(file_info.st_uid)));
     }
     std::array<char, PATH_MAX> target{};
     const auto length = ::readlinkat(link, "", target.data(), target.size());
     if (length < 0) return file_error("open", path_);
     errno = ELOOP;
-    if (++links_ > kMostLinks) return file_error("open", path_);
+    if (++links_ > kMaxLinks) return file_error("open", path_);
     const std::string_view text(target.data(), static_cast<std::size_t>(length));
     if (text.starts_with('/') && !go_to_root()) return file_error("open", "/");
-    for (std::string& one : reversed_components(text)) left_.push_back(std::move(one));
+    for (std::string& one : reversed_components(text)) remaining_.push_back(std::move(one));
     return {};
   }
 
   const std::string& path_;
-  std::vector<std::string> left_;  // the next one last
-  std::vector<std::string> done_;
-  UniqueFd here_;
+  std::vector<std::string> remaining_;  // the next one last
+  std::vector<std::string> resolved_;
+  UniqueFd current_;
   int links_ = 0;
 };
 
@@ -158,7 +161,7 @@ UniqueFd open_on_same_mount(int directory, const std::string& name, int flags) {
 }  // namespace
 
 Result<TrustedPath> resolve_trusted_path(const std::string& path) {
-  return Resolver(path).run();
+  return PathResolver(path).run();
 }
 
 bool others_can_rename(const struct stat& directory, uid_t user) {
@@ -170,22 +173,22 @@ bool others_can_rename(const struct stat& directory, uid_t user) {
 UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode) {
   if (::mkdirat(parent, name.c_str(), S_IRWXU) != 0) return {};
   UniqueFd made(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  const auto give_up = [&] {
+  const auto remove_and_fail = [&] {
     const int reason = errno;
     ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
     errno = reason;
     return UniqueFd();
   };
-  struct stat about {};
-  if (!made || ::fstat(made.get(), &about) != 0) return give_up();
+  struct stat file_info {};
+  if (!made || ::fstat(made.get(), &file_info) != 0) return remove_and_fail();
   // Another user who can rename in `parent` may have put another directory there. A set-group-ID
   // bit comes from the parent.
-  const bool own = about.st_uid == ::geteuid();
-  if (!own || (about.st_mode & (S_ISUID | S_ISVTX | S_IRWXG | S_IRWXO)) != 0) {
+  const bool own = file_info.st_uid == ::geteuid();
+  if (!own || (file_info.st_mode & (S_ISUID | S_ISVTX | S_IRWXG | S_IRWXO)) != 0) {
     errno = EPERM;
     return {};
   }
-  if (!remove_access_lists(made.get()) || ::fchmod(made.get(), mode) != 0) return give_up();
+  if (!remove_access_lists(made.get()) || ::fchmod(made.get(), mode) != 0) return remove_and_fail();
   return made;
 }
 
@@ -207,21 +210,22 @@ bool remove_access_lists(int directory) {
   return true;
 }
 
-std::int64_t plausible_seconds(std::int64_t seconds) {
-  constexpr std::int64_t kLatest = 1LL << 33;  // the year 2242; in nanoseconds it fits into 64 bits
-  return std::clamp<std::int64_t>(seconds, 0, kLatest);
+std::int64_t clamp_file_time(std::int64_t seconds) {
+  constexpr std::int64_t kMaxSeconds = 1LL
+                                       << 33;  // the year 2242; in nanoseconds it fits into 64 bits
+  return std::clamp<std::int64_t>(seconds, 0, kMaxSeconds);
 }
 
-bool is_mount_point(const struct statx& about) {
-  return (about.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+bool is_mount_point(const struct statx& file_info) {
+  return (file_info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
-bool look_at(int directory, const std::string& name, struct statx& about) {
+bool stat_at(int directory, const std::string& name, struct statx& file_info) {
   // AT_STATX_DONT_SYNC: FUSE answers from what the kernel knows.
   const bool known =
       ::statx(directory, name.c_str(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
-              STATX_BASIC_STATS | STATX_BTIME, &about) == 0;
-  if (known && !is_mount_point(about)) return true;
+              STATX_BASIC_STATS | STATX_BTIME, &file_info) == 0;
+  if (known && !is_mount_point(file_info)) return true;
   if (!known) {
     // FUSE refuses every user but the one that mounted it, root included.
     const int reason = errno;
@@ -230,9 +234,9 @@ bool look_at(int directory, const std::string& name, struct statx& about) {
     errno = reason;
     if (!mounted) return false;
   }
-  about = {};
-  about.stx_attributes = STATX_ATTR_MOUNT_ROOT;
-  about.stx_uid = static_cast<uid_t>(-1);
+  file_info = {};
+  file_info.stx_attributes = STATX_ATTR_MOUNT_ROOT;
+  file_info.stx_uid = static_cast<uid_t>(-1);
   return true;
 }
 
@@ -243,12 +247,12 @@ UniqueFd open_at(int directory, const std::string& name, int flags) {
   // system.
   const UniqueFd handle(::openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!handle) return {};
-  struct statx about {};
-  if (::statx(handle.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) {
+  struct statx file_info {};
+  if (::statx(handle.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &file_info) != 0) {
     return {};
   }
-  if (is_mount_point(about) || S_ISLNK(about.stx_mode)) {
-    errno = is_mount_point(about) ? EXDEV : ELOOP;
+  if (is_mount_point(file_info) || S_ISLNK(file_info.stx_mode)) {
+    errno = is_mount_point(file_info) ? EXDEV : ELOOP;
     return {};
   }
   return UniqueFd(::open(fmt::format("/proc/self/fd/{}", handle.get()).c_str(), flags | O_CLOEXEC));

@@ -45,13 +45,13 @@ bool remove_access_lists(int directory);
 // nothing of a file system that a user has mounted over the file (FUSE), which may never answer.
 // Such a file has no type, no known owner, and the attribute STATX_ATTR_MOUNT_ROOT. False, with
 // errno, if the kernel says nothing.
-bool look_at(int directory, const std::string& name, struct statx& about);
+bool stat_at(int directory, const std::string& name, struct statx& file_info);
 
 // Has a file system been mounted over the file?
-bool is_mount_point(const struct statx& about);
+bool is_mount_point(const struct statx& file_info);
 
 // A file's time, which its owner can set to anything, as a number to calculate with.
-std::int64_t plausible_seconds(std::int64_t seconds);
+std::int64_t clamp_file_time(std::int64_t seconds);
 
 // openat() with O_NOFOLLOW and O_CLOEXEC that does not open a mount point either (EXDEV).
 UniqueFd open_at(int directory, const std::string& name, int flags);

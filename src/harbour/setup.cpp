@@ -29,13 +29,14 @@ namespace {
 constexpr mode_t kHarbourMode = 01777;
 constexpr mode_t kFolderMode = 0755;
 constexpr mode_t kFileMode = 0644;
-constexpr const char* kFile = "berth.conf";
+constexpr const char* kTmpfilesConfName = "berth.conf";
 
 // Folders that other programs use, and whose age-based cleaning they count on.
-bool is_shared_folder(const struct stat& about) {
+bool is_shared_folder(const struct stat& file_info) {
   for (const char* path : {"/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/run/lock", "/home"}) {
     struct stat one {};
-    if (::stat(path, &one) == 0 && one.st_dev == about.st_dev && one.st_ino == about.st_ino) {
+    if (::stat(path, &one) == 0 && one.st_dev == file_info.st_dev &&
+        one.st_ino == file_info.st_ino) {
       return true;
     }
   }
@@ -57,57 +58,61 @@ bool is_archive_name(std::string_view name) {
 }
 
 // A directory that setup makes root's.
-struct Place {
+struct TargetDirectory {
   enum class Kind { harbour, archive };
 
-  TrustedPath at;
+  TrustedPath path;
   Kind kind;
   bool replaceable;  // it has a name of berth's own: what a user has put there instead is moved
 
-  bool is_ours(std::string_view name) const {
+  bool is_expected_name(std::string_view name) const {
     return kind == Kind::harbour ? is_harbour_name(name) : is_archive_name(name);
   }
 
   // True if it is there now, even if another process has made it.
-  bool make() const {
-    if (kind == Kind::harbour) return make_harbour_directory(at.parent.get(), at.name);
-    return make_directory_at(at.parent.get(), at.name, kHarbourMode) || errno == EEXIST;
+  bool create() const {
+    if (kind == Kind::harbour) return make_harbour_directory(path.parent.get(), path.name);
+    return make_directory_at(path.parent.get(), path.name, kHarbourMode) || errno == EEXIST;
   }
 };
 
-class Setup {
+class HarbourSetup {
  public:
-  explicit Setup(const SetupOptions& options) : options_(options), path_(options.where.path) {}
+  explicit HarbourSetup(const SetupOptions& options)
+      : options_(options), path_(options.location.path) {}
 
   Result<ActionLog> run() {
     // A relative path: the same error as everywhere.
     if (path_.front() != '/') {
-      return tl::make_unexpected(open_harbour_directory(options_.where).error());
+      return tl::make_unexpected(open_harbour_directory(options_.location).error());
     }
     auto at = resolve(path_);
     if (!at) return tl::make_unexpected(at.error());
     const bool is_default = path_ == kDefaultHarbour;
     std::string harbour = at->canonical;
-    const auto directory = take({std::move(*at), Place::Kind::harbour, is_default});
+    const auto directory =
+        set_up_directory({std::move(*at), TargetDirectory::Kind::harbour, is_default});
     if (!directory) return tl::make_unexpected(directory.error());
-    auto archive = archive_place(is_default, harbour, directory->get());
+    auto archive = archive_target(is_default, harbour, directory->get());
     if (!archive) return tl::make_unexpected(archive.error());
-    const std::string archive_path = archive->at.canonical;
-    if (archive->at.parent) {
-      if (auto taken = take(std::move(*archive)); !taken) {
-        return tl::make_unexpected(taken.error());
+    const std::string archive_path = archive->path.canonical;
+    if (archive->path.parent) {
+      if (auto done = set_up_directory(std::move(*archive)); !done) {
+        return tl::make_unexpected(done.error());
       }
     }
-    if (auto kept = keep(harbour, archive_path); !kept) return tl::make_unexpected(kept.error());
+    if (auto done = write_tmpfiles_conf(harbour, archive_path); !done)
+      return tl::make_unexpected(done.error());
     return std::move(actions_);
   }
 
-  Result<ActionLog> forget() {
-    auto text = written();
+  Result<ActionLog> remove_tmpfiles_conf() {
+    auto text = read_tmpfiles_conf();
     if (!text) return tl::make_unexpected(text.error());
     if (!*text) return std::move(actions_);
-    if (!options_.dry_run && ::unlink(file().c_str()) != 0) return cannot("remove", file());
-    log("removed", "remove", file());
+    if (!options_.dry_run && ::unlink(tmpfiles_conf_path().c_str()) != 0)
+      return make_error("remove", tmpfiles_conf_path());
+    log("removed", "remove", tmpfiles_conf_path());
     return std::move(actions_);
   }
 
@@ -118,7 +123,7 @@ class Setup {
   }
 
   // By errno. Not file_error(): its remedies are 'berth doctor' and 'berth setup'.
-  static tl::unexpected<Error> cannot(std::string_view what, std::string_view path) {
+  static tl::unexpected<Error> make_error(std::string_view what, std::string_view path) {
     const int reason = errno;
     return fail(ErrorKind::io,
                 fmt::format("cannot {} {}: {}", what, in_quotes(path), std::strerror(reason)));
@@ -129,8 +134,8 @@ class Setup {
   Result<TrustedPath> resolve(const std::string& path) const {
     auto at = resolve_trusted_path(path);
     if (!at) return at;
-    // Before anything is changed; keep() has the same check.
-    if (auto text = tmpfiles_text(at->canonical, ""); !text) {
+    // Before anything is changed; write_tmpfiles_conf() has the same check.
+    if (auto text = format_tmpfiles(at->canonical, ""); !text) {
       return tl::make_unexpected(text.error());
     }
     return at;
@@ -138,30 +143,31 @@ class Setup {
 
   // Beside the default harbour; else in the harbour itself, which is root's by now. Without a
   // parent if there is no harbour (in a dry run).
-  Result<Place> archive_place(bool is_default, const std::string& harbour, int directory) const {
+  Result<TargetDirectory> archive_target(bool is_default, const std::string& harbour,
+                                         int directory) const {
     if (is_default) {
       auto at = resolve(kDefaultArchive);
       if (!at) return tl::make_unexpected(at.error());
-      return Place{std::move(*at), Place::Kind::archive, true};
+      return TargetDirectory{std::move(*at), TargetDirectory::Kind::archive, true};
     }
-    return Place{{fmt::format("{}/{}", harbour, kArchiveInHarbour),
-                  UniqueFd(::fcntl(directory, F_DUPFD_CLOEXEC, 0)), kArchiveInHarbour},
-                 Place::Kind::archive,
-                 true};
+    return TargetDirectory{{fmt::format("{}/{}", harbour, kArchiveInHarbour),
+                            UniqueFd(::fcntl(directory, F_DUPFD_CLOEXEC, 0)), kArchiveInHarbour},
+                           TargetDirectory::Kind::archive,
+                           true};
   }
 
   // Makes the directory root's, with mode 1777 and without access control lists, and gives it open.
   // Empty if there is none (in a dry run).
-  Result<UniqueFd> take(const Place& place) {
-    constexpr int kMostReplacements = 3;
-    for (int i = 0; i < kMostReplacements; ++i) {
-      auto directory = open(place);
+  Result<UniqueFd> set_up_directory(const TargetDirectory& target) {
+    constexpr int kMaxReplacements = 3;
+    for (int i = 0; i < kMaxReplacements; ++i) {
+      auto directory = open_or_create(target);
       if (!directory) return directory;
       if (*directory) {
-        if (auto fit = check(place, directory->get()); !fit) {
-          return tl::make_unexpected(fit.error());
-        } else if (*fit) {
-          if (auto owned = own(place, directory->get()); !owned) {
+        if (auto usable = check_usable(target, directory->get()); !usable) {
+          return tl::make_unexpected(usable.error());
+        } else if (*usable) {
+          if (auto owned = set_owner_and_mode(target, directory->get()); !owned) {
             return tl::make_unexpected(owned.error());
           }
           return directory;
@@ -172,66 +178,69 @@ class Setup {
     return fail(ErrorKind::io,
                 fmt::format("another process replaces {} again and again; find and stop it, then "
                             "run setup again",
-                            in_quotes(place.at.canonical)));
+                            in_quotes(target.path.canonical)));
   }
 
   // Empty if it was not a directory and was replaced, or does not exist (in a dry run).
-  Result<UniqueFd> open(const Place& place) {
-    const std::string& path = place.at.canonical;
-    const auto open_now = [&place] {
-      return UniqueFd(::openat(place.at.parent.get(), place.at.name.c_str(),
+  Result<UniqueFd> open_or_create(const TargetDirectory& target) {
+    const std::string& path = target.path.canonical;
+    const auto open_directory = [&target] {
+      return UniqueFd(::openat(target.path.parent.get(), target.path.name.c_str(),
                                O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     };
-    UniqueFd directory = open_now();
+    UniqueFd directory = open_directory();
     if (!directory && errno == ENOENT) {
       if (!options_.dry_run) {
-        if (!place.make()) return cannot("make", path);
-        directory = open_now();
-        if (!directory) return cannot("open", path);
+        if (!target.create()) return make_error("make", path);
+        directory = open_directory();
+        if (!directory) return make_error("open", path);
       }
       log("made", "make", fmt::format("{} (root's, mode 1777)", in_quotes(path)));
       return directory;
     }
     if (directory) return directory;
-    if (errno != ELOOP && errno != ENOTDIR) return cannot("open", path);
-    struct stat about {};
-    if (::fstatat(place.at.parent.get(), place.at.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
-      return cannot("look at", path);
+    if (errno != ELOOP && errno != ENOTDIR) return make_error("open", path);
+    struct stat file_info {};
+    if (::fstatat(target.path.parent.get(), target.path.name.c_str(), &file_info,
+                  AT_SYMLINK_NOFOLLOW) != 0) {
+      return make_error("look at", path);
     }
-    const char* const kind = S_ISLNK(about.st_mode) ? "a symbolic link" : "not a directory";
-    if (place.replaceable && about.st_uid != 0) {
-      auto replaced = replace(place, fmt::format("it is {} of {}", kind, user_name(about.st_uid)));
+    const char* const kind = S_ISLNK(file_info.st_mode) ? "a symbolic link" : "not a directory";
+    if (target.replaceable && file_info.st_uid != 0) {
+      auto replaced =
+          replace(target, fmt::format("it is {} of {}", kind, user_name(file_info.st_uid)));
       if (!replaced) return tl::make_unexpected(replaced.error());
       return UniqueFd();
     }
     return fail(
         ErrorKind::io,
         fmt::format(
-            "{} is {} that {} put there; {}", in_quotes(path), kind, user_name(about.st_uid),
-            place.replaceable ? "move it away" : "set BERTH_DIR to the path of a directory"));
+            "{} is {} that {} put there; {}", in_quotes(path), kind, user_name(file_info.st_uid),
+            target.replaceable ? "move it away" : "set BERTH_DIR to the path of a directory"));
   }
 
   // Can it be used? False if it could not, and was replaced.
-  Result<bool> check(const Place& place, int directory) {
-    const std::string& path = place.at.canonical;
-    if (const auto network = network_file_system(directory)) {
+  Result<bool> check_usable(const TargetDirectory& target, int directory) {
+    const std::string& path = target.path.canonical;
+    if (const auto network = detect_network_file_system(directory)) {
       return fail(
           ErrorKind::io,
           fmt::format("{} is on a network file system ({}), where leases would not be safe; "
                       "set BERTH_DIR to a local folder",
                       in_quotes(path), *network));
     }
-    struct stat about {};
-    if (::fstat(directory, &about) != 0) return cannot("look at", path);
+    struct stat file_info {};
+    if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
     // Names that are not berth's mean that a directory that only its owner could write to is used
     // for something else. In one that is open to all users they mean nothing.
-    const bool open_to_all = (about.st_mode & S_IWOTH) != 0;
-    const bool other_use = !open_to_all && has_other_names(place, directory);
-    if (!other_use && !is_shared_folder(about)) return true;
-    if (place.replaceable && about.st_uid != 0) {
-      auto replaced = replace(place, fmt::format("it belongs to {}, has the mode {:04o} and is "
-                                                 "used for other things",
-                                                 user_name(about.st_uid), about.st_mode & 07777));
+    const bool open_to_all = (file_info.st_mode & S_IWOTH) != 0;
+    const bool other_use = !open_to_all && has_other_names(target, directory);
+    if (!other_use && !is_shared_folder(file_info)) return true;
+    if (target.replaceable && file_info.st_uid != 0) {
+      auto replaced =
+          replace(target, fmt::format("it belongs to {}, has the mode {:04o} and is "
+                                      "used for other things",
+                                      user_name(file_info.st_uid), file_info.st_mode & 07777));
       if (!replaced) return tl::make_unexpected(replaced.error());
       return false;
     }
@@ -243,37 +252,39 @@ class Setup {
   }
 
   // Puts a new directory in its place, in one step: between two steps its owner could be faster.
-  Result<void> replace(const Place& place, const std::string& why) {
+  Result<void> replace(const TargetDirectory& target, const std::string& why) {
     const std::string aside = fmt::format(".moved-{}", make_id());
-    if (!options_.dry_run && !replace_by_harbour(place.at.parent.get(), place.at.name,
-                                                 fmt::format("{}{}", place.at.name, aside))) {
-      return cannot("replace", place.at.canonical);
+    if (!options_.dry_run &&
+        !replace_with_harbour_directory(target.path.parent.get(), target.path.name,
+                                        fmt::format("{}{}", target.path.name, aside))) {
+      return make_error("replace", target.path.canonical);
     }
     log("moved", "move",
-        fmt::format("{0} to {1}, since {2}, and made {0} anew", in_quotes(place.at.canonical),
-                    in_quotes(place.at.canonical + aside), why));
+        fmt::format("{0} to {1}, since {2}, and made {0} anew", in_quotes(target.path.canonical),
+                    in_quotes(target.path.canonical + aside), why));
     return {};
   }
 
-  // Every entry of the directory, until `see` returns false. Bounded: its owner may have filled it.
-  static void for_each_name(int directory, const std::function<bool(std::string_view)>& see) {
-    constexpr int kMostNames = 100'000;
+  // Every entry of the directory, until `visit` returns false. Bounded: its owner may have filled
+  // it.
+  static void for_each_name(int directory, const std::function<bool(std::string_view)>& visit) {
+    constexpr int kMaxNames = 100'000;
     const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(own < 0 ? nullptr : ::fdopendir(own),
                                                       ::closedir);
     if (!listing) return;
-    for (int i = 0; i < kMostNames; ++i) {
+    for (int i = 0; i < kMaxNames; ++i) {
       const dirent* const entry = ::readdir(listing.get());
       if (entry == nullptr) return;
       const std::string_view name = entry->d_name;
-      if (name != "." && name != ".." && !see(name)) return;
+      if (name != "." && name != ".." && !visit(name)) return;
     }
   }
 
-  static bool has_other_names(const Place& place, int directory) {
+  static bool has_other_names(const TargetDirectory& target, int directory) {
     bool found = false;
     for_each_name(directory, [&](std::string_view name) {
-      found = !place.is_ours(name);
+      found = !target.is_expected_name(name);
       return !found;
     });
     return found;
@@ -281,123 +292,128 @@ class Setup {
 
   // Through the descriptor, so that it is the same directory that was looked at. The owner first:
   // from then on no other user can rename it or change its mode.
-  Result<void> own(const Place& place, int directory) {
-    const std::string& path = place.at.canonical;
-    struct stat about {};
-    if (::fstat(directory, &about) != 0) return cannot("look at", path);
-    if (about.st_uid != 0) {
-      if (!options_.dry_run && ::fchown(directory, 0, 0) != 0) return cannot("chown", path);
+  Result<void> set_owner_and_mode(const TargetDirectory& target, int directory) {
+    const std::string& path = target.path.canonical;
+    struct stat file_info {};
+    if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
+    if (file_info.st_uid != 0) {
+      if (!options_.dry_run && ::fchown(directory, 0, 0) != 0) return make_error("chown", path);
       log("gave", "give",
-          fmt::format("{} to root (it belonged to {})", in_quotes(path), user_name(about.st_uid)));
+          fmt::format("{} to root (it belonged to {})", in_quotes(path),
+                      user_name(file_info.st_uid)));
     }
     // Its former owner may have moved it before, and changed its mode.
-    if (auto same = check_name(place, directory); !same) return same;
-    if (about.st_uid != 0 && place.kind == Place::Kind::harbour)
-      log_drains(directory, about.st_uid);
-    const auto listed = has_access_list(directory, path);
-    if (!listed) return tl::make_unexpected(listed.error());
-    if (*listed) {
+    if (auto same = check_name(target, directory); !same) return same;
+    if (file_info.st_uid != 0 && target.kind == TargetDirectory::Kind::harbour)
+      log_drains(directory, file_info.st_uid);
+    const auto has_list = has_access_list(directory, path);
+    if (!has_list) return tl::make_unexpected(has_list.error());
+    if (*has_list) {
       if (!options_.dry_run && !remove_access_lists(directory)) {
-        return cannot("remove the access control list of", path);
+        return make_error("remove the access control list of", path);
       }
       log("removed", "remove", fmt::format("the access control list of {}", in_quotes(path)));
     }
-    if (::fstat(directory, &about) != 0) return cannot("look at", path);
-    if ((about.st_mode & 07777) != kHarbourMode) {
-      if (!options_.dry_run && ::fchmod(directory, kHarbourMode) != 0) return cannot("chmod", path);
+    if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
+    if ((file_info.st_mode & 07777) != kHarbourMode) {
+      if (!options_.dry_run && ::fchmod(directory, kHarbourMode) != 0)
+        return make_error("chmod", path);
       log("set", "set",
           fmt::format("the mode of {} to 1777 (it was {:04o})", in_quotes(path),
-                      about.st_mode & 07777));
+                      file_info.st_mode & 07777));
     }
     return {};
   }
 
   // Does the path still name the open directory?
-  Result<void> check_name(const Place& place, int directory) const {
-    struct stat mine {};
+  Result<void> check_name(const TargetDirectory& target, int directory) const {
+    struct stat opened {};
     struct stat named {};
-    if (::fstat(directory, &mine) == 0 &&
-        ::fstatat(place.at.parent.get(), place.at.name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-        mine.st_dev == named.st_dev && mine.st_ino == named.st_ino) {
+    if (::fstat(directory, &opened) == 0 &&
+        ::fstatat(target.path.parent.get(), target.path.name.c_str(), &named,
+                  AT_SYMLINK_NOFOLLOW) == 0 &&
+        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) {
       return {};
     }
     return fail(ErrorKind::io, fmt::format("another process moved {} while setup ran; run "
-                                                "setup again",
-                                                in_quotes(place.at.canonical)));
+                                           "setup again",
+                                           in_quotes(target.path.canonical)));
   }
 
   // Only root and the harbour's owner may drain, so the drains of the former owner end here.
-  void log_drains(int directory, uid_t former) {
+  void log_drains(int directory, uid_t former_owner) {
     constexpr std::string_view prefix = "drain-";
-    constexpr std::size_t kMostNamed = 64;
+    constexpr std::size_t kMaxDrains = 64;
     std::vector<std::string> uuids;
     for_each_name(directory, [&](std::string_view name) {
-      struct stat about {};
+      struct stat file_info {};
       const std::string file(name);
       if (name.starts_with(prefix) &&
-          ::fstatat(directory, file.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-          about.st_uid == former) {
+          ::fstatat(directory, file.c_str(), &file_info, AT_SYMLINK_NOFOLLOW) == 0 &&
+          file_info.st_uid == former_owner) {
         uuids.push_back(file.substr(prefix.size()));
       }
-      return uuids.size() < kMostNamed;
+      return uuids.size() < kMaxDrains;
     });
     for (const std::string& uuid : uuids) {
       log("ended", "end",
-          fmt::format("{}'s drain of {}; 'sudo berth drain' makes it anew", user_name(former),
+          fmt::format("{}'s drain of {}; 'sudo berth drain' makes it anew", user_name(former_owner),
                       uuid));
     }
   }
 
-  std::string file() const { return fmt::format("{}/{}", options_.tmpfiles, kFile); }
+  std::string tmpfiles_conf_path() const {
+    return fmt::format("{}/{}", options_.tmpfiles, kTmpfilesConfName);
+  }
 
   // What berth.conf says now; nullopt if there is none. One that setup did not write is an error.
-  Result<std::optional<std::string>> written() const {
-    const std::string name = file();
+  Result<std::optional<std::string>> read_tmpfiles_conf() const {
+    const std::string name = tmpfiles_conf_path();
     const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!fd && errno == ENOENT) return std::nullopt;
-    if (!fd && errno != ELOOP) return cannot("read", name);
-    std::string text(kLargestRecord, '\0');
+    if (!fd && errno != ELOOP) return make_error("read", name);
+    std::string text(kMaxRecordSize, '\0');
     const auto length = fd ? ::read(fd.get(), text.data(), text.size()) : 0;
-    if (length < 0) return cannot("read", name);
+    if (length < 0) return make_error("read", name);
     text.resize(static_cast<std::size_t>(length));
-    if (!is_tmpfiles_text(text)) {
+    if (!is_berth_tmpfiles(text)) {
       return fail(ErrorKind::io,
                   fmt::format("{} was not written by berth setup; move it away", in_quotes(name)));
     }
     return text;
   }
 
-  Result<void> keep(const std::string& harbour, const std::string& archive) {
-    const auto wanted = tmpfiles_text(harbour, archive);
-    if (!wanted) return tl::make_unexpected(wanted.error());
-    auto text = written();
+  Result<void> write_tmpfiles_conf(const std::string& harbour, const std::string& archive) {
+    const auto expected = format_tmpfiles(harbour, archive);
+    if (!expected) return tl::make_unexpected(expected.error());
+    auto text = read_tmpfiles_conf();
     if (!text) return tl::make_unexpected(text.error());
-    if (*text == *wanted) return {};
+    if (*text == *expected) return {};
     if (!options_.dry_run) {
-      if (auto put = write(*wanted); !put) return put;
+      if (auto done = write_file(*expected); !done) return done;
     }
     log("wrote", "write",
         fmt::format("{}, which keeps it over reboots and out of age-based cleaning",
-                    in_quotes(file())));
+                    in_quotes(tmpfiles_conf_path())));
     return {};
   }
 
   // Whole or not at all: systemd may read it at any moment.
-  Result<void> write(const std::string& text) const {
+  Result<void> write_file(const std::string& text) const {
     if (::mkdir(options_.tmpfiles.c_str(), kFolderMode) == 0) {
       (void)::chmod(options_.tmpfiles.c_str(), kFolderMode);  // whatever the umask is
     } else if (errno != EEXIST) {
-      return cannot("make", options_.tmpfiles);
+      return make_error("make", options_.tmpfiles);
     }
     std::string name = fmt::format("{}/.berth-XXXXXX", options_.tmpfiles);
     const UniqueFd fd(::mkostemp(name.data(), O_CLOEXEC));
-    if (!fd) return cannot("write to", options_.tmpfiles);
+    if (!fd) return make_error("write to", options_.tmpfiles);
     const bool good =
         ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
         ::fchmod(fd.get(), kFileMode) == 0 && ::fsync(fd.get()) == 0 &&
-        ::rename(name.c_str(), file().c_str()) == 0;
+        ::rename(name.c_str(), tmpfiles_conf_path().c_str()) == 0;
     if (good) return {};
-    auto error = cannot("write", file());
+    auto error = make_error("write", tmpfiles_conf_path());
     ::unlink(name.c_str());
     return error;
   }
@@ -409,17 +425,17 @@ class Setup {
 
 }  // namespace
 
-Result<ActionLog> set_up(const SetupOptions& options) {
-  return Setup(options).run();
+Result<ActionLog> set_up_harbour(const SetupOptions& options) {
+  return HarbourSetup(options).run();
 }
 
-std::string setup_command(const HarbourLocation& where) {
-  if (!where.chosen) return "sudo berth setup";
-  return fmt::format("sudo BERTH_DIR={} berth setup", shell_quote(where.path));
+std::string setup_command(const HarbourLocation& location) {
+  if (!location.is_custom) return "sudo berth setup";
+  return fmt::format("sudo BERTH_DIR={} berth setup", shell_quote(location.path));
 }
 
 Result<ActionLog> remove_tmpfiles(const SetupOptions& options) {
-  return Setup(options).forget();
+  return HarbourSetup(options).remove_tmpfiles_conf();
 }
 
 }  // namespace berth

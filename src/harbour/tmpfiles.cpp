@@ -12,7 +12,7 @@
 namespace berth {
 namespace {
 
-constexpr std::string_view kMark = "# Written by 'berth setup'";
+constexpr std::string_view kFirstLine = "# Written by 'berth setup'";
 
 constexpr std::string_view kExplanation =
     ": keeps berth's harbour, where leases and the queue live, and its history.\n"
@@ -31,18 +31,18 @@ bool is_plain(char c) {
   return letters.find(c) != std::string_view::npos;
 }
 
-enum class Kind { path, glob };
+enum class WordKind { path, glob };
 
 // As a word of tmpfiles.d: read in this order, quotes and backslashes, then specifiers ('%'), then,
 // in an x line, a glob. Other bytes stand for themselves: not every version knows escapes such as
 // \x0a.
-std::string word_of(std::string_view path, Kind kind) {
+std::string format_word(std::string_view path, WordKind kind) {
   std::string out;
   bool plain = true;
   for (const char c : path) {
     plain = plain && is_plain(c);
     const bool wild = c == '*' || c == '?' || c == '[' || c == '\\';
-    if (wild && kind == Kind::glob) out += R"(\\)";
+    if (wild && kind == WordKind::glob) out += R"(\\)";
     if (c == '"' || c == '\\') out += '\\';
     if (c == '%') out += '%';
     out += c;
@@ -50,7 +50,7 @@ std::string word_of(std::string_view path, Kind kind) {
   return plain ? out : fmt::format("\"{}\"", out);
 }
 
-std::vector<std::string> words_of(std::string_view line) {
+std::vector<std::string> split_words(std::string_view line) {
   std::vector<std::string> words;
   bool inside = false;
   char quote = '\0';
@@ -78,7 +78,7 @@ std::vector<std::string> words_of(std::string_view line) {
   return words;
 }
 
-std::string without_specifiers(std::string_view text) {
+std::string unescape_specifiers(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text.substr(i, 2) == "%%") ++i;
@@ -87,12 +87,12 @@ std::string without_specifiers(std::string_view text) {
   return out;
 }
 
-bool line_keeps(std::string_view line, const std::string& path) {
+bool line_excludes(std::string_view line, const std::string& path) {
   constexpr std::string_view directories = "dDeqQv";  // an age of their own, and none is for ever
   constexpr std::size_t kAge = 5;
-  const std::vector<std::string> words = words_of(line);
+  const std::vector<std::string> words = split_words(line);
   if (words.size() < 2 || words[0].empty() || words[0].front() == '#') return false;
-  const std::string named = without_specifiers(words[1]);
+  const std::string named = unescape_specifiers(words[1]);
   if (words[0].front() == 'x') return ::fnmatch(named.c_str(), path.c_str(), FNM_PATHNAME) == 0;
   return directories.find(words[0].front()) != std::string_view::npos && named == path &&
          (words.size() <= kAge || words[kAge] == "-");
@@ -100,34 +100,34 @@ bool line_keeps(std::string_view line, const std::string& path) {
 
 }  // namespace
 
-Result<std::string> tmpfiles_text(std::string_view path, std::string_view archive) {
+Result<std::string> format_tmpfiles(std::string_view path, std::string_view archive) {
   for (const std::string_view one : {path, archive}) {
     if (std::any_of(one.begin(), one.end(), is_control)) {
       return fail(ErrorKind::io, fmt::format("{} has a control character in its name, which "
-                                                  "tmpfiles.d cannot express; choose another",
-                                                  in_quotes(one)));
+                                             "tmpfiles.d cannot express; choose another",
+                                             in_quotes(one)));
     }
   }
   const auto directory = [](std::string_view folder) {
-    return fmt::format("d {} 1777 root root -\n", word_of(folder, Kind::path));
+    return fmt::format("d {} 1777 root root -\n", format_word(folder, WordKind::path));
   };
   const auto exclusion = [](std::string_view folder) {
-    return fmt::format("x {}\n", word_of(folder, Kind::glob));
+    return fmt::format("x {}\n", format_word(folder, WordKind::glob));
   };
-  std::string text = fmt::format("{}{}{}{}{}", kMark, kExplanation, directory(path),
+  std::string text = fmt::format("{}{}{}{}{}", kFirstLine, kExplanation, directory(path),
                                  exclusion(path), directory(archive));
   if (!archive.starts_with(fmt::format("{}/", path))) text += exclusion(archive);
   return text;
 }
 
-bool is_tmpfiles_text(std::string_view text) {
-  return text.starts_with(kMark);
+bool is_berth_tmpfiles(std::string_view text) {
+  return text.starts_with(kFirstLine);
 }
 
-bool keeps_from_cleaning(std::string_view configuration, const std::string& path) {
+bool excludes_from_cleaning(std::string_view configuration, const std::string& path) {
   while (!configuration.empty()) {
     const std::string_view line = configuration.substr(0, configuration.find('\n'));
-    if (line_keeps(line, path)) return true;
+    if (line_excludes(line, path)) return true;
     configuration.remove_prefix(std::min(configuration.size(), line.size() + 1));
   }
   return false;

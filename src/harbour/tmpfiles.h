@@ -11,13 +11,13 @@ namespace berth {
 // What berth.conf says to keep the harbour at `path` and its archive. Both must be absolute and
 // without "..". A control character in them is an Error (ErrorKind::io): a line break would
 // begin a line of its own, and tmpfiles.d has no escape that every version of systemd knows.
-Result<std::string> tmpfiles_text(std::string_view path, std::string_view archive);
+Result<std::string> format_tmpfiles(std::string_view path, std::string_view archive);
 
-// Does `text` begin as tmpfiles_text() does, so that it may be replaced and removed?
-bool is_tmpfiles_text(std::string_view text);
+// Does `text` begin as format_tmpfiles() does, so that it may be replaced and removed?
+bool is_berth_tmpfiles(std::string_view text);
 
 // Does a configuration of systemd-tmpfiles keep what is in `path` from being cleaned by age? Only a
 // hint: of several files with one name the first alone counts, and that is not looked at.
-bool keeps_from_cleaning(std::string_view configuration, const std::string& path);
+bool excludes_from_cleaning(std::string_view configuration, const std::string& path);
 
 }  // namespace berth

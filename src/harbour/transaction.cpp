@@ -9,36 +9,36 @@ namespace berth {
 namespace {
 
 // A client on a busy host may be slow to read its bell; so may one on another host.
-constexpr std::chrono::seconds kUnresponsive(3);
-constexpr std::chrono::seconds kUnresponsiveElsewhere(5);
+constexpr std::chrono::seconds kUnresponsiveAfter(3);
+constexpr std::chrono::seconds kRemoteUnresponsiveAfter(5);
 // Of one user, in visit_front().
-constexpr std::size_t kMostFrontTickets = 17;
+constexpr std::size_t kMaxFrontTickets = 17;
 
 // The number may belong to another process by now: its owner must be the client's.
 bool is_stopped_process(pid_t pid, uid_t owner) {
   const auto process = read_process_stat(pid);
-  return process && process->stopped && process_owner(pid) == owner;
+  return process && process->stopped && read_process_owner(pid) == owner;
 }
 
 }  // namespace
 
 bool is_unresponsive(const Client& client) {
-  if (!client.bell) return client.unheard && *client.unheard >= kUnresponsiveElsewhere;
-  const auto unheard = client.unheard ? client.unheard : unanswered_for(client.bell.get());
-  return unheard && *unheard >= kUnresponsive;
+  if (!client.bell) return client.unanswered && *client.unanswered >= kRemoteUnresponsiveAfter;
+  const auto unanswered = client.unanswered ? client.unanswered : unanswered_for(client.bell.get());
+  return unanswered && *unanswered >= kUnresponsiveAfter;
 }
 
 bool StoppedProcesses::read(const std::vector<Record>& clients) {
-  bool news = false;
+  bool found_new = false;
   for (const Record& client : clients) {
     if (client.pid_namespace != pid_namespace()) continue;
     if (is_stopped_process(client.pid, client.uid)) {
-      news = owners_.insert_or_assign(client.pid, client.uid).second || news;
+      found_new = owners_.insert_or_assign(client.pid, client.uid).second || found_new;
     } else {
       owners_.erase(client.pid);
     }
   }
-  return news;
+  return found_new;
 }
 
 void StoppedProcesses::refresh() {
@@ -53,22 +53,22 @@ bool StoppedProcesses::contains(const Record& client) const {
 }
 
 bool Transaction::is_stopped(const Client& client) const {
-  return (bells_tell_ && is_unresponsive(client)) || stopped_.contains(client.record);
+  return (check_unread_bells_ && is_unresponsive(client)) || stopped_.contains(client.record);
 }
 
 Result<void> Transaction::visit_front(const std::function<bool(const Client&)>& visit) {
-  struct Front {
+  struct UserFront {
     std::size_t visits = 0;
     bool done = false;
   };
-  std::map<std::optional<uid_t>, Front> fronts;
+  std::map<std::optional<uid_t>, UserFront> fronts;
   for (const TicketName& name : queue()) {
-    Front& front = fronts[name.owner];
+    UserFront& front = fronts[name.owner];
     if (front.done) continue;
-    const auto client = ticket(name);
+    const auto client = read_ticket(name);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;
-    front.done = visit(**client) || (++front.visits >= kMostFrontTickets && name.owner);
+    front.done = visit(**client) || (++front.visits >= kMaxFrontTickets && name.owner);
   }
   return {};
 }

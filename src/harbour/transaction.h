@@ -39,9 +39,9 @@ struct Client {
   Record record;
   UniqueFd bell;  // its writing end, if it can be opened from here
   // How long ago it was rung without waking, where its bell cannot tell.
-  std::optional<std::chrono::nanoseconds> unheard{};
+  std::optional<std::chrono::nanoseconds> unanswered{};
   // When it counts no more unless it is heard of, where its bell cannot tell.
-  std::optional<std::chrono::milliseconds> left{};
+  std::optional<std::chrono::milliseconds> expires_in{};
 };
 
 // It was rung and has not read its bell for some seconds: it is stopped, frozen or very slow. Reads
@@ -69,7 +69,8 @@ struct IgnoredEntry {
   std::optional<uid_t> owner;
   std::string problem;
   bool leftover = false;  // of a dead client: harmless, and removed by its owner's next command
-  bool alive = false;     // its owner has a bell of the same id that lives: it must not be deleted
+  bool has_live_bell =
+      false;  // its owner has a bell of the same id that lives: it must not be deleted
 };
 
 class Transaction {
@@ -84,23 +85,24 @@ class Transaction {
   // In its order, as far as this transaction has changed it, too.
   virtual const std::vector<TicketName>& queue() const = 0;
 
-  // Nothing if it does not count: then ignored_entries() says why. An Error means that nobody can say.
-  virtual Result<std::optional<Client>> lease(const std::string& id) = 0;
-  virtual Result<std::optional<Client>> ticket(const TicketName& name) = 0;
-  // Did ticket() fail because this ticket of a long queue was not read before the lock was taken? A
-  // new transaction has more of the queue.
-  virtual bool lacks_tickets() const { return false; }
+  // Nothing if it does not count: then ignored_entries() says why. An Error means that nobody can
+  // say.
+  virtual Result<std::optional<Client>> read_lease(const std::string& id) = 0;
+  virtual Result<std::optional<Client>> read_ticket(const TicketName& name) = 0;
+  // Did read_ticket() fail because this ticket of a long queue was not read before the lock was
+  // taken? A new transaction has more of the queue.
+  virtual bool needs_more_tickets() const { return false; }
   // All that count. Those for which descriptors are short come without their bell: they count, and
   // cannot be watched.
-  virtual Result<std::vector<Client>> leases() = 0;
-  virtual Result<std::vector<Drain>> drains() = 0;
+  virtual Result<std::vector<Client>> read_leases() = 0;
+  virtual Result<std::vector<Drain>> read_drains() = 0;
   // Who may drain GPUs, beside root.
-  virtual Result<uid_t> owner() const = 0;
+  virtual Result<uid_t> harbour_owner() const = 0;
   // Was this client of ours told to end, by its owner or root?
   virtual bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) = 0;
 
   // The order of a ticket that arrives now: behind everybody who lives. Where others may arrive at
-  // the same time, only a guess; see place().
+  // the same time, only a guess; see current_ticket_name().
   virtual Result<std::uint64_t> next_order() = 0;
 
   // Of a lease that is written now: higher than that of any lease before it on these GPUs. 0 where
@@ -109,24 +111,24 @@ class Transaction {
 
   // For how long nobody is to be granted anything yet: the server may have lost leases, and who
   // holds them puts them back.
-  virtual std::chrono::milliseconds settles() const { return {}; }
+  virtual std::chrono::milliseconds recovery_time_left() const { return {}; }
 
   // The record of a client, which must have a bell. A name that is taken (planted) is an Error, and
   // so is a full disk; then nothing has changed.
   virtual Result<void> write_lease(const Record& record) = 0;
   // The lease that is written next takes the place of this ticket, which waits on several hosts.
-  virtual void take_place_of(const TicketName& /*name*/) {}
+  virtual void set_ticket_to_replace(const TicketName& /*name*/) {}
   virtual Result<void> write_ticket(const Record& record, std::uint64_t order) = 0;
   // Did the last write fail because there is a file of that name? Any user can plant one, and only
   // its owner can remove it: then take another id.
-  virtual bool name_was_taken() const = 0;
+  virtual bool has_name_conflict() const = 0;
   virtual Result<void> write_drain(const Drain& drain) = 0;  // replaces the one before it
   // Forgets a drain; false if there was none.
   virtual Result<bool> remove_drain(const std::string& uuid) = 0;
   virtual void remove_ticket(const TicketName& name) = 0;
   // A client of ours goes on under another id, and its files under this one were removed (see
-  // Harbour::remove_files()): the commit removes what else there is.
-  virtual void give_up_id(const std::string& /*id*/) {}
+  // Harbour::remove_client_files()): the commit removes what else there is.
+  virtual void remove_old_id(const std::string& /*id*/) {}
   // Ends a ticket, or a shell's lease, from outside, at once. Only its owner and root can. The
   // caller rings its client, which then leaves, and the first ticket of the queue.
   virtual Result<void> end_ticket(const TicketName& name) = 0;
@@ -141,27 +143,27 @@ class Transaction {
   Result<void> visit_front(const std::function<bool(const Client&)>& visit);
 
   // A ticket is passed over while its process does not run.
-  void use(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
+  void set_stopped_processes(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
   // Clients could not read their bells, since a process has kept the lock.
-  void ignore_unread_bells() { bells_tell_ = false; }
+  void ignore_unread_bells() { check_unread_bells_ = false; }
   bool is_stopped(const Client& client) const;
 
   virtual const std::vector<IgnoredEntry>& ignored_entries() const = 0;
   // Removes what dead clients left behind, as far as this user may. Never needed for correctness.
-  virtual void tidy() = 0;
+  virtual void remove_leftovers() = 0;
 
   // Where changes were only collected so far, makes them, all or none. False if somebody else
   // changed meanwhile what they rest on: then none was made, and one has to begin again.
   virtual Result<bool> commit() = 0;
   // After that: where a ticket of ours is now.
-  virtual TicketName place(const TicketName& written) const { return written; }
+  virtual TicketName current_ticket_name(const TicketName& written) const { return written; }
 
-  // The leases that tidy() has removed, for the history.
-  virtual const std::vector<Record>& cleared() const = 0;
+  // The leases that remove_leftovers() has removed, for the history.
+  virtual const std::vector<Record>& removed_leases() const = 0;
 
  private:
   StoppedProcesses stopped_;
-  bool bells_tell_ = true;
+  bool check_unread_bells_ = true;
 };
 
 }  // namespace berth

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "archive/folder.h"
+#include "archive/user_folder.h"
 #include "base/pid_namespace.h"
 #include "base/process.h"
 #include "base/rate_limiter.h"
@@ -36,16 +36,18 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kAskDriverAgain(2);         // for what only the driver can tell
-constexpr seconds kAskDriverLater(8);         // the same, where a ticket before this one asks, too
-constexpr milliseconds kAskServerAgain(500);  // that is away; with as much by chance
-constexpr seconds kUnclaimed(1);              // time for a granted ticket before this one to claim
-constexpr seconds kLookLater(1);              // after the end of a lease that others should notice
-constexpr seconds kSecondWatcher(5);  // then the first ticket sees to it that there is a second
-constexpr seconds kAuditAtLeast(30);  // the safety net
-constexpr seconds kAuditSpread(30);
-constexpr std::size_t kNearTheFront = 3;
-constexpr const char* kSettling =
+constexpr seconds kDriverPollInterval(2);  // for what only the driver can tell
+constexpr seconds kBackupDriverPollInterval(
+    8);  // the same, where a ticket before this one asks, too
+constexpr milliseconds kServerRetryInterval(500);  // that is away; with as much by chance
+constexpr seconds kClaimGracePeriod(1);  // time for a granted ticket before this one to claim
+constexpr seconds kRecheckDelay(1);      // after the end of a lease that others should notice
+constexpr seconds kSecondWatcherDelay(
+    5);                                   // then the first ticket sees to it that there is a second
+constexpr seconds kMinAuditInterval(30);  // the safety net
+constexpr seconds kAuditJitter(30);
+constexpr std::size_t kNearFrontPositions = 3;
+constexpr const char* kRecoveryReason =
     "Redis is new to berth, was restarted, or was away; leases that it may have lost are being put "
     "back";
 
@@ -55,301 +57,322 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 
 class AcquireLoop {
  public:
-  AcquireLoop(Probe& probe, Harbour harbour, AcquireRequest ask, const Hooks& hooks)
-      : probe_(probe), harbour_(std::move(harbour)), ask_(std::move(ask)), hooks_(hooks) {
-    if (ask_.timeout) deadline_ = begin_ + *ask_.timeout;
+  AcquireLoop(Probe& probe, Harbour harbour, AcquireRequest request,
+              const AcquireCallbacks& callbacks)
+      : probe_(probe),
+        harbour_(std::move(harbour)),
+        request_(std::move(request)),
+        callbacks_(callbacks) {
+    if (request_.timeout) deadline_ = start_time_ + *request_.timeout;
     // Who does not want to wait is told after a moment who keeps the lock.
-    if (!ask_.no_wait) patience_.limit = std::chrono::hours(24 * 365);
-    patience_.give_up = [this] { return gave_up_ = interrupted() || late(); };
-    patience_.on_slow = [this](const std::string& holder) {
-      notice("the harbour is locked by " + holder + "; waiting for it");
+    if (!request_.no_wait) lock_options_.timeout = std::chrono::hours(24 * 365);
+    lock_options_.should_give_up = [this] {
+      return gave_up_on_lock_ = check_interrupted() || is_past_deadline();
+    };
+    lock_options_.on_slow = [this](const std::string& holder) {
+      send_notice("the harbour is locked by " + holder + "; waiting for it");
     };
   }
 
   AcquireLoop(const AcquireLoop&) = delete;
   AcquireLoop& operator=(const AcquireLoop&) = delete;
-  ~AcquireLoop() { leave(); }
+  ~AcquireLoop() { leave_queue(); }
 
   Result<std::optional<Lease>> run() {
-    if (auto entered = enter(); !entered) return tl::make_unexpected(entered.error());
+    if (auto prepared = prepare_client(); !prepared) return tl::make_unexpected(prepared.error());
     for (;;) {
       // Before the driver is asked, which may take seconds: an unread bell means that this process
       // does not run.
-      me_.rung = quiet(me_.bell.get()) || me_.rung;
+      self_.was_rung = drain_rings(self_.bell.get()) || self_.was_rung;
       auto snapshot = probe_.snapshot();
-      if (interrupted()) return std::nullopt;
+      if (check_interrupted()) return std::nullopt;
       if (!snapshot) {
-        if (try_again(snapshot.error())) continue;
-        if (interrupted()) return std::nullopt;
+        if (pause_before_retry(snapshot.error())) continue;
+        if (check_interrupted()) return std::nullopt;
         return tl::make_unexpected(snapshot.error());
       }
       // Once: indices may change later, UUIDs do not.
       if (!std::exchange(restricted_, true)) {
-        auto chosen = restrict_choice(me_.record.request, ask_, snapshot->gpus);
+        auto chosen = restrict_to_allowed_gpus(self_.record.request, request_, snapshot->gpus);
         if (!chosen) return tl::make_unexpected(chosen.error());
-        will_do_ = me_.record.request.uuids;
+        allowed_uuids_ = self_.record.request.uuids;
       }
-      const auto waited = me_.record.profiles ? me_.ticket : std::nullopt;
-      if (ask_.learning) consider_learned(snapshot->gpus);
-      const bool too_few = ask_.selector && !select(snapshot->gpus);
-      if (ask_.selector && interrupted()) return std::nullopt;  // it may have raised
-      if (me_.record.request.count > 1) topology_ = probe_.topology().value_or(Topology{});
-      auto decision = decide(harbour_, me_, *snapshot, topology_, patience_);
-      if (waited && !me_.record.profiles) wake_next_waiter(harbour_, me_.record, *waited);
-      if (decision) archive_dead(harbour_.location(), decision->dead, snapshot->gpus);
-      if (interrupted()) return std::nullopt;
+      const auto profiling_ticket = self_.record.is_profiling_run ? self_.ticket : std::nullopt;
+      if (request_.profile_options) apply_learned_profile(snapshot->gpus);
+      const bool selector_found_too_few = request_.selector && !apply_selector(snapshot->gpus);
+      if (request_.selector && check_interrupted()) return std::nullopt;  // it may have raised
+      if (self_.record.request.count > 1) topology_ = probe_.topology().value_or(Topology{});
+      auto decision = decide(harbour_, self_, *snapshot, topology_, lock_options_);
+      if (profiling_ticket && !self_.record.is_profiling_run)
+        wake_next_profile_waiter(harbour_, self_.record, *profiling_ticket);
+      if (decision) archive_dead_leases(harbour_.location(), decision->dead_leases, snapshot->gpus);
+      if (check_interrupted()) return std::nullopt;
       if (!decision) {
-        const bool away = decision.error().kind == ErrorKind::unavailable;
-        unsure_ = unsure_ || away;
-        if (try_again(decision.error())) continue;
-        if (interrupted()) return std::nullopt;
-        if (!gave_up_ && !(away && late())) return tl::make_unexpected(decision.error());
+        const bool is_server_unavailable = decision.error().kind == ErrorKind::unavailable;
+        may_be_on_server_ = may_be_on_server_ || is_server_unavailable;
+        if (pause_before_retry(decision.error())) continue;
+        if (check_interrupted()) return std::nullopt;
+        if (!gave_up_on_lock_ && !(is_server_unavailable && is_past_deadline()))
+          return tl::make_unexpected(decision.error());
         return fail(ErrorKind::not_granted,
-                    fmt::format("not granted within {}: {}", format_duration(*ask_.timeout),
+                    fmt::format("not granted within {}: {}", format_duration(*request_.timeout),
                                 decision.error().message));
       }
-      troubles_ = 0;
-      if (!decision->scene.gpus.empty() && !std::exchange(published_, true)) {
-        publish(harbour_, decision->scene, snapshot->driver_version);
+      consecutive_errors_ = 0;
+      if (!decision->host_view.gpus.empty() && !std::exchange(host_info_published_, true)) {
+        publish_host_info(harbour_, decision->host_view, snapshot->driver_version);
       }
       if (decision->stale) {
-        if (last_news_.reason.empty()) last_news_.reason = "others were faster each time";
-        if (late()) return tl::make_unexpected(not_granted(last_news_));
-        pace_.keep(hooks_.interrupt);  // whatever keeps refusing us
+        if (last_status_.reason.empty()) last_status_.reason = "others were faster each time";
+        if (is_past_deadline()) return tl::make_unexpected(make_not_granted_error(last_status_));
+        rate_limiter_.wait(callbacks_.interrupt_fd);  // whatever keeps refusing us
         continue;
       }
       if (decision->cancelled) {
         return fail(ErrorKind::not_granted,
                     "this ticket was taken out of the queue (berth cancel)");
       }
-      if (decision->impossible && too_few) {
-        const WaitNews news = tell(selector_news(snapshot->gpus.size()));
-        if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
-        pause(kAskDriverAgain);
+      if (decision->impossible && selector_found_too_few) {
+        const WaitStatus status = report_wait(make_selector_status(snapshot->gpus.size()));
+        if (!self_.may_wait || is_past_deadline())
+          return tl::make_unexpected(make_not_granted_error(status));
+        pause_for(kDriverPollInterval);
         continue;
       }
       if (decision->impossible) {
         return tl::make_unexpected(
-            explain_impossible(*decision->impossible, me_.record.request, decision->scene));
+            explain_impossible(*decision->impossible, self_.record.request, decision->host_view));
       }
       if (decision->granted) {
-        return Lease(std::move(harbour_), std::move(me_.record), std::move(me_.bell).shared(),
+        return Lease(std::move(harbour_), std::move(self_.record), std::move(self_.bell).share(),
                      std::move(snapshot->gpus));
       }
-      const WaitNews news =
-          tell({decision->position, decision->length,
-                decision->settles.count() > 0
-                    ? kSettling
-                    : explain_wait(decision->wait, me_.record.request, decision->scene),
-                decision->wait.starts});
-      if (!me_.may_wait || late()) return tl::make_unexpected(not_granted(news));
-      if (!decision->front) probe_.rest();
+      const WaitStatus status = report_wait(
+          {decision->queue_position, decision->queue_length,
+           decision->recovery_time_left.count() > 0
+               ? kRecoveryReason
+               : explain_wait(decision->wait, self_.record.request, decision->host_view),
+           decision->wait.expected_start});
+      if (!self_.may_wait || is_past_deadline())
+        return tl::make_unexpected(make_not_granted_error(status));
+      if (!decision->is_in_front) probe_.close_session();
       snapshot_ = std::move(*snapshot);
-      wait(*decision);
-      pace_.keep(hooks_.interrupt);  // anybody may ring us without end
-      if (interrupted()) return std::nullopt;
-      if (late()) return tl::make_unexpected(not_granted(news));
+      wait_for_change(*decision);
+      rate_limiter_.wait(callbacks_.interrupt_fd);  // anybody may ring us without end
+      if (check_interrupted()) return std::nullopt;
+      if (is_past_deadline()) return tl::make_unexpected(make_not_granted_error(status));
     }
   }
 
  private:
-  Result<void> enter() {
+  Result<void> prepare_client() {
     auto bell = harbour_.make_bell();
     if (!bell) return tl::make_unexpected(bell.error());
-    me_.bell = std::move(bell->fd);
-    me_.may_wait = !ask_.no_wait && !(ask_.timeout && ask_.timeout->count() == 0);
-    me_.instead_of = ask_.instead_of;
-    me_.record = make_record(ask_, std::move(bell->id));
-    me_.record.directory_id = harbour_.directory_id();
+    self_.bell = std::move(bell->fd);
+    self_.may_wait = !request_.no_wait && !(request_.timeout && request_.timeout->count() == 0);
+    self_.replaced_ticket = request_.replaced_ticket;
+    self_.record = make_record(request_, std::move(bell->id));
+    self_.record.directory_id = harbour_.directory_id();
     return {};
   }
 
   // Who has waited for hours does not lose its place because the driver is being updated, or the
   // host was out of descriptors for a moment. For a server that is away one waits from the start.
   // True once it is time to look again.
-  bool try_again(const Error& error) {
-    const bool away = error.kind == ErrorKind::unavailable;
-    if (late() || !(me_.ticket || (away && me_.may_wait))) return false;
-    if (std::exchange(last_trouble_, error.message) != error.message) {
-      notice(fmt::format("{}; {}trying again", error.message,
-                         me_.ticket ? "keeping the place in the queue, and " : ""));
+  bool pause_before_retry(const Error& error) {
+    const bool is_server_unavailable = error.kind == ErrorKind::unavailable;
+    if (is_past_deadline() || !(self_.ticket || (is_server_unavailable && self_.may_wait)))
+      return false;
+    if (std::exchange(last_error_, error.message) != error.message) {
+      send_notice(fmt::format("{}; {}trying again", error.message,
+                              self_.ticket ? "keeping the place in the queue, and " : ""));
     }
     // Longer and longer, so that who is behind finds out that we do not answer, and passes.
-    constexpr unsigned kMostDoublings = 3;
-    const auto first = away ? kAskServerAgain : milliseconds(kAskDriverAgain);
-    const auto spread = away ? milliseconds(random_() % kAskServerAgain.count()) : milliseconds(0);
-    pause(first * (1U << std::min(troubles_++, kMostDoublings)) + spread);
-    return !interrupted() && !late();
+    constexpr unsigned kMaxDoublings = 3;
+    const auto first =
+        is_server_unavailable ? kServerRetryInterval : milliseconds(kDriverPollInterval);
+    const auto spread = is_server_unavailable
+                            ? milliseconds(random_() % kServerRetryInterval.count())
+                            : milliseconds(0);
+    pause_for(first * (1U << std::min(consecutive_errors_++, kMaxDoublings)) + spread);
+    return !check_interrupted() && !is_past_deadline();
   }
 
   // Until somebody interrupts it or the time for the whole is up.
-  void pause(Clock::duration length) const {
-    std::vector<pollfd> watched;
-    if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
+  void pause_for(Clock::duration length) const {
+    std::vector<pollfd> poll_fds;
+    if (callbacks_.interrupt_fd >= 0) poll_fds.push_back({callbacks_.interrupt_fd, POLLIN, 0});
     auto until = Clock::now() + length;
     if (deadline_) until = std::min<Clock::time_point>(until, *deadline_);
-    sleep(watched, until);
+    poll_until(poll_fds, until);
   }
 
   // What is known of this type may have changed while we waited.
-  void consider_learned(const std::vector<Gpu>& gpus) {
-    if (!ask_.learning->memory && std::exchange(learned_, true)) return;
-    const bool changed = fit(me_.record, *ask_.learning, gpus, harbour_.location());
-    me_.changed = me_.changed || changed;
+  void apply_learned_profile(const std::vector<Gpu>& gpus) {
+    if (!request_.profile_options->use_memory && std::exchange(profile_applied_, true)) return;
+    const bool changed =
+        apply_profile(self_.record, *request_.profile_options, gpus, harbour_.location());
+    self_.request_changed = self_.request_changed || changed;
   }
 
   // Narrows the choice to what the selector takes now. Whether that is enough, or no selector could
   // take more: then it is for the scheduler to say what is wrong.
-  bool select(const std::vector<Gpu>& gpus) {
-    Request& request = me_.record.request;
-    const auto before = std::exchange(request.uuids, will_do_);
-    narrow(request, ask_.selector());
-    me_.changed = me_.changed || request.uuids != before;
-    const std::size_t most = will_do_ ? will_do_->size() : gpus.size();
-    return request.uuids->size() >= request.count || most < request.count;
+  bool apply_selector(const std::vector<Gpu>& gpus) {
+    Request& request = self_.record.request;
+    const auto before = std::exchange(request.uuids, allowed_uuids_);
+    intersect_allowed_gpus(request, request_.selector());
+    self_.request_changed = self_.request_changed || request.uuids != before;
+    const std::size_t max_available = allowed_uuids_ ? allowed_uuids_->size() : gpus.size();
+    return request.uuids->size() >= request.count || max_available < request.count;
   }
 
-  WaitNews selector_news(std::size_t all) const {
-    const std::size_t chosen = me_.record.request.uuids->size();
+  WaitStatus make_selector_status(std::size_t all) const {
+    const std::size_t chosen = self_.record.request.uuids->size();
     return {0, 0,
             fmt::format("the selector takes {} of {} GPUs as they are now, and {} {} asked for",
-                        chosen, will_do_ ? will_do_->size() : all, me_.record.request.count,
-                        me_.record.request.count == 1 ? "is" : "are"),
+                        chosen, allowed_uuids_ ? allowed_uuids_->size() : all,
+                        self_.record.request.count, self_.record.request.count == 1 ? "is" : "are"),
             std::nullopt};
   }
 
-  WaitNews tell(WaitNews news) {
-    if (me_.may_wait && news != last_news_ && hooks_.on_wait) hooks_.on_wait(news);
-    last_news_ = news;
-    return news;
+  WaitStatus report_wait(WaitStatus status) {
+    if (self_.may_wait && status != last_status_ && callbacks_.on_wait) callbacks_.on_wait(status);
+    last_status_ = status;
+    return status;
   }
 
-  void notice(const std::string& text) const {
-    if (hooks_.on_notice) hooks_.on_notice(text);
+  void send_notice(const std::string& text) const {
+    if (callbacks_.on_notice) callbacks_.on_notice(text);
   }
 
-  Error not_granted(const WaitNews& news) const {
-    if (ask_.no_wait || !deadline_) {
+  Error make_not_granted_error(const WaitStatus& status) const {
+    if (request_.no_wait || !deadline_) {
       return {ErrorKind::not_granted,
               fmt::format("not granted now, and {} was given: {}",
-                          argument_name("--no-wait", ask_.spelling), news.reason)};
+                          argument_name("--no-wait", request_.argument_style), status.reason)};
     }
     return {ErrorKind::not_granted,
             fmt::format("not granted within {}: {}; a longer {} waits longer",
-                        format_duration(*ask_.timeout), news.reason,
-                        argument_name("--timeout", ask_.spelling))};
+                        format_duration(*request_.timeout), status.reason,
+                        argument_name("--timeout", request_.argument_style))};
   }
 
-  bool late() const { return deadline_ && Clock::now() >= *deadline_; }
+  bool is_past_deadline() const { return deadline_ && Clock::now() >= *deadline_; }
 
-  bool interrupted() {
-    leaving_ = leaving_ || is_fork();
-    if (hooks_.interrupt < 0 || leaving_) return leaving_;
-    pollfd entry{hooks_.interrupt, POLLIN, 0};
+  bool check_interrupted() {
+    interrupted_ = interrupted_ || is_forked_child();
+    if (callbacks_.interrupt_fd < 0 || interrupted_) return interrupted_;
+    pollfd entry{callbacks_.interrupt_fd, POLLIN, 0};
     if (::poll(&entry, 1, 0) <= 0) return false;
-    leaving_ = !hooks_.leaves || hooks_.leaves() || is_fork();
-    return leaving_;
+    interrupted_ =
+        !callbacks_.confirm_interrupt || callbacks_.confirm_interrupt() || is_forked_child();
+    return interrupted_;
   }
 
   // A hook is the caller's code, which may fork: the child returns here, and the ticket and the
   // lock are its parent's.
-  bool is_fork() const { return ::getpid() != process_; }
+  bool is_forked_child() const { return ::getpid() != own_pid_; }
 
   // Sleeps until something has changed that may let us through. The next decision finds out what it
   // was.
-  void wait(Decision& decision) {
-    if (is_fork()) return;
-    std::vector<pollfd> watched{{me_.bell.get(), POLLIN, 0}};
-    if (hooks_.interrupt >= 0) watched.push_back({hooks_.interrupt, POLLIN, 0});
-    if (harbour_.is_shared() && !listen(watched)) return;
-    for (const UniqueFd& bell : decision.neighbours) watched.push_back({bell.get(), 0, 0});
+  void wait_for_change(Decision& decision) {
+    if (is_forked_child()) return;
+    std::vector<pollfd> poll_fds{{self_.bell.get(), POLLIN, 0}};
+    if (callbacks_.interrupt_fd >= 0) poll_fds.push_back({callbacks_.interrupt_fd, POLLIN, 0});
+    if (harbour_.is_multi_host() && !subscribe_to_rings(poll_fds)) return;
+    for (const UniqueFd& bell : decision.neighbour_bells) poll_fds.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
-    for (const UniqueFd& stranger : strangers) watched.push_back({stranger.get(), POLLIN, 0});
-    const std::size_t leases = watched.size();  // they stand behind the others
-    for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
-    auto second_watcher = Clock::now() + kSecondWatcher;
+    for (const UniqueFd& stranger : strangers) poll_fds.push_back({stranger.get(), POLLIN, 0});
+    const std::size_t first_lease_bell = poll_fds.size();  // they stand behind the others
+    for (const UniqueFd& bell : decision.watched_bells) poll_fds.push_back({bell.get(), 0, 0});
+    auto second_watcher_due = Clock::now() + kSecondWatcherDelay;
     for (;;) {
-      auto until = Clock::now() + audit_after();
+      auto until = Clock::now() + pick_audit_interval();
       if (deadline_) until = std::min(until, *deadline_);
-      if (decision.decide_again) until = std::min(until, *decision.decide_again);
-      if (decision.unclaimed && !decision.decide_again) {
-        until = std::min(until, Clock::now() + kUnclaimed);
+      if (decision.decide_again_at) until = std::min(until, *decision.decide_again_at);
+      if (decision.has_unclaimed_grant && !decision.decide_again_at) {
+        until = std::min(until, Clock::now() + kClaimGracePeriod);
       }
-      if (ask_driver_) until = std::min(until, Clock::now() + *ask_driver_);
-      if (decision.look_again) until = std::min(until, Clock::now() + *decision.look_again);
-      if (!decision.behind.empty()) until = std::min(until, second_watcher);
-      if (sleep_and_beat(watched, until)) {
-        const bool others_notice = !decision.front && !harbour_.is_shared();
-        if (!others_notice || any_ready(watched, leases)) return;
-        watched.resize(leases);
-        if (sleep(watched, Clock::now() + kLookLater) || !look_again(decision)) return;
-        for (const UniqueFd& bell : decision.bells) watched.push_back({bell.get(), 0, 0});
+      if (driver_poll_interval_) until = std::min(until, Clock::now() + *driver_poll_interval_);
+      if (decision.recheck_after) until = std::min(until, Clock::now() + *decision.recheck_after);
+      if (!decision.successor_bells.empty()) until = std::min(until, second_watcher_due);
+      if (poll_with_heartbeat(poll_fds, until)) {
+        const bool others_notice = !decision.is_in_front && !harbour_.is_multi_host();
+        if (!others_notice || is_any_ready(poll_fds, first_lease_bell)) return;
+        poll_fds.resize(first_lease_bell);
+        if (poll_until(poll_fds, Clock::now() + kRecheckDelay) || !recheck_queue(decision)) return;
+        for (const UniqueFd& bell : decision.watched_bells) poll_fds.push_back({bell.get(), 0, 0});
         continue;
       }
-      const bool timing = decision.unclaimed || decision.decide_again;
-      if (!decision.behind.empty() && Clock::now() >= second_watcher) {
-        for (const UniqueFd& bell : decision.behind) ring(bell.get());
-        decision.behind.clear();
-        if (!timing && !ask_driver_ && !late()) continue;
+      const bool is_timing = decision.has_unclaimed_grant || decision.decide_again_at;
+      if (!decision.successor_bells.empty() && Clock::now() >= second_watcher_due) {
+        for (const UniqueFd& bell : decision.successor_bells) ring(bell.get());
+        decision.successor_bells.clear();
+        if (!is_timing && !driver_poll_interval_ && !is_past_deadline()) continue;
       }
-      if (decision.front || late() || timing || ask_driver_ || decision.look_again) return;
-      if (!all_is_well(decision)) return;
+      if (decision.is_in_front || is_past_deadline() || is_timing || driver_poll_interval_ ||
+          decision.recheck_after)
+        return;
+      if (!can_keep_waiting(decision)) return;
     }
   }
 
-  static bool any_ready(const std::vector<pollfd>& watched, std::size_t first) {
-    return std::any_of(watched.begin(), watched.begin() + static_cast<std::ptrdiff_t>(first),
+  static bool is_any_ready(const std::vector<pollfd>& poll_fds, std::size_t first) {
+    return std::any_of(poll_fds.begin(), poll_fds.begin() + static_cast<std::ptrdiff_t>(first),
                        [](const pollfd& one) { return one.revents != 0; });
   }
 
   // A lease has ended, which the first two tickets of the queue notice, too. They may be another
   // user's, and do nothing about it. False if a ticket could be granted GPUs that it has not
   // claimed: then it is time to decide. Does not ask the driver.
-  bool look_again(Decision& decision) {
-    auto seen = look(harbour_, me_, snapshot_, topology_, patience_);
-    if (!seen || seen->unclaimed || seen->front || seen->unwatched) return false;
-    decision.bells = std::move(seen->bells);
-    decision.look_again = seen->look_again;
+  bool recheck_queue(Decision& decision) {
+    auto recheck = check_for_unclaimed_grants(harbour_, self_, snapshot_, topology_, lock_options_);
+    if (!recheck || recheck->has_unclaimed_grant || recheck->is_in_front ||
+        recheck->has_unwatched_leases)
+      return false;
+    decision.watched_bells = std::move(recheck->watched_bells);
+    decision.recheck_after = recheck->recheck_after;
     return true;
   }
 
   // Hears rings from now on; false if nobody can, and it is time to look again.
-  bool listen(std::vector<pollfd>& watched) {
-    const auto ears = harbour_.part()->listen(me_.record.id);
-    if (ears) {
-      watched.push_back({*ears, POLLIN, 0});
+  bool subscribe_to_rings(std::vector<pollfd>& poll_fds) {
+    const auto ring_fd = harbour_.store()->listen(self_.record.id);
+    if (ring_fd) {
+      poll_fds.push_back({*ring_fd, POLLIN, 0});
     } else {
-      pause(kAskServerAgain);
+      pause_for(kServerRetryInterval);
     }
-    return ears.has_value();
+    return ring_fd.has_value();
   }
 
   // The same as sleep(), and says meanwhile that we live, where that must be said. What is lost
   // there, or was told to end, has happened, too.
-  bool sleep_and_beat(std::vector<pollfd>& watched, Clock::time_point until) {
-    RedisHostStore* part = harbour_.part();
-    if (part == nullptr) return sleep(watched, until);
+  bool poll_with_heartbeat(std::vector<pollfd>& poll_fds, Clock::time_point until) {
+    RedisHostStore* store = harbour_.store();
+    if (store == nullptr) return poll_until(poll_fds, until);
     for (;;) {
-      const auto beat_at = beaten_ + part->beat_interval();
-      if (sleep(watched, std::min(until, beat_at))) {
-        (void)part->receive_ring();
+      const auto heartbeat_due = last_heartbeat_ + store->heartbeat_interval();
+      if (poll_until(poll_fds, std::min(until, heartbeat_due))) {
+        (void)store->receive_ring();
         return true;
       }
-      if (Clock::now() >= beat_at) {
-        beaten_ = Clock::now();
-        const auto heard = part->beat(me_.ticket.value_or(TicketName{0, me_.record.id}));
-        if (!heard || *heard != Beat::heard) return true;
+      if (Clock::now() >= heartbeat_due) {
+        last_heartbeat_ = Clock::now();
+        const auto heard =
+            store->send_ticket_heartbeat(self_.ticket.value_or(TicketName{0, self_.record.id}));
+        if (!heard || *heard != HeartbeatReply::accepted) return true;
       }
       if (Clock::now() >= until) return false;
     }
   }
 
   // True if something happened before `until`.
-  static bool sleep(std::vector<pollfd>& watched, Clock::time_point until) {
+  static bool poll_until(std::vector<pollfd>& poll_fds, Clock::time_point until) {
     for (;;) {
       const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
       const int timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-      const int ready = ::poll(watched.data(), watched.size(), timeout);
+      const int ready = ::poll(poll_fds.data(), poll_fds.size(), timeout);
       if (ready > 0) return true;
       if (ready == 0 && left <= timeout) return false;
       if (ready < 0 && errno != EINTR) return false;  // more of them than RLIMIT_NOFILE, say
@@ -357,46 +380,52 @@ class AcquireLoop {
   }
 
   // What the slow audit of a waiter far back asks: cheap, since there may be a thousand.
-  bool all_is_well(const Decision& decision) {
-    if (decision.watches) return false;  // no other ticket watches for this one
-    if (!harbour_.has_bell(me_.record.id, me_.bell.get())) return false;
-    if (!decision.before) return true;
+  bool can_keep_waiting(const Decision& decision) {
+    if (decision.watches_all_leases) return false;  // no other ticket watches for this one
+    if (!harbour_.has_bell(self_.record.id, self_.bell.get())) return false;
+    if (!decision.predecessor_client) return true;
     // If it is stopped, so may be all before it, and then only this client could notice a death.
-    if (!harbour_.has_ticket(*decision.predecessor) || is_unresponsive(*decision.before) ||
-        me_.stopped.read({decision.before->record})) {
+    if (!harbour_.has_ticket(*decision.predecessor) ||
+        is_unresponsive(*decision.predecessor_client) ||
+        self_.stopped_processes.read({decision.predecessor_client->record})) {
       return false;
     }
     // Whether clients are stopped that cannot be seen (containers, hidepid), only a decision finds
     // out. Clients near the front take one, the others by chance, so that there are few in any
     // case.
-    const std::size_t position = decision.position;  // as it was then; it only becomes less
-    return position > kNearTheFront && random_() % position >= kNearTheFront;
+    const std::size_t position = decision.queue_position;  // as it was then; it only becomes less
+    return position > kNearFrontPositions && random_() % position >= kNearFrontPositions;
   }
 
   // Strangers are watched by the first ticket that they block, and by every client that relies on
   // no other ticket. A stranger that cannot be watched (in a container, or a process that is gone
   // while the driver still shows its memory) is asked for.
   std::vector<UniqueFd> watch_strangers(const Decision& decision) {
-    ask_driver_.reset();
+    driver_poll_interval_.reset();
     std::vector<UniqueFd> handles;
-    if (decision.unwatched) ask_driver_ = kAskDriverAgain;  // and the harbour with it
-    const bool see_pids = in_host_pid_namespace();
-    for (const Blocker& obstacle : decision.wait.obstacles) {
-      const bool first = decision.front || decision.looks_after.contains(obstacle.uuid);
-      if (!first && !decision.watches) continue;
-      const milliseconds interval(first ? kAskDriverAgain : kAskDriverLater);
-      const auto ask = [&] { ask_driver_ = std::min(ask_driver_.value_or(interval), interval); };
-      if (obstacle.hindrance == BlockReason::busy) ask();
-      for (const GpuWithLeases& placed : decision.scene.gpus) {
-        if (placed.gpu.uuid != obstacle.uuid) continue;
+    if (decision.has_unwatched_leases)
+      driver_poll_interval_ = kDriverPollInterval;  // and the harbour with it
+    const bool see_pids = is_in_host_pid_namespace();
+    for (const Blocker& blocker : decision.wait.blockers) {
+      const bool is_first_blocked =
+          decision.is_in_front || decision.watched_gpus.contains(blocker.uuid);
+      if (!is_first_blocked && !decision.watches_all_leases) continue;
+      const milliseconds interval(is_first_blocked ? kDriverPollInterval
+                                                   : kBackupDriverPollInterval);
+      const auto poll_driver = [&] {
+        driver_poll_interval_ = std::min(driver_poll_interval_.value_or(interval), interval);
+      };
+      if (blocker.reason == BlockReason::busy) poll_driver();
+      for (const GpuWithLeases& host_gpu : decision.host_view.gpus) {
+        if (host_gpu.gpu.uuid != blocker.uuid) continue;
         // A client that takes a GPU back into service rings; of its health only the driver knows.
-        if (obstacle.hindrance == BlockReason::unusable && !placed.drain) ask();
-        if (obstacle.hindrance != BlockReason::strangers && obstacle.hindrance != BlockReason::memory) {
+        if (blocker.reason == BlockReason::unusable && !host_gpu.drain) poll_driver();
+        if (blocker.reason != BlockReason::strangers && blocker.reason != BlockReason::memory) {
           continue;
         }
-        if (placed.unexplained || placed.gpu.memory_is_hosts) ask();
-        for (const AttributedProcess& one : placed.processes) {
-          if (!one.stranger()) continue;
+        if (host_gpu.unexplained || host_gpu.gpu.memory_is_hosts) poll_driver();
+        for (const AttributedProcess& one : host_gpu.processes) {
+          if (!one.is_stranger()) continue;
           UniqueFd handle;
           if (see_pids) handle = open_process(static_cast<pid_t>(one.process.pid));
           // One that has ended and was not reaped yet would wake us again and again.
@@ -404,92 +433,96 @@ class AcquireLoop {
             handles.push_back(std::move(handle));
             continue;
           }
-          ask();
+          poll_driver();
           // It ended between the snapshot and now: look again at once, but only once for it.
-          const bool news = first && see_pids && gone_.insert(one.process.pid).second;
-          if (news) ask_driver_ = milliseconds(0);
+          const bool just_ended =
+              is_first_blocked && see_pids && ended_strangers_.insert(one.process.pid).second;
+          if (just_ended) driver_poll_interval_ = milliseconds(0);
         }
       }
     }
     return handles;
   }
 
-  Clock::duration audit_after() {
-    return kAuditAtLeast + milliseconds(random_() % milliseconds(kAuditSpread).count());
+  Clock::duration pick_audit_interval() {
+    return kMinAuditInterval + milliseconds(random_() % milliseconds(kAuditJitter).count());
   }
 
   // Out of the queue. The one behind watches our bell, and notices.
-  void leave() {
-    if (!me_.bell || is_fork()) return;
-    if (me_.ticket || unsure_) {
-      harbour_.remove(me_.record.id, me_.ticket);
+  void leave_queue() {
+    if (!self_.bell || is_forked_child()) return;
+    if (self_.ticket || may_be_on_server_) {
+      harbour_.remove_client(self_.record.id, self_.ticket);
     } else {
-      harbour_.remove_bell(me_.record.id);
+      harbour_.remove_bell(self_.record.id);
     }
-    me_.bell.reset();
+    self_.bell.reset();
   }
 
   Probe& probe_;
   Harbour harbour_;
-  AcquireRequest ask_;
-  const Hooks& hooks_;
-  PendingClient me_;
+  AcquireRequest request_;
+  const AcquireCallbacks& callbacks_;
+  PendingClient self_;
   Snapshot snapshot_;  // of the last decision
   Topology topology_;
-  Patience patience_;
-  Clock::time_point begin_ = Clock::now();
+  LockOptions lock_options_;
+  Clock::time_point start_time_ = Clock::now();
   std::optional<Clock::time_point> deadline_;
-  RateLimiter pace_;
+  RateLimiter rate_limiter_;
   bool restricted_ = false;
-  bool learned_ = false;
-  bool published_ = false;
-  std::optional<std::vector<std::string>> will_do_;  // of which the selector chooses
-  bool leaving_ = false;
-  WaitNews last_news_;
-  std::string last_trouble_;
-  unsigned troubles_ = 0;  // one after the other
-  bool gave_up_ = false;   // waiting for the lock
-  bool unsure_ = false;    // whether a server that was away has something of us
-  Clock::time_point beaten_ = Clock::now();
-  std::optional<milliseconds> ask_driver_;  // when to look again at what only the driver can tell
-  std::set<std::int64_t> gone_;             // strangers that ended while they were looked at
-  pid_t process_ = ::getpid();
-  std::minstd_rand random_{static_cast<unsigned>(process_)};
+  bool profile_applied_ = false;
+  bool host_info_published_ = false;
+  std::optional<std::vector<std::string>> allowed_uuids_;  // of which the selector chooses
+  bool interrupted_ = false;
+  WaitStatus last_status_;
+  std::string last_error_;
+  unsigned consecutive_errors_ = 0;  // one after the other
+  bool gave_up_on_lock_ = false;     // waiting for the lock
+  bool may_be_on_server_ = false;    // whether a server that was away has something of us
+  Clock::time_point last_heartbeat_ = Clock::now();
+  std::optional<milliseconds>
+      driver_poll_interval_;                // when to look again at what only the driver can tell
+  std::set<std::int64_t> ended_strangers_;  // strangers that ended while they were looked at
+  pid_t own_pid_ = ::getpid();
+  std::minstd_rand random_{static_cast<unsigned>(own_pid_)};
 };
 
 // The driver never tells the load of a MIG instance: who limits it would wait for ever.
-Result<void> without_mig_if_load_matters(Request& request, const std::vector<Gpu>& gpus,
-                                         ArgumentStyle spelling) {
+Result<void> exclude_mig_if_load_limited(Request& request, const std::vector<Gpu>& gpus,
+                                         ArgumentStyle style) {
   if (!request.max_utilization_pct && !request.max_memory_utilization_pct) return {};
-  std::vector<std::string> telling;
-  bool any_silent = false;
+  std::vector<std::string> gpus_with_load;
+  bool has_mig_instance = false;
   for (const Gpu& gpu : gpus) {
     const bool chosen = gpu.uuid && (!request.uuids || contains(*request.uuids, *gpu.uuid));
     if (!chosen) continue;
-    any_silent = any_silent || gpu.index.instance;
-    if (!gpu.index.instance) telling.push_back(*gpu.uuid);
+    has_mig_instance = has_mig_instance || gpu.index.instance;
+    if (!gpu.index.instance) gpus_with_load.push_back(*gpu.uuid);
   }
-  if (!any_silent) return {};
-  if (telling.empty()) {
-    return fail(ErrorKind::impossible,
-                fmt::format("the driver does not tell the load of MIG instances, so none can be "
-                            "chosen by it; leave {} and {} out",
-                            argument_name("--max-util", spelling), argument_name("--max-mem-util", spelling)));
+  if (!has_mig_instance) return {};
+  if (gpus_with_load.empty()) {
+    return fail(
+        ErrorKind::impossible,
+        fmt::format("the driver does not tell the load of MIG instances, so none can be "
+                    "chosen by it; leave {} and {} out",
+                    argument_name("--max-util", style), argument_name("--max-mem-util", style)));
   }
-  request.uuids = std::move(telling);
+  request.uuids = std::move(gpus_with_load);
   return {};
 }
 
 // The owner of the directory can delete and rename the files in it, of every user. Each user of
 // such a harbour is told once: a file in the user's own folder remembers it.
-std::optional<std::string> owner_warning(const Harbour& harbour) {
-  struct stat about {};
-  if (::fstat(harbour.directory(), &about) != 0) return std::nullopt;
-  const uid_t owner = about.st_uid;
+std::optional<std::string> make_owner_warning(const Harbour& harbour) {
+  struct stat directory_stat {};
+  if (::fstat(harbour.directory(), &directory_stat) != 0) return std::nullopt;
+  const uid_t owner = directory_stat.st_uid;
   if (owner == 0 || owner == ::geteuid() || !is_identified(owner)) return std::nullopt;
-  if (const auto folder = own_folder(archive_path(harbour.location()))) {
-    const std::string mark = fmt::format("warned-{:x}-{:x}-{}", about.st_dev, about.st_ino, owner);
-    const UniqueFd file(::openat(folder->directory.get(), mark.c_str(),
+  if (const auto folder = open_own_folder(archive_path(harbour.location()))) {
+    const std::string marker =
+        fmt::format("warned-{:x}-{:x}-{}", directory_stat.st_dev, directory_stat.st_ino, owner);
+    const UniqueFd file(::openat(folder->directory.get(), marker.c_str(),
                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file && errno == EEXIST) return std::nullopt;
   }
@@ -501,78 +534,84 @@ std::optional<std::string> owner_warning(const Harbour& harbour) {
 
 }  // namespace
 
-Record make_record(const AcquireRequest& ask, std::string id) {
+Record make_record(const AcquireRequest& request, std::string id) {
   Record record;
   record.id = std::move(id);
   record.uid = ::geteuid();
-  record.pid = ask.pid == 0 ? ::getpid() : ask.pid;
+  record.pid = request.holder_pid == 0 ? ::getpid() : request.holder_pid;
   record.pid_namespace = pid_namespace();
-  record.holder = ask.holder;
-  record.command = ask.command;
-  record.label = ask.label;
+  record.holder = request.holder;
+  record.command = request.command;
+  record.label = request.label;
   record.sampled = true;
-  if (ask.learning) record.job = ask.learning->type;
+  if (request.profile_options) record.job = request.profile_options->type;
   record.since = std::chrono::system_clock::now();
-  record.request = ask.request;
+  record.request = request.gpu_request;
   return record;
 }
 
-std::string argument_name(std::string_view flag, ArgumentStyle spelling) {
-  if (spelling == ArgumentStyle::flags) return std::string(flag);
+std::string argument_name(std::string_view flag, ArgumentStyle style) {
+  if (style == ArgumentStyle::flags) return std::string(flag);
   std::string name(flag.substr(std::strlen("--")));
   if (name.starts_with("max-")) name.erase(0, std::strlen("max-"));
   std::replace(name.begin(), name.end(), '-', '_');
   return name + "=";
 }
 
-Result<void> restrict_choice(Request& request, const AcquireRequest& ask, const std::vector<Gpu>& gpus) {
-  auto visible = visible_gpus(gpus, ask.visible_devices);
+Result<void> restrict_to_allowed_gpus(Request& gpu_request, const AcquireRequest& request,
+                                      const std::vector<Gpu>& gpus) {
+  auto visible = select_visible_gpus(gpus, request.visible_devices);
   if (!visible) return tl::make_unexpected(visible.error());
-  request.uuids = std::move(*visible);
-  if (ask.gpus.empty()) return without_mig_if_load_matters(request, gpus, ask.spelling);
-  auto named = select_gpus(gpus, ask.gpus);
+  gpu_request.uuids = std::move(*visible);
+  if (request.gpus.empty())
+    return exclude_mig_if_load_limited(gpu_request, gpus, request.argument_style);
+  auto named = select_gpus(gpus, request.gpus);
   if (!named) return tl::make_unexpected(named.error());
-  if (request.uuids) {
-    std::erase_if(*named, [&](const std::string& uuid) { return !contains(*request.uuids, uuid); });
+  if (gpu_request.uuids) {
+    std::erase_if(*named,
+                  [&](const std::string& uuid) { return !contains(*gpu_request.uuids, uuid); });
   }
   if (named->empty()) {
     return fail(ErrorKind::impossible,
                 fmt::format("{} names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the "
                             "two",
-                            argument_name("--gpu", ask.spelling)));
+                            argument_name("--gpu", request.argument_style)));
   }
-  request.uuids = std::move(*named);
-  return without_mig_if_load_matters(request, gpus, ask.spelling);
+  gpu_request.uuids = std::move(*named);
+  return exclude_mig_if_load_limited(gpu_request, gpus, request.argument_style);
 }
 
-void narrow(Request& request, std::vector<std::string> chosen) {
-  if (request.uuids) {
-    std::erase_if(chosen, [&](const std::string& uuid) { return !contains(*request.uuids, uuid); });
+void intersect_allowed_gpus(Request& gpu_request, std::vector<std::string> uuids) {
+  if (gpu_request.uuids) {
+    std::erase_if(uuids,
+                  [&](const std::string& uuid) { return !contains(*gpu_request.uuids, uuid); });
   }
-  request.uuids = std::move(chosen);
+  gpu_request.uuids = std::move(uuids);
 }
 
-Result<std::optional<Lease>> acquire(Probe& probe, AcquireRequest ask, const Hooks& hooks) {
-  probe.prepare();  // the driver works while we open the harbour and make our bell
-  auto harbour = Harbour::open(ask.harbour);
+Result<std::optional<Lease>> acquire(Probe& probe, AcquireRequest request,
+                                     const AcquireCallbacks& callbacks) {
+  probe.prefetch_snapshot();  // the driver works while we open the harbour and make our bell
+  auto harbour = Harbour::open(request.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
-  const auto notice = [&hooks](const std::string& text) {
-    if (hooks.on_notice) hooks.on_notice(text);
+  const auto send_notice = [&callbacks](const std::string& text) {
+    if (callbacks.on_notice) callbacks.on_notice(text);
   };
-  if (const auto other = private_harbour(harbour->location(), harbour->directory())) notice(*other);
-  if (const auto warning = owner_warning(*harbour)) notice(*warning);
-  auto outer = enclosing_lease(*harbour, ask.within);
-  if (!outer) return tl::make_unexpected(outer.error());
-  if (*outer) {
-    auto lease = acquire_within(probe, std::move(*harbour), **outer, ask);
+  if (const auto other = detect_private_harbour(harbour->location(), harbour->directory()))
+    send_notice(*other);
+  if (const auto warning = make_owner_warning(*harbour)) send_notice(*warning);
+  auto parent = find_parent_lease(*harbour, request.parent_lease);
+  if (!parent) return tl::make_unexpected(parent.error());
+  if (*parent) {
+    auto lease = acquire_sublease(probe, std::move(*harbour), **parent, request);
     if (!lease) return tl::make_unexpected(lease.error());
     return std::move(*lease);
   }
-  if (!ask.within.empty()) {
-    notice("the lease that BERTH_LEASE names has ended; this is a new request");
-    ask.visible_devices.reset();  // that lease has set it
+  if (!request.parent_lease.empty()) {
+    send_notice("the lease that BERTH_LEASE names has ended; this is a new request");
+    request.visible_devices.reset();  // that lease has set it
   }
-  return AcquireLoop(probe, std::move(*harbour), std::move(ask), hooks).run();
+  return AcquireLoop(probe, std::move(*harbour), std::move(request), callbacks).run();
 }
 
 }  // namespace berth

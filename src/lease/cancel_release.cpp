@@ -20,30 +20,30 @@ namespace berth {
 namespace {
 
 // The harbour under its lock, or nothing at all where there is none.
-struct Locked {
+struct LockedHarbour {
   std::optional<Harbour> harbour;
   std::unique_ptr<Transaction> transaction;
 };
 
-Result<Locked> lock() {
-  Locked locked;
+Result<LockedHarbour> lock_harbour() {
+  LockedHarbour locked;
   auto harbour = Harbour::open_existing();
   if (!harbour) return tl::make_unexpected(harbour.error());
   locked.harbour = std::move(*harbour);
   if (!locked.harbour) return locked;
-  auto stopped = find_stopped(*locked.harbour);
+  auto stopped = find_stopped_processes(*locked.harbour);
   if (!stopped) return tl::make_unexpected(stopped.error());
   auto transaction = locked.harbour->begin(LockMode::exclusive, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
   locked.transaction = std::move(*transaction);
-  locked.transaction->use(std::move(*stopped));
+  locked.transaction->set_stopped_processes(std::move(*stopped));
   return locked;
 }
 
 // Commits, and leaves the records of dead clients to the next request for GPUs: the line that it
 // writes about each of them in the history needs the list of this host's GPUs, which is not known
 // here.
-Result<std::vector<Record>> conclude(Locked& locked, std::vector<Record> ended) {
+Result<std::vector<Record>> commit_and_unlock(LockedHarbour& locked, std::vector<Record> ended) {
   // Nothing of this rests on what others may have changed.
   if (auto done = locked.transaction->commit(); !done) return tl::make_unexpected(done.error());
   locked.transaction.reset();
@@ -54,15 +54,15 @@ bool is_own(const Record& record) {
   return record.uid == ::geteuid();
 }
 
-bool may_end(const Record& record) {
+bool can_end(const Record& record) {
   return is_own(record) || is_root();
 }
 
-bool is_shells(const Record& lease) {
+bool is_shell_lease(const Record& lease) {
   return lease.holder == HolderKind::shell;
 }
 
-std::string ids_of(const std::vector<Record>& records) {
+std::string format_ids(const std::vector<Record>& records) {
   std::string text;
   for (const Record& record : records) {
     text += fmt::format("{}{}", text.empty() ? "" : ", ", record.id);
@@ -70,58 +70,59 @@ std::string ids_of(const std::vector<Record>& records) {
   return text;
 }
 
-void add_once(std::vector<Record>& records, const Record& record) {
+void add_unique(std::vector<Record>& records, const Record& record) {
   const bool known = std::any_of(records.begin(), records.end(),
                                  [&](const Record& one) { return one.id == record.id; });
   if (!known) records.push_back(record);
 }
 
 // The live lease of that id, if there is one.
-Result<std::optional<Record>> find_lease(Locked& locked, const std::string& id) {
+Result<std::optional<Record>> find_lease(LockedHarbour& locked, const std::string& id) {
   if (!locked.transaction || !is_id(id)) return std::nullopt;
-  auto lease = locked.transaction->lease(id);
+  auto lease = locked.transaction->read_lease(id);
   if (!lease) return tl::make_unexpected(lease.error());
   if (!*lease) return std::nullopt;
   return std::move((*lease)->record);
 }
 
-using Condition = std::function<bool(const Record&)>;
+using RecordFilter = std::function<bool(const Record&)>;
 
-Result<std::vector<Record>> find_leases(Locked& locked, const Condition& wanted) {
+Result<std::vector<Record>> find_leases(LockedHarbour& locked, const RecordFilter& filter) {
   std::vector<Record> found;
   if (!locked.transaction) return found;
   for (const std::string& id : locked.transaction->lease_ids()) {
     auto lease = find_lease(locked, id);
     if (!lease) return tl::make_unexpected(lease.error());
-    if (*lease && wanted(**lease)) found.push_back(std::move(**lease));
+    if (*lease && filter(**lease)) found.push_back(std::move(**lease));
   }
   return found;
 }
 
 // Tickets
 
-struct Place {
+struct TicketRecord {
   TicketName name;
   Record record;
 };
 
 // The live tickets of that condition, in the order of the queue.
-Result<std::vector<Place>> find_tickets(Locked& locked,
-                                        const std::function<bool(const Place&)>& wanted) {
-  std::vector<Place> found;
+Result<std::vector<TicketRecord>> find_tickets(
+    LockedHarbour& locked, const std::function<bool(const TicketRecord&)>& filter) {
+  std::vector<TicketRecord> found;
   if (!locked.transaction) return found;
   for (const TicketName& name : locked.transaction->queue()) {
-    auto client = locked.transaction->ticket(name);
+    auto client = locked.transaction->read_ticket(name);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;
-    Place place{name, std::move((*client)->record)};
-    if (wanted(place)) found.push_back(std::move(place));
+    TicketRecord ticket{name, std::move((*client)->record)};
+    if (filter(ticket)) found.push_back(std::move(ticket));
   }
   return found;
 }
 
-Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
-  auto found = find_tickets(locked, [&](const Place& place) { return place.name.id == id; });
+Result<TicketRecord> find_cancellable_ticket(LockedHarbour& locked, const std::string& id) {
+  auto found =
+      find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; });
   if (!found) return tl::make_unexpected(found.error());
   if (found->empty()) {
     const auto lease = find_lease(locked, id);
@@ -134,48 +135,49 @@ Result<Place> find_own_ticket(Locked& locked, const std::string& id) {
     return fail(ErrorKind::usage,
                 fmt::format("there is no ticket {}; 'berth queue' lists them", in_quotes(id)));
   }
-  if (!may_end(found->front().record)) {
+  if (!can_end(found->front().record)) {
     locked.transaction.reset();  // the host's user directory may be slow
     return fail(ErrorKind::permission,
                 fmt::format("ticket {} belongs to {}; only its owner or root can cancel it", id,
                             user_name(found->front().record.uid)));
   }
-  Place place = std::move(found->front());
-  return place;
+  TicketRecord ticket = std::move(found->front());
+  return ticket;
 }
 
-Result<std::vector<Record>> end_tickets(Locked& locked, std::vector<Place> places) {
+Result<std::vector<Record>> cancel_found_tickets(LockedHarbour& locked,
+                                                 std::vector<TicketRecord> tickets) {
   std::vector<Record> ended;
   if (!locked.transaction) return ended;
-  for (Place& place : places) {
-    auto client = locked.transaction->ticket(place.name);
+  for (TicketRecord& ticket : tickets) {
+    auto client = locked.transaction->read_ticket(ticket.name);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;  // it ended by itself meanwhile
     // Rung first: it waits for our lock, and then sees that it was ended. When it leaves, the one
     // behind it notices, even if we are killed before we can ring that.
     locked.transaction->ring(**client);
-    if (auto done = locked.transaction->end_ticket(place.name); !done) {
+    if (auto done = locked.transaction->end_ticket(ticket.name); !done) {
       return tl::make_unexpected(done.error());
     }
-    ended.push_back(std::move(place.record));
+    ended.push_back(std::move(ticket.record));
   }
-  if (!places.empty()) {
+  if (!tickets.empty()) {
     if (auto rung = locked.transaction->ring_front(); !rung) {
       return tl::make_unexpected(rung.error());
     }
   }
-  return conclude(locked, std::move(ended));
+  return commit_and_unlock(locked, std::move(ended));
 }
 
 // Leases
 
 // Without the lock: this looks at every process.
-Error kept_by_job(const Record& lease) {
+Error make_held_by_job_error(const Record& lease) {
   const auto refuse = [&lease](const std::string& what) {
     return Error{ErrorKind::usage, fmt::format("lease {} is kept by its job; {}", lease.id, what)};
   };
   if (holds_bell(lease, lease.pid)) return refuse(fmt::format("stop that (kill {})", lease.pid));
-  const std::string holders = bell_holders(lease);
+  const std::string holders = format_bell_holders(lease);
   if (!holders.empty()) return refuse(fmt::format("stop what is left of that: {}", holders));
   return refuse(
       "stop that: its processes cannot be seen from here, since they are another user's "
@@ -183,47 +185,49 @@ Error kept_by_job(const Record& lease) {
 }
 
 // What is to be released, or the job that must be stopped instead.
-struct Choice {
+struct ReleaseSelection {
   std::vector<Record> leases;
   std::optional<Record> job;
 };
 
-Result<void> choose(Locked& locked, Choice& choice, const Record& lease) {
-  if (!may_end(lease)) {
+Result<void> add_to_selection(LockedHarbour& locked, ReleaseSelection& selection,
+                              const Record& lease) {
+  if (!can_end(lease)) {
     locked.transaction.reset();  // the host's user directory may be slow
     return fail(ErrorKind::permission,
                 fmt::format("lease {} belongs to {}; only its owner or root can release it",
                             lease.id, user_name(lease.uid)));
   }
-  if (is_shells(lease)) {
-    add_once(choice.leases, lease);
-  } else if (!choice.job) {
-    choice.job = lease;
+  if (is_shell_lease(lease)) {
+    add_unique(selection.leases, lease);
+  } else if (!selection.job) {
+    selection.job = lease;
   }
   return {};
 }
 
 // Where that lease is, if another host of the harbour has it. Without the lock: this asks Redis.
-std::string other_host_of(Locked& locked, const std::string& id) {
+std::string find_other_host(LockedHarbour& locked, const std::string& id) {
   locked.transaction.reset();
   if (!locked.harbour || !locked.harbour->location().url || !is_id(id)) return "";
-  const auto hosts = look_at_hosts(*locked.harbour->location().url);
+  const auto hosts = read_hosts(*locked.harbour->location().url);
   if (!hosts) return "";
   for (const HostState& host : *hosts) {
-    const auto& leases = host.ledger.leases;
-    const bool there = std::any_of(leases.begin(), leases.end(),
-                                   [&](const Record& lease) { return lease.id == id; });
-    if (there && host.name != locked.harbour->location().host) return host.name;
+    const auto& leases = host.contents.leases;
+    const bool has_lease = std::any_of(leases.begin(), leases.end(),
+                                       [&](const Record& lease) { return lease.id == id; });
+    if (has_lease && host.name != locked.harbour->location().host) return host.name;
   }
   return "";
 }
 
-Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
+Result<void> select_by_id(LockedHarbour& locked, ReleaseSelection& selection,
+                          const std::string& id) {
   const auto lease = find_lease(locked, id);
   if (!lease) return tl::make_unexpected(lease.error());
-  if (*lease) return choose(locked, choice, **lease);
+  if (*lease) return add_to_selection(locked, selection, **lease);
   const auto waiting =
-      find_tickets(locked, [&](const Place& place) { return place.name.id == id; });
+      find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; });
   if (!waiting) return tl::make_unexpected(waiting.error());
   if (!waiting->empty()) {
     return fail(
@@ -232,7 +236,7 @@ Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
                     "the queue",
                     id));
   }
-  if (const std::string host = other_host_of(locked, id); !host.empty()) {
+  if (const std::string host = find_other_host(locked, id); !host.empty()) {
     return fail(
         ErrorKind::usage,
         fmt::format("lease {0} is on {1}; release it there: ssh {1} berth release {0}", id, host));
@@ -242,24 +246,25 @@ Result<void> choose_id(Locked& locked, Choice& choice, const std::string& id) {
 }
 
 // Every lease of one's own shells on the GPU. If there is none: who holds it instead.
-Result<void> choose_gpu(Locked& locked, Choice& choice, const NamedGpu& gpu) {
-  const auto here = find_leases(locked, [&](const Record& lease) {
+Result<void> select_by_gpu(LockedHarbour& locked, ReleaseSelection& selection,
+                           const NamedGpu& gpu) {
+  const auto holders = find_leases(locked, [&](const Record& lease) {
     return std::find(lease.uuids.begin(), lease.uuids.end(), gpu.uuid) != lease.uuids.end();
   });
-  if (!here) return tl::make_unexpected(here.error());
+  if (!holders) return tl::make_unexpected(holders.error());
   bool found = false;
-  for (const Record& lease : *here) {
-    if (!is_own(lease) || !is_shells(lease)) continue;
-    add_once(choice.leases, lease);
+  for (const Record& lease : *holders) {
+    if (!is_own(lease) || !is_shell_lease(lease)) continue;
+    add_unique(selection.leases, lease);
     found = true;
   }
   if (found) return {};
-  if (here->empty()) {
+  if (holders->empty()) {
     return fail(ErrorKind::usage, fmt::format("nobody has a lease on GPU {}", gpu.index));
   }
-  const auto own = std::find_if(here->begin(), here->end(), is_own);
-  if (own != here->end()) return choose(locked, choice, *own);
-  const Record& other = here->front();
+  const auto own = std::find_if(holders->begin(), holders->end(), is_own);
+  if (own != holders->end()) return add_to_selection(locked, selection, *own);
+  const Record& other = holders->front();
   locked.transaction.reset();
   if (!is_root()) {
     return fail(
@@ -273,17 +278,18 @@ Result<void> choose_gpu(Locked& locked, Choice& choice, const NamedGpu& gpu) {
                   gpu.index, user_name(other.uid), other.id));
 }
 
-Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
-  if (choice.job) {
+Result<std::vector<Record>> release_selected_leases(LockedHarbour locked,
+                                                    ReleaseSelection selection) {
+  if (selection.job) {
     locked.transaction.reset();
-    return tl::make_unexpected(kept_by_job(*choice.job));
+    return tl::make_unexpected(make_held_by_job_error(*selection.job));
   }
-  if (choice.leases.empty()) return std::move(choice.leases);
+  if (selection.leases.empty()) return std::move(selection.leases);
   // Rung first: it waits for our lock, and decides even if we are killed half-way.
   if (auto rung = locked.transaction->ring_front(); !rung) return tl::make_unexpected(rung.error());
   std::vector<Record> ended;
-  for (Record& lease : choice.leases) {
-    auto client = locked.transaction->lease(lease.id);
+  for (Record& lease : selection.leases) {
+    auto client = locked.transaction->read_lease(lease.id);
     if (!client) return tl::make_unexpected(client.error());
     if (!*client) continue;  // it ended by itself meanwhile
     if (auto done = locked.transaction->end_lease(**client); !done) {
@@ -293,85 +299,86 @@ Result<std::vector<Record>> end_leases(Locked locked, Choice choice) {
     locked.transaction->ring(**client);
     ended.push_back(std::move(lease));
   }
-  return conclude(locked, std::move(ended));
+  return commit_and_unlock(locked, std::move(ended));
 }
 
 // The leases of this user's shells that can be ended from here: not those of a container with
 // another directory, which shares the harbour in Redis only.
-Result<std::vector<Record>> find_own_shells(Locked& locked) {
+Result<std::vector<Record>> find_own_shell_leases(LockedHarbour& locked) {
   const std::string directory_id = locked.harbour ? locked.harbour->directory_id() : "";
   return find_leases(locked, [&](const Record& lease) {
-    const bool here = lease.directory_id.empty() || lease.directory_id == directory_id;
-    return is_own(lease) && is_shells(lease) && here;
+    const bool is_local = lease.directory_id.empty() || lease.directory_id == directory_id;
+    return is_own(lease) && is_shell_lease(lease) && is_local;
   });
 }
 
 }  // namespace
 
 Result<std::vector<Record>> cancel_tickets(const std::vector<std::string>& ids) {
-  auto locked = lock();
+  auto locked = lock_harbour();
   if (!locked) return tl::make_unexpected(locked.error());
-  std::vector<Place> places;
+  std::vector<TicketRecord> tickets;
   for (const std::string& id : ids) {
-    auto place = find_own_ticket(*locked, id);
-    if (!place) return tl::make_unexpected(place.error());
-    const bool known = std::any_of(places.begin(), places.end(),
-                                   [&](const Place& one) { return one.name.id == id; });
-    if (!known) places.push_back(std::move(*place));
+    auto ticket = find_cancellable_ticket(*locked, id);
+    if (!ticket) return tl::make_unexpected(ticket.error());
+    const bool known = std::any_of(tickets.begin(), tickets.end(),
+                                   [&](const TicketRecord& one) { return one.name.id == id; });
+    if (!known) tickets.push_back(std::move(*ticket));
   }
-  return end_tickets(*locked, std::move(places));
+  return cancel_found_tickets(*locked, std::move(tickets));
 }
 
 Result<std::vector<Record>> cancel_own_tickets() {
-  auto locked = lock();
+  auto locked = lock_harbour();
   if (!locked) return tl::make_unexpected(locked.error());
-  auto places = find_tickets(*locked, [](const Place& place) { return is_own(place.record); });
-  if (!places) return tl::make_unexpected(places.error());
-  return end_tickets(*locked, std::move(*places));
+  auto tickets =
+      find_tickets(*locked, [](const TicketRecord& ticket) { return is_own(ticket.record); });
+  if (!tickets) return tl::make_unexpected(tickets.error());
+  return cancel_found_tickets(*locked, std::move(*tickets));
 }
 
 Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
                                            const std::vector<NamedGpu>& gpus) {
-  auto locked = lock();
+  auto locked = lock_harbour();
   if (!locked) return tl::make_unexpected(locked.error());
-  Choice choice;
+  ReleaseSelection selection;
   for (const std::string& id : ids) {
-    if (auto chosen = choose_id(*locked, choice, id); !chosen) {
-      return tl::make_unexpected(chosen.error());
+    if (auto selected = select_by_id(*locked, selection, id); !selected) {
+      return tl::make_unexpected(selected.error());
     }
   }
   for (const NamedGpu& gpu : gpus) {
-    if (auto chosen = choose_gpu(*locked, choice, gpu); !chosen) {
-      return tl::make_unexpected(chosen.error());
+    if (auto selected = select_by_gpu(*locked, selection, gpu); !selected) {
+      return tl::make_unexpected(selected.error());
     }
   }
-  return end_leases(std::move(*locked), std::move(choice));
+  return release_selected_leases(std::move(*locked), std::move(selection));
 }
 
 Result<std::vector<Record>> release_own_leases() {
-  auto locked = lock();
+  auto locked = lock_harbour();
   if (!locked) return tl::make_unexpected(locked.error());
-  auto own = find_own_shells(*locked);
+  auto own = find_own_shell_leases(*locked);
   if (!own) return tl::make_unexpected(own.error());
-  return end_leases(std::move(*locked), {std::move(*own), std::nullopt});
+  return release_selected_leases(std::move(*locked), {std::move(*own), std::nullopt});
 }
 
-Result<std::vector<Record>> release_this_lease() {
-  auto locked = lock();
+Result<std::vector<Record>> release_current_lease() {
+  auto locked = lock_harbour();
   if (!locked) return tl::make_unexpected(locked.error());
-  const std::string named(setting("BERTH_LEASE"));
+  const std::string named(get_env_or_empty("BERTH_LEASE"));
   if (!named.empty()) {
     const auto lease = find_lease(*locked, named);
     if (!lease) return tl::make_unexpected(lease.error());
-    Choice choice;
+    ReleaseSelection selection;
     if (*lease) {
-      if (auto chosen = choose(*locked, choice, **lease); !chosen) {
-        return tl::make_unexpected(chosen.error());
+      if (auto selected = add_to_selection(*locked, selection, **lease); !selected) {
+        return tl::make_unexpected(selected.error());
       }
     }
-    return end_leases(std::move(*locked), std::move(choice));
+    return release_selected_leases(std::move(*locked), std::move(selection));
   }
-  auto own = find_own_shells(*locked);
+  auto own = find_own_shell_leases(*locked);
   if (!own) return tl::make_unexpected(own.error());
   if (own->empty()) {
     return fail(ErrorKind::usage,
@@ -380,9 +387,9 @@ Result<std::vector<Record>> release_this_lease() {
   if (own->size() > 1) {
     return fail(ErrorKind::usage,
                 fmt::format("you have {} leases: {}; name those to give back, or say --all",
-                            own->size(), ids_of(*own)));
+                            own->size(), format_ids(*own)));
   }
-  return end_leases(std::move(*locked), {std::move(*own), std::nullopt});
+  return release_selected_leases(std::move(*locked), {std::move(*own), std::nullopt});
 }
 
 }  // namespace berth

@@ -36,6 +36,6 @@ Result<std::vector<Record>> release_own_leases();
 
 // The lease that BERTH_LEASE names (nothing is released if that has ended), else the only one of
 // this user's shells. ErrorKind::usage if there are none or several.
-Result<std::vector<Record>> release_this_lease();
+Result<std::vector<Record>> release_current_lease();
 
 }  // namespace berth

@@ -18,7 +18,7 @@ namespace berth {
 namespace {
 
 // Without the lock: the host's user directory may be slow.
-tl::unexpected<Error> may_not_drain(const Harbour& harbour, uid_t owner) {
+tl::unexpected<Error> make_permission_error(const Harbour& harbour, uid_t owner) {
   return fail(ErrorKind::permission,
               fmt::format("only root{} may take GPUs out of service and back",
                           owner == 0 ? std::string()
@@ -26,48 +26,48 @@ tl::unexpected<Error> may_not_drain(const Harbour& harbour, uid_t owner) {
                                                    in_quotes(harbour.location().path))));
 }
 
-struct Open {
+struct DrainTransaction {
   Harbour harbour;
   std::unique_ptr<Transaction> transaction;
 };
 
-Result<Open> open_for_draining(Harbour harbour, LockMode mode) {
-  auto stopped = find_stopped(harbour);
+Result<DrainTransaction> begin_drain_transaction(Harbour harbour, LockMode mode) {
+  auto stopped = find_stopped_processes(harbour);
   if (!stopped) return tl::make_unexpected(stopped.error());
   auto transaction = harbour.begin(mode, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  (*transaction)->use(std::move(*stopped));
-  const auto owner = (*transaction)->owner();
+  (*transaction)->set_stopped_processes(std::move(*stopped));
+  const auto owner = (*transaction)->harbour_owner();
   if (!owner) return tl::make_unexpected(owner.error());
   // A drain of another user would not count.
   if (!is_root() && ::geteuid() != *owner) {
     transaction->reset();
-    return may_not_drain(harbour, *owner);
+    return make_permission_error(harbour, *owner);
   }
-  return Open{std::move(harbour), std::move(*transaction)};
+  return DrainTransaction{std::move(harbour), std::move(*transaction)};
 }
 
-Result<std::optional<Open>> open_existing(LockMode mode) {
+Result<std::optional<DrainTransaction>> begin_in_existing_harbour(LockMode mode) {
   auto harbour = Harbour::open_existing();
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (!*harbour) return std::nullopt;
-  auto open = open_for_draining(std::move(**harbour), mode);
+  auto open = begin_drain_transaction(std::move(**harbour), mode);
   if (!open) return tl::make_unexpected(open.error());
   return std::move(*open);
 }
 
-bool holds_one_of(const Record& lease, const std::vector<std::string>& uuids) {
-  return lease.everything ||
+bool holds_any(const Record& lease, const std::vector<std::string>& uuids) {
+  return lease.holds_all_gpus ||
          std::any_of(lease.uuids.begin(), lease.uuids.end(), [&](const std::string& uuid) {
            return std::find(uuids.begin(), uuids.end(), uuid) != uuids.end();
          });
 }
 
 // The leases that stay on these GPUs; nothing if somebody was faster, and nothing has changed.
-Result<std::optional<std::vector<Record>>> try_to_drain(Transaction& transaction,
-                                                        const std::vector<std::string>& uuids,
-                                                        const std::string& reason) {
-  auto leases = transaction.leases();
+Result<std::optional<std::vector<Record>>> try_drain(Transaction& transaction,
+                                                     const std::vector<std::string>& uuids,
+                                                     const std::string& reason) {
+  auto leases = transaction.read_leases();
   if (!leases) return tl::make_unexpected(leases.error());
   // Whoever waits first says why from now on.
   if (auto rung = transaction.ring_front(); !rung) return tl::make_unexpected(rung.error());
@@ -80,11 +80,11 @@ Result<std::optional<std::vector<Record>>> try_to_drain(Transaction& transaction
   auto done = transaction.commit();
   if (!done) return tl::make_unexpected(done.error());
   if (!*done) return std::nullopt;
-  std::vector<Record> staying;
+  std::vector<Record> remaining_leases;
   for (Client& lease : *leases) {
-    if (holds_one_of(lease.record, uuids)) staying.push_back(std::move(lease.record));
+    if (holds_any(lease.record, uuids)) remaining_leases.push_back(std::move(lease.record));
   }
-  return staying;
+  return remaining_leases;
 }
 
 }  // namespace
@@ -94,24 +94,24 @@ Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
   for (;;) {
     auto harbour = Harbour::open();
     if (!harbour) return tl::make_unexpected(harbour.error());
-    auto open = open_for_draining(std::move(*harbour), LockMode::exclusive);
+    auto open = begin_drain_transaction(std::move(*harbour), LockMode::exclusive);
     if (!open) return tl::make_unexpected(open.error());
-    auto staying = try_to_drain(*open->transaction, uuids, reason);
-    if (!staying) return tl::make_unexpected(staying.error());
-    if (*staying) return std::move(**staying);
+    auto remaining_leases = try_drain(*open->transaction, uuids, reason);
+    if (!remaining_leases) return tl::make_unexpected(remaining_leases.error());
+    if (*remaining_leases) return std::move(**remaining_leases);
   }
 }
 
-Result<std::vector<Drain>> own_drains() {
-  auto open = open_existing(LockMode::shared);
+Result<std::vector<Drain>> read_removable_drains() {
+  auto open = begin_in_existing_harbour(LockMode::shared);
   if (!open) return tl::make_unexpected(open.error());
   if (!*open) return std::vector<Drain>{};
-  return (*open)->transaction->drains();
+  return (*open)->transaction->read_drains();
 }
 
 Result<void> undrain_gpus(const std::vector<std::string>& uuids) {
   for (;;) {
-    auto open = open_existing(LockMode::exclusive);
+    auto open = begin_in_existing_harbour(LockMode::exclusive);
     if (!open) return tl::make_unexpected(open.error());
     if (!*open) return {};
     // Rung first: it waits for our lock, and decides even if we are killed half-way.
@@ -127,7 +127,7 @@ Result<void> undrain_gpus(const std::vector<std::string>& uuids) {
   }
 }
 
-Result<std::string> find_drain(const std::vector<Drain>& drains, const std::string& start) {
+Result<std::string> find_drained_gpu(const std::vector<Drain>& drains, const std::string& start) {
   std::vector<std::string> found;
   for (const Drain& drain : drains) {
     if (!uuid_starts_with(drain.uuid, start)) continue;

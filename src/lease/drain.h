@@ -18,13 +18,13 @@ Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
 
 // Every GPU that is out of service, also those that this host does not have any more. Asked by who
 // wants to undrain: ErrorKind::permission if this user may not. Makes no harbour.
-Result<std::vector<Drain>> own_drains();
+Result<std::vector<Drain>> read_removable_drains();
 
 // Back into service; whoever waits is woken. A GPU that is not drained is no error.
 Result<void> undrain_gpus(const std::vector<std::string>& uuids);
 
 // The one drained GPU whose UUID is, or starts with, `start`; nothing if there is none.
 // ErrorKind::usage if there are several.
-Result<std::string> find_drain(const std::vector<Drain>& drains, const std::string& start);
+Result<std::string> find_drained_gpu(const std::vector<Drain>& drains, const std::string& start);
 
 }  // namespace berth

@@ -11,10 +11,10 @@
 namespace berth {
 namespace {
 
-using Found = std::vector<const Gpu*>;
+using GpuPointers = std::vector<const Gpu*>;
 
 // What stands between the commas, without the spaces around it.
-std::vector<std::string_view> entries_of(std::string_view list) {
+std::vector<std::string_view> split_at_commas(std::string_view list) {
   std::vector<std::string_view> entries;
   while (true) {
     const auto comma = list.find(',');
@@ -38,7 +38,7 @@ bool is_index(std::string_view text) {
   return is_number(text.substr(0, colon)) && is_number(text.substr(colon + 1));
 }
 
-bool starts_with_in_any_case(std::string_view text, std::string_view start) {
+bool starts_with_ignoring_case(std::string_view text, std::string_view start) {
   const auto same = [](unsigned char a, unsigned char b) {
     return std::tolower(a) == std::tolower(b);
   };
@@ -48,22 +48,22 @@ bool starts_with_in_any_case(std::string_view text, std::string_view start) {
 // More than the start that all UUIDs have.
 bool is_uuid(std::string_view text) {
   return text.size() > 4 &&
-         (starts_with_in_any_case(text, "GPU-") || starts_with_in_any_case(text, "MIG-"));
+         (starts_with_ignoring_case(text, "GPU-") || starts_with_ignoring_case(text, "MIG-"));
 }
 
 // The GPUs whose UUID starts so. A UUID in full means its GPU alone: the older ones of MIG
 // instances end in numbers, so that one can be the start of another ("…/1/1" and "…/1/10").
-Found with_uuid(const std::vector<Gpu>& gpus, std::string_view start) {
-  Found found;
+GpuPointers find_by_uuid_prefix(const std::vector<Gpu>& gpus, std::string_view start) {
+  GpuPointers found;
   for (const Gpu& gpu : gpus) {
-    if (!gpu.uuid || !starts_with_in_any_case(*gpu.uuid, start)) continue;
+    if (!gpu.uuid || !starts_with_ignoring_case(*gpu.uuid, start)) continue;
     if (gpu.uuid->size() == start.size()) return {&gpu};
     found.push_back(&gpu);
   }
   return found;
 }
 
-std::string indices_of(const Found& gpus) {
+std::string format_indices(const GpuPointers& gpus) {
   std::string text;
   for (const Gpu* gpu : gpus) {
     text += fmt::format("{}{}", text.empty() ? "" : ",", to_string(gpu->index));
@@ -71,7 +71,7 @@ std::string indices_of(const Found& gpus) {
   return text;
 }
 
-std::string what_there_is(const std::vector<Gpu>& gpus) {
+std::string describe_host_gpus(const std::vector<Gpu>& gpus) {
   if (gpus.empty()) return "this host has no GPU";
   const GpuIndex first = gpus.front().index;
   const GpuIndex last = gpus.back().index;
@@ -81,20 +81,20 @@ std::string what_there_is(const std::vector<Gpu>& gpus) {
   if (cards_only && last.card - first.card + 1 == gpus.size()) {
     return fmt::format("this host has GPUs {} to {}", first.card, last.card);
   }
-  Found all;
+  GpuPointers all;
   for (const Gpu& gpu : gpus) all.push_back(&gpu);
-  return fmt::format("this host has GPUs {}", indices_of(all));
+  return fmt::format("this host has GPUs {}", format_indices(all));
 }
 
 // Why no lease can be had on the GPU, or nothing. Without a UUID it has no identity.
-std::optional<std::string> defect(const Gpu& gpu) {
+std::optional<std::string> describe_defect(const Gpu& gpu) {
   if (gpu.health != Health::lost && gpu.uuid) return std::nullopt;
   return fmt::format("GPU {} cannot be used: {}", to_string(gpu.index),
                      gpu.problem.empty() ? "the driver does not say its UUID" : gpu.problem);
 }
 
-Result<const Gpu*> find_index(const std::vector<Gpu>& gpus, std::string_view index) {
-  Found instances;
+Result<const Gpu*> find_gpu_by_index(const std::vector<Gpu>& gpus, std::string_view index) {
+  GpuPointers instances;
   for (const Gpu& gpu : gpus) {
     // Compared as text: then no number is too large to read.
     if (to_string(gpu.index) == index) return &gpu;
@@ -104,37 +104,39 @@ Result<const Gpu*> find_index(const std::vector<Gpu>& gpus, std::string_view ind
     return fail(ErrorKind::impossible,
                 fmt::format("card {} is in MIG mode, and its instances are the GPUs; name one or "
                             "more of {}",
-                            index, indices_of(instances)));
+                            index, format_indices(instances)));
   }
   return fail(ErrorKind::impossible,
-              fmt::format("there is no GPU {}; {}", fitted(index, 20, Charset::ascii),
-                          what_there_is(gpus)));
+              fmt::format("there is no GPU {}; {}", truncate_text(index, 20, Charset::ascii),
+                          describe_host_gpus(gpus)));
 }
 
-Result<const Gpu*> find_uuid(const std::vector<Gpu>& gpus, std::string_view uuid) {
-  const Found found = with_uuid(gpus, uuid);
+Result<const Gpu*> find_gpu_by_uuid(const std::vector<Gpu>& gpus, std::string_view uuid) {
+  const GpuPointers found = find_by_uuid_prefix(gpus, uuid);
   if (found.size() == 1) return found.front();
   if (!found.empty()) {
     return fail(ErrorKind::usage, fmt::format("{} could be any of the GPUs {}; write more of it",
-                                              in_quotes(uuid), indices_of(found)));
+                                              in_quotes(uuid), format_indices(found)));
   }
   // It may well be the one that does not say who it is.
-  const auto nameless =
+  const auto gpu_without_uuid =
       std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return !gpu.uuid; });
   return fail(ErrorKind::impossible,
-              fmt::format("there is no GPU {}; {}{}", in_quotes(uuid), what_there_is(gpus),
-                          nameless == gpus.end() ? "" : fmt::format("; {}", *defect(*nameless))));
+              fmt::format("there is no GPU {}; {}{}", in_quotes(uuid), describe_host_gpus(gpus),
+                          gpu_without_uuid == gpus.end()
+                              ? ""
+                              : fmt::format("; {}", *describe_defect(*gpu_without_uuid))));
 }
 
 // What CUDA takes an entry for; none if it is invalid. A number is the driver's: berth sets
 // CUDA_DEVICE_ORDER=PCI_BUS_ID for its jobs, and so people may count on it. The number of a card in
 // MIG mode means its instances.
-Found cuda_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
+GpuPointers resolve_cuda_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
   if (is_uuid(entry)) {
-    Found found = with_uuid(gpus, entry);
-    return found.size() == 1 ? found : Found{};
+    GpuPointers found = find_by_uuid_prefix(gpus, entry);
+    return found.size() == 1 ? found : GpuPointers{};
   }
-  Found found;
+  GpuPointers found;
   unsigned card = 0;
   const auto* end = entry.data() + entry.size();
   const auto [rest, problem] = std::from_chars(entry.data(), end, card);
@@ -146,17 +148,17 @@ Found cuda_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
 }
 
 // What CUDA_VISIBLE_DEVICES leaves, and why it is not more.
-struct Visible {
+struct VisibleDevices {
   std::vector<std::string> uuids;
   std::string reason;
 };
 
-Visible read_visible(const std::vector<Gpu>& gpus, std::string_view value) {
+VisibleDevices parse_visible_devices(const std::vector<Gpu>& gpus, std::string_view value) {
   if (value.empty()) return {{}, "it is empty"};
-  Visible visible;
-  Found seen;
-  for (const std::string_view entry : entries_of(value)) {
-    const Found found = cuda_entry(gpus, entry);
+  VisibleDevices visible;
+  GpuPointers seen;
+  for (const std::string_view entry : split_at_commas(value)) {
+    const GpuPointers found = resolve_cuda_entry(gpus, entry);
     if (found.empty()) {  // ends the list: "0,2,-1,1" is 0 and 2
       visible.reason = fmt::format("{} is no GPU of this host", in_quotes(entry));
       break;
@@ -166,8 +168,8 @@ Visible read_visible(const std::vector<Gpu>& gpus, std::string_view value) {
         return {{}, fmt::format("it names GPU {} twice", to_string(gpu->index))};
       }
       seen.push_back(gpu);
-      if (const auto why = defect(*gpu)) {
-        visible.reason = *why;
+      if (const auto defect = describe_defect(*gpu)) {
+        visible.reason = *defect;
       } else {
         visible.uuids.push_back(*gpu->uuid);
       }
@@ -178,8 +180,8 @@ Visible read_visible(const std::vector<Gpu>& gpus, std::string_view value) {
 
 }  // namespace
 
-Result<std::vector<std::string_view>> parse_selection(std::string_view list) {
-  auto entries = entries_of(list);
+Result<std::vector<std::string_view>> parse_gpu_list(std::string_view list) {
+  auto entries = split_at_commas(list);
   for (const std::string_view entry : entries) {
     if (entry.empty()) {
       return fail(ErrorKind::usage,
@@ -198,27 +200,29 @@ Result<std::vector<std::string_view>> parse_selection(std::string_view list) {
 }
 
 bool uuid_starts_with(std::string_view uuid, std::string_view start) {
-  return is_uuid(start) && starts_with_in_any_case(uuid, start);
+  return is_uuid(start) && starts_with_ignoring_case(uuid, start);
 }
 
-Result<std::string> gpu_list(const std::vector<std::string>& words) {
+Result<std::string> join_gpu_list(const std::vector<std::string>& words) {
   std::string list;
   for (std::size_t i = 0; i < words.size(); ++i) list.append(i == 0 ? "" : ",").append(words[i]);
-  if (auto entries = parse_selection(list); !entries) return tl::make_unexpected(entries.error());
+  if (auto entries = parse_gpu_list(list); !entries) return tl::make_unexpected(entries.error());
   return list;
 }
 
 Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
                                              Selectable selectable) {
-  const auto entries = parse_selection(list);
+  const auto entries = parse_gpu_list(list);
   if (!entries) return tl::make_unexpected(entries.error());
   std::vector<std::string> uuids;
   for (const std::string_view entry : *entries) {
-    const auto gpu = is_index(entry) ? find_index(gpus, entry) : find_uuid(gpus, entry);
+    const auto gpu =
+        is_index(entry) ? find_gpu_by_index(gpus, entry) : find_gpu_by_uuid(gpus, entry);
     if (!gpu) return tl::make_unexpected(gpu.error());
-    const bool nameless = !(*gpu)->uuid;
-    if (const auto why = defect(**gpu); why && (nameless || selectable == Selectable::usable)) {
-      return fail(ErrorKind::impossible, *why);
+    const bool lacks_uuid = !(*gpu)->uuid;
+    if (const auto defect = describe_defect(**gpu);
+        defect && (lacks_uuid || selectable == Selectable::usable)) {
+      return fail(ErrorKind::impossible, *defect);
     }
     const std::string& uuid = *(*gpu)->uuid;
     if (std::find(uuids.begin(), uuids.end(), uuid) != uuids.end()) {
@@ -230,15 +234,15 @@ Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::
   return uuids;
 }
 
-Result<std::optional<std::vector<std::string>>> visible_gpus(
+Result<std::optional<std::vector<std::string>>> select_visible_gpus(
     const std::vector<Gpu>& gpus, std::optional<std::string_view> value) {
   if (!value) return std::optional<std::vector<std::string>>{};
-  Visible visible = read_visible(gpus, *value);
+  VisibleDevices visible = parse_visible_devices(gpus, *value);
   if (!visible.uuids.empty()) return std::move(visible.uuids);
   return fail(ErrorKind::impossible,
               fmt::format("CUDA_VISIBLE_DEVICES={} leaves no GPU to choose from: {}; unset the "
                           "variable, or correct it ({})",
-                          in_quotes(*value), visible.reason, what_there_is(gpus)));
+                          in_quotes(*value), visible.reason, describe_host_gpus(gpus)));
 }
 
 }  // namespace berth

@@ -15,7 +15,7 @@ Gpu gpu(GpuIndex index, std::optional<std::string> uuid) {
   return gpu;
 }
 
-Gpu lost(GpuIndex index, std::optional<std::string> uuid) {
+Gpu lost_gpu(GpuIndex index, std::optional<std::string> uuid) {
   Gpu lost = gpu(index, std::move(uuid));
   lost.health = Health::lost;
   lost.problem = "the driver has lost it; reboot";
@@ -33,7 +33,7 @@ std::vector<Gpu> with_mig() {
   return {gpu({0, {}}, "GPU-aa00"), gpu({1, 0}, "MIG-dd10"), gpu({1, 2}, "MIG-dd12")};
 }
 
-std::string complaint(const std::vector<Gpu>& gpus, std::string_view list, ErrorKind kind) {
+std::string selection_error(const std::vector<Gpu>& gpus, std::string_view list, ErrorKind kind) {
   const auto uuids = select_gpus(gpus, list);
   if (uuids) return "";
   EXPECT_EQ(uuids.error().kind, kind) << uuids.error().message;
@@ -46,7 +46,7 @@ TEST(SelectGpus, by_index_in_the_order_named) {
   EXPECT_EQ(select_gpus(with_mig(), "1:2,0"), (Uuids{"MIG-dd12", "GPU-aa00"}));
 }
 
-TEST(SelectGpus, by_uuid_or_its_start_in_any_case) {
+TEST(SelectGpus, by_uuid_or_prefix_ignoring_case) {
   EXPECT_EQ(select_gpus(cards(), "GPU-bb20,gpu-A"), (Uuids{"GPU-bb20", "GPU-aa00"}));
   EXPECT_EQ(select_gpus(with_mig(), "mig-dd12"), Uuids{"MIG-dd12"});
 }
@@ -56,66 +56,67 @@ TEST(SelectGpus, a_uuid_in_full_is_never_ambiguous) {
   EXPECT_EQ(select_gpus(gpus, "MIG-GPU-aa/1/1"), Uuids{"MIG-GPU-aa/1/1"});
 }
 
-TEST(SelectGpus, a_start_that_several_have_is_ambiguous) {
-  EXPECT_EQ(complaint(cards(), "GPU-b", ErrorKind::usage),
+TEST(SelectGpus, a_shared_uuid_prefix_is_ambiguous) {
+  EXPECT_EQ(selection_error(cards(), "GPU-b", ErrorKind::usage),
             "'GPU-b' could be any of the GPUs 1,2; write more of it");
 }
 
-TEST(SelectGpus, twice_the_same_is_refused) {
-  EXPECT_EQ(complaint(cards(), "1,1", ErrorKind::usage),
+TEST(SelectGpus, a_duplicate_gpu_is_refused) {
+  EXPECT_EQ(selection_error(cards(), "1,1", ErrorKind::usage),
             "'1,1' names GPU 1 twice; name each GPU once");
-  EXPECT_NE(complaint(cards(), "3,GPU-cc", ErrorKind::usage), "");
+  EXPECT_NE(selection_error(cards(), "3,GPU-cc", ErrorKind::usage), "");
 }
 
 TEST(SelectGpus, a_malformed_list_is_refused) {
   for (const char* list : {"", " ", ",", "0,", ",0", "0,,1"}) {
-    EXPECT_NE(complaint(cards(), list, ErrorKind::usage).find("has an empty entry"),
+    EXPECT_NE(selection_error(cards(), list, ErrorKind::usage).find("has an empty entry"),
               std::string::npos)
         << list;
   }
   for (const char* list : {"-1", "+1", "1:", ":1", "1:2:3", "0x1", "all", "GPU-", "MIG-", "GPU",
                            "0 1", "bb10", "1.0", "0;1", "\x1b[2J"}) {
-    EXPECT_NE(complaint(cards(), list, ErrorKind::usage).find("is neither an index"),
+    EXPECT_NE(selection_error(cards(), list, ErrorKind::usage).find("is neither an index"),
               std::string::npos)
         << list;
   }
   // Also where an entry before it names no GPU: what is wrong in itself comes first.
-  EXPECT_NE(complaint(cards(), "9,x", ErrorKind::usage), "");
+  EXPECT_NE(selection_error(cards(), "9,x", ErrorKind::usage), "");
 }
 
-TEST(SelectGpus, what_is_not_there_is_impossible) {
-  EXPECT_EQ(complaint(cards(), "7", ErrorKind::impossible),
+TEST(SelectGpus, an_unknown_gpu_is_impossible) {
+  EXPECT_EQ(selection_error(cards(), "7", ErrorKind::impossible),
             "there is no GPU 7; this host has GPUs 0 to 3");
-  EXPECT_EQ(complaint(cards(), "1:0", ErrorKind::impossible),
+  EXPECT_EQ(selection_error(cards(), "1:0", ErrorKind::impossible),
             "there is no GPU 1:0; this host has GPUs 0 to 3");
-  EXPECT_EQ(complaint({cards()[0]}, "GPU-ab", ErrorKind::impossible),
+  EXPECT_EQ(selection_error({cards()[0]}, "GPU-ab", ErrorKind::impossible),
             "there is no GPU 'GPU-ab'; this host has only GPU 0");
-  EXPECT_EQ(complaint(with_mig(), "1:1", ErrorKind::impossible),
+  EXPECT_EQ(selection_error(with_mig(), "1:1", ErrorKind::impossible),
             "there is no GPU 1:1; this host has GPUs 0,1:0,1:2");
-  EXPECT_EQ(complaint({with_mig()[0], with_mig()[1]}, "2", ErrorKind::impossible),
+  EXPECT_EQ(selection_error({with_mig()[0], with_mig()[1]}, "2", ErrorKind::impossible),
             "there is no GPU 2; this host has GPUs 0,1:0");
-  EXPECT_EQ(complaint({}, "0", ErrorKind::impossible), "there is no GPU 0; this host has no GPU");
-  EXPECT_EQ(complaint(cards(), std::string(30, '9'), ErrorKind::impossible),
+  EXPECT_EQ(selection_error({}, "0", ErrorKind::impossible),
+            "there is no GPU 0; this host has no GPU");
+  EXPECT_EQ(selection_error(cards(), std::string(30, '9'), ErrorKind::impossible),
             "there is no GPU 99999999999999999...; this host has GPUs 0 to 3");
 }
 
-TEST(SelectGpus, of_a_card_in_mig_mode_the_instances_are_named) {
-  EXPECT_EQ(complaint(with_mig(), "1", ErrorKind::impossible),
+TEST(SelectGpus, a_card_in_mig_mode_lists_its_instances) {
+  EXPECT_EQ(selection_error(with_mig(), "1", ErrorKind::impossible),
             "card 1 is in MIG mode, and its instances are the GPUs; name one or more of 1:0,1:2");
 }
 
-TEST(SelectGpus, a_gpu_that_cannot_be_used_says_why) {
+TEST(SelectGpus, an_unusable_gpu_is_refused_with_its_problem) {
   auto gpus = cards();
-  gpus[1] = lost({1, {}}, std::nullopt);
-  gpus[2] = lost({2, {}}, "GPU-bb20");
+  gpus[1] = lost_gpu({1, {}}, std::nullopt);
+  gpus[2] = lost_gpu({2, {}}, "GPU-bb20");
   const std::string why = " cannot be used: the driver has lost it; reboot";
-  EXPECT_EQ(complaint(gpus, "0,1", ErrorKind::impossible), "GPU 1" + why);
-  EXPECT_EQ(complaint(gpus, "GPU-bb2", ErrorKind::impossible), "GPU 2" + why);
+  EXPECT_EQ(selection_error(gpus, "0,1", ErrorKind::impossible), "GPU 1" + why);
+  EXPECT_EQ(selection_error(gpus, "GPU-bb2", ErrorKind::impossible), "GPU 2" + why);
   // Its UUID is not known any more, so it may be the one that is meant.
-  EXPECT_EQ(complaint(gpus, "GPU-bb10", ErrorKind::impossible),
+  EXPECT_EQ(selection_error(gpus, "GPU-bb10", ErrorKind::impossible),
             "there is no GPU 'GPU-bb10'; this host has GPUs 0 to 3; GPU 1" + why);
   gpus[1] = gpu({1, {}}, std::nullopt);
-  EXPECT_EQ(complaint(gpus, "1", ErrorKind::impossible),
+  EXPECT_EQ(selection_error(gpus, "1", ErrorKind::impossible),
             "GPU 1 cannot be used: the driver does not say its UUID");
 }
 
@@ -126,25 +127,25 @@ TEST(SelectGpus, a_gpu_whose_use_cannot_be_read_may_be_waited_for) {
 }
 
 Uuids visible(const std::vector<Gpu>& gpus, std::string_view value) {
-  const auto uuids = visible_gpus(gpus, value);
+  const auto uuids = select_visible_gpus(gpus, value);
   EXPECT_TRUE(uuids && *uuids) << value;
   return uuids && *uuids ? **uuids : Uuids{};
 }
 
-std::string blindness(const std::vector<Gpu>& gpus, std::string_view value) {
-  const auto uuids = visible_gpus(gpus, value);
+std::string visibility_error(const std::vector<Gpu>& gpus, std::string_view value) {
+  const auto uuids = select_visible_gpus(gpus, value);
   if (uuids) return "";
   EXPECT_EQ(uuids.error().kind, ErrorKind::impossible);
   return uuids.error().message;
 }
 
-TEST(VisibleGpus, unset_is_no_restriction) {
-  const auto uuids = visible_gpus(cards(), std::nullopt);
+TEST(SelectVisibleGpus, unset_is_no_restriction) {
+  const auto uuids = select_visible_gpus(cards(), std::nullopt);
   ASSERT_TRUE(uuids);
   EXPECT_FALSE(*uuids);
 }
 
-TEST(VisibleGpus, indices_and_uuids) {
+TEST(SelectVisibleGpus, indices_and_uuids) {
   EXPECT_EQ(visible(cards(), "2,0"), (Uuids{"GPU-bb20", "GPU-aa00"}));
   EXPECT_EQ(visible(cards(), "0, 1"), (Uuids{"GPU-aa00", "GPU-bb10"}));
   EXPECT_EQ(visible(cards(), "GPU-cc,GPU-bb1"), (Uuids{"GPU-cc30", "GPU-bb10"}));
@@ -152,7 +153,7 @@ TEST(VisibleGpus, indices_and_uuids) {
   EXPECT_EQ(visible(with_mig(), "1"), (Uuids{"MIG-dd10", "MIG-dd12"}));
 }
 
-TEST(VisibleGpus, the_first_invalid_entry_ends_the_list) {
+TEST(SelectVisibleGpus, the_first_invalid_entry_ends_the_list) {
   for (const char* end : {"-1", "", "9", "x", "GPU-", "GPU-b", "GPU-ff", "1:0", "MIG-GPU-aa/1/0"}) {
     EXPECT_EQ(visible(cards(), std::string("0,2,") + end + ",1"), (Uuids{"GPU-aa00", "GPU-bb20"}))
         << end;
@@ -160,29 +161,29 @@ TEST(VisibleGpus, the_first_invalid_entry_ends_the_list) {
   EXPECT_EQ(visible(cards(), "0,-1,0"), Uuids{"GPU-aa00"});
 }
 
-TEST(VisibleGpus, a_restriction_to_nothing_is_impossible) {
-  EXPECT_EQ(blindness(cards(), ""),
+TEST(SelectVisibleGpus, an_empty_restriction_is_impossible) {
+  EXPECT_EQ(visibility_error(cards(), ""),
             "CUDA_VISIBLE_DEVICES='' leaves no GPU to choose from: it is empty; unset the "
             "variable, or correct it (this host has GPUs 0 to 3)");
-  EXPECT_EQ(blindness(cards(), "9,0"),
+  EXPECT_EQ(visibility_error(cards(), "9,0"),
             "CUDA_VISIBLE_DEVICES='9,0' leaves no GPU to choose from: '9' is no GPU of this host; "
             "unset the variable, or correct it (this host has GPUs 0 to 3)");
   for (const char* value : {"-1", "NoDevFiles", " ", "GPU-b", "99999999999999999999"}) {
-    EXPECT_NE(blindness(cards(), value), "") << value;
+    EXPECT_NE(visibility_error(cards(), value), "") << value;
   }
 }
 
-TEST(VisibleGpus, duplicates_give_none) {
-  EXPECT_NE(blindness(cards(), "0,1,0").find("it names GPU 0 twice"), std::string::npos);
-  EXPECT_NE(blindness(cards(), "3,GPU-cc").find("it names GPU 3 twice"), std::string::npos);
+TEST(SelectVisibleGpus, a_duplicate_entry_leaves_no_gpu) {
+  EXPECT_NE(visibility_error(cards(), "0,1,0").find("it names GPU 0 twice"), std::string::npos);
+  EXPECT_NE(visibility_error(cards(), "3,GPU-cc").find("it names GPU 3 twice"), std::string::npos);
 }
 
-TEST(VisibleGpus, a_lost_gpu_is_left_out_and_ends_nothing) {
+TEST(SelectVisibleGpus, a_lost_gpu_is_skipped_without_ending_the_list) {
   auto gpus = cards();
-  gpus[1] = lost({1, {}}, std::nullopt);
-  gpus[2] = lost({2, {}}, "GPU-bb20");
+  gpus[1] = lost_gpu({1, {}}, std::nullopt);
+  gpus[2] = lost_gpu({2, {}}, "GPU-bb20");
   EXPECT_EQ(visible(gpus, "1,2,3"), Uuids{"GPU-cc30"});
-  EXPECT_NE(blindness(gpus, "1").find("GPU 1 cannot be used: the driver has lost it"),
+  EXPECT_NE(visibility_error(gpus, "1").find("GPU 1 cannot be used: the driver has lost it"),
             std::string::npos);
 }
 

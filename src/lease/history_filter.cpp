@@ -19,7 +19,7 @@ namespace berth {
 namespace {
 
 // "2h" before now, or a date, with or without the time of day.
-Result<TimePoint> parse_when(std::string_view text) {
+Result<TimePoint> parse_start_time(std::string_view text) {
   const std::string word(text);
   for (const char* form :
        {"%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"}) {
@@ -51,9 +51,9 @@ Result<uid_t> parse_user(std::string_view text) {
 
 // Of this place's clock, from the one before `first` to the one after `last`: a day has 23 hours in
 // spring and 25 in autumn.
-std::vector<TimePoint> midnights(TimePoint first, TimePoint last) {
+std::vector<TimePoint> list_midnights(TimePoint first, TimePoint last) {
   std::vector<TimePoint> times;
-  std::tm day = local_parts(first);
+  std::tm day = to_local_tm(first);
   do {
     std::tm midnight{};
     midnight.tm_year = day.tm_year;
@@ -67,45 +67,45 @@ std::vector<TimePoint> midnights(TimePoint first, TimePoint last) {
 
 }  // namespace
 
-HistoryOptions last(std::chrono::hours time) {
-  HistoryOptions options;
-  options.since = std::chrono::system_clock::now() - time;
-  return options;
+HistoryFilter make_recent_filter(std::chrono::hours time) {
+  HistoryFilter filter;
+  filter.since = std::chrono::system_clock::now() - time;
+  return filter;
 }
 
-Result<void> set_since(HistoryOptions& options, std::string_view text) {
-  auto when = parse_when(text);
+Result<void> set_since(HistoryFilter& filter, std::string_view text) {
+  auto when = parse_start_time(text);
   if (!when) return tl::make_unexpected(when.error());
-  options.since = *when;
+  filter.since = *when;
   return {};
 }
 
-Result<void> set_user(HistoryOptions& options, std::string_view text) {
+Result<void> set_user(HistoryFilter& filter, std::string_view text) {
   auto user = parse_user(text);
   // Other hosts may have users that this one does not know.
   if (!user && !harbour_location().url) return tl::make_unexpected(user.error());
-  options.of.uid = user ? std::optional(*user) : std::nullopt;
-  options.of.user = user ? user_name(*user) : std::string(text);
+  filter.lease_filter.uid = user ? std::optional(*user) : std::nullopt;
+  filter.lease_filter.user = user ? user_name(*user) : std::string(text);
   return {};
 }
 
-Result<void> set_host(HistoryOptions& options, std::string_view text) {
+Result<void> set_host(HistoryFilter& filter, std::string_view text) {
   if (!is_host_name(text)) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is no host's name: letters, digits and -_. only", in_quotes(text)));
   }
-  options.of.host = text;
+  filter.lease_filter.host = text;
   return {};
 }
 
-Result<void> set_gpus(HistoryOptions& options, std::string_view text) {
-  auto list = gpu_list({std::string(text)});
+Result<void> set_gpus(HistoryFilter& filter, std::string_view text) {
+  auto list = join_gpu_list({std::string(text)});
   if (!list) return tl::make_unexpected(list.error());
-  options.gpus = std::move(*list);
+  filter.gpus = std::move(*list);
   return {};
 }
 
-bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index) {
+bool is_gpu_in_list(std::string_view list, std::string_view uuid, std::string_view index) {
   while (!list.empty()) {
     const std::string_view word = list.substr(0, list.find(','));
     if (word == uuid || word == index) return true;
@@ -114,30 +114,30 @@ bool names_gpu(std::string_view list, std::string_view uuid, std::string_view in
   return false;
 }
 
-bool wanted(const HistoryEntry& entry, const HistoryOptions& options) {
-  if (!options.of.wants(entry.uid, entry.user, entry.host)) return false;
-  return options.gpus.empty() ||
+bool matches_history_filter(const HistoryEntry& entry, const HistoryFilter& filter) {
+  if (!filter.lease_filter.matches(entry.uid, entry.user, entry.host)) return false;
+  return filter.gpus.empty() ||
          std::any_of(entry.gpus.begin(), entry.gpus.end(), [&](const HistoryGpu& gpu) {
-           return names_gpu(options.gpus, gpu.uuid, gpu.index);
+           return is_gpu_in_list(filter.gpus, gpu.uuid, gpu.index);
          });
 }
 
-HistoryOptions settled(HistoryOptions options, const HarbourLocation& where) {
-  if (!where.url && options.of.host == where.host) options.of.host.clear();
-  return options;
+HistoryFilter resolve_host_filter(HistoryFilter filter, const HarbourLocation& location) {
+  if (!location.url && filter.lease_filter.host == location.host) filter.lease_filter.host.clear();
+  return filter;
 }
 
-Report reported(const LeaseTable& table, const HistoryOptions& options) {
+Report make_filtered_report(const LeaseTable& table, const HistoryFilter& filter) {
   ReportQuery query;
-  query.since = options.since;
+  query.since = filter.since;
   query.now = std::chrono::system_clock::now();
   std::int64_t first = to_ms(query.now);
   for (const CompactLease& lease : table.leases()) first = std::min(first, lease.granted_ms);
   query.midnights =
-      midnights(std::max(query.since, TimePoint(std::chrono::milliseconds(first))), query.now);
-  if (!options.gpus.empty()) {
-    query.wants_gpu = [&options](std::string_view uuid, std::string_view index) {
-      return names_gpu(options.gpus, uuid, index);
+      list_midnights(std::max(query.since, TimePoint(std::chrono::milliseconds(first))), query.now);
+  if (!filter.gpus.empty()) {
+    query.includes_gpu = [&filter](std::string_view uuid, std::string_view index) {
+      return is_gpu_in_list(filter.gpus, uuid, index);
     };
   }
   return make_report(table, query);

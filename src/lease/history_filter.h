@@ -10,29 +10,29 @@
 
 namespace berth {
 
-struct HistoryOptions {
+struct HistoryFilter {
   TimePoint since;
-  LeaseFilter of;
+  LeaseFilter lease_filter;
   std::string gpus;  // a list, or nothing for all
 };
 
 // All of the last hours.
-HistoryOptions last(std::chrono::hours time);
+HistoryFilter make_recent_filter(std::chrono::hours time);
 
 // From what a user wrote. Errors (ErrorKind::usage) are to be read after the name of the flag.
-Result<void> set_since(HistoryOptions& options, std::string_view text);
-Result<void> set_user(HistoryOptions& options, std::string_view text);
-Result<void> set_host(HistoryOptions& options, std::string_view text);
-Result<void> set_gpus(HistoryOptions& options, std::string_view text);
+Result<void> set_since(HistoryFilter& filter, std::string_view text);
+Result<void> set_user(HistoryFilter& filter, std::string_view text);
+Result<void> set_host(HistoryFilter& filter, std::string_view text);
+Result<void> set_gpus(HistoryFilter& filter, std::string_view text);
 
 // Is the GPU in the list? By its index as it was then: the driver is not asked, and it may be gone.
-bool names_gpu(std::string_view list, std::string_view uuid, std::string_view index);
-bool wanted(const HistoryEntry& entry, const HistoryOptions& options);
+bool is_gpu_in_list(std::string_view list, std::string_view uuid, std::string_view index);
+bool matches_history_filter(const HistoryEntry& entry, const HistoryFilter& filter);
 
 // Where only one host is known, its name means all of it, and another's nothing.
-HistoryOptions settled(HistoryOptions options, const HarbourLocation& where);
+HistoryFilter resolve_host_filter(HistoryFilter filter, const HarbourLocation& location);
 
 // The report of what is selected, with days by this host's clock.
-Report reported(const LeaseTable& table, const HistoryOptions& options);
+Report make_filtered_report(const LeaseTable& table, const HistoryFilter& filter);
 
 }  // namespace berth

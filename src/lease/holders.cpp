@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Who has only the writing end waits for the lease to end.
-bool opened_for_reading(const fs::path& fdinfo) {
+bool is_open_for_reading(const fs::path& fdinfo) {
   std::ifstream file(fdinfo);
   std::string word;
   while (file >> word) {
@@ -27,23 +27,23 @@ bool opened_for_reading(const fs::path& fdinfo) {
   return false;
 }
 
-bool has_open(const fs::path& process, const struct stat& file) {
+bool has_file_open(const fs::path& process, const struct stat& file) {
   std::error_code problem;
   // Step by step: a process that ends meanwhile is an error, and must not become an exception.
   fs::directory_iterator entry(process / "fd", problem);
   for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
-    struct stat about {};
-    if (::stat(entry->path().c_str(), &about) == 0 && about.st_dev == file.st_dev &&
-        about.st_ino == file.st_ino &&
-        opened_for_reading(process / "fdinfo" / entry->path().filename())) {
+    struct stat entry_stat {};
+    if (::stat(entry->path().c_str(), &entry_stat) == 0 && entry_stat.st_dev == file.st_dev &&
+        entry_stat.st_ino == file.st_ino &&
+        is_open_for_reading(process / "fdinfo" / entry->path().filename())) {
       return true;
     }
   }
   return false;
 }
 
-bool find_bell(const Record& record, struct stat& bell) {
-  const std::string path = fmt::format("{}/{}", harbour_location().path, bell_name(record.id));
+bool stat_bell(const Record& record, struct stat& bell) {
+  const std::string path = fmt::format("{}/{}", harbour_location().path, bell_file_name(record.id));
   return ::stat(path.c_str(), &bell) == 0;
 }
 
@@ -51,20 +51,20 @@ bool find_bell(const Record& record, struct stat& bell) {
 
 bool holds_bell(const Record& record, pid_t pid) {
   struct stat bell {};
-  return record.pid_namespace == pid_namespace() && find_bell(record, bell) &&
-         has_open(fs::path("/proc") / std::to_string(pid), bell);
+  return record.pid_namespace == pid_namespace() && stat_bell(record, bell) &&
+         has_file_open(fs::path("/proc") / std::to_string(pid), bell);
 }
 
-std::string bell_holders(const Record& record) {
+std::string format_bell_holders(const Record& record) {
   struct stat bell {};
-  if (!find_bell(record, bell)) return "";
+  if (!stat_bell(record, bell)) return "";
   std::string holders;
   std::error_code problem;
   fs::directory_iterator entry("/proc", problem);
   for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
     const std::string pid = entry->path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!has_open(entry->path(), bell)) continue;
+    if (!has_file_open(entry->path(), bell)) continue;
     std::string name;
     std::ifstream comm(entry->path() / "comm");
     std::getline(comm, name);

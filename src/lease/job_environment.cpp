@@ -7,11 +7,11 @@
 namespace berth {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
+std::string join_with_commas(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ","));
 }
 
-const Gpu* find(const std::vector<Gpu>& gpus, const std::string& uuid) {
+const Gpu* find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid) {
   const auto found =
       std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == uuid; });
   return found == gpus.end() ? nullptr : &*found;
@@ -21,20 +21,20 @@ const Gpu* find(const std::vector<Gpu>& gpus, const std::string& uuid) {
 // cards of the host. CUDA skips those that it cannot open (lost ones, closed ones, those in MIG
 // mode without an instance), and where there is a MIG instance it numbers instances instead of
 // cards.
-bool is_numbered_alike(const Gpu& gpu) {
+bool has_same_cuda_index(const Gpu& gpu) {
   return gpu.health != Health::lost && gpu.uuid && !gpu.index.instance &&
          !gpu.mig_without_instances;
 }
 
 // Whether an index means the same GPU to CUDA: one card that is counted differently, anywhere in
 // the host, shifts the others.
-bool indices_are_safe(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids) {
-  return std::all_of(gpus.begin(), gpus.end(), is_numbered_alike) &&
+bool can_use_indices(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids) {
+  return std::all_of(gpus.begin(), gpus.end(), has_same_cuda_index) &&
          std::all_of(uuids.begin(), uuids.end(),
-                     [&](const std::string& uuid) { return find(gpus, uuid) != nullptr; });
+                     [&](const std::string& uuid) { return find_gpu(gpus, uuid) != nullptr; });
 }
 
-std::string replaced(const std::string& text, const std::string& part, const std::string& by) {
+std::string replace_all(const std::string& text, const std::string& part, const std::string& by) {
   std::string out;
   std::size_t done = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, done)) {
@@ -46,24 +46,25 @@ std::string replaced(const std::string& text, const std::string& part, const std
 
 }  // namespace
 
-std::string index_list(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids) {
+std::string format_gpu_indices(const std::vector<Gpu>& gpus,
+                               const std::vector<std::string>& uuids) {
   std::vector<std::string> indices;
   for (const std::string& uuid : uuids) {
-    const Gpu* gpu = find(gpus, uuid);
+    const Gpu* gpu = find_gpu(gpus, uuid);
     indices.push_back(gpu == nullptr ? uuid : to_string(gpu->index));
   }
-  return joined(indices);
+  return join_with_commas(indices);
 }
 
-std::vector<std::pair<std::string, std::string>> job_environment(
-    const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids, IdForm form,
+std::vector<std::pair<std::string, std::string>> make_job_environment(
+    const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids, GpuIdFormat format,
     const std::string& lease, std::uint64_t epoch) {
-  const std::string indices = index_list(gpus, uuids);
-  const bool by_index = form == IdForm::index && indices_are_safe(gpus, uuids);
+  const std::string indices = format_gpu_indices(gpus, uuids);
+  const bool by_index = format == GpuIdFormat::index && can_use_indices(gpus, uuids);
   std::vector<std::pair<std::string, std::string>> variables{
       {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},  // so that CUDA's indices are the driver's
-      {"CUDA_VISIBLE_DEVICES", by_index ? indices : joined(uuids)},
-      {"NVIDIA_VISIBLE_DEVICES", joined(uuids)},
+      {"CUDA_VISIBLE_DEVICES", by_index ? indices : join_with_commas(uuids)},
+      {"NVIDIA_VISIBLE_DEVICES", join_with_commas(uuids)},
       {"BERTH_GPUS", indices},
       {"BERTH_LEASE", lease},
   };
@@ -71,17 +72,17 @@ std::vector<std::pair<std::string, std::string>> job_environment(
   return variables;
 }
 
-std::string docker_devices(const std::vector<std::string>& uuids) {
-  return fmt::format("\"device={}\"", joined(uuids));
+std::string format_docker_devices(const std::vector<std::string>& uuids) {
+  return fmt::format("\"device={}\"", join_with_commas(uuids));
 }
 
-std::vector<std::string> with_gpus(const std::vector<std::string>& command,
-                                   const std::string& placeholder_text,
-                                   const std::string& indices) {
+std::vector<std::string> substitute_gpu_placeholder(const std::vector<std::string>& command,
+                                                    const std::string& placeholder_text,
+                                                    const std::string& indices) {
   std::vector<std::string> out = command;
   if (placeholder_text.empty()) return out;
   for (std::size_t i = 1; i < out.size(); ++i) {
-    out[i] = replaced(out[i], placeholder_text, indices);
+    out[i] = replace_all(out[i], placeholder_text, indices);
   }
   return out;
 }

@@ -21,15 +21,16 @@ std::vector<Gpu> cards() {
 }
 
 std::string cuda_devices(const std::vector<Gpu>& gpus, const Words& uuids,
-                         IdForm form = IdForm::index) {
-  for (const auto& [name, value] : job_environment(gpus, uuids, form, "lease")) {
+                         GpuIdFormat form = GpuIdFormat::index) {
+  for (const auto& [name, value] : make_job_environment(gpus, uuids, form, "lease")) {
     if (name == "CUDA_VISIBLE_DEVICES") return value;
   }
   return "not set";
 }
 
 TEST(JobEnvironment, indices_by_default_in_the_order_of_the_lease) {
-  const auto variables = job_environment(cards(), {"GPU-c", "GPU-a"}, IdForm::index, "ab12");
+  const auto variables =
+      make_job_environment(cards(), {"GPU-c", "GPU-a"}, GpuIdFormat::index, "ab12");
   const std::map<std::string, std::string> expected = {
       {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
       {"CUDA_VISIBLE_DEVICES", "2,0"},
@@ -41,13 +42,13 @@ TEST(JobEnvironment, indices_by_default_in_the_order_of_the_lease) {
 }
 
 TEST(JobEnvironment, uuids_where_they_are_asked_for) {
-  EXPECT_EQ(cuda_devices(cards(), {"GPU-c", "GPU-a"}, IdForm::uuid), "GPU-c,GPU-a");
+  EXPECT_EQ(cuda_devices(cards(), {"GPU-c", "GPU-a"}, GpuIdFormat::uuid), "GPU-c,GPU-a");
 }
 
 TEST(JobEnvironment, a_mig_instance_is_always_named_by_uuid) {
   const std::vector<Gpu> gpus = {gpu({0, {}}, "GPU-a"), gpu({1, 0}, "MIG-x"), gpu({1, 2}, "MIG-y")};
   EXPECT_EQ(cuda_devices(gpus, {"MIG-y"}), "MIG-y");
-  EXPECT_EQ(job_environment(gpus, {"MIG-y"}, IdForm::index, "")[3],
+  EXPECT_EQ(make_job_environment(gpus, {"MIG-y"}, GpuIdFormat::index, "")[3],
             (std::pair<std::string, std::string>("BERTH_GPUS", "1:2")));
   // And so is a whole card beside it: CUDA counts differently there.
   EXPECT_EQ(cuda_devices(gpus, {"GPU-a"}), "GPU-a");
@@ -70,32 +71,34 @@ TEST(JobEnvironment, uuids_where_a_card_is_missing_from_cudas_count) {
 
 TEST(JobEnvironment, a_gpu_that_the_snapshot_lacks_is_not_dropped) {
   EXPECT_EQ(cuda_devices(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,GPU-b");
-  EXPECT_EQ(index_list(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,1");
+  EXPECT_EQ(format_gpu_indices(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,1");
 }
 
-TEST(DockerDevices, are_quoted_for_csv) {
-  EXPECT_EQ(docker_devices({"GPU-a"}), "\"device=GPU-a\"");
-  EXPECT_EQ(docker_devices({"GPU-a", "MIG-b"}), "\"device=GPU-a,MIG-b\"");
+TEST(FormatDockerDevices, are_quoted_for_csv) {
+  EXPECT_EQ(format_docker_devices({"GPU-a"}), "\"device=GPU-a\"");
+  EXPECT_EQ(format_docker_devices({"GPU-a", "MIG-b"}), "\"device=GPU-a,MIG-b\"");
 }
 
-TEST(WithGpus, replaces_every_occurrence_in_every_argument) {
-  EXPECT_EQ(with_gpus({"train", "--gpus", "{}", "log-{}-{}.txt", "x"}, "{}", "0,2"),
-            (Words{"train", "--gpus", "0,2", "log-0,2-0,2.txt", "x"}));
-  EXPECT_EQ(with_gpus({"a", "GPUGPU", "gpu"}, "GPU", "1"), (Words{"a", "11", "gpu"}));
+TEST(SubstituteGpuPlaceholder, replaces_every_occurrence_in_every_argument) {
+  EXPECT_EQ(
+      substitute_gpu_placeholder({"train", "--gpus", "{}", "log-{}-{}.txt", "x"}, "{}", "0,2"),
+      (Words{"train", "--gpus", "0,2", "log-0,2-0,2.txt", "x"}));
+  EXPECT_EQ(substitute_gpu_placeholder({"a", "GPUGPU", "gpu"}, "GPU", "1"),
+            (Words{"a", "11", "gpu"}));
 }
 
-TEST(WithGpus, what_was_put_in_is_not_looked_at_again) {
-  EXPECT_EQ(with_gpus({"a", "0"}, "0", "0,10"), (Words{"a", "0,10"}));
-  EXPECT_EQ(with_gpus({"a", "xxx"}, "xx", "x"), (Words{"a", "xx"}));
+TEST(SubstituteGpuPlaceholder, inserted_text_is_not_replaced_again) {
+  EXPECT_EQ(substitute_gpu_placeholder({"a", "0"}, "0", "0,10"), (Words{"a", "0,10"}));
+  EXPECT_EQ(substitute_gpu_placeholder({"a", "xxx"}, "xx", "x"), (Words{"a", "xx"}));
 }
 
-TEST(WithGpus, leaves_the_program_alone_as_xargs_does) {
-  EXPECT_EQ(with_gpus({"bin-{}", "{}"}, "{}", "3"), (Words{"bin-{}", "3"}));
-  EXPECT_EQ(with_gpus({}, "{}", "3"), Words{});
+TEST(SubstituteGpuPlaceholder, keeps_the_program_name_as_xargs_does) {
+  EXPECT_EQ(substitute_gpu_placeholder({"bin-{}", "{}"}, "{}", "3"), (Words{"bin-{}", "3"}));
+  EXPECT_EQ(substitute_gpu_placeholder({}, "{}", "3"), Words{});
 }
 
-TEST(WithGpus, an_empty_text_is_nowhere) {
-  EXPECT_EQ(with_gpus({"a", "b"}, "", "3"), (Words{"a", "b"}));
+TEST(SubstituteGpuPlaceholder, an_empty_placeholder_replaces_nothing) {
+  EXPECT_EQ(substitute_gpu_placeholder({"a", "b"}, "", "3"), (Words{"a", "b"}));
 }
 
 }  // namespace

@@ -21,15 +21,15 @@ namespace berth {
 namespace {
 
 struct LiveLeases {
-  std::map<LeaseKey, Record> here;
-  std::set<LeaseKey> elsewhere;              // on other hosts
+  std::map<LeaseKey, Record> local;
+  std::set<LeaseKey> remote;                 // on other hosts
   TimePoint first_grant = TimePoint::max();  // of all of them
 
-  bool contains(const LeaseKey& key) const { return here.contains(key) || elsewhere.contains(key); }
+  bool contains(const LeaseKey& key) const { return local.contains(key) || remote.contains(key); }
 };
 
 // What a history of several hosts calls this one. In that of one, nobody needs a name.
-std::string name_here(const HarbourLocation& harbour) {
+std::string local_host_name(const HarbourLocation& harbour) {
   return harbour.url ? harbour.host : "";
 }
 
@@ -39,7 +39,7 @@ uid_t shared_uid(uid_t uid) {
 }
 
 // As a history of several hosts has it.
-void tell_where(HistoryEntry& entry, const HarbourLocation& harbour) {
+void set_host_and_user(HistoryEntry& entry, const HarbourLocation& harbour) {
   if (!harbour.url) return;
   entry.host = harbour.host;
   entry.user = user_name(entry.uid);
@@ -47,88 +47,88 @@ void tell_where(HistoryEntry& entry, const HarbourLocation& harbour) {
 }
 
 // Of each other host, those whose beats are heard.
-Result<void> look_elsewhere(const HarbourLocation& where, LiveLeases& leases) {
+Result<void> read_remote_leases(const HarbourLocation& location, LiveLeases& leases) {
   const auto hosts =
-      RedisSession(*where.url).call({"HKEYS", fmt::format("{}:hosts", where.url->prefix)});
+      RedisSession(*location.url).call({"HKEYS", fmt::format("{}:hosts", location.url->prefix)});
   if (!hosts) return tl::make_unexpected(hosts.error());
   for (const Reply& host : hosts->list()) {
-    if (host.text() == where.host || !is_host_name(host.text())) continue;
-    const auto sight = RedisHostStore(*where.url, host.text()).look("", "");
-    if (!sight) return tl::make_unexpected(sight.error());
-    for (const StoreEntry& lease : sight->leases) {
-      const auto record = read_record(lease.record);
-      if (!record || lease.left.count() <= 0) continue;
+    if (host.text() == location.host || !is_host_name(host.text())) continue;
+    const auto snapshot = RedisHostStore(*location.url, host.text()).read_snapshot("", "");
+    if (!snapshot) return tl::make_unexpected(snapshot.error());
+    for (const StoreEntry& lease : snapshot->leases) {
+      const auto record = parse_record(lease.record);
+      if (!record || lease.time_left.count() <= 0) continue;
       leases.first_grant = std::min(leases.first_grant, record->granted);
-      leases.elsewhere.insert({host.text(), record->uid, record->id});
+      leases.remote.insert({host.text(), record->uid, record->id});
     }
   }
   return {};
 }
 
-Result<LiveLeases> live_leases(const HarbourLocation& where) {
+Result<LiveLeases> read_live_leases(const HarbourLocation& location) {
   LiveLeases leases;
-  auto harbour = Harbour::open_existing(where);
+  auto harbour = Harbour::open_existing(location);
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (!*harbour) return leases;
   auto transaction = (*harbour)->begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  auto clients = (*transaction)->leases();
+  auto clients = (*transaction)->read_leases();
   if (!clients) return tl::make_unexpected(clients.error());
   for (Client& client : *clients) {
     leases.first_grant = std::min(leases.first_grant, client.record.granted);
-    const uid_t uid = where.url ? shared_uid(client.record.uid) : client.record.uid;
-    LeaseKey key{name_here(where), uid, client.record.id};
-    leases.here.emplace(std::move(key), std::move(client.record));
+    const uid_t uid = location.url ? shared_uid(client.record.uid) : client.record.uid;
+    LeaseKey key{local_host_name(location), uid, client.record.id};
+    leases.local.emplace(std::move(key), std::move(client.record));
   }
   transaction->reset();  // its lock, before anybody is asked again
-  if (!where.url) return leases;
-  if (auto looked = look_elsewhere(where, leases); !looked) {
-    return tl::make_unexpected(looked.error());
+  if (!location.url) return leases;
+  if (auto read = read_remote_leases(location, leases); !read) {
+    return tl::make_unexpected(read.error());
   }
   return leases;
 }
 
-Result<History> read_history(const HarbourLocation& harbour, TimePoint since,
-                             const WantEntry& want) {
-  if (harbour.url) return read_all_history(*harbour.url, since, want);
-  return read_all_history(archive_path(harbour), since, want);
+Result<History> read_archived_history(const HarbourLocation& harbour, TimePoint since,
+                                      const EntryFilter& filter) {
+  if (harbour.url) return read_all_history(*harbour.url, since, filter);
+  return read_all_history(archive_path(harbour), since, filter);
 }
 
 // What this user's commands could not send.
-void send_kept(const HarbourLocation& harbour) {
+void send_unsent_history(const HarbourLocation& harbour) {
   if (!harbour.url) return;
-  const auto folder = existing_folder(archive_path(harbour));
+  const auto folder = find_own_folder(archive_path(harbour));
   if (folder) (void)send_unsent(*folder, *harbour.url);
 }
 
 // Of all hosts. Of what runs elsewhere, nothing is known but what was written when it began.
-Result<LeaseHistory> read_sent_leases(const HarbourLocation& harbour, TimePoint since,
-                                      const WantView& wants) {
-  send_kept(harbour);
-  const auto running = live_leases(harbour);
+Result<LeaseHistory> read_cluster_leases(const HarbourLocation& harbour, TimePoint since,
+                                         const EntryViewFilter& filter) {
+  send_unsent_history(harbour);
+  const auto running = read_live_leases(harbour);
   if (!running) return tl::make_unexpected(running.error());
   const std::int64_t since_ms = to_ms(since);
   return read_leases(*harbour.url, std::min(since, running->first_grant),
                      [&](const EntryView& view) {
-                       if (!wants(view)) return false;
-                       return view.ended_ms >= since_ms || running->contains(key_of(view));
+                       if (!filter(view)) return false;
+                       return view.ended_ms >= since_ms || running->contains(lease_key(view));
                      });
 }
 
-void send(const HarbourLocation& harbour, HistoryEntry entry, const UserFolder* folder) {
-  tell_where(entry, harbour);
-  const std::string line = write_entry(entry);
-  if (folder != nullptr && keep_unsent(*folder, line)) {
+void send_entry(const HarbourLocation& harbour, HistoryEntry entry, const UserFolder* folder) {
+  set_host_and_user(entry, harbour);
+  const std::string line = serialize_entry(entry);
+  if (folder != nullptr && append_unsent(*folder, line)) {
     (void)send_unsent(*folder, *harbour.url);
     return;
   }
   // There is nothing to keep it in: now or never.
   RedisSession server(*harbour.url);
-  if (!server.was_just_away()) (void)send_lines(server, *harbour.url, {line});
+  if (!server.was_recently_unavailable()) (void)append_to_stream(server, *harbour.url, {line});
 }
 
 // It lives in the harbour, whatever is written: what its main process left behind keeps it.
-void goes_on(HistoryEntry& entry, TimePoint now) {
+void mark_as_running(HistoryEntry& entry, TimePoint now) {
   entry.ending = Ending::running;
   entry.code = 0;
   entry.ended = now;
@@ -140,7 +140,7 @@ void goes_on(HistoryEntry& entry, TimePoint now) {
 }
 
 // The harbour knows no index: then the last that the same GPU had will do.
-void name_as_others(HistoryGpu& gpu, const std::vector<HistoryEntry>& entries) {
+void copy_known_gpu_name(HistoryGpu& gpu, const std::vector<HistoryEntry>& entries) {
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     for (const HistoryGpu& known : entry->gpus) {
       if (known.uuid != gpu.uuid || known.index.empty()) continue;
@@ -153,8 +153,8 @@ void name_as_others(HistoryGpu& gpu, const std::vector<HistoryEntry>& entries) {
 
 }  // namespace
 
-HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
-                           int code, const Usage& measured) {
+HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
+                                int code, const Usage& measured) {
   // Of what runs, the beginning would be taken for the whole.
   const Usage usage = ending == Ending::running ? Usage{} : measured;
   HistoryEntry entry;
@@ -163,14 +163,14 @@ HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, En
   entry.command = lease.command;
   entry.label = lease.label;
   entry.job = lease.job;
-  entry.within = lease.within;
+  entry.parent_lease = lease.parent_lease;
   for (const std::string& uuid : lease.uuids) {
     HistoryGpu one{uuid, "", ""};
     for (const GpuUsage& used : usage.gpus) {
       if (used.uuid != uuid) continue;
       one.peak = used.peak;
       if (used.utilization_pct) {
-        one.utilization_pct = static_cast<unsigned>(rounded(*used.utilization_pct));
+        one.utilization_pct = static_cast<unsigned>(round_positive(*used.utilization_pct));
       }
     }
     const auto gpu = std::find_if(gpus.begin(), gpus.end(),
@@ -191,84 +191,86 @@ HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, En
   return entry;
 }
 
-Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry) {
-  const auto folder = own_folder(archive_path(harbour));
+Result<void> archive_entry(const HarbourLocation& harbour, const HistoryEntry& entry) {
+  const auto folder = open_own_folder(archive_path(harbour));
   Result<void> written;
   if (folder) {
     written = append_history(*folder, entry);
   } else {
     written = tl::make_unexpected(folder.error());
   }
-  if (harbour.url) send(harbour, entry, folder ? &*folder : nullptr);
+  if (harbour.url) send_entry(harbour, entry, folder ? &*folder : nullptr);
   return written;
 }
 
-bool LeaseFilter::wants(uid_t whose, std::string_view name, std::string_view where) const {
-  if (!host.empty() && where != host) return false;
-  if (name.empty()) return !uid || whose == *uid;
-  return user.empty() || name == user;
+bool LeaseFilter::matches(uid_t lease_uid, std::string_view lease_user,
+                          std::string_view lease_host) const {
+  if (!host.empty() && lease_host != host) return false;
+  if (lease_user.empty()) return !uid || lease_uid == *uid;
+  return user.empty() || lease_user == user;
 }
 
-Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want) {
-  send_kept(harbour);
+Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint since,
+                                    const EntryFilter& filter) {
+  send_unsent_history(harbour);
   // What runs now has begun at any time before; what is written of it knows the names of its GPUs.
-  const auto running = live_leases(harbour);
+  const auto running = read_live_leases(harbour);
   if (!running) return tl::make_unexpected(running.error());
   const TimePoint first = std::min(since, running->first_grant);
-  const auto concerns = [&](const HistoryEntry& entry) {
-    return (entry.ended >= since || running->contains(key_of(entry))) && want(entry);
+  const auto is_relevant = [&](const HistoryEntry& entry) {
+    return (entry.ended >= since || running->contains(lease_key(entry))) && filter(entry);
   };
-  auto history = read_history(harbour, first, concerns);
+  auto history = read_archived_history(harbour, first, is_relevant);
   if (!history) return tl::make_unexpected(history.error());
   // Again, after the history: what ends in between is still running, rather than lost.
-  auto live = live_leases(harbour);
+  auto live = read_live_leases(harbour);
   if (!live) return tl::make_unexpected(live.error());
   const TimePoint now = std::chrono::system_clock::now();
   for (HistoryEntry& entry : history->entries) {
-    const LeaseKey key = key_of(entry);
-    if (live->here.erase(key) > 0 || live->elsewhere.contains(key)) {
-      goes_on(entry, now);
+    const LeaseKey key = lease_key(entry);
+    if (live->local.erase(key) > 0 || live->remote.contains(key)) {
+      mark_as_running(entry, now);
     } else if (entry.ending == Ending::running) {
       entry.ending = Ending::lost;
     }
   }
-  for (const auto& [key, lease] : live->here) {
-    HistoryEntry entry = history_entry(lease, {}, Ending::running);
-    tell_where(entry, harbour);
-    for (HistoryGpu& gpu : entry.gpus) name_as_others(gpu, history->entries);
-    if (want(entry)) history->entries.push_back(std::move(entry));
+  for (const auto& [key, lease] : live->local) {
+    HistoryEntry entry = make_history_entry(lease, {}, Ending::running);
+    set_host_and_user(entry, harbour);
+    for (HistoryGpu& gpu : entry.gpus) copy_known_gpu_name(gpu, history->entries);
+    if (filter(entry)) history->entries.push_back(std::move(entry));
   }
   sort_by_grant(history->entries);
   return history;
 }
 
-Result<LeaseHistory> recall_leases(const HarbourLocation& harbour, TimePoint since,
-                                   const LeaseFilter& filter) {
-  const auto wants = [&](const EntryView& view) {
-    return filter.wants(view.uid, view.user, view.host);
+Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
+                                        const LeaseFilter& filter) {
+  const auto matches = [&](const EntryView& view) {
+    return filter.matches(view.uid, view.user, view.host);
   };
   Result<LeaseHistory> history;
   if (harbour.url) {
-    history = read_sent_leases(harbour, since, wants);
+    history = read_cluster_leases(harbour, since, matches);
   } else if (filter.host.empty()) {
     history = read_leases(archive_path(harbour), since, filter.uid);
   }
   if (!history) return history;
-  const auto live = live_leases(harbour);
+  const auto live = read_live_leases(harbour);
   if (!live) return tl::make_unexpected(live.error());
   std::vector<HistoryEntry> running;
-  for (const auto& [key, lease] : live->here) {
-    HistoryEntry entry = history_entry(lease, {}, Ending::running);
-    tell_where(entry, harbour);
-    if (wants(view_of(entry))) running.push_back(std::move(entry));
+  for (const auto& [key, lease] : live->local) {
+    HistoryEntry entry = make_history_entry(lease, {}, Ending::running);
+    set_host_and_user(entry, harbour);
+    if (matches(make_entry_view(entry))) running.push_back(std::move(entry));
   }
-  history->table.settle(running, live->elsewhere, std::chrono::system_clock::now());
+  history->table.apply_live_leases(running, live->remote, std::chrono::system_clock::now());
   return history;
 }
 
-void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
-                  const std::vector<Gpu>& gpus) {
-  constexpr std::size_t kMostOfUser = 16;
+void archive_dead_leases(const HarbourLocation& harbour, const std::vector<Record>& leases,
+                         const std::vector<Gpu>& gpus) {
+  constexpr std::size_t kMaxLeasesPerUser = 16;
   const auto is_known = [&](const std::string& uuid) {
     return std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == uuid; });
   };
@@ -278,9 +280,9 @@ void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& lea
       const std::set<std::string> distinct(lease.uuids.begin(), lease.uuids.end());
       const bool plausible = !lease.uuids.empty() && distinct.size() == lease.uuids.size() &&
                              std::all_of(lease.uuids.begin(), lease.uuids.end(), is_known);
-      if (!plausible || ++written[lease.uid] > kMostOfUser) continue;
+      if (!plausible || ++written[lease.uid] > kMaxLeasesPerUser) continue;
     }
-    (void)archive(harbour, history_entry(lease, gpus, Ending::lost));
+    (void)archive_entry(harbour, make_history_entry(lease, gpus, Ending::lost));
   }
 }
 

@@ -23,18 +23,18 @@ namespace berth {
 
 // As it is now, at this moment: `gpus` is every GPU of the host, or as many as are known. Of one
 // that is running, nothing is told of its usage.
-HistoryEntry history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
-                           int code = 0, const Usage& measured = {});
+HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
+                                int code = 0, const Usage& measured = {});
 
 // Writes it into this user's folder, and sends it where the harbour is of several hosts. The result
 // tells of the folder.
-Result<void> archive(const HarbourLocation& harbour, const HistoryEntry& entry);
+Result<void> archive_entry(const HarbourLocation& harbour, const HistoryEntry& entry);
 
 // Leases whose holders were found dead. Of other users' (root clears them away) only plausible
 // ones, and not more than a few of each user: their files may be planted. What a holder has written
 // itself when its lease began is in the history anyway.
-void archive_dead(const HarbourLocation& harbour, const std::vector<Record>& leases,
-                  const std::vector<Gpu>& gpus);
+void archive_dead_leases(const HarbourLocation& harbour, const std::vector<Record>& leases,
+                         const std::vector<Gpu>& gpus);
 
 // Whose leases are meant; nothing: all.
 struct LeaseFilter {
@@ -42,17 +42,18 @@ struct LeaseFilter {
   std::string user;  // his name, which counts in a harbour of several hosts
   std::string host;
 
-  bool wants(uid_t whose, std::string_view name, std::string_view where) const;
+  bool matches(uid_t lease_uid, std::string_view lease_user, std::string_view lease_host) const;
 };
 
 // What the archive and the harbour know together. What is in the harbour is running, whenever it
 // began and whatever is written. What is written as running and is not in the harbour any more is
 // lost: nobody has seen its end. Of several hosts, of each: what runs elsewhere is shown once its
 // host has written that it began.
-Result<History> recall(const HarbourLocation& harbour, TimePoint since, const WantEntry& want);
+Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint since,
+                                    const EntryFilter& filter);
 
 // The same for a report.
-Result<LeaseHistory> recall_leases(const HarbourLocation& harbour, TimePoint since,
-                                   const LeaseFilter& filter);
+Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
+                                        const LeaseFilter& filter);
 
 }  // namespace berth

@@ -6,14 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "cluster/redis/testing/server.h"
+#include "cluster/redis/testing/redis_server.h"
 
 namespace berth {
 namespace {
 
 namespace fs = std::filesystem;
 
-TEST(OwnRecordTest, redis_is_not_asked_before_the_commit) {
+TEST(OwnRecord, redis_is_not_asked_before_the_commit) {
   const testing::RedisServer server;
   const testing::TemporaryFolder folder;
   fs::permissions(folder.path(), static_cast<fs::perms>(01777));
@@ -32,23 +32,23 @@ TEST(OwnRecordTest, redis_is_not_asked_before_the_commit) {
   record.directory_id = harbour->directory_id();
   std::optional<TicketName> ticket;
   {
-    auto joins = harbour->begin(LockMode::exclusive, {}, record.id);
-    ASSERT_TRUE(joins);
-    const auto order = (*joins)->next_order();
-    ASSERT_TRUE((*joins)->write_ticket(record, *order));
-    ASSERT_TRUE((*joins)->commit().value_or(false));
-    ticket = (*joins)->place({*order, record.id});
+    auto enqueue = harbour->begin(LockMode::exclusive, {}, record.id);
+    ASSERT_TRUE(enqueue);
+    const auto order = (*enqueue)->next_order();
+    ASSERT_TRUE((*enqueue)->write_ticket(record, *order));
+    ASSERT_TRUE((*enqueue)->commit().value_or(false));
+    ticket = (*enqueue)->current_ticket_name({*order, record.id});
   }
-  const std::string planted = folder.path() + "/" + lease_name(record.id);
-  std::ofstream(planted) << "planted";
+  const std::string foreign_file = folder.path() + "/" + lease_file_name(record.id);
+  std::ofstream(foreign_file) << "planted";
 
   auto transaction = harbour->begin(LockMode::exclusive, {}, record.id);
   ASSERT_TRUE(transaction);
   record.uuids = {"GPU-1"};
   record.epoch = (*transaction)->next_epoch();
   const auto tickets = [&] { return redis.call({"ZCARD", "berth:here:queue"})->integer(); };
-  auto written = write_own(*harbour, **transaction, record, bell->fd, ticket,
-                           [&] { return (*transaction)->write_lease(record); });
+  auto written = write_own_record(*harbour, **transaction, record, bell->fd, ticket,
+                                  [&] { return (*transaction)->write_lease(record); });
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_NE(record.id, bell->id);
   EXPECT_FALSE(ticket);

@@ -14,17 +14,17 @@
 namespace berth {
 namespace {
 
-constexpr unsigned kMaxNumber = 4096;  // of GPUs, of processes
-constexpr std::chrono::hours kLongestTime(24 * 3650);
-constexpr std::size_t kMaxText = 256;  // bytes; everybody who looks at the queue reads them
+constexpr unsigned kMaxCount = 4096;  // of GPUs, of processes
+constexpr std::chrono::hours kMaxRunTime(24 * 3650);
+constexpr std::size_t kMaxTextBytes = 256;  // bytes; everybody who looks at the queue reads them
 
 // Parsers: text to value, or what is wrong with it, to be read after the flag's name.
 
 template <unsigned low, unsigned high>
 Result<unsigned> parse_number(std::string_view text) {
   unsigned number = 0;
-  if (auto taken = take_number(text, low, high, number); !taken) {
-    return tl::make_unexpected(taken.error());
+  if (auto parsed = parse_bounded_number(text, low, high, number); !parsed) {
+    return tl::make_unexpected(parsed.error());
   }
   return number;
 }
@@ -49,7 +49,7 @@ Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
                 fmt::format("{} is no time at all; write 90s, 10m or 2h", in_quotes(text)));
   }
   // A record with more than others can read would not count for them.
-  if (time && *time > kLongestTime) {
+  if (time && *time > kMaxRunTime) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is too long; 3650d is the most, or leave it out", in_quotes(text)));
   }
@@ -80,26 +80,26 @@ bool is_utf8(std::string_view text) {
 
 Result<std::string> parse_job(std::string_view text) {
   if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a name, such as train");
-  return parse_text(text);
+  return parse_public_text(text);
 }
 
 // An empty name would be part of every GPU's: most likely a variable that was not set.
 Result<std::string> parse_name(std::string_view text) {
   if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a part of the GPU's name");
-  return parse_text(text);
+  return parse_public_text(text);
 }
 
 Result<std::string> parse_gpus(std::string_view text) {
-  const auto entries = parse_selection(text);
+  const auto entries = parse_gpu_list(text);
   if (!entries) return tl::make_unexpected(entries.error());
   return std::string(text);
 }
 
 // Gives what `parse` makes of the text to `target`, and holds on to what that is a part of.
 template <class Target, class Value>
-ReadValue into(Target& target, Result<Value> (*parse)(std::string_view),
-               std::shared_ptr<RequestOptions> whole) {
-  return [parse, &target, whole = std::move(whole)](std::string_view text) -> Result<void> {
+RequestValueReader make_reader(Target& target, Result<Value> (*parse)(std::string_view),
+                               std::shared_ptr<RequestOptions> owner) {
+  return [parse, &target, owner = std::move(owner)](std::string_view text) -> Result<void> {
     auto value = parse(text);
     if (!value) return tl::make_unexpected(value.error());
     target = *std::move(value);
@@ -109,7 +109,8 @@ ReadValue into(Target& target, Result<Value> (*parse)(std::string_view),
 
 }  // namespace
 
-Result<void> take_number(std::string_view text, unsigned low, unsigned high, unsigned& target) {
+Result<void> parse_bounded_number(std::string_view text, unsigned low, unsigned high,
+                                  unsigned& target) {
   const auto* end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, target);
   if (problem == std::errc{} && rest == end && target >= low && target <= high) return {};
@@ -117,10 +118,10 @@ Result<void> take_number(std::string_view text, unsigned low, unsigned high, uns
               fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
 }
 
-Result<std::string> parse_text(std::string_view text) {
-  if (text.size() > kMaxText) {
+Result<std::string> parse_public_text(std::string_view text) {
+  if (text.size() > kMaxTextBytes) {
     return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
-                                              text.size(), kMaxText));
+                                              text.size(), kMaxTextBytes));
   }
   if (!is_utf8(text)) {
     return fail(ErrorKind::usage, fmt::format("{} is not UTF-8", in_quotes(text)));
@@ -129,12 +130,14 @@ Result<std::string> parse_text(std::string_view text) {
 }
 
 void declare_request_values(const std::shared_ptr<RequestOptions>& options,
-                            const DeclareValue& declare) {
+                            const RequestValueDeclarer& declare) {
   Request& request = options->request;
   const auto add = [&](const char* names, const char* type, const char* help, auto& target,
-                       auto parse) { declare(names, type, help, into(target, parse, options)); };
+                       auto parse) {
+    declare(names, type, help, make_reader(target, parse, options));
+  };
   add("-n,--count", "N", "How many GPUs, granted together (default 1)", options->count,
-      parse_number<1, kMaxNumber>);
+      parse_number<1, kMaxCount>);
   add("--gpu", "LIST", "All of these GPUs (0,2, or UUIDs); with -n N, N of them", options->gpus,
       parse_gpus);
   add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
@@ -146,7 +149,7 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
             const auto size = parse_memory(text);
             if (!size) return tl::make_unexpected(size.error());
             options->request.memory = *size;
-            options->learned = !*size;
+            options->auto_memory = !*size;
             return {};
           });
   add("--job", "NAME", "Name its type, of which berth learns memory and run time", options->job,
@@ -158,64 +161,65 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
   add("--max-mem-util", "PCT", "Only GPUs of at most PCT percent memory utilization",
       request.max_memory_utilization_pct, parse_number<0, 100>);
   add("--max-processes", "K", "Accept K strangers' processes on a GPU (default 0)",
-      request.max_processes, parse_number<0, kMaxNumber>);
+      request.max_processes, parse_number<0, kMaxCount>);
   add("--policy", "spread|pack|random", "The emptiest GPU (default), the fullest, or any",
       request.policy, parse_policy);
   add("--time", "DURATION", "How long it runs, such as 2h: short jobs fill gaps", request.time,
       parse_run_time);
-  add("--label", "TEXT", "Words that people see beside the job", options->label, parse_text);
+  add("--label", "TEXT", "Words that people see beside the job", options->label, parse_public_text);
   add("--timeout", "DURATION", "Give up if not granted in time, such as 10m", options->timeout,
       parse_timeout);
 }
 
-Result<void> check_request(RequestOptions& options, ArgumentStyle spelling) {
+Result<void> validate_request(RequestOptions& options, ArgumentStyle style) {
   if (options.no_wait && options.timeout) {
     return fail(ErrorKind::usage,
                 fmt::format("{} and {} contradict each other; give one of them",
-                            argument_name("--no-wait", spelling), argument_name("--timeout", spelling)));
+                            argument_name("--no-wait", style), argument_name("--timeout", style)));
   }
   unsigned& count = options.request.count;
   if (options.count) count = *options.count;
   if (options.gpus.empty()) return {};
-  const auto named = static_cast<unsigned>(parse_selection(options.gpus)->size());
+  const auto named = static_cast<unsigned>(parse_gpu_list(options.gpus)->size());
   if (!options.count) count = named;
   if (count <= named) return {};
-  return fail(ErrorKind::usage,
-              fmt::format("{} asks for {} GPUs and {} names {}; name more, or ask for fewer",
-                          argument_name("--count", spelling), count, argument_name("--gpu", spelling), named));
+  return fail(
+      ErrorKind::usage,
+      fmt::format("{} asks for {} GPUs and {} names {}; name more, or ask for fewer",
+                  argument_name("--count", style), count, argument_name("--gpu", style), named));
 }
 
-Result<RequestOptions> read_request(const std::map<std::string, std::string>& values,
-                                    bool no_wait) {
+Result<RequestOptions> parse_request_keywords(const std::map<std::string, std::string>& values,
+                                              bool no_wait) {
   auto options = std::make_shared<RequestOptions>();
   options->no_wait = no_wait;
   if (values.empty()) return *options;  // what most programs ask for
   Result<void> read;
-  declare_request_values(
-      options, [&](std::string_view names, const char*, const char*, const ReadValue& take) {
-        const std::string_view flag = names.substr(names.rfind("--"));
-        const std::string keyword = argument_name(flag, ArgumentStyle::keywords);
-        const auto value = values.find(keyword.substr(0, keyword.size() - 1));
-        if (value == values.end() || !read) return;
-        if (auto taken = take(value->second); !taken) {
-          read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, taken.error().message));
-        }
-      });
-  if (read) read = check_request(*options, ArgumentStyle::keywords);
+  declare_request_values(options, [&](std::string_view names, const char*, const char*,
+                                      const RequestValueReader& read_value) {
+    const std::string_view flag = names.substr(names.rfind("--"));
+    const std::string keyword = argument_name(flag, ArgumentStyle::keywords);
+    const auto value = values.find(keyword.substr(0, keyword.size() - 1));
+    if (value == values.end() || !read) return;
+    if (auto parsed = read_value(value->second); !parsed) {
+      read = fail(ErrorKind::usage, fmt::format("{}: {}", value->first, parsed.error().message));
+    }
+  });
+  if (read) read = validate_request(*options, ArgumentStyle::keywords);
   if (!read) return tl::make_unexpected(read.error());
   return *options;
 }
 
 AcquireRequest make_acquire_request(const RequestOptions& options) {
-  AcquireRequest ask;
-  ask.request = options.request;
-  ask.gpus = options.gpus;
-  ask.label = options.label;
-  ask.no_wait = options.no_wait;
-  ask.timeout = options.timeout;
-  ask.visible_devices = variable("CUDA_VISIBLE_DEVICES");
-  ask.within = setting("BERTH_LEASE");
-  return ask;
+  AcquireRequest request;
+  request.gpu_request = options.request;
+  request.gpus = options.gpus;
+  request.label = options.label;
+  request.no_wait = options.no_wait;
+  request.timeout = options.timeout;
+  request.visible_devices = get_env("CUDA_VISIBLE_DEVICES");
+  request.parent_lease = get_env_or_empty("BERTH_LEASE");
+  return request;
 }
 
 }  // namespace berth

@@ -11,36 +11,36 @@
 
 namespace berth {
 
-Result<std::vector<std::string>> choose_free(Probe& probe, const AcquireRequest& ask) {
+Result<std::vector<std::string>> select_free_gpus(Probe& probe, const AcquireRequest& request) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
-  QueuedTicket ticket{"", ask.request};
-  if (auto chosen = restrict_choice(ticket.request, ask, snapshot->gpus); !chosen) {
+  QueuedTicket ticket{"", request.gpu_request};
+  if (auto chosen = restrict_to_allowed_gpus(ticket.request, request, snapshot->gpus); !chosen) {
     return tl::make_unexpected(chosen.error());
   }
-  if (ask.selector) narrow(ticket.request, ask.selector());
-  HarbourContents ledger;
-  auto harbour = Harbour::open_existing(ask.harbour);
+  if (request.selector) intersect_allowed_gpus(ticket.request, request.selector());
+  HarbourContents contents;
+  auto harbour = Harbour::open_existing(request.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
   if (*harbour) {
     auto read = read_contents(**harbour);
     if (!read) return tl::make_unexpected(read.error());
-    ledger = std::move(*read);
-    const auto outer = enclosing_lease(**harbour, ask.within);
-    if (!outer) return tl::make_unexpected(outer.error());
-    if (*outer) return choose_within(**outer, ledger.leases, ticket.request, *snapshot);
+    contents = std::move(*read);
+    const auto parent = find_parent_lease(**harbour, request.parent_lease);
+    if (!parent) return tl::make_unexpected(parent.error());
+    if (*parent) return select_parent_gpus(**parent, contents.leases, ticket.request, *snapshot);
   }
   Topology topology;
-  if (ask.request.count > 1) topology = probe.topology().value_or(Topology{});
-  const HostView scene = attribute_processes(*snapshot, ledger.leases, ledger.drains);
-  const PlanInput input = plan_input(scene, topology, std::chrono::system_clock::now());
+  if (request.gpu_request.count > 1) topology = probe.topology().value_or(Topology{});
+  const HostView view = attribute_processes(*snapshot, contents.leases, contents.drains);
+  const PlanInput input = make_plan_input(view, topology, std::chrono::system_clock::now());
   Outcome outcome = Planner(input).decide(ticket);
   if (outcome.grant) return std::move(outcome.grant->uuids);
   if (outcome.impossible) {
-    return tl::make_unexpected(explain_impossible(*outcome.impossible, ticket.request, scene));
+    return tl::make_unexpected(explain_impossible(*outcome.impossible, ticket.request, view));
   }
   return fail(ErrorKind::not_granted,
-              fmt::format("not free now: {}", explain_wait(*outcome.wait, ticket.request, scene)));
+              fmt::format("not free now: {}", explain_wait(*outcome.wait, ticket.request, view)));
 }
 
 }  // namespace berth

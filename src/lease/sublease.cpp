@@ -16,17 +16,18 @@ namespace berth {
 namespace {
 
 // The GPUs of the outer lease that would do, in its order.
-std::vector<std::string> candidates(const Snapshot& snapshot, const Record& outer,
-                                    const Request& request) {
+std::vector<std::string> find_matching_gpus(const Snapshot& snapshot, const Record& parent,
+                                            const Request& request) {
   std::vector<std::string> found;
-  for (const std::string& uuid : outer.uuids) {
+  for (const std::string& uuid : parent.uuids) {
     for (const Gpu& gpu : snapshot.gpus) {
       if (gpu.uuid != uuid) continue;
       GpuCondition condition;
       condition.uuid = uuid;
       condition.name = gpu.name.value_or("");
       condition.memory = gpu.memory_total;
-      if (schedule::matches(condition, request) && schedule::large_enough(condition, request)) {
+      if (schedule::is_matching(condition, request) &&
+          schedule::is_large_enough(condition, request)) {
         found.push_back(uuid);
       }
     }
@@ -34,33 +35,34 @@ std::vector<std::string> candidates(const Snapshot& snapshot, const Record& oute
   return found;
 }
 
-// How many leases inside `outer` use the GPU.
-long uses(const std::string& uuid, const std::string& outer, const std::vector<Record>& leases) {
+// How many leases inside `parent` use the GPU.
+long count_subleases_on(const std::string& uuid, const std::string& parent,
+                        const std::vector<Record>& leases) {
   return std::count_if(leases.begin(), leases.end(), [&](const Record& lease) {
-    return lease.within == outer &&
+    return lease.parent_lease == parent &&
            std::find(lease.uuids.begin(), lease.uuids.end(), uuid) != lease.uuids.end();
   });
 }
 
 // Inside a lease that shares its GPUs, a request shares them too, and has no more of them.
-Result<void> share_of(const Record& outer, Request& request) {
-  if (!outer.request.memory) return {};
-  if (!request.memory) request.memory = outer.request.memory;
-  if (request.memory->count <= outer.request.memory->count) return {};
+Result<void> inherit_memory_limit(const Record& parent, Request& request) {
+  if (!parent.request.memory) return {};
+  if (!request.memory) request.memory = parent.request.memory;
+  if (request.memory->count <= parent.request.memory->count) return {};
   return fail(
       ErrorKind::impossible,
       fmt::format("this runs inside the lease {}, which has {} of each GPU, and {} is asked "
                   "for; ask for less, or from outside of it (in a shell: unset BERTH_LEASE)",
-                  outer.id, format_size(*outer.request.memory), format_size(*request.memory)));
+                  parent.id, format_size(*parent.request.memory), format_size(*request.memory)));
 }
 
 }  // namespace
 
-Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id) {
+Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::string& id) {
   if (!is_id(id)) return std::nullopt;
   auto transaction = harbour.begin(LockMode::shared, {});
   if (!transaction) return tl::make_unexpected(transaction.error());
-  auto lease = (*transaction)->lease(id);
+  auto lease = (*transaction)->read_lease(id);
   if (!lease) return tl::make_unexpected(lease.error());
   if (!*lease) return std::nullopt;
   Record record = std::move((*lease)->record);
@@ -74,80 +76,84 @@ Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::strin
   return record;
 }
 
-Result<std::vector<std::string>> choose_within(const Record& outer,
-                                               const std::vector<Record>& leases,
-                                               const Request& request, const Snapshot& snapshot) {
-  auto found = candidates(snapshot, outer, request);
+Result<std::vector<std::string>> select_parent_gpus(const Record& parent,
+                                                    const std::vector<Record>& leases,
+                                                    const Request& request,
+                                                    const Snapshot& snapshot) {
+  auto found = find_matching_gpus(snapshot, parent, request);
   const std::size_t count = request.count;
   if (found.size() < count) {
-    return fail(ErrorKind::impossible,
-                fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
-                            "{} asked for; ask for fewer, or from outside of it (in a shell: unset "
-                            "BERTH_LEASE)",
-                            outer.id, outer.uuids.size(), outer.uuids.size() == 1 ? "GPU" : "GPUs",
-                            found.size(), count, count == 1 ? "is" : "are"));
+    return fail(
+        ErrorKind::impossible,
+        fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
+                    "{} asked for; ask for fewer, or from outside of it (in a shell: unset "
+                    "BERTH_LEASE)",
+                    parent.id, parent.uuids.size(), parent.uuids.size() == 1 ? "GPU" : "GPUs",
+                    found.size(), count, count == 1 ? "is" : "are"));
   }
   std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
-    return uses(a, outer.id, leases) < uses(b, outer.id, leases);
+    return count_subleases_on(a, parent.id, leases) < count_subleases_on(b, parent.id, leases);
   });
   found.resize(count);
   return found;
 }
 
-Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const AcquireRequest& ask) {
+Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& parent,
+                               const AcquireRequest& request) {
   auto snapshot = probe.snapshot();
   if (!snapshot) return tl::make_unexpected(snapshot.error());
   auto bell = harbour.make_bell();
   if (!bell) return tl::make_unexpected(bell.error());
-  Record record = make_record(ask, bell->id);
-  record.within = outer.id;
+  Record record = make_record(request, bell->id);
+  record.parent_lease = parent.id;
   std::unique_ptr<Transaction> transaction;
-  const auto give_up = [&](Error error) {
+  const auto fail_and_remove = [&](Error error) {
     transaction.reset();  // the lock must not be held while Redis is asked
-    harbour.remove(record.id, std::nullopt);
+    harbour.remove_client(record.id, std::nullopt);
     return tl::make_unexpected(std::move(error));
   };
-  if (auto chosen = restrict_choice(record.request, ask, snapshot->gpus); !chosen) {
-    return give_up(chosen.error());
+  if (auto chosen = restrict_to_allowed_gpus(record.request, request, snapshot->gpus); !chosen) {
+    return fail_and_remove(chosen.error());
   }
-  if (ask.selector) narrow(record.request, ask.selector());
-  if (auto shared = share_of(outer, record.request); !shared) return give_up(shared.error());
+  if (request.selector) intersect_allowed_gpus(record.request, request.selector());
+  if (auto shared = inherit_memory_limit(parent, record.request); !shared)
+    return fail_and_remove(shared.error());
   record.directory_id = harbour.directory_id();
   for (;;) {
     auto begun = harbour.begin(LockMode::exclusive, {}, record.id);
-    if (!begun) return give_up(begun.error());
+    if (!begun) return fail_and_remove(begun.error());
     transaction = std::move(*begun);
-    const auto clients = transaction->leases();
-    if (!clients) return give_up(clients.error());
+    const auto clients = transaction->read_leases();
+    if (!clients) return fail_and_remove(clients.error());
     std::vector<Record> leases;
     for (const Client& client : *clients) leases.push_back(client.record);
-    const bool alive = std::any_of(leases.begin(), leases.end(),
-                                   [&](const Record& lease) { return lease.id == outer.id; });
-    if (!alive) {
-      return give_up(
+    const bool is_parent_alive = std::any_of(
+        leases.begin(), leases.end(), [&](const Record& lease) { return lease.id == parent.id; });
+    if (!is_parent_alive) {
+      return fail_and_remove(
           {ErrorKind::not_granted,
            fmt::format("the lease {}, inside which this was to run, has just ended; unset "
                        "BERTH_LEASE to ask the queue",
-                       outer.id)});
+                       parent.id)});
     }
-    auto chosen = choose_within(outer, leases, record.request, *snapshot);
-    if (!chosen) return give_up(chosen.error());
+    auto chosen = select_parent_gpus(parent, leases, record.request, *snapshot);
+    if (!chosen) return fail_and_remove(chosen.error());
     record.uuids = std::move(*chosen);
     // Later than the outer lease even if the clock was set back: else this one would count on its
     // own.
     record.granted = std::max<TimePoint>(std::chrono::system_clock::now(),
-                                         outer.granted + std::chrono::milliseconds(1));
+                                         parent.granted + std::chrono::milliseconds(1));
     record.epoch = transaction->next_epoch();
     std::optional<TicketName> no_ticket;
-    auto written = write_own(harbour, *transaction, record, bell->fd, no_ticket,
-                             [&] { return transaction->write_lease(record); });
-    if (!written) return give_up(written.error());
+    auto written = write_own_record(harbour, *transaction, record, bell->fd, no_ticket,
+                                    [&] { return transaction->write_lease(record); });
+    if (!written) return fail_and_remove(written.error());
     const auto done = transaction->commit();
-    if (!done) return give_up(done.error());
+    if (!done) return fail_and_remove(done.error());
     if (*done) break;
   }
   transaction.reset();
-  return Lease(std::move(harbour), std::move(record), std::move(bell->fd).shared(),
+  return Lease(std::move(harbour), std::move(record), std::move(bell->fd).share(),
                std::move(snapshot->gpus));
 }
 

@@ -9,17 +9,19 @@ namespace berth {
 
 // The lease of this id, which BERTH_LEASE names, if it lives. One that has ended is nothing;
 // another user's is ErrorKind::permission.
-Result<std::optional<Record>> enclosing_lease(Harbour& harbour, const std::string& id);
+Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::string& id);
 
-// The GPUs of `outer` for a request inside it: those that the fewest of `leases` inside it use.
+// The GPUs of `parent` for a request inside it: those that the fewest of `leases` inside it use.
 // ErrorKind::impossible if it has too few that would do.
-Result<std::vector<std::string>> choose_within(const Record& outer,
-                                               const std::vector<Record>& leases,
-                                               const Request& request, const Snapshot& snapshot);
+Result<std::vector<std::string>> select_parent_gpus(const Record& parent,
+                                                    const std::vector<Record>& leases,
+                                                    const Request& request,
+                                                    const Snapshot& snapshot);
 
-// Carves a lease out of `outer`, without waiting: whoever put several programs into one lease wants
-// them to run, and a pipe between two that waited for each other would never end.
-// ErrorKind::impossible if `outer` has too few GPUs, or less memory on each than is asked for.
-Result<Lease> acquire_within(Probe& probe, Harbour harbour, const Record& outer, const AcquireRequest& ask);
+// Carves a lease out of `parent`, without waiting: whoever put several programs into one lease
+// wants them to run, and a pipe between two that waited for each other would never end.
+// ErrorKind::impossible if `parent` has too few GPUs, or less memory on each than is asked for.
+Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& parent,
+                               const AcquireRequest& request);
 
 }  // namespace berth

@@ -21,7 +21,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr std::size_t kLongestText = 200;
+constexpr std::size_t kMaxTextBytes = 200;
 
 std::string base_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
@@ -44,8 +44,8 @@ std::string program_name(const std::string& word) {
 
 // A file's whole path, so that `train.py` of two projects is two types; nothing if it is no file.
 std::optional<std::string> file_path(const std::string& word) {
-  struct stat about {};
-  if (word.empty() || ::stat(word.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
+  struct stat status {};
+  if (word.empty() || ::stat(word.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return std::nullopt;
   }
   std::error_code problem;
@@ -66,7 +66,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 }
 
 // Commands that prepare, and do not do the work; and words of the shell that are none.
-bool prepares(const std::string& program) {
+bool is_setup_command(const std::string& program) {
   return is_one_of(program,
                    {"cd",    "export", "source", ".",     "set",      "ulimit", "module", "echo",
                     "mkdir", "sleep",  "conda",  "mamba", "umask",    "test",   "[",      "[[",
@@ -75,12 +75,12 @@ bool prepares(const std::string& program) {
 }
 
 // Words of the shell behind which a command follows.
-bool introduces(const std::string& word) {
+bool is_shell_keyword(const std::string& word) {
   return is_one_of(word, {"if", "then", "else", "elif", "while", "until", "do", "!", "{"});
 }
 
 // Programs whose arguments say what runs, and no file: all that is told of them is the type.
-bool runs_anything(const std::string& program) {
+bool is_launcher(const std::string& program) {
   return is_one_of(program,
                    {"docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "make"});
 }
@@ -88,62 +88,64 @@ bool runs_anything(const std::string& program) {
 // Programs that run the command line that follows them.
 struct Wrapper {
   std::string_view name;
-  std::string_view with_value{};  // letters of the flags whose value is a word of its own
-  std::size_t before = 0;         // words of its own before its flags
-  std::size_t behind = 0;         // and behind them
+  std::string_view value_flags{};      // letters of the flags whose value is a word of its own
+  std::size_t words_before_flags = 0;  // words of its own before its flags
+  std::size_t words_after_flags = 0;   // and behind them
 };
 
-const Wrapper* wrapper(const Words& words) {
-  static constexpr std::array kinds{Wrapper{"env", "uC"},
-                                    Wrapper{"nice", "n"},
-                                    Wrapper{"nohup"},
-                                    Wrapper{"time", "fo"},
-                                    Wrapper{"exec", "a"},
-                                    Wrapper{"stdbuf", "ioe"},
-                                    Wrapper{"setsid"},
-                                    Wrapper{"command"},
-                                    Wrapper{"eval"},
-                                    Wrapper{"timeout", "ks", 0, 1},
-                                    Wrapper{"ionice", "cn"},
-                                    Wrapper{"taskset", "", 0, 1},
-                                    Wrapper{"numactl", "NCmip"},
-                                    Wrapper{"conda", "np", 1},
-                                    Wrapper{"mamba", "np", 1}};
+const Wrapper* find_wrapper(const Words& words) {
+  static constexpr std::array wrappers{Wrapper{"env", "uC"},
+                                       Wrapper{"nice", "n"},
+                                       Wrapper{"nohup"},
+                                       Wrapper{"time", "fo"},
+                                       Wrapper{"exec", "a"},
+                                       Wrapper{"stdbuf", "ioe"},
+                                       Wrapper{"setsid"},
+                                       Wrapper{"command"},
+                                       Wrapper{"eval"},
+                                       Wrapper{"timeout", "ks", 0, 1},
+                                       Wrapper{"ionice", "cn"},
+                                       Wrapper{"taskset", "", 0, 1},
+                                       Wrapper{"numactl", "NCmip"},
+                                       Wrapper{"conda", "np", 1},
+                                       Wrapper{"mamba", "np", 1}};
   const std::string name = base_name(words.front());
-  const auto* const found = std::find_if(kinds.begin(), kinds.end(),
-                                         [&](const Wrapper& kind) { return kind.name == name; });
-  if (found == kinds.end()) return nullptr;
+  const auto* const found =
+      std::find_if(wrappers.begin(), wrappers.end(),
+                   [&](const Wrapper& wrapper) { return wrapper.name == name; });
+  if (found == wrappers.end()) return nullptr;
   // "conda activate" only prepares.
-  return found->before > 0 && (words.size() < 2 || words[1] != "run") ? nullptr : found;
+  return found->words_before_flags > 0 && (words.size() < 2 || words[1] != "run") ? nullptr : found;
 }
 
 // Without what stands before the program itself.
-Words bare(Words words) {
+Words strip_wrappers(Words words) {
   const auto drop = [&](std::size_t count) {
     count = std::min(count, words.size());
     words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
   };
   while (!words.empty()) {
-    if (is_assignment(words.front()) || introduces(words.front())) {
+    if (is_assignment(words.front()) || is_shell_keyword(words.front())) {
       drop(1);
       continue;
     }
-    const Wrapper* const kind = wrapper(words);
-    if (kind == nullptr) break;
-    drop(1 + kind->before);
+    const Wrapper* const wrapper = find_wrapper(words);
+    if (wrapper == nullptr) break;
+    drop(1 + wrapper->words_before_flags);
     while (!words.empty() && words.front().starts_with('-')) {
       const std::string& flag = words.front();
-      const bool value = flag.size() == 2 && kind->with_value.find(flag[1]) != std::string::npos;
+      const bool value =
+          flag.size() == 2 && wrapper->value_flags.find(flag[1]) != std::string::npos;
       drop(value ? 2 : 1);
     }
-    drop(kind->behind);
+    drop(wrapper->words_after_flags);
   }
   return words;
 }
 
 // The commands of a line of shell, each as its words. Not the whole of the shell's grammar: enough
 // to see what programs it calls.
-std::vector<Words> commands_of(std::string_view line) {
+std::vector<Words> split_commands(std::string_view line) {
   std::vector<Words> commands(1);
   std::string word;
   bool in_word = false;
@@ -182,7 +184,7 @@ std::vector<Words> commands_of(std::string_view line) {
 }
 
 // A type is kept as JSON, and found again by its text: what is no UTF-8 is written as escapes.
-std::string with_count(std::string_view name, unsigned count) {
+std::string append_gpu_count(std::string_view name, unsigned count) {
   std::string type;
   while (!name.empty()) {
     const std::size_t length = utf8_length(name);
@@ -197,15 +199,15 @@ std::string with_count(std::string_view name, unsigned count) {
 }
 
 // Whether the value of a flag, variable or option of this name is a secret.
-bool names_a_secret(std::string_view name) {
+bool is_secret_name(std::string_view name) {
   const std::string lower = lower_case(name);
-  constexpr std::array parts{"pass", "secret", "token", "key", "credential", "auth"};
-  return std::any_of(parts.begin(), parts.end(),
+  constexpr std::array markers{"pass", "secret", "token", "key", "credential", "auth"};
+  return std::any_of(markers.begin(), markers.end(),
                      [&](std::string_view part) { return lower.find(part) != std::string::npos; });
 }
 
 // Without what stands between "://" and "@" in each URL.
-std::string without_passwords(std::string_view text) {
+std::string strip_url_passwords(std::string_view text) {
   std::string clean;
   for (;;) {
     const auto scheme = text.find("://");
@@ -218,26 +220,26 @@ std::string without_passwords(std::string_view text) {
   }
 }
 
-std::string joined(const Words& words) {
+std::string join_words(const Words& words) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-std::string hash(std::string_view text) {
+std::string short_hash(std::string_view text) {
   constexpr std::size_t kDigits = 16;
   return sha1(text).substr(0, kDigits);
 }
 
 // The words of all commands of a line of shell.
-Words words_of(std::string_view line) {
+Words split_words(std::string_view line) {
   Words words;
-  for (const Words& command : commands_of(line)) {
+  for (const Words& command : split_commands(line)) {
     words.insert(words.end(), command.begin(), command.end());
   }
   return words;
 }
 
 // Whether a word is more than a name or a value: the text of a program, a header, a message.
-bool is_text(std::string_view word) {
+bool is_free_text(std::string_view word) {
   return word.find_first_of(" \t\n\v\f\r;&|()<>`'\"") != std::string_view::npos;
 }
 
@@ -248,7 +250,7 @@ bool is_login(std::string_view value) {
 }
 
 // A flag of a shell or of Python, such as "-c" or "-lc".
-bool takes_program_text(std::string_view flag) {
+bool is_program_text_flag(std::string_view flag) {
   return flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('c');
 }
 
@@ -260,7 +262,7 @@ class SecretRemover {
   Words clean(const Words& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
       const bool has_next = i + 1 < words.size();
-      if (i > 0 && takes_program_text(words[i - 1]) && is_text(words[i])) {
+      if (i > 0 && is_program_text_flag(words[i - 1]) && is_free_text(words[i])) {
         add_value(words[i]);  // which may begin with an assignment
       } else if (add(words[i], has_next ? &words[i + 1] : nullptr)) {
         ++i;
@@ -275,14 +277,14 @@ class SecretRemover {
     if (is_assignment(word)) return false;
     const auto equals = word.find('=');
     const std::string name = word.substr(0, equals);
-    if (!word.starts_with('-') || is_text(name)) {
+    if (!word.starts_with('-') || is_free_text(name)) {
       add_value(word);
       return false;
     }
     const bool has_value = equals != std::string::npos;
     const bool is_short = !word.starts_with("--");
     if (is_short && word.starts_with("-e") && has_value) return false;  // -eNAME=VALUE
-    if (is_one_of(name, {"-e", "--env", "--build-arg", "-H", "--header"}) || names_a_secret(name)) {
+    if (is_one_of(name, {"-e", "--env", "--build-arg", "-H", "--header"}) || is_secret_name(name)) {
       return !has_value;
     }
     if (is_one_of(name, {"-u", "--user"})) {
@@ -304,50 +306,50 @@ class SecretRemover {
   void add_value(const std::string& word) {
     // Of a text, what can be recognized as a secret is not in the hash either: another user could
     // guess a short one, and compare.
-    if (is_text(word)) {
-      const Words words = words_of(word);
+    if (is_free_text(word)) {
+      const Words words = split_words(word);
       const bool is_split = words != Words{word};  // then each of them is shorter
-      const std::string text = is_split ? joined(SecretRemover().clean(words)) : word;
-      clean_.push_back(fmt::format("#{}", hash(text)));
+      const std::string text = is_split ? join_words(SecretRemover().clean(words)) : word;
+      clean_.push_back(fmt::format("#{}", short_hash(text)));
       return;
     }
     const auto equals = word.rfind('=');
-    const bool secret = equals != std::string::npos && names_a_secret(word.substr(0, equals));
-    clean_.push_back(without_passwords(secret ? word.substr(0, equals) : word));
+    const bool secret = equals != std::string::npos && is_secret_name(word.substr(0, equals));
+    clean_.push_back(strip_url_passwords(secret ? word.substr(0, equals) : word));
   }
 
   Words clean_;
 };
 
-Words without_secrets(const Words& words) {
+Words remove_secrets(const Words& words) {
   return SecretRemover().clean(words);
 }
 
 // The types of one command line.
-class TypeBuilder {
+class JobTypeBuilder {
  public:
-  TypeBuilder(unsigned count, bool hidden) : count_(count), hidden_(hidden) {}
+  JobTypeBuilder(unsigned count, bool hidden) : count_(count), hidden_(hidden) {}
 
-  JobType of_text(std::string_view text) const {
-    const auto commands = commands_of(text);
+  JobType from_text(std::string_view text) const {
+    const auto commands = split_commands(text);
     for (const Words& command : commands) {
-      const Words words = bare(command);
-      if (!words.empty() && !prepares(base_name(words.front()))) return of_words(words);
+      const Words words = strip_wrappers(command);
+      if (!words.empty() && !is_setup_command(base_name(words.front()))) return from_words(words);
     }
     std::vector<std::string> clean;
     clean.reserve(commands.size());
-    for (const Words& command : commands) clean.push_back(joined(without_secrets(command)));
-    return of_whole("sh", fmt::format("{}", fmt::join(clean, "; ")));
+    for (const Words& command : commands) clean.push_back(join_words(remove_secrets(command)));
+    return from_whole_command("sh", fmt::format("{}", fmt::join(clean, "; ")));
   }
 
   // By the first argument that says what runs: a module, a program's text, or a file.
-  JobType of_words(const Words& words) const {
+  JobType from_words(const Words& words) const {
     if (is_assignment(words.front())) {
       return make("sh", words.front().substr(0, words.front().find('=')), "the variable");
     }
     const std::string program = program_name(words.front());
-    if (runs_anything(program)) {
-      return of_whole(program, joined(without_secrets(words)));
+    if (is_launcher(program)) {
+      return from_whole_command(program, join_words(remove_secrets(words)));
     }
     for (std::size_t i = 1; i < words.size(); ++i) {
       const std::string& word = words[i];
@@ -356,10 +358,10 @@ class TypeBuilder {
         return make(program, fmt::format("{} -m {}", program, words[i + 1]),
                     "the program and its module");
       }
-      if (is_shell(program) && takes_program_text(word) && has_next) {
-        return of_text(words[i + 1]);
+      if (is_shell(program) && is_program_text_flag(word) && has_next) {
+        return from_text(words[i + 1]);
       }
-      if (program == "python" && word == "-c" && has_next) return of_program_text(words[i + 1]);
+      if (program == "python" && word == "-c" && has_next) return from_program_text(words[i + 1]);
       if (const auto file = file_path(word)) {
         return make(program, fmt::format("{} {}", program, *file), "the program and its script");
       }
@@ -370,25 +372,25 @@ class TypeBuilder {
  private:
   // Of `python -c TEXT`. Programs differ in the values that they set, so a program with a value, a
   // text or the name of a secret in it is told by its hash.
-  JobType of_program_text(const std::string& text) const {
-    const Words words = words_of(text);
-    const bool private_text = names_a_secret(text) || without_secrets(words) != words;
-    const std::string shown =
-        private_text ? fmt::format("#{}", hash(text)) : text.substr(0, kLongestText);
-    return make("python", fmt::format("python -c {}", shown), "the program and its text");
+  JobType from_program_text(const std::string& text) const {
+    const Words words = split_words(text);
+    const bool has_secret = is_secret_name(text) || remove_secrets(words) != words;
+    const std::string visible_text =
+        has_secret ? fmt::format("#{}", short_hash(text)) : text.substr(0, kMaxTextBytes);
+    return make("python", fmt::format("python -c {}", visible_text), "the program and its text");
   }
 
   // Of a command that is its own type, whatever it runs.
-  JobType of_whole(const std::string& program, std::string_view text) const {
-    return make(program, text.substr(0, kLongestText), "the text of the command");
+  JobType from_whole_command(const std::string& program, std::string_view text) const {
+    return make(program, text.substr(0, kMaxTextBytes), "the text of the command");
   }
 
-  JobType make(const std::string& program, std::string_view name, std::string how) const {
+  JobType make(const std::string& program, std::string_view name, std::string derivation) const {
     if (!hidden_ || name == program) {
-      return {with_count(name, count_), std::move(how)};
+      return {append_gpu_count(name, count_), std::move(derivation)};
     }
-    return {with_count(fmt::format("{} #{}", program, hash(name)), count_),
-            fmt::format("{}, as a hash: commands are hidden from other users here", how)};
+    return {append_gpu_count(fmt::format("{} #{}", program, short_hash(name)), count_),
+            fmt::format("{}, as a hash: commands are hidden from other users here", derivation)};
   }
 
   unsigned count_;
@@ -397,28 +399,28 @@ class TypeBuilder {
 
 }  // namespace
 
-bool commands_are_hidden() {
-  const auto settings = site();
+bool are_commands_hidden() {
+  const auto settings = read_configuration();
   if (!settings) return true;
   if (settings->hides_commands) return *settings->hides_commands;
-  return !hidepid_option().empty() || ::access("/proc/1/cmdline", R_OK) != 0;
+  return !read_hidepid_option().empty() || ::access("/proc/1/cmdline", R_OK) != 0;
 }
 
 std::string public_command(const Words& words, bool hidden) {
-  return hidden ? base_name(words.front()) : joined(words);
+  return hidden ? base_name(words.front()) : join_words(words);
 }
 
-JobType derive_type(const Words& command, unsigned count, bool hidden) {
-  const Words words = bare(command);
-  return TypeBuilder(count, hidden).of_words(words.empty() ? command : words);
+JobType derive_job_type(const Words& command, unsigned count, bool hidden) {
+  const Words words = strip_wrappers(command);
+  return JobTypeBuilder(count, hidden).from_words(words.empty() ? command : words);
 }
 
-JobType derive_line_type(std::string_view line, unsigned count, bool hidden) {
-  return TypeBuilder(count, hidden).of_text(line);
+JobType derive_line_job_type(std::string_view line, unsigned count, bool hidden) {
+  return JobTypeBuilder(count, hidden).from_text(line);
 }
 
-JobType named_type(std::string_view name, unsigned count) {
-  return {with_count(name, count), "the name that was given (--job)"};
+JobType make_named_job_type(std::string_view name, unsigned count) {
+  return {append_gpu_count(name, count), "the name that was given (--job)"};
 }
 
 }  // namespace berth

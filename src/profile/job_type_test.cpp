@@ -10,11 +10,11 @@ namespace berth {
 namespace {
 
 std::string type_of(const std::vector<std::string>& command) {
-  return derive_type(command, 1, false).name;
+  return derive_job_type(command, 1, false).name;
 }
 
 std::string type_of_line(const std::string& line) {
-  return derive_line_type(line, 1, false).name;
+  return derive_line_job_type(line, 1, false).name;
 }
 
 class JobTypeTest : public testing::Test {
@@ -27,45 +27,46 @@ class JobTypeTest : public testing::Test {
   std::string script_;
 };
 
-TEST_F(JobTypeTest, a_script_by_its_whole_path_whatever_its_arguments) {
-  const std::string wanted = "python " + script_;
-  EXPECT_EQ(type_of({"python3", script_, "--lr", "0.1"}), wanted);
-  EXPECT_EQ(type_of({"/usr/bin/python3.11", "-u", script_, "--lr", "0.2"}), wanted);
-  EXPECT_EQ(type_of({"env", "-u", "B", "A=1", "nice", "-n", "10", "python", script_}), wanted);
+TEST_F(JobTypeTest, script_path_without_arguments) {
+  const std::string expected = "python " + script_;
+  EXPECT_EQ(type_of({"python3", script_, "--lr", "0.1"}), expected);
+  EXPECT_EQ(type_of({"/usr/bin/python3.11", "-u", script_, "--lr", "0.2"}), expected);
+  EXPECT_EQ(type_of({"env", "-u", "B", "A=1", "nice", "-n", "10", "python", script_}), expected);
   EXPECT_EQ(type_of({"timeout", "-k", "5", "2h", "taskset", "-c", "0-3", "python", script_}),
-            wanted);
-  EXPECT_EQ(type_of({"conda", "run", "-n", "torch", "python", script_}), wanted);
+            expected);
+  EXPECT_EQ(type_of({"conda", "run", "-n", "torch", "python", script_}), expected);
   EXPECT_EQ(type_of({"torchrun", "--standalone", script_}), "torchrun " + script_);
 }
 
-TEST_F(JobTypeTest, lines_of_shell) {
-  const std::string wanted = "python " + script_;
-  EXPECT_EQ(type_of_line("python " + script_ + " --lr 0.1"), wanted);
-  EXPECT_EQ(type_of_line("cd /tmp && SEED=1 python '" + script_ + "' --lr 0.1 > log 2>&1"), wanted);
-  EXPECT_EQ(type_of({"sh", "-c", "export A=1; python " + script_}), wanted);
-  EXPECT_EQ(type_of({"bash", "-lc", "time python " + script_ + " | tee log"}), wanted);
-  EXPECT_EQ(type_of({"bash", "--norc", "-c", "python " + script_ + " --lr 0.1"}), wanted);
-  EXPECT_EQ(type_of_line("conda activate torch; python " + script_), wanted);
-  EXPECT_EQ(type_of_line("conda run -n torch python " + script_), wanted);
-  EXPECT_EQ(type_of_line("for seed in 1 2; do python " + script_ + " $seed; done"), wanted);
-  EXPECT_EQ(type_of_line("if [ -e x ]; then python " + script_ + "; fi"), wanted);
+TEST_F(JobTypeTest, shell_lines) {
+  const std::string expected = "python " + script_;
+  EXPECT_EQ(type_of_line("python " + script_ + " --lr 0.1"), expected);
+  EXPECT_EQ(type_of_line("cd /tmp && SEED=1 python '" + script_ + "' --lr 0.1 > log 2>&1"),
+            expected);
+  EXPECT_EQ(type_of({"sh", "-c", "export A=1; python " + script_}), expected);
+  EXPECT_EQ(type_of({"bash", "-lc", "time python " + script_ + " | tee log"}), expected);
+  EXPECT_EQ(type_of({"bash", "--norc", "-c", "python " + script_ + " --lr 0.1"}), expected);
+  EXPECT_EQ(type_of_line("conda activate torch; python " + script_), expected);
+  EXPECT_EQ(type_of_line("conda run -n torch python " + script_), expected);
+  EXPECT_EQ(type_of_line("for seed in 1 2; do python " + script_ + " $seed; done"), expected);
+  EXPECT_EQ(type_of_line("if [ -e x ]; then python " + script_ + "; fi"), expected);
 }
 
 // What such a program runs is among its arguments: two of them are not taken for the same.
-TEST_F(JobTypeTest, containers_and_the_like_by_all_their_words) {
+TEST_F(JobTypeTest, launchers_keep_all_their_words) {
   EXPECT_EQ(type_of({"docker", "run", "image", "train"}), "docker run image train");
   EXPECT_EQ(type_of_line("cd x && make train"), "make train");
 }
 
 // Everybody can read a type, and the history keeps it for ever.
 TEST_F(JobTypeTest, contains_no_secret) {
-  const std::string wanted = "docker run image train";
-  EXPECT_EQ(type_of({"docker", "run", "-e", "TOKEN=hunter2", "image", "train"}), wanted);
-  EXPECT_EQ(type_of({"docker", "run", "-eTOKEN=hunter2", "image", "train"}), wanted);
-  EXPECT_EQ(type_of({"docker", "run", "--env", "TOKEN=hunter2", "image", "train"}), wanted);
-  EXPECT_EQ(type_of({"docker", "run", "--env=TOKEN=hunter2", "image", "train"}), wanted);
-  EXPECT_EQ(type_of({"docker", "run", "--password", "hunter2", "image", "train"}), wanted);
-  EXPECT_EQ(type_of({"docker", "run", "--api-key=hunter2", "image", "train"}), wanted);
+  const std::string expected = "docker run image train";
+  EXPECT_EQ(type_of({"docker", "run", "-e", "TOKEN=hunter2", "image", "train"}), expected);
+  EXPECT_EQ(type_of({"docker", "run", "-eTOKEN=hunter2", "image", "train"}), expected);
+  EXPECT_EQ(type_of({"docker", "run", "--env", "TOKEN=hunter2", "image", "train"}), expected);
+  EXPECT_EQ(type_of({"docker", "run", "--env=TOKEN=hunter2", "image", "train"}), expected);
+  EXPECT_EQ(type_of({"docker", "run", "--password", "hunter2", "image", "train"}), expected);
+  EXPECT_EQ(type_of({"docker", "run", "--api-key=hunter2", "image", "train"}), expected);
   EXPECT_EQ(type_of({"make", "train", "TOKEN=hunter2"}), "make train");
   EXPECT_EQ(type_of({"make", "train", "https://me:hunter2@host/x@y"}),
             "make train https://host/x@y");
@@ -81,7 +82,7 @@ TEST_F(JobTypeTest, contains_no_secret) {
 }
 
 // A word with blanks is a program's text, a header or a message: it can contain any secret.
-TEST_F(JobTypeTest, contains_no_secret_of_a_text) {
+TEST_F(JobTypeTest, hashes_free_text_that_may_hold_secrets) {
   const std::vector<std::vector<std::string>> commands{
       {"docker", "run", "image", "sh", "-c", "export TOKEN=hunter2; python t.py"},
       {"docker", "run", "image", "bash", "-c", "python t.py --token hunter2"},
@@ -110,12 +111,12 @@ TEST_F(JobTypeTest, contains_no_secret_of_a_text) {
   for (const auto& command : commands) {
     const std::string type = type_of(command);
     EXPECT_EQ(type.find("hunter2"), std::string::npos) << type;
-    EXPECT_EQ(derive_type(command, 1, true).name.find("hunter2"), std::string::npos);
+    EXPECT_EQ(derive_job_type(command, 1, true).name.find("hunter2"), std::string::npos);
   }
 }
 
 // A hash of such a text, so that two programs are two types.
-TEST_F(JobTypeTest, tells_texts_apart_by_a_hash) {
+TEST_F(JobTypeTest, distinguishes_texts_by_hash) {
   const auto type = [](const std::string& text) {
     return type_of({"docker", "run", "image", "sh", "-c", text});
   };
@@ -139,9 +140,9 @@ TEST_F(JobTypeTest, a_file_is_not_a_password) {
 }
 
 // What `ps` does not show: all but the program's name.
-TEST_F(JobTypeTest, of_a_hidden_command_only_the_program_can_be_read) {
+TEST_F(JobTypeTest, hidden_command_shows_only_the_program) {
   const auto hidden = [](const std::vector<std::string>& command) {
-    return derive_type(command, 1, true).name;
+    return derive_job_type(command, 1, true).name;
   };
   const std::string type = hidden({"python3", script_, "--lr", "0.1"});
   EXPECT_TRUE(type.starts_with("python #")) << type;
@@ -150,14 +151,14 @@ TEST_F(JobTypeTest, of_a_hidden_command_only_the_program_can_be_read) {
   EXPECT_NE(hidden({"python", "-m", "train"}), type);
   EXPECT_TRUE(hidden({"docker", "run", "image"}).starts_with("docker #"));
   EXPECT_EQ(hidden({"train", "--fast"}), "train");
-  EXPECT_EQ(derive_type({"python", script_}, 2, true).name, type + " on 2 GPUs");
-  EXPECT_EQ(derive_line_type("cd x && python " + script_, 1, true).name, type);
+  EXPECT_EQ(derive_job_type({"python", script_}, 2, true).name, type + " on 2 GPUs");
+  EXPECT_EQ(derive_line_job_type("cd x && python " + script_, 1, true).name, type);
   EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, true), "train");
   EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, false), "/opt/bin/train secret");
 }
 
 // A type is found again only by the text that was written.
-TEST_F(JobTypeTest, is_always_utf8) {
+TEST_F(JobTypeTest, is_valid_utf8) {
   EXPECT_EQ(type_of({"tr\xe4in"}), "tr\\xe4in");
   const std::string text = std::string(199, 'x') + "ä";  // cut in the middle of a letter
   EXPECT_EQ(type_of({"python", "-c", text}), "python -c " + std::string(199, 'x') + "\\xc3");
@@ -171,19 +172,19 @@ TEST_F(JobTypeTest, without_a_script) {
   EXPECT_EQ(type_of_line("cd nowhere"), "cd nowhere");
 }
 
-TEST_F(JobTypeTest, the_number_of_gpus_makes_another_type) {
-  EXPECT_EQ(derive_type({"train"}, 2, false).name, "train on 2 GPUs");
-  EXPECT_EQ(named_type("x", 4).name, "x on 4 GPUs");
-  EXPECT_EQ(named_type("x", 1).name, "x");
+TEST_F(JobTypeTest, gpu_count_is_part_of_the_type) {
+  EXPECT_EQ(derive_job_type({"train"}, 2, false).name, "train on 2 GPUs");
+  EXPECT_EQ(make_named_job_type("x", 4).name, "x on 4 GPUs");
+  EXPECT_EQ(make_named_job_type("x", 1).name, "x");
 }
 
-TEST_F(JobTypeTest, nothing_is_too_odd) {
+TEST_F(JobTypeTest, accepts_any_text) {
   for (const char* line : {"", " ", "'", "\\", "&&", "; ; ;", "a=b", "$(", "nice", "env -i", "<",
                            "\"'<'", "\\\\\\ <", "-p", "-u", "-", "=", "-="}) {
-    derive_line_type(line, 1, false);
-    derive_type({line}, 1, true);
-    derive_type({"docker", line}, 1, false);
-    derive_type({"docker", line, line}, 1, false);
+    derive_line_job_type(line, 1, false);
+    derive_job_type({line}, 1, true);
+    derive_job_type({"docker", line}, 1, false);
+    derive_job_type({"docker", line, line}, 1, false);
   }
 }
 

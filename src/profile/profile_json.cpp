@@ -12,7 +12,7 @@ Json seconds(const std::optional<std::chrono::milliseconds>& time) {
 }
 
 Json run_json(const ProfileRun& run) {
-  return {{"ended", iso_time(run.ended)},
+  return {{"ended", format_iso_time(run.ended)},
           {"peak_mib", mib_or_null(run.peak)},
           {"lasted_s", seconds(run.lasted)},
           {"out_of_memory", run.out_of_memory},
@@ -24,17 +24,17 @@ Json run_json(const ProfileRun& run) {
 std::string profiles_json(const std::vector<Profile>& profiles) {
   std::string text;
   for (const Profile& profile : profiles) {
-    const Estimate expected = estimate(profile);
+    const NeedsEstimate estimate = estimate_needs(profile);
     Json runs = Json::array();
     for (const ProfileRun& run : profile.runs) runs.push_back(run_json(run));
     const Json json{
         {"type", profile.type},
         {"user", user_name(profile.uid, profile.user)},
         {"command", profile.command},
-        {"reserves_mib", mib_or_null(expected.memory)},
-        {"quantile_mib", mib_or_null(expected.quantile)},
-        {"margin_pct", expected.margin * 100},
-        {"time_s", seconds(expected.time)},
+        {"reserves_mib", mib_or_null(estimate.memory)},
+        {"quantile_mib", mib_or_null(estimate.quantile)},
+        {"margin_pct", estimate.margin * 100},
+        {"time_s", seconds(estimate.time)},
         {"set_memory_mib", mib_or_null(profile.set_memory)},
         {"set_time_s", seconds(profile.set_time)},
         {"failures", profile.failures},

@@ -8,95 +8,102 @@
 namespace berth {
 
 std::optional<Bytes> Usage::peak() const {
-  std::optional<Bytes> most;
+  std::optional<Bytes> max_peak;
   for (const GpuUsage& gpu : gpus) {
-    if (gpu.peak) most = std::max(most.value_or(Bytes{}), *gpu.peak);
+    if (gpu.peak) max_peak = std::max(max_peak.value_or(Bytes{}), *gpu.peak);
   }
-  return most;
+  return max_peak;
 }
 
 UsageMeter::UsageMeter(const Record& lease, const std::vector<Gpu>& before)
-    : lease_(lease), utilized_(lease.uuids.size()), measured_(lease.uuids.size()) {
+    : lease_(lease),
+      utilized_percent_seconds_(lease.uuids.size()),
+      measured_seconds_(lease.uuids.size()) {
   for (const std::string& uuid : lease.uuids) {
     usage_.gpus.push_back({uuid, std::nullopt, std::nullopt});
-    Before& one = before_.emplace_back();
+    GpuBaseline& baseline = baselines_.emplace_back();
     for (const Gpu& gpu : before) {
       if (gpu.uuid != uuid) continue;
-      one.used = gpu.memory_used;
-      for (const GpuProcess& process : gpu.processes) one.processes.insert(process.pid);
+      baseline.used = gpu.memory_used;
+      for (const GpuProcess& process : gpu.processes) baseline.pids.insert(process.pid);
     }
   }
 }
 
 // An exclusive lease has all processes that came after it. Beside other leases, only certain ones
 // count.
-bool UsageMeter::is_ours(const GpuProcess& process, const Before& before) const {
+bool UsageMeter::belongs_to_lease(const GpuProcess& process, const GpuBaseline& baseline) const {
   if (process.kind == ProcessKind::graphics) return false;
-  const bool alone = !lease_.request.memory && lease_.within.empty();
+  const bool is_exclusive = !lease_.request.memory && lease_.parent_lease.empty();
   // A Python program leases while it is on the GPU already.
-  if (alone && !before.processes.contains(process.pid)) return true;
+  if (is_exclusive && !baseline.pids.contains(process.pid)) return true;
   return runs_under(process, lease_);
 }
 
-std::optional<Bytes> UsageMeter::memory_of_job(const GpuUse& use, const Before& before) {
+std::optional<Bytes> UsageMeter::measure_job_memory(const GpuSample& sample,
+                                                    const GpuBaseline& baseline) {
   std::uint64_t sum = 0;
-  bool seen = false;
-  bool told = true;
+  bool on_gpu = false;
+  bool memory_known = true;
   // An incomplete list does not prove that a process is absent.
-  usage_.unclear = usage_.unclear || !use.complete;
-  for (const GpuProcess& process : use.processes) {
+  usage_.has_unattributed = usage_.has_unattributed || !sample.complete;
+  for (const GpuProcess& process : sample.processes) {
     if (is_driver_daemon(process)) continue;
-    if (!is_ours(process, before)) {
+    if (!belongs_to_lease(process, baseline)) {
       // It was there before, or it belongs to another lease; or it is in a container.
-      const bool known = process.uid || before.processes.contains(process.pid);
-      usage_.unclear = usage_.unclear || !known;
+      const bool explained = process.uid || baseline.pids.contains(process.pid);
+      usage_.has_unattributed = usage_.has_unattributed || !explained;
       continue;
     }
-    seen = true;
+    on_gpu = true;
     if (usage_.framework.empty()) usage_.framework = process.framework;
-    told = told && process.memory;
+    memory_known = memory_known && process.memory;
     sum += process.memory.value_or(Bytes{}).count;
   }
-  if (!seen) return std::nullopt;
-  if (told) return Bytes{sum};
-  const bool alone = !lease_.request.memory && lease_.within.empty();
-  if (!alone || use.memory_is_hosts || !use.memory_used || !before.used ||
-      *use.memory_used < *before.used) {
-    usage_.unclear = true;
+  if (!on_gpu) return std::nullopt;
+  if (memory_known) return Bytes{sum};
+  const bool is_exclusive = !lease_.request.memory && lease_.parent_lease.empty();
+  if (!is_exclusive || sample.memory_is_hosts || !sample.memory_used || !baseline.used ||
+      *sample.memory_used < *baseline.used) {
+    usage_.has_unattributed = true;
     return std::nullopt;
   }
-  usage_.from_card = true;
-  return Bytes{use.memory_used->count - before.used->count};
+  usage_.memory_is_inferred = true;
+  return Bytes{sample.memory_used->count - baseline.used->count};
 }
 
-void UsageMeter::take(const std::vector<GpuUse>& uses, Clock::time_point now) {
-  const double passed = last_ ? std::chrono::duration<double>(now - *last_).count() : 0;
-  last_ = now;
-  bool seen = false;
-  idle_ = !uses.empty();
-  for (std::size_t i = 0; i < std::min(uses.size(), before_.size()); ++i) {
-    const GpuUse& use = uses[i];
+void UsageMeter::add_sample(const std::vector<GpuSample>& gpu_samples, Clock::time_point now) {
+  const double elapsed_seconds =
+      last_sample_time_ ? std::chrono::duration<double>(now - *last_sample_time_).count() : 0;
+  last_sample_time_ = now;
+  bool on_gpu = false;
+  idle_ = !gpu_samples.empty();
+  for (std::size_t i = 0; i < std::min(gpu_samples.size(), baselines_.size()); ++i) {
+    const GpuSample& sample = gpu_samples[i];
     GpuUsage& gpu = usage_.gpus[i];
-    if (use.memory_total && use.memory_used && use.memory_total->count > 0) {
-      usage_.fullest = std::max(usage_.fullest, static_cast<double>(use.memory_used->count) /
-                                                    static_cast<double>(use.memory_total->count));
+    if (sample.memory_total && sample.memory_used && sample.memory_total->count > 0) {
+      usage_.max_memory_fraction =
+          std::max(usage_.max_memory_fraction, static_cast<double>(sample.memory_used->count) /
+                                                   static_cast<double>(sample.memory_total->count));
     }
-    if (const auto memory = memory_of_job(use, before_[i])) {
-      seen = true;
+    if (const auto memory = measure_job_memory(sample, baselines_[i])) {
+      on_gpu = true;
       gpu.peak = std::max(gpu.peak.value_or(Bytes{}), *memory);
     }
-    idle_ = idle_ && use.utilization_pct == 0U;
-    if (!use.utilization_pct) continue;
-    utilized_[i] += *use.utilization_pct * passed;
-    measured_[i] += passed;
-    if (measured_[i] > 0) gpu.utilization_pct = utilized_[i] / measured_[i];
+    idle_ = idle_ && sample.utilization_pct == 0U;
+    if (!sample.utilization_pct) continue;
+    utilized_percent_seconds_[i] += *sample.utilization_pct * elapsed_seconds;
+    measured_seconds_[i] += elapsed_seconds;
+    if (measured_seconds_[i] > 0)
+      gpu.utilization_pct = utilized_percent_seconds_[i] / measured_seconds_[i];
   }
   ++usage_.samples;
-  if (seen) ++usage_.seen;
-  const bool any = std::any_of(measured_.begin(), measured_.end(), [](double s) { return s > 0; });
-  if (!any) return;
+  if (on_gpu) ++usage_.samples_on_gpu;
+  const bool has_measurement = std::any_of(measured_seconds_.begin(), measured_seconds_.end(),
+                                           [](double s) { return s > 0; });
+  if (!has_measurement) return;
   const auto idle =
-      idle_ ? std::chrono::duration<double>(passed) : std::chrono::duration<double>(0);
+      idle_ ? std::chrono::duration<double>(elapsed_seconds) : std::chrono::duration<double>(0);
   usage_.idle = usage_.idle.value_or(std::chrono::milliseconds(0)) +
                 std::chrono::round<std::chrono::milliseconds>(idle);
 }

@@ -24,7 +24,7 @@ Record lease_of_this_process(std::optional<Bytes> memory) {
   return record;
 }
 
-Gpu before(std::vector<GpuProcess> processes = {}, Bytes used = {}) {
+Gpu make_baseline_gpu(std::vector<GpuProcess> processes = {}, Bytes used = {}) {
   Gpu gpu;
   gpu.uuid = "GPU-1";
   gpu.memory_used = used;
@@ -38,111 +38,114 @@ GpuProcess process(std::int64_t pid, std::optional<Bytes> memory) {
   return process;
 }
 
-GpuUse use(std::vector<GpuProcess> processes, std::optional<unsigned> utilization = 50,
-           Bytes used = gib(1)) {
+GpuSample make_sample(std::vector<GpuProcess> processes, std::optional<unsigned> utilization = 50,
+                      Bytes used = gib(1)) {
   return {"GPU-1", gib(24), used, utilization, std::move(processes), true};
 }
 
 const UsageMeter::Clock::time_point kStart{};
 
-TEST(UsageMeter, the_peak_of_the_sum_counts) {
-  UsageMeter meter(lease_of_this_process(gib(8)), {before()});
+TEST(UsageMeter, records_the_peak_of_the_sum) {
+  UsageMeter meter(lease_of_this_process(gib(8)), {make_baseline_gpu()});
   const std::int64_t me = ::getpid();
-  meter.take({use({process(me, gib(2))})}, kStart);
-  meter.take({use({process(me, gib(5)), process(kOther, gib(9))})}, kStart + 1s);
-  meter.take({use({process(me, gib(1))})}, kStart + 2s);
+  meter.add_sample({make_sample({process(me, gib(2))})}, kStart);
+  meter.add_sample({make_sample({process(me, gib(5)), process(kOther, gib(9))})}, kStart + 1s);
+  meter.add_sample({make_sample({process(me, gib(1))})}, kStart + 2s);
   EXPECT_EQ(meter.usage().peak(), gib(5));
   EXPECT_EQ(meter.usage().samples, 3U);
-  EXPECT_EQ(meter.usage().seen, 3U);
-  EXPECT_FALSE(meter.usage().unclear);
+  EXPECT_EQ(meter.usage().samples_on_gpu, 3U);
+  EXPECT_FALSE(meter.usage().has_unattributed);
 }
 
-TEST(UsageMeter, who_has_it_alone_has_all_that_came_later) {
-  UsageMeter meter(lease_of_this_process(std::nullopt), {before({process(kOther, gib(1))})});
-  meter.take({use({process(kOther, gib(1)), process(999'999'999, gib(3))})}, kStart);
+TEST(UsageMeter, exclusive_lease_owns_all_later_processes) {
+  UsageMeter meter(lease_of_this_process(std::nullopt),
+                   {make_baseline_gpu({process(kOther, gib(1))})});
+  meter.add_sample({make_sample({process(kOther, gib(1)), process(999'999'999, gib(3))})}, kStart);
   EXPECT_EQ(meter.usage().peak(), gib(3));
 }
 
-TEST(UsageMeter, memory_that_is_not_told_is_the_cards_where_that_is_ours_alone) {
-  UsageMeter alone(lease_of_this_process(std::nullopt), {before({}, mib(300))});
-  alone.take({use({process(999'999'999, std::nullopt)}, 50, mib(1300))}, kStart);
+TEST(UsageMeter, infers_unknown_memory_only_for_exclusive_leases) {
+  UsageMeter alone(lease_of_this_process(std::nullopt), {make_baseline_gpu({}, mib(300))});
+  alone.add_sample({make_sample({process(999'999'999, std::nullopt)}, 50, mib(1300))}, kStart);
   EXPECT_EQ(alone.usage().peak(), mib(1000));
-  EXPECT_TRUE(alone.usage().from_card);
-  UsageMeter beside(lease_of_this_process(gib(8)), {before()});
-  beside.take({use({process(::getpid(), std::nullopt)})}, kStart);
+  EXPECT_TRUE(alone.usage().memory_is_inferred);
+  UsageMeter beside(lease_of_this_process(gib(8)), {make_baseline_gpu()});
+  beside.add_sample({make_sample({process(::getpid(), std::nullopt)})}, kStart);
   EXPECT_EQ(beside.usage().peak(), std::nullopt);
-  EXPECT_TRUE(beside.usage().unclear);
+  EXPECT_TRUE(beside.usage().has_unattributed);
 }
 
-TEST(UsageMeter, memory_of_the_host_says_nothing_of_a_job) {
-  UsageMeter alone(lease_of_this_process(std::nullopt), {before({}, mib(300))});
-  GpuUse unified = use({process(999'999'999, std::nullopt)}, 50, mib(1300));
+TEST(UsageMeter, ignores_host_memory) {
+  UsageMeter alone(lease_of_this_process(std::nullopt), {make_baseline_gpu({}, mib(300))});
+  GpuSample unified = make_sample({process(999'999'999, std::nullopt)}, 50, mib(1300));
   unified.memory_is_hosts = true;
-  alone.take({unified}, kStart);
+  alone.add_sample({unified}, kStart);
   EXPECT_EQ(alone.usage().peak(), std::nullopt);
-  EXPECT_TRUE(alone.usage().unclear);
+  EXPECT_TRUE(alone.usage().has_unattributed);
 }
 
-TEST(UsageMeter, the_framework_is_that_of_a_process_of_the_job) {
-  UsageMeter meter(lease_of_this_process(gib(8)), {before()});
+TEST(UsageMeter, takes_the_framework_from_the_jobs_processes) {
+  UsageMeter meter(lease_of_this_process(gib(8)), {make_baseline_gpu()});
   auto other = process(kOther, gib(9));
   other.framework = "TensorFlow";
-  meter.take({use({other})}, kStart);
+  meter.add_sample({make_sample({other})}, kStart);
   EXPECT_EQ(meter.usage().framework, "");
   auto ours = process(::getpid(), gib(20));
   ours.framework = "JAX";
-  meter.take({use({ours, other})}, kStart + 1s);
+  meter.add_sample({make_sample({ours, other})}, kStart + 1s);
   EXPECT_EQ(meter.usage().framework, "JAX");
 }
 
-TEST(UsageMeter, a_list_that_is_not_whole_proves_no_absence) {
-  UsageMeter meter(lease_of_this_process(std::nullopt), {before()});
-  GpuUse unread = use({});
+TEST(UsageMeter, incomplete_process_list_is_unattributed) {
+  UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
+  GpuSample unread = make_sample({});
   unread.complete = false;
-  meter.take({unread}, kStart);
-  EXPECT_TRUE(meter.usage().unclear);
+  meter.add_sample({unread}, kStart);
+  EXPECT_TRUE(meter.usage().has_unattributed);
 }
 
-TEST(UsageMeter, utilization_by_time_and_idle_time) {
-  UsageMeter meter(lease_of_this_process(std::nullopt), {before()});
-  meter.take({use({}, 100)}, kStart);
-  meter.take({use({}, 100)}, kStart + 1s);
+TEST(UsageMeter, measures_utilization_and_idle_time) {
+  UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
+  meter.add_sample({make_sample({}, 100)}, kStart);
+  meter.add_sample({make_sample({}, 100)}, kStart + 1s);
   EXPECT_FALSE(meter.idle());
-  meter.take({use({}, 0)}, kStart + 4s);
+  meter.add_sample({make_sample({}, 0)}, kStart + 4s);
   EXPECT_TRUE(meter.idle());
   EXPECT_DOUBLE_EQ(*meter.usage().gpus[0].utilization_pct, 25);
   EXPECT_EQ(meter.usage().idle, 3000ms);
 }
 
 TEST(UsageMeter, unknown_is_not_idle) {
-  UsageMeter meter(lease_of_this_process(std::nullopt), {before()});
-  meter.take({use({}, std::nullopt)}, kStart);
-  meter.take({use({}, std::nullopt)}, kStart + 1s);
+  UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
+  meter.add_sample({make_sample({}, std::nullopt)}, kStart);
+  meter.add_sample({make_sample({}, std::nullopt)}, kStart + 1s);
   EXPECT_FALSE(meter.idle());
   EXPECT_EQ(meter.usage().idle, std::nullopt);
   EXPECT_EQ(meter.usage().gpus[0].utilization_pct, std::nullopt);
-  meter.take({}, kStart + 2s);
+  meter.add_sample({}, kStart + 2s);
   EXPECT_FALSE(meter.idle());
 }
 
-Usage with(Bytes peak, double fullest) {
+Usage make_usage(Bytes peak, double max_memory_fraction) {
   Usage usage;
   usage.gpus = {{"GPU-1", peak, std::nullopt}};
-  usage.fullest = fullest;
+  usage.max_memory_fraction = max_memory_fraction;
   return usage;
 }
 
-TEST(JudgeEnd, by_the_words_or_by_the_drivers_figures) {
+TEST(ClassifyExit, uses_the_output_or_the_gpu_memory) {
   const Record shared = lease_of_this_process(gib(8));
   const Record alone = lease_of_this_process(std::nullopt);
-  EXPECT_EQ(classify_exit(true, shared, with(gib(9), 1), "CUDA out of memory"), ExitClass::success);
-  EXPECT_EQ(classify_exit(false, shared, with(gib(1), 0.1), "torch.OutOfMemoryError: CUDA"),
+  EXPECT_EQ(classify_exit(true, shared, make_usage(gib(9), 1), "CUDA out of memory"),
+            ExitClass::success);
+  EXPECT_EQ(classify_exit(false, shared, make_usage(gib(1), 0.1), "torch.OutOfMemoryError: CUDA"),
             ExitClass::out_of_memory);
-  EXPECT_EQ(classify_exit(false, shared, with(gib(9), 0.99), ""), ExitClass::out_of_memory);
-  EXPECT_EQ(classify_exit(false, alone, with(gib(23), 0.97), ""), ExitClass::out_of_memory);
+  EXPECT_EQ(classify_exit(false, shared, make_usage(gib(9), 0.99), ""), ExitClass::out_of_memory);
+  EXPECT_EQ(classify_exit(false, alone, make_usage(gib(23), 0.97), ""), ExitClass::out_of_memory);
   // Beside others a full card is nothing special.
-  EXPECT_EQ(classify_exit(false, shared, with(gib(7), 0.99), "KeyError: 'x'"), ExitClass::failure);
-  EXPECT_EQ(classify_exit(false, shared, with(gib(9), 0.5), ""), ExitClass::failure);
+  EXPECT_EQ(classify_exit(false, shared, make_usage(gib(7), 0.99), "KeyError: 'x'"),
+            ExitClass::failure);
+  EXPECT_EQ(classify_exit(false, shared, make_usage(gib(9), 0.5), ""), ExitClass::failure);
   EXPECT_EQ(classify_exit(false, alone, Usage{}, ""), ExitClass::failure);
 }
 

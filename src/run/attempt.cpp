@@ -22,35 +22,35 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What is shorter tells little of the next one, unless the user named it.
-constexpr std::chrono::seconds kWorthLearning(1);
+constexpr std::chrono::seconds kMinRecordedRunTime(1);
 
 // When the job's main process has ended but others of it still hold the lease.
-void say_lease_stays(const Lease& lease) {
-  const auto holders = bell_holders(lease.record());
-  say(fmt::format("the lease {} stays until {} ended", lease.id(),
-                  holders.empty()
-                      ? "the processes that the job left behind have"
+void report_remaining_holders(const Lease& lease) {
+  const auto holders = format_bell_holders(lease.record());
+  print_message(fmt::format(
+      "the lease {} stays until {} ended", lease.id(),
+      holders.empty() ? "the processes that the job left behind have"
                       : fmt::format("{} {}", holders,
                                     holders.find(',') == std::string::npos ? "has" : "have")));
 }
 
-std::optional<Placeholders> hold_place(const Lease& lease) {
-  auto held = Placeholders::start(lease.record().uuids);
-  if (held) return std::move(*held);
-  say(held.error().message);  // the job runs without it
+std::optional<Placeholders> start_placeholders(const Lease& lease) {
+  auto placeholders = Placeholders::start(lease.record().uuids);
+  if (placeholders) return std::move(*placeholders);
+  print_message(placeholders.error().message);  // the job runs without it
   return std::nullopt;
 }
 
 // Tells what the run has shown, if it has shown anything, and whoever waits for that.
-void pass_on(Lease& lease, const AttemptEnd& end, Clock::duration lasted,
-             const AttemptOptions& options) {
+void record_outcome(Lease& lease, const AttemptResult& end, Clock::duration run_time,
+                    const AttemptOptions& options) {
   const Record& record = lease.record();
-  const bool worth =
-      options.teaches || (lasted >= kWorthLearning && end.verdict == ExitClass::success);
-  if (record.job.empty() || !record.within.empty() || !worth) return;
-  const RunOutcome lesson{end.verdict, std::chrono::floor<std::chrono::milliseconds>(lasted)};
-  (void)record_run(lease.harbour().location(), record, end.usage, lesson);
-  if (record.profiles) wake_waiters(lease.harbour(), record.uid, record.job);
+  const bool is_worth_recording = options.always_record || (run_time >= kMinRecordedRunTime &&
+                                                            end.exit_class == ExitClass::success);
+  if (record.job.empty() || !record.parent_lease.empty() || !is_worth_recording) return;
+  const RunOutcome outcome{end.exit_class, std::chrono::floor<std::chrono::milliseconds>(run_time)};
+  (void)record_run(lease.harbour().location(), record, end.usage, outcome);
+  if (record.is_profiling_run) wake_profile_waiters(lease.harbour(), record.uid, record.job);
 }
 
 class Attempt {
@@ -63,9 +63,9 @@ class Attempt {
         // Whatever was asked for: it teaches what the next one may reserve.
         sampler_(lease_, SamplingRate::learning) {}
 
-  AttemptEnd run(Job job) {
-    prepare(job);
-    if (options_.placeholder) placeholders_ = hold_place(lease_);
+  AttemptResult run(Job job) {
+    set_up_gpus(job);
+    if (options_.use_placeholder) placeholders_ = start_placeholders(lease_);
     // Ctrl-C reaches who is there: no job yet, which could obey it.
     while (const auto signal = signals_.next()) {
       if (signal->ssi_signo == SIGCHLD) continue;
@@ -73,71 +73,73 @@ class Attempt {
       lease_.release();
       return {128 + static_cast<int>(signal->ssi_signo)};
     }
-    const OutputTail words;
+    const OutputTail tail;
     const auto begin = Clock::now();
     const auto started = start_job(job, lease_, signals_);
-    if (const auto* problem = std::get_if<NoSuchProgram>(&started)) {
+    if (const auto* problem = std::get_if<ProgramError>(&started)) {
       lease_.release();
-      say(problem->message);
+      print_message(problem->message);
       return {problem->code};
     }
-    probe_.interrupt_by(signals_.fd());  // the job's end is not missed while a driver hangs
-    const JobEnd ended =
-        supervise(std::get<pid_t>(started), lease_, signals_,
-                  {say, [this] { on_long(); }, [this] { return sample(sampler_, probe_, lease_); },
-                   options_.whole_group, options_.lifeline});
-    const auto lasted = Clock::now() - begin;
-    probe_.interrupt_by(-1);
-    return finish(ended, lasted, words);
+    probe_.set_interrupt(signals_.fd());  // the job's end is not missed while a driver hangs
+    const JobEnd ended = supervise(std::get<pid_t>(started), lease_, signals_,
+                                   {print_message, [this] { on_long_run(); },
+                                    [this] { return sample_if_due(sampler_, probe_, lease_); },
+                                    options_.whole_group, options_.lifeline});
+    const auto run_time = Clock::now() - begin;
+    probe_.set_interrupt(-1);
+    return finish(ended, run_time, tail);
   }
 
  private:
-  void prepare(Job& job) {
-    const IdForm form = options_.uuids ? IdForm::uuid : IdForm::index;
-    job.environment = job_environment(lease_.host_gpus(), lease_.record().uuids, form, lease_.id(),
-                                      lease_.record().epoch);
-    if (options_.replace.empty()) return;
-    job.command = with_gpus(job.command, options_.replace,
-                            index_list(lease_.host_gpus(), lease_.record().uuids));
+  void set_up_gpus(Job& job) {
+    const GpuIdFormat form = options_.show_uuids ? GpuIdFormat::uuid : GpuIdFormat::index;
+    job.environment = make_job_environment(lease_.host_gpus(), lease_.record().uuids, form,
+                                           lease_.id(), lease_.record().epoch);
+    if (options_.gpu_token.empty()) return;
+    job.command =
+        substitute_gpu_placeholder(job.command, options_.gpu_token,
+                                   format_gpu_indices(lease_.host_gpus(), lease_.record().uuids));
   }
 
-  void on_long() {
+  void on_long_run() {
     record(Ending::running, 0);
-    if (lease_.harbour().is_shared()) start_orphan_heartbeat(lease_);
+    if (lease_.harbour().is_multi_host()) start_orphan_heartbeat(lease_);
   }
 
   void record(Ending ending, int code) {
-    (void)archive(lease_.harbour().location(), history_entry(lease_.record(), lease_.host_gpus(),
-                                                             ending, code, sampler_.usage()));
+    (void)archive_entry(
+        lease_.harbour().location(),
+        make_history_entry(lease_.record(), lease_.host_gpus(), ending, code, sampler_.usage()));
   }
 
-  AttemptEnd finish(const JobEnd& ended, Clock::duration lasted, const OutputTail& words) {
+  AttemptResult finish(const JobEnd& ended, Clock::duration run_time, const OutputTail& tail) {
     const int status = ended.status;
     const bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    AttemptEnd end{exit_code(status),
-                   true,
-                   ended.interrupted,
-                   ExitClass::failure,
-                   words.known(),
-                   sampler_.usage(),
-                   lease_.record().request.memory};
+    AttemptResult end{exit_code(status),
+                      true,
+                      ended.interrupted,
+                      ExitClass::failure,
+                      tail.has_stderr(),
+                      sampler_.usage(),
+                      lease_.record().request.memory};
     // Who was asked to end did not end for want of memory, whatever it and the card say.
     if (succeeded || !ended.interrupted) {
-      end.verdict = classify_exit(succeeded, lease_.record(), end.usage,
-                              succeeded ? std::string() : words.read());
+      end.exit_class = classify_exit(succeeded, lease_.record(), end.usage,
+                                     succeeded ? std::string() : tail.read());
     }
     placeholders_.reset();
     // Who waits for the profile would be measured again, were it not there before the release.
-    const bool profiles = lease_.record().profiles;
-    if (profiles) pass_on(lease_, end, lasted, options_);
-    probe_.rest();
-    if (!lease_.release()) say_lease_stays(lease_);
+    const bool profiling_run = lease_.record().is_profiling_run;
+    if (profiling_run) record_outcome(lease_, end, run_time, options_);
+    probe_.close_session();
+    if (!lease_.release()) report_remaining_holders(lease_);
     if (WIFSIGNALED(status)) {
       record(Ending::killed, WTERMSIG(status));
     } else {
       record(Ending::exited, WEXITSTATUS(status));
     }
-    if (!profiles) pass_on(lease_, end, lasted, options_);
+    if (!profiling_run) record_outcome(lease_, end, run_time, options_);
     return end;
   }
 
@@ -151,8 +153,8 @@ class Attempt {
 
 }  // namespace
 
-AttemptEnd attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
-                   SignalQueue& signals) {
+AttemptResult run_attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
+                          SignalQueue& signals) {
   return Attempt(probe, std::move(lease), options, signals).run(std::move(job));
 }
 

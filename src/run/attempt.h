@@ -14,25 +14,25 @@
 namespace berth {
 
 struct AttemptOptions {
-  bool uuids = false;   // the job sees UUIDs
-  std::string replace;  // by the indices of the GPUs, in the command
-  bool placeholder = false;
-  bool whole_group = false;  // see JobHooks
-  int lifeline = -1;         // see JobHooks
-  bool teaches = false;      // the type was named, or its memory is to be learned: however short
+  bool show_uuids = false;  // the job sees UUIDs
+  std::string gpu_token;    // replaced by the indices of the GPUs, in the command
+  bool use_placeholder = false;
+  bool whole_group = false;    // see JobHooks
+  int lifeline = -1;           // see JobHooks
+  bool always_record = false;  // the type was named, or its memory is to be learned: however short
 };
 
-struct AttemptEnd {
+struct AttemptResult {
   int code = 0;              // the exit code to pass on
   bool ran = false;          // else it could not be started, or was interrupted before
   bool interrupted = false;  // it was asked to end
-  ExitClass verdict = ExitClass::failure;
-  bool words_known = false;  // its last words count in the verdict
+  ExitClass exit_class = ExitClass::failure;
+  bool has_stderr_tail = false;  // its last words count in the verdict
   Usage usage{};
   std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone
 };
 
-AttemptEnd attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
-                   SignalQueue& signals);
+AttemptResult run_attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
+                          SignalQueue& signals);
 
 }  // namespace berth

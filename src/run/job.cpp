@@ -27,7 +27,7 @@ namespace {
 constexpr int kNotFound = 127;
 constexpr int kNotRunnable = 126;
 
-NoSuchProgram complaint(const std::string& name, int reason) {
+ProgramError make_program_error(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
     return {kNotFound,
             fmt::format("{} was not found; is it installed, and in the PATH?", in_quotes(name))};
@@ -37,14 +37,14 @@ NoSuchProgram complaint(const std::string& name, int reason) {
 }
 
 // 0 if the file can be run, else errno.
-int why_not_runnable(const std::string& path) {
-  struct stat about {};
-  if (::stat(path.c_str(), &about) != 0) return errno;
-  if (!S_ISREG(about.st_mode)) return EACCES;
+int check_runnable(const std::string& path) {
+  struct stat attributes {};
+  if (::stat(path.c_str(), &attributes) != 0) return errno;
+  if (!S_ISREG(attributes.st_mode)) return EACCES;
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
+std::vector<char*> make_pointer_array(std::vector<std::string>& texts) {
   std::vector<char*> list;
   list.reserve(texts.size() + 1);
   for (std::string& text : texts) list.push_back(text.data());
@@ -52,7 +52,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-std::vector<std::string> job_variables(const Job& job) {
+std::vector<std::string> build_environment(const Job& job) {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -67,55 +67,55 @@ std::vector<std::string> job_variables(const Job& job) {
   return variables;
 }
 
-bool from_elsewhere(const signalfd_siginfo& info, pid_t job) {
+bool is_from_other_process(const signalfd_siginfo& info, pid_t job) {
   const auto sender = static_cast<pid_t>(info.ssi_pid);
   return info.ssi_code > 0 || (sender != job && sender != ::getpid());
 }
 
 // What the kernel sends from the terminal goes to the whole group, job included; only what somebody
 // sent to berth must be passed on.
-bool to_berth_alone(const signalfd_siginfo& info, pid_t job) {
-  return info.ssi_code <= 0 && from_elsewhere(info, job);
+bool is_sent_to_berth_only(const signalfd_siginfo& info, pid_t job) {
+  return info.ssi_code <= 0 && is_from_other_process(info, job);
 }
 
 // What a terminal sends to a whole group.
-bool is_of_keyboard(int number) {
+bool is_terminal_signal(int number) {
   return number == SIGINT || number == SIGQUIT || number == SIGHUP;
 }
 
-bool asks_to_end(const signalfd_siginfo& info, pid_t job) {
+bool requests_termination(const signalfd_siginfo& info, pid_t job) {
   const auto number = static_cast<int>(info.ssi_signo);
-  const bool ends = number == SIGTERM || is_of_keyboard(number);
-  return ends && from_elsewhere(info, job);
+  const bool ends = number == SIGTERM || is_terminal_signal(number);
+  return ends && is_from_other_process(info, job);
 }
 
 // A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
 // shell gets its terminal back; `fg` continues both. Only for stops that come from a terminal that
 // is ours: a job that somebody stopped by kill -STOP may be continued by kill -CONT, and berth must
 // notice its end.
-void follow_into_stop(pid_t job, int status) {
+void stop_with_job(pid_t job, int status) {
   if (WSTOPSIG(status) == SIGSTOP || ::tcgetpgrp(STDERR_FILENO) != ::getpgrp()) return;
   // After a Ctrl-Z that stopped both, `fg` may have continued berth a moment before the job.
-  constexpr useconds_t kMomentUs = 20'000;
-  ::usleep(kMomentUs);
+  constexpr useconds_t kContinueDelayUs = 20'000;
+  ::usleep(kContinueDelayUs);
   if (::waitpid(job, &status, WNOHANG | WCONTINUED) > 0 && WIFCONTINUED(status)) return;
   ::raise(SIGSTOP);
 }
 
 }  // namespace
 
-std::variant<std::string, NoSuchProgram> find_program(const std::string& name) {
+std::variant<std::string, ProgramError> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    const int reason = why_not_runnable(name);
-    if (reason != 0) return complaint(name, reason);
+    const int reason = check_runnable(name);
+    if (reason != 0) return make_program_error(name, reason);
     return name;
   }
-  std::string_view path = variable("PATH").value_or("/bin:/usr/bin");
+  std::string_view path = get_env("PATH").value_or("/bin:/usr/bin");
   int reason = ENOENT;
   while (!name.empty()) {
     const std::string_view folder = path.substr(0, path.find(':'));
     std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
-    const int problem = why_not_runnable(file);
+    const int problem = check_runnable(file);
     if (problem == 0) return file;
     // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the
     // same.
@@ -123,28 +123,28 @@ std::variant<std::string, NoSuchProgram> find_program(const std::string& name) {
     if (folder.size() == path.size()) break;
     path.remove_prefix(folder.size() + 1);
   }
-  return complaint(name, reason);
+  return make_program_error(name, reason);
 }
 
-std::optional<NoSuchProgram> check_program(const std::string& name) {
+std::optional<ProgramError> check_program(const std::string& name) {
   auto found = find_program(name);
-  if (auto* problem = std::get_if<NoSuchProgram>(&found)) return std::move(*problem);
+  if (auto* problem = std::get_if<ProgramError>(&found)) return std::move(*problem);
   return std::nullopt;
 }
 
-std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
-                                             const SignalQueue& signals) {
-  const UniqueFd bell = lease.bell_for_programs();
+std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
+                                            const SignalQueue& signals) {
+  const UniqueFd bell = lease.make_inheritable_bell();
   std::vector<std::string> arguments = job.command;
-  std::vector<std::string> variables = job_variables(job);
-  std::vector<char*> argv = pointers(arguments);
-  std::vector<char*> envp = pointers(variables);
+  std::vector<std::string> variables = build_environment(job);
+  std::vector<char*> argv = make_pointer_array(arguments);
+  std::vector<char*> envp = make_pointer_array(variables);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  ::posix_spawnattr_setsigmask(&attributes, &signals.mask_before());
-  rlimit ours{};
-  ::getrlimit(RLIMIT_NOFILE, &ours);
+  ::posix_spawnattr_setsigmask(&attributes, &signals.previous_mask());
+  rlimit own_limit{};
+  ::getrlimit(RLIMIT_NOFILE, &own_limit);
   ::setrlimit(RLIMIT_NOFILE, &job.descriptors);
   pid_t pid = -1;
   int problem = !bell
@@ -160,9 +160,9 @@ std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
           ::posix_spawn(&pid, shell.c_str(), nullptr, &attributes, with_shell.data(), envp.data());
     }
   }
-  ::setrlimit(RLIMIT_NOFILE, &ours);
+  ::setrlimit(RLIMIT_NOFILE, &own_limit);
   ::posix_spawnattr_destroy(&attributes);
-  if (problem != 0) return complaint(job.command.front(), problem);
+  if (problem != 0) return make_program_error(job.command.front(), problem);
   return pid;
 }
 
@@ -174,15 +174,15 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
   using Clock = std::chrono::steady_clock;
   // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
   // short job does not pay it.
-  constexpr std::chrono::seconds kShortJob(1);
-  constexpr std::chrono::seconds kAudit(60);
+  constexpr std::chrono::seconds kMaxShortJobTime(1);
+  constexpr std::chrono::seconds kAuditInterval(60);
   bool short_job = true;
-  auto audit = Clock::now() + kShortJob;
+  auto audit = Clock::now() + kMaxShortJobTime;
   bool interrupted = false;
   int lifeline = hooks.lifeline;
-  const auto ended = [&](int status) {
+  const auto make_job_end = [&](int status) {
     // What ended it may still be unread, and there is nobody any more to pass it on to.
-    while (const auto info = signals.next()) interrupted |= asks_to_end(*info, job);
+    while (const auto info = signals.next()) interrupted |= requests_termination(*info, job);
     return JobEnd{status, interrupted};
   };
   for (;;) {
@@ -190,23 +190,24 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
     // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
     for (pid_t changed = 1; changed > 0;) {
       changed = ::waitpid(job, &status, WNOHANG | WUNTRACED);
-      if (changed < 0 && errno == ECHILD) return ended(kUnknownStatus);
+      if (changed < 0 && errno == ECHILD) return make_job_end(kUnknownStatus);
       if (changed <= 0) break;
-      if (WIFEXITED(status) || WIFSIGNALED(status)) return ended(status);
-      if (WIFSTOPPED(status)) follow_into_stop(job, status);
+      if (WIFEXITED(status) || WIFSIGNALED(status)) return make_job_end(status);
+      if (WIFSTOPPED(status)) stop_with_job(job, status);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
     const auto pause =
-        std::max(std::chrono::milliseconds(0), std::min({left, hooks.sample(), lease.keep()}));
-    const int deletion = short_job ? -1 : lease.deletion_watch();
+        std::max(std::chrono::milliseconds(0),
+                 std::min({left, hooks.sample_if_due(), lease.maintain_heartbeat()}));
+    const int deletion = short_job ? -1 : lease.deletion_watch_fd();
     std::array<pollfd, 3> watched{
         {{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}, {lifeline, 0, 0}}};
     ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
     while (const auto info = signals.next()) {
       const auto number = static_cast<int>(info->ssi_signo);
-      interrupted |= asks_to_end(*info, job);
-      if (number != SIGCHLD && to_berth_alone(*info, job)) {
-        const bool all = hooks.whole_group || (hooks.lifeline >= 0 && is_of_keyboard(number));
+      interrupted |= requests_termination(*info, job);
+      if (number != SIGCHLD && is_sent_to_berth_only(*info, job)) {
+        const bool all = hooks.whole_group || (hooks.lifeline >= 0 && is_terminal_signal(number));
         ::kill(all ? 0 : job, number);
       }
     }
@@ -217,9 +218,9 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
     }
     const bool due = Clock::now() >= audit;
     if (!due && watched[1].revents == 0) continue;
-    if (due && std::exchange(short_job, false)) hooks.on_long();
-    if (due) audit = Clock::now() + kAudit;
-    if (const auto notice = lease.restore()) hooks.on_notice(*notice);
+    if (due && std::exchange(short_job, false)) hooks.on_long_run();
+    if (due) audit = Clock::now() + kAuditInterval;
+    if (const auto notice = lease.restore_if_deleted()) hooks.on_notice(*notice);
   }
 }
 

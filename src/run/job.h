@@ -23,27 +23,27 @@ struct Job {
 };
 
 // Why a program cannot be run: the exit code (126 or 127) and the complaint.
-struct NoSuchProgram {
+struct ProgramError {
   int code;
   std::string message;
 };
 
 // The file that execvp() would run: `name` if it has a slash, else the first in the PATH.
-std::variant<std::string, NoSuchProgram> find_program(const std::string& name);
+std::variant<std::string, ProgramError> find_program(const std::string& name);
 
 // Nothing if there is such a program. Checked before a job waits, perhaps for hours.
-std::optional<NoSuchProgram> check_program(const std::string& name);
+std::optional<ProgramError> check_program(const std::string& name);
 
 // Starts the job in this process's group, so that the terminal's signals (Ctrl-C, Ctrl-Z) reach it
 // as if berth were not there. It inherits the bell.
-std::variant<pid_t, NoSuchProgram> start_job(const Job& job, const Lease& lease,
-                                             const SignalQueue& signals);
+std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
+                                            const SignalQueue& signals);
 
 struct JobHooks {
   std::function<void(const std::string&)> on_notice;  // what the user should hear
-  std::function<void()> on_long;                      // once, when it has run for a second
+  std::function<void()> on_long_run;                  // once, when it has run for a second
   // Looks at what the job uses, if it is time to; gives how long until the next time.
-  std::function<std::chrono::milliseconds()> sample;
+  std::function<std::chrono::milliseconds()> sample_if_due;
   // berth and the job have a process group of their own: what is sent to berth is passed on to all
   // of it, as a terminal would. A shell that waits for a pipeline would pass nothing on.
   bool whole_group = false;

@@ -11,11 +11,11 @@ class Keeper {
  public:
   // Starts it: a process of its own session without a terminal, which holds nothing but the bell.
   // The lease ends when the owner does, or when it is given back by `berth release`.
-  static Result<Keeper> start(Lease& lease, const Owner& owner);
+  static Result<Keeper> start(Lease& lease, const OwnerProcess& owner);
 
   // The shell has what it needs. If this is never called (berth was killed, nobody reads its
   // output), the keeper gives the lease back at once: nothing is granted and not delivered.
-  void delivered();
+  void confirm_delivery();
 
  private:
   explicit Keeper(UniqueFd pipe) : pipe_(std::move(pipe)) {}

@@ -1,4 +1,4 @@
-// Climbs from the calling process to the shell that it is a fork of; see binding.h.
+// Climbs from the calling process to the shell that it is a fork of; see lease_owner.h.
 #include "run/lease_owner.h"
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace berth {
 namespace {
 
-tl::unexpected<Error> no_caller(std::string_view why) {
+tl::unexpected<Error> no_owner_error(std::string_view why) {
   return fail(ErrorKind::usage,
               fmt::format("no process to lease for: {}; name one with --for PID (in a shell: --for "
                           "$$)",
@@ -21,7 +21,7 @@ tl::unexpected<Error> no_caller(std::string_view why) {
 }
 
 // The whole of a file in /proc/PID, or nothing if it cannot be read.
-std::optional<std::string> content(pid_t pid, std::string_view file) {
+std::optional<std::string> read_proc_file(pid_t pid, std::string_view file) {
   const UniqueFd opened(
       ::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
   if (!opened) return std::nullopt;
@@ -37,31 +37,31 @@ std::optional<std::string> content(pid_t pid, std::string_view file) {
 
 // Whether both run the same file with the same arguments and, as far as one may see, from the same
 // exec: that leaves random addresses in the auxiliary vector, which a fork keeps.
-bool same_program(pid_t a, pid_t b) {
+bool is_same_program(pid_t a, pid_t b) {
   struct stat of_a {};
   struct stat of_b {};
   if (::stat(fmt::format("/proc/{}/exe", a).c_str(), &of_a) != 0) return false;
   if (::stat(fmt::format("/proc/{}/exe", b).c_str(), &of_b) != 0) return false;
   if (of_a.st_dev != of_b.st_dev || of_a.st_ino != of_b.st_ino) return false;
-  const auto arguments = content(a, "cmdline");
-  if (!arguments || arguments != content(b, "cmdline")) return false;
-  const auto vector_a = content(a, "auxv");
-  const auto vector_b = content(b, "auxv");
+  const auto arguments = read_proc_file(a, "cmdline");
+  if (!arguments || arguments != read_proc_file(b, "cmdline")) return false;
+  const auto vector_a = read_proc_file(a, "auxv");
+  const auto vector_b = read_proc_file(b, "auxv");
   return !vector_a || !vector_b || vector_a == vector_b;
 }
 
 // The process that `owner` is a mere fork of, or nothing. That is its parent; or, where the parent
 // has become another program since, the parent's parent: in `cat < <(berth acquire)` bash forks,
 // the fork forks for the <( ), and only then becomes cat.
-std::optional<Owner> origin_of(const Owner& owner) {
+std::optional<OwnerProcess> find_fork_origin(const OwnerProcess& owner) {
   const auto stat = read_process_stat(owner.pid);
   if (!stat || stat->ran_exec) return std::nullopt;
   const auto parent = read_process_stat(stat->parent);
   if (!parent) return std::nullopt;
-  Owner origin{stat->parent, open_process(stat->parent), parent->name};
-  if (!same_program(owner.pid, origin.pid)) {
+  OwnerProcess origin{stat->parent, open_process(stat->parent), parent->name};
+  if (!is_same_program(owner.pid, origin.pid)) {
     const auto grandparent = read_process_stat(parent->parent);
-    if (!grandparent || !same_program(owner.pid, parent->parent)) return std::nullopt;
+    if (!grandparent || !is_same_program(owner.pid, parent->parent)) return std::nullopt;
     origin = {parent->parent, open_process(parent->parent), grandparent->name};
   }
   // Numbers are used again. But if `owner` lives, its number meant it all the time; and if a
@@ -78,28 +78,29 @@ std::optional<Owner> origin_of(const Owner& owner) {
 // Whether `parent` is not who started this process, but who got it when that one died: PID 1, or a
 // "subreaper" such as systemd --user. A child has its parent's session unless it made its own.
 // (PID 1 may well be who started us: the shell of a container.)
-bool is_adoptive(pid_t parent) {
+bool is_adoptive_parent(pid_t parent) {
   const pid_t session = ::getsid(0);
   if (session == ::getpid()) return parent == 1;
   return ::getsid(parent) != session;
 }
 
-Result<Owner> caller() {
-  constexpr std::string_view kGone = "the process that started berth has ended";
+Result<OwnerProcess> find_calling_process() {
+  constexpr std::string_view kCallerEnded = "the process that started berth has ended";
   const pid_t parent = ::getppid();
-  if (parent == 0) return no_caller("berth was started from outside this PID namespace");
-  if (is_adoptive(parent)) return no_caller(kGone);
+  if (parent == 0) return no_owner_error("berth was started from outside this PID namespace");
+  if (is_adoptive_parent(parent)) return no_owner_error(kCallerEnded);
   const auto stat = read_process_stat(parent);
-  Owner owner{parent, open_process(parent), stat ? stat->name : ""};
-  if (::getppid() != parent) return no_caller(kGone);  // else all of this was about our parent
-  if (!owner.handle) return no_caller(std::strerror(errno));
-  while (auto origin = origin_of(owner)) owner = std::move(*origin);
-  if (has_ended(owner.handle)) return no_caller(kGone);
+  OwnerProcess owner{parent, open_process(parent), stat ? stat->name : ""};
+  if (::getppid() != parent)
+    return no_owner_error(kCallerEnded);  // else all of this was about our parent
+  if (!owner.handle) return no_owner_error(std::strerror(errno));
+  while (auto origin = find_fork_origin(owner)) owner = std::move(*origin);
+  if (has_ended(owner.handle)) return no_owner_error(kCallerEnded);
   return owner;
 }
 
-Result<Owner> named(pid_t pid) {
-  Owner owner{pid, open_process(pid), ""};
+Result<OwnerProcess> open_named_process(pid_t pid) {
+  OwnerProcess owner{pid, open_process(pid), ""};
   if (!owner.handle && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
     return fail(ErrorKind::usage, fmt::format("--for {}: {}", pid, std::strerror(errno)));
   }
@@ -121,8 +122,8 @@ Result<Owner> named(pid_t pid) {
 
 }  // namespace
 
-Result<Owner> lease_owner(std::optional<pid_t> explicit_pid) {
-  return explicit_pid ? named(*explicit_pid) : caller();
+Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
+  return explicit_pid ? open_named_process(*explicit_pid) : find_calling_process();
 }
 
 }  // namespace berth

@@ -14,7 +14,7 @@
 
 namespace berth {
 
-struct Owner {
+struct OwnerProcess {
   pid_t pid = 0;
   UniqueFd handle;   // a pidfd of that very process; poll() says POLLIN when it has ended
   std::string name;  // printable() before it is shown
@@ -22,8 +22,8 @@ struct Owner {
 
 // Without `explicit_pid`, the caller: the parent of this process, or where that is a mere fork (no
 // exec since) of its own parent, that one, and so on. Errors: ErrorKind::usage if the parent is
-// gone or out of sight, or `explicit_pid` is no process that lives; not_yours if it is another
+// gone or out of sight, or `explicit_pid` is no process that lives; permission if it is another
 // user's and we are not root.
-Result<Owner> lease_owner(std::optional<pid_t> explicit_pid);
+Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid);
 
 }  // namespace berth

@@ -18,11 +18,11 @@
 namespace berth {
 namespace {
 
-enum class Addresses { random, fixed };
+enum class AddressLayout { random, fixed };
 
 // The output of a command, in lines. It runs in a session of its own, as a login does.
-std::vector<std::string> lines_of(const std::vector<std::string>& command,
-                                  Addresses addresses = Addresses::random) {
+std::vector<std::string> run_and_read_lines(const std::vector<std::string>& command,
+                                            AddressLayout addresses = AddressLayout::random) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   std::vector<char*> arguments;
@@ -32,7 +32,7 @@ std::vector<std::string> lines_of(const std::vector<std::string>& command,
   if (child == 0) {
     ::setsid();
     ::setenv("PROBE", BERTH_TEST_LEASE_OWNER_PROBE, 1);
-    if (addresses == Addresses::fixed) ::personality(ADDR_NO_RANDOMIZE);
+    if (addresses == AddressLayout::fixed) ::personality(ADDR_NO_RANDOMIZE);
     ::dup2(ends[1], STDOUT_FILENO);
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
@@ -62,72 +62,73 @@ std::string until_parent_is(const std::string& program) {
          program + " ]; do :; done; ";
 }
 
-class Shell : public testing::TestWithParam<const char*> {
+class CallingShell : public testing::TestWithParam<const char*> {
  protected:
   // The script's first line of output is the PID of who should be found, the others are findings.
-  void expect_first(const std::vector<std::string>& lines, std::size_t findings) {
+  void expect_first_pid(const std::vector<std::string>& lines, std::size_t findings) {
     ASSERT_EQ(lines.size(), findings + 1) << testing::PrintToString(lines);
     for (std::size_t i = 1; i < lines.size(); ++i) {
       EXPECT_EQ(lines[i], lines[0] + " " + GetParam()) << "finding " << i;
     }
   }
   std::vector<std::string> run(const std::string& script) {
-    return lines_of({GetParam(), "-c", script});
+    return run_and_read_lines({GetParam(), "-c", script});
   }
   // `true` keeps the shell from running the program in its own place.
   const std::string probe_ = "\"$PROBE\"; true";
 };
 
-TEST_P(Shell, is_found_directly) {
-  expect_first(run("echo $$; " + probe_), 1);
+TEST_P(CallingShell, is_found_directly) {
+  expect_first_pid(run("echo $$; " + probe_), 1);
 }
 
-TEST_P(Shell, is_found_through_its_forks) {
-  expect_first(run("echo $$; ( " + probe_ + " ); ( ( ( " + probe_ + " ); true ); true )"), 2);
-  expect_first(run("echo $$; x=$(" + probe_ + "); echo \"$x\""), 1);
-  expect_first(run("echo $$; \"$PROBE\" | cat; true | { " + probe_ + "; }"), 2);
-  expect_first(run("echo $$; ( " + probe_ + " ) & wait"), 1);
-  expect_first(run("echo $$; x=$( ( " + probe_ + " ) | cat; true ); ( echo \"$x\"; true )"), 1);
+TEST_P(CallingShell, is_found_through_its_forks) {
+  expect_first_pid(run("echo $$; ( " + probe_ + " ); ( ( ( " + probe_ + " ); true ); true )"), 2);
+  expect_first_pid(run("echo $$; x=$(" + probe_ + "); echo \"$x\""), 1);
+  expect_first_pid(run("echo $$; \"$PROBE\" | cat; true | { " + probe_ + "; }"), 2);
+  expect_first_pid(run("echo $$; ( " + probe_ + " ) & wait"), 1);
+  expect_first_pid(run("echo $$; x=$( ( " + probe_ + " ) | cat; true ); ( echo \"$x\"; true )"), 1);
 }
 
-TEST_P(Shell, is_found_through_process_substitution) {
+TEST_P(CallingShell, is_found_through_process_substitution) {
   if (std::string_view(GetParam()) == "dash") return;  // which has none
-  expect_first(
+  expect_first_pid(
       run("echo $$; read -r x < <(" + probe_ + "); echo \"$x\"; cat <(" + probe_ + "); true"), 2);
-  expect_first(run("echo $$; while read -r x; do echo \"$x\"; done < <(" + probe_ + ")"), 1);
+  expect_first_pid(run("echo $$; while read -r x; do echo \"$x\"; done < <(" + probe_ + ")"), 1);
   // Here the parent of the fork is one that becomes cat: asked before, and (surely) after.
-  expect_first(run("echo $$; cat < <(" + probe_ + "); true"), 1);
-  expect_first(run("echo $$; cat < <(" + until_parent_is("cat") + probe_ + "); true"), 1);
+  expect_first_pid(run("echo $$; cat < <(" + probe_ + "); true"), 1);
+  expect_first_pid(run("echo $$; cat < <(" + until_parent_is("cat") + probe_ + "); true"), 1);
 }
 
 // A shell that was started by one like it, down to the arguments, is not its fork; not even where
 // both lie at the same addresses. (The second and the third: what the first one exports is new.)
-TEST_P(Shell, is_not_confused_with_the_one_that_started_it) {
+TEST_P(CallingShell, is_not_confused_with_the_one_that_started_it) {
   std::string path = testing::TempDir() + "berth-binding-XXXXXX";
   ::close(::mkstemp(path.data()));
   std::ofstream(path) << "if [ \"$DEPTH\" != 3 ]; then export DEPTH=$((DEPTH + 1)); " << GetParam()
                       << " " << path << "; true; else echo $$; x=$(" << probe_
                       << "); echo \"$x\"; fi\n";
-  expect_first(lines_of({GetParam(), path}), 1);
-  expect_first(lines_of({GetParam(), path}, Addresses::fixed), 1);
+  expect_first_pid(run_and_read_lines({GetParam(), path}), 1);
+  expect_first_pid(run_and_read_lines({GetParam(), path}, AddressLayout::fixed), 1);
   ::unlink(path.c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Binding, Shell, testing::Values("bash", "dash", "zsh"),
+INSTANTIATE_TEST_SUITE_P(LeaseOwnerTest, CallingShell, testing::Values("bash", "dash", "zsh"),
                          [](const auto& shell) { return std::string(shell.param); });
 
 // The fork is still a shell, and its parent has become something else.
-TEST(Binding, a_fork_whose_parent_ran_exec_is_on_its_own) {
-  const auto lines = lines_of({"bash", "-c",
-                               "( " + until_parent_is("sleep") +
-                                   "echo $BASHPID bash; \"$PROBE\"; kill $$ ) & exec sleep 1000"});
+TEST(LeaseOwnerTest, a_fork_whose_parent_ran_exec_owns_the_lease) {
+  const auto lines =
+      run_and_read_lines({"bash", "-c",
+                          "( " + until_parent_is("sleep") +
+                              "echo $BASHPID bash; \"$PROBE\"; kill $$ ) & exec sleep 1000"});
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1], lines[0]);
 }
 
 // The same, and its parent's parent is a shell with the same arguments, but not where it came from.
-TEST(Binding, a_fork_whose_parent_ran_exec_is_not_taken_for_its_grandparents) {
-  const auto lines = lines_of(
+TEST(LeaseOwnerTest, a_fork_whose_parent_ran_exec_is_not_attributed_to_its_grandparent) {
+  const auto lines = run_and_read_lines(
       {"bash", "-c",
        "if [ -z \"$INNER\" ]; then INNER=1 bash -c \"$BASH_EXECUTION_STRING\"; true; else ( " +
            until_parent_is("sleep") +
@@ -136,8 +137,8 @@ TEST(Binding, a_fork_whose_parent_ran_exec_is_not_taken_for_its_grandparents) {
   EXPECT_EQ(lines[1], lines[0]);
 }
 
-TEST(Binding, an_orphan_is_told_to_name_somebody) {
-  const auto lines = lines_of(
+TEST(LeaseOwnerTest, an_orphan_needs_an_explicit_owner) {
+  const auto lines = run_and_read_lines(
       {"bash", "-c",
        "OUTER=$$ bash -c 'while read -r _ _ _ parent _ </proc/$$/stat && [ $parent = $OUTER ]; do "
        ":; done; exec \"$PROBE\"' & exit"});
@@ -147,13 +148,14 @@ TEST(Binding, an_orphan_is_told_to_name_somebody) {
             "with --for PID (in a shell: --for $$)");
 }
 
-TEST(Binding, the_first_process_of_a_container_can_be_the_shell) {
+TEST(LeaseOwnerTest, the_first_process_of_a_container_can_be_the_shell) {
   const std::vector<std::string> inside{"unshare", "-Urpf", "--mount-proc", "bash", "-c"};
   auto command = inside;
   command.emplace_back("echo works");
-  if (lines_of(command).size() != 1) GTEST_SKIP() << "PID namespaces are not allowed here";
+  if (run_and_read_lines(command).size() != 1)
+    GTEST_SKIP() << "PID namespaces are not allowed here";
   command.back() = "\"$PROBE\"; x=$(\"$PROBE\"; true); echo \"$x\"";
-  EXPECT_EQ(lines_of(command), (std::vector<std::string>{"1 bash", "1 bash"}));
+  EXPECT_EQ(run_and_read_lines(command), (std::vector<std::string>{"1 bash", "1 bash"}));
 }
 
 // A child that waits to be killed.
@@ -165,43 +167,43 @@ pid_t start_child() {
   return child;
 }
 
-TEST(Binding, takes_the_process_that_is_named) {
+TEST(LeaseOwnerTest, accepts_an_explicit_process) {
   const pid_t child = start_child();
-  const auto owner = lease_owner(child);
+  const auto owner = find_lease_owner(child);
   ASSERT_TRUE(owner) << owner.error().message;
   EXPECT_EQ(owner->pid, child);
-  EXPECT_EQ(owner->name, "berth_cli_test");
+  EXPECT_EQ(owner->name, "berth_lease_tes");  // the kernel keeps 15 characters
   pollfd entry{owner->handle.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&entry, 1, 0), 0);
   ::kill(child, SIGKILL);
   EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
-  const auto zombie = lease_owner(child);
+  const auto zombie = find_lease_owner(child);
   ASSERT_FALSE(zombie);
   EXPECT_EQ(zombie.error().kind, ErrorKind::usage);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  const auto gone = lease_owner(child);
+  const auto gone = find_lease_owner(child);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().kind, ErrorKind::usage);
   EXPECT_NE(gone.error().message.find("there is no such process"), std::string::npos);
 }
 
-TEST(Binding, refuses_what_is_no_process) {
+TEST(LeaseOwnerTest, rejects_invalid_pids) {
   for (const pid_t pid : {0, -1, 1 << 30}) {
-    const auto owner = lease_owner(pid);
+    const auto owner = find_lease_owner(pid);
     ASSERT_FALSE(owner) << pid;
     EXPECT_EQ(owner.error().kind, ErrorKind::usage);
   }
   std::thread([] {
-    const auto owner = lease_owner(static_cast<pid_t>(::syscall(SYS_gettid)));
+    const auto owner = find_lease_owner(static_cast<pid_t>(::syscall(SYS_gettid)));
     ASSERT_FALSE(owner) << "a thread is no process";
     EXPECT_EQ(owner.error().kind, ErrorKind::usage);
   }).join();
 }
 
-TEST(Binding, refuses_another_users_process) {
+TEST(LeaseOwnerTest, rejects_another_users_process) {
   const pid_t owner_pid = ::getpid();
   if (::geteuid() != 0) {
-    const auto owner = lease_owner(1);
+    const auto owner = find_lease_owner(1);
     ASSERT_FALSE(owner);
     EXPECT_EQ(owner.error().kind, ErrorKind::permission);
     return;
@@ -210,7 +212,7 @@ TEST(Binding, refuses_another_users_process) {
   if (child == 0) {
     constexpr uid_t kNobody = 65534;
     if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
-    const auto owner = lease_owner(owner_pid);
+    const auto owner = find_lease_owner(owner_pid);
     ::_exit(!owner && owner.error().kind == ErrorKind::permission ? 0 : 1);
   }
   int status = -1;

@@ -13,16 +13,16 @@ class OutputTail {
   OutputTail();
 
   // Is its stderr among them, where programs complain? Not if that is a terminal or a pipe.
-  bool known() const;
+  bool has_stderr() const;
   // The end of what it wrote to stdout and stderr, as far as those are regular files.
   std::string read() const;
 
  private:
-  struct Output {
+  struct OutputFile {
     int fd;
     off_t begin;
   };
-  std::vector<Output> outputs_;
+  std::vector<OutputFile> outputs_;
 };
 
 }  // namespace berth

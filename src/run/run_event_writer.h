@@ -16,9 +16,9 @@ class RunEventWriter {
   explicit RunEventWriter(int fd);
 
   // What would be shown to a person; empty if nobody listens.
-  Show show() const;
-  void granted(const Lease& lease) const;
-  void ended(const AttemptEnd& end) const;
+  WaitCallbacks wait_callbacks() const;
+  void write_granted(const Lease& lease) const;
+  void write_ended(const AttemptResult& end) const;
 
  private:
   int fd_;

@@ -10,41 +10,43 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Closely at first, since a job that is short must be seen as well.
-constexpr milliseconds kFirst(20);
-constexpr milliseconds kLearning(250);
-constexpr milliseconds kReporting(2000);
-constexpr int kPart = 4;  // of its age so far
-constexpr seconds kNoAnswer(5);
-constexpr seconds kTell(10);
+constexpr milliseconds kMinInterval(20);
+constexpr milliseconds kLearningInterval(250);
+constexpr milliseconds kReportingInterval(2000);
+constexpr int kAgeDivisor = 4;  // of its age so far
+constexpr seconds kRetryInterval(5);
+constexpr seconds kTouchInterval(10);
 
 }  // namespace
 
-Sampler::Sampler(const Lease& lease, SamplingRate attention)
-    : meter_(lease.record(), lease.host_gpus()), attention_(attention), next_(begin_ + kFirst) {}
+Sampler::Sampler(const Lease& lease, SamplingRate rate)
+    : meter_(lease.record(), lease.host_gpus()), rate_(rate), next_sample_(begin_ + kMinInterval) {}
 
-milliseconds Sampler::due() const {
-  return std::chrono::ceil<milliseconds>(next_ - Clock::now());
+milliseconds Sampler::time_to_next_sample() const {
+  return std::chrono::ceil<milliseconds>(next_sample_ - Clock::now());
 }
 
-void Sampler::take(const Result<std::vector<GpuUse>>& uses, Lease& lease) {
+void Sampler::add_sample(const Result<std::vector<GpuSample>>& samples, Lease& lease) {
   const auto now = Clock::now();
-  if (uses) meter_.take(*uses, now);
-  next_ = now + (uses ? interval(now) : kNoAnswer);
+  if (samples) meter_.add_sample(*samples, now);
+  next_sample_ = now + (samples ? interval(now) : kRetryInterval);
   // Whose load nobody knows is not idle.
-  const bool used = !uses || !meter_.idle();
-  if (!used || now - told_ < kTell) return;
-  told_ = now;
+  const bool used = !samples || !meter_.idle();
+  if (!used || now - last_touch_ < kTouchInterval) return;
+  last_touch_ = now;
   lease.harbour().touch_lease(lease.id());
 }
 
 Sampler::Clock::duration Sampler::interval(Clock::time_point now) const {
-  const Clock::duration most = attention_ == SamplingRate::learning ? kLearning : kReporting;
-  return std::clamp<Clock::duration>((now - begin_) / kPart, kFirst, most);
+  const Clock::duration max_interval =
+      rate_ == SamplingRate::learning ? kLearningInterval : kReportingInterval;
+  return std::clamp<Clock::duration>((now - begin_) / kAgeDivisor, kMinInterval, max_interval);
 }
 
-milliseconds sample(Sampler& sampler, Probe& probe, Lease& lease) {
-  if (sampler.due().count() <= 0) sampler.take(probe.use(lease.record().uuids), lease);
-  return sampler.due();
+milliseconds sample_if_due(Sampler& sampler, Probe& probe, Lease& lease) {
+  if (sampler.time_to_next_sample().count() <= 0)
+    sampler.add_sample(probe.sample(lease.record().uuids), lease);
+  return sampler.time_to_next_sample();
 }
 
 }  // namespace berth

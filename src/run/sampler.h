@@ -17,13 +17,13 @@ enum class SamplingRate : std::uint8_t { learning, reporting };
 // Not safe for several threads at once.
 class Sampler {
  public:
-  Sampler(const Lease& lease, SamplingRate attention);
+  Sampler(const Lease& lease, SamplingRate rate);
 
   // How long until the driver is to be asked for the lease's GPUs; nothing or less: now.
-  std::chrono::milliseconds due() const;
+  std::chrono::milliseconds time_to_next_sample() const;
 
   // What it said, or that it did not answer: that costs samples, and nothing else.
-  void take(const Result<std::vector<GpuUse>>& uses, Lease& lease);
+  void add_sample(const Result<std::vector<GpuSample>>& samples, Lease& lease);
 
   const Usage& usage() const { return meter_.usage(); }
 
@@ -33,13 +33,13 @@ class Sampler {
   Clock::duration interval(Clock::time_point now) const;
 
   UsageMeter meter_;
-  SamplingRate attention_;
+  SamplingRate rate_;
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point next_;
-  Clock::time_point told_ = begin_;  // that the lease is used
+  Clock::time_point next_sample_;
+  Clock::time_point last_touch_ = begin_;  // that the lease is used
 };
 
 // Asks the driver, if it is time to; gives how long until the next time.
-std::chrono::milliseconds sample(Sampler& sampler, Probe& probe, Lease& lease);
+std::chrono::milliseconds sample_if_due(Sampler& sampler, Probe& probe, Lease& lease);
 
 }  // namespace berth

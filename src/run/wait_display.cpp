@@ -10,64 +10,66 @@
 #include "base/terminal.h"
 
 namespace berth {
-std::string wait_text(const WaitNews& news, TimePoint now) {
-  std::string text = news.position == 0 ? news.reason
-                                        : fmt::format("position {} of {}: {}", news.position,
-                                                      news.length, news.reason);
-  if (news.starts && *news.starts > now) {
-    const auto left = std::chrono::ceil<std::chrono::seconds>(*news.starts - now);
+std::string format_wait_status(const WaitStatus& status, TimePoint now) {
+  std::string text = status.queue_position == 0
+                         ? status.reason
+                         : fmt::format("position {} of {}: {}", status.queue_position,
+                                       status.queue_length, status.reason);
+  if (status.expected_start && *status.expected_start > now) {
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*status.expected_start - now);
     text += fmt::format("; expected in about {}", format_duration(left));
   }
   return text;
 }
 
-void WaitDisplay::show(const WaitNews& news) {
+void WaitDisplay::show(const WaitStatus& status) {
   const Terminal terminal = terminal_at(STDERR_FILENO);
-  const std::string text =
-      terminal.show(fmt::format("waiting, {}", wait_text(news, std::chrono::system_clock::now())));
+  const std::string text = terminal.escape(
+      fmt::format("waiting, {}", format_wait_status(status, std::chrono::system_clock::now())));
   if (!terminal.drawable) {
-    if (text != last_) print_error(fmt::format("berth: {}\n", text));
-    last_ = text;
+    if (text != last_text_) print_error(fmt::format("berth: {}\n", text));
+    last_text_ = text;
     return;
   }
   const std::size_t room = terminal.width.value_or(80);
-  print_error(fmt::format("\r{}\x1b[K", fitted(fmt::format("berth: {}", text),
-                                               room > 1 ? room - 1 : 1, terminal.charset)));
-  line_ = true;
+  print_error(fmt::format("\r{}\x1b[K", truncate_text(fmt::format("berth: {}", text),
+                                                      room > 1 ? room - 1 : 1, terminal.charset)));
+  has_live_line_ = true;
 }
 
-void WaitDisplay::notice(const std::string& text) {
+void WaitDisplay::show_notice(const std::string& text) {
   finish();
-  say(text);
+  print_message(text);
 }
 
 void WaitDisplay::finish() {
-  if (line_) print_error("\r\x1b[K");
-  line_ = false;
+  if (has_live_line_) print_error("\r\x1b[K");
+  has_live_line_ = false;
 }
 
-Hooks WaitDisplay::hooks(int interrupt) {
-  return {[this](const WaitNews& news) { show(news); },
-          [this](const std::string& text) { notice(text); },
+AcquireCallbacks WaitDisplay::make_callbacks(int interrupt) {
+  return {[this](const WaitStatus& status) { show(status); },
+          [this](const std::string& text) { show_notice(text); },
           interrupt,
           {}};
 }
 
-Result<std::variant<Lease, int>> wait_for(Probe& probe, AcquireRequest ask, int owner, const Show& show) {
-  SignalQueue leaving({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireRequest request,
+                                                      int owner, const WaitCallbacks& callbacks) {
+  SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   WaitDisplay display;
-  const UniqueFd either = owner < 0 ? UniqueFd() : readable_if_any({leaving.fd(), owner});
-  const int interrupt = either ? either.get() : leaving.fd();
-  probe.interrupt_by(interrupt);
-  Hooks hooks = display.hooks(interrupt);
-  if (show.news) hooks.on_wait = show.news;
-  if (show.notice) hooks.on_notice = show.notice;
-  auto lease = acquire(probe, std::move(ask), hooks);
+  const UniqueFd signal_or_owner = owner < 0 ? UniqueFd() : open_epoll({signals.fd(), owner});
+  const int interrupt = signal_or_owner ? signal_or_owner.get() : signals.fd();
+  probe.set_interrupt(interrupt);
+  AcquireCallbacks acquire_callbacks = display.make_callbacks(interrupt);
+  if (callbacks.on_wait) acquire_callbacks.on_wait = callbacks.on_wait;
+  if (callbacks.on_notice) acquire_callbacks.on_notice = callbacks.on_notice;
+  auto lease = acquire(probe, std::move(request), acquire_callbacks);
   display.finish();
-  probe.interrupt_by(-1);
+  probe.set_interrupt(-1);
   if (!lease) return tl::make_unexpected(lease.error());
   if (*lease) return std::move(**lease);
-  return static_cast<int>(leaving.next().value_or(signalfd_siginfo{}).ssi_signo);
+  return static_cast<int>(signals.next().value_or(signalfd_siginfo{}).ssi_signo);
 }
 
 }  // namespace berth

@@ -9,10 +9,10 @@
 namespace berth::schedule {
 namespace {
 
-constexpr std::size_t kMostSets = 20'000;  // above, sets are grown one by one instead of compared
+constexpr std::size_t kMaxSets = 20'000;  // above, sets are grown one by one instead of compared
 
-void order_by_policy(const std::vector<GpuOccupancy>& places, std::vector<std::size_t>& candidates,
-                     Policy policy, std::uint64_t seed) {
+void order_by_policy(const std::vector<GpuOccupancy>& occupancies,
+                     std::vector<std::size_t>& candidates, Policy policy, std::uint64_t seed) {
   if (policy == Policy::random) {
     std::mt19937_64 random(seed);
     std::shuffle(candidates.begin(), candidates.end(), random);
@@ -20,19 +20,19 @@ void order_by_policy(const std::vector<GpuOccupancy>& places, std::vector<std::s
   }
   const double direction = policy == Policy::pack ? -1 : 1;
   const auto rank = [&](std::size_t i) {
-    return std::tuple(places[i].gpu->display, direction * load(places[i]), i);
+    return std::tuple(occupancies[i].gpu->display, direction * memory_load(occupancies[i]), i);
   };
   std::sort(candidates.begin(), candidates.end(),
             [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
 }
 
-std::size_t sets_of(std::size_t n, std::size_t k) {
+std::size_t count_combinations(std::size_t n, std::size_t k) {
   std::size_t sets = 1;
-  for (std::size_t i = 1; i <= k && sets <= kMostSets; ++i) sets = sets * (n - k + i) / i;
+  for (std::size_t i = 1; i <= k && sets <= kMaxSets; ++i) sets = sets * (n - k + i) / i;
   return sets;
 }
 
-std::uint64_t closeness_within(const Closeness& closeness, const std::vector<std::size_t>& set) {
+std::uint64_t sum_closeness(const Closeness& closeness, const std::vector<std::size_t>& set) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < set.size(); ++i) {
     for (std::size_t j = i + 1; j < set.size(); ++j) sum += closeness[set[i]][set[j]];
@@ -41,8 +41,8 @@ std::uint64_t closeness_within(const Closeness& closeness, const std::vector<std
 }
 
 // Every set, in the order that the policy prefers; the first of the best.
-std::vector<std::size_t> best_of_all(const std::vector<std::size_t>& ordered, std::size_t count,
-                                     const Closeness& closeness) {
+std::vector<std::size_t> find_best_combination(const std::vector<std::size_t>& ordered,
+                                               std::size_t count, const Closeness& closeness) {
   std::vector<std::size_t> picks(count);
   std::iota(picks.begin(), picks.end(), 0);
   std::vector<std::size_t> best;
@@ -51,7 +51,7 @@ std::vector<std::size_t> best_of_all(const std::vector<std::size_t>& ordered, st
     std::vector<std::size_t> set;
     set.reserve(count);
     for (const std::size_t pick : picks) set.push_back(ordered[pick]);
-    const std::uint64_t sum = closeness_within(closeness, set);
+    const std::uint64_t sum = sum_closeness(closeness, set);
     if (best.empty() || sum > best_sum) {
       best = std::move(set);
       best_sum = sum;
@@ -66,8 +66,8 @@ std::vector<std::size_t> best_of_all(const std::vector<std::size_t>& ordered, st
 }
 
 // From each GPU, add what is best connected to those already in the set; the best of these sets.
-std::vector<std::size_t> best_grown(const std::vector<std::size_t>& ordered, std::size_t count,
-                                    const Closeness& closeness) {
+std::vector<std::size_t> find_greedy_combination(const std::vector<std::size_t>& ordered,
+                                                 std::size_t count, const Closeness& closeness) {
   std::vector<std::size_t> best;
   std::uint64_t best_sum = 0;
   for (const std::size_t start : ordered) {
@@ -86,7 +86,7 @@ std::vector<std::size_t> best_grown(const std::vector<std::size_t>& ordered, std
       }
       set.push_back(*next);
     }
-    const std::uint64_t sum = closeness_within(closeness, set);
+    const std::uint64_t sum = sum_closeness(closeness, set);
     if (best.empty() || sum > best_sum) {
       best = std::move(set);
       best_sum = sum;
@@ -97,17 +97,18 @@ std::vector<std::size_t> best_grown(const std::vector<std::size_t>& ordered, std
 
 }  // namespace
 
-std::vector<std::size_t> choose(const std::vector<GpuOccupancy>& places,
-                                std::vector<std::size_t> candidates, std::size_t count,
-                                Policy policy, const Closeness& closeness, std::uint64_t seed) {
-  order_by_policy(places, candidates, policy, seed);
+std::vector<std::size_t> choose_gpus(const std::vector<GpuOccupancy>& occupancies,
+                                     std::vector<std::size_t> candidates, std::size_t count,
+                                     Policy policy, const Closeness& closeness,
+                                     std::uint64_t seed) {
+  order_by_policy(occupancies, candidates, policy, seed);
   std::vector<std::size_t> chosen;
   if (count == 1 || closeness.empty() || candidates.size() == count) {
     chosen.assign(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count));
-  } else if (sets_of(candidates.size(), count) <= kMostSets) {
-    chosen = best_of_all(candidates, count, closeness);
+  } else if (count_combinations(candidates.size(), count) <= kMaxSets) {
+    chosen = find_best_combination(candidates, count, closeness);
   } else {
-    chosen = best_grown(candidates, count, closeness);
+    chosen = find_greedy_combination(candidates, count, closeness);
   }
   std::sort(chosen.begin(), chosen.end());
   return chosen;

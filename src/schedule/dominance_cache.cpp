@@ -1,4 +1,4 @@
-// What is known of other requests; see settled.h.
+// What is known of other requests; see dominance_cache.h.
 #include "schedule/dominance_cache.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace berth::schedule {
 
-bool asks_no_more(const Request& a, const Request& b) {
+bool is_no_stricter(const Request& a, const Request& b) {
   // Sharing asks for less than the whole only where no strangers are, so the two are kept apart.
   if (a.count > b.count || a.memory.has_value() != b.memory.has_value()) return false;
   if (a.memory && *a.memory > *b.memory) return false;
@@ -17,15 +17,15 @@ bool asks_no_more(const Request& a, const Request& b) {
          a.max_processes == b.max_processes;
 }
 
-bool DominanceCache::covers(const Request& asked) const {
+bool DominanceCache::covers(const Request& request) const {
   return std::any_of(known_.begin(), known_.end(),
-                     [&](const Request& known) { return rule_(known, asked); });
+                     [&](const Request& known) { return rule_(known, request); });
 }
 
 void DominanceCache::add(Request known) {
-  constexpr std::size_t kMost = 128;
+  constexpr std::size_t kMaxEntries = 128;
   std::erase_if(known_, [&](const Request& other) { return rule_(known, other); });
-  if (known_.size() < kMost) known_.push_back(std::move(known));
+  if (known_.size() < kMaxEntries) known_.push_back(std::move(known));
 }
 
 }  // namespace berth::schedule

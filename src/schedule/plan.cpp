@@ -17,63 +17,69 @@ namespace berth {
 namespace {
 
 using schedule::Allocation;
-using schedule::GpuOccupancy;
 using schedule::DominanceCache;
-using schedule::Unknown;
+using schedule::GpuOccupancy;
+using schedule::UnknownEnd;
 
-constexpr std::chrono::nanoseconds kShortest(1);  // nothing ends at the moment when it begins
+constexpr std::chrono::nanoseconds kMinRunTime(1);  // nothing ends at the moment when it begins
 
 // What the first ticket that cannot be granted needs of each GPU, so that nobody delays it.
 class Reservation {
  public:
-  Reservation(const QueuedTicket& ticket, const std::vector<GpuOccupancy>& places, TimePoint now)
-      : ticket_(ticket), now_(now), earliest_(places.size()), chosen_(places.size(), false) {
+  Reservation(const QueuedTicket& ticket, const std::vector<GpuOccupancy>& occupancies,
+              TimePoint now)
+      : ticket_(ticket),
+        now_(now),
+        earliest_(occupancies.size()),
+        chosen_(occupancies.size(), false) {
     std::vector<TimePoint> possible;
     std::vector<std::pair<TimePoint, std::size_t>> certain;
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      if (!wants(*places[i].gpu)) continue;
-      earliest_[i] = available_from(places[i], ticket.request, now, Unknown::ends_now);
+    for (std::size_t i = 0; i < occupancies.size(); ++i) {
+      if (!suits_ticket(*occupancies[i].gpu)) continue;
+      earliest_[i] = available_from(occupancies[i], ticket.request, now, UnknownEnd::ends_now);
       if (earliest_[i]) possible.push_back(*earliest_[i]);
-      if (const auto time = available_from(places[i], ticket.request, now, Unknown::never_ends)) {
+      if (const auto time =
+              available_from(occupancies[i], ticket.request, now, UnknownEnd::never_ends)) {
         certain.emplace_back(*time, i);
       }
     }
     const std::size_t count = ticket.request.count;
     const auto first_ones = static_cast<std::ptrdiff_t>(count);
-    starts_at_best_ = now;
+    optimistic_start_ = now;
     if (possible.size() >= count) {
       std::nth_element(possible.begin(), possible.begin() + first_ones - 1, possible.end());
-      starts_at_best_ = possible[count - 1];
+      optimistic_start_ = possible[count - 1];
     }
     if (certain.size() < count) return;
     std::partial_sort(certain.begin(), certain.begin() + first_ones, certain.end());
-    starts_ = certain[count - 1].first;
+    certain_start_ = certain[count - 1].first;
     for (std::size_t i = 0; i < count; ++i) chosen_[certain[i].second] = true;
   }
 
   const std::string& ticket() const { return ticket_.id; }
 
   // When it will start, if the leases in its way say when they end.
-  std::optional<TimePoint> starts() const { return starts_; }
+  std::optional<TimePoint> certain_start() const { return certain_start_; }
 
   // May a later ticket have this GPU?
-  bool allows(std::size_t i, const GpuOccupancy& place, const Allocation& later) const {
+  bool allows(std::size_t i, const GpuOccupancy& occupancy, const Allocation& later) const {
     if (!earliest_[i]) return true;  // not a GPU for the reservation
-    const bool spare = starts_ && !chosen_[i] && *earliest_[i] >= *starts_;
-    return spare || !might_delay(place, later, ticket_.request, starts_at_best_, now_);
+    const bool spare = certain_start_ && !chosen_[i] && *earliest_[i] >= *certain_start_;
+    return spare || !can_delay(occupancy, later, ticket_.request, optimistic_start_, now_);
   }
 
  private:
-  bool wants(const GpuCondition& gpu) const {
-    return schedule::matches(gpu, ticket_.request) && schedule::large_enough(gpu, ticket_.request);
+  bool suits_ticket(const GpuCondition& gpu) const {
+    return schedule::is_matching(gpu, ticket_.request) &&
+           schedule::is_large_enough(gpu, ticket_.request);
   }
 
   const QueuedTicket& ticket_;
   TimePoint now_;
   std::vector<std::optional<TimePoint>> earliest_;  // when each GPU could be had, at the very best
   std::vector<bool> chosen_;
-  TimePoint starts_at_best_;
-  std::optional<TimePoint> starts_;
+  TimePoint optimistic_start_;
+  std::optional<TimePoint> certain_start_;
 };
 
 }  // namespace
@@ -81,34 +87,34 @@ class Reservation {
 class Planner::State {
  public:
   explicit State(const PlanInput& input) : input_(input) {
-    places_.reserve(input.gpus.size());
+    occupancies_.reserve(input.gpus.size());
     // Looked up, since GPUs times leases is too many comparisons for a large server.
     std::unordered_multimap<std::string_view, std::size_t> positions(input.gpus.size());
     for (const GpuCondition& gpu : input.gpus) {
-      positions.emplace(gpu.uuid, places_.size());
-      places_.emplace_back(gpu);
+      positions.emplace(gpu.uuid, occupancies_.size());
+      occupancies_.emplace_back(gpu);
     }
     for (const HeldLease& lease : input.leases) {
-      if (!lease.profiles.empty()) profiled_by_.emplace(lease.profiles, lease.id);
-      Allocation holding{&lease.id, lease.memory, lease.ends};
-      if (lease.memory) holding.memory = std::max(*lease.memory, lease.observed);
+      if (!lease.profiled_job.empty()) profiled_by_.emplace(lease.profiled_job, lease.id);
+      Allocation allocation{&lease.id, lease.memory, lease.ends};
+      if (lease.memory) allocation.memory = std::max(*lease.memory, lease.observed);
       for (const std::string& uuid : lease.uuids) {
         const auto [first, last] = positions.equal_range(uuid);
         for (auto found = first; found != last; ++found) {
-          GpuOccupancy& place = places_[found->second];
-          const auto& held = place.holdings();
+          GpuOccupancy& occupancy = occupancies_[found->second];
+          const auto& existing = occupancy.allocations();
           // A record may name a GPU twice.
-          const bool repeated = !held.empty() && held.back().id == holding.id;
-          if (!repeated) place.add(holding);
+          const bool repeated = !existing.empty() && existing.back().id == allocation.id;
+          if (!repeated) occupancy.add(allocation);
         }
       }
     }
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (schedule::open(places_[i])) open_.push_back(i);
+    for (std::size_t i = 0; i < occupancies_.size(); ++i) {
+      if (schedule::has_room(occupancies_[i])) open_gpus_.push_back(i);
     }
   }
 
-  bool exhausted() const { return open_.empty(); }
+  bool is_exhausted() const { return open_gpus_.empty(); }
 
   Outcome decide(const QueuedTicket& ticket, Explain explain) {
     Outcome outcome;
@@ -116,17 +122,18 @@ class Planner::State {
     outcome.impossible = find_impossible(ticket.request);
     if (outcome.impossible) return outcome;
     outcome.wait.emplace();
-    if (const auto measured = profiled_by_.find(ticket.profiles); measured != profiled_by_.end()) {
-      outcome.wait->profiled_by = measured->second;
+    if (const auto profiled = profiled_by_.find(ticket.profiled_job);
+        profiled != profiled_by_.end()) {
+      outcome.wait->profiled_by = profiled->second;
       return outcome;
     }
-    if (!ticket.profiles.empty() && !ticket.stopped) {
-      profiled_by_.emplace(ticket.profiles, ticket.id);
+    if (!ticket.profiled_job.empty() && !ticket.stopped) {
+      profiled_by_.emplace(ticket.profiled_job, ticket.id);
     }
     // The first to wait reserves, whatever is known.
     if (explain == Explain::no && reservation_ && refused_.covers(ticket.request)) return outcome;
     const auto candidates =
-        explain == Explain::yes ? available(ticket, outcome.wait->obstacles) : available(ticket);
+        explain == Explain::yes ? available(ticket, outcome.wait->blockers) : available(ticket);
     outcome.wait->available = candidates.size();
     const bool enough = candidates.size() >= ticket.request.count;
     if (enough && !ticket.stopped) {
@@ -135,11 +142,11 @@ class Planner::State {
       return outcome;
     }
     outcome.wait->passed_over = enough;
-    if (!enough) refuse(ticket.request);
+    if (!enough) remember_refusal(ticket.request);
     if (!ticket.stopped && !reservation_) {
-      reservation_.emplace(ticket, places_, input_.now);
-      outcome.wait->starts = reservation_->starts();
-      std::erase_if(open_, [this](std::size_t i) { return closed(i); });
+      reservation_.emplace(ticket, occupancies_, input_.now);
+      outcome.wait->expected_start = reservation_->certain_start();
+      std::erase_if(open_gpus_, [this](std::size_t i) { return is_closed(i); });
     }
     return outcome;
   }
@@ -148,11 +155,11 @@ class Planner::State {
   std::optional<Impossible> find_impossible(const Request& request) {
     if (possible_.covers(request)) return std::nullopt;
     Impossible found;
-    for (const GpuOccupancy& place : places_) {
-      if (!schedule::matches(*place.gpu, request)) continue;
+    for (const GpuOccupancy& occupancy : occupancies_) {
+      if (!schedule::is_matching(*occupancy.gpu, request)) continue;
       ++found.matching;
-      found.largest = std::max(found.largest, place.gpu->memory.value_or(Bytes{}));
-      if (schedule::large_enough(*place.gpu, request)) ++found.large_enough;
+      found.largest = std::max(found.largest, occupancy.gpu->memory.value_or(Bytes{}));
+      if (schedule::is_large_enough(*occupancy.gpu, request)) ++found.large_enough;
     }
     if (found.large_enough < request.count) return found;
     Request possible = request;
@@ -163,99 +170,104 @@ class Planner::State {
 
   // While tickets are granted, places only fill up: who was refused, and whoever asks for as much,
   // need not be looked at again.
-  void refuse(const Request& request) {
+  void remember_refusal(const Request& request) {
     Request refused = request;
     // Without a reservation the run time was no reason.
     if (!reservation_) refused.time = std::chrono::nanoseconds::zero();
     refused_.add(std::move(refused));
   }
 
-  static bool would_do(const GpuOccupancy& place, const Request& request) {
-    return schedule::matches(*place.gpu, request) && schedule::large_enough(*place.gpu, request);
+  static bool is_suitable(const GpuOccupancy& occupancy, const Request& request) {
+    return schedule::is_matching(*occupancy.gpu, request) &&
+           schedule::is_large_enough(*occupancy.gpu, request);
   }
 
-  bool reserved(std::size_t i, const Allocation& wanted) const {
-    return reservation_ && !reservation_->allows(i, places_[i], wanted);
+  bool is_reserved(std::size_t i, const Allocation& wanted) const {
+    return reservation_ && !reservation_->allows(i, occupancies_[i], wanted);
   }
 
   // What keeps the ticket from a GPU that would do.
-  std::optional<BlockReason> hindrance(std::size_t i, const QueuedTicket& ticket) const {
-    if (const auto found = schedule::hindrance(places_[i], ticket.request)) return found;
-    return reserved(i, holding_of(ticket)) ? std::optional(BlockReason::reserved) : std::nullopt;
+  std::optional<BlockReason> find_block_reason(std::size_t i, const QueuedTicket& ticket) const {
+    if (const auto found = schedule::find_block_reason(occupancies_[i], ticket.request))
+      return found;
+    return is_reserved(i, allocation_for(ticket)) ? std::optional(BlockReason::reserved)
+                                                  : std::nullopt;
   }
 
   // The GPUs that the ticket could have now.
   std::vector<std::size_t> available(const QueuedTicket& ticket) const {
     std::vector<std::size_t> candidates;
-    for (const std::size_t i : open_) {
-      if (would_do(places_[i], ticket.request) && !hindrance(i, ticket)) candidates.push_back(i);
+    for (const std::size_t i : open_gpus_) {
+      if (is_suitable(occupancies_[i], ticket.request) && !find_block_reason(i, ticket))
+        candidates.push_back(i);
     }
     return candidates;
   }
 
-  // The same; what is in the way at the others goes into `obstacles`.
+  // The same; what is in the way at the others goes into `blockers`.
   std::vector<std::size_t> available(const QueuedTicket& ticket,
-                                     std::vector<Blocker>& obstacles) const {
+                                     std::vector<Blocker>& blockers) const {
     std::vector<std::size_t> candidates;
-    obstacles.reserve(places_.size());
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (!would_do(places_[i], ticket.request)) continue;
-      const auto found = hindrance(i, ticket);
+    blockers.reserve(occupancies_.size());
+    for (std::size_t i = 0; i < occupancies_.size(); ++i) {
+      if (!is_suitable(occupancies_[i], ticket.request)) continue;
+      const auto found = find_block_reason(i, ticket);
       if (!found) {
         candidates.push_back(i);
       } else if (found == BlockReason::reserved) {
-        obstacles.push_back({places_[i].gpu->uuid, *found, {}, reservation_->ticket()});
+        blockers.push_back({occupancies_[i].gpu->uuid, *found, {}, reservation_->ticket()});
       } else {
-        obstacles.push_back({places_[i].gpu->uuid, *found, holders(places_[i]), ""});
+        blockers.push_back({occupancies_[i].gpu->uuid, *found, lease_ids(occupancies_[i]), ""});
       }
     }
     return candidates;
   }
 
   // Can nobody have anything of this place any more, however little it asks for?
-  bool closed(std::size_t i) const {
+  bool is_closed(std::size_t i) const {
     static const std::string kNobody;
-    return !schedule::open(places_[i]) || reserved(i, {&kNobody, Bytes{1}, input_.now + kShortest});
+    return !schedule::has_room(occupancies_[i]) ||
+           is_reserved(i, {&kNobody, Bytes{1}, input_.now + kMinRunTime});
   }
 
   // What the ticket would take up on each of its GPUs.
-  Allocation holding_of(const QueuedTicket& ticket) const {
-    constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365 * 100);
+  Allocation allocation_for(const QueuedTicket& ticket) const {
+    constexpr std::chrono::nanoseconds kMaxRunTime = std::chrono::hours(24 * 365 * 100);
     std::optional<TimePoint> ends;
     if (ticket.request.time) {
-      ends = input_.now + std::clamp(*ticket.request.time, kShortest, kLongest);
+      ends = input_.now + std::clamp(*ticket.request.time, kMinRunTime, kMaxRunTime);
     }
     return {&ticket.id, ticket.request.memory, ends};
   }
 
-  static std::vector<std::string> holders(const GpuOccupancy& place) {
+  static std::vector<std::string> lease_ids(const GpuOccupancy& occupancy) {
     std::vector<std::string> ids;
-    for (const Allocation& holding : place.holdings()) ids.push_back(*holding.id);
+    for (const Allocation& allocation : occupancy.allocations()) ids.push_back(*allocation.id);
     return ids;
   }
 
   Grant grant(const QueuedTicket& ticket, const std::vector<std::size_t>& candidates) {
     const std::uint64_t seed = input_.seed ^ std::hash<std::string>{}(ticket.id);
-    const auto chosen = schedule::choose(places_, candidates, ticket.request.count,
-                                         ticket.request.policy, input_.closeness, seed);
+    const auto chosen = schedule::choose_gpus(occupancies_, candidates, ticket.request.count,
+                                              ticket.request.policy, input_.closeness, seed);
     Grant grant;
     for (const std::size_t i : chosen) {
-      places_[i].add(holding_of(ticket));
-      grant.uuids.push_back(places_[i].gpu->uuid);
-      if (closed(i)) std::erase(open_, i);
+      occupancies_[i].add(allocation_for(ticket));
+      grant.uuids.push_back(occupancies_[i].gpu->uuid);
+      if (is_closed(i)) std::erase(open_gpus_, i);
     }
     return grant;
   }
 
   const PlanInput& input_;
-  std::vector<GpuOccupancy> places_;
-  std::vector<std::size_t> open_;  // the places that some ticket could have, in their order
+  std::vector<GpuOccupancy> occupancies_;
+  std::vector<std::size_t> open_gpus_;  // the places that some ticket could have, in their order
   std::optional<Reservation> reservation_;
   std::map<std::string, std::string> profiled_by_;
   DominanceCache possible_{[](const Request& known, const Request& asked) {
-    return schedule::asks_no_more(asked, known);
+    return schedule::is_no_stricter(asked, known);
   }};
-  DominanceCache refused_{schedule::asks_no_more};
+  DominanceCache refused_{schedule::is_no_stricter};
 };
 
 Planner::Planner(const PlanInput& input) : state_(std::make_unique<State>(input)) {}
@@ -267,8 +279,8 @@ Outcome Planner::decide(const QueuedTicket& ticket, Explain explain) {
   return state_->decide(ticket, explain);
 }
 
-bool Planner::exhausted() const {
-  return state_->exhausted();
+bool Planner::is_exhausted() const {
+  return state_->is_exhausted();
 }
 
 std::vector<Outcome> plan(const PlanInput& input) {

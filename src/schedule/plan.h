@@ -49,14 +49,14 @@ struct HeldLease {
   std::optional<Bytes> memory;  // reserved on each GPU; nothing: exclusive
   Bytes observed;               // the most that it uses on one of them
   std::optional<TimePoint> ends;
-  std::string profiles{};  // what it measures for others, if anything
+  std::string profiled_job{};  // what it measures for others, if anything
 };
 
 struct QueuedTicket {
   std::string id;
   Request request;
   bool stopped = false;
-  std::string profiles{};  // what it would measure
+  std::string profiled_job{};  // what it would measure
 };
 
 // How well two GPUs are connected, by their positions among the conditions: larger is better.
@@ -83,7 +83,7 @@ enum class BlockReason : std::uint8_t {
 
 struct Blocker {
   std::string uuid;
-  BlockReason hindrance;
+  BlockReason reason;
   std::vector<std::string> leases;
   std::string ticket;
 };
@@ -93,11 +93,12 @@ struct Grant {
 };
 
 struct Wait {
-  std::size_t available = 0;        // how many GPUs it could have now, if that were enough
-  std::vector<Blocker> obstacles;  // each of the others that would do
-  std::optional<TimePoint> starts;  // an estimate, if the leases in the way say when they end
-  bool passed_over = false;         // it is stopped, and could have been granted
-  std::string profiled_by{};        // the lease or ticket that measures what it would measure
+  std::size_t available = 0;      // how many GPUs it could have now, if that were enough
+  std::vector<Blocker> blockers;  // each of the others that would do
+  std::optional<TimePoint>
+      expected_start;         // an estimate, if the leases in the way say when they end
+  bool passed_over = false;   // it is stopped, and could have been granted
+  std::string profiled_by{};  // the lease or ticket that measures what it would measure
 };
 
 // What this host has, to say what would fit.
@@ -133,7 +134,7 @@ class Planner {
   Outcome decide(const QueuedTicket& ticket, Explain explain = Explain::yes);
 
   // No GPU is left that any later ticket could have, whatever it asks for.
-  bool exhausted() const;
+  bool is_exhausted() const;
 
  private:
   class State;

@@ -19,7 +19,7 @@ using std::chrono::seconds;
 const TimePoint kStart{seconds(1'000'000)};
 constexpr std::uint64_t kCardGib = 24;
 
-rc::Gen<std::optional<Bytes>> some_memory() {
+rc::Gen<std::optional<Bytes>> random_memory() {
   return rc::gen::map(rc::gen::inRange(0, 16), [](int gib_wanted) {
     // A third asks for whole GPUs.
     return gib_wanted < 5 ? std::nullopt
@@ -27,18 +27,18 @@ rc::Gen<std::optional<Bytes>> some_memory() {
   });
 }
 
-QueuedTicket some_ticket(int number, int gpus) {
+QueuedTicket random_ticket(int number, int gpus) {
   QueuedTicket ticket;
   ticket.id = "ticket " + std::to_string(number);
   ticket.request.count = static_cast<unsigned>(*rc::gen::inRange(1, gpus + 1));
-  ticket.request.memory = *some_memory();
+  ticket.request.memory = *random_memory();
   ticket.request.policy = *rc::gen::element(Policy::spread, Policy::pack, Policy::random);
   if (*rc::gen::arbitrary<bool>()) ticket.request.time = seconds(*rc::gen::inRange(1, 30));
   if (*rc::gen::inRange(0, 4) == 0) ticket.request.name = *rc::gen::element("fast", "slow");
   return ticket;
 }
 
-PlanInput some_server(int gpus) {
+PlanInput random_server(int gpus) {
   PlanInput input;
   input.now = kStart;
   input.seed = *rc::gen::arbitrary<std::uint64_t>();
@@ -54,11 +54,11 @@ PlanInput some_server(int gpus) {
 }
 
 // A lease is made as a grant would make it: on GPUs where it fits.
-void add_some_leases(PlanInput& input, std::map<std::string, TimePoint>& really_ends) {
+void add_random_leases(PlanInput& input, std::map<std::string, TimePoint>& actual_ends) {
   const int count = *rc::gen::inRange(0, 8);
   for (int i = 0; i < count; ++i) {
     PlanInput alone = input;
-    alone.tickets = {some_ticket(1000 + i, static_cast<int>(input.gpus.size()))};
+    alone.tickets = {random_ticket(1000 + i, static_cast<int>(input.gpus.size()))};
     const Outcome outcome = plan(alone).front();
     if (!outcome.grant) continue;
     HeldLease lease;
@@ -67,40 +67,40 @@ void add_some_leases(PlanInput& input, std::map<std::string, TimePoint>& really_
     lease.memory = alone.tickets[0].request.memory;
     const TimePoint end = input.now + seconds(*rc::gen::inRange(1, 30));
     if (*rc::gen::arbitrary<bool>()) lease.ends = end;
-    really_ends[lease.id] = end;
+    actual_ends[lease.id] = end;
     input.leases.push_back(lease);
   }
 }
 
 // What each GPU carries after the decision: the leases and the grants.
-struct Carried {
+struct GpuShares {
   std::vector<std::optional<Bytes>> shares;
 };
 
-std::map<std::string, Carried> carried_after(const PlanInput& input,
-                                             const std::vector<Outcome>& outcomes) {
-  std::map<std::string, Carried> carried;
+std::map<std::string, GpuShares> shares_after(const PlanInput& input,
+                                              const std::vector<Outcome>& outcomes) {
+  std::map<std::string, GpuShares> gpu_shares;
   for (const HeldLease& lease : input.leases) {
-    for (const std::string& uuid : lease.uuids) carried[uuid].shares.push_back(lease.memory);
+    for (const std::string& uuid : lease.uuids) gpu_shares[uuid].shares.push_back(lease.memory);
   }
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     if (!outcomes[i].grant) continue;
     for (const std::string& uuid : outcomes[i].grant->uuids) {
-      carried[uuid].shares.push_back(input.tickets[i].request.memory);
+      gpu_shares[uuid].shares.push_back(input.tickets[i].request.memory);
     }
   }
-  return carried;
+  return gpu_shares;
 }
 
-bool same_wish(const Request& a, const Request& b) {
+bool is_same_request(const Request& a, const Request& b) {
   return a.count == b.count && a.memory == b.memory && a.name == b.name && a.time == b.time;
 }
 
 RC_GTEST_PROP(PlanModel, keeps_the_invariants_of_one_decision, ()) {
   const int gpus = *rc::gen::inRange(1, 6);
-  PlanInput input = some_server(gpus);
+  PlanInput input = random_server(gpus);
   std::map<std::string, TimePoint> ends;
-  add_some_leases(input, ends);
+  add_random_leases(input, ends);
   std::set<std::string> unusable;
   for (GpuCondition& gpu : input.gpus) {
     gpu.usable = *rc::gen::inRange(0, 6) != 0;
@@ -108,21 +108,21 @@ RC_GTEST_PROP(PlanModel, keeps_the_invariants_of_one_decision, ()) {
   }
   const int tickets = *rc::gen::inRange(1, 8);
   for (int i = 0; i < tickets; ++i) {
-    input.tickets.push_back(some_ticket(i, gpus));
+    input.tickets.push_back(random_ticket(i, gpus));
     input.tickets.back().stopped = *rc::gen::inRange(0, 8) == 0;
   }
   const auto outcomes = plan(input);
   RC_ASSERT(outcomes.size() == input.tickets.size());
 
-  for (const auto& [uuid, carried] : carried_after(input, outcomes)) {
+  for (const auto& [uuid, gpu_shares] : shares_after(input, outcomes)) {
     std::uint64_t sum = 0;
     bool whole = false;
-    for (const auto& share : carried.shares) {
+    for (const auto& share : gpu_shares.shares) {
       whole = whole || !share;
       sum += share ? share->count : 0;
     }
-    RC_ASSERT(!whole || carried.shares.size() == 1);  // I1
-    RC_ASSERT(sum <= gib(kCardGib).count);            // I2
+    RC_ASSERT(!whole || gpu_shares.shares.size() == 1);  // I1
+    RC_ASSERT(sum <= gib(kCardGib).count);               // I2
   }
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     const Outcome& outcome = outcomes[i];
@@ -137,14 +137,14 @@ RC_GTEST_PROP(PlanModel, keeps_the_invariants_of_one_decision, ()) {
     }
     for (std::size_t j = 0; j < i && outcome.grant; ++j) {  // I4
       const bool overtaken = outcomes[j].wait && !input.tickets[j].stopped &&
-                             same_wish(input.tickets[i].request, input.tickets[j].request);
+                             is_same_request(input.tickets[i].request, input.tickets[j].request);
       RC_ASSERT(!overtaken);
     }
-    if (outcome.wait) RC_ASSERT(!outcome.wait->obstacles.empty() || outcome.wait->passed_over);
+    if (outcome.wait) RC_ASSERT(!outcome.wait->blockers.empty() || outcome.wait->passed_over);
   }
 }
 
-std::string fate(const Outcome& outcome) {
+std::string describe_outcome(const Outcome& outcome) {
   if (outcome.impossible) return "impossible";
   if (outcome.wait) return "wait";
   std::string text;
@@ -155,9 +155,9 @@ std::string fate(const Outcome& outcome) {
 // A walk that wants no explanations takes short cuts. They must change nothing.
 void expect_the_same_unexplained() {
   const int gpus = *rc::gen::inRange(1, 6);
-  PlanInput input = some_server(gpus);
+  PlanInput input = random_server(gpus);
   std::map<std::string, TimePoint> ends;
-  add_some_leases(input, ends);
+  add_random_leases(input, ends);
   for (GpuCondition& gpu : input.gpus) {
     gpu.usable = *rc::gen::inRange(0, 6) != 0;
     gpu.strangers = *rc::gen::inRange(0, 4) == 0 ? 1 : 0;
@@ -166,7 +166,7 @@ void expect_the_same_unexplained() {
   }
   const int tickets = *rc::gen::inRange(1, 30);
   for (int i = 0; i < tickets; ++i) {
-    input.tickets.push_back(some_ticket(i, gpus + 1));
+    input.tickets.push_back(random_ticket(i, gpus + 1));
     input.tickets.back().stopped = *rc::gen::inRange(0, 8) == 0;
     input.tickets.back().request.max_processes = *rc::gen::inRange(0U, 2U);
   }
@@ -175,10 +175,11 @@ void expect_the_same_unexplained() {
   bool exhausted = false;
   for (const QueuedTicket& ticket : input.tickets) {
     const Outcome outcome = explained.decide(ticket);
-    RC_ASSERT(fate(unexplained.decide(ticket, Planner::Explain::no)) == fate(outcome));
+    RC_ASSERT(describe_outcome(unexplained.decide(ticket, Planner::Explain::no)) ==
+              describe_outcome(outcome));
     RC_ASSERT(!exhausted || !outcome.grant);
-    exhausted = unexplained.exhausted();
-    RC_ASSERT(exhausted == explained.exhausted());
+    exhausted = unexplained.is_exhausted();
+    RC_ASSERT(exhausted == explained.is_exhausted());
   }
 }
 
@@ -189,9 +190,9 @@ RC_GTEST_PROP(PlanModel, decides_the_same_unexplained, ()) {
 
 // Plays the server forward until the ticket `watched` starts. Who is granted runs as long as it
 // said, or as long as `really` has it.
-TimePoint start_of(const std::string& watched, PlanInput input,
-                   std::map<std::string, TimePoint> really_ends,
-                   const std::map<std::string, seconds>& run_times) {
+TimePoint simulate_start(const std::string& watched, PlanInput input,
+                         std::map<std::string, TimePoint> actual_ends,
+                         const std::map<std::string, seconds>& run_times) {
   for (int step = 0; step < 10'000; ++step) {
     for (const Outcome& outcome : plan(input)) {
       if (!outcome.grant) continue;
@@ -201,17 +202,17 @@ TimePoint start_of(const std::string& watched, PlanInput input,
       const Request& request = ticket->request;
       HeldLease lease{ticket->id, outcome.grant->uuids, request.memory, {}, std::nullopt};
       if (request.time) lease.ends = input.now + *request.time;
-      really_ends[lease.id] = request.time ? *lease.ends : input.now + run_times.at(ticket->id);
+      actual_ends[lease.id] = request.time ? *lease.ends : input.now + run_times.at(ticket->id);
       input.leases.push_back(lease);
       input.tickets.erase(ticket);
     }
     // On to the next moment at which a lease ends.
     RC_ASSERT(!input.leases.empty());
     TimePoint next = TimePoint::max();
-    for (const HeldLease& lease : input.leases) next = std::min(next, really_ends.at(lease.id));
+    for (const HeldLease& lease : input.leases) next = std::min(next, actual_ends.at(lease.id));
     input.now = next;
     std::erase_if(input.leases,
-                  [&](const HeldLease& lease) { return really_ends.at(lease.id) <= next; });
+                  [&](const HeldLease& lease) { return actual_ends.at(lease.id) <= next; });
   }
   RC_FAIL("the ticket never starts");
   return {};
@@ -219,19 +220,19 @@ TimePoint start_of(const std::string& watched, PlanInput input,
 
 RC_GTEST_PROP(PlanModel, nobody_behind_the_first_ticket_delays_it, ()) {
   const int gpus = *rc::gen::inRange(1, 6);
-  PlanInput input = some_server(gpus);
-  std::map<std::string, TimePoint> really_ends;
-  add_some_leases(input, really_ends);
-  input.tickets.push_back(some_ticket(0, gpus));
+  PlanInput input = random_server(gpus);
+  std::map<std::string, TimePoint> actual_ends;
+  add_random_leases(input, actual_ends);
+  input.tickets.push_back(random_ticket(0, gpus));
   RC_PRE(!plan(input).front().impossible);
-  const TimePoint alone = start_of("ticket 0", input, really_ends, {});
+  const TimePoint alone = simulate_start("ticket 0", input, actual_ends, {});
   std::map<std::string, seconds> run_times;
   const int behind = *rc::gen::inRange(1, 10);
   for (int i = 1; i <= behind; ++i) {
-    input.tickets.push_back(some_ticket(i, gpus));
+    input.tickets.push_back(random_ticket(i, gpus));
     run_times[input.tickets.back().id] = seconds(*rc::gen::inRange(1, 40));
   }
-  RC_ASSERT(start_of("ticket 0", input, really_ends, run_times) <= alone);
+  RC_ASSERT(simulate_start("ticket 0", input, actual_ends, run_times) <= alone);
 }
 
 }  // namespace

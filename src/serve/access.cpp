@@ -1,4 +1,4 @@
-// Checks of Host, Origin and token; see guard.h.
+// Checks of Host, Origin and token; see access.h.
 #include "serve/access.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 bool is_port(std::string_view text) {
@@ -25,16 +25,16 @@ bool is_port(std::string_view text) {
 
 }  // namespace
 
-bool same_secret(std::string_view one, std::string_view other) {
+bool secrets_equal(std::string_view one, std::string_view other) {
   unsigned differs = one.size() == other.size() ? 0 : 1;
   for (std::size_t i = 0; i < one.size(); ++i) {
-    const char beside = other.empty() ? '\0' : other[i % other.size()];
-    differs |= static_cast<unsigned char>(one[i] ^ beside);
+    const char other_char = other.empty() ? '\0' : other[i % other.size()];
+    differs |= static_cast<unsigned char>(one[i] ^ other_char);
   }
   return differs == 0 && !one.empty();
 }
 
-Result<std::string> make_secret() {
+Result<std::string> generate_secret() {
   std::array<unsigned char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     return fail(ErrorKind::usage,
@@ -46,118 +46,122 @@ Result<std::string> make_secret() {
 }
 
 Result<std::string> read_token(const std::string& path) {
-  const auto wrong = [&](const std::string& what) {
+  const auto token_file_error = [&](const std::string& what) {
     return fail(ErrorKind::usage, fmt::format("--token-file {}: {}", in_quotes(path), what));
   };
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file) return wrong(::strerrordesc_np(errno));
-  struct stat facts {};
-  if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return wrong("it is no file");
-  if ((facts.st_mode & 0077) != 0 || (facts.st_uid != ::geteuid() && facts.st_uid != 0)) {
-    return wrong("others could read it; it must be yours, and chmod 600");
+  if (!file) return token_file_error(::strerrordesc_np(errno));
+  struct stat file_info {};
+  if (::fstat(file.get(), &file_info) != 0 || !S_ISREG(file_info.st_mode))
+    return token_file_error("it is no file");
+  if ((file_info.st_mode & 0077) != 0 ||
+      (file_info.st_uid != ::geteuid() && file_info.st_uid != 0)) {
+    return token_file_error("others could read it; it must be yours, and chmod 600");
   }
   std::array<char, 1024> bytes{};
   const auto size = ::read(file.get(), bytes.data(), bytes.size());
-  if (size < 0) return wrong(::strerrordesc_np(errno));
+  if (size < 0) return token_file_error(::strerrordesc_np(errno));
   std::string_view line(bytes.data(), static_cast<std::size_t>(size));
   line = line.substr(0, line.find('\n'));
   if (line.ends_with('\r')) line.remove_suffix(1);
   const bool visible =
       std::all_of(line.begin(), line.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   if (line.size() < 16 || line.size() > 256 || !visible) {
-    return wrong(
+    return token_file_error(
         "its first line must be 16 to 256 visible ASCII characters; make one by: openssl rand "
         "-hex 16");
   }
   return std::string(line);
 }
 
-std::optional<std::string> host_part(std::string_view authority) {
+std::optional<std::string> extract_host(std::string_view authority) {
   if (authority.empty() || authority.size() > 300) return std::nullopt;
   std::string_view name = authority;
-  std::string_view rest;
+  std::string_view port_part;
   if (authority.front() == '[') {
     const auto end = authority.find(']');
     if (end == std::string_view::npos) return std::nullopt;
     name = authority.substr(0, end + 1);
-    rest = authority.substr(end + 1);
+    port_part = authority.substr(end + 1);
   } else {
     name = authority.substr(0, authority.find(':'));
-    rest = authority.substr(name.size());
+    port_part = authority.substr(name.size());
   }
-  if (!rest.empty() && (rest.front() != ':' || !is_port(rest.substr(1)))) return std::nullopt;
+  if (!port_part.empty() && (port_part.front() != ':' || !is_port(port_part.substr(1))))
+    return std::nullopt;
   std::string host = lower_case(name);
   if (host.ends_with('.')) host.pop_back();  // the same name, written out
   if (host.empty()) return std::nullopt;
   return host;
 }
 
-std::optional<HttpAnswer> Guard::check_host(const HttpRequest& request,
-                                            std::string_view local) const {
+std::optional<HttpResponse> AccessControl::check_host(const HttpRequest& request,
+                                                      std::string_view local) const {
   const auto header = request.header("host");
-  const auto host = header ? host_part(*header) : std::nullopt;
-  if (!host) return error_answer(400, "the request has no Host header that can be understood");
-  const bool known =
-      std::find(rules_.names.begin(), rules_.names.end(), *host) != rules_.names.end();
+  const auto host = header ? extract_host(*header) : std::nullopt;
+  if (!host) return error_response(400, "the request has no Host header that can be understood");
+  const bool known = std::find(rules_.host_names.begin(), rules_.host_names.end(), *host) !=
+                     rules_.host_names.end();
   if (known || *host == local) return std::nullopt;
-  if (!rules_.proxy.empty() && host == host_part(rules_.proxy)) return std::nullopt;
-  return error_answer(
+  if (!rules_.proxy.empty() && host == extract_host(rules_.proxy)) return std::nullopt;
+  return error_response(
       403, fmt::format("this server is not known as {}; use localhost, its address or its host's "
                        "name, or start it with --behind-proxy NAME",
                        in_quotes(*host)));
 }
 
 // A browser says on whose behalf it asks. Other programs do not.
-std::optional<HttpAnswer> Guard::check_origin(const HttpRequest& request) const {
-  const auto refused = [] {
-    return error_answer(403, "the request comes from another site's page (Origin)");
+std::optional<HttpResponse> AccessControl::check_origin(const HttpRequest& request) const {
+  const auto origin_error = [] {
+    return error_response(403, "the request comes from another site's page (Origin)");
   };
   const auto site = request.header("sec-fetch-site");
-  if (site && *site != "same-origin" && *site != "none") return refused();
+  if (site && *site != "same-origin" && *site != "none") return origin_error();
   const auto origin = request.header("origin");
   if (!origin) return std::nullopt;
   const std::string whole = lower_case(*origin);
   const auto slashes = whole.find("://");
   const std::string_view scheme =
       std::string_view(whole).substr(0, std::min(slashes, whole.size()));
-  if (slashes == std::string::npos || (scheme != "http" && scheme != "https")) return refused();
+  if (slashes == std::string::npos || (scheme != "http" && scheme != "https"))
+    return origin_error();
   const std::string_view authority = std::string_view(whole).substr(slashes + 3);
   // Host has been checked, so a page of the same name and port is ours.
   if (authority == lower_case(request.header("host").value_or(""))) return std::nullopt;
   if (!rules_.proxy.empty() && authority == lower_case(rules_.proxy)) return std::nullopt;
-  return refused();
+  return origin_error();
 }
 
-bool Guard::shows_token(const HttpRequest& request) const {
-  constexpr std::string_view kBearer = "Bearer ";
-  const auto shown = request.header("authorization");
-  return !rules_.token.empty() && shown && shown->starts_with(kBearer) &&
-         same_secret(rules_.token, shown->substr(kBearer.size()));
+bool AccessControl::has_valid_token(const HttpRequest& request) const {
+  constexpr std::string_view kBearerPrefix = "Bearer ";
+  const auto header = request.header("authorization");
+  return !rules_.token.empty() && header && header->starts_with(kBearerPrefix) &&
+         secrets_equal(rules_.token, header->substr(kBearerPrefix.size()));
 }
 
-std::optional<HttpAnswer> Guard::check_view(const HttpRequest& request) const {
-  if (!rules_.token_to_view || shows_token(request)) return std::nullopt;
-  return error_answer(401, "a token is needed: Authorization: Bearer TOKEN");
+std::optional<HttpResponse> AccessControl::check_view(const HttpRequest& request) const {
+  if (!rules_.view_needs_token || has_valid_token(request)) return std::nullopt;
+  return error_response(401, "a token is needed: Authorization: Bearer TOKEN");
 }
 
-std::optional<HttpAnswer> Guard::check_change(const HttpRequest& request) const {
-  if (auto refused = check_origin(request)) return refused;
-  if (!rules_.changes) {
-    return error_answer(403,
-                        "this server shows and changes nothing; start it with --allow-changes");
+std::optional<HttpResponse> AccessControl::check_change(const HttpRequest& request) const {
+  if (auto refusal = check_origin(request)) return refusal;
+  if (!rules_.allow_changes) {
+    return error_response(403,
+                          "this server shows and changes nothing; start it with --allow-changes");
   }
-  if (shows_token(request)) return std::nullopt;
-  return error_answer(401, "a change needs the token: Authorization: Bearer TOKEN");
+  if (has_valid_token(request)) return std::nullopt;
+  return error_response(401, "a change needs the token: Authorization: Bearer TOKEN");
 }
 
-HttpAnswer Guard::check_token(const HttpRequest& request) const {
-  if (auto refused = check_origin(request)) return *refused;
-  const auto token = body_text(request.body, "token");
+HttpResponse AccessControl::check_token(const HttpRequest& request) const {
+  if (auto refusal = check_origin(request)) return *refusal;
+  const auto token = parse_body_field(request.body, "token");
   if (!token || token->empty()) {
-    return error_answer(400, "the body must be {\"token\": \"...\"}");
+    return error_response(400, "the body must be {\"token\": \"...\"}");
   }
-  if (!same_secret(rules_.token, *token)) return error_answer(401, "the token is wrong");
-  return json_answer(std::string("{\"done\": true}\n"));
+  if (!secrets_equal(rules_.token, *token)) return error_response(401, "the token is wrong");
+  return json_response(std::string("{\"done\": true}\n"));
 }
 
-}  // namespace berth
+}  // namespace berth::serve

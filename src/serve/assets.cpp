@@ -1,7 +1,7 @@
 // Finds a file of the page; see assets.h.
 #include "serve/assets.h"
 
-namespace berth {
+namespace berth::serve {
 
 std::optional<Asset> find_asset(std::string_view path) {
   if (path == "/") path = "/index.html";
@@ -11,4 +11,4 @@ std::optional<Asset> find_asset(std::string_view path) {
   return std::nullopt;
 }
 
-}  // namespace berth
+}  // namespace berth::serve

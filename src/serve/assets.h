@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace berth {
+namespace berth::serve {
 
 // All of it lasts as long as the program, and any thread may read it.
 struct Asset {
@@ -26,4 +26,4 @@ std::span<const WebFile> web_files();
 // web/ is ever found: no path is resolved.
 std::optional<Asset> find_asset(std::string_view path);
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 std::string file_content(std::string_view path) {
@@ -48,4 +48,4 @@ TEST(Assets, AreSmall) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::serve

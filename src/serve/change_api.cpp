@@ -1,4 +1,4 @@
-// From a request to the broker; see changes.h.
+// From a request to the broker; see change_api.h.
 #include "serve/change_api.h"
 
 #include <fmt/format.h>
@@ -10,84 +10,87 @@
 #include "lease/request_options.h"
 #include "serve/http_request.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-// `unknown` is the status where the command would speak of wrong usage.
-HttpAnswer refusal(const Error& error, int unknown) {
+// `usage_status` is the status where the command would speak of wrong usage.
+HttpResponse to_error_response(const Error& error, int usage_status) {
   switch (error.kind) {
     case ErrorKind::usage:
-      return error_answer(unknown, error.message);
+      return error_response(usage_status, error.message);
     case ErrorKind::permission:
-      return error_answer(403, error.message);
+      return error_response(403, error.message);
     case ErrorKind::impossible:
-      return error_answer(409, error.message);
+      return error_response(409, error.message);
     default:
-      return error_answer(503, error.message);
+      return error_response(503, error.message);
   }
 }
 
 template <class T>
-HttpAnswer outcome(const Result<T>& done, int unknown) {
-  if (!done) return refusal(done.error(), unknown);
-  return json_answer(std::string("{\"done\": true}\n"));
+HttpResponse to_response(const Result<T>& result, int usage_status) {
+  if (!result) return to_error_response(result.error(), usage_status);
+  return json_response(std::string("{\"done\": true}\n"));
 }
 
-tl::unexpected<Error> no_id(const std::string& word) {
-  return fail(ErrorKind::usage, fmt::format("{} is no id: 8 letters and digits", in_quotes(word)));
+tl::unexpected<Error> invalid_id_error(const std::string& text) {
+  return fail(ErrorKind::usage, fmt::format("{} is no id: 8 letters and digits", in_quotes(text)));
 }
 
-bool is_uuid(std::string_view word) {
-  return word.size() <= 128 && (word.starts_with("GPU-") || word.starts_with("MIG-"));
+bool is_uuid(std::string_view text) {
+  return text.size() <= 128 && (text.starts_with("GPU-") || text.starts_with("MIG-"));
 }
 
-tl::unexpected<Error> no_uuid(const std::string& word) {
-  return fail(ErrorKind::usage, fmt::format("{} is no GPU's UUID", in_quotes(word)));
+tl::unexpected<Error> invalid_uuid_error(const std::string& text) {
+  return fail(ErrorKind::usage, fmt::format("{} is no GPU's UUID", in_quotes(text)));
 }
 
 // {"reason": TEXT}, or nothing at all.
-Result<std::string> reason_of(const std::string& body) {
+Result<std::string> parse_reason(const std::string& body) {
   if (body.empty()) return "";
-  const auto reason = body_text(body, "reason");
+  const auto reason = parse_body_field(body, "reason");
   if (!reason) return fail(ErrorKind::usage, "the body must be {\"reason\": \"...\"}");
-  return parse_text(*reason);
+  return parse_public_text(*reason);
 }
 
 }  // namespace
 
-Result<WorkQueue::Work> change_cancel(const ChangeAsked& asked) {
-  if (!is_id(asked.word)) return no_id(asked.word);
-  return [id = asked.word] { return outcome(cancel_tickets({id}), 404); };
+Result<WorkQueue::Work> prepare_cancel(const ChangeRequest& request) {
+  if (!is_id(request.target)) return invalid_id_error(request.target);
+  return [id = request.target] { return to_response(cancel_tickets({id}), 404); };
 }
 
-Result<WorkQueue::Work> change_release(const ChangeAsked& asked) {
-  if (!is_id(asked.word)) return no_id(asked.word);
+Result<WorkQueue::Work> prepare_release(const ChangeRequest& request) {
+  if (!is_id(request.target)) return invalid_id_error(request.target);
   // One that is there is a job's, which ends with the job.
-  const int unknown = asked.picture->leases.contains(asked.word) ? 409 : 404;
-  return [id = asked.word, unknown] { return outcome(release_leases({id}, {}), unknown); };
-}
-
-Result<WorkQueue::Work> change_drain(const ChangeAsked& asked) {
-  if (!is_uuid(asked.word)) return no_uuid(asked.word);
-  auto reason = reason_of(asked.body);
-  if (!reason) return tl::make_unexpected(reason.error());
-  const bool here = asked.picture->uuids.contains(asked.word);
-  return [uuid = asked.word, reason = std::move(*reason), here] {
-    if (!here) return error_answer(404, "this host has no such GPU");
-    return outcome(drain_gpus({uuid}, reason), 400);
+  const int usage_status = request.snapshot->lease_ids.contains(request.target) ? 409 : 404;
+  return [id = request.target, usage_status] {
+    return to_response(release_leases({id}, {}), usage_status);
   };
 }
 
-Result<WorkQueue::Work> change_undrain(const ChangeAsked& asked) {
-  if (!is_uuid(asked.word)) return no_uuid(asked.word);
-  return [uuid = asked.word, here = asked.picture->uuids.contains(asked.word)]() -> HttpAnswer {
-    const auto drains = own_drains();
-    if (!drains) return refusal(drains.error(), 400);
+Result<WorkQueue::Work> prepare_drain(const ChangeRequest& request) {
+  if (!is_uuid(request.target)) return invalid_uuid_error(request.target);
+  auto reason = parse_reason(request.body);
+  if (!reason) return tl::make_unexpected(reason.error());
+  const bool is_local = request.snapshot->local_gpu_uuids.contains(request.target);
+  return [uuid = request.target, reason = std::move(*reason), is_local] {
+    if (!is_local) return error_response(404, "this host has no such GPU");
+    return to_response(drain_gpus({uuid}, reason), 400);
+  };
+}
+
+Result<WorkQueue::Work> prepare_undrain(const ChangeRequest& request) {
+  if (!is_uuid(request.target)) return invalid_uuid_error(request.target);
+  return [uuid = request.target,
+          is_local = request.snapshot->local_gpu_uuids.contains(request.target)]() -> HttpResponse {
+    const auto drains = read_removable_drains();
+    if (!drains) return to_error_response(drains.error(), 400);
     bool drained = false;
     for (const Drain& drain : *drains) drained = drained || drain.uuid == uuid;
-    if (!drained && !here) return error_answer(404, "this host has no such GPU");
-    return outcome(undrain_gpus({uuid}), 400);
+    if (!drained && !is_local) return error_response(404, "this host has no such GPU");
+    return to_response(undrain_gpus({uuid}), 400);
   };
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -7,18 +7,18 @@
 #include "serve/snapshot.h"
 #include "serve/work_queue.h"
 
-namespace berth {
+namespace berth::serve {
 
-struct ChangeAsked {
-  std::string word;  // the id or UUID in the path
+struct ChangeRequest {
+  std::string target;  // the id or UUID in the path
   std::string body;
-  SharedServeSnapshot picture;  // what was last seen
+  SharedServeSnapshot snapshot;  // what was last seen
 };
 
 // Each gives what is to be done at a desk, or says what is wrong with the request.
-Result<WorkQueue::Work> change_cancel(const ChangeAsked& asked);
-Result<WorkQueue::Work> change_release(const ChangeAsked& asked);
-Result<WorkQueue::Work> change_drain(const ChangeAsked& asked);
-Result<WorkQueue::Work> change_undrain(const ChangeAsked& asked);
+Result<WorkQueue::Work> prepare_cancel(const ChangeRequest& request);
+Result<WorkQueue::Work> prepare_release(const ChangeRequest& request);
+Result<WorkQueue::Work> prepare_drain(const ChangeRequest& request);
+Result<WorkQueue::Work> prepare_undrain(const ChangeRequest& request);
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -10,12 +10,12 @@
 #include <sys/socket.h>
 #include <utility>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-constexpr std::string_view kEnd = "\r\n\r\n";
+constexpr std::string_view kHeadEnd = "\r\n\r\n";
 
-std::string address_of(int socket) {
+std::string local_address_of(int socket) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
@@ -34,32 +34,32 @@ std::string address_of(int socket) {
   return std::string("[") + text.data() + "]";
 }
 
-int milliseconds_to(HttpConnection::Clock::time_point until) {
-  constexpr std::chrono::milliseconds kLongest(60 * 1000);
+int milliseconds_until(HttpConnection::Clock::time_point deadline) {
+  constexpr std::chrono::milliseconds kMaxPoll(60 * 1000);
   const auto now = HttpConnection::Clock::now();
-  if (until <= now) return 0;
-  const auto left = until - now;
-  if (left >= kLongest) return static_cast<int>(kLongest.count());
+  if (deadline <= now) return 0;
+  const auto left = deadline - now;
+  if (left >= kMaxPoll) return static_cast<int>(kMaxPoll.count());
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }
 
 // False if the time is over.
-bool poll_until(pollfd* fds, nfds_t count, HttpConnection::Clock::time_point until) {
+bool poll_until(pollfd* fds, nfds_t count, HttpConnection::Clock::time_point deadline) {
   for (;;) {
-    const int wait = milliseconds_to(until);
+    const int wait = milliseconds_until(deadline);
     const int ready = ::poll(fds, count, wait);
     if (ready > 0) return true;
     if (wait == 0) return false;
   }
 }
 
-bool poll_one(int fd, short events, HttpConnection::Clock::time_point until) {
+bool poll_one(int fd, short events, HttpConnection::Clock::time_point deadline) {
   pollfd one{fd, events, 0};
-  return poll_until(&one, 1, until);
+  return poll_until(&one, 1, deadline);
 }
 
 // No request begins like this: TLS, say. Who sends it is told at once, not when his time is up.
-bool is_odd(std::string_view bytes) {
+bool cannot_be_http(std::string_view bytes) {
   return !bytes.empty() && (bytes.front() < 'A' || bytes.front() > 'Z');
 }
 
@@ -71,65 +71,66 @@ bool has_bare_line_feed(std::string_view text) {
   return false;
 }
 
-HttpRefusal late() {
+HttpRefusal timeout_refusal() {
   return {408, "the request took too long to arrive"};
 }
 
 }  // namespace
 
 HttpConnection::HttpConnection(UniqueFd socket)
-    : socket_(std::move(socket)), local_(address_of(socket_.get())) {}
+    : socket_(std::move(socket)), local_address_(local_address_of(socket_.get())) {}
 
-HttpConnection::Got HttpConnection::receive(Clock::time_point until) {
+HttpConnection::ReadResult HttpConnection::receive(Clock::time_point deadline) {
   for (;;) {
     std::array<char, 4096> bytes{};
     const auto got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got == 0) return Got::end;
+    if (got == 0) return ReadResult::closed;
     if (got > 0) {
       buffer_.append(bytes.data(), static_cast<std::size_t>(got));
       // Also for who sends a byte each time before we would have to wait.
-      return Clock::now() < until ? Got::some : Got::late;
+      return Clock::now() < deadline ? ReadResult::data : ReadResult::timeout;
     }
-    if (errno != EAGAIN && errno != EINTR) return Got::end;
-    if (!poll_one(socket_.get(), POLLIN, until)) return Got::late;
+    if (errno != EAGAIN && errno != EINTR) return ReadResult::closed;
+    if (!poll_one(socket_.get(), POLLIN, deadline)) return ReadResult::timeout;
   }
 }
 
-bool HttpConnection::await(Clock::time_point until) const {
-  return !buffer_.empty() || poll_one(socket_.get(), POLLIN, until);
+bool HttpConnection::wait_readable(Clock::time_point deadline) const {
+  return !buffer_.empty() || poll_one(socket_.get(), POLLIN, deadline);
 }
 
-std::optional<std::string> HttpConnection::take_head(Clock::time_point until,
+std::optional<std::string> HttpConnection::read_head(Clock::time_point deadline,
                                                      std::optional<HttpRefusal>& refusal) {
-  read_until_ = until;
+  read_deadline_ = deadline;
   for (std::size_t searched = 0;;) {
-    const auto end = buffer_.find(kEnd, searched);
-    const std::size_t size = end == std::string::npos ? buffer_.size() : end + kEnd.size();
-    if (is_odd(buffer_)) refusal = {400, "this is no HTTP request; is it https? then use http"};
+    const auto end = buffer_.find(kHeadEnd, searched);
+    const std::size_t size = end == std::string::npos ? buffer_.size() : end + kHeadEnd.size();
+    if (cannot_be_http(buffer_))
+      refusal = {400, "this is no HTTP request; is it https? then use http"};
     if (has_bare_line_feed(std::string_view(buffer_).substr(0, size))) {
       refusal = {400, "a line does not end with CR LF"};
     }
-    if (size > kLargestHead) refusal = {431, "the request line and headers exceed 16 KiB"};
+    if (size > kMaxHeadSize) refusal = {431, "the request line and headers exceed 16 KiB"};
     if (refusal) return std::nullopt;
     if (end != std::string::npos) {
       std::string head = buffer_.substr(0, size);
       buffer_.erase(0, size);
       return head;
     }
-    searched = buffer_.size() - std::min(buffer_.size(), kEnd.size() - 1);
-    const Got got = receive(until);
-    if (got == Got::late) refusal = late();
-    if (got != Got::some) return std::nullopt;
+    searched = buffer_.size() - std::min(buffer_.size(), kHeadEnd.size() - 1);
+    const ReadResult got = receive(deadline);
+    if (got == ReadResult::timeout) refusal = timeout_refusal();
+    if (got != ReadResult::data) return std::nullopt;
   }
 }
 
-bool HttpConnection::read(std::string& bytes, std::size_t size,
-                          std::optional<HttpRefusal>& refusal) {
+bool HttpConnection::read_body(std::string& bytes, std::size_t size,
+                               std::optional<HttpRefusal>& refusal) {
   while (buffer_.size() < size) {
-    const Got got = receive(read_until_);
-    if (got == Got::late) refusal = late();
-    if (got == Got::end) refusal = {400, "the body is shorter than its Content-Length"};
-    if (got != Got::some) return false;
+    const ReadResult got = receive(read_deadline_);
+    if (got == ReadResult::timeout) refusal = timeout_refusal();
+    if (got == ReadResult::closed) refusal = {400, "the body is shorter than its Content-Length"};
+    if (got != ReadResult::data) return false;
   }
   bytes = buffer_.substr(0, size);
   buffer_.erase(0, size);
@@ -143,30 +144,30 @@ bool HttpConnection::write(std::string_view bytes) {
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
       // Also for who reads a byte each time before we would have to wait.
-      if (!bytes.empty() && Clock::now() >= write_until_) return false;
+      if (!bytes.empty() && Clock::now() >= write_deadline_) return false;
       continue;
     }
     if (errno != EAGAIN && errno != EINTR) return false;
-    if (!poll_one(socket_.get(), POLLOUT, write_until_)) return false;
+    if (!poll_one(socket_.get(), POLLOUT, write_deadline_)) return false;
   }
   return true;
 }
 
-HttpConnection::Woken HttpConnection::wait(const EventFd& poke, bool watches,
-                                           Clock::time_point until) const {
-  const short events = watches ? POLLIN | POLLRDHUP : 0;  // POLLHUP and POLLERR come in any case
-  std::array<pollfd, 2> fds{{{poke.fd(), POLLIN, 0}, {socket_.get(), events, 0}}};
-  if (!poll_until(fds.data(), fds.size(), until)) return Woken::late;
-  if (fds[1].revents != 0) return Woken::gone;
-  poke.clear();
-  return Woken::news;
+HttpConnection::WakeReason HttpConnection::wait(const EventFd& wake_event, bool is_viewer,
+                                                Clock::time_point deadline) const {
+  const short events = is_viewer ? POLLIN | POLLRDHUP : 0;  // POLLHUP and POLLERR come in any case
+  std::array<pollfd, 2> fds{{{wake_event.fd(), POLLIN, 0}, {socket_.get(), events, 0}}};
+  if (!poll_until(fds.data(), fds.size(), deadline)) return WakeReason::timeout;
+  if (fds[1].revents != 0) return WakeReason::closed;
+  wake_event.clear();
+  return WakeReason::event;
 }
 
-void HttpConnection::linger(Clock::time_point until) {
+void HttpConnection::linger(Clock::time_point deadline) {
   ::shutdown(socket_.get(), SHUT_WR);
   do {
     buffer_.clear();
-  } while (receive(until) == Got::some);
+  } while (receive(deadline) == ReadResult::data);
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -12,7 +12,7 @@
 #include "base/unique_fd.h"
 #include "serve/http_request.h"
 
-namespace berth {
+namespace berth::serve {
 
 // For one thread.
 class HttpConnection {
@@ -24,40 +24,40 @@ class HttpConnection {
 
   int fd() const { return socket_.get(); }
   // The address at which it came in, as a Host header would have it: IPv6 in brackets.
-  const std::string& local() const { return local_; }
+  const std::string& local_address() const { return local_address_; }
 
   // Is there anything to read by then? Nothing is read yet.
-  bool await(Clock::time_point until) const;
+  bool wait_readable(Clock::time_point deadline) const;
   // Request line and headers, up to and with the empty line. All that is read of the request, here
-  // and by read(), must come before `until`. Nothing, and no refusal: the other side has gone.
-  std::optional<std::string> take_head(Clock::time_point until,
+  // and by read(), must come before `deadline`. Nothing, and no refusal: the other side has gone.
+  std::optional<std::string> read_head(Clock::time_point deadline,
                                        std::optional<HttpRefusal>& refusal);
   // What comes behind the head, `size` bytes of it. False as above.
-  bool read(std::string& bytes, std::size_t size, std::optional<HttpRefusal>& refusal);
+  bool read_body(std::string& bytes, std::size_t size, std::optional<HttpRefusal>& refusal);
 
   // By then what is written from now on must have left.
-  void write_until(Clock::time_point until) { write_until_ = until; }
+  void set_write_deadline(Clock::time_point deadline) { write_deadline_ = deadline; }
   bool write(std::string_view bytes);
 
-  enum class Woken : std::uint8_t { news, gone, late };
-  // Waits for a poke. Who `watches` has nothing more to say: whatever comes from him is that he
+  enum class WakeReason : std::uint8_t { event, closed, timeout };
+  // Waits for a poke. Who `is_viewer` has nothing more to say: whatever comes from him is that he
   // goes. Anybody else may have closed his half, and still wants to be answered.
-  Woken wait(const EventFd& poke, bool watches, Clock::time_point until) const;
+  WakeReason wait(const EventFd& wake_event, bool is_viewer, Clock::time_point deadline) const;
 
   // All is sent. What the other side still sends is thrown away for a moment, since a connection
   // that is closed over it would take the answer with it.
-  void linger(Clock::time_point until);
+  void linger(Clock::time_point deadline);
 
  private:
   // Appends what there is to the buffer. False: nothing comes any more, or not in time.
-  enum class Got : std::uint8_t { some, end, late };
-  Got receive(Clock::time_point until);
+  enum class ReadResult : std::uint8_t { data, closed, timeout };
+  ReadResult receive(Clock::time_point deadline);
 
   UniqueFd socket_;
-  std::string local_;
+  std::string local_address_;
   std::string buffer_;  // read, but not taken
-  Clock::time_point read_until_{};
-  Clock::time_point write_until_ = Clock::time_point::max();
+  Clock::time_point read_deadline_{};
+  Clock::time_point write_deadline_ = Clock::time_point::max();
 };
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// Questions about the past; see past.h.
+// Questions about the past; see history_api.h.
 #include "serve/history_api.h"
 
 #include <algorithm>
@@ -14,130 +14,136 @@
 #include "lease/history_filter.h"
 #include "status/status.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 // However many leases there were, a page can show no more.
 constexpr std::size_t kDefaultLimit = 1000;
-constexpr std::size_t kMostLimit = 10'000;
+constexpr std::size_t kMaxLimit = 10'000;
 // Reading costs time and memory with the number of leases.
-constexpr std::chrono::hours kLongestLog(24 * 31);
-constexpr std::chrono::hours kLongestReport(24 * 366);
+constexpr std::chrono::hours kMaxLogPeriod(24 * 31);
+constexpr std::chrono::hours kMaxReportPeriod(24 * 366);
 
-struct Question {
-  HistoryOptions history;
+struct ParsedQuery {
+  HistoryFilter history;
   std::size_t limit = kDefaultLimit;
 };
 
 // Which parameters a path has, and for how long it may be asked.
 struct EndpointParams {
   std::string_view parameters;  // each with a blank before and behind it
-  std::chrono::hours usual;
-  std::chrono::hours longest;
+  std::chrono::hours default_period;
+  std::chrono::hours max_period;
 };
 
 constexpr std::chrono::hours kDay(24);
-constexpr EndpointParams kLogForm{" since user host gpu limit ", kDay, kLongestLog};
-constexpr EndpointParams kReportForm{" since user host gpu ", 7 * kDay, kLongestReport};
-constexpr EndpointParams kTimelineForm{" since ", kDay, kLongestLog};
+constexpr EndpointParams kLogParams{" since user host gpu limit ", kDay, kMaxLogPeriod};
+constexpr EndpointParams kReportParams{" since user host gpu ", 7 * kDay, kMaxReportPeriod};
+constexpr EndpointParams kTimelineParams{" since ", kDay, kMaxLogPeriod};
 
-Result<void> take_limit(std::string_view text, std::size_t& limit) {
+Result<void> parse_limit(std::string_view text, std::size_t& limit) {
   const char* const end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, limit);
-  if (problem == std::errc{} && rest == end && limit >= 1 && limit <= kMostLimit) return {};
+  if (problem == std::errc{} && rest == end && limit >= 1 && limit <= kMaxLimit) return {};
   return fail(ErrorKind::usage,
-              fmt::format("{} is not a number from 1 to {}", in_quotes(text), kMostLimit));
+              fmt::format("{} is not a number from 1 to {}", in_quotes(text), kMaxLimit));
 }
 
-Result<void> take(const std::string& name, const std::string& value, Question& question) {
+Result<void> apply_parameter(const std::string& name, const std::string& value,
+                             ParsedQuery& parsed_query) {
   if (value.empty()) return {};  // as if it were not there
-  if (name == "since") return set_since(question.history, value);
-  if (name == "user") return set_user(question.history, value);
-  if (name == "host") return set_host(question.history, value);
-  if (name == "gpu") return set_gpus(question.history, value);
-  return take_limit(value, question.limit);
+  if (name == "since") return set_since(parsed_query.history, value);
+  if (name == "user") return set_user(parsed_query.history, value);
+  if (name == "host") return set_host(parsed_query.history, value);
+  if (name == "gpu") return set_gpus(parsed_query.history, value);
+  return parse_limit(value, parsed_query.limit);
 }
 
-Result<Question> parsed(const HistoryQuery& asked, const EndpointParams& form) {
-  Question question;
-  question.history = last(form.usual);
-  for (const auto& [name, value] : asked.query) {
-    if (form.parameters.find(fmt::format(" {} ", name)) == std::string_view::npos) {
+Result<ParsedQuery> parse_query(const HistoryQuery& query, const EndpointParams& params) {
+  ParsedQuery parsed_query;
+  parsed_query.history = make_recent_filter(params.default_period);
+  for (const auto& [name, value] : query.parameters) {
+    if (params.parameters.find(fmt::format(" {} ", name)) == std::string_view::npos) {
       return fail(ErrorKind::usage, fmt::format("there is no parameter {}; there are:{}",
-                                                in_quotes(name), form.parameters));
+                                                in_quotes(name), params.parameters));
     }
-    if (auto taken = take(name, value, question); !taken) {
-      return fail(ErrorKind::usage, fmt::format("{}: {}", printable(name), taken.error().message));
+    if (auto applied = apply_parameter(name, value, parsed_query); !applied) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{}: {}", printable(name), applied.error().message));
     }
   }
   // With a little to spare: "31d" is some time ago by now.
-  if (question.history.since < last(form.longest).since - std::chrono::minutes(1)) {
+  if (parsed_query.history.since <
+      make_recent_filter(params.max_period).since - std::chrono::minutes(1)) {
     return fail(ErrorKind::usage,
-                fmt::format("since: at most {} days can be asked for", form.longest / kDay));
+                fmt::format("since: at most {} days can be asked for", params.max_period / kDay));
   }
-  return question;
+  return parsed_query;
 }
 
-HttpAnswer failed(const Error& error) {
-  return error_answer(error.kind == ErrorKind::usage ? 400 : 503, error.message);
+HttpResponse to_error_response(const Error& error) {
+  return error_response(error.kind == ErrorKind::usage ? 400 : 503, error.message);
 }
 
 }  // namespace
 
-std::string question_of(const char* what, const HistoryQuery& asked) {
-  std::string text = what;
-  for (const auto& [name, value] : asked.query) {
+std::string history_cache_key(const char* endpoint, const HistoryQuery& query) {
+  std::string text = endpoint;
+  for (const auto& [name, value] : query.parameters) {
     text += fmt::format("&{}:{}={}", name, value.size(), value);
   }
   return text;
 }
 
-HttpAnswer past_log(const HistoryQuery& asked) {
-  const auto question = parsed(asked, kLogForm);
-  if (!question) return failed(question.error());
+HttpResponse make_log_response(const HistoryQuery& query) {
+  const auto parsed_query = parse_query(query, kLogParams);
+  if (!parsed_query) return to_error_response(parsed_query.error());
   const HarbourLocation where = harbour_location();
-  const HistoryOptions meant = settled(question->history, where);
-  const auto want = [&](const HistoryEntry& entry) { return wanted(entry, meant); };
-  const auto history = recall(where, meant.since, want);
-  if (!history) return failed(history.error());
+  const HistoryFilter options = resolve_host_filter(parsed_query->history, where);
+  const auto matches_options = [&](const HistoryEntry& entry) {
+    return matches_history_filter(entry, options);
+  };
+  const auto history = read_merged_history(where, options.since, matches_options);
+  if (!history) return to_error_response(history.error());
   const auto& entries = history->entries;
   const std::size_t left_out =
-      entries.size() - std::min<std::size_t>(entries.size(), question->limit);
+      entries.size() - std::min<std::size_t>(entries.size(), parsed_query->limit);
   std::string text = "{\"leases\": [";
   for (std::size_t i = left_out; i < entries.size(); ++i) {
     if (i > left_out) text += ", ";
-    text += log_json(entries[i], where.host, asked.commands_of);
+    text += log_json(entries[i], where.host, query.command_visibility);
     text.pop_back();  // its newline
   }
   text += fmt::format("], \"truncated\": {}}}\n", history->truncated || left_out > 0);
-  return json_answer(std::move(text));
+  return json_response(std::move(text));
 }
 
-HttpAnswer past_report(const HistoryQuery& asked) {
-  const auto question = parsed(asked, kReportForm);
-  if (!question) return failed(question.error());
+HttpResponse make_report_response(const HistoryQuery& query) {
+  const auto parsed_query = parse_query(query, kReportParams);
+  if (!parsed_query) return to_error_response(parsed_query.error());
   const HarbourLocation where = harbour_location();
-  const HistoryOptions meant = settled(question->history, where);
-  const auto history = recall_leases(where, meant.since, meant.of);
-  if (!history) return failed(history.error());
-  const Report report = reported(history->table, meant);
-  const std::string host = where.url ? meant.of.host : host_name();
-  return json_answer(report_json(report, ReportBy::all, host, history->damaged, asked.commands_of));
+  const HistoryFilter options = resolve_host_filter(parsed_query->history, where);
+  const auto history = read_merged_leases(where, options.since, options.lease_filter);
+  if (!history) return to_error_response(history.error());
+  const Report report = make_filtered_report(history->table, options);
+  const std::string host = where.url ? options.lease_filter.host : host_name();
+  return json_response(
+      report_json(report, ReportBy::all, host, history->damaged, query.command_visibility));
 }
 
-HttpAnswer past_timeline(const HistoryQuery& asked) {
-  const auto question = parsed(asked, kTimelineForm);
-  if (!question) return failed(question.error());
+HttpResponse make_timeline_response(const HistoryQuery& query) {
+  const auto parsed_query = parse_query(query, kTimelineParams);
+  if (!parsed_query) return to_error_response(parsed_query.error());
   const HarbourLocation where = harbour_location();
-  const HistoryOptions meant = settled(question->history, where);
-  const auto history = recall_leases(where, meant.since, meant.of);
-  if (!history) return failed(history.error());
-  TimelineQuery query;
-  query.since = meant.since;
-  query.until = std::chrono::system_clock::now();
-  query.this_host = this_host(where);
-  query.present = asked.picture->gpus;
-  return json_answer(timeline_json(make_timeline(history->table, query)));
+  const HistoryFilter options = resolve_host_filter(parsed_query->history, where);
+  const auto history = read_merged_leases(where, options.since, options.lease_filter);
+  if (!history) return to_error_response(history.error());
+  TimelineQuery timeline_query;
+  timeline_query.since = options.since;
+  timeline_query.until = std::chrono::system_clock::now();
+  timeline_query.this_host = local_host_name(where);
+  timeline_query.present = query.snapshot->gpus;
+  return json_response(timeline_json(make_timeline(history->table, timeline_query)));
 }
 
-}  // namespace berth
+}  // namespace berth::serve

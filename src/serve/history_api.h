@@ -1,4 +1,4 @@
-// What happened, as `berth log` and `berth report` tell it: work for a desk (desk.h).
+// What happened, as `berth log` and `berth report` tell it: work for a desk (work_queue.h).
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 #include "serve/http_response.h"
 #include "serve/snapshot.h"
 
-namespace berth {
+namespace berth::serve {
 
 struct HistoryQuery {
-  QueryPairs query;
-  CommandVisibility commands_of;
-  SharedServeSnapshot picture;  // what was last seen
+  QueryParameters parameters;
+  CommandVisibility command_visibility;
+  SharedServeSnapshot snapshot;  // what was last seen
 };
 
 // The same for all who ask the same.
-std::string question_of(const char* what, const HistoryQuery& asked);
+std::string history_cache_key(const char* endpoint, const HistoryQuery& query);
 
 // What is wrong with a query is said by the answer, too: to look a user up may take a while.
-HttpAnswer past_log(const HistoryQuery& asked);
-HttpAnswer past_report(const HistoryQuery& asked);
-HttpAnswer past_timeline(const HistoryQuery& asked);
+HttpResponse make_log_response(const HistoryQuery& query);
+HttpResponse make_report_response(const HistoryQuery& query);
+HttpResponse make_timeline_response(const HistoryQuery& query);
 
-}  // namespace berth
+}  // namespace berth::serve

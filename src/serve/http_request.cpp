@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 bool is_token_char(char c) {
@@ -51,7 +51,7 @@ std::optional<HttpRefusal> check_request_line(std::string_view line) {
   return refuse("only HTTP/1.1 and HTTP/1.0 are spoken here", 505);
 }
 
-std::optional<HttpRefusal> take_body_size(const HttpRequest& request, std::size_t& size) {
+std::optional<HttpRefusal> parse_body_size(const HttpRequest& request, std::size_t& size) {
   size = 0;
   if (request.header("transfer-encoding")) {
     return refuse("a body must be sent with Content-Length, not with Transfer-Encoding");
@@ -63,7 +63,7 @@ std::optional<HttpRefusal> take_body_size(const HttpRequest& request, std::size_
   if (!digits) return refuse("Content-Length is not a number");
   const auto [end, problem] =
       std::from_chars(length->data(), length->data() + length->size(), size);
-  if (problem != std::errc{} || size > kLargestBody) {
+  if (problem != std::errc{} || size > kMaxBodySize) {
     return refuse("the body is too large; at most 64 KiB are taken", 413);
   }
   return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<HttpRefusal> take_body_size(const HttpRequest& request, std::size_
 
 // httplib's own findings, which stand among the headers: who sends one of the same name must not
 // be taken for httplib.
-bool is_httplibs(std::string_view name) {
+bool is_httplib_header(std::string_view name) {
   return name == "remote_addr" || name == "remote_port" || name == "local_addr" ||
          name == "local_port";
 }
@@ -91,7 +91,7 @@ std::optional<std::string_view> HttpRequest::header(std::string_view lower_case_
   return found->second;
 }
 
-std::optional<HttpRefusal> prepare_head(std::string& head) {
+std::optional<HttpRefusal> sanitize_head(std::string& head) {
   std::string prepared;
   std::string_view left = head;
   while (!left.empty()) {
@@ -123,29 +123,29 @@ std::optional<HttpRefusal> prepare_head(std::string& head) {
   return std::nullopt;
 }
 
-std::optional<HttpRefusal> take_request(std::string_view target, const HttpHeaders& headers,
-                                        HttpRequest& request, std::size_t& body_size) {
+std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHeaders& headers,
+                                         HttpRequest& request, std::size_t& body_size) {
   const auto question = target.find('?');
   request.path = target.substr(0, question);
   if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  if (!url_decoded(request.query)) return refuse("the query has a % that is no escape");
+  if (!url_decode(request.query)) return refuse("the query has a % that is no escape");
   for (const auto& [sent_name, value] : headers) {
     const std::string name = lower_case(sent_name);
-    if (is_httplibs(name)) continue;
+    if (is_httplib_header(name)) continue;
     // Which of two counts, nobody can know. Lists may be sent in parts; none of them matters here.
     constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
                                "origin", "content-type",   "connection"};
     const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
-    // A blank alone is what prepare_head() made of nothing.
+    // A blank alone is what sanitize_head() made of nothing.
     if (!request.headers.emplace(name, value == " " ? "" : value).second && once) {
       return refuse("the header " + name + " is there twice");
     }
   }
   if (lower_case(request.header("connection").value_or("")) == "close") request.keep_alive = false;
-  return take_body_size(request, body_size);
+  return parse_body_size(request, body_size);
 }
 
-std::optional<std::string> url_decoded(std::string_view text, bool plus) {
+std::optional<std::string> url_decode(std::string_view text, bool plus) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
@@ -161,22 +161,22 @@ std::optional<std::string> url_decoded(std::string_view text, bool plus) {
   return result;
 }
 
-std::optional<QueryPairs> query_pairs(std::string_view query) {
-  QueryPairs pairs;
+std::optional<QueryParameters> parse_query_string(std::string_view query) {
+  QueryParameters pairs;
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
     const auto equals = pair.find('=');
     if (equals == std::string_view::npos || equals == 0) return std::nullopt;
-    auto name = url_decoded(pair.substr(0, equals), true);
-    auto value = url_decoded(pair.substr(equals + 1), true);
+    auto name = url_decode(pair.substr(0, equals), true);
+    auto value = url_decode(pair.substr(equals + 1), true);
     if (!name || !value) return std::nullopt;
     pairs.emplace_back(std::move(*name), std::move(*value));
   }
   return pairs;
 }
 
-std::optional<std::string> body_text(std::string_view body, const char* key) {
+std::optional<std::string> parse_body_field(std::string_view body, const char* key) {
   const auto json = nlohmann::json::parse(body, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const auto value = json.find(key);
@@ -185,4 +185,4 @@ std::optional<std::string> body_text(std::string_view body, const char* key) {
   return value->get<std::string>();
 }
 
-}  // namespace berth
+}  // namespace berth::serve

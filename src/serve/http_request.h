@@ -16,10 +16,10 @@
 
 #include "serve/http_response.h"
 
-namespace berth {
+namespace berth::serve {
 
-constexpr std::size_t kLargestHead = 16 << 10;  // request line and headers
-constexpr std::size_t kLargestBody = 64 << 10;
+constexpr std::size_t kMaxHeadSize = 16 << 10;  // request line and headers
+constexpr std::size_t kMaxBodySize = 64 << 10;
 
 struct HttpRequest {
   std::string method;
@@ -41,22 +41,22 @@ struct HttpRefusal {
 
 // Makes a request line and headers, up to and with the empty line, fit for cpp-httplib: refuses
 // what it would pass over, and keeps from it what it should not read.
-std::optional<HttpRefusal> prepare_head(std::string& head);
+std::optional<HttpRefusal> sanitize_head(std::string& head);
 
 // Fills `request` but for the method and the body, of which `body_size` bytes are yet to come.
 // `target` and `headers` are as httplib has them.
-std::optional<HttpRefusal> take_request(std::string_view target, const HttpHeaders& headers,
-                                        HttpRequest& request, std::size_t& body_size);
+std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHeaders& headers,
+                                         HttpRequest& request, std::size_t& body_size);
 
 // "%2f" as "/". Nothing if it is no valid escape. `plus`: '+' is a blank, as in queries.
-std::optional<std::string> url_decoded(std::string_view text, bool plus = false);
+std::optional<std::string> url_decode(std::string_view text, bool plus = false);
 
 // "a=1&b=2", decoded, in order. Nothing if it is not well-formed.
-using QueryPairs = std::vector<std::pair<std::string, std::string>>;
-std::optional<QueryPairs> query_pairs(std::string_view query);
+using QueryParameters = std::vector<std::pair<std::string, std::string>>;
+std::optional<QueryParameters> parse_query_string(std::string_view query);
 
 // The text of {"KEY": "TEXT"}; empty if the object does not have the key. std::nullopt if the body
 // is not an object, or the value is not text.
-std::optional<std::string> body_text(std::string_view body, const char* key);
+std::optional<std::string> parse_body_field(std::string_view body, const char* key);
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// Answers and their headers; see http_answer.h.
+// Answers and their headers; see http_response.h.
 #include "serve/http_response.h"
 
 #include <algorithm>
@@ -6,10 +6,10 @@
 
 #include "base/json.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 4> kForAll{{
+constexpr std::array<std::pair<const char*, const char*>, 4> kCommonHeaders{{
     {"Content-Security-Policy",
      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
      "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
@@ -20,35 +20,35 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kForAll{{
 
 }  // namespace
 
-HttpAnswer json_answer(SharedText body, int status) {
-  HttpAnswer answer;
+HttpResponse json_response(SharedText body, int status) {
+  HttpResponse answer;
   answer.status = status;
   answer.body = std::move(body);
   return answer;
 }
 
-HttpAnswer json_answer(std::string body, int status) {
-  return json_answer(std::make_shared<const std::string>(std::move(body)), status);
+HttpResponse json_response(std::string body, int status) {
+  return json_response(std::make_shared<const std::string>(std::move(body)), status);
 }
 
-HttpAnswer error_answer(int status, std::string_view text) {
+HttpResponse error_response(int status, std::string_view text) {
   const Json json{{"error", text}};
-  return json_answer(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", status);
+  return json_response(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", status);
 }
 
-HttpAnswer full_answer() {
-  HttpAnswer answer = error_answer(503, "too many connections; try again in a few seconds");
+HttpResponse too_many_connections_response() {
+  HttpResponse answer = error_response(503, "too many connections; try again in a few seconds");
   answer.headers.emplace_back("Retry-After", "3");
   return answer;
 }
 
-HttpHeaders all_headers(const HttpAnswer& answer) {
+HttpHeaders response_headers(const HttpResponse& answer) {
   HttpHeaders headers = answer.headers;
   const bool cached = std::any_of(headers.begin(), headers.end(),
                                   [](const auto& one) { return one.first == "Cache-Control"; });
   if (!cached) headers.emplace_back("Cache-Control", "no-store");
-  for (const auto& [name, value] : kForAll) headers.emplace_back(name, value);
+  for (const auto& [name, value] : kCommonHeaders) headers.emplace_back(name, value);
   return headers;
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// The one place where cpp-httplib is used; see speaker.h.
+// The one place where cpp-httplib is used; see http_session.h.
 //
 // Of httplib::Server only process_request() is used: it reads a request from a stream, has it
 // answered, and writes the answer. Not its loop that accepts connections: that ends for good when
@@ -17,17 +17,17 @@
 
 // The head of a request is bounded before httplib sees it, which has a bound for each line only;
 // there a '%' takes three bytes.
-#define CPPHTTPLIB_REQUEST_URI_MAX_LENGTH (3 * berth::kLargestHead)
-#define CPPHTTPLIB_HEADER_MAX_LENGTH (3 * berth::kLargestHead)
+#define CPPHTTPLIB_REQUEST_URI_MAX_LENGTH (3 * berth::serve::kMaxHeadSize)
+#define CPPHTTPLIB_HEADER_MAX_LENGTH (3 * berth::serve::kMaxHeadSize)
 #define CPPHTTPLIB_USE_POLL  // select() knows no descriptor above 1023
 #include <httplib.h>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 using Clock = HttpConnection::Clock;
 
-constexpr int kMostRequests = 100;  // on one connection
+constexpr int kMaxRequestsPerConnection = 100;  // on one connection
 
 // One request and its answer.
 struct Exchange {
@@ -36,12 +36,12 @@ struct Exchange {
   std::optional<HttpRefusal> refusal{};
   HttpRequest request{};
   std::size_t body_size = 0;
-  bool last = false;  // no other may follow on this connection
-  bool answered = false;
+  bool close_after = false;  // no other may follow on this connection
+  bool has_response = false;
 };
 
 // Of this thread: httplib's handlers are told of a request, but not of the stream it came from.
-thread_local Exchange* current = nullptr;
+thread_local Exchange* current_exchange = nullptr;
 
 class ExchangeStream final : public httplib::Stream {
  public:
@@ -70,163 +70,171 @@ class ExchangeStream final : public httplib::Stream {
   std::string_view head_;
 };
 
-void put_headers(httplib::Response& response, const HttpAnswer& answer) {
-  response.status = answer.status;
-  for (const auto& [name, value] : all_headers(answer)) response.set_header(name, value);
+void set_headers(httplib::Response& target, const HttpResponse& response) {
+  target.status = response.status;
+  for (const auto& [name, value] : response_headers(response)) target.set_header(name, value);
 }
 
 // The body is not copied: many send the same one.
-void put(httplib::Response& response, const HttpAnswer& answer) {
-  put_headers(response, answer);
-  const std::string_view content = answer.content();
-  if (content.empty() || answer.status == 304) return;
-  response.set_content_provider(
-      content.size(), answer.type,
-      [body = answer.body, content](std::size_t offset, std::size_t size, httplib::DataSink& sink) {
-        return sink.write(content.data() + offset, size);
-      });
+void set_response(httplib::Response& target, const HttpResponse& response) {
+  set_headers(target, response);
+  const std::string_view content = response.content();
+  if (content.empty() || response.status == 304) return;
+  target.set_content_provider(content.size(), response.type,
+                              [body = response.body, content](std::size_t offset, std::size_t size,
+                                                              httplib::DataSink& sink) {
+                                return sink.write(content.data() + offset, size);
+                              });
 }
 
 // As httplib has them.
-void take(const httplib::Request& request, Exchange& exchange) {
+void store_request(const httplib::Request& request, Exchange& exchange) {
   exchange.request.method = request.method;
   exchange.request.keep_alive = request.version == "HTTP/1.1";
   exchange.refusal =
-      take_request(request.target, HttpHeaders(request.headers.begin(), request.headers.end()),
-                   exchange.request, exchange.body_size);
+      parse_request(request.target, HttpHeaders(request.headers.begin(), request.headers.end()),
+                    exchange.request, exchange.body_size);
 }
 
-HttpAnswer too_long() {
-  return error_answer(503, "this takes too long; ask for less, or later");
+HttpResponse timeout_response() {
+  return error_response(503, "this takes too long; ask for less, or later");
 }
 
 }  // namespace
 
-class HttpSession::Http : public httplib::Server {
+class HttpSession::HttplibServer : public httplib::Server {
  public:
-  Http(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits);
+  HttplibServer(ServerContext& context, ConnectionTable& connections, SharedText hello,
+                const HttpLimits& limits);
 
   // False if the connection is of no more use.
   bool process(Exchange& exchange);
 
  private:
-  HandlerResponse answer(httplib::Response& response);
-  HttpAnswer wait_for(const SharedPending& slip, HttpConnection& connection);
-  void stream(httplib::Response& response, Exchange& exchange);
-  bool send_news(Viewer& viewer, const Subscription& ear, HttpConnection& connection,
-                 httplib::DataSink& sink);
-  static HandlerResponse put_error(httplib::Response& response);
-  void finish(httplib::Response& response) const;
+  HandlerResponse respond(httplib::Response& response);
+  HttpResponse wait_for_response(const SharedPendingResponse& pending, HttpConnection& connection);
+  void start_stream(httplib::Response& response, Exchange& exchange);
+  bool send_event(ViewerStream& viewer, const Subscription& subscription,
+                  HttpConnection& connection, httplib::DataSink& sink);
+  static HandlerResponse set_error(httplib::Response& response);
+  void finish_headers(httplib::Response& response) const;
 
-  ServerContext& counter_;
-  Clients& clients_;
+  ServerContext& context_;
+  ConnectionTable& connections_;
   SharedText hello_;
   HttpLimits limits_;
 };
 
-HttpSession::Http::Http(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits)
-    : counter_(counter), clients_(clients), hello_(std::move(hello)), limits_(limits) {
+HttpSession::HttplibServer::HttplibServer(ServerContext& context, ConnectionTable& connections,
+                                          SharedText hello, const HttpLimits& limits)
+    : context_(context), connections_(connections), hello_(std::move(hello)), limits_(limits) {
   svr_sock_ = 0;  // any but INVALID_SOCKET, which would mean that it was stopped
-  set_payload_max_length(kLargestBody);
+  set_payload_max_length(kMaxBodySize);
   // Before the body is asked for.
   set_expect_100_continue_handler([](const httplib::Request&, httplib::Response& response) {
-    if (current->refusal) response.status = current->refusal->status;
-    return current->refusal ? response.status : 100;
+    if (current_exchange->refusal) response.status = current_exchange->refusal->status;
+    return current_exchange->refusal ? response.status : 100;
   });
   set_pre_routing_handler(
-      [this](const httplib::Request&, httplib::Response& response) { return answer(response); });
+      [this](const httplib::Request&, httplib::Response& response) { return respond(response); });
   set_error_handler(HandlerWithResponse(
-      [](const httplib::Request&, httplib::Response& response) { return put_error(response); }));
+      [](const httplib::Request&, httplib::Response& response) { return set_error(response); }));
   set_exception_handler(
       [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
         response = {};
         response.status = 500;
-        current->last = true;
-        current->answered = false;
+        current_exchange->close_after = true;
+        current_exchange->has_response = false;
       });
   set_post_routing_handler(
-      [this](const httplib::Request&, httplib::Response& response) { finish(response); });
+      [this](const httplib::Request&, httplib::Response& response) { finish_headers(response); });
 }
 
-bool HttpSession::Http::process(Exchange& exchange) {
-  current = &exchange;
+bool HttpSession::HttplibServer::process(Exchange& exchange) {
+  current_exchange = &exchange;
   // What was refused already is answered by httplib as well: to a line that is none.
-  constexpr std::string_view kNone = "\n";
+  constexpr std::string_view kInvalidLine = "\n";
   ExchangeStream stream(exchange.connection,
-                        exchange.refusal ? kNone : std::string_view(exchange.head));
+                        exchange.refusal ? kInvalidLine : std::string_view(exchange.head));
   bool ignored = false;
-  const bool sent = process_request(stream, exchange.last, ignored,
-                                    [&](httplib::Request& request) { take(request, exchange); });
-  current = nullptr;
+  const bool sent =
+      process_request(stream, exchange.close_after, ignored,
+                      [&](httplib::Request& request) { store_request(request, exchange); });
+  current_exchange = nullptr;
   return sent;
 }
 
-httplib::Server::HandlerResponse HttpSession::Http::answer(httplib::Response& response) {
-  Exchange& exchange = *current;
+httplib::Server::HandlerResponse HttpSession::HttplibServer::respond(httplib::Response& response) {
+  Exchange& exchange = *current_exchange;
   HttpConnection& connection = exchange.connection;
   if (!exchange.refusal) {
-    connection.read(exchange.request.body, exchange.body_size, exchange.refusal);
+    connection.read_body(exchange.request.body, exchange.body_size, exchange.refusal);
   }
   if (exchange.refusal) {
-    response.status = exchange.refusal->status;  // the rest is for put_error()
+    response.status = exchange.refusal->status;  // the rest is for set_error()
     return HandlerResponse::Handled;
   }
-  clients_.complete(connection.fd());
-  if (!exchange.request.keep_alive) exchange.last = true;
-  exchange.answered = true;
-  const auto reply = reply_to(exchange.request, connection.local(), counter_);
-  if (reply.answer) {
-    put(response, *reply.answer);
-  } else if (reply.later) {
-    put(response, wait_for(reply.later, connection));
+  connections_.begin_response(connection.fd());
+  if (!exchange.request.keep_alive) exchange.close_after = true;
+  exchange.has_response = true;
+  const auto result = handle_request(exchange.request, connection.local_address(), context_);
+  if (result.response) {
+    set_response(response, *result.response);
+  } else if (result.pending) {
+    set_response(response, wait_for_response(result.pending, connection));
   } else {
-    stream(response, exchange);
+    start_stream(response, exchange);
   }
   return HandlerResponse::Handled;
 }
 
 // By a desk.
-HttpAnswer HttpSession::Http::wait_for(const SharedPending& slip, HttpConnection& connection) {
-  const Subscription ear(clients_, Subscription::Of::waiter, connection.fd());
-  if (!ear) return full_answer();
-  const auto until = Clock::now() + limits_.work;
+HttpResponse HttpSession::HttplibServer::wait_for_response(const SharedPendingResponse& pending,
+                                                           HttpConnection& connection) {
+  const Subscription subscription(connections_, Subscription::Kind::waiter, connection.fd());
+  if (!subscription) return too_many_connections_response();
+  const auto deadline = Clock::now() + limits_.work;
   for (;;) {
-    if (auto come = slip->answer()) return *std::move(come);
-    const auto woken = connection.wait(ear.poke(), false, until);
-    if (woken != HttpConnection::Woken::news) return too_long();  // also to nobody
+    if (auto response_ready = pending->get()) return *std::move(response_ready);
+    const auto wake_reason = connection.wait(subscription.wake_event(), false, deadline);
+    if (wake_reason != HttpConnection::WakeReason::event)
+      return timeout_response();  // also to nobody
   }
 }
 
-void HttpSession::Http::stream(httplib::Response& response, Exchange& exchange) {
+void HttpSession::HttplibServer::start_stream(httplib::Response& response, Exchange& exchange) {
   HttpConnection& connection = exchange.connection;
-  const auto ear = std::make_shared<const Subscription>(clients_, Subscription::Of::viewer, connection.fd());
-  exchange.last = true;
-  if (!*ear) return put(response, full_answer());
+  const auto subscription = std::make_shared<const Subscription>(
+      connections_, Subscription::Kind::viewer, connection.fd());
+  exchange.close_after = true;
+  if (!*subscription) return set_response(response, too_many_connections_response());
   // The kernel would keep megabytes for each who does not read.
-  constexpr int kBuffer = 128 << 10;
-  ::setsockopt(connection.fd(), SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
-  HttpAnswer beginning;
-  beginning.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would keep it back
-  put_headers(response, beginning);
-  counter_.audience.came();
-  const std::shared_ptr<ViewerCount> seat(&counter_.audience, [](ViewerCount* one) { one->left(); });
+  constexpr int kSendBufferSize = 128 << 10;
+  ::setsockopt(connection.fd(), SOL_SOCKET, SO_SNDBUF, &kSendBufferSize, sizeof kSendBufferSize);
+  HttpResponse stream_response;
+  stream_response.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would keep it back
+  set_headers(response, stream_response);
+  context_.viewer_count.add();
+  const std::shared_ptr<ViewerCount> viewer_registration(
+      &context_.viewer_count, [](ViewerCount* count) { count->remove(); });
   // It has no length; it ends with the connection.
-  response.set_content_provider("text/event-stream",
-                                [this, viewer = Viewer(hello_), ear, seat, &connection](
-                                    std::size_t, httplib::DataSink& sink) mutable {
-                                  return send_news(viewer, *ear, connection, sink);
-                                });
+  response.set_content_provider(
+      "text/event-stream", [this, viewer = ViewerStream(hello_), subscription, viewer_registration,
+                            &connection](std::size_t, httplib::DataSink& sink) mutable {
+        return send_event(viewer, *subscription, connection, sink);
+      });
 }
 
 // What is new, or waits for it. False if the viewer has gone.
-bool HttpSession::Http::send_news(Viewer& viewer, const Subscription& ear, HttpConnection& connection,
-                              httplib::DataSink& sink) {
-  const auto pieces = viewer.next(*counter_.board.current(), Clock::now());
+bool HttpSession::HttplibServer::send_event(ViewerStream& viewer, const Subscription& subscription,
+                                            HttpConnection& connection, httplib::DataSink& sink) {
+  const auto pieces = viewer.next_event(*context_.publisher.current(), Clock::now());
   if (pieces.empty()) {
-    const auto woken = connection.wait(ear.poke(), true, viewer.alive_until());
-    return woken != HttpConnection::Woken::gone;
+    const auto wake_reason =
+        connection.wait(subscription.wake_event(), true, viewer.keepalive_due());
+    return wake_reason != HttpConnection::WakeReason::closed;
   }
-  connection.write_until(Clock::now() + limits_.event);
+  connection.set_write_deadline(Clock::now() + limits_.event);
   for (const SharedText& piece : pieces) {
     if (!sink.write(piece->data(), piece->size())) return false;
   }
@@ -234,40 +242,43 @@ bool HttpSession::Http::send_news(Viewer& viewer, const Subscription& ear, HttpC
 }
 
 // httplib asks for it with every answer from 400 on, whether it is ours or its own.
-httplib::Server::HandlerResponse HttpSession::Http::put_error(httplib::Response& response) {
-  Exchange& exchange = *current;
-  if (exchange.answered) return HandlerResponse::Unhandled;
+httplib::Server::HandlerResponse HttpSession::HttplibServer::set_error(
+    httplib::Response& response) {
+  Exchange& exchange = *current_exchange;
+  if (exchange.has_response) return HandlerResponse::Unhandled;
   // Nobody knows where a next request would begin.
-  exchange.last = true;
-  exchange.answered = true;
+  exchange.close_after = true;
+  exchange.has_response = true;
   const int status = response.status;
   if (exchange.refusal) {
-    put(response, error_answer(exchange.refusal->status, exchange.refusal->text));
+    set_response(response, error_response(exchange.refusal->status, exchange.refusal->text));
   } else if (status < 500) {
-    put(response, error_answer(status, "this is no HTTP request that is understood here"));
+    set_response(response,
+                 error_response(status, "this is no HTTP request that is understood here"));
   } else {
-    put(response, error_answer(status, "internal error"));
+    set_response(response, error_response(status, "internal error"));
   }
   return HandlerResponse::Handled;
 }
 
 // The last step before an answer is written.
-void HttpSession::Http::finish(httplib::Response& response) const {
+void HttpSession::HttplibServer::finish_headers(httplib::Response& response) const {
   response.headers.erase("Accept-Ranges");
   response.headers.erase("Keep-Alive");
   response.headers.erase("Connection");
-  response.set_header("Connection", current->last ? "close" : "keep-alive");
+  response.set_header("Connection", current_exchange->close_after ? "close" : "keep-alive");
   if (response.status == 304) response.headers.erase("Content-Length");
-  current->connection.write_until(Clock::now() + limits_.answer);
+  current_exchange->connection.set_write_deadline(Clock::now() + limits_.response);
 }
 
-HttpSession::HttpSession(ServerContext& counter, Clients& clients, SharedText hello, const HttpLimits& limits)
-    : clients_(clients), limits_(limits) {
+HttpSession::HttpSession(ServerContext& context, ConnectionTable& connections, SharedText hello,
+                         const HttpLimits& limits)
+    : connections_(connections), limits_(limits) {
   // httplib::Server has SIGPIPE ignored, for the whole program and those that it starts. We write
   // so that there is none.
   struct sigaction before {};
   ::sigaction(SIGPIPE, nullptr, &before);
-  http_ = std::make_unique<Http>(counter, clients, std::move(hello), limits);
+  httplib_server_ = std::make_unique<HttplibServer>(context, connections, std::move(hello), limits);
   ::sigaction(SIGPIPE, &before, nullptr);
 }
 
@@ -275,23 +286,23 @@ HttpSession::~HttpSession() = default;
 
 void HttpSession::serve(HttpConnection& connection) noexcept try {
   for (int number = 1;; ++number) {
-    if (!connection.await(Clock::now() + limits_.idle)) return;
-    if (!clients_.begin(connection.fd())) return;
+    if (!connection.wait_readable(Clock::now() + limits_.idle)) return;
+    if (!connections_.begin_request(connection.fd())) return;
     Exchange exchange{connection, {}};
-    exchange.last = number == kMostRequests;
-    connection.write_until(Clock::now() + limits_.answer);
-    auto head = connection.take_head(Clock::now() + limits_.request, exchange.refusal);
+    exchange.close_after = number == kMaxRequestsPerConnection;
+    connection.set_write_deadline(Clock::now() + limits_.response);
+    auto head = connection.read_head(Clock::now() + limits_.request, exchange.refusal);
     if (!head && !exchange.refusal) return;
     if (head) exchange.head = std::move(*head);
-    if (!exchange.refusal) exchange.refusal = prepare_head(exchange.head);
-    if (!http_->process(exchange)) return;
-    clients_.rest(connection.fd());
-    if (exchange.last) break;
+    if (!exchange.refusal) exchange.refusal = sanitize_head(exchange.head);
+    if (!httplib_server_->process(exchange)) return;
+    connections_.set_idle(connection.fd());
+    if (exchange.close_after) break;
   }
   connection.linger(Clock::now() + limits_.linger);
 } catch (...) {
   // At the edge of a thread: memory ran out, say. The connection ends; the others go on.
-  current = nullptr;
+  current_exchange = nullptr;
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// Counting each lease once; see tally.h.
+// Counting each lease once; see lease_counters.h.
 #include "serve/lease_counters.h"
 
 #include <algorithm>
@@ -6,11 +6,11 @@
 #include <numeric>
 #include <utility>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 // Of those that do not run. A line that tells of an older one again would count it twice.
-constexpr std::size_t kMostKnown = 50'000;
+constexpr std::size_t kMaxKnownLeases = 50'000;
 
 }  // namespace
 
@@ -24,51 +24,53 @@ std::uint64_t WaitHistogram::total() const {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-LeaseCounters::Known& LeaseCounters::know(const LeaseKey& key, TimePoint asked, TimePoint granted) {
-  const auto [place, is_new] = known_.try_emplace(key);
-  if (!is_new) return place->second;
+LeaseCounters::KnownLease& LeaseCounters::find_or_add(const LeaseKey& key, TimePoint requested,
+                                                      TimePoint granted) {
+  const auto [position, is_new] = known_.try_emplace(key);
+  if (!is_new) return position->second;
   order_.push_back(key);
-  if (granted >= began_) {
+  if (granted >= start_time_) {
     HostCounters& host = hosts_[key.host];
     ++host.grants;
-    host.waits.add(std::max(0.0, std::chrono::duration<double>(granted - asked).count()));
+    host.waits.add(std::max(0.0, std::chrono::duration<double>(granted - requested).count()));
   }
-  return place->second;
+  return position->second;
 }
 
-void LeaseCounters::see(const std::vector<Status>& hosts) {
-  ++look_;
+void LeaseCounters::observe_status(const std::vector<Status>& hosts) {
+  ++poll_number_;
   for (const Status& host : hosts) {
     hosts_.try_emplace(host.host);
     for (const Record& lease : host.leases) {
-      if (!lease.within.empty()) continue;
-      know({host.host, lease.uid, lease.id}, lease.since, lease.granted).seen = look_;
+      if (!lease.parent_lease.empty()) continue;
+      find_or_add({host.host, lease.uid, lease.id}, lease.since, lease.granted).last_poll =
+          poll_number_;
     }
   }
-  forget_some();
+  evict_old_leases();
 }
 
-void LeaseCounters::take(const HistoryEntry& entry, const std::string& this_host) {
+void LeaseCounters::add_history_entry(const HistoryEntry& entry, const std::string& this_host) {
   const std::string& host = entry.host.empty() ? this_host : entry.host;
-  if (!entry.within.empty() || !hosts_.contains(host)) return;
-  Known& known = know({host, entry.uid, entry.id}, entry.asked, entry.granted);
+  if (!entry.parent_lease.empty() || !hosts_.contains(host)) return;
+  KnownLease& known = find_or_add({host, entry.uid, entry.id}, entry.asked, entry.granted);
   if (entry.ending == Ending::running || known.ended) return;
   known.ended = true;
   ++hosts_[host].endings[entry.ending];
 }
 
 // The oldest first, but none that still runs: it would be counted again by the next look.
-void LeaseCounters::forget_some() {
-  for (std::size_t left = order_.size(); known_.size() > kMostKnown && left > 0; --left) {
+void LeaseCounters::evict_old_leases() {
+  for (std::size_t left = order_.size(); known_.size() > kMaxKnownLeases && left > 0; --left) {
     LeaseKey key = std::move(order_.front());
     order_.pop_front();
-    const auto place = known_.find(key);
-    if (place->second.seen == look_) {
+    const auto position = known_.find(key);
+    if (position->second.last_poll == poll_number_) {
       order_.push_back(std::move(key));
     } else {
-      known_.erase(place);
+      known_.erase(position);
     }
   }
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -16,7 +16,7 @@
 #include "archive/history.h"
 #include "status/status.h"
 
-namespace berth {
+namespace berth::serve {
 
 // Waits, by how many were no longer than each bound.
 struct WaitHistogram {
@@ -41,32 +41,32 @@ struct HostCounters {
 class LeaseCounters {
  public:
   // What was granted before that is not counted as a grant.
-  explicit LeaseCounters(TimePoint began) : began_(began) {}
+  explicit LeaseCounters(TimePoint start_time) : start_time_(start_time) {}
 
   // The leases in the harbour. Only hosts that were seen so are counted for, whatever anybody
   // writes into a history.
-  void see(const std::vector<Status>& hosts);
+  void observe_status(const std::vector<Status>& hosts);
 
   // A new line of the history. `this_host` is whose it is if the entry does not say.
-  void take(const HistoryEntry& entry, const std::string& this_host);
+  void add_history_entry(const HistoryEntry& entry, const std::string& this_host);
 
-  TimePoint began() const { return began_; }
+  TimePoint start_time() const { return start_time_; }
   const std::map<std::string, HostCounters>& hosts() const { return hosts_; }
 
  private:
-  struct Known {
+  struct KnownLease {
     bool ended = false;  // and counted as such
-    std::uint64_t seen = 0;
+    std::uint64_t last_poll = 0;
   };
 
-  Known& know(const LeaseKey& key, TimePoint asked, TimePoint granted);
-  void forget_some();
+  KnownLease& find_or_add(const LeaseKey& key, TimePoint requested, TimePoint granted);
+  void evict_old_leases();
 
-  TimePoint began_;
-  std::uint64_t look_ = 1;  // counts them
+  TimePoint start_time_;
+  std::uint64_t poll_number_ = 1;  // counts them
   std::map<std::string, HostCounters> hosts_;
-  std::map<LeaseKey, Known> known_;
+  std::map<LeaseKey, KnownLease> known_;
   std::deque<LeaseKey> order_;  // in which they became known
 };
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -9,17 +9,17 @@
 #include "base/text.h"
 #include "serve/server.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-struct Address {
+struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
   int family = AF_INET;
 };
 
-std::optional<Address> parse(const std::string& text, std::uint16_t port) {
-  Address address;
+std::optional<SocketAddress> parse_address(const std::string& text, std::uint16_t port) {
+  SocketAddress address;
   auto* const v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
   auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
   if (::inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
@@ -38,8 +38,8 @@ std::optional<Address> parse(const std::string& text, std::uint16_t port) {
   return std::nullopt;
 }
 
-std::uint16_t port_of(int socket) {
-  Address address;
+std::uint16_t local_port(int socket) {
+  SocketAddress address;
   address.size = sizeof address.storage;
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
     return 0;
@@ -52,33 +52,34 @@ std::uint16_t port_of(int socket) {
 }  // namespace
 
 bool is_ip_address(const std::string& text) {
-  return parse(text, 0).has_value();
+  return parse_address(text, 0).has_value();
 }
 
-Result<Listener> listen_at(const std::string& address, std::uint16_t port) {
-  const auto where = parse(address, port);
-  if (!where) {
+Result<Listener> open_listener(const std::string& address, std::uint16_t port) {
+  const auto socket_address = parse_address(address, port);
+  if (!socket_address) {
     return fail(ErrorKind::usage, fmt::format("serve: {} is no IP address", in_quotes(address)));
   }
-  const auto refused = [&](int problem) {
+  const auto listen_error = [&](int problem) {
     const char* const advice = problem == EADDRINUSE
                                    ? "; another program has it: --port 0 takes a free one"
                                : problem == EACCES ? "; use one above 1023"
                                                    : "";
     return fail(ErrorKind::io, fmt::format("serve: cannot listen at {} port {}: {}{}", address,
-                                                port, ::strerrordesc_np(problem), advice));
+                                           port, ::strerrordesc_np(problem), advice));
   };
-  UniqueFd socket(::socket(where->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return refused(errno);
+  UniqueFd socket(::socket(socket_address->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return listen_error(errno);
   const int on = 1;
   // Else a server that was just ended could not be started again for a minute.
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&where->storage), where->size) != 0 ||
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&socket_address->storage),
+             socket_address->size) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
-    return refused(errno);
+    return listen_error(errno);
   }
-  const std::uint16_t chosen = port_of(socket.get());
+  const std::uint16_t chosen = local_port(socket.get());
   return Listener{std::move(socket), chosen};
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// The last hour; see samples.h.
+// The last hour; see load_history.h.
 #include "serve/load_history.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 std::int64_t slot_of(TimePoint time) {
@@ -18,33 +18,33 @@ TimePoint time_of(std::int64_t slot) {
   return TimePoint(std::chrono::seconds(slot * kSampleInterval.count()));
 }
 
-std::string text(const Json& json) {
+std::string to_text(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace
 
 // Everybody's next point, unknown as yet.
-void Samples::add_point() {
-  count_ = std::min(count_ + 1, kMostSamples);
-  for (auto& [name, track] : tracks_) {
-    track.points.emplace_back();
-    if (track.points.size() > kMostSamples) track.points.pop_front();
+void LoadHistory::add_point() {
+  count_ = std::min(count_ + 1, kMaxSamples);
+  for (auto& [name, gpu_samples] : gpus_) {
+    gpu_samples.points.emplace_back();
+    if (gpu_samples.points.size() > kMaxSamples) gpu_samples.points.pop_front();
   }
-  std::erase_if(tracks_, [](const auto& one) {
+  std::erase_if(gpus_, [](const auto& one) {
     const auto& points = one.second.points;
-    return std::all_of(points.begin(), points.end(), [](const Point& point) {
+    return std::all_of(points.begin(), points.end(), [](const SamplePoint& point) {
       return !point.utilization_pct && !point.memory_used_mib;
     });
   });
 }
 
-bool Samples::take(const std::vector<Status>& hosts, TimePoint now) {
+bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
   const std::int64_t slot = slot_of(now);
-  if (slot_ && slot <= *slot_ && *slot_ - slot < std::int64_t{kMostSamples}) return false;
+  if (slot_ && slot <= *slot_ && *slot_ - slot < std::int64_t{kMaxSamples}) return false;
   // A clock that was put far back, or forward, begins anew.
-  if (slot_ && (slot < *slot_ || slot - *slot_ > std::int64_t{kMostSamples})) {
-    tracks_.clear();
+  if (slot_ && (slot < *slot_ || slot - *slot_ > std::int64_t{kMaxSamples})) {
+    gpus_.clear();
     count_ = 0;
     slot_.reset();
   }
@@ -52,9 +52,9 @@ bool Samples::take(const std::vector<Status>& hosts, TimePoint now) {
   slot_ = slot;
   for (const Status& host : hosts) {
     for (const GpuStatus& one : host.gpus) {
-      const Gpu& gpu = one.placed.gpu;
+      const Gpu& gpu = one.view.gpu;
       if (!gpu.uuid) continue;
-      auto& points = tracks_[{host.host, *gpu.uuid}].points;
+      auto& points = gpus_[{host.host, *gpu.uuid}].points;
       if (points.empty()) points.resize(count_);
       std::optional<std::uint64_t> used;
       if (gpu.memory_used) used = to_mib(*gpu.memory_used);
@@ -64,39 +64,39 @@ bool Samples::take(const std::vector<Status>& hosts, TimePoint now) {
   return true;
 }
 
-std::string Samples::all() const {
+std::string LoadHistory::all_json() const {
   Json hosts = Json::array();
-  for (const auto& [name, track] : tracks_) {
+  for (const auto& [name, gpu_samples] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
       hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
     }
     Json load = Json::array();
     Json memory = Json::array();
-    for (const Point& point : track.points) {
+    for (const SamplePoint& point : gpu_samples.points) {
       load.push_back(or_null(point.utilization_pct));
       memory.push_back(or_null(point.memory_used_mib));
     }
     hosts.back()["gpus"].push_back(
         {{"uuid", name.second}, {"utilization_pct", load}, {"memory_used_mib", memory}});
   }
-  return text({{"interval_s", kSampleInterval.count()},
-               {"until", slot_ ? Json(iso_time(time_of(*slot_))) : Json(nullptr)},
-               {"hosts", hosts}});
+  return to_text({{"interval_s", kSampleInterval.count()},
+                  {"until", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)},
+                  {"hosts", hosts}});
 }
 
-std::string Samples::newest() const {
+std::string LoadHistory::newest_json() const {
   Json hosts = Json::array();
-  for (const auto& [name, track] : tracks_) {
+  for (const auto& [name, gpu_samples] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
       hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
     }
-    const Point& last = track.points.back();
+    const SamplePoint& last = gpu_samples.points.back();
     hosts.back()["gpus"].push_back({{"uuid", name.second},
                                     {"utilization_pct", or_null(last.utilization_pct)},
                                     {"memory_used_mib", or_null(last.memory_used_mib)}});
   }
-  return text(
-      {{"time", slot_ ? Json(iso_time(time_of(*slot_))) : Json(nullptr)}, {"hosts", hosts}});
+  return to_text(
+      {{"time", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)}, {"hosts", hosts}});
 }
 
-}  // namespace berth
+}  // namespace berth::serve

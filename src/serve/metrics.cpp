@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/users.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 constexpr std::array kStates{GpuState::free,     GpuState::leased,  GpuState::shared,
@@ -21,21 +21,21 @@ constexpr std::array kStates{GpuState::free,     GpuState::leased,  GpuState::sh
                              GpuState::unknown};
 constexpr std::array kEndings{Ending::exited, Ending::killed, Ending::released, Ending::lost};
 
-double seconds(std::chrono::nanoseconds time) {
+double to_seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(std::chrono::duration_cast<std::chrono::milliseconds>(time))
       .count();
 }
 
 // Families in the order in which they are begun; one without samples is left out.
-class Exposition {
+class ExpositionWriter {
  public:
-  void family(std::string_view name, std::string_view type, std::string_view help) {
+  void begin_family(std::string_view name, std::string_view type, std::string_view help) {
     name_ = name;
     head_ = fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
   // `labels` as they stand between the braces.
   template <class Value>
-  void sample(std::string_view labels, Value value, std::string_view suffix = "") {
+  void add_sample(std::string_view labels, Value value, std::string_view suffix = "") {
     text_ += std::exchange(head_, {});
     text_ += name_;
     text_ += suffix;
@@ -46,7 +46,7 @@ class Exposition {
     }
     text_ += fmt::format(" {}\n", value);
   }
-  std::string take() { return std::move(text_); }
+  std::string release_text() { return std::move(text_); }
 
  private:
   std::string name_;
@@ -54,8 +54,8 @@ class Exposition {
   std::string text_;
 };
 
-std::string label(std::string_view name, std::string_view value) {
-  return fmt::format("{}=\"{}\"", name, label_value(value));
+std::string format_label(std::string_view name, std::string_view value) {
+  return fmt::format("{}=\"{}\"", name, escape_label_value(value));
 }
 
 // A GPU and what stands before its braces' end.
@@ -65,7 +65,7 @@ struct LabelledGpu {
   std::string labels;
 };
 
-struct UserFigures {
+struct UserTotals {
   std::size_t leases = 0;
   std::set<std::string> gpus;
   std::size_t tickets = 0;
@@ -74,20 +74,20 @@ struct UserFigures {
 
 // The leases that take up GPUs: not those inside of another that lives.
 std::vector<const Record*> outer_leases(const Status& host) {
-  std::set<std::string_view> living;
-  for (const Record& lease : host.leases) living.insert(lease.id);
+  std::set<std::string_view> active_ids;
+  for (const Record& lease : host.leases) active_ids.insert(lease.id);
   std::vector<const Record*> outer;
   for (const Record& lease : host.leases) {
-    if (!living.contains(lease.within)) outer.push_back(&lease);
+    if (!active_ids.contains(lease.parent_lease)) outer.push_back(&lease);
   }
   return outer;
 }
 
 // By the user's name.
-std::map<std::string, UserFigures> users_of(const Status& host, TimePoint now) {
-  std::map<std::string, UserFigures> users;
+std::map<std::string, UserTotals> totals_by_user(const Status& host, TimePoint now) {
+  std::map<std::string, UserTotals> users;
   for (const Record* lease : outer_leases(host)) {
-    UserFigures& user = users[user_name(lease->uid)];
+    UserTotals& user = users[user_name(lease->uid)];
     ++user.leases;
     user.gpus.insert(lease->uuids.begin(), lease->uuids.end());
     if (idle_since(*lease, now)) ++user.idle;
@@ -97,250 +97,266 @@ std::map<std::string, UserFigures> users_of(const Status& host, TimePoint now) {
 }
 
 // Who holds all of it has reserved all of it.
-std::optional<std::uint64_t> reserved(const LabelledGpu& gpu) {
-  const GpuWithLeases& placed = gpu.status.placed;
-  if (!placed.leases.empty() && !placed.shared) {
-    if (!placed.gpu.memory_total) return std::nullopt;
-    return placed.gpu.memory_total->count;
+std::optional<std::uint64_t> reserved_memory(const LabelledGpu& gpu) {
+  const GpuWithLeases& view = gpu.status.view;
+  if (!view.leases.empty() && !view.shared) {
+    if (!view.gpu.memory_total) return std::nullopt;
+    return view.gpu.memory_total->count;
   }
   std::uint64_t sum = 0;
   for (const Record& lease : gpu.host.leases) {
     const bool here =
-        std::find(placed.leases.begin(), placed.leases.end(), lease.id) != placed.leases.end();
-    if (here) sum = capped_sum(sum, lease.request.memory.value_or(Bytes{}).count);
+        std::find(view.leases.begin(), view.leases.end(), lease.id) != view.leases.end();
+    if (here) sum = saturating_add(sum, lease.request.memory.value_or(Bytes{}).count);
   }
   return sum;
 }
 
-std::optional<std::size_t> processes(const LabelledGpu& gpu) {
-  if (gpu.status.placed.gpu.health != Health::ok) return std::nullopt;
-  return gpu.status.placed.processes.size();
+std::optional<std::size_t> count_processes(const LabelledGpu& gpu) {
+  if (gpu.status.view.gpu.health != Health::ok) return std::nullopt;
+  return gpu.status.view.processes.size();
 }
 
 // Memory that nobody accounts for is somebody's, too.
-std::optional<std::size_t> strangers(const GpuWithLeases& placed) {
-  if (placed.gpu.health != Health::ok) return std::nullopt;
-  const auto count = std::count_if(placed.processes.begin(), placed.processes.end(),
-                                   [](const AttributedProcess& one) { return one.stranger(); });
-  const bool hidden = count == 0 && placed.leases.empty() && placed.unexplained;
+std::optional<std::size_t> count_strangers(const GpuWithLeases& view) {
+  if (view.gpu.health != Health::ok) return std::nullopt;
+  const auto count = std::count_if(view.processes.begin(), view.processes.end(),
+                                   [](const AttributedProcess& one) { return one.is_stranger(); });
+  const bool hidden = count == 0 && view.leases.empty() && view.unexplained;
   return static_cast<std::size_t>(count) + (hidden ? 1 : 0);
 }
 
-std::optional<double> ratio(const std::optional<unsigned>& percent) {
+std::optional<double> to_ratio(const std::optional<unsigned>& percent) {
   return percent ? std::optional(*percent / 100.0) : std::nullopt;
 }
 
-std::optional<std::uint64_t> bytes(const std::optional<Bytes>& size) {
+std::optional<std::uint64_t> to_byte_count(const std::optional<Bytes>& size) {
   return size ? std::optional(size->count) : std::nullopt;
 }
 
-class Metrics {
+class MetricsWriter {
  public:
-  explicit Metrics(const MetricsInput& input);
+  explicit MetricsWriter(const MetricsInput& input);
   std::string text();
 
  private:
-  void about_looking();
-  void about_hosts();
-  void about_gpus();
-  void about_users();
-  void about_queue();
-  void about_the_past();
+  void write_server_metrics();
+  void write_host_metrics();
+  void write_gpu_metrics();
+  void write_user_metrics();
+  void write_queue_metrics();
+  void write_counter_metrics();
 
   // One sample for each GPU for which `value` gives one.
   template <class Get>
-  void each_gpu(std::string_view name, std::string_view help, const Get& get) {
-    out_.family(name, "gauge", help);
+  void write_gpu_gauge(std::string_view name, std::string_view help, const Get& get) {
+    output_.begin_family(name, "gauge", help);
     for (const LabelledGpu& gpu : gpus_) {
-      if (const auto value = get(gpu)) out_.sample(gpu.labels, *value);
+      if (const auto value = get(gpu)) output_.add_sample(gpu.labels, *value);
     }
   }
 
-  const MetricsInput& in_;
-  Exposition out_;
+  const MetricsInput& input_;
+  ExpositionWriter output_;
   std::vector<LabelledGpu> gpus_;
 };
 
-Metrics::Metrics(const MetricsInput& input) : in_(input) {
-  if (!input.success) return;
+MetricsWriter::MetricsWriter(const MetricsInput& input) : input_(input) {
+  if (!input.poll_succeeded) return;
   for (const Status& host : input.hosts) {
     for (const GpuStatus& gpu : host.gpus) {
-      const Gpu& one = gpu.placed.gpu;
-      gpus_.push_back(
-          {gpu, host,
-           fmt::format("{},{},{},{}", label("host", host.host), label("gpu", to_string(one.index)),
-                       label("uuid", one.uuid.value_or("")),
-                       label("name", one.name.value_or("")))});
+      const Gpu& one = gpu.view.gpu;
+      gpus_.push_back({gpu, host,
+                       fmt::format("{},{},{},{}", format_label("host", host.host),
+                                   format_label("gpu", to_string(one.index)),
+                                   format_label("uuid", one.uuid.value_or("")),
+                                   format_label("name", one.name.value_or("")))});
     }
   }
 }
 
-void Metrics::about_looking() {
-  out_.family("berth_build_info", "gauge", "Which berth serves this.");
-  out_.sample(label("version", in_.version), 1);
-  out_.family("berth_start_time_seconds", "gauge",
-              "When this server began to count, in seconds since 1970.");
-  out_.sample("", seconds(in_.tally.began().time_since_epoch()));
-  out_.family("berth_look_success", "gauge",
-              "1 if driver and harbour could be looked at the last time, else 0.");
-  out_.sample("", in_.success ? 1 : 0);
-  out_.family("berth_look_timestamp_seconds", "gauge",
-              "When that last succeeded, in seconds since 1970.");
-  if (in_.looked) out_.sample("", seconds(in_.looked->time_since_epoch()));
+void MetricsWriter::write_server_metrics() {
+  output_.begin_family("berth_build_info", "gauge", "Which berth serves this.");
+  output_.add_sample(format_label("version", input_.version), 1);
+  output_.begin_family("berth_start_time_seconds", "gauge",
+                       "When this server began to count, in seconds since 1970.");
+  output_.add_sample("", to_seconds(input_.counters.start_time().time_since_epoch()));
+  output_.begin_family("berth_look_success", "gauge",
+                       "1 if driver and harbour could be looked at the last time, else 0.");
+  output_.add_sample("", input_.poll_succeeded ? 1 : 0);
+  output_.begin_family("berth_look_timestamp_seconds", "gauge",
+                       "When that last succeeded, in seconds since 1970.");
+  if (input_.last_success)
+    output_.add_sample("", to_seconds(input_.last_success->time_since_epoch()));
 }
 
-void Metrics::about_hosts() {
-  out_.family("berth_host_up", "gauge", "1 if something is known of the host's GPUs, else 0.");
-  for (const Status& host : in_.hosts) {
-    out_.sample(label("host", host.host), host.problem.empty() ? 1 : 0);
+void MetricsWriter::write_host_metrics() {
+  output_.begin_family("berth_host_up", "gauge",
+                       "1 if something is known of the host's GPUs, else 0.");
+  for (const Status& host : input_.hosts) {
+    output_.add_sample(format_label("host", host.host), host.problem.empty() ? 1 : 0);
   }
-  out_.family("berth_host_age_seconds", "gauge",
-              "How old is what the host's driver said; 0 where this server looks itself.");
-  for (const Status& host : in_.hosts) {
-    if (host.age) out_.sample(label("host", host.host), host.age->count());
-    if (!host.elsewhere) out_.sample(label("host", host.host), 0);
+  output_.begin_family("berth_host_age_seconds", "gauge",
+                       "How old is what the host's driver said; 0 where this server looks itself.");
+  for (const Status& host : input_.hosts) {
+    if (host.age) output_.add_sample(format_label("host", host.host), host.age->count());
+    if (!host.is_remote) output_.add_sample(format_label("host", host.host), 0);
   }
-  out_.family("berth_host_info", "gauge", "The version of the host's driver.");
-  for (const Status& host : in_.hosts) {
+  output_.begin_family("berth_host_info", "gauge", "The version of the host's driver.");
+  for (const Status& host : input_.hosts) {
     if (!host.driver) continue;
-    out_.sample(fmt::format("{},{},simulated=\"{}\"", label("host", host.host),
-                            label("driver", *host.driver), host.simulated),
-                1);
+    output_.add_sample(fmt::format("{},{},simulated=\"{}\"", format_label("host", host.host),
+                                   format_label("driver", *host.driver), host.simulated),
+                       1);
   }
 }
 
-void Metrics::about_gpus() {
-  out_.family("berth_gpu_state", "gauge", "1 for the state that the GPU is in, 0 for the others.");
+void MetricsWriter::write_gpu_metrics() {
+  output_.begin_family("berth_gpu_state", "gauge",
+                       "1 for the state that the GPU is in, 0 for the others.");
   for (const LabelledGpu& gpu : gpus_) {
     for (const GpuState state : kStates) {
-      out_.sample(fmt::format("{},state=\"{}\"", gpu.labels, to_string(state)),
-                  gpu.status.judgement.state == state ? 1 : 0);
+      output_.add_sample(fmt::format("{},state=\"{}\"", gpu.labels, to_string(state)),
+                         gpu.status.state_reason.state == state ? 1 : 0);
     }
   }
-  const auto driver = [](const LabelledGpu& gpu) -> const Gpu& { return gpu.status.placed.gpu; };
-  each_gpu("berth_gpu_memory_bytes", "The GPU's memory.",
-           [&](const auto& gpu) { return bytes(driver(gpu).memory_total); });
-  each_gpu("berth_gpu_memory_used_bytes", "What is in use of it, by whomever.",
-           [&](const auto& gpu) { return bytes(driver(gpu).memory_used); });
-  each_gpu("berth_gpu_memory_reserved_bytes",
-           "What leases have reserved of it; all, if one has the GPU alone.", reserved);
-  each_gpu("berth_gpu_utilization_ratio", "How busy it was lately, from 0 to 1.",
-           [&](const auto& gpu) { return ratio(driver(gpu).utilization_pct); });
-  each_gpu("berth_gpu_memory_utilization_ratio", "How busy its memory was lately, from 0 to 1.",
-           [&](const auto& gpu) { return ratio(driver(gpu).memory_utilization_pct); });
-  each_gpu("berth_gpu_temperature_celsius", "Its temperature.",
-           [&](const auto& gpu) { return driver(gpu).temperature_c; });
-  each_gpu("berth_gpu_power_watts", "What it draws.",
-           [&](const auto& gpu) { return driver(gpu).power_w; });
-  each_gpu("berth_gpu_processes", "Processes on it, displays included.", processes);
-  each_gpu("berth_gpu_strangers",
-           "Processes that compute on it without a lease; memory that none accounts for is one.",
-           [](const auto& gpu) { return strangers(gpu.status.placed); });
-  each_gpu("berth_gpu_leases", "Leases that hold it, or a part of it.",
-           [](const auto& gpu) { return std::optional(gpu.status.placed.leases.size()); });
+  const auto driver = [](const LabelledGpu& gpu) -> const Gpu& { return gpu.status.view.gpu; };
+  write_gpu_gauge("berth_gpu_memory_bytes", "The GPU's memory.",
+                  [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_total); });
+  write_gpu_gauge("berth_gpu_memory_used_bytes", "What is in use of it, by whomever.",
+                  [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_used); });
+  write_gpu_gauge("berth_gpu_memory_reserved_bytes",
+                  "What leases have reserved of it; all, if one has the GPU alone.",
+                  reserved_memory);
+  write_gpu_gauge("berth_gpu_utilization_ratio", "How busy it was lately, from 0 to 1.",
+                  [&](const auto& gpu) { return to_ratio(driver(gpu).utilization_pct); });
+  write_gpu_gauge("berth_gpu_memory_utilization_ratio",
+                  "How busy its memory was lately, from 0 to 1.",
+                  [&](const auto& gpu) { return to_ratio(driver(gpu).memory_utilization_pct); });
+  write_gpu_gauge("berth_gpu_temperature_celsius", "Its temperature.",
+                  [&](const auto& gpu) { return driver(gpu).temperature_c; });
+  write_gpu_gauge("berth_gpu_power_watts", "What it draws.",
+                  [&](const auto& gpu) { return driver(gpu).power_w; });
+  write_gpu_gauge("berth_gpu_processes", "Processes on it, displays included.", count_processes);
+  write_gpu_gauge(
+      "berth_gpu_strangers",
+      "Processes that compute on it without a lease; memory that none accounts for is one.",
+      [](const auto& gpu) { return count_strangers(gpu.status.view); });
+  write_gpu_gauge("berth_gpu_leases", "Leases that hold it, or a part of it.",
+                  [](const auto& gpu) { return std::optional(gpu.status.view.leases.size()); });
 }
 
-void Metrics::about_users() {
-  struct Of {
+void MetricsWriter::write_user_metrics() {
+  struct UserRow {
     std::string labels;
-    UserFigures figures;
-    bool elsewhere = false;
+    UserTotals totals;
+    bool is_remote = false;
   };
-  std::vector<Of> all;
-  for (const Status& host : in_.hosts) {
-    for (auto& [name, figures] : users_of(host, in_.now)) {
-      all.push_back({fmt::format("{},{}", label("host", host.host), label("user", name)),
-                     std::move(figures), host.elsewhere});
+  std::vector<UserRow> all;
+  for (const Status& host : input_.hosts) {
+    for (auto& [name, totals] : totals_by_user(host, input_.now)) {
+      all.push_back(
+          {fmt::format("{},{}", format_label("host", host.host), format_label("user", name)),
+           std::move(totals), host.is_remote});
     }
   }
-  out_.family("berth_user_leases", "gauge", "Leases that the user has now.");
-  for (const Of& user : all) out_.sample(user.labels, user.figures.leases);
-  out_.family("berth_user_gpus", "gauge", "GPUs that these hold, or a part of them.");
-  for (const Of& user : all) out_.sample(user.labels, user.figures.gpus.size());
-  out_.family("berth_user_tickets", "gauge", "Requests of the user that wait.");
-  for (const Of& user : all) out_.sample(user.labels, user.figures.tickets);
-  out_.family("berth_user_idle_leases", "gauge",
-              "Leases whose GPUs nobody has utilized for 10 minutes or more.");
-  for (const Of& user : all) {
+  output_.begin_family("berth_user_leases", "gauge", "Leases that the user has now.");
+  for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.leases);
+  output_.begin_family("berth_user_gpus", "gauge", "GPUs that these hold, or a part of them.");
+  for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.gpus.size());
+  output_.begin_family("berth_user_tickets", "gauge", "Requests of the user that wait.");
+  for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.tickets);
+  output_.begin_family("berth_user_idle_leases", "gauge",
+                       "Leases whose GPUs nobody has utilized for 10 minutes or more.");
+  for (const UserRow& user : all) {
     // Whether they are used, only their own host can tell.
-    if (!user.elsewhere) out_.sample(user.labels, user.figures.idle);
+    if (!user.is_remote) output_.add_sample(user.labels, user.totals.idle);
   }
 }
 
-void Metrics::about_queue() {
-  out_.family("berth_queue_length", "gauge", "Requests that wait.");
-  for (const Status& host : in_.hosts) out_.sample(label("host", host.host), host.queue.size());
-  out_.family("berth_queue_oldest_seconds", "gauge", "For how long the oldest of them has waited.");
-  for (const Status& host : in_.hosts) {
+void MetricsWriter::write_queue_metrics() {
+  output_.begin_family("berth_queue_length", "gauge", "Requests that wait.");
+  for (const Status& host : input_.hosts)
+    output_.add_sample(format_label("host", host.host), host.queue.size());
+  output_.begin_family("berth_queue_oldest_seconds", "gauge",
+                       "For how long the oldest of them has waited.");
+  for (const Status& host : input_.hosts) {
     const auto first = std::min_element(
         host.queue.begin(), host.queue.end(),
         [](const auto& a, const auto& b) { return a.record.since < b.record.since; });
     if (first == host.queue.end()) continue;
-    out_.sample(label("host", host.host), std::max(0.0, seconds(in_.now - first->record.since)));
+    output_.add_sample(format_label("host", host.host),
+                       std::max(0.0, to_seconds(input_.now - first->record.since)));
   }
-  out_.family("berth_idle_leases", "gauge",
-              "Leases whose GPUs nobody has utilized for 10 minutes or more.");
-  for (const Status& host : in_.hosts) {
-    if (host.elsewhere) continue;
+  output_.begin_family("berth_idle_leases", "gauge",
+                       "Leases whose GPUs nobody has utilized for 10 minutes or more.");
+  for (const Status& host : input_.hosts) {
+    if (host.is_remote) continue;
     const auto outer = outer_leases(host);
     const auto idle = std::count_if(outer.begin(), outer.end(), [&](const Record* lease) {
-      return idle_since(*lease, in_.now).has_value();
+      return idle_since(*lease, input_.now).has_value();
     });
-    out_.sample(label("host", host.host), idle);
+    output_.add_sample(format_label("host", host.host), idle);
   }
-  out_.family("berth_strangers", "gauge",
-              "Processes that compute without a lease, on the GPUs that can be looked at.");
-  for (const Status& host : in_.hosts) {
+  output_.begin_family(
+      "berth_strangers", "gauge",
+      "Processes that compute without a lease, on the GPUs that can be looked at.");
+  for (const Status& host : input_.hosts) {
     if (!host.problem.empty()) continue;
     std::size_t sum = 0;
-    for (const GpuStatus& gpu : host.gpus) sum += strangers(gpu.placed).value_or(0);
-    out_.sample(label("host", host.host), sum);
+    for (const GpuStatus& gpu : host.gpus) sum += count_strangers(gpu.view).value_or(0);
+    output_.add_sample(format_label("host", host.host), sum);
   }
 }
 
-void Metrics::about_the_past() {
-  const auto& hosts = in_.tally.hosts();
-  out_.family("berth_grants_total", "counter", "Leases that were granted.");
-  for (const auto& [host, tally] : hosts) out_.sample(label("host", host), tally.grants);
-  out_.family("berth_lease_endings_total", "counter", "Leases that have ended, by how.");
-  for (const auto& [host, tally] : hosts) {
+void MetricsWriter::write_counter_metrics() {
+  const auto& hosts = input_.counters.hosts();
+  output_.begin_family("berth_grants_total", "counter", "Leases that were granted.");
+  for (const auto& [host, counters] : hosts)
+    output_.add_sample(format_label("host", host), counters.grants);
+  output_.begin_family("berth_lease_endings_total", "counter", "Leases that have ended, by how.");
+  for (const auto& [host, counters] : hosts) {
     for (const Ending ending : kEndings) {
-      const auto count = tally.endings.find(ending);
-      out_.sample(fmt::format("{},ending=\"{}\"", label("host", host), ending_word(ending)),
-                  count == tally.endings.end() ? 0 : count->second);
+      const auto count = counters.endings.find(ending);
+      output_.add_sample(
+          fmt::format("{},ending=\"{}\"", format_label("host", host), ending_name(ending)),
+          count == counters.endings.end() ? 0 : count->second);
     }
   }
-  out_.family("berth_wait_seconds", "histogram", "How long those that were granted had waited.");
-  for (const auto& [host, tally] : hosts) {
-    std::uint64_t below = 0;
-    const WaitHistogram& waits = tally.waits;
+  output_.begin_family("berth_wait_seconds", "histogram",
+                       "How long those that were granted had waited.");
+  for (const auto& [host, counters] : hosts) {
+    std::uint64_t cumulative = 0;
+    const WaitHistogram& waits = counters.waits;
     for (std::size_t i = 0; i < WaitHistogram::kBounds.size(); ++i) {
-      below += waits.counts[i];
-      out_.sample(fmt::format("{},le=\"{}\"", label("host", host), WaitHistogram::kBounds[i]),
-                  below, "_bucket");
+      cumulative += waits.counts[i];
+      output_.add_sample(
+          fmt::format("{},le=\"{}\"", format_label("host", host), WaitHistogram::kBounds[i]),
+          cumulative, "_bucket");
     }
-    out_.sample(fmt::format("{},le=\"+Inf\"", label("host", host)), waits.total(), "_bucket");
-    out_.sample(label("host", host), waits.sum_s, "_sum");
-    out_.sample(label("host", host), waits.total(), "_count");
+    output_.add_sample(fmt::format("{},le=\"+Inf\"", format_label("host", host)), waits.total(),
+                       "_bucket");
+    output_.add_sample(format_label("host", host), waits.sum_s, "_sum");
+    output_.add_sample(format_label("host", host), waits.total(), "_count");
   }
 }
 
-std::string Metrics::text() {
-  about_looking();
-  if (in_.success) {
-    about_hosts();
-    about_gpus();
-    about_users();
-    about_queue();
+std::string MetricsWriter::text() {
+  write_server_metrics();
+  if (input_.poll_succeeded) {
+    write_host_metrics();
+    write_gpu_metrics();
+    write_user_metrics();
+    write_queue_metrics();
   }
-  about_the_past();
-  return out_.take();
+  write_counter_metrics();
+  return output_.release_text();
 }
 
 }  // namespace
 
 // One value that is not UTF-8 would make Prometheus refuse all of them.
-std::string label_value(std::string_view text) {
+std::string escape_label_value(std::string_view text) {
   std::string out;
   for (const char c : printable(text)) {
     if (c == '\\' || c == '"') out += '\\';
@@ -349,8 +365,8 @@ std::string label_value(std::string_view text) {
   return out;
 }
 
-std::string metrics_text(const MetricsInput& input) {
-  return Metrics(input).text();
+std::string format_metrics(const MetricsInput& input) {
+  return MetricsWriter(input).text();
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -12,21 +12,21 @@
 #include "serve/lease_counters.h"
 #include "status/status.h"
 
-namespace berth {
+namespace berth::serve {
 
 struct MetricsInput {
   const std::vector<Status>& hosts;  // of the last look, as far as it succeeded
-  const LeaseCounters& tally;
-  bool success = false;             // of the last look; else nothing is told of GPUs, leases, queue
-  std::optional<TimePoint> looked;  // when one last succeeded
+  const LeaseCounters& counters;
+  bool poll_succeeded = false;  // of the last look; else nothing is told of GPUs, leases, queue
+  std::optional<TimePoint> last_success;  // when one last succeeded
   TimePoint now;
   std::string version;
 };
 
 // To be sent as "text/plain; version=0.0.4; charset=utf-8".
-std::string metrics_text(const MetricsInput& input);
+std::string format_metrics(const MetricsInput& input);
 
 // A label's value, as the format wants it: one line of UTF-8, escaped.
-std::string label_value(std::string_view text);
+std::string escape_label_value(std::string_view text);
 
-}  // namespace berth
+}  // namespace berth::serve

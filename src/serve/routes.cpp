@@ -12,140 +12,146 @@
 #include "serve/change_api.h"
 #include "serve/history_api.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-struct Asked {
+struct RoutedRequest {
   const HttpRequest& request;
-  std::string word;  // what stands for {} in the path
-  ServerContext& counter;
+  std::string path_parameter;  // what stands for {} in the path
+  ServerContext& context;
 };
 
 enum class Access { everybody, viewers, changers };
 
 struct Route {
   std::string_view method;
-  std::string_view before;  // the path up to {}, or all of it
-  std::string_view after;   // behind {}; empty: there is no {}
+  std::string_view prefix;  // the path up to {}, or all of it
+  std::string_view suffix;  // behind {}; empty: there is no {}
   Access access;
-  HttpReply (*answer)(const Asked& asked);
+  RouteResult (*handler)(const RoutedRequest& routed);
 };
 
 // What was seen, or that nothing was yet.
-HttpReply seen(const SharedText& text, const ServeSnapshot& picture, const char* type = kJsonType) {
+RouteResult snapshot_response(const SharedText& text, const ServeSnapshot& snapshot,
+                              const char* type = kJsonType) {
   if (!text) {
-    const std::string& why = picture.problem;
-    return error_answer(503, why.empty() ? "nothing was seen yet; try again" : why);
+    const std::string& why = snapshot.problem;
+    return error_response(503, why.empty() ? "nothing was seen yet; try again" : why);
   }
-  HttpAnswer answer = json_answer(text);
-  answer.type = type;
-  return answer;
+  HttpResponse response = json_response(text);
+  response.type = type;
+  return response;
 }
 
-void note(const Asked& asked) {
-  asked.counter.audience.asked(ViewerCount::Clock::now());
+void record_request(const RoutedRequest& routed) {
+  routed.context.viewer_count.record_request(ViewerCount::Clock::now());
 }
 
-HttpReply show_status(const Asked& asked) {
-  note(asked);
-  const auto picture = asked.counter.board.current();
-  return seen(picture->status, *picture);
+RouteResult show_status(const RoutedRequest& routed) {
+  record_request(routed);
+  const auto snapshot = routed.context.publisher.current();
+  return snapshot_response(snapshot->status, *snapshot);
 }
 
-HttpReply show_queue(const Asked& asked) {
-  note(asked);
-  const auto picture = asked.counter.board.current();
-  return seen(picture->queue, *picture);
+RouteResult show_queue(const RoutedRequest& routed) {
+  record_request(routed);
+  const auto snapshot = routed.context.publisher.current();
+  return snapshot_response(snapshot->queue, *snapshot);
 }
 
-HttpReply show_samples(const Asked& asked) {
-  const auto picture = asked.counter.board.current();
-  return seen(picture->samples, *picture);
+RouteResult show_samples(const RoutedRequest& routed) {
+  const auto snapshot = routed.context.publisher.current();
+  return snapshot_response(snapshot->samples, *snapshot);
 }
 
-HttpReply show_metrics(const Asked& asked) {
-  const auto picture = asked.counter.board.current();
-  return seen(picture->metrics, *picture, "text/plain; version=0.0.4; charset=utf-8");
+RouteResult show_metrics(const RoutedRequest& routed) {
+  const auto snapshot = routed.context.publisher.current();
+  return snapshot_response(snapshot->metrics, *snapshot,
+                           "text/plain; version=0.0.4; charset=utf-8");
 }
 
-HttpReply show_health(const Asked& asked) {
-  const auto picture = asked.counter.board.current();
-  if (picture->problem.empty()) return json_answer(std::string("{\"status\": \"ok\"}\n"));
+RouteResult show_health(const RoutedRequest& routed) {
+  const auto snapshot = routed.context.publisher.current();
+  if (snapshot->problem.empty()) return json_response(std::string("{\"status\": \"ok\"}\n"));
   // Whoever may not see is told that there is one, for what watches the server, and not which.
-  const bool sees = !asked.counter.guard.check_view(asked.request);
+  const bool sees = !routed.context.access_control.check_view(routed.request);
   const Json json{{"status", "problem"},
-                  {"problem", sees ? picture->problem : "a token is needed to see it"}};
-  return json_answer(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", 503);
+                  {"problem", sees ? snapshot->problem : "a token is needed to see it"}};
+  return json_response(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", 503);
 }
 
-HttpReply show_interface(const Asked& /*asked*/) {
+RouteResult show_openapi(const RoutedRequest& /*routed*/) {
   const auto asset = find_asset("/openapi.json");
-  if (!asset) return error_answer(404, "this build has no openapi.json");
-  HttpAnswer answer;
-  answer.lasting = asset->content;
-  return answer;
+  if (!asset) return error_response(404, "this build has no openapi.json");
+  HttpResponse response;
+  response.static_body = asset->content;
+  return response;
 }
 
-HttpReply show_events(const Asked& /*asked*/) {
-  return HttpReply::streaming();
+RouteResult show_events(const RoutedRequest& /*routed*/) {
+  return RouteResult::make_stream();
 }
 
-HttpReply check_token(const Asked& asked) {
-  return asked.counter.guard.check_token(asked.request);
+RouteResult check_token(const RoutedRequest& routed) {
+  return routed.context.access_control.check_token(routed.request);
 }
 
 // The work is done once for all who ask the same.
-HttpReply ask_past(const Asked& asked, const char* what, HttpAnswer (*past)(const HistoryQuery&)) {
-  const auto pairs = query_pairs(asked.request.query);
-  if (!pairs) return error_answer(400, "the query is not of the form name=value&name=value");
-  const HistoryQuery question{*pairs, asked.counter.commands_of, asked.counter.board.current()};
-  return HttpReply(asked.counter.archive.ask(question_of(what, question),
-                                             [question, past] { return past(question); }));
+RouteResult submit_history_query(const RoutedRequest& routed, const char* endpoint,
+                                 HttpResponse (*make_response)(const HistoryQuery&)) {
+  const auto pairs = parse_query_string(routed.request.query);
+  if (!pairs) return error_response(400, "the query is not of the form name=value&name=value");
+  const HistoryQuery query{*pairs, routed.context.command_visibility,
+                           routed.context.publisher.current()};
+  return RouteResult(routed.context.history_queue.submit_once(
+      history_cache_key(endpoint, query), [query, make_response] { return make_response(query); }));
 }
 
-HttpReply show_log(const Asked& asked) {
-  return ask_past(asked, "log", past_log);
+RouteResult show_log(const RoutedRequest& routed) {
+  return submit_history_query(routed, "log", make_log_response);
 }
 
-HttpReply show_report(const Asked& asked) {
-  return ask_past(asked, "report", past_report);
+RouteResult show_report(const RoutedRequest& routed) {
+  return submit_history_query(routed, "report", make_report_response);
 }
 
-HttpReply show_timeline(const Asked& asked) {
-  return ask_past(asked, "timeline", past_timeline);
+RouteResult show_timeline(const RoutedRequest& routed) {
+  return submit_history_query(routed, "timeline", make_timeline_response);
 }
 
-HttpReply change(const Asked& asked, Result<WorkQueue::Work> (*make)(const ChangeAsked&)) {
-  auto work = make({asked.word, asked.request.body, asked.counter.board.current()});
-  if (!work) return error_answer(400, work.error().message);
-  ViewerCount& audience = asked.counter.audience;
-  return HttpReply(asked.counter.changes.give([work = std::move(*work), &audience] {
-    HttpAnswer answer = work();
-    audience.changed();
-    return answer;
+RouteResult submit_change(const RoutedRequest& routed,
+                          Result<WorkQueue::Work> (*prepare)(const ChangeRequest&)) {
+  auto work =
+      prepare({routed.path_parameter, routed.request.body, routed.context.publisher.current()});
+  if (!work) return error_response(400, work.error().message);
+  ViewerCount& viewer_count = routed.context.viewer_count;
+  return RouteResult(routed.context.change_queue.submit([work = std::move(*work), &viewer_count] {
+    HttpResponse response = work();
+    viewer_count.record_change();
+    return response;
   }));
 }
 
-HttpReply cancel(const Asked& asked) {
-  return change(asked, change_cancel);
+RouteResult handle_cancel(const RoutedRequest& routed) {
+  return submit_change(routed, prepare_cancel);
 }
 
-HttpReply release(const Asked& asked) {
-  return change(asked, change_release);
+RouteResult handle_release(const RoutedRequest& routed) {
+  return submit_change(routed, prepare_release);
 }
 
-HttpReply drain(const Asked& asked) {
-  return change(asked, change_drain);
+RouteResult handle_drain(const RoutedRequest& routed) {
+  return submit_change(routed, prepare_drain);
 }
 
-HttpReply undrain(const Asked& asked) {
-  return change(asked, change_undrain);
+RouteResult handle_undrain(const RoutedRequest& routed) {
+  return submit_change(routed, prepare_undrain);
 }
 
 constexpr std::array kRoutes{
     Route{"GET", "/healthz", "", Access::everybody, show_health},
     Route{"GET", "/metrics", "", Access::viewers, show_metrics},
-    Route{"GET", "/api/v1/openapi.json", "", Access::everybody, show_interface},
+    Route{"GET", "/api/v1/openapi.json", "", Access::everybody, show_openapi},
     Route{"GET", "/api/v1/status", "", Access::viewers, show_status},
     Route{"GET", "/api/v1/queue", "", Access::viewers, show_queue},
     Route{"GET", "/api/v1/samples", "", Access::viewers, show_samples},
@@ -154,92 +160,94 @@ constexpr std::array kRoutes{
     Route{"GET", "/api/v1/report", "", Access::viewers, show_report},
     Route{"GET", "/api/v1/timeline", "", Access::viewers, show_timeline},
     Route{"POST", "/api/v1/session", "", Access::everybody, check_token},
-    Route{"POST", "/api/v1/tickets/", "/cancel", Access::changers, cancel},
-    Route{"POST", "/api/v1/leases/", "/release", Access::changers, release},
-    Route{"POST", "/api/v1/gpus/", "/drain", Access::changers, drain},
-    Route{"POST", "/api/v1/gpus/", "/undrain", Access::changers, undrain},
+    Route{"POST", "/api/v1/tickets/", "/cancel", Access::changers, handle_cancel},
+    Route{"POST", "/api/v1/leases/", "/release", Access::changers, handle_release},
+    Route{"POST", "/api/v1/gpus/", "/drain", Access::changers, handle_drain},
+    Route{"POST", "/api/v1/gpus/", "/undrain", Access::changers, handle_undrain},
 };
 
 // What stands for {} in the path; nothing if the path is another.
-std::optional<std::string> matched(const Route& route, std::string_view path) {
-  if (route.after.empty()) {
-    return path == route.before ? std::optional<std::string>("") : std::nullopt;
+std::optional<std::string> match_path(const Route& route, std::string_view path) {
+  if (route.suffix.empty()) {
+    return path == route.prefix ? std::optional<std::string>("") : std::nullopt;
   }
-  if (path.size() <= route.before.size() + route.after.size()) return std::nullopt;
-  if (!path.starts_with(route.before) || !path.ends_with(route.after)) return std::nullopt;
-  path.remove_prefix(route.before.size());
-  path.remove_suffix(route.after.size());
+  if (path.size() <= route.prefix.size() + route.suffix.size()) return std::nullopt;
+  if (!path.starts_with(route.prefix) || !path.ends_with(route.suffix)) return std::nullopt;
+  path.remove_prefix(route.prefix.size());
+  path.remove_suffix(route.suffix.size());
   if (path.find('/') != std::string_view::npos) return std::nullopt;
-  return url_decoded(path);
+  return url_decode(path);
 }
 
-std::optional<HttpAnswer> refused(const Route& route, const HttpRequest& request,
-                                  const Guard& guard) {
+std::optional<HttpResponse> check_access(const Route& route, const HttpRequest& request,
+                                         const AccessControl& access_control) {
   switch (route.access) {
     case Access::everybody:
       return std::nullopt;
     case Access::viewers:
-      return guard.check_view(request);
+      return access_control.check_view(request);
     case Access::changers:
-      return guard.check_change(request);
+      return access_control.check_change(request);
   }
-  return error_answer(403, "nobody may");
+  return error_response(403, "nobody may");
 }
 
-HttpAnswer not_allowed(const char* allowed) {
-  HttpAnswer answer = error_answer(405, fmt::format("this can only be asked for by {}", allowed));
-  answer.headers.emplace_back("Allow", allowed);
-  return answer;
+HttpResponse method_not_allowed(const char* allowed) {
+  HttpResponse response =
+      error_response(405, fmt::format("this can only be asked for by {}", allowed));
+  response.headers.emplace_back("Allow", allowed);
+  return response;
 }
 
 // The page and what belongs to it: the same for everybody, and no secret.
-HttpAnswer asset_answer(const HttpRequest& request, const Asset& asset) {
-  HttpAnswer answer;
-  answer.type = asset.content_type;
-  answer.lasting = asset.content;
+HttpResponse asset_response(const HttpRequest& request, const Asset& asset) {
+  HttpResponse response;
+  response.type = asset.content_type;
+  response.static_body = asset.content;
   const std::string tag = fmt::format("\"{}\"", asset.tag);
   // Kept, but asked about each time: another version of berth may serve here tomorrow.
-  answer.headers.emplace_back("Cache-Control", "no-cache");
-  answer.headers.emplace_back("ETag", tag);
-  if (request.header("if-none-match") == tag) answer.status = 304;
-  return answer;
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  response.headers.emplace_back("ETag", tag);
+  if (request.header("if-none-match") == tag) response.status = 304;
+  return response;
 }
 
 }  // namespace
 
-HttpReply::HttpReply(SharedPending slip) : later(std::move(slip)) {
-  if (later) return;
-  answer = error_answer(503, "too much is asked for at once; try again in a few seconds");
-  answer->headers.emplace_back("Retry-After", "3");
+RouteResult::RouteResult(SharedPendingResponse submitted) : pending(std::move(submitted)) {
+  if (pending) return;
+  response = error_response(503, "too much is asked for at once; try again in a few seconds");
+  response->headers.emplace_back("Retry-After", "3");
 }
 
-HttpReply HttpReply::streaming() {
-  HttpReply reply;
-  reply.stream = true;
-  return reply;
+RouteResult RouteResult::make_stream() {
+  RouteResult result;
+  result.stream = true;
+  return result;
 }
 
-HttpReply reply_to(const HttpRequest& request, std::string_view local, ServerContext& counter) {
-  if (auto wrong = counter.guard.check_host(request, local)) return *wrong;
+RouteResult handle_request(const HttpRequest& request, std::string_view local,
+                           ServerContext& context) {
+  if (auto refusal = context.access_control.check_host(request, local)) return *refusal;
   std::string_view method = request.method;
   if (method == "HEAD") method = "GET";
   const char* allowed = nullptr;
   for (const Route& route : kRoutes) {
-    auto word = matched(route, request.path);
-    if (!word) continue;
+    auto path_parameter = match_path(route, request.path);
+    if (!path_parameter) continue;
     if (route.method != method) {
       allowed = route.method == "GET" ? "GET, HEAD" : "POST";
       continue;
     }
-    if (auto no = refused(route, request, counter.guard)) return *no;
-    if (request.method == "HEAD" && route.answer == show_events) return not_allowed("GET");
-    return route.answer({request, std::move(*word), counter});
+    if (auto refusal = check_access(route, request, context.access_control)) return *refusal;
+    if (request.method == "HEAD" && route.handler == show_events) return method_not_allowed("GET");
+    return route.handler({request, std::move(*path_parameter), context});
   }
-  if (allowed != nullptr) return not_allowed(allowed);
+  if (allowed != nullptr) return method_not_allowed(allowed);
   const auto asset = find_asset(request.path);
-  if (!asset) return error_answer(404, fmt::format("there is no {}", in_quotes(request.path)));
-  if (method != "GET") return not_allowed("GET, HEAD");
-  return asset_answer(request, *asset);
+  if (!asset) return error_response(404, fmt::format("there is no {}", in_quotes(request.path)));
+  if (method != "GET") return method_not_allowed("GET, HEAD");
+  return asset_response(request, *asset);
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -14,34 +14,36 @@
 #include "serve/viewer_count.h"
 #include "serve/work_queue.h"
 
-namespace berth {
+namespace berth::serve {
 
 // All that an answer is made of. It outlives the server.
 struct ServerContext {
-  const Guard& guard;
-  const SnapshotPublisher& board;
-  ViewerCount& audience;
-  WorkQueue& archive;  // reads the history
-  WorkQueue& changes;  // takes the harbour's lock
-  CommandVisibility commands_of;
+  const AccessControl& access_control;
+  const SnapshotPublisher& publisher;
+  ViewerCount& viewer_count;
+  WorkQueue& history_queue;  // reads the history
+  WorkQueue& change_queue;   // takes the harbour's lock
+  CommandVisibility command_visibility;
 };
 
 // One of them: an answer, the promise of one, or a stream.
-struct HttpReply {
-  std::optional<HttpAnswer> answer{};
-  SharedPending later{};
+struct RouteResult {
+  std::optional<HttpResponse> response{};
+  SharedPendingResponse pending{};
   bool stream = false;
 
-  HttpReply(HttpAnswer now) : answer(std::move(now)) {}  // NOLINT(google-explicit-constructor)
-  explicit HttpReply(SharedPending slip);
-  static HttpReply streaming();
+  RouteResult(HttpResponse now)
+      : response(std::move(now)) {}  // NOLINT(google-explicit-constructor)
+  explicit RouteResult(SharedPendingResponse submitted);
+  static RouteResult make_stream();
 
  private:
-  HttpReply() = default;
+  RouteResult() = default;
 };
 
 // Checks who asks, finds what is meant, and answers. Never blocks. `local` is the address at which
 // the request came in.
-HttpReply reply_to(const HttpRequest& request, std::string_view local, ServerContext& counter);
+RouteResult handle_request(const HttpRequest& request, std::string_view local,
+                           ServerContext& context);
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -22,7 +22,7 @@
 #include "serve/systemd_unit.h"
 #include "status/status.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,19 +32,19 @@ bool is_loopback(const std::string& address) {
 }
 
 // As a URL and a Host header have it.
-std::string bracketed(const std::string& address) {
+std::string bracket_ipv6(const std::string& address) {
   return address.find(':') == std::string::npos ? address : "[" + address + "]";
 }
 
-Result<GuardRules> make_rules(const ServeOptions& options) {
-  GuardRules rules;
-  rules.names = {"localhost", "127.0.0.1", "[::1]", bracketed(options.address)};
-  if (const auto name = host_part(host_name())) rules.names.push_back(*name);
+Result<AccessRules> make_access_rules(const ServeOptions& options) {
+  AccessRules rules;
+  rules.host_names = {"localhost", "127.0.0.1", "[::1]", bracket_ipv6(options.address)};
+  if (const auto name = extract_host(host_name())) rules.host_names.push_back(*name);
   rules.proxy = options.proxy;
-  rules.changes = options.changes;
-  rules.token_to_view = !options.token_file.empty();
-  if (!options.token_file.empty() || options.changes) {
-    auto token = options.token_file.empty() ? make_secret() : read_token(options.token_file);
+  rules.allow_changes = options.allow_changes;
+  rules.view_needs_token = !options.token_file.empty();
+  if (!options.token_file.empty() || options.allow_changes) {
+    auto token = options.token_file.empty() ? generate_secret() : read_token(options.token_file);
     if (!token) return tl::make_unexpected(token.error());
     rules.token = std::move(*token);
   }
@@ -52,25 +52,25 @@ Result<GuardRules> make_rules(const ServeOptions& options) {
 }
 
 // With the token in it only if we have made it: who has a file knows what is in it.
-std::string url_line(const ServeOptions& options, const Listener& listener,
-                     const GuardRules& rules) {
-  const bool any = options.address == "0.0.0.0" || options.address == "::";
-  const std::string host = any ? host_name() : bracketed(options.address);
-  const bool made = !rules.token.empty() && options.token_file.empty();
-  return fmt::format("http://{}:{}/{}{}\n", host, listener.port, made ? "#token=" : "",
-                     made ? rules.token : "");
+std::string format_url_line(const ServeOptions& options, const Listener& listener,
+                            const AccessRules& rules) {
+  const bool any_address = options.address == "0.0.0.0" || options.address == "::";
+  const std::string host = any_address ? host_name() : bracket_ipv6(options.address);
+  const bool token_generated = !rules.token.empty() && options.token_file.empty();
+  return fmt::format("http://{}:{}/{}{}\n", host, listener.port, token_generated ? "#token=" : "",
+                     token_generated ? rules.token : "");
 }
 
-SharedText hello_text(bool changes, const HarbourLocation& where) {
+SharedText make_hello(bool allow_changes, const HarbourLocation& where) {
   const Json json{{"version", BERTH_VERSION},
-                  {"changes", changes},
+                  {"changes", allow_changes},
                   {"user", user_name(::geteuid())},
-                  {"host", this_host(where)}};
+                  {"host", local_host_name(where)}};
   return std::make_shared<const std::string>(
       json.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-Result<void> check(const ServeOptions& options) {
+Result<void> check_options(const ServeOptions& options) {
   if (is_loopback(options.address) || !options.token_file.empty() || !options.proxy.empty()) {
     return {};
   }
@@ -82,54 +82,57 @@ Result<void> check(const ServeOptions& options) {
 
 }  // namespace
 
-Result<std::string> serve_unit(const ServeOptions& options) {
-  if (auto fits = check(options); !fits) return tl::make_unexpected(fits.error());
-  const ServeOptions usual;
-  std::vector<std::string> words;
+Result<std::string> make_systemd_unit(const ServeOptions& options) {
+  if (auto checked = check_options(options); !checked) return tl::make_unexpected(checked.error());
+  const ServeOptions defaults;
+  std::vector<std::string> arguments;
   const auto add = [&](const char* flag, const std::string& value) {
-    words.insert(words.end(), {flag, value});
+    arguments.insert(arguments.end(), {flag, value});
   };
-  if (options.port != usual.port) add("--port", std::to_string(options.port));
-  if (options.address != usual.address) add("--listen", options.address);
+  if (options.port != defaults.port) add("--port", std::to_string(options.port));
+  if (options.address != defaults.address) add("--listen", options.address);
   if (!options.token_file.empty()) add("--token-file", fs::absolute(options.token_file));
   if (!options.proxy.empty()) add("--behind-proxy", options.proxy);
-  if (options.changes) words.emplace_back("--allow-changes");
-  return unit_text({this_program(), std::move(words), unit_user(),
-                    std::string(setting("BERTH_DIR")), options.changes});
+  if (options.allow_changes) arguments.emplace_back("--allow-changes");
+  return format_unit({executable_path(), std::move(arguments), choose_unit_user(),
+                      std::string(get_env_or_empty("BERTH_DIR")), options.allow_changes});
 }
 
-Result<int> serve(const ServeOptions& options) {
-  if (auto fits = check(options); !fits) return tl::make_unexpected(fits.error());
+Result<int> run_server(const ServeOptions& options) {
+  if (auto checked = check_options(options); !checked) return tl::make_unexpected(checked.error());
   const HarbourLocation where = harbour_location();
-  if (where.wrong) return tl::make_unexpected(*where.wrong);
-  if (const auto limit = driver_time_limit(); !limit) return tl::make_unexpected(limit.error());
-  auto listener = listen_at(options.address, options.port);
+  if (where.configuration_error) return tl::make_unexpected(*where.configuration_error);
+  if (const auto limit = read_driver_timeout(); !limit) return tl::make_unexpected(limit.error());
+  auto listener = open_listener(options.address, options.port);
   if (!listener) return tl::make_unexpected(listener.error());
-  auto rules = make_rules(options);
+  auto rules = make_access_rules(options);
   if (!rules) return tl::make_unexpected(rules.error());
-  const std::string line = url_line(options, *listener, *rules);
-  allow_many_descriptors();
+  const std::string line = format_url_line(options, *listener, *rules);
+  raise_descriptor_limit();
   // Later helpers must not be forks of a process with threads: whatever another thread had locked
   // would stay so in them.
-  set_helper_program(this_program());
+  set_helper_program(executable_path());
   // Before there is any thread, so that all have it blocked and one alone is told.
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
 
-  CommandVisibility commands_of;
-  if (commands_are_hidden() || !hidepid_option().empty()) commands_of = user_name(::geteuid());
-  SnapshotPublisher board;
-  ViewerCount audience;
-  const Guard guard(std::move(*rules));
-  HttpServer* told = nullptr;
-  const auto poke = [&told] { told->poke(); };
-  WorkQueue archive(poke);
-  WorkQueue changes(poke);
-  ServerContext counter{guard, board, audience, archive, changes, commands_of};
+  CommandVisibility command_visibility;
+  if (are_commands_hidden() || !read_hidepid_option().empty())
+    command_visibility = user_name(::geteuid());
+  SnapshotPublisher publisher;
+  ViewerCount viewer_count;
+  const AccessControl access_control(std::move(*rules));
+  HttpServer* server_to_notify = nullptr;
+  const auto wake_subscriptions = [&server_to_notify] { server_to_notify->wake_subscriptions(); };
+  WorkQueue history_queue(wake_subscriptions);
+  WorkQueue change_queue(wake_subscriptions);
+  ServerContext context{access_control, publisher,    viewer_count,
+                        history_queue,  change_queue, command_visibility};
   HttpLimits limits;
-  if (!options.proxy.empty()) limits.count = Clients::Count::by_connection;
-  HttpServer server(std::move(*listener), counter, hello_text(options.changes, where), limits);
-  told = &server;
-  std::thread answers([&] {
+  if (!options.proxy.empty()) limits.group_by = ConnectionTable::GroupBy::connection;
+  HttpServer server(std::move(*listener), context, make_hello(options.allow_changes, where),
+                    limits);
+  server_to_notify = &server;
+  std::thread server_thread([&] {
     server.run(signals.fd());
     // Nothing is lost by it: nothing is kept. To end in an orderly way could take as long as a
     // driver that hangs.
@@ -137,14 +140,15 @@ Result<int> serve(const ServeOptions& options) {
     const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;
     std::_Exit(number == SIGTERM ? 0 : 128 + number);
   });
-  StatusPoller looker(board, audience, commands_of, {poke, [&archive] { archive.outdate(); }});
-  looker.look();
+  StatusPoller poller(publisher, viewer_count, command_visibility,
+                      {wake_subscriptions, [&history_queue] { history_queue.invalidate(); }});
+  poller.poll();
   print(line);
   std::fflush(stdout);
   for (;;) {
-    looker.wait();
-    looker.look();
+    poller.wait();
+    poller.poll();
   }
 }
 
-}  // namespace berth
+}  // namespace berth::serve

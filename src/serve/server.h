@@ -9,11 +9,11 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "serve/clients.h"
+#include "serve/connection_table.h"
 #include "serve/http_session.h"
 #include "serve/routes.h"
 
-namespace berth {
+namespace berth::serve {
 
 // Addresses only: a name may mean several, and somebody else tomorrow.
 bool is_ip_address(const std::string& text);
@@ -24,41 +24,42 @@ struct Listener {
   UniqueFd socket;
   std::uint16_t port = 0;
 };
-Result<Listener> listen_at(const std::string& address, std::uint16_t port);
+Result<Listener> open_listener(const std::string& address, std::uint16_t port);
 
-// For one thread, but for poke().
+// For one thread, but for wake_subscriptions().
 class HttpServer {
  public:
   // `hello` is what every viewer is sent first.
-  HttpServer(Listener listener, ServerContext& counter, SharedText hello, const HttpLimits& limits = {});
+  HttpServer(Listener listener, ServerContext& context, SharedText hello,
+             const HttpLimits& limits = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   // Ends all connections, and waits for their threads: as long as a desk, perhaps.
   ~HttpServer();
 
-  // Serves until `until` can be read. Connections go on behind it.
-  void run(int until);
+  // Serves until `stop_fd` can be read. Connections go on behind it.
+  void run(int stop_fd);
   // There is a new picture, or a slip was filled. Every thread may call it.
-  void poke() const { clients_->poke(); }
+  void wake_subscriptions() const { connections_->wake_subscriptions(); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   // False if there are no descriptors left.
   bool accept_all();
-  void serve(UniqueFd socket);
-  void turn_away(UniqueFd socket);
-  void forget_turned_away(Clock::time_point now);
+  void start_session(UniqueFd socket);
+  void reject(UniqueFd socket);
+  void close_rejected(Clock::time_point now);
 
   Listener listener_;
-  std::shared_ptr<Clients> clients_;  // shared with the threads
-  HttpSession speaker_;
+  std::shared_ptr<ConnectionTable> connections_;  // shared with the threads
+  HttpSession session_;
   // Those who were told that there are too many.
-  struct Gone {
+  struct RejectedConnection {
     UniqueFd socket;
-    Clock::time_point until;
+    Clock::time_point close_at;
   };
-  std::deque<Gone> turned_away_;
+  std::deque<RejectedConnection> rejected_;
 };
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -12,28 +12,28 @@
 #include <thread>
 #include <vector>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 const std::string kHost = "Host: localhost\r\n";
 const std::string kHealth = "GET /healthz HTTP/1.1\r\n" + kHost + "\r\n";
 const std::string kEvents = "GET /api/v1/events HTTP/1.1\r\n" + kHost + "\r\n";
 
-SharedText text(std::string value) {
+SharedText share_text(std::string value) {
   return std::make_shared<const std::string>(std::move(value));
 }
 
-GuardRules rules() {
-  GuardRules result;
-  result.names = {"localhost"};
+AccessRules rules() {
+  AccessRules result;
+  result.host_names = {"localhost"};
   return result;
 }
 
 // A server of the test's own, with little patience.
-class Served : public testing::Test {
+class HttpServerTest : public testing::Test {
  protected:
-  Served() {
-    auto listener = listen_at("127.0.0.1", 0);
+  HttpServerTest() {
+    auto listener = open_listener("127.0.0.1", 0);
     EXPECT_TRUE(listener) << listener.error().message;
     port_ = listener->port;
     HttpLimits limits;
@@ -41,21 +41,22 @@ class Served : public testing::Test {
     limits.request = std::chrono::milliseconds(300);
     limits.event = std::chrono::seconds(3);  // enough for who reads, also under ThreadSanitizer
     limits.linger = std::chrono::milliseconds(100);
-    server_ = std::make_unique<HttpServer>(std::move(*listener), counter_, text("{}"), limits);
-    thread_ = std::thread([this] { server_->run(end_.fd()); });
+    server_ =
+        std::make_unique<HttpServer>(std::move(*listener), context_, share_text("{}"), limits);
+    thread_ = std::thread([this] { server_->run(stop_event_.fd()); });
   }
-  ~Served() override {
-    end_();
+  ~HttpServerTest() override {
+    stop_event_.notify();
     thread_.join();
     server_.reset();
   }
 
-  void publish(const ServeSnapshot& picture) {
-    board_.publish(std::make_shared<const ServeSnapshot>(picture));
-    server_->poke();
+  void publish(const ServeSnapshot& snapshot) {
+    publisher_.publish(std::make_shared<const ServeSnapshot>(snapshot));
+    server_->wake_subscriptions();
   }
 
-  UniqueFd connected() const {
+  UniqueFd connect_client() const {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -66,19 +67,19 @@ class Served : public testing::Test {
   }
 
   // All that comes back until the other side closes.
-  std::string said_to(std::string_view words) const {
-    const UniqueFd fd = connected();
-    say(fd, words);
-    return heard(fd);
+  std::string exchange(std::string_view request_text) const {
+    const UniqueFd fd = connect_client();
+    send_text(fd, request_text);
+    return receive(fd);
   }
 
-  static bool say(const UniqueFd& fd, std::string_view words) {
-    return ::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(words.size());
+  static bool send_text(const UniqueFd& fd, std::string_view request_text) {
+    return ::send(fd.get(), request_text.data(), request_text.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(request_text.size());
   }
 
   // Until the text has come, or all.
-  static std::string heard(const UniqueFd& fd, std::string_view until = "\xff") {
+  static std::string receive(const UniqueFd& fd, std::string_view until = "\xff") {
     std::string all;
     std::array<char, 1 << 16> bytes{};
     std::size_t searched = 0;  // only what is new: some of it is large
@@ -101,31 +102,32 @@ class Served : public testing::Test {
 
   static bool has(std::string_view text, std::string_view part) { return count(text, part) > 0; }
 
-  SnapshotPublisher board_;
-  ViewerCount audience_;
-  const Guard guard_{rules()};
-  WorkQueue archive_{[this] { server_->poke(); }};
-  WorkQueue changes_{[this] { server_->poke(); }};
-  ServerContext counter_{guard_, board_, audience_, archive_, changes_, {}};
+  SnapshotPublisher publisher_;
+  ViewerCount viewer_count_;
+  const AccessControl access_control_{rules()};
+  WorkQueue history_queue_{[this] { server_->wake_subscriptions(); }};
+  WorkQueue change_queue_{[this] { server_->wake_subscriptions(); }};
+  ServerContext context_{access_control_, publisher_,    viewer_count_,
+                         history_queue_,  change_queue_, {}};
   std::uint16_t port_ = 0;
   std::unique_ptr<HttpServer> server_;
-  EventFd end_;
+  EventFd stop_event_;
   std::thread thread_;
 };
 
-TEST_F(Served, RequestsAtOnceAreAnsweredInOrderAndNotWithoutEnd) {
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrderUpToTheLimit) {
   std::string many;
   for (int i = 0; i < 101; ++i) many += kHealth;
-  const std::string all = said_to(many);
+  const std::string all = exchange(many);
   EXPECT_EQ(count(all, "HTTP/1.1 200 OK\r\n"), 100U);
   EXPECT_EQ(count(all, "Connection: close\r\n"), 1U);
   EXPECT_EQ(count(all, "Connection: keep-alive\r\n"), 99U);
 }
 
-TEST_F(Served, HttplibsOwnAnswersLookLikeOurs) {
+TEST_F(HttpServerTest, ErrorsFromHttplibLookLikeOurs) {
   for (const char* line :
        {"BREW / HTTP/1.1\r\n", "GET /?a?b?c HTTP/1.1\r\n", "GET x HTTP/1.1\r\n"}) {
-    const std::string all = said_to(line + kHost + "\r\n" + kHealth);
+    const std::string all = exchange(line + kHost + "\r\n" + kHealth);
     EXPECT_TRUE(all.starts_with("HTTP/1.1 400 ")) << all;
     EXPECT_TRUE(has(all, "{\"error\":")) << all;
     EXPECT_TRUE(has(all, "Content-Security-Policy: default-src 'none'")) << all;
@@ -134,111 +136,111 @@ TEST_F(Served, HttplibsOwnAnswersLookLikeOurs) {
   }
 }
 
-TEST_F(Served, AHeadHasABound) {
+TEST_F(HttpServerTest, LimitsTheSizeOfAHead) {
   const std::string begin = "GET /healthz HTTP/1.1\r\nConnection: close\r\n" + kHost + "X: ";
-  const std::string fits(kLargestHead - begin.size() - 4, '%');
-  EXPECT_TRUE(said_to(begin + fits + "\r\n\r\n").starts_with("HTTP/1.1 200 "));
-  EXPECT_TRUE(said_to(begin + fits + "%\r\n\r\n").starts_with("HTTP/1.1 431 "));
-  EXPECT_TRUE(said_to(begin + fits + fits).starts_with("HTTP/1.1 431 "));
+  const std::string fits(kMaxHeadSize - begin.size() - 4, '%');
+  EXPECT_TRUE(exchange(begin + fits + "\r\n\r\n").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(exchange(begin + fits + "%\r\n\r\n").starts_with("HTTP/1.1 431 "));
+  EXPECT_TRUE(exchange(begin + fits + fits).starts_with("HTTP/1.1 431 "));
 }
 
-TEST_F(Served, ARangeIsNotLookedAt) {
+TEST_F(HttpServerTest, IgnoresRangeHeaders) {
   std::string ranges = "bytes=0-0";
   while (ranges.size() < 15000) ranges += ",0-0";
-  const std::string all = said_to("GET /healthz HTTP/1.1\r\nConnection: close\r\n" + kHost +
-                                  "Range: " + ranges + "\r\n\r\n");
+  const std::string all = exchange("GET /healthz HTTP/1.1\r\nConnection: close\r\n" + kHost +
+                                   "Range: " + ranges + "\r\n\r\n");
   EXPECT_TRUE(all.starts_with("HTTP/1.1 200 ")) << all;
 }
 
-TEST_F(Served, ABodyIsReadWhateverTheMethodAndOnlyIfItFits) {
+TEST_F(HttpServerTest, ReadsBodiesOfAnyMethodUpToTheLimit) {
   const std::string get = "GET /healthz HTTP/1.1\r\n" + kHost;
   const std::string two =
-      said_to(get + "Content-Length: 5\r\n\r\nhello" + get + "Connection: close\r\n\r\n");
+      exchange(get + "Content-Length: 5\r\n\r\nhello" + get + "Connection: close\r\n\r\n");
   EXPECT_EQ(count(two, "HTTP/1.1 200 OK\r\n"), 2U) << two;
   const std::string no_length =
-      said_to("POST /healthz HTTP/1.1\r\n" + kHost + "\r\n" + get + "Connection: close\r\n\r\n");
+      exchange("POST /healthz HTTP/1.1\r\n" + kHost + "\r\n" + get + "Connection: close\r\n\r\n");
   EXPECT_TRUE(no_length.starts_with("HTTP/1.1 405 ")) << no_length;
   EXPECT_TRUE(has(no_length, "Allow: GET, HEAD\r\n")) << no_length;
   EXPECT_EQ(count(no_length, "HTTP/1.1 200 OK\r\n"), 1U) << no_length;
   const std::string large = "Expect: 100-continue\r\nContent-Length: ";
-  EXPECT_TRUE(said_to(get + large + "65537\r\n\r\n").starts_with("HTTP/1.1 413 "));
-  const UniqueFd fd = connected();
-  say(fd, get + large + "5\r\nConnection: close\r\n\r\n");
-  EXPECT_TRUE(has(heard(fd, "\r\n\r\n"), "HTTP/1.1 100 "));
-  say(fd, "hello");
-  EXPECT_TRUE(has(heard(fd), "HTTP/1.1 200 "));
+  EXPECT_TRUE(exchange(get + large + "65537\r\n\r\n").starts_with("HTTP/1.1 413 "));
+  const UniqueFd fd = connect_client();
+  send_text(fd, get + large + "5\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(has(receive(fd, "\r\n\r\n"), "HTTP/1.1 100 "));
+  send_text(fd, "hello");
+  EXPECT_TRUE(has(receive(fd), "HTTP/1.1 200 "));
 }
 
-TEST_F(Served, ARequestThatTakesTooLongIsEndedWhateverItsPace) {
-  const UniqueFd head = connected();
-  say(head, "GET /healthz HTTP/1.1\r\n");
+TEST_F(HttpServerTest, EndsSlowRequestsWhateverTheirPace) {
+  const UniqueFd head = connect_client();
+  send_text(head, "GET /healthz HTTP/1.1\r\n");
   std::thread dribble([&] {
-    while (say(head, "X")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    while (send_text(head, "X")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   });
-  const std::string said =
-      said_to("POST /api/v1/session HTTP/1.1\r\n" + kHost + "Content-Length: 9\r\n\r\n{");
-  EXPECT_TRUE(said.starts_with("HTTP/1.1 408 ")) << said;
-  EXPECT_TRUE(heard(head).starts_with("HTTP/1.1 408 "));
+  const std::string reply =
+      exchange("POST /api/v1/session HTTP/1.1\r\n" + kHost + "Content-Length: 9\r\n\r\n{");
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 408 ")) << reply;
+  EXPECT_TRUE(receive(head).starts_with("HTTP/1.1 408 "));
   dribble.join();
 }
 
-TEST_F(Served, WhoClosesHisHalfIsAnswered) {
+TEST_F(HttpServerTest, AnswersAHalfClosedConnection) {
   for (const char* path : {"/healthz", "/api/v1/log?limit=0"}) {
-    const UniqueFd fd = connected();
-    say(fd, "GET " + std::string(path) + " HTTP/1.1\r\n" + kHost + "\r\n");
+    const UniqueFd fd = connect_client();
+    send_text(fd, "GET " + std::string(path) + " HTTP/1.1\r\n" + kHost + "\r\n");
     ::shutdown(fd.get(), SHUT_WR);
-    EXPECT_TRUE(heard(fd).starts_with("HTTP/1.1 ")) << path;
+    EXPECT_TRUE(receive(fd).starts_with("HTTP/1.1 ")) << path;
   }
 }
 
-TEST_F(Served, AViewerWhoGoesIsNoticedWithoutNews) {
+TEST_F(HttpServerTest, NoticesThatAViewerDisconnected) {
   {
-    const UniqueFd closes = connected();
-    const UniqueFd half = connected();
-    const UniqueFd speaks = connected();
+    const UniqueFd closes = connect_client();
+    const UniqueFd half = connect_client();
+    const UniqueFd speaks = connect_client();
     for (const UniqueFd* one : {&closes, &half, &speaks}) {
-      say(*one, kEvents);
-      EXPECT_TRUE(has(heard(*one, "event: hello"), "event: hello"));
+      send_text(*one, kEvents);
+      EXPECT_TRUE(has(receive(*one, "event: hello"), "event: hello"));
     }
-    EXPECT_EQ(audience_.viewers(), 3);
+    EXPECT_EQ(viewer_count_.viewers(), 3);
     ::shutdown(half.get(), SHUT_WR);
-    say(speaks, "x");
-    heard(half);  // to its end
-    while (audience_.viewers() > 1) std::this_thread::yield();
+    send_text(speaks, "x");
+    receive(half);  // to its end
+    while (viewer_count_.viewers() > 1) std::this_thread::yield();
   }
-  while (audience_.viewers() > 0) std::this_thread::yield();
+  while (viewer_count_.viewers() > 0) std::this_thread::yield();
 }
 
-TEST_F(Served, AViewerWhoNeverReadsIsDropped) {
-  const UniqueFd mute = connected();
-  const UniqueFd viewer = connected();
-  say(mute, kEvents);
-  say(viewer, kEvents);
-  heard(viewer, "event: hello");
-  while (audience_.viewers() < 2) std::this_thread::yield();
-  ServeSnapshot picture;
+TEST_F(HttpServerTest, DropsAViewerThatNeverReads) {
+  const UniqueFd mute = connect_client();
+  const UniqueFd viewer = connect_client();
+  send_text(mute, kEvents);
+  send_text(viewer, kEvents);
+  receive(viewer, "event: hello");
+  while (viewer_count_.viewers() < 2) std::this_thread::yield();
+  ServeSnapshot snapshot;
   // More than both sides' kernels keep for him.
   const std::string large(8 << 20, 'x');
-  picture.stream_status = text(large + "end");
-  picture.status_number = 1;
-  publish(picture);
-  EXPECT_TRUE(heard(viewer, "end\n\n").ends_with("end\n\n"));
-  while (audience_.viewers() > 1) std::this_thread::yield();
-  picture.stream_status = text("more");
-  picture.status_number = 2;
-  publish(picture);
-  EXPECT_TRUE(has(heard(viewer, "more"), "data: more"));
+  snapshot.stream_status = share_text(large + "end");
+  snapshot.status_version = 1;
+  publish(snapshot);
+  EXPECT_TRUE(receive(viewer, "end\n\n").ends_with("end\n\n"));
+  while (viewer_count_.viewers() > 1) std::this_thread::yield();
+  snapshot.stream_status = share_text("more");
+  snapshot.status_version = 2;
+  publish(snapshot);
+  EXPECT_TRUE(has(receive(viewer, "more"), "data: more"));
 }
 
-TEST_F(Served, OneTooManyIsTurnedAwayUnlessSomebodyGivesWay) {
+TEST_F(HttpServerTest, RejectsAConnectionWhenNoneCanBeEvicted) {
   std::vector<UniqueFd> all;
-  for (std::size_t i = 0; i < kMostConnections; ++i) {
-    all.push_back(connected());
-    say(all.back(), kHealth);
-    EXPECT_TRUE(has(heard(all.back(), "}"), " 200 "));
+  for (std::size_t i = 0; i < kMaxConnections; ++i) {
+    all.push_back(connect_client());
+    send_text(all.back(), kHealth);
+    EXPECT_TRUE(has(receive(all.back(), "}"), " 200 "));
   }
   // All are kept for a next request.
-  EXPECT_TRUE(said_to("GET /healthz HTTP/1.0\r\n" + kHost + "\r\n").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(exchange("GET /healthz HTTP/1.0\r\n" + kHost + "\r\n").starts_with("HTTP/1.1 200 "));
   // The one that has waited longest gave way. That need not be the first: each thread notes the end
   // of its answer after the client has it.
   const auto gone = std::find_if(all.begin(), all.end(), [](const UniqueFd& fd) {
@@ -246,21 +248,21 @@ TEST_F(Served, OneTooManyIsTurnedAwayUnlessSomebodyGivesWay) {
     return ::poll(&entry, 1, 0) > 0;
   });
   ASSERT_NE(gone, all.end());
-  EXPECT_EQ(heard(*gone), "");
+  EXPECT_EQ(receive(*gone), "");
   all.erase(gone);
-  for (std::size_t i = 0; i < kMostViewers; ++i) {
-    say(all[i], kEvents);
-    EXPECT_TRUE(has(heard(all[i], "event: hello"), "event: hello"));
+  for (std::size_t i = 0; i < kMaxViewers; ++i) {
+    send_text(all[i], kEvents);
+    EXPECT_TRUE(has(receive(all[i], "event: hello"), "event: hello"));
   }
-  EXPECT_TRUE(has(said_to(kEvents), "HTTP/1.1 503 "));
-  EXPECT_TRUE(said_to("GET /healthz HTTP/1.0\r\n" + kHost + "\r\n").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(has(exchange(kEvents), "HTTP/1.1 503 "));
+  EXPECT_TRUE(exchange("GET /healthz HTTP/1.0\r\n" + kHost + "\r\n").starts_with("HTTP/1.1 200 "));
 }
 
-TEST_F(Served, TheProgramsSigpipeIsLeftAlone) {
+TEST_F(HttpServerTest, KeepsTheSigpipeDisposition) {
   struct sigaction now {};
   ::sigaction(SIGPIPE, nullptr, &now);
   EXPECT_EQ(now.sa_handler, SIG_DFL);
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::serve

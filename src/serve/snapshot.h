@@ -12,7 +12,7 @@
 #include "base/mutex.h"
 #include "serve/http_response.h"
 
-namespace berth {
+namespace berth::serve {
 
 // Immutable once it is published. Numbers grow by one with each change of what they count: a viewer
 // compares them with those that he has.
@@ -23,20 +23,20 @@ struct ServeSnapshot {
   SharedText metrics{};  // GET /metrics
   // Of the stream: the same with less of the queue, on one line.
   SharedText stream_status{};
-  std::uint64_t status_number = 0;  // also grows when a look succeeds behind one that failed
+  std::uint64_t status_version = 0;  // also grows when a look succeeds behind one that failed
 
   SharedText samples{};  // the last hour, as GET /samples has it; on one line
   SharedText sample{};   // the newest alone
-  std::uint64_t sample_number = 0;
+  std::uint64_t sample_version = 0;
 
   std::string problem{};  // why the last look failed; empty if it did not
-  std::uint64_t problem_number = 0;
-  std::uint64_t history_number = 0;  // leases that ended, as far as viewers are told
+  std::uint64_t problem_version = 0;
+  std::uint64_t history_version = 0;  // leases that ended, as far as viewers are told
 
-  std::vector<KnownGpu> gpus{};  // of all hosts, as they are named now
+  std::vector<GpuIdentity> gpus{};  // of all hosts, as they are named now
   // For changes: which GPUs there are here, and which leases.
-  std::set<std::string> uuids{};
-  std::set<std::string> leases{};
+  std::set<std::string> local_gpu_uuids{};
+  std::set<std::string> lease_ids{};
 };
 
 using SharedServeSnapshot = std::shared_ptr<const ServeSnapshot>;
@@ -44,20 +44,20 @@ using SharedServeSnapshot = std::shared_ptr<const ServeSnapshot>;
 // The place where the newest picture hangs. Every thread may use it.
 class SnapshotPublisher {
  public:
-  SnapshotPublisher() : picture_(std::make_shared<const ServeSnapshot>()) {}
+  SnapshotPublisher() : snapshot_(std::make_shared<const ServeSnapshot>()) {}
 
-  void publish(SharedServeSnapshot picture) {
+  void publish(SharedServeSnapshot snapshot) {
     const MutexLock lock(mutex_);
-    picture_ = std::move(picture);
+    snapshot_ = std::move(snapshot);
   }
   SharedServeSnapshot current() const {
     const MutexLock lock(mutex_);
-    return picture_;
+    return snapshot_;
   }
 
  private:
   mutable Mutex mutex_;
-  SharedServeSnapshot picture_ GUARDED_BY(mutex_);
+  SharedServeSnapshot snapshot_ GUARDED_BY(mutex_);
 };
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// Looking, and drawing what was seen; see looker.h.
+// Looking, and drawing what was seen; see status_poller.h.
 #include "serve/status_poller.h"
 
 #include <algorithm>
@@ -9,16 +9,16 @@
 #include "serve/metrics.h"
 #include "status/status_json.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-constexpr std::chrono::milliseconds kWatched(1000);
+constexpr std::chrono::milliseconds kViewedInterval(1000);
 // While nobody watches there are only samples to be taken. The helper that asks the driver would
 // leave after ten seconds without a question, and to start a driver again can take as long.
-constexpr std::chrono::milliseconds kUnwatched(5000);
-constexpr std::size_t kStreamedTickets = 200;
+constexpr std::chrono::milliseconds kIdleInterval(5000);
+constexpr std::size_t kMaxStreamedTickets = 200;
 
-SharedText shared(std::string text) {
+SharedText share_text(std::string text) {
   return std::make_shared<const std::string>(std::move(text));
 }
 
@@ -34,140 +34,145 @@ TimePoint wall_clock() {
 
 }  // namespace
 
-StatusPoller::StatusPoller(SnapshotPublisher& board, ViewerCount& audience, CommandVisibility commands_of, Callbacks tells)
-    : board_(board),
-      audience_(audience),
-      commands_of_(std::move(commands_of)),
-      tells_(std::move(tells)),
-      tally_(wall_clock()) {}
+StatusPoller::StatusPoller(SnapshotPublisher& publisher, ViewerCount& viewer_count,
+                           CommandVisibility command_visibility, Callbacks callbacks)
+    : publisher_(publisher),
+      viewer_count_(viewer_count),
+      command_visibility_(std::move(command_visibility)),
+      callbacks_(std::move(callbacks)),
+      counters_(wall_clock()) {}
 
-void StatusPoller::draw(const std::vector<Status>& hosts, ServeSnapshot& picture) const {
-  picture.status = shared(hosts_json(hosts, JsonForm::line, {commands_of_, {}}));
-  picture.queue = shared(hosts_queue_json(hosts, JsonForm::line, {commands_of_, {}}));
-  std::string streamed =
-      without_newline(hosts_json(hosts, JsonForm::line, {commands_of_, kStreamedTickets}));
-  const bool healed = !picture.problem.empty();
-  if (healed || !picture.stream_status || *picture.stream_status != streamed) {
-    picture.stream_status = shared(std::move(streamed));
-    ++picture.status_number;
+void StatusPoller::render_status(const std::vector<Status>& hosts, ServeSnapshot& snapshot) const {
+  snapshot.status = share_text(hosts_json(hosts, JsonForm::line, {command_visibility_, {}}));
+  snapshot.queue = share_text(hosts_queue_json(hosts, JsonForm::line, {command_visibility_, {}}));
+  std::string streamed = without_newline(
+      hosts_json(hosts, JsonForm::line, {command_visibility_, kMaxStreamedTickets}));
+  const bool problem_cleared = !snapshot.problem.empty();
+  if (problem_cleared || !snapshot.stream_status || *snapshot.stream_status != streamed) {
+    snapshot.stream_status = share_text(std::move(streamed));
+    ++snapshot.status_version;
   }
-  picture.uuids.clear();
-  picture.leases.clear();
-  picture.gpus.clear();
+  snapshot.local_gpu_uuids.clear();
+  snapshot.lease_ids.clear();
+  snapshot.gpus.clear();
   for (const Status& host : hosts) {
-    for (const Record& lease : host.leases) picture.leases.insert(lease.id);
+    for (const Record& lease : host.leases) snapshot.lease_ids.insert(lease.id);
     for (const GpuStatus& one : host.gpus) {
-      const Gpu& gpu = one.placed.gpu;
+      const Gpu& gpu = one.view.gpu;
       if (!gpu.uuid) continue;
-      picture.gpus.push_back({*gpu.uuid, to_string(gpu.index), gpu.name.value_or(""), host.host});
-      if (!host.elsewhere) picture.uuids.insert(*gpu.uuid);
+      snapshot.gpus.push_back({*gpu.uuid, to_string(gpu.index), gpu.name.value_or(""), host.host});
+      if (!host.is_remote) snapshot.local_gpu_uuids.insert(*gpu.uuid);
     }
   }
 }
 
-void StatusPoller::draw_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture) {
-  const bool sampled =
-      hosts ? samples_.take(*hosts, wall_clock()) : samples_.take_nothing(wall_clock());
-  if (!sampled) return;
-  picture.samples = shared(samples_.all());
-  picture.sample = shared(samples_.newest());
-  ++picture.sample_number;
+void StatusPoller::render_samples(const Result<std::vector<Status>>& hosts,
+                                  ServeSnapshot& snapshot) {
+  const bool is_new_sample = hosts ? load_history_.add_sample(*hosts, wall_clock())
+                                   : load_history_.add_unknown_sample(wall_clock());
+  if (!is_new_sample) return;
+  snapshot.samples = share_text(load_history_.all_json());
+  snapshot.sample = share_text(load_history_.newest_json());
+  ++snapshot.sample_version;
 }
 
-void StatusPoller::draw_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture) {
-  static const std::vector<Status> nothing;
+void StatusPoller::render_metrics(const Result<std::vector<Status>>& hosts,
+                                  ServeSnapshot& snapshot) {
+  static const std::vector<Status> no_hosts;
   if (hosts) {
-    tally_.see(*hosts);
-    seen_ = wall_clock();
+    counters_.observe_status(*hosts);
+    last_success_ = wall_clock();
   }
-  picture.metrics = shared(metrics_text(
-      {hosts ? *hosts : nothing, tally_, hosts.has_value(), seen_, wall_clock(), BERTH_VERSION}));
+  snapshot.metrics =
+      share_text(format_metrics({hosts ? *hosts : no_hosts, counters_, hosts.has_value(),
+                                 last_success_, wall_clock(), BERTH_VERSION}));
 }
 
-void StatusPoller::tell_history_by(Clock::time_point time) {
-  constexpr std::chrono::seconds kAtMostEvery(5);
-  time = std::max(time, history_told_ + kAtMostEvery);
+void StatusPoller::schedule_history_update(Clock::time_point time) {
+  constexpr std::chrono::seconds kMinHistoryInterval(5);
+  time = std::max(time, history_announced_ + kMinHistoryInterval);
   history_due_ = history_due_ ? std::min(*history_due_, time) : time;
 }
 
 // What is written when a lease ends.
-void StatusPoller::read_news(Clock::time_point now) {
+void StatusPoller::read_history(Clock::time_point now) {
   const HarbourLocation where = harbour_location();
-  if (!news_) {
+  if (!history_follower_) {
     auto opened = follow_history(where);
     if (!opened) return;  // while the server is away: the next look tries again
-    news_ = std::move(*opened);
+    history_follower_ = std::move(*opened);
   }
-  for (const HistoryEntry& entry : news_->next()) {
-    tally_.take(entry, this_host(where));
-    if (entry.ending != Ending::running) tell_history_by(now);
+  for (const HistoryEntry& entry : history_follower_->read_new_entries()) {
+    counters_.add_history_entry(entry, local_host_name(where));
+    if (entry.ending != Ending::running) schedule_history_update(now);
   }
 }
 
 // Of who was killed nothing is written until somebody finds it. For the others this is only the
 // second sign; they write a moment behind the release.
-void StatusPoller::note_endings(const std::vector<Status>& hosts, Clock::time_point now) {
-  constexpr std::chrono::seconds kWritten(1);
+void StatusPoller::detect_endings(const std::vector<Status>& hosts, Clock::time_point now) {
+  constexpr std::chrono::seconds kWriteDelay(1);
   std::set<std::string> running;
   for (const Status& host : hosts) {
     for (const Record& lease : host.leases) running.insert(host.host + "/" + lease.id);
   }
-  const bool ended =
-      !std::includes(running.begin(), running.end(), running_.begin(), running_.end());
-  if (ended) tell_history_by(now + kWritten);
-  running_ = std::move(running);
+  const bool ended = !std::includes(running.begin(), running.end(), running_leases_.begin(),
+                                    running_leases_.end());
+  if (ended) schedule_history_update(now + kWriteDelay);
+  running_leases_ = std::move(running);
 }
 
-void StatusPoller::look() {
-  looked_ = Clock::now();
-  const auto hosts = lookout_.look();
+void StatusPoller::poll() {
+  last_poll_ = Clock::now();
+  const auto hosts = watcher_.observe();
   const auto now = Clock::now();
-  ServeSnapshot picture = last_;
+  ServeSnapshot snapshot = last_snapshot_;
   if (hosts) {
-    draw(*hosts, picture);
-    note_endings(*hosts, now);
+    render_status(*hosts, snapshot);
+    detect_endings(*hosts, now);
   }
-  read_news(now);
-  draw_samples(hosts, picture);
-  draw_metrics(hosts, picture);
+  read_history(now);
+  render_samples(hosts, snapshot);
+  render_metrics(hosts, snapshot);
   std::string problem = hosts ? "" : hosts.error().message;
-  if (problem != picture.problem) {
-    picture.problem = std::move(problem);
-    ++picture.problem_number;
+  if (problem != snapshot.problem) {
+    snapshot.problem = std::move(problem);
+    ++snapshot.problem_version;
   }
   if (history_due_ && *history_due_ <= now) {
     history_due_.reset();
-    history_told_ = now;
-    ++picture.history_number;
-    tells_.history();
+    history_announced_ = now;
+    ++snapshot.history_version;
+    callbacks_.on_history();
   }
-  last_ = picture;
-  board_.publish(std::make_shared<const ServeSnapshot>(std::move(picture)));
-  tells_.picture();
+  last_snapshot_ = snapshot;
+  publisher_.publish(std::make_shared<const ServeSnapshot>(std::move(snapshot)));
+  callbacks_.on_snapshot();
 }
 
 // Behind the last look.
-std::chrono::milliseconds StatusPoller::period() const {
+std::chrono::milliseconds StatusPoller::poll_interval() const {
   const auto now = Clock::now();
   const auto until = [&](auto time_left) {
-    return std::chrono::ceil<std::chrono::milliseconds>(now - looked_ + time_left);
+    return std::chrono::ceil<std::chrono::milliseconds>(now - last_poll_ + time_left);
   };
-  const auto passed = wall_clock().time_since_epoch() % kSampleInterval;
-  auto time = std::min(kUnwatched, until(kSampleInterval - passed));  // to the next sample
+  const auto since_last_sample = wall_clock().time_since_epoch() % kSampleInterval;
+  auto time =
+      std::min(kIdleInterval, until(kSampleInterval - since_last_sample));  // to the next sample
   if (history_due_) time = std::min(time, until(*history_due_ - now));
-  if (audience_.anybody(now)) time = std::min(time, kWatched);
+  if (viewer_count_.has_viewers(now)) time = std::min(time, kViewedInterval);
   return std::max(time, std::chrono::milliseconds(0));
 }
 
 void StatusPoller::wait() {
   // Again after each wake: who came may want it sooner.
   for (;;) {
-    std::array<pollfd, 1> others{{{audience_.poke().fd(), POLLIN, 0}}};
+    std::array<pollfd, 1> wake_fds{{{viewer_count_.wake_event().fd(), POLLIN, 0}}};
     // Where nobody watches, what goes on in a busy harbour is no reason to ask the driver.
-    if (lookout_.wait(period(), others, audience_.anybody(Clock::now()))) return;
-    audience_.poke().clear();
-    if (audience_.take_changed()) return;
+    if (watcher_.wait(poll_interval(), wake_fds, viewer_count_.has_viewers(Clock::now()))) return;
+    viewer_count_.wake_event().clear();
+    if (viewer_count_.consume_change()) return;
   }
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -18,48 +18,50 @@
 #include "serve/viewer_count.h"
 #include "status/status_watcher.h"
 
-namespace berth {
+namespace berth::serve {
 
 class StatusPoller {
  public:
   struct Callbacks {
-    std::function<void()> picture;  // there is a new one
-    std::function<void()> history;  // leases have ended, and that is written by now
+    std::function<void()> on_snapshot;  // there is a new one
+    std::function<void()> on_history;   // leases have ended, and that is written by now
   };
 
-  // `commands_of`: see CommandVisibility.
-  StatusPoller(SnapshotPublisher& board, ViewerCount& audience, CommandVisibility commands_of, Callbacks tells);
+  // `command_visibility`: see CommandVisibility.
+  StatusPoller(SnapshotPublisher& publisher, ViewerCount& viewer_count,
+               CommandVisibility command_visibility, Callbacks callbacks);
 
   // Once, now.
-  void look();
+  void poll();
   // Waits until it is worthwhile to look again.
   void wait();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void draw(const std::vector<Status>& hosts, ServeSnapshot& picture) const;
-  void draw_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture);
-  void draw_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& picture);
-  void read_news(Clock::time_point now);
-  void note_endings(const std::vector<Status>& hosts, Clock::time_point now);
-  void tell_history_by(Clock::time_point time);
-  std::chrono::milliseconds period() const;
+  void render_status(const std::vector<Status>& hosts, ServeSnapshot& snapshot) const;
+  void render_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& snapshot);
+  void render_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& snapshot);
+  void read_history(Clock::time_point now);
+  void detect_endings(const std::vector<Status>& hosts, Clock::time_point now);
+  void schedule_history_update(Clock::time_point time);
+  std::chrono::milliseconds poll_interval() const;
 
-  SnapshotPublisher& board_;
-  ViewerCount& audience_;
-  CommandVisibility commands_of_;
-  Callbacks tells_;
-  StatusWatcher lookout_;
-  Samples samples_;
-  LeaseCounters tally_;
-  std::unique_ptr<HistoryFollower> news_;  // of the history; null while it cannot be followed
-  std::optional<TimePoint> seen_;          // when a look last succeeded
-  ServeSnapshot last_;
-  std::set<std::string> running_;  // leases, with their hosts
+  SnapshotPublisher& publisher_;
+  ViewerCount& viewer_count_;
+  CommandVisibility command_visibility_;
+  Callbacks callbacks_;
+  StatusWatcher watcher_;
+  LoadHistory load_history_;
+  LeaseCounters counters_;
+  std::unique_ptr<HistoryFollower>
+      history_follower_;                   // of the history; null while it cannot be followed
+  std::optional<TimePoint> last_success_;  // when a look last succeeded
+  ServeSnapshot last_snapshot_;
+  std::set<std::string> running_leases_;  // leases, with their hosts
   std::optional<Clock::time_point> history_due_;
-  Clock::time_point history_told_{};
-  Clock::time_point looked_{};
+  Clock::time_point history_announced_{};
+  Clock::time_point last_poll_{};
 };
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -5,62 +5,64 @@
 
 #include "base/json.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-SharedText shared(std::string text) {
+SharedText share_text(std::string text) {
   return std::make_shared<const std::string>(std::move(text));
 }
 
-StreamPieces problem_event(const std::string& problem) {
+EventPieces format_problem(const std::string& problem) {
   const Json json{{"text", problem}};
-  return stream_event("problem", shared(json.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  return format_event("problem",
+                      share_text(json.dump(-1, ' ', true, Json::error_handler_t::replace)));
 }
 
 }  // namespace
 
-StreamPieces stream_event(const char* name, SharedText data) {
-  static const SharedText end = shared("\n\n");
-  return {shared(fmt::format("event: {}\ndata: ", name)), std::move(data), end};
+EventPieces format_event(const char* name, SharedText data) {
+  static const SharedText end = share_text("\n\n");
+  return {share_text(fmt::format("event: {}\ndata: ", name)), std::move(data), end};
 }
 
 // In this order, so that a page has the past before it draws the present.
-StreamPieces Viewer::news(const ServeSnapshot& picture) {
-  if (!greeted_) {
-    greeted_ = true;
-    history_ = picture.history_number;  // what has ended before he came is nothing new
-    return stream_event("hello", hello_);
+EventPieces ViewerStream::next_change(const ServeSnapshot& snapshot) {
+  if (!hello_sent_) {
+    hello_sent_ = true;
+    sent_history_ = snapshot.history_version;  // what has ended before he came is nothing new
+    return format_event("hello", hello_);
   }
-  if (picture.samples && sample_ != picture.sample_number) {
-    const bool missed = !has_samples_ || picture.sample_number != sample_ + 1;
-    has_samples_ = true;
-    sample_ = picture.sample_number;
-    return missed ? stream_event("samples", picture.samples)
-                  : stream_event("sample", picture.sample);
+  if (snapshot.samples && sent_sample_ != snapshot.sample_version) {
+    const bool missed = !samples_sent_ || snapshot.sample_version != sent_sample_ + 1;
+    samples_sent_ = true;
+    sent_sample_ = snapshot.sample_version;
+    return missed ? format_event("samples", snapshot.samples)
+                  : format_event("sample", snapshot.sample);
   }
   // What was last seen, even if nothing can be seen now: but never behind the problem, since a
   // status heals that.
-  const bool blind = !picture.problem.empty();
-  if (picture.stream_status && status_ != picture.status_number && (!blind || status_ == 0)) {
-    status_ = picture.status_number;
-    return stream_event("status", picture.stream_status);
+  const bool has_problem = !snapshot.problem.empty();
+  if (snapshot.stream_status && sent_status_ != snapshot.status_version &&
+      (!has_problem || sent_status_ == 0)) {
+    sent_status_ = snapshot.status_version;
+    return format_event("status", snapshot.stream_status);
   }
-  if (problem_ != picture.problem_number) {
-    problem_ = picture.problem_number;
-    if (blind) return problem_event(picture.problem);
+  if (sent_problem_ != snapshot.problem_version) {
+    sent_problem_ = snapshot.problem_version;
+    if (has_problem) return format_problem(snapshot.problem);
   }
-  if (history_ != picture.history_number) {
-    history_ = picture.history_number;
-    return stream_event("history", shared("{}"));
+  if (sent_history_ != snapshot.history_version) {
+    sent_history_ = snapshot.history_version;
+    return format_event("history", share_text("{}"));
   }
   return {};
 }
 
-StreamPieces Viewer::next(const ServeSnapshot& picture, Clock::time_point now) {
-  StreamPieces pieces = news(picture);
-  if (pieces.empty() && now >= alive_until()) pieces = {shared(": alive\n\n")};
-  if (!pieces.empty()) sent_ = now;
+EventPieces ViewerStream::next_event(const ServeSnapshot& snapshot, Clock::time_point now) {
+  EventPieces pieces = next_change(snapshot);
+  if (pieces.empty() && now >= keepalive_due()) pieces = {share_text(": alive\n\n")};
+  if (!pieces.empty()) last_sent_ = now;
   return pieces;
 }
 
-}  // namespace berth
+}  // namespace berth::serve

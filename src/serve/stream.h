@@ -12,41 +12,41 @@
 
 #include "serve/snapshot.h"
 
-namespace berth {
+namespace berth::serve {
 
 // Pieces to be sent one behind the other. What is large is shared by all viewers.
-using StreamPieces = std::vector<SharedText>;
+using EventPieces = std::vector<SharedText>;
 
 // One event: "event: NAME", "data: DATA", where `data` is one line.
-StreamPieces stream_event(const char* name, SharedText data);
+EventPieces format_event(const char* name, SharedText data);
 
 // One viewer; for one thread.
-class Viewer {
+class ViewerStream {
  public:
   using Clock = std::chrono::steady_clock;
 
   // `hello` is the first thing that he is sent.
-  explicit Viewer(SharedText hello) : hello_(std::move(hello)) {}
+  explicit ViewerStream(SharedText hello) : hello_(std::move(hello)) {}
 
   // What he is to be sent now, of what is newest; empty if he has all of it.
-  StreamPieces next(const ServeSnapshot& picture, Clock::time_point now);
+  EventPieces next_event(const ServeSnapshot& snapshot, Clock::time_point now);
 
   // When to send something, so that whoever stands between does not take the silence for an end.
-  Clock::time_point alive_until() const { return sent_ + kSilence; }
+  Clock::time_point keepalive_due() const { return last_sent_ + kKeepaliveInterval; }
 
  private:
-  static constexpr std::chrono::seconds kSilence{15};
+  static constexpr std::chrono::seconds kKeepaliveInterval{15};
 
-  StreamPieces news(const ServeSnapshot& picture);
+  EventPieces next_change(const ServeSnapshot& snapshot);
 
   SharedText hello_;
-  bool greeted_ = false;
-  bool has_samples_ = false;
-  std::uint64_t status_ = 0;
-  std::uint64_t sample_ = 0;
-  std::uint64_t problem_ = 0;
-  std::uint64_t history_ = 0;
-  Clock::time_point sent_{};
+  bool hello_sent_ = false;
+  bool samples_sent_ = false;
+  std::uint64_t sent_status_ = 0;
+  std::uint64_t sent_sample_ = 0;
+  std::uint64_t sent_problem_ = 0;
+  std::uint64_t sent_history_ = 0;
+  Clock::time_point last_sent_{};
 };
 
-}  // namespace berth
+}  // namespace berth::serve

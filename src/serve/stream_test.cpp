@@ -12,26 +12,27 @@
 #include "base/mutex.h"
 #include "serve/server.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-SharedText text(std::string value) {
+SharedText share_text(std::string value) {
   return std::make_shared<const std::string>(std::move(value));
 }
 
-std::string joined(const StreamPieces& pieces) {
+std::string join_pieces(const EventPieces& pieces) {
   std::string all;
   for (const SharedText& piece : pieces) all += *piece;
   return all;
 }
 
 // The names of all that he is sent for this picture.
-std::string names(Viewer& viewer, const ServeSnapshot& picture, Clock::time_point now = Clock::now()) {
+std::string event_names(ViewerStream& viewer, const ServeSnapshot& snapshot,
+                        Clock::time_point now = Clock::now()) {
   std::string all;
   for (;;) {
-    const std::string event = joined(viewer.next(picture, now));
+    const std::string event = join_pieces(viewer.next_event(snapshot, now));
     if (event.empty()) return all;
     EXPECT_TRUE(event.ends_with("\n\n"));
     const std::size_t from = event.starts_with("event: ") ? 7 : 0;
@@ -39,107 +40,107 @@ std::string names(Viewer& viewer, const ServeSnapshot& picture, Clock::time_poin
   }
 }
 
-ServeSnapshot first_picture() {
-  ServeSnapshot picture;
-  picture.samples = text("{}");
-  picture.sample = text("{}");
-  picture.sample_number = 7;
-  picture.stream_status = text("{}");
-  picture.status_number = 3;
-  picture.history_number = 5;
-  return picture;
+ServeSnapshot make_snapshot() {
+  ServeSnapshot snapshot;
+  snapshot.samples = share_text("{}");
+  snapshot.sample = share_text("{}");
+  snapshot.sample_version = 7;
+  snapshot.stream_status = share_text("{}");
+  snapshot.status_version = 3;
+  snapshot.history_version = 5;
+  return snapshot;
 }
 
-TEST(Viewer, IsGreetedAndThenSentWhatIsNew) {
-  Viewer viewer(text("{}"));
-  ServeSnapshot picture = first_picture();
-  EXPECT_EQ(names(viewer, picture), "hello samples status ");
-  EXPECT_EQ(names(viewer, picture), "");
-  ++picture.status_number;
-  EXPECT_EQ(names(viewer, picture), "status ");
-  ++picture.sample_number;
-  ++picture.history_number;
-  EXPECT_EQ(names(viewer, picture), "sample history ");
+TEST(ViewerStream, SendsHelloAndThenChanges) {
+  ViewerStream viewer(share_text("{}"));
+  ServeSnapshot snapshot = make_snapshot();
+  EXPECT_EQ(event_names(viewer, snapshot), "hello samples status ");
+  EXPECT_EQ(event_names(viewer, snapshot), "");
+  ++snapshot.status_version;
+  EXPECT_EQ(event_names(viewer, snapshot), "status ");
+  ++snapshot.sample_version;
+  ++snapshot.history_version;
+  EXPECT_EQ(event_names(viewer, snapshot), "sample history ");
 }
 
-TEST(Viewer, WhoMissedSamplesIsSentAllOfThem) {
-  Viewer viewer(text("{}"));
-  ServeSnapshot picture = first_picture();
-  names(viewer, picture);
-  picture.sample_number += 2;
-  EXPECT_EQ(names(viewer, picture), "samples ");
+TEST(ViewerStream, SendsAllSamplesAfterAMissedOne) {
+  ViewerStream viewer(share_text("{}"));
+  ServeSnapshot snapshot = make_snapshot();
+  event_names(viewer, snapshot);
+  snapshot.sample_version += 2;
+  EXPECT_EQ(event_names(viewer, snapshot), "samples ");
 }
 
-TEST(Viewer, AStatusHealsAProblemAndNoneComesBefore) {
-  Viewer viewer(text("{}"));
-  ServeSnapshot picture = first_picture();
-  names(viewer, picture);
-  picture.problem = "away";
-  ++picture.problem_number;
-  EXPECT_EQ(names(viewer, picture), "problem ");
-  Viewer late(text("{}"));
-  EXPECT_EQ(names(late, picture), "hello samples status problem ");
-  picture.problem.clear();
-  ++picture.problem_number;
-  ++picture.status_number;
-  EXPECT_EQ(names(viewer, picture), "status ");
-  EXPECT_EQ(names(late, picture), "status ");
+TEST(ViewerStream, AStatusClearsAProblem) {
+  ViewerStream viewer(share_text("{}"));
+  ServeSnapshot snapshot = make_snapshot();
+  event_names(viewer, snapshot);
+  snapshot.problem = "away";
+  ++snapshot.problem_version;
+  EXPECT_EQ(event_names(viewer, snapshot), "problem ");
+  ViewerStream late(share_text("{}"));
+  EXPECT_EQ(event_names(late, snapshot), "hello samples status problem ");
+  snapshot.problem.clear();
+  ++snapshot.problem_version;
+  ++snapshot.status_version;
+  EXPECT_EQ(event_names(viewer, snapshot), "status ");
+  EXPECT_EQ(event_names(late, snapshot), "status ");
 }
 
-TEST(Viewer, BeforeTheFirstLookThereIsOnlyAGreeting) {
-  Viewer viewer(text("{}"));
-  EXPECT_EQ(names(viewer, ServeSnapshot{}), "hello ");
+TEST(ViewerStream, BeforeTheFirstPollSendsOnlyHello) {
+  ViewerStream viewer(share_text("{}"));
+  EXPECT_EQ(event_names(viewer, ServeSnapshot{}), "hello ");
 }
 
-TEST(Viewer, IsToldNowAndThenThatWeLive) {
-  Viewer viewer(text("{}"));
-  const ServeSnapshot picture = first_picture();
+TEST(ViewerStream, SendsKeepalives) {
+  ViewerStream viewer(share_text("{}"));
+  const ServeSnapshot snapshot = make_snapshot();
   const auto now = Clock::now();
-  names(viewer, picture, now);
-  EXPECT_EQ(names(viewer, picture, now + std::chrono::seconds(14)), "");
-  EXPECT_EQ(names(viewer, picture, now + std::chrono::seconds(15)), ": alive ");
+  event_names(viewer, snapshot, now);
+  EXPECT_EQ(event_names(viewer, snapshot, now + std::chrono::seconds(14)), "");
+  EXPECT_EQ(event_names(viewer, snapshot, now + std::chrono::seconds(15)), ": alive ");
 }
 
-TEST(WorkQueue, TheSameQuestionIsAnsweredOnce) {
-  std::atomic<int> asked{0};
-  std::atomic<int> told{0};
+TEST(WorkQueue, IdenticalRequestsShareOneResult) {
+  std::atomic<int> run_count{0};
+  std::atomic<int> notified{0};
   std::atomic<bool> go{false};
-  WorkQueue desk([&] { ++told; });
+  WorkQueue queue([&] { ++notified; });
   const auto work = [&] {
     while (!go) std::this_thread::yield();
-    ++asked;
-    return json_answer(std::string("x"));
+    ++run_count;
+    return json_response(std::string("x"));
   };
-  const SharedPending one = desk.ask("a", work);
-  const SharedPending same = desk.ask("a", work);
-  const SharedPending other = desk.ask("b", work);
+  const SharedPendingResponse one = queue.submit_once("a", work);
+  const SharedPendingResponse same = queue.submit_once("a", work);
+  const SharedPendingResponse other = queue.submit_once("b", work);
   EXPECT_EQ(one, same);
   EXPECT_NE(one, other);
-  EXPECT_FALSE(one->answer());
+  EXPECT_FALSE(one->get());
   go = true;
-  while (told < 2) std::this_thread::yield();
-  EXPECT_EQ(asked, 2);
-  EXPECT_EQ(desk.ask("a", work), one);
-  desk.outdate();
-  EXPECT_NE(desk.ask("a", work), one);
-  while (told < 3) std::this_thread::yield();
+  while (notified < 2) std::this_thread::yield();
+  EXPECT_EQ(run_count, 2);
+  EXPECT_EQ(queue.submit_once("a", work), one);
+  queue.invalidate();
+  EXPECT_NE(queue.submit_once("a", work), one);
+  while (notified < 3) std::this_thread::yield();
 }
 
-TEST(WorkQueue, NoMoreIsTakenThanCanBeDone) {
+TEST(WorkQueue, RefusesWorkWhenFull) {
   std::atomic<bool> go{false};
-  WorkQueue desk([] {});
+  WorkQueue queue([] {});
   const auto work = [&] {
     while (!go) std::this_thread::yield();
-    return json_answer(std::string("x"));
+    return json_response(std::string("x"));
   };
   std::size_t taken = 0;
-  for (int i = 0; i < 100; ++i) taken += desk.ask(std::to_string(i), work) ? 1U : 0U;
+  for (int i = 0; i < 100; ++i) taken += queue.submit_once(std::to_string(i), work) ? 1U : 0U;
   EXPECT_GE(taken, 16U);
   EXPECT_LE(taken, 17U);  // one may be at hand already
   go = true;
 }
 
-int connected(std::uint16_t port) {
+int connect_client(std::uint16_t port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -149,16 +150,16 @@ int connected(std::uint16_t port) {
   return fd;
 }
 
-void say(int fd, std::string_view words) {
-  EXPECT_EQ(::send(fd, words.data(), words.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(words.size()));
+void send_text(int fd, std::string_view request_text) {
+  EXPECT_EQ(::send(fd, request_text.data(), request_text.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request_text.size()));
 }
 
 // Reads until the text has come; all that has.
-std::string read_until(int fd, std::string_view wanted) {
+std::string read_until(int fd, std::string_view expected) {
   std::string all;
   std::array<char, 4096> bytes{};
-  while (all.find(wanted) == std::string::npos) {
+  while (all.find(expected) == std::string::npos) {
     const auto got = ::recv(fd, bytes.data(), bytes.size(), 0);
     if (got <= 0) break;
     all.append(bytes.data(), static_cast<std::size_t>(got));
@@ -167,75 +168,76 @@ std::string read_until(int fd, std::string_view wanted) {
 }
 
 // One thread hangs up pictures, one serves, two work at desks, and several watch and ask.
-TEST(HttpServer, ServesManyWhilePicturesChange) {
-  GuardRules rules;
-  rules.names = {"localhost"};
-  const Guard guard(rules);
-  SnapshotPublisher board;
-  ViewerCount audience;
-  HttpServer* told = nullptr;
-  Mutex told_mutex;
-  const auto poke = [&] {
-    const MutexLock lock(told_mutex);
-    if (told != nullptr) told->poke();
+TEST(HttpServer, ServesManyClientsWhileSnapshotsChange) {
+  AccessRules rules;
+  rules.host_names = {"localhost"};
+  const AccessControl access_control(rules);
+  SnapshotPublisher publisher;
+  ViewerCount viewer_count;
+  HttpServer* notified_server = nullptr;
+  Mutex server_mutex;
+  const auto wake_subscriptions = [&] {
+    const MutexLock lock(server_mutex);
+    if (notified_server != nullptr) notified_server->wake_subscriptions();
   };
-  WorkQueue archive(poke);
-  WorkQueue changes(poke);
-  ServerContext counter{guard, board, audience, archive, changes, {}};
-  auto listener = listen_at("127.0.0.1", 0);
+  WorkQueue history_queue(wake_subscriptions);
+  WorkQueue change_queue(wake_subscriptions);
+  ServerContext context{access_control, publisher, viewer_count, history_queue, change_queue, {}};
+  auto listener = open_listener("127.0.0.1", 0);
   ASSERT_TRUE(listener) << listener.error().message;
   const std::uint16_t port = listener->port;
-  HttpServer server(std::move(*listener), counter, text("{}"));
+  HttpServer server(std::move(*listener), context, share_text("{}"));
   {
-    const MutexLock lock(told_mutex);
-    told = &server;
+    const MutexLock lock(server_mutex);
+    notified_server = &server;
   }
-  const EventFd end;
-  std::thread serving([&] { server.run(end.fd()); });
+  const EventFd stop_event;
+  std::thread server_thread([&] { server.run(stop_event.fd()); });
   std::atomic<bool> done{false};
-  std::thread looking([&] {
-    ServeSnapshot picture = first_picture();
+  std::thread poller_thread([&] {
+    ServeSnapshot snapshot = make_snapshot();
     while (!done) {
-      ++picture.status_number;
-      picture.stream_status = text("{\"number\": " + std::to_string(picture.status_number) + "}");
-      picture.status = picture.stream_status;
-      board.publish(std::make_shared<const ServeSnapshot>(picture));
-      (void)audience.anybody(Clock::now());
-      archive.outdate();
-      server.poke();
+      ++snapshot.status_version;
+      snapshot.stream_status =
+          share_text("{\"number\": " + std::to_string(snapshot.status_version) + "}");
+      snapshot.status = snapshot.stream_status;
+      publisher.publish(std::make_shared<const ServeSnapshot>(snapshot));
+      (void)viewer_count.has_viewers(Clock::now());
+      history_queue.invalidate();
+      server.wake_subscriptions();
       std::this_thread::yield();
     }
   });
-  std::vector<std::thread> people;
+  std::vector<std::thread> clients;
   for (int i = 0; i < 4; ++i) {
-    people.emplace_back([port] {
-      const int fd = connected(port);
-      say(fd, "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    clients.emplace_back([port] {
+      const int fd = connect_client(port);
+      send_text(fd, "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
       EXPECT_NE(read_until(fd, "event: status").find("event: hello"), std::string::npos);
       for (int n = 0; n < 20; ++n) {
         EXPECT_NE(read_until(fd, "event: status").find("event: status"), std::string::npos);
       }
       ::close(fd);
     });
-    people.emplace_back([port] {
-      const int fd = connected(port);
+    clients.emplace_back([port] {
+      const int fd = connect_client(port);
       for (int n = 0; n < 20; ++n) {
-        say(fd, "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        send_text(fd, "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n");
         EXPECT_NE(read_until(fd, "}").find("HTTP/1.1 "), std::string::npos);
-        say(fd, "GET /api/v1/log?limit=0 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        send_text(fd, "GET /api/v1/log?limit=0 HTTP/1.1\r\nHost: localhost\r\n\r\n");
         EXPECT_NE(read_until(fd, "\"}").find("HTTP/1.1 400"), std::string::npos);
       }
       ::close(fd);
     });
   }
-  for (std::thread& one : people) one.join();
+  for (std::thread& one : clients) one.join();
   done = true;
-  looking.join();
-  end();
-  serving.join();
-  const MutexLock lock(told_mutex);
-  told = nullptr;
+  poller_thread.join();
+  stop_event.notify();
+  server_thread.join();
+  const MutexLock lock(server_mutex);
+  notified_server = nullptr;
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,4 +1,4 @@
-// Writing of systemd.exec(5); see unit.h.
+// Writing of systemd.exec(5); see systemd_unit.h.
 //
 // What is not there matters as much. Leases are files in /tmp/berth, so no PrivateTmp and no
 // DynamicUser; whose they are and which processes belong to them is told by uids and /proc, so no
@@ -13,7 +13,7 @@
 
 #include "base/users.h"
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 constexpr std::string_view kHead =
@@ -60,7 +60,7 @@ constexpr std::string_view kSandbox =
     "[Install]\n"
     "WantedBy=multi-user.target\n";
 
-std::string parent_of(const std::string& path) {
+std::string parent_directory(const std::string& path) {
   const std::size_t slash = path.find_last_not_of('/') == std::string::npos
                                 ? std::string::npos
                                 : path.rfind('/', path.find_last_not_of('/'));
@@ -69,22 +69,22 @@ std::string parent_of(const std::string& path) {
 
 // The folder above the harbour: who deletes the harbour and makes it anew must not leave this
 // server with the old one.
-std::string writable(const UnitOptions& options) {
-  if (!options.changes) return "";
+std::string format_write_paths(const UnitOptions& options) {
+  if (!options.allow_changes) return "";
   if (options.harbour.empty()) return "ReadWritePaths=/tmp /var/tmp\n";
   return fmt::format("ReadWritePaths={}\n",
-                     unit_word(parent_of(options.harbour), UnitPlace::setting));
+                     quote_unit_word(parent_directory(options.harbour), UnitContext::setting));
 }
 
 }  // namespace
 
 // In this order: quotes and backslashes, then specifiers ("%h") and, in a command, variables.
-std::string unit_word(std::string_view text, UnitPlace place) {
+std::string quote_unit_word(std::string_view text, UnitContext context) {
   std::string out;
   bool plain = !text.empty();
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '%' || (c == '$' && place == UnitPlace::command)) {
+    if (c == '%' || (c == '$' && context == UnitContext::command)) {
       out += c;
       out += c;
     } else if (c == '"' || c == '\\' || c == '\'') {
@@ -102,7 +102,7 @@ std::string unit_word(std::string_view text, UnitPlace place) {
   return plain ? out : fmt::format("\"{}\"", out);
 }
 
-std::string unit_user() {
+std::string choose_unit_user() {
   const uid_t uid = ::geteuid();
   if (uid == 0) return "nobody";
   // Other names, as some directories of users have them, systemd does not take.
@@ -114,18 +114,19 @@ std::string unit_user() {
   return std::all_of(name.begin(), name.end(), is_plain) ? name : std::to_string(uid);
 }
 
-std::string unit_text(const UnitOptions& options) {
-  std::string command = fmt::format("{} serve", unit_word(options.program, UnitPlace::command));
+std::string format_unit(const UnitOptions& options) {
+  std::string command =
+      fmt::format("{} serve", quote_unit_word(options.program, UnitContext::command));
   for (const std::string& word : options.arguments) {
-    command += fmt::format(" {}", unit_word(word, UnitPlace::command));
+    command += fmt::format(" {}", quote_unit_word(word, UnitContext::command));
   }
   std::string environment;
   if (!options.harbour.empty()) {
-    environment = fmt::format("Environment={}\n",
-                              unit_word("BERTH_DIR=" + options.harbour, UnitPlace::setting));
+    environment = fmt::format(
+        "Environment={}\n", quote_unit_word("BERTH_DIR=" + options.harbour, UnitContext::setting));
   }
   return fmt::format("{}User={}\n{}ExecStart={}\n{}{}{}", kHead, options.user, environment, command,
-                     kRestart, writable(options), kSandbox);
+                     kRestart, format_write_paths(options), kSandbox);
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -5,23 +5,23 @@
 #include <string_view>
 #include <vector>
 
-namespace berth {
+namespace berth::serve {
 
 struct UnitOptions {
   std::string program;                   // this binary: an absolute path
   std::vector<std::string> arguments{};  // of `berth serve`, as they were given
   std::string user;                      // who serves; root is not needed, and nobody's rights do
   std::string harbour{};                 // BERTH_DIR, if it was set
-  bool changes = false;                  // it may write into the harbour
+  bool allow_changes = false;            // it may write into the harbour
 };
 
-std::string unit_text(const UnitOptions& options);
+std::string format_unit(const UnitOptions& options);
 
 // As whom: whoever asks, but never root.
-std::string unit_user();
+std::string choose_unit_user();
 
 // A word in a unit: quoted where needed, and nothing in it means anything else.
-enum class UnitPlace { command, setting };
-std::string unit_word(std::string_view text, UnitPlace place);
+enum class UnitContext { command, setting };
+std::string quote_unit_word(std::string_view text, UnitContext context);
 
-}  // namespace berth
+}  // namespace berth::serve

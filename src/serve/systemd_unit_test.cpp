@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
 bool has(const std::string& text, const std::string& part) {
@@ -21,42 +21,42 @@ UnitOptions options() {
   return options;
 }
 
-TEST(Unit, runs_this_program_as_told) {
+TEST(Unit, runs_this_program_with_its_arguments) {
   UnitOptions some = options();
   some.arguments = {"--listen", "0.0.0.0", "--token-file", "/etc/my token"};
-  EXPECT_PRED2(has, unit_text(some), "\nUser=nobody\n");
-  EXPECT_PRED2(has, unit_text(some),
+  EXPECT_PRED2(has, format_unit(some), "\nUser=nobody\n");
+  EXPECT_PRED2(has, format_unit(some),
                "\nExecStart=/usr/local/bin/berth serve --listen 0.0.0.0 "
                "--token-file \"/etc/my token\"\n");
 }
 
-TEST(Unit, hides_nothing_that_leases_are_known_by) {
+TEST(Unit, does_not_isolate_tmp_proc_users_or_devices) {
   for (const char* setting :
        {"\nPrivateTmp", "\nProtectProc", "\nProcSubset", "\nPrivateUsers", "\nPrivateDevices",
         "\nProtectClock", "\nDynamicUser", "\nDeviceAllow"}) {
-    EXPECT_PRED2(lacks, unit_text(options()), setting);
+    EXPECT_PRED2(lacks, format_unit(options()), setting);
   }
 }
 
-TEST(Unit, writes_only_where_it_may_change_something) {
-  EXPECT_PRED2(lacks, unit_text(options()), "ReadWritePaths");
+TEST(Unit, has_write_access_only_with_allow_changes) {
+  EXPECT_PRED2(lacks, format_unit(options()), "ReadWritePaths");
   UnitOptions some = options();
-  some.changes = true;
-  EXPECT_PRED2(has, unit_text(some), "\nReadWritePaths=/tmp /var/tmp\n");
+  some.allow_changes = true;
+  EXPECT_PRED2(has, format_unit(some), "\nReadWritePaths=/tmp /var/tmp\n");
   some.harbour = "/srv/a b/harbour/";
-  EXPECT_PRED2(has, unit_text(some), "\nReadWritePaths=\"/srv/a b\"\n");
-  EXPECT_PRED2(has, unit_text(some), "\nEnvironment=\"BERTH_DIR=/srv/a b/harbour/\"\n");
+  EXPECT_PRED2(has, format_unit(some), "\nReadWritePaths=\"/srv/a b\"\n");
+  EXPECT_PRED2(has, format_unit(some), "\nEnvironment=\"BERTH_DIR=/srv/a b/harbour/\"\n");
 }
 
-TEST(UnitWord, means_what_it_says) {
-  EXPECT_EQ(unit_word("/usr/bin/berth", UnitPlace::command), "/usr/bin/berth");
-  EXPECT_EQ(unit_word("", UnitPlace::command), "\"\"");
-  EXPECT_EQ(unit_word("50%", UnitPlace::command), "50%%");
-  EXPECT_EQ(unit_word("$HOME", UnitPlace::command), "$$HOME");
-  EXPECT_EQ(unit_word("$HOME", UnitPlace::setting), "$HOME");
-  EXPECT_EQ(unit_word("a\"b\\c'd", UnitPlace::command), R"("a\"b\\c\'d")");
-  EXPECT_EQ(unit_word("a\nb", UnitPlace::command), R"("a\x0ab")");
+TEST(QuoteUnitWord, escapes_special_characters) {
+  EXPECT_EQ(quote_unit_word("/usr/bin/berth", UnitContext::command), "/usr/bin/berth");
+  EXPECT_EQ(quote_unit_word("", UnitContext::command), "\"\"");
+  EXPECT_EQ(quote_unit_word("50%", UnitContext::command), "50%%");
+  EXPECT_EQ(quote_unit_word("$HOME", UnitContext::command), "$$HOME");
+  EXPECT_EQ(quote_unit_word("$HOME", UnitContext::setting), "$HOME");
+  EXPECT_EQ(quote_unit_word("a\"b\\c'd", UnitContext::command), R"("a\"b\\c\'d")");
+  EXPECT_EQ(quote_unit_word("a\nb", UnitContext::command), R"("a\x0ab")");
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::serve

@@ -1,23 +1,23 @@
-// The thread of a desk; see desk.h.
+// The thread of a desk; see work_queue.h.
 #include "serve/work_queue.h"
 
 #include <exception>
 #include <fmt/format.h>
 #include <utility>
 
-namespace berth {
+namespace berth::serve {
 namespace {
 
-constexpr std::size_t kMostWaiting = 16;
-constexpr std::size_t kMostRemembered = 8;
-constexpr std::chrono::seconds kFresh(3);
+constexpr std::size_t kMaxQueued = 16;
+constexpr std::size_t kMaxCachedResults = 8;
+constexpr std::chrono::seconds kMaxResultAge(3);
 
 // At the edge of a thread: what nobody expected is an answer, too.
-HttpAnswer done(const WorkQueue::Work& work) {
+HttpResponse run_work(const WorkQueue::Work& work) {
   try {
     return work();
   } catch (const std::exception& problem) {
-    return error_answer(503, fmt::format("internal error: {}", problem.what()));
+    return error_response(503, fmt::format("internal error: {}", problem.what()));
   }
 }
 
@@ -29,59 +29,59 @@ WorkQueue::WorkQueue(std::function<void()> on_done)
 WorkQueue::~WorkQueue() {
   {
     const MutexLock lock(mutex_);
-    ends_ = true;
+    stopping_ = true;
   }
-  more_.notify_all();
+  work_available_.notify_all();
   thread_.join();
 }
 
-SharedPending WorkQueue::put(Work work) {
-  if (todo_.size() >= kMostWaiting) return nullptr;
-  auto slip = std::make_shared<Pending>();
-  todo_.emplace_back(std::move(work), slip);
-  more_.notify_all();
-  return slip;
+SharedPendingResponse WorkQueue::enqueue(Work work) {
+  if (queue_.size() >= kMaxQueued) return nullptr;
+  auto pending = std::make_shared<PendingResponse>();
+  queue_.emplace_back(std::move(work), pending);
+  work_available_.notify_all();
+  return pending;
 }
 
-SharedPending WorkQueue::give(Work work) {
+SharedPendingResponse WorkQueue::submit(Work work) {
   const MutexLock lock(mutex_);
-  return put(std::move(work));
+  return enqueue(std::move(work));
 }
 
-SharedPending WorkQueue::ask(const std::string& question, Work work) {
+SharedPendingResponse WorkQueue::submit_once(const std::string& key, Work work) {
   const MutexLock lock(mutex_);
   const auto now = Clock::now();
-  forget_old(now);
-  if (const auto found = asked_.find(question); found != asked_.end()) return found->second.slip;
-  SharedPending slip = put(std::move(work));
-  if (slip && asked_.size() < kMostRemembered) asked_[question] = {slip, now};
-  return slip;
+  evict_expired(now);
+  if (const auto found = cache_.find(key); found != cache_.end()) return found->second.pending;
+  SharedPendingResponse pending = enqueue(std::move(work));
+  if (pending && cache_.size() < kMaxCachedResults) cache_[key] = {pending, now};
+  return pending;
 }
 
-void WorkQueue::outdate() {
+void WorkQueue::invalidate() {
   const MutexLock lock(mutex_);
-  asked_.clear();  // also of those at hand: they may have read too early
+  cache_.clear();  // also of those at hand: they may have read too early
 }
 
 // One that is yet to be done is as fresh as can be, however long ago it was asked.
-void WorkQueue::forget_old(Clock::time_point now) {
-  std::erase_if(asked_, [&](const auto& one) {
-    return now - one.second.since > kFresh && one.second.slip->answer();
+void WorkQueue::evict_expired(Clock::time_point now) {
+  std::erase_if(cache_, [&](const auto& one) {
+    return now - one.second.submitted_at > kMaxResultAge && one.second.pending->get();
   });
 }
 
 void WorkQueue::run() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (!ends_ && todo_.empty()) more_.wait(mutex_);
-    if (ends_) return;
-    const auto [work, slip] = std::move(todo_.front());
-    todo_.pop_front();
+    while (!stopping_ && queue_.empty()) work_available_.wait(mutex_);
+    if (stopping_) return;
+    const auto [work, pending] = std::move(queue_.front());
+    queue_.pop_front();
     lock.unlock();
-    slip->fill(done(work));
+    pending->set(run_work(work));
     on_done_();
     lock.lock();
   }
 }
 
-}  // namespace berth
+}  // namespace berth::serve

@@ -17,30 +17,30 @@
 #include "base/mutex.h"
 #include "serve/http_response.h"
 
-namespace berth {
+namespace berth::serve {
 
 // An answer that is there, or yet to come.
-class Pending {
+class PendingResponse {
  public:
-  std::optional<HttpAnswer> answer() const {
+  std::optional<HttpResponse> get() const {
     const MutexLock lock(mutex_);
-    return answer_;
+    return response_;
   }
-  void fill(HttpAnswer answer) {
+  void set(HttpResponse response) {
     const MutexLock lock(mutex_);
-    answer_ = std::move(answer);
+    response_ = std::move(response);
   }
 
  private:
   mutable Mutex mutex_;
-  std::optional<HttpAnswer> answer_ GUARDED_BY(mutex_);
+  std::optional<HttpResponse> response_ GUARDED_BY(mutex_);
 };
-using SharedPending = std::shared_ptr<const Pending>;
+using SharedPendingResponse = std::shared_ptr<const PendingResponse>;
 
 class WorkQueue {
  public:
   using Clock = std::chrono::steady_clock;
-  using Work = std::function<HttpAnswer()>;
+  using Work = std::function<HttpResponse()>;
 
   // `on_done` is called in the desk's thread whenever a slip was filled.
   explicit WorkQueue(std::function<void()> on_done);
@@ -50,28 +50,28 @@ class WorkQueue {
   ~WorkQueue();
 
   // Null if there is too much to do already.
-  SharedPending give(Work work);
+  SharedPendingResponse submit(Work work);
   // The same, unless an answer to the same question is there that is not too old, or comes.
-  SharedPending ask(const std::string& question, Work work);
+  SharedPendingResponse submit_once(const std::string& key, Work work);
   // Answers that are there already are too old from now on.
-  void outdate();
+  void invalidate();
 
  private:
-  struct Asked {
-    SharedPending slip;
-    Clock::time_point since;
+  struct CachedResult {
+    SharedPendingResponse pending;
+    Clock::time_point submitted_at;
   };
-  SharedPending put(Work work) REQUIRES(mutex_);
-  void forget_old(Clock::time_point now) REQUIRES(mutex_);
+  SharedPendingResponse enqueue(Work work) REQUIRES(mutex_);
+  void evict_expired(Clock::time_point now) REQUIRES(mutex_);
   void run();
 
   std::function<void()> on_done_;
   Mutex mutex_;
-  Condition more_;
-  std::deque<std::pair<Work, std::shared_ptr<Pending>>> todo_ GUARDED_BY(mutex_);
-  std::map<std::string, Asked> asked_ GUARDED_BY(mutex_);
-  bool ends_ GUARDED_BY(mutex_) = false;
+  Condition work_available_;
+  std::deque<std::pair<Work, std::shared_ptr<PendingResponse>>> queue_ GUARDED_BY(mutex_);
+  std::map<std::string, CachedResult> cache_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };
 
-}  // namespace berth
+}  // namespace berth::serve

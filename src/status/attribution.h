@@ -16,7 +16,8 @@ namespace berth {
 // In this order: it descends from the lease's process; its environment names the lease (seen only
 // by its own user and by root); its user has a lease on this GPU. The last covers jobs whose parent
 // is gone.
-std::string lease_of(const GpuProcess& process, const Gpu& gpu, const std::vector<Record>& leases);
+std::string find_lease_id(const GpuProcess& process, const Gpu& gpu,
+                          const std::vector<Record>& leases);
 
 // Does it certainly run under this lease, beside others that may be there: by descent, or by its
 // environment?
@@ -30,6 +31,6 @@ bool runs_under(const GpuProcess& process, const Record& lease);
 bool is_driver_daemon(const GpuProcess& process);
 
 // Does the lease take up this GPU? One that cannot be read may hold any.
-bool holds(const Record& lease, const Gpu& gpu);
+bool holds_gpu(const Record& lease, const Gpu& gpu);
 
 }  // namespace berth

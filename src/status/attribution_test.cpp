@@ -46,14 +46,14 @@ GpuProcess process(uid_t uid, std::vector<Ancestor> lineage) {
 TEST(Attribution, by_descent) {
   const auto job = process(kBob, {{30, kBob, "python"}, {20, 0, "sudo"}, {10, kAnn, "berth"}});
   const std::vector<Record> leases{lease("bobs", kBob, 11), lease("anns", kAnn, 10)};
-  EXPECT_EQ(lease_of(job, gpu(), leases), "anns");
+  EXPECT_EQ(find_lease_id(job, gpu(), leases), "anns");
   EXPECT_TRUE(runs_under(job, leases[1]));
   EXPECT_FALSE(runs_under(job, leases[0]));
 }
 
 TEST(Attribution, not_by_a_number_that_another_users_process_has) {
   const auto job = process(kBob, {{30, kBob, "python"}, {10, kBob, "bash"}});
-  EXPECT_EQ(lease_of(job, gpu(), {lease("anns", kAnn, 10)}), "");
+  EXPECT_EQ(find_lease_id(job, gpu(), {lease("anns", kAnn, 10)}), "");
   Record elsewhere = lease("bobs", kBob, 10);
   elsewhere.pid_namespace = 1;
   EXPECT_FALSE(runs_under(job, elsewhere));
@@ -67,8 +67,8 @@ void exit_0_if_unmapped_users_differ() {
   const auto one = lease("anns", kOverflow, 10);
   job.lease = one.id;
   const auto roots = process(0, {{40, 0, "python"}});
-  const bool stranger = lease_of(job, gpu(), {one}).empty() && !runs_under(job, one) &&
-                        lease_of(job, gpu(), {one, lease("bobs", kOverflow, 11)}).empty();
+  const bool stranger = find_lease_id(job, gpu(), {one}).empty() && !runs_under(job, one) &&
+                        find_lease_id(job, gpu(), {one, lease("bobs", kOverflow, 11)}).empty();
   ::_exit(stranger && !runs_under(roots, one) ? 0 : 1);
 }
 
@@ -82,15 +82,15 @@ TEST(Attribution, by_the_environment_of_the_same_user) {
   auto job = process(kAnn, {{30, kAnn, "python"}});
   job.lease = "second";
   const std::vector<Record> leases{lease("first", kAnn, 10), lease("second", kAnn, 11)};
-  EXPECT_EQ(lease_of(job, gpu(), leases), "second");
+  EXPECT_EQ(find_lease_id(job, gpu(), leases), "second");
   job.uid = kBob;
-  EXPECT_EQ(lease_of(job, gpu(), leases), "");
+  EXPECT_EQ(find_lease_id(job, gpu(), leases), "");
 }
 
 TEST(Attribution, by_the_user_if_nothing_else_is_known) {
   const auto job = process(kAnn, {{30, kAnn, "python"}});
-  EXPECT_EQ(lease_of(job, gpu(), {lease("bobs", kBob, 10), lease("anns", kAnn, 11)}), "anns");
-  EXPECT_EQ(lease_of(job, gpu(), {}), "");
+  EXPECT_EQ(find_lease_id(job, gpu(), {lease("bobs", kBob, 10), lease("anns", kAnn, 11)}), "anns");
+  EXPECT_EQ(find_lease_id(job, gpu(), {}), "");
 }
 
 const Ancestor kServer{30, kAnn, "nvidia-cuda-mps"};
@@ -129,9 +129,9 @@ TEST(DriverDaemon, uses_little_memory) {
 TEST(DriverDaemon, leaves_its_gpu_free_and_takes_its_memory) {
   Gpu card = gpu();
   card.processes = {process(0, {kRootServer})};
-  const HostView scene = attribute_processes({"", {card}}, {}, {});
-  EXPECT_FALSE(scene.gpus[0].processes[0].stranger());
-  const PlanInput input = plan_input(scene, {}, {});
+  const HostView view = attribute_processes({"", {card}}, {}, {});
+  EXPECT_FALSE(view.gpus[0].processes[0].is_stranger());
+  const PlanInput input = make_plan_input(view, {}, {});
   EXPECT_EQ(input.gpus[0].strangers, 0U);
   EXPECT_EQ(input.gpus[0].strangers_memory, mib(30));
 }
@@ -144,8 +144,8 @@ TEST(HostMemory, counts_all_that_the_leases_do_not_have_on_the_gpu) {
   auto job = process(kAnn, {{30, kAnn, "python"}});
   job.memory = gib(30);
   card.processes = {job};
-  const HostView scene = attribute_processes({"", {card}}, {lease("anns", kAnn, 30)}, {});
-  const PlanInput input = plan_input(scene, {}, {});
+  const HostView view = attribute_processes({"", {card}}, {lease("anns", kAnn, 30)}, {});
+  const PlanInput input = make_plan_input(view, {}, {});
   EXPECT_EQ(input.gpus[0].strangers, 0U);
   EXPECT_EQ(input.gpus[0].strangers_memory, gib(10));
 }
@@ -162,8 +162,8 @@ TEST(HostMemory, reservations_are_added_to_what_the_host_uses) {
   reserves.request.memory = gib(64);
   Record idle = lease("bobs", kBob, 40);
   idle.request.memory = gib(5);
-  const HostView scene = attribute_processes({"", {card}}, {reserves, idle}, {});
-  PlanInput input = plan_input(scene, {}, {});
+  const HostView view = attribute_processes({"", {card}}, {reserves, idle}, {});
+  PlanInput input = make_plan_input(view, {}, {});
   ASSERT_EQ(input.leases.size(), 2U);
   EXPECT_EQ(input.leases[0].memory, gib(64));
   EXPECT_EQ(input.leases[0].observed, gib(30));

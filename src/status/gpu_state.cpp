@@ -12,10 +12,10 @@ namespace {
 // What an idle driver keeps for itself. The old memory call counts the driver's reserve as used:
 // 308 MB on small cards, 912 MB on an idle A100. The new one does not, and idle cards show a few
 // MB.
-constexpr Bytes kIdleUse = mib(256);
-constexpr Bytes kIdleUseWithReserve = mib(1536);
+constexpr Bytes kMaxIdleMemory = mib(256);
+constexpr Bytes kMaxIdleMemoryWithReserve = mib(1536);
 // What displays may use where the driver does not tell how much each does (as under WSL).
-constexpr Bytes kDisplayUse = gib(2);
+constexpr Bytes kMaxDisplayMemory = gib(2);
 
 }  // namespace
 
@@ -47,20 +47,21 @@ std::optional<Bytes> unexplained_memory(const Gpu& gpu) {
     explained += process.memory.value_or(Bytes{}).count;
     unmeasured = unmeasured || !process.memory;
   }
-  const Bytes idle = gpu.memory_used_counts_reserved ? kIdleUseWithReserve : kIdleUse;
-  const std::uint64_t expected = explained + idle.count + (unmeasured ? kDisplayUse.count : 0);
+  const Bytes idle = gpu.memory_used_counts_reserved ? kMaxIdleMemoryWithReserve : kMaxIdleMemory;
+  const std::uint64_t expected =
+      explained + idle.count + (unmeasured ? kMaxDisplayMemory.count : 0);
   if (gpu.memory_used->count <= expected) return std::nullopt;
   return Bytes{gpu.memory_used->count - explained};
 }
 
-GpuStateReason judge(const GpuWithLeases& placed) {
-  const Gpu& gpu = placed.gpu;
+GpuStateReason classify(const GpuWithLeases& gpu_view) {
+  const Gpu& gpu = gpu_view.gpu;
   if (gpu.health != Health::ok) {
     const GpuState state = gpu.health == Health::lost ? GpuState::lost : GpuState::unknown;
-    if (!placed.drain) return {state, gpu.problem};
-    return {state, fmt::format("{}; {}", gpu.problem, describe_drain(*placed.drain))};
+    if (!gpu_view.drain) return {state, gpu.problem};
+    return {state, fmt::format("{}; {}", gpu.problem, describe_drain(*gpu_view.drain))};
   }
-  if (placed.drain) return {GpuState::drained, describe_drain(*placed.drain)};
+  if (gpu_view.drain) return {GpuState::drained, describe_drain(*gpu_view.drain)};
   if (gpu.mig_without_instances) {
     return {GpuState::drained,
             "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi PROFILE)"};
@@ -68,9 +69,9 @@ GpuStateReason judge(const GpuWithLeases& placed) {
   if (gpu.compute_mode == ComputeMode::prohibited) {
     return {GpuState::drained, "its compute mode is prohibited (sudo nvidia-smi -c 0 allows it)"};
   }
-  const std::string strangers = describe_strangers(placed);
-  if (!placed.leases.empty()) {
-    return {placed.shared ? GpuState::shared : GpuState::leased, strangers};
+  const std::string strangers = describe_strangers(gpu_view);
+  if (!gpu_view.leases.empty()) {
+    return {gpu_view.shared ? GpuState::shared : GpuState::leased, strangers};
   }
   if (!strangers.empty()) return {GpuState::stranger, strangers};
   return {GpuState::free, ""};

@@ -23,6 +23,6 @@ struct GpuStateReason {
 };
 
 // Unknown is never free.
-GpuStateReason judge(const GpuWithLeases& placed);
+GpuStateReason classify(const GpuWithLeases& gpu_view);
 
 }  // namespace berth

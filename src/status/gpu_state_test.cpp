@@ -6,8 +6,8 @@
 namespace berth {
 namespace {
 
-GpuStateReason judge(const Gpu& gpu) {
-  return berth::judge(attribute_processes({"", {gpu}}, {}, {}).gpus.front());
+GpuStateReason classify(const Gpu& gpu) {
+  return berth::classify(attribute_processes({"", {gpu}}, {}, {}).gpus.front());
 }
 
 Gpu idle() {
@@ -21,78 +21,79 @@ GpuProcess process(ProcessKind kind, std::optional<Bytes> memory) {
   return {5'000'001, kind, memory, "python", std::nullopt};
 }
 
-TEST(Judge, an_idle_gpu_is_free) {
-  EXPECT_EQ(judge(idle()).state, GpuState::free);
-  EXPECT_EQ(judge(idle()).reason, "");
+TEST(ClassifyGpu, an_idle_gpu_is_free) {
+  EXPECT_EQ(classify(idle()).state, GpuState::free);
+  EXPECT_EQ(classify(idle()).reason, "");
 }
 
-TEST(Judge, a_compute_process_is_a_stranger) {
+TEST(ClassifyGpu, a_compute_process_is_a_stranger) {
   Gpu gpu = idle();
   gpu.memory_used = mib(9400);
   gpu.processes = {process(ProcessKind::compute, mib(9318))};
-  EXPECT_EQ(judge(gpu).state, GpuState::stranger);
-  EXPECT_EQ(judge(gpu).reason, "python (pid 5000001) uses 9.1 GiB without a lease");
+  EXPECT_EQ(classify(gpu).state, GpuState::stranger);
+  EXPECT_EQ(classify(gpu).reason, "python (pid 5000001) uses 9.1 GiB without a lease");
   gpu.processes = {process(ProcessKind::compute, std::nullopt)};
-  EXPECT_EQ(judge(gpu).state, GpuState::stranger);
-  EXPECT_EQ(judge(gpu).reason, "python (pid 5000001) runs without a lease");
+  EXPECT_EQ(classify(gpu).state, GpuState::stranger);
+  EXPECT_EQ(classify(gpu).reason, "python (pid 5000001) runs without a lease");
 }
 
-TEST(Judge, a_display_is_no_stranger) {
+TEST(ClassifyGpu, a_display_is_no_stranger) {
   Gpu gpu = idle();
   gpu.memory_used = mib(600);
   gpu.processes = {process(ProcessKind::graphics, mib(590))};
-  EXPECT_EQ(judge(gpu).state, GpuState::free);
+  EXPECT_EQ(classify(gpu).state, GpuState::free);
 }
 
-TEST(Judge, memory_that_nobody_accounts_for_is_a_stranger) {
+TEST(ClassifyGpu, memory_that_nobody_accounts_for_is_a_stranger) {
   Gpu gpu = idle();
   gpu.memory_used = gib(9);
-  EXPECT_EQ(judge(gpu).state, GpuState::stranger);
-  EXPECT_EQ(judge(gpu).reason, "9 GiB are in use by a process that the driver does not list");
+  EXPECT_EQ(classify(gpu).state, GpuState::stranger);
+  EXPECT_EQ(classify(gpu).reason, "9 GiB are in use by a process that the driver does not list");
   // A display of unknown memory accounts for what a display uses, and not for 9 GiB.
   gpu.processes = {process(ProcessKind::graphics, std::nullopt)};
-  EXPECT_EQ(judge(gpu).state, GpuState::stranger);
+  EXPECT_EQ(classify(gpu).state, GpuState::stranger);
   gpu.memory_used = gib(2);
-  EXPECT_EQ(judge(gpu).state, GpuState::free);
+  EXPECT_EQ(classify(gpu).state, GpuState::free);
 }
 
-TEST(Judge, what_the_driver_reserves_is_no_stranger) {
+TEST(ClassifyGpu, what_the_driver_reserves_is_no_stranger) {
   Gpu gpu = idle();
   gpu.memory_used = mib(912);
-  EXPECT_EQ(judge(gpu).state, GpuState::stranger);
+  EXPECT_EQ(classify(gpu).state, GpuState::stranger);
   gpu.memory_used_counts_reserved = true;
-  EXPECT_EQ(judge(gpu).state, GpuState::free);
+  EXPECT_EQ(classify(gpu).state, GpuState::free);
 }
 
-TEST(Judge, memory_that_the_driver_does_not_tell_does_not_block) {
+TEST(ClassifyGpu, memory_that_the_driver_does_not_tell_does_not_block) {
   Gpu gpu;  // unified memory: the lists of processes are what there is
-  EXPECT_EQ(judge(gpu).state, GpuState::free);
+  EXPECT_EQ(classify(gpu).state, GpuState::free);
 }
 
-TEST(Judge, a_gpu_that_cannot_be_read_is_not_free) {
+TEST(ClassifyGpu, a_gpu_that_cannot_be_read_is_not_free) {
   Gpu gpu = idle();
   gpu.health = Health::unreadable;
-  EXPECT_EQ(judge(gpu).state, GpuState::unknown);
+  EXPECT_EQ(classify(gpu).state, GpuState::unknown);
   gpu.health = Health::lost;
-  EXPECT_EQ(judge(gpu).state, GpuState::lost);
+  EXPECT_EQ(classify(gpu).state, GpuState::lost);
 }
 
-TEST(Judge, a_drained_gpu_says_by_whom_and_why) {
+TEST(ClassifyGpu, a_drained_gpu_says_by_whom_and_why) {
   Gpu gpu = idle();
   gpu.uuid = "GPU-1";
   const Drain drain{"GPU-1", 0, "its fan is broken", {}};
-  const auto judged = [&] {
-    return berth::judge(attribute_processes({"", {gpu}}, {}, {drain}).gpus.front());
+  const auto classify_drained = [&] {
+    return berth::classify(attribute_processes({"", {gpu}}, {}, {drain}).gpus.front());
   };
-  EXPECT_EQ(judged().state, GpuState::drained);
-  EXPECT_EQ(judged().reason, "drained by root: its fan is broken");
+  EXPECT_EQ(classify_drained().state, GpuState::drained);
+  EXPECT_EQ(classify_drained().reason, "drained by root: its fan is broken");
   gpu.health = Health::lost;
   gpu.problem = "the driver has lost it";
-  EXPECT_EQ(judged().state, GpuState::lost);
-  EXPECT_EQ(judged().reason, "the driver has lost it; drained by root: its fan is broken");
+  EXPECT_EQ(classify_drained().state, GpuState::lost);
+  EXPECT_EQ(classify_drained().reason,
+            "the driver has lost it; drained by root: its fan is broken");
 }
 
-TEST(Judge, a_lease_inside_another_counts_once_that_has_ended) {
+TEST(ClassifyGpu, a_lease_inside_another_counts_once_that_has_ended) {
   Gpu gpu = idle();
   gpu.uuid = "GPU-1";
   Record outer;
@@ -100,20 +101,21 @@ TEST(Judge, a_lease_inside_another_counts_once_that_has_ended) {
   outer.uuids = {"GPU-1"};
   Record inner = outer;
   inner.id = "bbbbbbbb";
-  inner.within = outer.id;
+  inner.parent_lease = outer.id;
   using Ids = std::vector<std::string>;
-  EXPECT_EQ(attribute_processes({"", {gpu}}, {outer, inner}, {}).gpus.front().leases, Ids{"aaaaaaaa"});
+  EXPECT_EQ(attribute_processes({"", {gpu}}, {outer, inner}, {}).gpus.front().leases,
+            Ids{"aaaaaaaa"});
   EXPECT_EQ(attribute_processes({"", {gpu}}, {inner}, {}).gpus.front().leases, Ids{"bbbbbbbb"});
 }
 
-TEST(Judge, a_gpu_that_nobody_may_use_is_drained) {
+TEST(ClassifyGpu, a_gpu_that_nobody_may_use_is_drained) {
   Gpu gpu = idle();
   gpu.compute_mode = ComputeMode::prohibited;
-  EXPECT_EQ(judge(gpu).state, GpuState::drained);
+  EXPECT_EQ(classify(gpu).state, GpuState::drained);
   gpu.compute_mode = ComputeMode::exclusive_process;
-  EXPECT_EQ(judge(gpu).state, GpuState::free);
+  EXPECT_EQ(classify(gpu).state, GpuState::free);
   gpu.mig_without_instances = true;
-  EXPECT_EQ(judge(gpu).state, GpuState::drained);
+  EXPECT_EQ(classify(gpu).state, GpuState::drained);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Devices and harbour meet; see scene.h.
+// Devices and harbour meet; see host_view.h.
 #include "status/host_view.h"
 
 #include <algorithm>
@@ -15,76 +15,76 @@
 namespace berth {
 namespace {
 
-bool can_be_had(const GpuWithLeases& placed) {
-  const Gpu& gpu = placed.gpu;
-  return gpu.health == Health::ok && !placed.drain && !gpu.mig_without_instances &&
+bool is_usable(const GpuWithLeases& gpu_view) {
+  const Gpu& gpu = gpu_view.gpu;
+  return gpu.health == Health::ok && !gpu_view.drain && !gpu.mig_without_instances &&
          gpu.compute_mode != ComputeMode::prohibited;
 }
 
-std::uint64_t reserved_on(const GpuWithLeases& placed, const HostView& scene) {
+std::uint64_t sum_reserved_memory(const GpuWithLeases& gpu_view, const HostView& view) {
   std::uint64_t sum = 0;
-  for (const Record& lease : scene.leases) {
-    if (!holds(lease, placed.gpu)) continue;
-    sum = capped_sum(sum, lease.request.memory.value_or(Bytes{}).count);
+  for (const Record& lease : view.leases) {
+    if (!holds_gpu(lease, gpu_view.gpu)) continue;
+    sum = saturating_add(sum, lease.request.memory.value_or(Bytes{}).count);
   }
   return sum;
 }
 
 // What strangers use: how many compute, and all memory that no lease accounts for.
-void count_strangers(const GpuWithLeases& placed, const HostView& scene, GpuCondition& condition) {
-  const Bytes whole = placed.gpu.memory_total.value_or(Bytes{});
+void count_strangers(const GpuWithLeases& gpu_view, const HostView& view, GpuCondition& condition) {
+  const Bytes whole = gpu_view.gpu.memory_total.value_or(Bytes{});
   std::uint64_t strangers = 0;
   std::uint64_t unidentified = 0;
   std::uint64_t attributed = 0;
-  for (const AttributedProcess& one : placed.processes) {
+  for (const AttributedProcess& one : gpu_view.processes) {
     const bool display = one.process.kind == ProcessKind::graphics;
     // A process that computes without a lease and does not say how much it uses may use it all.
     const std::uint64_t memory = one.process.memory.value_or(display ? Bytes{} : whole).count;
     if (!one.lease.empty()) {
       attributed += one.process.memory.value_or(Bytes{}).count;
-    } else if (one.stranger() && !one.process.uid && !placed.leases.empty()) {
+    } else if (one.is_stranger() && !one.process.uid && !gpu_view.leases.empty()) {
       unidentified += memory;  // in a container: it may well be the leases' own
     } else {
       strangers += memory;
-      if (one.stranger()) ++condition.strangers;
+      if (one.is_stranger()) ++condition.strangers;
     }
   }
-  const std::uint64_t reserved = reserved_on(placed, scene);
+  const std::uint64_t reserved = sum_reserved_memory(gpu_view, view);
   const std::uint64_t room = reserved > attributed ? reserved - attributed : 0;
   strangers += unidentified > room ? unidentified - room : 0;
-  if (placed.unexplained) {
-    strangers += placed.unexplained->count;
-    if (placed.leases.empty() && condition.strangers == 0) condition.strangers = 1;
+  if (gpu_view.unexplained) {
+    strangers += gpu_view.unexplained->count;
+    if (gpu_view.leases.empty() && condition.strangers == 0) condition.strangers = 1;
   }
   // Of the host's memory, all that leased processes do not have on the GPU is taken: by the
   // operating system, by programs, also by the jobs' own host memory.
-  if (placed.gpu.memory_is_hosts && placed.gpu.memory_used) {
-    const std::uint64_t used = placed.gpu.memory_used->count;
+  if (gpu_view.gpu.memory_is_hosts && gpu_view.gpu.memory_used) {
+    const std::uint64_t used = gpu_view.gpu.memory_used->count;
     strangers = std::max(strangers, used > attributed ? used - attributed : 0);
   }
   condition.strangers_memory = Bytes{strangers};
 }
 
-GpuCondition condition_of(const GpuWithLeases& placed, const HostView& scene) {
-  const Gpu& gpu = placed.gpu;
+GpuCondition make_gpu_condition(const GpuWithLeases& gpu_view, const HostView& view) {
+  const Gpu& gpu = gpu_view.gpu;
   GpuCondition condition;
   condition.uuid = *gpu.uuid;
   condition.name = gpu.name.value_or("");
   condition.memory = gpu.memory_total;
-  condition.usable = can_be_had(placed);
+  condition.usable = is_usable(gpu_view);
   condition.utilization_pct = gpu.utilization_pct;
   condition.memory_utilization_pct = gpu.memory_utilization_pct;
   condition.display = gpu.display_active.value_or(false);
-  count_strangers(placed, scene, condition);
+  count_strangers(gpu_view, view, condition);
   return condition;
 }
 
 // The most that the lease uses on one of its GPUs.
-Bytes observed(const Record& lease, const HostView& scene) {
+Bytes find_max_memory_in_use(const Record& lease, const HostView& view) {
   std::uint64_t most = 0;
-  for (const GpuWithLeases& placed : scene.gpus) {
+  for (const GpuWithLeases& gpu_view : view.gpus) {
     std::uint64_t sum = 0;
-    for (const AttributedProcess& one : placed.processes) {
+    for (const AttributedProcess& one : gpu_view.processes) {
       if (one.lease == lease.id) sum += one.process.memory.value_or(Bytes{}).count;
     }
     most = std::max(most, sum);
@@ -94,10 +94,10 @@ Bytes observed(const Record& lease, const HostView& scene) {
 
 // What it measures: of which user and type.
 std::string profile_key(const Record& record) {
-  return record.profiles ? fmt::format("{} {}", record.uid, record.job) : std::string();
+  return record.is_profiling_run ? fmt::format("{} {}", record.uid, record.job) : std::string();
 }
 
-unsigned closeness_of(const Connection& connection) {
+unsigned score_connection(const Connection& connection) {
   constexpr unsigned kPerNvlink = 100;
   unsigned score = kPerNvlink * connection.nvlinks.value_or(0);
   if (connection.proximity) {
@@ -114,7 +114,7 @@ Closeness closeness(const std::vector<Gpu>& gpus, const Topology& topology) {
     for (std::size_t a = 0; a < gpus.size(); ++a) {
       for (std::size_t b = 0; b < gpus.size(); ++b) {
         if (gpus[a].index.card == connection.a.card && gpus[b].index.card == connection.b.card) {
-          table[a][b] = table[b][a] = closeness_of(connection);
+          table[a][b] = table[b][a] = score_connection(connection);
         }
       }
     }
@@ -129,7 +129,7 @@ bool covers(const Record& outer, const Record& inner) {
   const bool same_user = outer.uid == inner.uid && is_identified(outer.uid);
   if (!same_user && !is_root(inner.uid)) return false;
   if (std::tie(inner.granted, inner.id) <= std::tie(outer.granted, outer.id)) return false;
-  if (outer.everything || inner.everything || !outer.problem.empty()) return false;
+  if (outer.holds_all_gpus || inner.holds_all_gpus || !outer.problem.empty()) return false;
   for (const std::string& uuid : inner.uuids) {
     if (std::find(outer.uuids.begin(), outer.uuids.end(), uuid) == outer.uuids.end()) return false;
   }
@@ -140,55 +140,59 @@ bool covers(const Record& outer, const Record& inner) {
 }  // namespace
 
 HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
-                 const std::vector<Drain>& drains) {
-  HostView scene;
+                             const std::vector<Drain>& drains) {
+  HostView view;
   std::map<std::string, const Record*> by_id;
   for (const Record& lease : leases) by_id.emplace(lease.id, &lease);
   for (const Record& lease : leases) {
-    const auto outer = lease.within.empty() ? by_id.end() : by_id.find(lease.within);
+    const auto outer = lease.parent_lease.empty() ? by_id.end() : by_id.find(lease.parent_lease);
     const bool inside =
         outer != by_id.end() && outer->second != &lease && covers(*outer->second, lease);
-    if (!inside) scene.leases.push_back(lease);
+    if (!inside) view.leases.push_back(lease);
   }
   for (const Gpu& gpu : snapshot.gpus) {
-    GpuWithLeases placed;
-    placed.gpu = gpu;
-    placed.shared = true;
-    for (const Record& lease : scene.leases) {
-      if (!holds(lease, gpu)) continue;
-      placed.leases.push_back(lease.id);
-      placed.shared = placed.shared && lease.request.memory && !lease.everything;
+    GpuWithLeases gpu_view;
+    gpu_view.gpu = gpu;
+    gpu_view.shared = true;
+    for (const Record& lease : view.leases) {
+      if (!holds_gpu(lease, gpu)) continue;
+      gpu_view.leases.push_back(lease.id);
+      gpu_view.shared = gpu_view.shared && lease.request.memory && !lease.holds_all_gpus;
     }
     for (const GpuProcess& process : gpu.processes) {
-      placed.processes.push_back(
-          {process, lease_of(process, gpu, scene.leases), is_driver_daemon(process)});
+      gpu_view.processes.push_back(
+          {process, find_lease_id(process, gpu, view.leases), is_driver_daemon(process)});
     }
     for (const Drain& drain : drains) {
-      if (drain.uuid == gpu.uuid) placed.drain = drain;
+      if (drain.uuid == gpu.uuid) gpu_view.drain = drain;
     }
-    placed.unexplained = unexplained_memory(gpu);
-    scene.gpus.push_back(std::move(placed));
+    gpu_view.unexplained = unexplained_memory(gpu);
+    view.gpus.push_back(std::move(gpu_view));
   }
-  return scene;
+  return view;
 }
 
-PlanInput plan_input(const HostView& scene, const Topology& topology, TimePoint now) {
+PlanInput make_plan_input(const HostView& view, const Topology& topology, TimePoint now) {
   PlanInput input;
   input.now = now;
-  std::vector<Gpu> taken;
-  for (const GpuWithLeases& placed : scene.gpus) {
-    if (placed.gpu.health == Health::lost || !placed.gpu.uuid) continue;
-    input.gpus.push_back(condition_of(placed, scene));
-    taken.push_back(placed.gpu);
+  std::vector<Gpu> gpus;
+  for (const GpuWithLeases& gpu_view : view.gpus) {
+    if (gpu_view.gpu.health == Health::lost || !gpu_view.gpu.uuid) continue;
+    input.gpus.push_back(make_gpu_condition(gpu_view, view));
+    gpus.push_back(gpu_view.gpu);
   }
-  input.closeness = closeness(taken, topology);
-  for (const Record& lease : scene.leases) {
-    HeldLease held{lease.id,     lease.uuids,       lease.request.memory, observed(lease, scene),
-                   lease.ends(), profile_key(lease)};
-    if (lease.everything) {
+  input.closeness = closeness(gpus, topology);
+  for (const Record& lease : view.leases) {
+    HeldLease held{lease.id,
+                   lease.uuids,
+                   lease.request.memory,
+                   find_max_memory_in_use(lease, view),
+                   lease.expected_end(),
+                   profile_key(lease)};
+    if (lease.holds_all_gpus) {
       held.memory.reset();
       held.uuids.clear();
-      for (const Gpu& gpu : taken) held.uuids.push_back(*gpu.uuid);
+      for (const Gpu& gpu : gpus) held.uuids.push_back(*gpu.uuid);
     }
     input.leases.push_back(std::move(held));
   }
@@ -202,10 +206,10 @@ bool matches(const Gpu& gpu, const Request& request) {
   condition.uuid = gpu.uuid.value_or("");
   condition.name = gpu.name.value_or("");
   condition.memory = gpu.memory_total;
-  return schedule::matches(condition, request);
+  return schedule::is_matching(condition, request);
 }
 
-QueuedTicket queued(const Record& ticket, bool stopped) {
+QueuedTicket make_queued_ticket(const Record& ticket, bool stopped) {
   return {ticket.id, ticket.request, stopped, profile_key(ticket)};
 }
 

@@ -19,7 +19,9 @@ struct AttributedProcess {
   bool daemon = false;  // one of the driver's own; see is_driver_daemon()
   // Computes here without a lease. Displays and the driver's daemons do not: the card that also
   // drives the screen, or has an MPS server, must stay usable.
-  bool stranger() const { return process.kind == ProcessKind::compute && lease.empty() && !daemon; }
+  bool is_stranger() const {
+    return process.kind == ProcessKind::compute && lease.empty() && !daemon;
+  }
 };
 
 struct GpuWithLeases {
@@ -41,16 +43,16 @@ struct HostView {
 
 // Attributes every process, once.
 HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
-                 const std::vector<Drain>& drains);
+                             const std::vector<Drain>& drains);
 
 // The same as the scheduler wants it. GPUs that are lost are left out: they do not come back by
 // waiting.
-PlanInput plan_input(const HostView& scene, const Topology& topology, TimePoint now);
+PlanInput make_plan_input(const HostView& view, const Topology& topology, TimePoint now);
 
 // Is it of the right name, size and UUID, whatever goes on there now?
 bool matches(const Gpu& gpu, const Request& request);
 
 // What the scheduler is to know of a ticket.
-QueuedTicket queued(const Record& ticket, bool stopped);
+QueuedTicket make_queued_ticket(const Record& ticket, bool stopped);
 
 }  // namespace berth

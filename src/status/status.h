@@ -15,8 +15,8 @@
 namespace berth {
 
 struct GpuStatus {
-  GpuWithLeases placed;
-  GpuStateReason judgement;
+  GpuWithLeases view;
+  GpuStateReason state_reason;
 };
 
 struct TicketStatus {
@@ -29,7 +29,7 @@ struct TicketStatus {
 struct Status {
   std::string host;
   // Of another host: how old is what its driver said, if anybody knows. Leases and queue are not.
-  bool elsewhere = false;
+  bool is_remote = false;
   std::optional<std::chrono::seconds> age{};
   std::string problem{};              // why nothing is known of its GPUs
   std::optional<std::string> driver;  // its version
@@ -53,15 +53,17 @@ Result<HarbourContents> read_contents(Harbour& harbour);
 // Under the lock: `stopped` then has only those that do not answer their bell.
 Result<HarbourContents> read_contents(Transaction& transaction);
 // Adds those whose processes are stopped, by /proc: not under the lock.
-void find_stopped(HarbourContents& ledger);
+void mark_stopped_tickets(HarbourContents& contents);
 
 // From what is known of one host.
-Status make_status(std::string host, HarbourContents ledger, HostView scene, const Topology& topology);
+Status make_status(std::string host, HarbourContents contents, HostView view,
+                   const Topology& topology);
 
 // Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
 // Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is
 // free.
-Result<Status> observe(Probe& probe, bool simulated, HarbourLocation where = harbour_location());
+Result<Status> observe_host(Probe& probe, bool simulated,
+                            HarbourLocation where = harbour_location());
 
 // Since when nothing is computed under a lease, where that is long enough to be told; nothing if it
 // is used, or nobody can say.
@@ -70,6 +72,6 @@ std::optional<TimePoint> idle_since(const Record& lease, TimePoint now);
 std::string host_name();
 
 // What this host is called there: a harbour of several may know it by another name.
-std::string this_host(const HarbourLocation& where);
+std::string local_host_name(const HarbourLocation& where);
 
 }  // namespace berth

@@ -13,79 +13,81 @@ namespace berth {
 namespace {
 
 // A card has a number. A MIG instance has "card:instance", which is no number.
-Json index_of(const GpuIndex& index) {
+Json index_json(const GpuIndex& index) {
   return index.instance ? Json(to_string(index)) : Json(index.card);
 }
 
-Json process_json(const AttributedProcess& placed) {
-  const GpuProcess& process = placed.process;
+Json process_json(const AttributedProcess& attributed) {
+  const GpuProcess& process = attributed.process;
   return {{"pid", process.pid},
           {"user", process.uid ? Json(user_name(*process.uid)) : Json(nullptr)},
           {"name", or_null(process.name)},
           {"memory_mib", mib_or_null(process.memory)},
-          {"lease", placed.lease.empty() ? Json(nullptr) : Json(placed.lease)}};
+          {"lease", attributed.lease.empty() ? Json(nullptr) : Json(attributed.lease)}};
 }
 
-Json lease_json(const Record& lease, const JsonExtent& extent) {
+Json lease_json(const Record& lease, const JsonLimits& limits) {
   const TimePoint now = std::chrono::system_clock::now();
   const auto idle = idle_since(lease, now);
-  return {{"id", lease.id},
-          {"user", user_name(lease.uid)},
-          {"pid", lease.pid},
-          {"holder", lease.holder == HolderKind::shell ? "shell" : "job"},
-          {"command", command_or_null(lease.command, user_name(lease.uid), extent.commands_of)},
-          {"label", lease.label},
-          {"since", iso_time(lease.granted)},
-          {"exclusive", !lease.request.memory},
-          {"memory_mib", mib_or_null(lease.request.memory)},
-          {"job", lease.job.empty() ? Json(nullptr) : Json(lease.job)},
-          {"idle_s", idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count())
-                          : Json(nullptr)}};
+  return {
+      {"id", lease.id},
+      {"user", user_name(lease.uid)},
+      {"pid", lease.pid},
+      {"holder", lease.holder == HolderKind::shell ? "shell" : "job"},
+      {"command", command_or_null(lease.command, user_name(lease.uid), limits.command_visibility)},
+      {"label", lease.label},
+      {"since", format_iso_time(lease.granted)},
+      {"exclusive", !lease.request.memory},
+      {"memory_mib", mib_or_null(lease.request.memory)},
+      {"job", lease.job.empty() ? Json(nullptr) : Json(lease.job)},
+      {"idle_s",
+       idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count()) : Json(nullptr)}};
 }
 
-Json ticket_json(const TicketStatus& ticket, const JsonExtent& extent) {
+Json ticket_json(const TicketStatus& ticket, const JsonLimits& limits) {
   const Record& record = ticket.record;
   return {{"ticket", record.id},
           {"position", ticket.position},
           {"user", user_name(record.uid)},
           {"pid", record.pid},
-          {"command", command_or_null(record.command, user_name(record.uid), extent.commands_of)},
+          {"command",
+           command_or_null(record.command, user_name(record.uid), limits.command_visibility)},
           {"label", record.label},
-          {"since", iso_time(record.since)},
+          {"since", format_iso_time(record.since)},
           {"count", record.request.count},
           {"memory_mib", mib_or_null(record.request.memory)},
           {"reason", ticket.reason},
-          {"starts", ticket.starts ? Json(iso_time(*ticket.starts)) : Json(nullptr)}};
+          {"starts", ticket.starts ? Json(format_iso_time(*ticket.starts)) : Json(nullptr)}};
 }
 
-Json queue_array(const Status& status, const JsonExtent& extent = {}) {
+Json queue_array(const Status& status, const JsonLimits& limits = {}) {
   Json queue = Json::array();
   for (const TicketStatus& ticket : status.queue) {
-    if (extent.tickets && queue.size() >= *extent.tickets) break;
-    queue.push_back(ticket_json(ticket, extent));
+    if (limits.tickets && queue.size() >= *limits.tickets) break;
+    queue.push_back(ticket_json(ticket, limits));
   }
   return queue;
 }
 
-Json gpu_json(const GpuStatus& one, const Status& status, const JsonExtent& extent) {
-  const Gpu& gpu = one.placed.gpu;
+Json gpu_json(const GpuStatus& one, const Status& status, const JsonLimits& limits) {
+  const Gpu& gpu = one.view.gpu;
   Json processes = Json::array();
-  for (const AttributedProcess& process : one.placed.processes) {
+  for (const AttributedProcess& process : one.view.processes) {
     processes.push_back(process_json(process));
   }
   Json leases = Json::array();
   for (const Record& lease : status.leases) {
-    const auto& here = one.placed.leases;
+    const auto& here = one.view.leases;
     if (std::find(here.begin(), here.end(), lease.id) != here.end()) {
-      leases.push_back(lease_json(lease, extent));
+      leases.push_back(lease_json(lease, limits));
     }
   }
   Json power = nullptr;
-  if (gpu.power_w) power = static_cast<double>(rounded(*gpu.power_w * 10)) / 10;
-  return {{"index", index_of(gpu.index)},
+  if (gpu.power_w) power = static_cast<double>(round_positive(*gpu.power_w * 10)) / 10;
+  return {{"index", index_json(gpu.index)},
           {"uuid", or_null(gpu.uuid)},
           {"name", or_null(gpu.name)},
-          {"state", to_string(one.judgement.state)},
+          {"state", to_string(one.state_reason.state)},
           {"memory_total_mib", mib_or_null(gpu.memory_total)},
           {"memory_used_mib", mib_or_null(gpu.memory_used)},
           {"utilization_pct", or_null(gpu.utilization_pct)},
@@ -93,22 +95,22 @@ Json gpu_json(const GpuStatus& one, const Status& status, const JsonExtent& exte
           {"temperature_c", or_null(gpu.temperature_c)},
           {"power_w", power},
           {"performance_state", or_null(gpu.performance_state)},
-          {"reason", one.judgement.reason},
+          {"reason", one.state_reason.reason},
           {"processes", processes},
           {"leases", leases}};
 }
 
-Json host_json(const Status& status, const JsonExtent& extent = {}) {
+Json host_json(const Status& status, const JsonLimits& limits = {}) {
   Json gpus = Json::array();
-  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status, extent));
+  for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status, limits));
   return {{"host", status.host},
           {"driver", or_null(status.driver)},
           {"gpus", gpus},
-          {"queue", queue_array(status, extent)}};
+          {"queue", queue_array(status, limits)}};
 }
 
-Json host_queue_json(const Status& status, const JsonExtent& extent = {}) {
-  return {{"host", status.host}, {"queue", queue_array(status, extent)}};
+Json host_queue_json(const Status& status, const JsonLimits& limits = {}) {
+  return {{"host", status.host}, {"queue", queue_array(status, limits)}};
 }
 
 // "replace": a name that is not UTF-8 becomes U+FFFD instead of an exception.
@@ -117,7 +119,7 @@ std::string dump(const Json& json, JsonForm form) {
          "\n";
 }
 
-std::string_view path_of(Proximity proximity) {
+std::string_view proximity_name(Proximity proximity) {
   switch (proximity) {
     case Proximity::board:
       return "board";
@@ -141,12 +143,12 @@ std::string status_json(const Status& status, JsonForm form) {
   return dump(host_json(status), form);
 }
 
-std::string hosts_json(const std::vector<Status>& hosts, JsonForm form, const JsonExtent& extent) {
+std::string hosts_json(const std::vector<Status>& hosts, JsonForm form, const JsonLimits& limits) {
   Json list = Json::array();
   for (const Status& host : hosts) {
-    Json one = host_json(host, extent);
-    if (extent.tickets) one["queue_length"] = host.queue.size();
-    one["age_s"] = host.elsewhere ? Json(nullptr) : Json(0);
+    Json one = host_json(host, limits);
+    if (limits.tickets) one["queue_length"] = host.queue.size();
+    one["age_s"] = host.is_remote ? Json(nullptr) : Json(0);
     if (host.age) one["age_s"] = host.age->count();
     one["problem"] = host.problem.empty() ? Json(nullptr) : Json(host.problem);
     list.push_back(std::move(one));
@@ -159,9 +161,9 @@ std::string queue_json(const Status& status, JsonForm form) {
 }
 
 std::string hosts_queue_json(const std::vector<Status>& hosts, JsonForm form,
-                             const JsonExtent& extent) {
+                             const JsonLimits& limits) {
   Json list = Json::array();
-  for (const Status& host : hosts) list.push_back(host_queue_json(host, extent));
+  for (const Status& host : hosts) list.push_back(host_queue_json(host, limits));
   return dump({{"hosts", list}}, form);
 }
 
@@ -169,9 +171,9 @@ std::string topology_json(const Topology& topology, JsonForm form) {
   Json connections = Json::array();
   for (const Connection& connection : topology.connections) {
     Json path = nullptr;
-    if (connection.proximity) path = path_of(*connection.proximity);
-    connections.push_back({{"a", index_of(connection.a)},
-                           {"b", index_of(connection.b)},
+    if (connection.proximity) path = proximity_name(*connection.proximity);
+    connections.push_back({{"a", index_json(connection.a)},
+                           {"b", index_json(connection.b)},
                            {"nvlinks", or_null(connection.nvlinks)},
                            {"path", path}});
   }

@@ -14,8 +14,8 @@ namespace berth {
 enum class JsonForm { pretty, line };
 
 // How much of it is shown, where that is not all.
-struct JsonExtent {
-  CommandVisibility commands_of{};
+struct JsonLimits {
+  CommandVisibility command_visibility{};
   // At most so many of each queue; "queue_length" then says how many there are.
   std::optional<std::size_t> tickets{};
 };
@@ -23,9 +23,9 @@ struct JsonExtent {
 // A document and a newline, in ASCII: whatever was not, is escaped. Absent values are null.
 std::string status_json(const Status& status, JsonForm form);
 std::string hosts_json(const std::vector<Status>& hosts, JsonForm form,
-                       const JsonExtent& extent = {});
+                       const JsonLimits& limits = {});
 std::string hosts_queue_json(const std::vector<Status>& hosts, JsonForm form,
-                             const JsonExtent& extent = {});
+                             const JsonLimits& limits = {});
 std::string queue_json(const Status& status, JsonForm form);
 std::string topology_json(const Topology& topology, JsonForm form);
 

@@ -19,7 +19,7 @@ Status queue_of(std::size_t tickets) {
   return host;
 }
 
-TEST(StatusJson, AQueueIsCutAndItsLengthIsTold) {
+TEST(StatusJson, a_limited_queue_has_its_length) {
   const auto json = nlohmann::json::parse(hosts_json({queue_of(5)}, JsonForm::line, {{}, 3}));
   const auto& host = json["hosts"][0];
   ASSERT_EQ(host["queue"].size(), 3U);
@@ -27,13 +27,13 @@ TEST(StatusJson, AQueueIsCutAndItsLengthIsTold) {
   EXPECT_EQ(host["queue_length"], 5);
 }
 
-TEST(StatusJson, WithoutALimitAllOfItIsThere) {
+TEST(StatusJson, without_a_limit_the_queue_is_complete) {
   const auto json = nlohmann::json::parse(hosts_json({queue_of(5)}, JsonForm::line));
   EXPECT_EQ(json["hosts"][0]["queue"].size(), 5U);
   EXPECT_FALSE(json["hosts"][0].contains("queue_length"));
 }
 
-TEST(StatusJson, CommandsOfOthersCanBeLeftOut) {
+TEST(StatusJson, commands_of_other_users_can_be_hidden) {
   const auto json =
       nlohmann::json::parse(hosts_json({queue_of(1)}, JsonForm::line, {"nobody", {}}));
   EXPECT_TRUE(json["hosts"][0]["queue"][0]["command"].is_null());

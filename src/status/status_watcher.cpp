@@ -1,4 +1,4 @@
-// Looking again when something has changed; see lookout.h.
+// Looking again when something has changed; see status_watcher.h.
 #include "status/status_watcher.h"
 
 #include <algorithm>
@@ -16,59 +16,61 @@ namespace berth {
 StatusWatcher::StatusWatcher(HarbourLocation where, std::function<void()> on_slow)
     : where_(std::move(where)),
       on_slow_(std::move(on_slow)),
-      ears_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
+      inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
 // Before each look, since the directory may have been made, or made anew, since the last one. Not
 // of what is opened, read or closed: looking at a bell does that, and would wake itself.
-void StatusWatcher::listen() {
+void StatusWatcher::rearm_harbour_watch() {
   std::array<char, 4096> events{};
-  while (::read(ears_.get(), events.data(), events.size()) > 0) {
+  while (::read(inotify_.get(), events.data(), events.size()) > 0) {
   }
-  ::inotify_add_watch(ears_.get(), where_.path.c_str(),
+  ::inotify_add_watch(inotify_.get(), where_.path.c_str(),
                       IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR);
 }
 
-Result<std::vector<Status>> StatusWatcher::look() {
-  looked_ = Clock::now();
-  listen();
+Result<std::vector<Status>> StatusWatcher::observe() {
+  last_observed_ = Clock::now();
+  rearm_harbour_watch();
   std::optional<Error> no_driver;
   if (!probe_) {
     auto opened = open_driver(on_slow_);
     if (opened) {
       probe_ = std::move(*opened);
-      probe_->interrupt_by(interrupt_, {});
+      probe_->set_interrupt(interrupt_, {});
     } else if (opened.error().kind == ErrorKind::no_driver) {
       no_driver = opened.error();
     } else {
       return tl::make_unexpected(opened.error());
     }
   }
-  if (where_.url || where_.wrong) return observe_all(probe_.get(), where_);
+  if (where_.url || where_.configuration_error) return observe_all(probe_.get(), where_);
   // Of this host alone there is nothing to show without a driver but why.
   if (no_driver) return tl::make_unexpected(*no_driver);
-  auto here = observe(*probe_, driver_is_simulated(), where_);
-  if (!here) return tl::make_unexpected(here.error());
-  std::vector<Status> alone;
-  alone.push_back(std::move(*here));
-  return alone;
+  auto host = observe_host(*probe_, is_driver_simulated(), where_);
+  if (!host) return tl::make_unexpected(host.error());
+  std::vector<Status> hosts;
+  hosts.push_back(std::move(*host));
+  return hosts;
 }
 
-bool StatusWatcher::wait(std::chrono::milliseconds period, std::span<pollfd> others, bool listens) {
+bool StatusWatcher::wait(std::chrono::milliseconds period, std::span<pollfd> descriptors,
+                         bool watch_harbour) {
   // Whatever goes on in the harbour, nobody needs to see more pictures than these.
-  constexpr std::chrono::milliseconds kAtMostEvery(250);
-  std::vector<pollfd> watched(others.begin(), others.end());
-  watched.push_back({listens ? ears_.get() : -1, POLLIN, 0});
-  bool heard = false;
+  constexpr std::chrono::milliseconds kMinInterval(250);
+  std::vector<pollfd> watched(descriptors.begin(), descriptors.end());
+  watched.push_back({watch_harbour ? inotify_.get() : -1, POLLIN, 0});
+  bool changed = false;
   for (;;) {
-    const auto due = looked_ + (heard ? std::min(kAtMostEvery, period) : period);
+    const auto due = last_observed_ + (changed ? std::min(kMinInterval, period) : period);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now());
-    if (heard) watched.back().fd = -1;
+    if (changed) watched.back().fd = -1;
     const int ready = ::poll(watched.data(), watched.size(),
                              static_cast<int>(std::max(left, left.zero()).count()));
-    for (std::size_t i = 0; i < others.size(); ++i) others[i].revents = watched[i].revents;
-    const auto spoke = [](const pollfd& one) { return one.revents != 0; };
-    if (ready > 0 && std::any_of(others.begin(), others.end(), spoke)) return false;
-    if (ready > 0) heard = true;
+    for (std::size_t i = 0; i < descriptors.size(); ++i)
+      descriptors[i].revents = watched[i].revents;
+    const auto is_ready = [](const pollfd& one) { return one.revents != 0; };
+    if (ready > 0 && std::any_of(descriptors.begin(), descriptors.end(), is_ready)) return false;
+    if (ready > 0) changed = true;
     if (ready == 0) return true;
   }
 }

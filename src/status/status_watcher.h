@@ -21,33 +21,35 @@ namespace berth {
 class StatusWatcher {
  public:
   // `on_slow` is called when the driver takes long.
-  explicit StatusWatcher(HarbourLocation where = harbour_location(), std::function<void()> on_slow = {});
+  explicit StatusWatcher(HarbourLocation where = harbour_location(),
+                         std::function<void()> on_slow = {});
 
   // A look ends early, with an error, once this descriptor can be read while the driver is asked.
-  void interrupt_by(int descriptor) { interrupt_ = descriptor; }
+  void set_interrupt(int descriptor) { interrupt_ = descriptor; }
 
   // Every host of the harbour, by name; see observe_all(). Errors are the driver's, where there is
   // no other host to show, and the harbour's. One that fails can be tried again.
-  Result<std::vector<Status>> look();
+  Result<std::vector<Status>> observe();
 
   // Waits until it is worthwhile to look again: `period` after the last look began, or, for who
-  // `listens`, once a file of this host's harbour came, went or was renamed. False if one of
-  // `others` is ready before that, and its `revents` say which.
+  // `watch_harbour`, once a file of this host's harbour came, went or was renamed. False if one of
+  // `descriptors` is ready before that, and its `revents` say which.
   //
   // Who dies says nothing: that is seen after `period`, at the latest.
-  bool wait(std::chrono::milliseconds period, std::span<pollfd> others = {}, bool listens = true);
+  bool wait(std::chrono::milliseconds period, std::span<pollfd> descriptors = {},
+            bool watch_harbour = true);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void listen();
+  void rearm_harbour_watch();
 
   HarbourLocation where_;
   std::function<void()> on_slow_;
   std::unique_ptr<Probe> probe_;
   int interrupt_ = -1;
-  UniqueFd ears_;
-  Clock::time_point looked_{};
+  UniqueFd inotify_;
+  Clock::time_point last_observed_{};
 };
 
 }  // namespace berth

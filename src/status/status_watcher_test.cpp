@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kNever = 24h;
+constexpr auto kForever = 24h;
 
-class LookoutTest : public testing::Test {
+class StatusWatcherTest : public testing::Test {
  protected:
-  LookoutTest() {
+  StatusWatcherTest() {
     std::string name = "/tmp/berth-lookout-test.XXXXXX";
     folder_ = ::mkdtemp(name.data());
     make_harbour();
@@ -31,7 +31,7 @@ class LookoutTest : public testing::Test {
     // The helper is the berth program: a test has threads, and lies elsewhere.
     set_helper_program(BERTH_TEST_BIN_DIR "/berth");
   }
-  ~LookoutTest() override { fs::remove_all(folder_); }
+  ~StatusWatcherTest() override { fs::remove_all(folder_); }
 
   fs::path harbour() const { return folder_ / "harbour"; }
   HarbourLocation location() const { return {harbour().string(), true}; }
@@ -42,7 +42,7 @@ class LookoutTest : public testing::Test {
   void simulate(const std::string& server) const {
     std::ofstream(folder_ / "server.json") << server;
   }
-  void touch(const char* name) const { std::ofstream(harbour() / name) << ""; }
+  void create_file(const char* name) const { std::ofstream(harbour() / name) << ""; }
 
   fs::path folder_;
 };
@@ -57,30 +57,30 @@ UniqueFd timer(std::chrono::milliseconds time) {
   return fd;
 }
 
-TEST_F(LookoutTest, sees_this_host) {
-  StatusWatcher lookout(location());
-  const auto hosts = lookout.look();
+TEST_F(StatusWatcherTest, sees_this_host) {
+  StatusWatcher watcher(location());
+  const auto hosts = watcher.observe();
   ASSERT_TRUE(hosts) << hosts.error().message;
   ASSERT_EQ(hosts->size(), 1U);
   EXPECT_EQ(hosts->front().gpus.size(), 2U);
   EXPECT_TRUE(hosts->front().simulated);
 }
 
-TEST_F(LookoutTest, hears_what_comes_and_goes) {
-  StatusWatcher lookout(location());
-  ASSERT_TRUE(lookout.look());
-  touch("one");
-  EXPECT_TRUE(lookout.wait(kNever));
-  ASSERT_TRUE(lookout.look());
+TEST_F(StatusWatcherTest, wakes_when_files_come_and_go) {
+  StatusWatcher watcher(location());
+  ASSERT_TRUE(watcher.observe());
+  create_file("one");
+  EXPECT_TRUE(watcher.wait(kForever));
+  ASSERT_TRUE(watcher.observe());
   fs::rename(harbour() / "one", harbour() / "two");
-  EXPECT_TRUE(lookout.wait(kNever));
-  ASSERT_TRUE(lookout.look());
+  EXPECT_TRUE(watcher.wait(kForever));
+  ASSERT_TRUE(watcher.observe());
   fs::remove(harbour() / "two");
-  EXPECT_TRUE(lookout.wait(kNever));
+  EXPECT_TRUE(watcher.wait(kForever));
 }
 
-TEST_F(LookoutTest, does_not_hear_itself) {
-  StatusWatcher lookout(location());
+TEST_F(StatusWatcherTest, does_not_wake_itself) {
+  StatusWatcher watcher(location());
   auto harbour = Harbour::open(location());
   ASSERT_TRUE(harbour);
   const auto bell = harbour->make_bell();  // a client, whose bell it looks at
@@ -90,99 +90,99 @@ TEST_F(LookoutTest, does_not_hear_itself) {
   record.uid = ::geteuid();
   record.pid = ::getpid();
   record.uuids = {"GPU-1"};
-  ASSERT_TRUE((*harbour->begin_here(LockMode::exclusive, {}))->write_lease(record));
+  ASSERT_TRUE((*harbour->begin_directory(LockMode::exclusive, {}))->write_lease(record));
   for (int i = 0; i < 2; ++i) {  // the first look may hear of what was made before it
-    const auto hosts = lookout.look();
+    const auto hosts = watcher.observe();
     ASSERT_TRUE(hosts);
     EXPECT_EQ(hosts->front().leases.size(), 1U);
   }
-  const UniqueFd over = timer(600ms);
-  std::array<pollfd, 1> others{{{over.get(), POLLIN, 0}}};
-  EXPECT_FALSE(lookout.wait(kNever, others));
+  const UniqueFd deadline = timer(600ms);
+  std::array<pollfd, 1> descriptors{{{deadline.get(), POLLIN, 0}}};
+  EXPECT_FALSE(watcher.wait(kForever, descriptors));
 }
 
-TEST_F(LookoutTest, who_does_not_listen_is_not_woken) {
-  StatusWatcher lookout(location());
-  ASSERT_TRUE(lookout.look());
-  touch("one");
-  const UniqueFd over = timer(600ms);
-  std::array<pollfd, 1> others{{{over.get(), POLLIN, 0}}};
-  EXPECT_FALSE(lookout.wait(kNever, others, false));
+TEST_F(StatusWatcherTest, ignores_the_harbour_if_told_to) {
+  StatusWatcher watcher(location());
+  ASSERT_TRUE(watcher.observe());
+  create_file("one");
+  const UniqueFd deadline = timer(600ms);
+  std::array<pollfd, 1> descriptors{{{deadline.get(), POLLIN, 0}}};
+  EXPECT_FALSE(watcher.wait(kForever, descriptors, false));
 }
 
-TEST_F(LookoutTest, keeps_its_pace_whatever_goes_on) {
-  StatusWatcher lookout(location());
+TEST_F(StatusWatcherTest, limits_its_rate) {
+  StatusWatcher watcher(location());
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_TRUE(lookout.look());
-  touch("one");
-  ASSERT_TRUE(lookout.wait(kNever));
+  ASSERT_TRUE(watcher.observe());
+  create_file("one");
+  ASSERT_TRUE(watcher.wait(kForever));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 250ms);
 }
 
-TEST_F(LookoutTest, looks_again_after_the_period) {
-  StatusWatcher lookout(location());
-  ASSERT_TRUE(lookout.look());
-  EXPECT_TRUE(lookout.wait(100ms));
+TEST_F(StatusWatcherTest, wakes_after_the_period) {
+  StatusWatcher watcher(location());
+  ASSERT_TRUE(watcher.observe());
+  EXPECT_TRUE(watcher.wait(100ms));
 }
 
-TEST_F(LookoutTest, another_descriptor_ends_the_waiting) {
-  StatusWatcher lookout(location());
-  ASSERT_TRUE(lookout.look());
+TEST_F(StatusWatcherTest, another_descriptor_ends_the_wait) {
+  StatusWatcher watcher(location());
+  ASSERT_TRUE(watcher.observe());
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
-  const UniqueFd reads(ends[0]);
-  const UniqueFd writes(ends[1]);
-  const UniqueFd silent = timer(kNever);
-  ASSERT_EQ(::write(writes.get(), "x", 1), 1);
-  std::array<pollfd, 2> others{{{silent.get(), POLLIN, 0}, {reads.get(), POLLIN, 0}}};
-  EXPECT_FALSE(lookout.wait(kNever, others));
-  EXPECT_EQ(others[0].revents, 0);
-  EXPECT_EQ(others[1].revents, POLLIN);
+  const UniqueFd reader(ends[0]);
+  const UniqueFd writer(ends[1]);
+  const UniqueFd quiet_timer = timer(kForever);
+  ASSERT_EQ(::write(writer.get(), "x", 1), 1);
+  std::array<pollfd, 2> descriptors{{{quiet_timer.get(), POLLIN, 0}, {reader.get(), POLLIN, 0}}};
+  EXPECT_FALSE(watcher.wait(kForever, descriptors));
+  EXPECT_EQ(descriptors[0].revents, 0);
+  EXPECT_EQ(descriptors[1].revents, POLLIN);
 }
 
-TEST_F(LookoutTest, hears_a_harbour_that_is_made_anew) {
-  StatusWatcher lookout(location());
-  ASSERT_TRUE(lookout.look());
+TEST_F(StatusWatcherTest, watches_a_harbour_that_is_created_again) {
+  StatusWatcher watcher(location());
+  ASSERT_TRUE(watcher.observe());
   fs::remove_all(harbour());
-  EXPECT_TRUE(lookout.wait(kNever));
-  ASSERT_TRUE(lookout.look());  // there is none: nobody has a lease
+  EXPECT_TRUE(watcher.wait(kForever));
+  ASSERT_TRUE(watcher.observe());  // there is none: nobody has a lease
   make_harbour();
-  ASSERT_TRUE(lookout.look());
-  touch("one");
-  EXPECT_TRUE(lookout.wait(kNever));
+  ASSERT_TRUE(watcher.observe());
+  create_file("one");
+  EXPECT_TRUE(watcher.wait(kForever));
 }
 
-TEST_F(LookoutTest, a_driver_that_fails_can_come_back) {
+TEST_F(StatusWatcherTest, recovers_when_the_driver_does) {
   simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}],
                "faults": [{"call": "nvmlInit", "answer": "unknown"}]})");
-  StatusWatcher lookout(location());
-  const auto failed = lookout.look();
+  StatusWatcher watcher(location());
+  const auto failed = watcher.observe();
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().kind, ErrorKind::no_driver);
   simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}]})");
-  const auto healed = lookout.look();
-  ASSERT_TRUE(healed) << healed.error().message;
-  EXPECT_EQ(healed->front().gpus.size(), 1U);
+  const auto recovered = watcher.observe();
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(recovered->front().gpus.size(), 1U);
 }
 
-TEST_F(LookoutTest, a_driver_that_hangs_can_be_left) {
+TEST_F(StatusWatcherTest, a_driver_that_hangs_can_be_interrupted) {
   simulate(R"({"gpus": [{"name": "A", "memory": "24GiB"}],
                "faults": [{"call": "nvmlInit", "hang": true}]})");
   ::setenv("BERTH_DRIVER_TIMEOUT", "1h", 1);
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
-  const UniqueFd leave(ends[0]);
-  const UniqueFd leaves(ends[1]);
+  const UniqueFd interrupt_reader(ends[0]);
+  const UniqueFd interrupt_writer(ends[1]);
   int slow = 0;
-  StatusWatcher lookout(location(), [&] {  // who is told that it takes long, leaves
+  StatusWatcher watcher(location(), [&] {  // who is told that it takes long, leaves
     ++slow;
-    EXPECT_EQ(::write(leaves.get(), "x", 1), 1);
+    EXPECT_EQ(::write(interrupt_writer.get(), "x", 1), 1);
   });
-  lookout.interrupt_by(leave.get());
-  const auto left = lookout.look();
+  watcher.set_interrupt(interrupt_reader.get());
+  const auto interrupted = watcher.observe();
   ::unsetenv("BERTH_DRIVER_TIMEOUT");
-  ASSERT_FALSE(left);
-  EXPECT_EQ(left.error().kind, ErrorKind::no_driver);
+  ASSERT_FALSE(interrupted);
+  EXPECT_EQ(interrupted.error().kind, ErrorKind::no_driver);
   EXPECT_EQ(slow, 1);
 }
 

@@ -1,4 +1,4 @@
-// Cancelling and releasing; see errand.h.
+// Cancelling and releasing; see action_thread.h.
 #include "top/action_thread.h"
 
 #include <exception>
@@ -9,31 +9,31 @@
 
 namespace berth::top {
 
-Notice do_errand(const PendingAction& wish) {
-  const bool cancels = wish.kind == PendingAction::Kind::cancel;
+Notice run_action(const PendingAction& action) {
+  const bool cancels = action.kind == PendingAction::Kind::cancel;
   try {
-    const auto ended = cancels ? cancel_tickets({wish.id}) : release_leases({wish.id}, {});
+    const auto ended = cancels ? cancel_tickets({action.id}) : release_leases({action.id}, {});
     if (!ended) return {Style::bad, ended.error().message};
-    if (ended->empty()) return {Style::notice, fmt::format("{} had ended already.", wish.id)};
+    if (ended->empty()) return {Style::notice, fmt::format("{} had ended already.", action.id)};
   } catch (const std::exception& problem) {
     return {Style::bad, fmt::format("internal error: {}; please report it", problem.what())};
   }
-  return {Style::good, cancels ? fmt::format("Ticket {} has left the queue.", wish.id)
-                               : fmt::format("Lease {} is given back.", wish.id)};
+  return {Style::good, cancels ? fmt::format("Ticket {} has left the queue.", action.id)
+                               : fmt::format("Lease {} is given back.", action.id)};
 }
 
 ActionThread::~ActionThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ActionThread::start(const PendingAction& wish) {
-  thread_ = std::thread([this, wish] {
-    Notice notice = do_errand(wish);
+void ActionThread::start(const PendingAction& action) {
+  thread_ = std::thread([this, action] {
+    Notice notice = run_action(action);
     {
       const MutexLock lock(mutex_);
       notice_ = std::move(notice);
     }
-    done_();
+    done_.notify();
   });
 }
 

@@ -22,7 +22,7 @@ class ActionThread {
 
   bool busy() const { return thread_.joinable(); }
   // Must not be busy.
-  void start(const PendingAction& wish);
+  void start(const PendingAction& action);
 
   // Readable when it is done; result() then tells how it went, and it is not busy any more.
   int fd() const { return done_.fd(); }
@@ -36,6 +36,6 @@ class ActionThread {
 };
 
 // Cancels or releases, and says what came of it.
-Notice do_errand(const PendingAction& wish);
+Notice run_action(const PendingAction& action);
 
 }  // namespace berth::top

@@ -7,7 +7,7 @@
 
 #include "base/time_text.h"
 #include "base/users.h"
-#include "status/status_parts.h"
+#include "status/status_format.h"
 #include "top/pending_action.h"
 #include "top/plots.h"
 
@@ -18,35 +18,36 @@ constexpr std::size_t kNameWidth = 15;
 constexpr std::size_t kPlotHeight = 3;
 
 // Names at the left, and what is to be said of them, wrapped, at the right.
-class Facts {
+class FactList {
  public:
-  explicit Facts(const Drawing& with) : with_(with) {}
+  explicit FactList(const RenderContext& context) : context_(context) {}
 
   // `text` as it came; nothing is left out.
   void add(const char* name, std::string_view text, Style style = Style::plain) {
     if (text.empty()) return;
     const std::size_t indent = 1 + kNameWidth;
-    const std::size_t room = std::max<std::size_t>(with_.sheet.width, indent + 21) - indent - 1;
-    std::string rest = with_.sheet.show(text);
+    const std::size_t room = std::max<std::size_t>(context_.canvas.width, indent + 21) - indent - 1;
+    std::string rest = context_.canvas.show(text);
     bool first = true;
     while (!rest.empty()) {
-      const std::string line = take(rest, room);
-      Line out = plain_line(Style::dim, fmt::format(" {}", left(first ? name : "", kNameWidth)));
+      const std::string line = take_first_line(rest, room);
+      StyledLine out =
+          make_line(Style::dim, fmt::format(" {}", align_left(first ? name : "", kNameWidth)));
       lines_.push_back(out.add(style, line));
       first = false;
     }
   }
-  void time(const char* name, TimePoint time) {
-    add(name, fmt::format("{} ({} ago)", local_time(time), ago(time, with_.now)));
+  void add_time(const char* name, TimePoint time) {
+    add(name, fmt::format("{} ({} ago)", format_local_time(time), format_age(time, context_.now)));
   }
-  void blank() { lines_.emplace_back(); }
-  void add(Line line) { lines_.push_back(std::move(line)); }
-  std::vector<Line> take() { return std::move(lines_); }
+  void add_blank_line() { lines_.emplace_back(); }
+  void add(StyledLine line) { lines_.push_back(std::move(line)); }
+  std::vector<StyledLine> take_lines() { return std::move(lines_); }
 
  private:
   // The first line of `rest`, broken at a blank if there is one: commands have words that are
   // longer than any line.
-  static std::string take(std::string& rest, std::size_t room) {
+  static std::string take_first_line(std::string& rest, std::size_t room) {
     std::size_t bytes = 0;
     std::size_t blank = 0;
     std::size_t wide = 0;
@@ -65,8 +66,8 @@ class Facts {
     return line;
   }
 
-  const Drawing& with_;
-  std::vector<Line> lines_;
+  const RenderContext& context_;
+  std::vector<StyledLine> lines_;
 };
 
 std::string user_and_pid(const Record& record) {
@@ -74,14 +75,14 @@ std::string user_and_pid(const Record& record) {
 }
 
 // What lease and ticket have in common.
-void add_record(Facts& facts, const Record& record, const Status& host) {
+void add_record(FactList& facts, const Record& record, const Status& host) {
   facts.add("user", user_and_pid(record));
   facts.add("host", host.host);
   facts.add("command", record.command);
   facts.add("label", record.label);
   facts.add("job", record.job);
-  facts.add("asked for", asked_for(record.request, host));
-  facts.add("", record.profiles ? "is measured, for later runs of this job" : "");
+  facts.add("asked for", format_request(record.request, host));
+  facts.add("", record.is_profiling_run ? "is measured, for later runs of this job" : "");
 }
 
 std::string_view mode_text(ComputeMode mode) {
@@ -97,7 +98,7 @@ std::string_view mode_text(ComputeMode mode) {
 }
 
 std::string memory_text(const Row& row) {
-  const Gpu& gpu = row.gpu->placed.gpu;
+  const Gpu& gpu = row.gpu->view.gpu;
   const auto size = [](const std::optional<Bytes>& bytes) {
     return bytes ? format_size(*bytes) : std::string(kAbsent);
   };
@@ -107,77 +108,80 @@ std::string memory_text(const Row& row) {
   return text;
 }
 
-std::string process_text(const AttributedProcess& placed) {
-  const GpuProcess& process = placed.process;
-  return fmt::format("{}{} (pid {}), {}, {}, {}", placed.stranger() ? "! " : "",
+std::string process_text(const AttributedProcess& attributed) {
+  const GpuProcess& process = attributed.process;
+  return fmt::format("{}{} (pid {}), {}, {}, {}", attributed.is_stranger() ? "! " : "",
                      process.name.value_or(std::string(kAbsent)), process.pid,
                      process.uid ? user_name(*process.uid) : std::string("user unknown"),
                      process.memory ? format_size(*process.memory) : std::string("memory unknown"),
-                     !placed.lease.empty() ? fmt::format("lease {}", placed.lease)
-                                           : std::string(placed.stranger() ? "no lease"
-                                                         : placed.daemon   ? "driver"
-                                                                           : "display"));
+                     !attributed.lease.empty() ? fmt::format("lease {}", attributed.lease)
+                                               : std::string(attributed.is_stranger() ? "no lease"
+                                                             : attributed.daemon      ? "driver"
+                                                                                      : "display"));
 }
 
-void add_plot(Facts& facts, const char* title, const Series& series, const Drawing& with) {
-  const std::size_t width = std::clamp<std::size_t>(with.sheet.width - kNameWidth - 3, 10, 120);
-  const auto plot = tall_plot(series.columns(width), width, kPlotHeight, with.sheet.charset);
-  facts.blank();
+void add_plot(FactList& facts, const char* title, const Series& series,
+              const RenderContext& context) {
+  const std::size_t width = std::clamp<std::size_t>(context.canvas.width - kNameWidth - 3, 10, 120);
+  const auto plot = tall_plot(series.columns(width), width, kPlotHeight, context.canvas.charset);
+  facts.add_blank_line();
   for (std::size_t i = 0; i < plot.size(); ++i) {
     const std::string name = i == 0                 ? fmt::format("{} 100%", title)
                              : i + 1 == plot.size() ? "0%"
                                                     : "";
-    Line line = plain_line(Style::dim, fmt::format(" {} ", right(name, kNameWidth - 1)));
+    StyledLine line = make_line(Style::dim, fmt::format(" {} ", align_right(name, kNameWidth - 1)));
     facts.add(line.add(Style::notice, plot[i]));
   }
 }
 
-std::vector<Line> gpu_details(const Row& row, const Drawing& with) {
-  const GpuWithLeases& placed = row.gpu->placed;
-  const Gpu& gpu = placed.gpu;
-  Facts facts(with);
-  const GpuState state = row.gpu->judgement.state;
+std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context) {
+  const GpuWithLeases& view = row.gpu->view;
+  const Gpu& gpu = view.gpu;
+  FactList facts(context);
+  const GpuState state = row.gpu->state_reason.state;
   facts.add("state", berth::to_string(state), style_of(state));
-  facts.add("", row.gpu->judgement.reason, style_of(state));
+  facts.add("", row.gpu->state_reason.reason, style_of(state));
   facts.add("name", gpu.name.value_or(std::string(kAbsent)));
   facts.add("UUID", gpu.uuid.value_or(std::string(kAbsent)));
   facts.add("host", row.host->host);
-  facts.add("driver", driver_text(*row.host));
+  facts.add("driver", format_driver(*row.host));
   facts.add("memory", memory_text(row));
-  facts.add("utilization", fmt::format("{}, of the memory {}", figure(gpu.utilization_pct, "%"),
-                                       figure(gpu.memory_utilization_pct, "%")));
+  facts.add("utilization",
+            fmt::format("{}, of the memory {}", format_value(gpu.utilization_pct, "%"),
+                        format_value(gpu.memory_utilization_pct, "%")));
   facts.add("temperature",
-            figure(gpu.temperature_c, with.sheet.charset == Charset::utf8 ? "°C" : "C"));
-  facts.add("power", fmt::format("{}{}", figure(gpu.power_w, " W"),
+            format_value(gpu.temperature_c, context.canvas.charset == Charset::utf8 ? "°C" : "C"));
+  facts.add("power", fmt::format("{}{}", format_value(gpu.power_w, " W"),
                                  gpu.performance_state ? fmt::format(", performance state P{}",
                                                                      *gpu.performance_state)
                                                        : ""));
   if (gpu.compute_mode) facts.add("compute mode", mode_text(*gpu.compute_mode));
   if (gpu.display_active == true) facts.add("display", "drives one");
-  if (placed.drain) facts.time("drained", placed.drain->since);
+  if (view.drain) facts.add_time("drained", view.drain->since);
   for (const Record& lease : row.host->leases) {
-    const auto& here = placed.leases;
-    if (std::find(here.begin(), here.end(), lease.id) == here.end()) continue;
+    const auto& lease_ids = view.leases;
+    if (std::find(lease_ids.begin(), lease_ids.end(), lease.id) == lease_ids.end()) continue;
     facts.add("lease",
               fmt::format("{}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
                           lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                          ago(lease.granted, with.now), title_of(lease)));
+                          format_age(lease.granted, context.now), record_title(lease)));
   }
-  for (const AttributedProcess& one : placed.processes) {
-    facts.add("process", process_text(one), one.stranger() ? Style::bad : Style::plain);
+  for (const AttributedProcess& one : view.processes) {
+    facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
   }
-  if (const Track* track = with.history.of(*row.host, gpu)) {
-    add_plot(facts, "memory", track->memory, with);
-    add_plot(facts, "util", track->utilization, with);
-    facts.add("", fmt::format("the last {}", format_duration(with.history.length())), Style::dim);
+  if (const GpuSeries* gpu_series = context.history.find(*row.host, gpu)) {
+    add_plot(facts, "memory", gpu_series->memory, context);
+    add_plot(facts, "util", gpu_series->utilization, context);
+    facts.add("", fmt::format("the last {}", format_duration(context.history.duration())),
+              Style::dim);
   }
-  return facts.take();
+  return facts.take_lines();
 }
 
-std::vector<Line> lease_details(const Row& row, const Drawing& with) {
+std::vector<StyledLine> lease_details(const Row& row, const RenderContext& context) {
   const Record& lease = *row.lease;
-  Facts facts(with);
-  facts.add("GPU", gpus_of(lease, *row.host));
+  FactList facts(context);
+  facts.add("GPU", format_gpu_list(lease, *row.host));
   facts.add("share", lease.request.memory
                          ? format_size(*lease.request.memory) + " on each GPU, shared with others"
                          : "exclusive");
@@ -185,60 +189,60 @@ std::vector<Line> lease_details(const Row& row, const Drawing& with) {
   facts.add("holder", lease.holder == HolderKind::shell
                           ? "a shell or script (berth acquire): r gives it back"
                           : "a job (berth run): the lease ends with it");
-  facts.time("asked", lease.since);
-  facts.time("granted", lease.granted);
-  if (const auto ends = lease.ends()) {
-    facts.add("ends", fmt::format("{}, as it said", local_time(*ends)));
+  facts.add_time("asked", lease.since);
+  facts.add_time("granted", lease.granted);
+  if (const auto ends = lease.expected_end()) {
+    facts.add("ends", fmt::format("{}, as it said", format_local_time(*ends)));
   }
-  if (const auto idle = idle_since(lease, with.now)) {
-    facts.add("idle", fmt::format("nothing was computed for {}", ago(*idle, with.now)),
+  if (const auto idle = idle_since(lease, context.now)) {
+    facts.add("idle", fmt::format("nothing was computed for {}", format_age(*idle, context.now)),
               Style::warning);
   }
-  facts.add("within", lease.within);
+  facts.add("within", lease.parent_lease);
   if (lease.epoch > 0) facts.add("epoch", std::to_string(lease.epoch));
   for (const GpuStatus& gpu : row.host->gpus) {
-    for (const AttributedProcess& one : gpu.placed.processes) {
+    for (const AttributedProcess& one : gpu.view.processes) {
       if (one.lease != lease.id) continue;
-      facts.add("process", fmt::format("GPU {}: {}", berth::to_string(gpu.placed.gpu.index),
-                                       process_text(one)));
+      facts.add("process",
+                fmt::format("GPU {}: {}", berth::to_string(gpu.view.gpu.index), process_text(one)));
     }
   }
-  return facts.take();
+  return facts.take_lines();
 }
 
-std::vector<Line> ticket_details(const Row& row, const Drawing& with) {
+std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& context) {
   const TicketStatus& ticket = *row.ticket;
-  Facts facts(with);
+  FactList facts(context);
   facts.add("position", fmt::format("{} of {}", ticket.position, row.host->queue.size()));
   facts.add("waits for", ticket.reason);
-  facts.add("expected", ticket.starts && *ticket.starts > with.now
-                            ? fmt::format("{}, in about {}", local_time(*ticket.starts),
-                                          ago(with.now, *ticket.starts))
+  facts.add("expected", ticket.starts && *ticket.starts > context.now
+                            ? fmt::format("{}, in about {}", format_local_time(*ticket.starts),
+                                          format_age(context.now, *ticket.starts))
                             : "nobody can say");
   add_record(facts, ticket.record, *row.host);
-  facts.time("waits since", ticket.record.since);
-  return facts.take();
+  facts.add_time("waits since", ticket.record.since);
+  return facts.take_lines();
 }
 
 }  // namespace
 
-std::string details_title(const Row& row, const Sheet& sheet) {
-  if (row.ticket != nullptr) return fmt::format("Ticket {}", sheet.show(row.ticket->record.id));
-  if (row.lease != nullptr) return fmt::format("Lease {}", sheet.show(row.lease->id));
-  return fmt::format("GPU {} on {}", berth::to_string(row.gpu->placed.gpu.index),
-                     sheet.show(row.host->host));
+std::string details_title(const Row& row, const Canvas& canvas) {
+  if (row.ticket != nullptr) return fmt::format("Ticket {}", canvas.show(row.ticket->record.id));
+  if (row.lease != nullptr) return fmt::format("Lease {}", canvas.show(row.lease->id));
+  return fmt::format("GPU {} on {}", berth::to_string(row.gpu->view.gpu.index),
+                     canvas.show(row.host->host));
 }
 
-std::vector<Line> details_lines(const Row& row, const Drawing& with) {
-  if (row.ticket != nullptr) return ticket_details(row, with);
-  if (row.lease != nullptr) return lease_details(row, with);
-  return gpu_details(row, with);
+std::vector<StyledLine> details_lines(const Row& row, const RenderContext& context) {
+  if (row.ticket != nullptr) return ticket_details(row, context);
+  if (row.lease != nullptr) return lease_details(row, context);
+  return gpu_details(row, context);
 }
 
-std::vector<Line> help_lines(Charset charset) {
+std::vector<StyledLine> help_lines(Charset charset) {
   struct Help {
     const char* keys;
-    const char* does;
+    const char* effect;
   };
   static constexpr std::array keys{
       Help{"arrows, j k", "select a GPU, a lease or a ticket; PgUp PgDn Home End, too"},
@@ -252,25 +256,27 @@ std::vector<Line> help_lines(Charset charset) {
       Help{"h or ?", "this help"},
       Help{"q", "quit"},
   };
-  std::vector<Line> lines;
+  std::vector<StyledLine> lines;
   for (const Help& key : keys) {
-    Line line = plain_line(Style::bold, fmt::format(" {}", left(key.keys, kNameWidth)));
-    lines.push_back(line.add(Style::plain, key.does));
+    StyledLine line = make_line(Style::bold, fmt::format(" {}", align_left(key.keys, kNameWidth)));
+    lines.push_back(line.add(Style::plain, key.effect));
   }
   lines.emplace_back();
-  const auto say = [&](Style style, const char* name, const char* text) {
-    Line line = plain_line(style, fmt::format(" {}", left(name, kNameWidth)));
+  const auto add_legend = [&](Style style, const char* name, const char* text) {
+    StyledLine line = make_line(style, fmt::format(" {}", align_left(name, kNameWidth)));
     lines.push_back(line.add(Style::plain, text));
   };
-  say(style_of(GpuState::free), "free", "can be had: berth run -- python train.py");
-  say(style_of(GpuState::leased), "leased, shared", "somebody's, by berth: whole, or in part");
-  say(style_of(GpuState::stranger), "stranger", "used by a process without a lease");
-  say(style_of(GpuState::drained), "drained", "out of service");
-  say(style_of(GpuState::lost), "lost", "the driver cannot reach it");
-  say(style_of(GpuState::unknown), "unknown", "the driver does not say whether it is in use");
+  add_legend(style_of(GpuState::free), "free", "can be had: berth run -- python train.py");
+  add_legend(style_of(GpuState::leased), "leased, shared",
+             "somebody's, by berth: whole, or in part");
+  add_legend(style_of(GpuState::stranger), "stranger", "used by a process without a lease");
+  add_legend(style_of(GpuState::drained), "drained", "out of service");
+  add_legend(style_of(GpuState::lost), "lost", "the driver cannot reach it");
+  add_legend(style_of(GpuState::unknown), "unknown",
+             "the driver does not say whether it is in use");
   lines.emplace_back();
   const bool utf8 = charset == Charset::utf8;
-  lines.push_back(plain_line(
+  lines.push_back(make_line(
       Style::plain, fmt::format(" memory: {} used  {} reserved  {} free", utf8 ? "██" : "##",
                                 utf8 ? "░░" : "==", utf8 ? "··" : "..")));
   return lines;

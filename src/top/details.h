@@ -4,17 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "top/card_lines.h"
+#include "top/row_lines.h"
 
 namespace berth::top {
 
 // "GPU 0 on gpu-a", "Lease k3f9a2mx", "Ticket k3f9a2mx".
-std::string details_title(const Row& row, const Sheet& sheet);
+std::string details_title(const Row& row, const Canvas& canvas);
 
 // Wrapped to the sheet's width.
-std::vector<Line> details_lines(const Row& row, const Drawing& with);
+std::vector<StyledLine> details_lines(const Row& row, const RenderContext& context);
 
 // What the keys do.
-std::vector<Line> help_lines(Charset charset);
+std::vector<StyledLine> help_lines(Charset charset);
 
 }  // namespace berth::top

@@ -12,15 +12,15 @@
 namespace berth::top {
 
 // Below this nothing can be told apart.
-constexpr std::size_t kLeastWidth = 60;
-constexpr std::size_t kLeastHeight = 10;
+constexpr std::size_t kMinWidth = 60;
+constexpr std::size_t kMinHeight = 10;
 
 struct Frame {
-  std::vector<Line> lines;  // at most as many as there is room for, each no wider than that
+  std::vector<StyledLine> lines;  // at most as many as there is room for, each no wider than that
   std::optional<std::pair<std::size_t, std::size_t>> cursor{};  // row and column, while one types
 };
 
 // Scrolls the model to where its selection can be seen.
-Frame make_frame(Model& model, const History& history, const Sheet& sheet, TimePoint now);
+Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canvas, TimePoint now);
 
 }  // namespace berth::top

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "top/plots.h"
-#include "top/testing/pictures.h"
+#include "top/testing/snapshots.h"
 
 namespace berth::top {
 namespace {
@@ -14,18 +14,18 @@ using namespace std::chrono_literals;
 
 class FrameTest : public ::testing::Test {
  protected:
-  FrameTest() { show(picture()); }
+  FrameTest() { show(make_snapshot()); }
 
   void show(const TopSnapshot& one) {
-    model_.take(shared(one));
-    history_.note(one.hosts, History::Clock::time_point{});
+    model_.set_snapshot(share_snapshot(one));
+    history_.add_snapshot(one.hosts, PlotHistory::Clock::time_point{});
   }
-  std::string drawn(std::size_t width = 80, std::size_t height = 24,
-                    Charset charset = Charset::utf8) {
+  std::string render(std::size_t width = 80, std::size_t height = 24,
+                     Charset charset = Charset::utf8) {
     std::string all;
-    const Frame frame = make_frame(model_, history_, {width, height, charset}, kNow);
+    const Frame frame = render_frame(model_, history_, {width, height, charset}, kNow);
     EXPECT_LE(frame.lines.size(), height);
-    for (const Line& line : frame.lines) {
+    for (const StyledLine& line : frame.lines) {
       EXPECT_LE(line.width(), width) << line.text();
       all += (line.selected ? ">" : "") + line.text() + "\n";
     }
@@ -36,11 +36,11 @@ class FrameTest : public ::testing::Test {
   }
 
   Model model_{kViewer};
-  History history_{1000ms};
+  PlotHistory history_{1000ms};
 };
 
-TEST_F(FrameTest, shows_cards_and_queue_at_80x24) {
-  const std::string all = drawn();
+TEST_F(FrameTest, shows_gpus_and_queue_at_80x24) {
+  const std::string all = render();
   for (const char* part :
        {"gpu-a  4 GPUs: 1 free, 3 leased", "0  GeForce RTX 4090", "leased", "20.0/24 GiB", "90%",
         "61°C", "exclusive  for 10m", "python train.py", "as on GPU 1", "Queue: 2 waiting",
@@ -51,61 +51,62 @@ TEST_F(FrameTest, shows_cards_and_queue_at_80x24) {
 }
 
 TEST_F(FrameTest, fits_every_size) {
-  TopSnapshot many = picture();
+  TopSnapshot many = make_snapshot();
   for (unsigned i = 4; i < 40; ++i) many.hosts[0].gpus.push_back(gpu(i, i % 24, i));
   for (int i = 0; i < 50; ++i) many.hosts[0].queue.push_back(many.hosts[0].queue.front());
   many.hosts.push_back(many.hosts[0]);
   many.hosts[1].host = "gpu-b";
-  many.hosts[1].elsewhere = true;
+  many.hosts[1].is_remote = true;
   for (const std::string& problem : {std::string(), std::string(400, 'x'), std::string("away")}) {
     many.problem = problem;
     show(many);
     for (std::size_t width = 1; width < 220; width += 19) {
-      for (std::size_t height = 1; height < 60; height += 11) drawn(width, height);
+      for (std::size_t height = 1; height < 60; height += 11) render(width, height);
     }
     for (const char* keys : {"h", "q", "G", "c", "n"}) {
-      type(model_, keys);
-      drawn(60, 10);
+      type_keys(model_, keys);
+      render(60, 10);
     }
   }
 }
 
 TEST_F(FrameTest, says_that_it_is_too_small) {
-  EXPECT_EQ(drawn(59, 24), "Too small: 59x24, and berth top needs 60x10.\n");
-  EXPECT_EQ(drawn(80, 9), "Too small: 80x9, and berth top needs 60x10.\n");
+  EXPECT_EQ(render(59, 24), "Too small: 59x24, and berth top needs 60x10.\n");
+  EXPECT_EQ(render(80, 9), "Too small: 80x9, and berth top needs 60x10.\n");
 }
 
-TEST_F(FrameTest, the_selection_is_always_seen) {
-  TopSnapshot many = picture();
+TEST_F(FrameTest, the_selection_is_always_visible) {
+  TopSnapshot many = make_snapshot();
   for (unsigned i = 4; i < 60; ++i) many.hosts[0].gpus.push_back(gpu(i, 1, 1));
   show(many);
-  for (const Press press : {Press::down, Press::up}) {
+  for (const KeyKind kind : {KeyKind::down, KeyKind::up}) {
     for (int i = 0; i < 80; ++i) {
-      model_.press({press});
-      EXPECT_TRUE(has(drawn(), ">")) << i;
+      model_.handle_key({kind});
+      EXPECT_TRUE(has(render(), ">")) << i;
     }
   }
 }
 
 TEST_F(FrameTest, foreign_text_is_escaped) {
-  TopSnapshot hostile = picture();
+  TopSnapshot hostile = make_snapshot();
   hostile.hosts[0].host = "a\x1b[2J";
   hostile.hosts[0].leases[0].label = "one\ntwo\x1b]0;title\a";
   hostile.hosts[0].queue[0].record.command =
       "\x9b"
       "31m\u202e";
   hostile.hosts[0].queue[0].reason = "\r\t\x1b[H";
-  hostile.hosts[0].gpus[0].placed.gpu.name =
+  hostile.hosts[0].gpus[0].view.gpu.name =
       "\x1b"
       "c";
   hostile.problem = "\x1b[31mred";
   show(hostile);
   for (const char* keys : {"", "h", "hG\n", "c"}) {
     for (const char key : std::string(keys)) {
-      model_.press(key == '\n' ? Input{Press::enter} : Input{Press::text, std::string(1, key)});
+      model_.handle_key(key == '\n' ? KeyPress{KeyKind::enter}
+                                    : KeyPress{KeyKind::text, std::string(1, key)});
     }
     for (const Charset charset : {Charset::utf8, Charset::ascii}) {
-      for (const char c : drawn(120, 40, charset)) {
+      for (const char c : render(120, 40, charset)) {
         EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
         EXPECT_TRUE(charset == Charset::utf8 || static_cast<unsigned char>(c) < 0x7F);
       }
@@ -113,56 +114,56 @@ TEST_F(FrameTest, foreign_text_is_escaped) {
   }
 }
 
-TEST_F(FrameTest, unknown_is_no_number) {
-  const std::string all = drawn(120, 40);
+TEST_F(FrameTest, unknown_values_are_not_shown_as_numbers) {
+  const std::string all = render(120, 40);
   const auto at = all.find("   3  GeForce");
   ASSERT_NE(at, std::string::npos) << all;
   const std::string line = all.substr(at, all.find('\n', at) - at);
   EXPECT_FALSE(has(line, "%")) << line;
 }
 
-TEST_F(FrameTest, problems_are_shown_above_what_was_seen) {
-  TopSnapshot away = picture();
+TEST_F(FrameTest, shows_problems_above_the_last_snapshot) {
+  TopSnapshot away = make_snapshot();
   away.problem = "Redis does not answer";
-  away.seen = kNow - 12s;
+  away.last_success = kNow - 12s;
   show(away);
-  EXPECT_TRUE(has(drawn(), "! Redis does not answer. Below is what was seen 12s ago."));
-  EXPECT_TRUE(has(drawn(), "GeForce"));
+  EXPECT_TRUE(has(render(), "! Redis does not answer. Below is what was seen 12s ago."));
+  EXPECT_TRUE(has(render(), "GeForce"));
   away.problem.clear();
-  away.slow = true;
+  away.driver_is_slow = true;
   show(away);
-  EXPECT_TRUE(has(drawn(), "! Waiting for the driver to answer."));
+  EXPECT_TRUE(has(render(), "! Waiting for the driver to answer."));
 }
 
 TEST_F(FrameTest, empty_states_say_what_to_do) {
-  TopSnapshot free = picture();
+  TopSnapshot free = make_snapshot();
   free.hosts[0].leases.clear();
   free.hosts[0].queue.clear();
   show(free);
-  EXPECT_TRUE(has(drawn(), "No jobs yet: berth run -- python train.py"));
+  EXPECT_TRUE(has(render(), "No jobs yet: berth run -- python train.py"));
   Model fresh(kViewer);
-  EXPECT_TRUE(has(make_frame(fresh, history_, {}, kNow).lines[1].text(), "Looking at the GPUs."));
-  type(model_, "fnobody at all");
-  EXPECT_TRUE(has(drawn(), "Esc shows all."));
+  EXPECT_TRUE(has(render_frame(fresh, history_, {}, kNow).lines[1].text(), "Looking at the GPUs."));
+  type_keys(model_, "fnobody at all");
+  EXPECT_TRUE(has(render(), "Esc shows all."));
 }
 
-TEST_F(FrameTest, details_leave_nothing_out) {
-  TopSnapshot one = picture();
+TEST_F(FrameTest, details_show_the_whole_command) {
+  TopSnapshot one = make_snapshot();
   one.hosts[0].queue[0].record.command = std::string(100, 'a') + " " + std::string(300, 'b');
   show(one);
-  type(model_, "Gk");
-  model_.press({Press::enter});
-  const std::string all = drawn();
+  type_keys(model_, "Gk");
+  model_.handle_key({KeyKind::enter});
+  const std::string all = render();
   EXPECT_TRUE(has(all, "Ticket cccccccc"));
   EXPECT_EQ(std::count(all.begin(), all.end(), 'b') >= 300, true) << all;
   EXPECT_TRUE(has(all, "nobody can say"));
 }
 
-TEST(MemoryBar, tells_used_reserved_and_free_apart) {
-  TopSnapshot one = picture();
+TEST(MemoryBar, distinguishes_used_reserved_and_free) {
+  TopSnapshot one = make_snapshot();
   Status& host = one.hosts[0];
   const auto bar = [&](std::size_t i, Charset charset) {
-    Line line;
+    StyledLine line;
     add_memory_bar(line, host, host.gpus[i], 12, charset);
     return line.text();
   };
@@ -174,10 +175,10 @@ TEST(MemoryBar, tells_used_reserved_and_free_apart) {
   AttributedProcess process;
   process.process.memory = gib(3);
   process.lease = "aaaaaaaa";
-  host.gpus[0].placed.processes = {process};
+  host.gpus[0].view.processes = {process};
   EXPECT_EQ(reserved_unused(host, host.gpus[0]), gib(5));
   EXPECT_EQ(bar(0, Charset::utf8), "██░░········");
-  host.gpus[0].placed.gpu.memory_used.reset();
+  host.gpus[0].view.gpu.memory_used.reset();
   EXPECT_EQ(bar(0, Charset::ascii), "            ");
 }
 

@@ -7,7 +7,7 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kLongestFilter = 64;
+constexpr std::size_t kMaxFilterLength = 64;
 
 // Off its end: a whole character in UTF-8.
 void erase_character(std::string& text) {
@@ -20,88 +20,89 @@ void erase_character(std::string& text) {
 
 }  // namespace
 
-void Model::take(std::shared_ptr<const TopSnapshot> picture) {
-  latest_ = std::move(picture);
-  if (!paused_) show(latest_);
+void Model::set_snapshot(std::shared_ptr<const TopSnapshot> snapshot) {
+  latest_snapshot_ = std::move(snapshot);
+  if (!paused_) show_snapshot(latest_snapshot_);
 }
 
-void Model::show(std::shared_ptr<const TopSnapshot> picture) {
-  shown_ = std::move(picture);
-  arrange();
+void Model::show_snapshot(std::shared_ptr<const TopSnapshot> snapshot) {
+  shown_snapshot_ = std::move(snapshot);
+  rebuild_rows();
 }
 
-std::vector<const Row*> Model::choices() const {
+std::vector<const Row*> Model::selectable_rows() const {
   std::vector<const Row*> all;
-  for (const auto* rows : {&cards_, &queue_}) {
+  for (const auto* rows : {&gpu_rows_, &queue_}) {
     for (const Row& row : *rows) {
-      if (row.selectable()) all.push_back(&row);
+      if (row.is_selectable()) all.push_back(&row);
     }
   }
   return all;
 }
 
 // The same thing stays selected wherever it stands now; if it is gone, what has taken its place.
-void Model::arrange() {
-  cards_ = card_rows(*shown_, sort_, filter_);
-  queue_ = queue_rows(*shown_, filter_);
-  const auto all = choices();
-  const auto same = std::find_if(all.begin(), all.end(),
-                                 [&](const Row* row) { return key_of(*row) == selection_; });
+void Model::rebuild_rows() {
+  gpu_rows_ = make_gpu_rows(*shown_snapshot_, sort_, filter_);
+  queue_ = make_queue_rows(*shown_snapshot_, filter_);
+  const auto all = selectable_rows();
+  const auto same = std::find_if(
+      all.begin(), all.end(), [&](const Row* row) { return make_row_key(*row) == selected_key_; });
   if (same != all.end()) {
-    place_ = static_cast<std::size_t>(same - all.begin());
+    selected_index_ = static_cast<std::size_t>(same - all.begin());
     return;
   }
-  place_ = all.empty() ? 0 : std::min(place_, all.size() - 1);
-  selection_ = all.empty() ? std::nullopt : std::optional(key_of(*all[place_]));
+  selected_index_ = all.empty() ? 0 : std::min(selected_index_, all.size() - 1);
+  selected_key_ = all.empty() ? std::nullopt : std::optional(make_row_key(*all[selected_index_]));
   // Details of what is gone would be of something else all of a sudden.
-  if (mode_ == Mode::details || (mode_ == Mode::confirm && behind_ == Mode::details)) {
-    mode_ = behind_ = Mode::list;
-    wish_.reset();
+  if (mode_ == Mode::details || (mode_ == Mode::confirm && previous_mode_ == Mode::details)) {
+    mode_ = previous_mode_ = Mode::list;
+    action_.reset();
     notice_ = Notice{Style::notice, "That has ended."};
   }
 }
 
 const Row* Model::selected() const {
-  const auto all = choices();
-  return all.empty() ? nullptr : all[std::min(place_, all.size() - 1)];
+  const auto all = selectable_rows();
+  return all.empty() ? nullptr : all[std::min(selected_index_, all.size() - 1)];
 }
 
 void Model::select(const Row& row) {
-  selection_ = key_of(row);
-  arrange();
+  selected_key_ = make_row_key(row);
+  rebuild_rows();
 }
 
-void Model::move(std::ptrdiff_t by) {
-  const auto all = choices();
+void Model::move_selection(std::ptrdiff_t by) {
+  const auto all = selectable_rows();
   if (all.empty()) return;
   const auto last = static_cast<std::ptrdiff_t>(all.size()) - 1;
-  const auto to = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(place_) + by, 0, last);
+  const auto to =
+      std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(selected_index_) + by, 0, last);
   select(*all[static_cast<std::size_t>(to)]);
 }
 
 // From the cards to the queue, and back.
-void Model::switch_part() {
+void Model::switch_pane() {
   const Row* now = selected();
   if (now == nullptr) return;
-  const auto& other = now->ticket == nullptr ? queue_ : cards_;
+  const auto& other = now->ticket == nullptr ? queue_ : gpu_rows_;
   const auto found =
-      std::find_if(other.begin(), other.end(), [](const Row& row) { return row.selectable(); });
+      std::find_if(other.begin(), other.end(), [](const Row& row) { return row.is_selectable(); });
   if (found != other.end()) select(*found);
 }
 
-bool Model::move_by(const Input& input) {
+bool Model::handle_movement(const KeyPress& input) {
   const auto step = static_cast<std::ptrdiff_t>(scroll_.step);
   constexpr std::ptrdiff_t kAll = 1'000'000;
   std::ptrdiff_t by = 0;
-  if (input.press == Press::up || input.text == "k") by = -1;
-  if (input.press == Press::down || input.text == "j") by = 1;
-  if (input.press == Press::page_up) by = -step;
-  if (input.press == Press::page_down) by = step;
-  if (input.press == Press::first || input.text == "g") by = -kAll;
-  if (input.press == Press::last || input.text == "G") by = kAll;
+  if (input.kind == KeyKind::up || input.text == "k") by = -1;
+  if (input.kind == KeyKind::down || input.text == "j") by = 1;
+  if (input.kind == KeyKind::page_up) by = -step;
+  if (input.kind == KeyKind::page_down) by = step;
+  if (input.kind == KeyKind::first || input.text == "g") by = -kAll;
+  if (input.kind == KeyKind::last || input.text == "G") by = kAll;
   if (by == 0) return false;
   if (mode_ == Mode::list) {
-    move(by);
+    move_selection(by);
   } else {  // a page of text
     const auto to = static_cast<std::ptrdiff_t>(scroll_.page) + by;
     scroll_.page = static_cast<std::size_t>(std::max<std::ptrdiff_t>(to, 0));
@@ -109,88 +110,88 @@ bool Model::move_by(const Input& input) {
   return true;
 }
 
-void Model::ask(const Result<PendingAction>& wish) {
-  if (!wish) {
-    notice_ = Notice{Style::warning, wish.error().message};
+void Model::ask_confirmation(const Result<PendingAction>& action) {
+  if (!action) {
+    notice_ = Notice{Style::warning, action.error().message};
     return;
   }
-  wish_ = *wish;
-  behind_ = mode_;
+  action_ = *action;
+  previous_mode_ = mode_;
   mode_ = Mode::confirm;
 }
 
-void Model::type_filter(const Input& input) {
-  if (input.press == Press::enter) mode_ = Mode::list;
-  if (input.press == Press::escape) {
+void Model::edit_filter(const KeyPress& input) {
+  if (input.kind == KeyKind::enter) mode_ = Mode::list;
+  if (input.kind == KeyKind::escape) {
     filter_.clear();
     mode_ = Mode::list;
   }
-  if (input.press == Press::erase) erase_character(filter_);
-  if (input.press == Press::text && filter_.size() < kLongestFilter) filter_ += input.text;
+  if (input.kind == KeyKind::erase) erase_character(filter_);
+  if (input.kind == KeyKind::text && filter_.size() < kMaxFilterLength) filter_ += input.text;
   // Arrows move the selection while one types.
-  if (input.press == Press::up) move(-1);
-  if (input.press == Press::down) move(1);
-  arrange();
+  if (input.kind == KeyKind::up) move_selection(-1);
+  if (input.kind == KeyKind::down) move_selection(1);
+  rebuild_rows();
 }
 
 // Only a plain yes is one.
-Model::Outcome Model::answer(const Input& input) {
-  mode_ = std::exchange(behind_, Mode::list);
-  Outcome outcome;
+Model::KeyResult Model::handle_confirmation(const KeyPress& input) {
+  mode_ = std::exchange(previous_mode_, Mode::list);
+  KeyResult result;
   if (input.text == "y" || input.text == "Y") {
-    outcome.wish = std::exchange(wish_, std::nullopt);
+    result.action = std::exchange(action_, std::nullopt);
   } else {
-    wish_.reset();
+    action_.reset();
     notice_ = Notice{Style::plain, "Nothing was changed."};
   }
-  return outcome;
+  return result;
 }
 
-Model::Outcome Model::press(const Input& input) {
+Model::KeyResult Model::handle_key(const KeyPress& input) {
   notice_.reset();
   if (mode_ == Mode::filter) {
-    type_filter(input);
+    edit_filter(input);
     return {};
   }
-  if (mode_ == Mode::confirm) return answer(input);
-  if (move_by(input)) return {};
-  return command(input);
+  if (mode_ == Mode::confirm) return handle_confirmation(input);
+  if (handle_movement(input)) return {};
+  return handle_command(input);
 }
 
-Model::Outcome Model::command(const Input& input) {
+Model::KeyResult Model::handle_command(const KeyPress& input) {
   const bool list = mode_ == Mode::list;
   const std::string& key = input.text;
   const Row* row = selected();
-  if (key == "q" || input.press == Press::escape) {
-    if (list && key == "q") return {.leave = true};
+  if (key == "q" || input.kind == KeyKind::escape) {
+    if (list && key == "q") return {.quit = true};
     if (list && !filter_.empty()) {
       filter_.clear();
-      arrange();
+      rebuild_rows();
     }
     mode_ = Mode::list;
   } else if (key == "h" || key == "?") {
     mode_ = mode_ == Mode::help ? Mode::list : Mode::help;
     scroll_.page = 0;
-  } else if (input.press == Press::enter) {
+  } else if (input.kind == KeyKind::enter) {
     if (list && row == nullptr) return {};
     mode_ = list ? Mode::details : Mode::list;
     scroll_.page = 0;
   } else if (key == "p" || key == " ") {
     paused_ = !paused_;
-    if (!paused_ && latest_) show(latest_);
+    if (!paused_ && latest_snapshot_) show_snapshot(latest_snapshot_);
   } else if (mode_ == Mode::help) {
     return {};
   } else if (key == "c" && row != nullptr) {
-    ask(wish_to_cancel(*row, viewer_));
+    ask_confirmation(make_cancel_action(*row, viewer_));
   } else if (key == "r" && row != nullptr) {
-    ask(wish_to_release(*row, viewer_));
+    ask_confirmation(make_release_action(*row, viewer_));
   } else if (list && key == "s") {
-    sort_ = next(sort_);
-    arrange();
+    sort_ = next_sort_order(sort_);
+    rebuild_rows();
   } else if (list && (key == "f" || key == "/")) {
     mode_ = Mode::filter;
-  } else if (list && input.press == Press::tab) {
-    switch_part();
+  } else if (list && input.kind == KeyKind::tab) {
+    switch_pane();
   }
   return {};
 }

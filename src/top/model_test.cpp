@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "top/testing/pictures.h"
+#include "top/testing/snapshots.h"
 
 namespace berth::top {
 namespace {
@@ -12,12 +12,12 @@ using namespace testing;
 
 class ModelTest : public ::testing::Test {
  protected:
-  ModelTest() { model_.take(shared(picture())); }
+  ModelTest() { model_.set_snapshot(share_snapshot(make_snapshot())); }
 
   std::vector<std::string> gpus() const {
     std::vector<std::string> indices;
-    for (const Row& row : model_.cards()) {
-      if (row.kind == RowKind::gpu) indices.push_back(to_string(row.gpu->placed.gpu.index));
+    for (const Row& row : model_.gpu_rows()) {
+      if (row.kind == RowKind::gpu) indices.push_back(to_string(row.gpu->view.gpu.index));
     }
     return indices;
   }
@@ -27,7 +27,7 @@ class ModelTest : public ::testing::Test {
     if (row == nullptr) return "nothing";
     if (row->ticket != nullptr) return "ticket " + row->ticket->record.id;
     if (row->lease != nullptr) return "lease " + row->lease->id;
-    return "gpu " + *row->gpu->placed.gpu.uuid;
+    return "gpu " + *row->gpu->view.gpu.uuid;
   }
   std::string notice() const { return model_.notice() ? model_.notice()->text : ""; }
 
@@ -36,171 +36,171 @@ class ModelTest : public ::testing::Test {
 
 TEST_F(ModelTest, every_gpu_has_its_leases_below_it) {
   std::vector<RowKind> kinds;
-  for (const Row& row : model_.cards()) kinds.push_back(row.kind);
+  for (const Row& row : model_.gpu_rows()) kinds.push_back(row.kind);
   const auto g = RowKind::gpu;
   const auto l = RowKind::lease;
   EXPECT_EQ(kinds, (std::vector{g, l, g, l, g, l, g}));
-  EXPECT_EQ(model_.cards()[3].said_at, "");
-  EXPECT_EQ(model_.cards()[5].said_at, "1");
+  EXPECT_EQ(model_.gpu_rows()[3].shown_at_gpu, "");
+  EXPECT_EQ(model_.gpu_rows()[5].shown_at_gpu, "1");
   EXPECT_EQ(model_.queue().size(), 4U);  // each with its reason
 }
 
 TEST_F(ModelTest, sorts_with_the_unknown_last) {
   EXPECT_EQ(gpus(), (std::vector<std::string>{"0", "1", "2", "3"}));
-  type(model_, "s");
-  EXPECT_EQ(model_.sort(), Sort::user);
+  type_keys(model_, "s");
+  EXPECT_EQ(model_.sort(), SortOrder::user);
   EXPECT_EQ(gpus(), (std::vector<std::string>{"1", "2", "0", "3"}));
-  type(model_, "s");
+  type_keys(model_, "s");
   EXPECT_EQ(gpus(), (std::vector<std::string>{"1", "2", "0", "3"}));
-  type(model_, "s");
-  EXPECT_EQ(model_.sort(), Sort::utilization);
+  type_keys(model_, "s");
+  EXPECT_EQ(model_.sort(), SortOrder::utilization);
   EXPECT_EQ(gpus(), (std::vector<std::string>{"1", "2", "0", "3"}));
-  type(model_, "s");
+  type_keys(model_, "s");
   EXPECT_EQ(gpus(), (std::vector<std::string>{"0", "1", "2", "3"}));
 }
 
 TEST_F(ModelTest, the_filter_works_while_it_is_typed) {
-  type(model_, "f" + std::to_string(kViewer));
+  type_keys(model_, "f" + std::to_string(kViewer));
   EXPECT_EQ(gpus(), (std::vector<std::string>{"0"}));
   EXPECT_EQ(model_.queue().size(), 2U);
-  model_.press({Press::erase});
+  model_.handle_key({KeyKind::erase});
   EXPECT_EQ(gpus().size(), 3U);  // both users begin alike
-  model_.press({Press::enter});
+  model_.handle_key({KeyKind::enter});
   EXPECT_EQ(model_.mode(), Mode::list);
   EXPECT_EQ(gpus().size(), 3U);
-  model_.press({Press::escape});
+  model_.handle_key({KeyKind::escape});
   EXPECT_EQ(gpus().size(), 4U);
 }
 
-TEST_F(ModelTest, keys_are_letters_while_one_types) {
-  type(model_, "fq");
+TEST_F(ModelTest, keys_are_letters_while_typing_a_filter) {
+  type_keys(model_, "fq");
   EXPECT_EQ(model_.filter(), "q");
   EXPECT_TRUE(gpus().empty());
   EXPECT_EQ(selected(), "nothing");
-  type(model_, "c");
-  model_.press({Press::escape});
+  type_keys(model_, "c");
+  model_.handle_key({KeyKind::escape});
   EXPECT_NE(selected(), "nothing");
-  EXPECT_TRUE(type(model_, "q").leave);
+  EXPECT_TRUE(type_keys(model_, "q").quit);
 }
 
 TEST_F(ModelTest, moves_over_gpus_leases_and_tickets) {
   EXPECT_EQ(selected(), "gpu GPU-0");
-  type(model_, "j");
+  type_keys(model_, "j");
   EXPECT_EQ(selected(), "lease aaaaaaaa");
-  model_.press({Press::up});
-  model_.press({Press::up});
+  model_.handle_key({KeyKind::up});
+  model_.handle_key({KeyKind::up});
   EXPECT_EQ(selected(), "gpu GPU-0");
-  type(model_, "G");
+  type_keys(model_, "G");
   EXPECT_EQ(selected(), "ticket dddddddd");
-  type(model_, "k");
+  type_keys(model_, "k");
   EXPECT_EQ(selected(), "ticket cccccccc");
-  model_.press({Press::tab});
+  model_.handle_key({KeyKind::tab});
   EXPECT_EQ(selected(), "gpu GPU-0");
-  model_.press({Press::tab});
+  model_.handle_key({KeyKind::tab});
   EXPECT_EQ(selected(), "ticket cccccccc");
 }
 
 TEST_F(ModelTest, the_selection_stays_on_the_same_thing) {
-  type(model_, "Gk");
-  TopSnapshot next = picture();
+  type_keys(model_, "Gk");
+  TopSnapshot next = make_snapshot();
   next.hosts[0].queue.insert(next.hosts[0].queue.begin(), next.hosts[0].queue[1]);
   next.hosts[0].queue[0].record.id = "eeeeeeee";
-  model_.take(shared(next));
+  model_.set_snapshot(share_snapshot(next));
   EXPECT_EQ(selected(), "ticket cccccccc");
-  type(model_, "s");
+  type_keys(model_, "s");
   EXPECT_EQ(selected(), "ticket cccccccc");
   next.hosts[0].queue.clear();
-  model_.take(shared(next));
+  model_.set_snapshot(share_snapshot(next));
   EXPECT_EQ(selected(), "gpu GPU-3");  // the last that there is
-  model_.take(shared({}));
+  model_.set_snapshot(share_snapshot({}));
   EXPECT_EQ(selected(), "nothing");
-  type(model_, "jkcr");
+  type_keys(model_, "jkcr");
   EXPECT_EQ(model_.mode(), Mode::list);
 }
 
-TEST_F(ModelTest, cancels_an_own_ticket_once_that_was_confirmed) {
-  type(model_, "Gkc");
-  ASSERT_TRUE(model_.wish());
-  EXPECT_NE(model_.wish()->question.find("cccccccc (python mine.py)"), std::string::npos);
-  EXPECT_FALSE(type(model_, "x").wish);
+TEST_F(ModelTest, cancels_an_own_ticket_after_confirmation) {
+  type_keys(model_, "Gkc");
+  ASSERT_TRUE(model_.action());
+  EXPECT_NE(model_.action()->question.find("cccccccc (python mine.py)"), std::string::npos);
+  EXPECT_FALSE(type_keys(model_, "x").action);
   EXPECT_EQ(notice(), "Nothing was changed.");
-  type(model_, "c");
-  const auto outcome = type(model_, "y");
-  ASSERT_TRUE(outcome.wish);
-  EXPECT_EQ(outcome.wish->kind, PendingAction::Kind::cancel);
-  EXPECT_EQ(outcome.wish->id, "cccccccc");
+  type_keys(model_, "c");
+  const auto outcome = type_keys(model_, "y");
+  ASSERT_TRUE(outcome.action);
+  EXPECT_EQ(outcome.action->kind, PendingAction::Kind::cancel);
+  EXPECT_EQ(outcome.action->id, "cccccccc");
   EXPECT_EQ(model_.mode(), Mode::list);
 }
 
-TEST_F(ModelTest, enter_and_escape_are_no_yes) {
-  type(model_, "Gkc");
-  EXPECT_FALSE(model_.press({Press::enter}).wish);
-  type(model_, "c");
-  EXPECT_FALSE(model_.press({Press::escape}).wish);
-  EXPECT_FALSE(type(model_, "y").wish);
+TEST_F(ModelTest, enter_and_escape_do_not_confirm) {
+  type_keys(model_, "Gkc");
+  EXPECT_FALSE(model_.handle_key({KeyKind::enter}).action);
+  type_keys(model_, "c");
+  EXPECT_FALSE(model_.handle_key({KeyKind::escape}).action);
+  EXPECT_FALSE(type_keys(model_, "y").action);
 }
 
-TEST_F(ModelTest, says_why_not) {
-  type(model_, "Gc");
+TEST_F(ModelTest, explains_why_an_action_is_refused) {
+  type_keys(model_, "Gc");
   EXPECT_EQ(notice(), "ticket dddddddd belongs to 4000001, who alone (or root) can cancel it");
-  type(model_, "r");
+  type_keys(model_, "r");
   EXPECT_EQ(notice(), "r gives a lease back, and this is a ticket: c cancels it");
-  type(model_, "gc");
+  type_keys(model_, "gc");
   EXPECT_EQ(notice(), "c cancels a ticket: select one in the queue");
-  type(model_, "jjr");
+  type_keys(model_, "jjr");
   EXPECT_EQ(notice(), "lease bbbbbbbb belongs to 4000001, who alone (or root) can give it back");
-  type(model_, "jjjjr");  // GPU 3
+  type_keys(model_, "jjjjr");  // GPU 3
   EXPECT_EQ(notice(), "nobody has a lease on GPU 3");
   EXPECT_EQ(model_.mode(), Mode::list);
 }
 
-TEST_F(ModelTest, gives_a_shells_lease_back_also_from_its_gpu) {
-  type(model_, "r");
-  ASSERT_TRUE(model_.wish());
-  EXPECT_NE(model_.wish()->question.find("Others can have GPU 0"), std::string::npos);
-  const auto outcome = type(model_, "y");
-  ASSERT_TRUE(outcome.wish);
-  EXPECT_EQ(outcome.wish->kind, PendingAction::Kind::release);
-  EXPECT_EQ(outcome.wish->id, "aaaaaaaa");
+TEST_F(ModelTest, releases_a_shells_lease_also_from_its_gpu_row) {
+  type_keys(model_, "r");
+  ASSERT_TRUE(model_.action());
+  EXPECT_NE(model_.action()->question.find("Others can have GPU 0"), std::string::npos);
+  const auto outcome = type_keys(model_, "y");
+  ASSERT_TRUE(outcome.action);
+  EXPECT_EQ(outcome.action->kind, PendingAction::Kind::release);
+  EXPECT_EQ(outcome.action->id, "aaaaaaaa");
 }
 
-TEST_F(ModelTest, a_jobs_lease_ends_with_its_job_and_elsewhere_is_elsewhere) {
-  TopSnapshot next = picture();
+TEST_F(ModelTest, refuses_to_release_leases_of_jobs_and_of_other_hosts) {
+  TopSnapshot next = make_snapshot();
   next.hosts[0].leases[0].holder = HolderKind::job;
-  model_.take(shared(next));
-  type(model_, "r");
+  model_.set_snapshot(share_snapshot(next));
+  type_keys(model_, "r");
   EXPECT_EQ(notice(),
             "lease aaaaaaaa is its job's, and ends with it: stop pid 4711 to have GPU 0 back");
-  next = picture();
-  next.hosts[0].elsewhere = true;
-  model_.take(shared(next));
-  type(model_, "r");
+  next = make_snapshot();
+  next.hosts[0].is_remote = true;
+  model_.set_snapshot(share_snapshot(next));
+  type_keys(model_, "r");
   EXPECT_EQ(notice(), "lease aaaaaaaa is on gpu-a; there: berth release aaaaaaaa");
 }
 
-TEST_F(ModelTest, root_may_end_what_is_anybodys_and_is_told_whose_it_is) {
+TEST_F(ModelTest, root_may_end_other_users_leases_and_sees_the_owner) {
   Model root(0);
-  root.take(shared(picture()));
-  type(root, "Gc");
-  ASSERT_TRUE(root.wish());
-  EXPECT_NE(root.wish()->question.find("dddddddd of 4000001"), std::string::npos);
+  root.set_snapshot(share_snapshot(make_snapshot()));
+  type_keys(root, "Gc");
+  ASSERT_TRUE(root.action());
+  EXPECT_NE(root.action()->question.find("dddddddd of 4000001"), std::string::npos);
 }
 
-TEST_F(ModelTest, a_pause_keeps_the_picture) {
-  type(model_, "p");
-  model_.take(shared({}));
+TEST_F(ModelTest, a_pause_keeps_the_snapshot) {
+  type_keys(model_, "p");
+  model_.set_snapshot(share_snapshot({}));
   EXPECT_EQ(gpus().size(), 4U);
-  type(model_, "p");
+  type_keys(model_, "p");
   EXPECT_EQ(gpus().size(), 0U);
 }
 
-TEST_F(ModelTest, details_close_when_what_they_are_of_has_ended) {
-  type(model_, "G");
-  model_.press({Press::enter});
+TEST_F(ModelTest, details_close_when_their_subject_has_ended) {
+  type_keys(model_, "G");
+  model_.handle_key({KeyKind::enter});
   EXPECT_EQ(model_.mode(), Mode::details);
-  TopSnapshot next = picture();
+  TopSnapshot next = make_snapshot();
   next.hosts[0].queue.pop_back();
-  model_.take(shared(next));
+  model_.set_snapshot(share_snapshot(next));
   EXPECT_EQ(model_.mode(), Mode::list);
   EXPECT_EQ(notice(), "That has ended.");
 }

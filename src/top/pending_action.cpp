@@ -1,4 +1,4 @@
-// Whose it is, and what ending it means; see wish.h.
+// Whose it is, and what ending it means; see pending_action.h.
 #include "top/pending_action.h"
 
 #include <algorithm>
@@ -7,34 +7,34 @@
 
 #include "base/text.h"
 #include "base/users.h"
-#include "status/status_parts.h"
+#include "status/status_format.h"
 
 namespace berth::top {
 namespace {
 
-bool may_end(const Record& record, uid_t viewer) {
+bool can_end(const Record& record, uid_t viewer) {
   return record.uid == viewer || viewer == 0;
 }
 
 // "", or " of bob" where root looks at what is somebody else's.
-std::string whose(const Record& record, uid_t viewer) {
+std::string owner_suffix(const Record& record, uid_t viewer) {
   return record.uid == viewer ? "" : fmt::format(" of {}", user_name(record.uid));
 }
 
-std::string in_brackets(const Record& record) {
-  const std::string& title = title_of(record);
-  return title.empty() ? "" : fmt::format(" ({})", fitted(printable(title), 60));
+std::string title_suffix(const Record& record) {
+  const std::string& title = record_title(record);
+  return title.empty() ? "" : fmt::format(" ({})", truncate_text(printable(title), 60));
 }
 
-Result<void> check(const char* what, const char* verb, const Record& record, const Status& host,
-                   uid_t viewer) {
-  if (!may_end(record, viewer)) {
+Result<void> check_permission(const char* what, const char* verb, const Record& record,
+                              const Status& host, uid_t viewer) {
+  if (!can_end(record, viewer)) {
     return fail(ErrorKind::permission,
                 fmt::format("{} {} belongs to {}, who alone (or root) can {}", what, record.id,
                             user_name(record.uid),
                             std::string_view(verb) == "cancel" ? "cancel it" : "give it back"));
   }
-  if (host.elsewhere) {
+  if (host.is_remote) {
     return fail(ErrorKind::usage, fmt::format("{} {} is on {}; there: berth {} {}", what, record.id,
                                               host.host, verb, record.id));
   }
@@ -42,17 +42,17 @@ Result<void> check(const char* what, const char* verb, const Record& record, con
 }
 
 // The lease that a row of a GPU means: the one that the viewer may give back, if there is only one.
-Result<const Record*> lease_of(const Row& row, uid_t viewer) {
+Result<const Record*> find_lease(const Row& row, uid_t viewer) {
   if (row.lease != nullptr) return row.lease;
   std::vector<const Record*> all;
   std::vector<const Record*> own;
   for (const Record& lease : row.host->leases) {
-    const auto& here = row.gpu->placed.leases;
-    if (std::find(here.begin(), here.end(), lease.id) == here.end()) continue;
+    const auto& lease_ids = row.gpu->view.leases;
+    if (std::find(lease_ids.begin(), lease_ids.end(), lease.id) == lease_ids.end()) continue;
     all.push_back(&lease);
     if (lease.uid == viewer) own.push_back(&lease);
   }
-  const std::string index = berth::to_string(row.gpu->placed.gpu.index);
+  const std::string index = berth::to_string(row.gpu->view.gpu.index);
   if (all.empty()) {
     return fail(ErrorKind::usage, fmt::format("nobody has a lease on GPU {}", index));
   }
@@ -68,56 +68,59 @@ Result<const Record*> lease_of(const Row& row, uid_t viewer) {
 
 }  // namespace
 
-std::string gpus_of(const Record& lease, const Status& host) {
+std::string format_gpu_list(const Record& lease, const Status& host) {
   std::string names;
   for (const std::string& uuid : lease.uuids) {
     std::string name = uuid;
     for (const GpuStatus& one : host.gpus) {
-      if (one.placed.gpu.uuid == uuid) name = berth::to_string(one.placed.gpu.index);
+      if (one.view.gpu.uuid == uuid) name = berth::to_string(one.view.gpu.index);
     }
     names += (names.empty() ? "" : ",") + name;
   }
   return names;
 }
 
-Result<PendingAction> wish_to_cancel(const Row& row, uid_t viewer) {
+Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer) {
   if (row.ticket == nullptr) {
     return fail(ErrorKind::usage, "c cancels a ticket: select one in the queue");
   }
   const Record& record = row.ticket->record;
-  if (auto fit = check("ticket", "cancel", record, *row.host, viewer); !fit) {
-    return tl::make_unexpected(fit.error());
+  if (auto permitted = check_permission("ticket", "cancel", record, *row.host, viewer);
+      !permitted) {
+    return tl::make_unexpected(permitted.error());
   }
   return PendingAction{
       PendingAction::Kind::cancel, record.id,
       fmt::format("Cancel ticket {}{}{}? It leaves the queue, and its process (pid {}) ends "
                   "with exit code 75.",
-                  record.id, whose(record, viewer), in_brackets(record), record.pid)};
+                  record.id, owner_suffix(record, viewer), title_suffix(record), record.pid)};
 }
 
-Result<PendingAction> wish_to_release(const Row& row, uid_t viewer) {
+Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   if (row.gpu == nullptr) {
     return fail(ErrorKind::usage, row.ticket == nullptr
                                       ? "r gives a lease back: select one"
                                       : "r gives a lease back, and this is a ticket: c cancels it");
   }
-  const auto lease = lease_of(row, viewer);
+  const auto lease = find_lease(row, viewer);
   if (!lease) return tl::make_unexpected(lease.error());
   const Record& record = **lease;
-  if (auto fit = check("lease", "release", record, *row.host, viewer); !fit) {
-    return tl::make_unexpected(fit.error());
+  if (auto permitted = check_permission("lease", "release", record, *row.host, viewer);
+      !permitted) {
+    return tl::make_unexpected(permitted.error());
   }
   if (record.holder == HolderKind::job) {
     return fail(ErrorKind::usage,
                 fmt::format("lease {} is its job's, and ends with it: stop pid {} "
                             "to have GPU {} back",
-                            record.id, record.pid, gpus_of(record, *row.host)));
+                            record.id, record.pid, format_gpu_list(record, *row.host)));
   }
-  return PendingAction{PendingAction::Kind::release, record.id,
-              fmt::format("Give lease {}{}{} back? Others can have GPU {} at once; its shell (pid "
-                          "{}) goes on without.",
-                          record.id, whose(record, viewer), in_brackets(record),
-                          gpus_of(record, *row.host), record.pid)};
+  return PendingAction{
+      PendingAction::Kind::release, record.id,
+      fmt::format("Give lease {}{}{} back? Others can have GPU {} at once; its shell (pid "
+                  "{}) goes on without.",
+                  record.id, owner_suffix(record, viewer), title_suffix(record),
+                  format_gpu_list(record, *row.host), record.pid)};
 }
 
 }  // namespace berth::top

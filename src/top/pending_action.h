@@ -19,10 +19,10 @@ struct PendingAction {
 
 // What `c` or `r` on the row means to the user `viewer`. The error says why not; the harbour checks
 // it all again when it is done.
-Result<PendingAction> wish_to_cancel(const Row& row, uid_t viewer);
-Result<PendingAction> wish_to_release(const Row& row, uid_t viewer);
+Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer);
+Result<PendingAction> make_release_action(const Row& row, uid_t viewer);
 
 // "0,2": the GPUs of a lease as this host numbers them, else their UUIDs.
-std::string gpus_of(const Record& lease, const Status& host);
+std::string format_gpu_list(const Record& lease, const Status& host);
 
 }  // namespace berth::top

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "archive/day_chart.h"
-#include "status/status_parts.h"
+#include "status/status_format.h"
 
 namespace berth::top {
 namespace {
@@ -19,7 +19,7 @@ std::string_view level(std::size_t eighths, Charset charset) {
 }
 
 std::size_t eighths_of(double share, std::size_t cells) {
-  return rounded(std::clamp(share, 0.0, 1.0) * static_cast<double>(8 * cells));
+  return round_positive(std::clamp(share, 0.0, 1.0) * static_cast<double>(8 * cells));
 }
 
 }  // namespace
@@ -41,9 +41,9 @@ std::vector<std::string> tall_plot(const Values& values, std::size_t width, std:
     std::string text(width - count, ' ');
     for (std::size_t i = values.size() - count; i < values.size(); ++i) {
       const std::size_t high = values[i] ? eighths_of(*values[i], height) : 0;
-      const std::size_t here = std::min<std::size_t>(high > 8 * row ? high - 8 * row : 0, 8);
+      const std::size_t eighths = std::min<std::size_t>(high > 8 * row ? high - 8 * row : 0, 8);
       const bool line = values[i] && row == 0;  // known, though it may be 0
-      text += here > 0 || line ? level(here, charset) : " ";
+      text += eighths > 0 || line ? level(eighths, charset) : " ";
     }
     lines.push_back(std::move(text));
   }
@@ -51,49 +51,49 @@ std::vector<std::string> tall_plot(const Values& values, std::size_t width, std:
 }
 
 Bytes reserved_unused(const Status& host, const GpuStatus& gpu) {
-  const auto& here = gpu.placed.leases;
-  const std::uint64_t total = gpu.placed.gpu.memory_total.value_or(Bytes{}).count;
-  const std::uint64_t used = gpu.placed.gpu.memory_used.value_or(Bytes{}).count;
-  const std::uint64_t rest = total > used ? total - used : 0;
+  const auto& lease_ids = gpu.view.leases;
+  const std::uint64_t total = gpu.view.gpu.memory_total.value_or(Bytes{}).count;
+  const std::uint64_t used = gpu.view.gpu.memory_used.value_or(Bytes{}).count;
+  const std::uint64_t free = total > used ? total - used : 0;
   std::uint64_t sum = 0;
   for (const Record& lease : host.leases) {
-    if (std::find(here.begin(), here.end(), lease.id) == here.end()) continue;
-    if (!lease.request.memory) return {rest};
+    if (std::find(lease_ids.begin(), lease_ids.end(), lease.id) == lease_ids.end()) continue;
+    if (!lease.request.memory) return {free};
     std::uint64_t observed = 0;
-    for (const AttributedProcess& one : gpu.placed.processes) {
+    for (const AttributedProcess& one : gpu.view.processes) {
       if (one.lease != lease.id) continue;
-      observed = capped_sum(observed, one.process.memory.value_or(Bytes{}).count);
+      observed = saturating_add(observed, one.process.memory.value_or(Bytes{}).count);
     }
-    const std::uint64_t wanted = lease.request.memory->count;
-    sum = capped_sum(sum, wanted > observed ? wanted - observed : 0);
+    const std::uint64_t reserved = lease.request.memory->count;
+    sum = saturating_add(sum, reserved > observed ? reserved - observed : 0);
   }
-  return {std::min(sum, rest)};
+  return {std::min(sum, free)};
 }
 
-void add_memory_bar(Line& line, const Status& host, const GpuStatus& gpu, std::size_t width,
+void add_memory_bar(StyledLine& line, const Status& host, const GpuStatus& gpu, std::size_t width,
                     Charset charset) {
-  const Gpu& card = gpu.placed.gpu;
-  if (!card.memory_total || !card.memory_used || card.memory_total->count == 0) {
+  const Gpu& gpu_info = gpu.view.gpu;
+  if (!gpu_info.memory_total || !gpu_info.memory_used || gpu_info.memory_total->count == 0) {
     line.add(Style::plain, std::string(width, ' '));
     return;
   }
-  const auto total = static_cast<double>(card.memory_total->count);
+  const auto total = static_cast<double>(gpu_info.memory_total->count);
   const auto cells = [&](std::uint64_t bytes) {
     const double share = std::min(static_cast<double>(bytes) / total, 1.0);
-    return std::min<std::size_t>(rounded(share * static_cast<double>(width)), width);
+    return std::min<std::size_t>(round_positive(share * static_cast<double>(width)), width);
   };
-  const std::uint64_t used = card.memory_used->count;
+  const std::uint64_t used = gpu_info.memory_used->count;
   const std::uint64_t reserved = reserved_unused(host, gpu).count;
   // What there is can be seen, however little it is.
   const std::size_t filled = std::max<std::size_t>(cells(used), used >= mib(64).count ? 1 : 0);
-  const std::size_t taken =
-      std::max(filled, std::max(cells(capped_sum(used, reserved)),
+  const std::size_t occupied =
+      std::max(filled, std::max(cells(saturating_add(used, reserved)),
                                 reserved > 0 ? std::min(filled + 1, width) : filled));
   const bool utf8 = charset == Charset::utf8;
-  const Style style = style_of(gpu.judgement.state);
-  line.add(style, repeated(utf8 ? "█" : "#", filled));
-  line.add(style, repeated(utf8 ? "░" : "=", taken - filled));
-  line.add(Style::dim, repeated(utf8 ? "·" : ".", width - taken));
+  const Style style = style_of(gpu.state_reason.state);
+  line.add(style, repeat_text(utf8 ? "█" : "#", filled));
+  line.add(style, repeat_text(utf8 ? "░" : "=", occupied - filled));
+  line.add(Style::dim, repeat_text(utf8 ? "·" : ".", width - occupied));
 }
 
 }  // namespace berth::top

@@ -25,7 +25,7 @@ Bytes reserved_unused(const Status& host, const GpuStatus& gpu);
 
 // What is used, then what is reserved beyond, then what is free: told apart without colour, too.
 // Blanks if the driver does not say.
-void add_memory_bar(Line& line, const Status& host, const GpuStatus& gpu, std::size_t width,
+void add_memory_bar(StyledLine& line, const Status& host, const GpuStatus& gpu, std::size_t width,
                     Charset charset);
 
 }  // namespace berth::top

@@ -8,45 +8,45 @@
 
 #include "base/text.h"
 #include "base/users.h"
-#include "status/status_parts.h"
+#include "status/status_format.h"
 
 namespace berth::top {
 namespace {
 
-bool holds(const GpuStatus& gpu, const Record& lease) {
-  const auto& here = gpu.placed.leases;
-  return std::find(here.begin(), here.end(), lease.id) != here.end();
+bool is_held_by(const GpuStatus& gpu, const Record& lease) {
+  const auto& lease_ids = gpu.view.leases;
+  return std::find(lease_ids.begin(), lease_ids.end(), lease.id) != lease_ids.end();
 }
 
 // Of whoever has it: the holder of its first lease, else a stranger. Empty: nobody.
-std::string user_of(const Status& host, const GpuStatus& gpu) {
+std::string gpu_user(const Status& host, const GpuStatus& gpu) {
   for (const Record& lease : host.leases) {
-    if (holds(gpu, lease)) return user_name(lease.uid);
+    if (is_held_by(gpu, lease)) return user_name(lease.uid);
   }
-  for (const AttributedProcess& one : gpu.placed.processes) {
-    if (one.stranger() && one.process.uid) return user_name(*one.process.uid);
+  for (const AttributedProcess& one : gpu.view.processes) {
+    if (one.is_stranger() && one.process.uid) return user_name(*one.process.uid);
   }
   return "";
 }
 
-std::vector<const GpuStatus*> sorted(const Status& host, Sort sort) {
+std::vector<const GpuStatus*> sort_gpus(const Status& host, SortOrder sort) {
   std::vector<std::pair<std::tuple<bool, std::string, double>, const GpuStatus*>> ranked;
   for (const GpuStatus& one : host.gpus) {
-    const Gpu& gpu = one.placed.gpu;
+    const Gpu& gpu = one.view.gpu;
     std::string name;
-    std::optional<double> most;
-    if (sort == Sort::user) {
-      name = user_of(host, one);
-      if (!name.empty()) most = 0;
+    std::optional<double> sort_value;
+    if (sort == SortOrder::user) {
+      name = gpu_user(host, one);
+      if (!name.empty()) sort_value = 0;
     }
-    if (sort == Sort::memory && gpu.memory_used) {
-      most = static_cast<double>(gpu.memory_used->count);
+    if (sort == SortOrder::memory && gpu.memory_used) {
+      sort_value = static_cast<double>(gpu.memory_used->count);
     }
-    if (sort == Sort::utilization && gpu.utilization_pct) most = *gpu.utilization_pct;
+    if (sort == SortOrder::utilization && gpu.utilization_pct) sort_value = *gpu.utilization_pct;
     // Unknown, and nobody's, stand last.
-    ranked.push_back({{!most, name, -most.value_or(0)}, &one});
+    ranked.push_back({{!sort_value, name, -sort_value.value_or(0)}, &one});
   }
-  if (sort != Sort::index) {  // which is the driver's order
+  if (sort != SortOrder::index) {  // which is the driver's order
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
@@ -56,23 +56,23 @@ std::vector<const GpuStatus*> sorted(const Status& host, Sort sort) {
   return gpus;
 }
 
-bool is_of(const std::string& filter, const GpuProcess& process) {
-  return filter.empty() || (process.uid && passes(filter, user_name(*process.uid)));
+bool process_matches_filter(const std::string& filter, const GpuProcess& process) {
+  return filter.empty() || (process.uid && matches_user_filter(filter, user_name(*process.uid)));
 }
 
 // Below its card: who has it, who is there without a lease, and what else there is to say.
 std::vector<Row> rows_below(const Status& host, const GpuStatus& gpu, const std::string& filter,
-                            std::map<std::string, std::string>& said) {
+                            std::map<std::string, std::string>& shown_at) {
   std::vector<Row> rows;
   for (const Record& lease : host.leases) {
-    if (!holds(gpu, lease) || !passes(filter, user_name(lease.uid))) continue;
+    if (!is_held_by(gpu, lease) || !matches_user_filter(filter, user_name(lease.uid))) continue;
     rows.push_back({RowKind::lease, &host, &gpu, &lease});
-    std::string& at = said[lease.id];
-    rows.back().said_at = at;
-    if (at.empty()) at = berth::to_string(gpu.placed.gpu.index);
+    std::string& at = shown_at[lease.id];
+    rows.back().shown_at_gpu = at;
+    if (at.empty()) at = berth::to_string(gpu.view.gpu.index);
   }
-  for (const AttributedProcess& one : gpu.placed.processes) {
-    if (!one.stranger() || !is_of(filter, one.process)) continue;
+  for (const AttributedProcess& one : gpu.view.processes) {
+    if (!one.is_stranger() || !process_matches_filter(filter, one.process)) continue;
     rows.push_back({RowKind::process, &host, &gpu, nullptr, &one});
   }
   return rows;
@@ -80,29 +80,30 @@ std::vector<Row> rows_below(const Status& host, const GpuStatus& gpu, const std:
 
 }  // namespace
 
-const char* to_string(Sort sort) {
+const char* to_string(SortOrder sort) {
   switch (sort) {
-    case Sort::index:
+    case SortOrder::index:
       return "index";
-    case Sort::user:
+    case SortOrder::user:
       return "user";
-    case Sort::memory:
+    case SortOrder::memory:
       return "memory";
-    case Sort::utilization:
+    case SortOrder::utilization:
       return "utilization";
   }
   return "";
 }
 
-Sort next(Sort sort) {
-  return sort == Sort::utilization ? Sort::index
-                                   : static_cast<Sort>(static_cast<std::uint8_t>(sort) + 1);
+SortOrder next_sort_order(SortOrder sort) {
+  return sort == SortOrder::utilization
+             ? SortOrder::index
+             : static_cast<SortOrder>(static_cast<std::uint8_t>(sort) + 1);
 }
 
-Key key_of(const Row& row) {
-  Key key{row.kind, row.host->host, {}, {}};
+RowKey make_row_key(const Row& row) {
+  RowKey key{row.kind, row.host->host, {}, {}};
   if (row.gpu != nullptr) {
-    const Gpu& gpu = row.gpu->placed.gpu;
+    const Gpu& gpu = row.gpu->view.gpu;
     key.gpu = gpu.uuid.value_or(berth::to_string(gpu.index));
   }
   if (row.lease != nullptr) key.id = row.lease->id;
@@ -110,35 +111,36 @@ Key key_of(const Row& row) {
   return key;
 }
 
-bool passes(const std::string& filter, const std::string& user) {
+bool matches_user_filter(const std::string& filter, const std::string& user) {
   return lower_case(user).find(lower_case(filter)) != std::string::npos;
 }
 
-std::vector<Row> card_rows(const TopSnapshot& picture, Sort sort, const std::string& filter) {
+std::vector<Row> make_gpu_rows(const TopSnapshot& snapshot, SortOrder sort,
+                               const std::string& filter) {
   std::vector<Row> rows;
-  for (const Status& host : picture.hosts) {
+  for (const Status& host : snapshot.hosts) {
     const std::size_t before = rows.size();
-    const bool heading = picture.hosts.size() > 1 || !host.problem.empty();
+    const bool heading = snapshot.hosts.size() > 1 || !host.problem.empty();
     if (heading) rows.push_back({RowKind::host, &host});
-    std::map<std::string, std::string> said;
-    for (const GpuStatus* gpu : sorted(host, sort)) {
-      auto below = rows_below(host, *gpu, filter, said);
+    std::map<std::string, std::string> shown_at;
+    for (const GpuStatus* gpu : sort_gpus(host, sort)) {
+      auto below = rows_below(host, *gpu, filter, shown_at);
       if (!filter.empty() && below.empty()) continue;
       rows.push_back({RowKind::gpu, &host, gpu});
       rows.insert(rows.end(), below.begin(), below.end());
-      if (reason_is_news(*gpu)) rows.push_back({RowKind::note, &host, gpu});
+      if (needs_reason_line(*gpu)) rows.push_back({RowKind::note, &host, gpu});
     }
-    const bool nothing = rows.size() == before + 1 && heading;
-    if (nothing && !filter.empty() && host.problem.empty()) rows.pop_back();
+    const bool only_heading = rows.size() == before + 1 && heading;
+    if (only_heading && !filter.empty() && host.problem.empty()) rows.pop_back();
   }
   return rows;
 }
 
-std::vector<Row> queue_rows(const TopSnapshot& picture, const std::string& filter) {
+std::vector<Row> make_queue_rows(const TopSnapshot& snapshot, const std::string& filter) {
   std::vector<Row> rows;
-  for (const Status& host : picture.hosts) {
+  for (const Status& host : snapshot.hosts) {
     for (const TicketStatus& ticket : host.queue) {
-      if (!passes(filter, user_name(ticket.record.uid))) continue;
+      if (!matches_user_filter(filter, user_name(ticket.record.uid))) continue;
       for (const RowKind kind : {RowKind::ticket, RowKind::reason}) {
         rows.push_back({kind, &host, nullptr, nullptr, nullptr, &ticket});
       }

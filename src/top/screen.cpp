@@ -26,7 +26,7 @@ extern "C" int setupterm(const char* type, int fd, int* result);
 namespace berth::top {
 namespace {
 
-constexpr const char* kInstead = "'berth status --watch' works without";
+constexpr const char* kAlternative = "'berth status --watch' works without";
 
 // What a crash needs, and must not ask for: how the terminal was, and what makes it so again.
 struct TerminalRestore {
@@ -35,20 +35,20 @@ struct TerminalRestore {
   std::array<char, 256> text{};
   std::size_t size = 0;
 };
-TerminalRestore farewell;
+TerminalRestore terminal_restore;
 
-constexpr std::array kFatal{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-std::array<struct sigaction, kFatal.size()> before_us;
+constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+std::array<struct sigaction, kFatalSignals.size()> previous_actions;
 
 // In a signal handler: nothing but system calls.
-void restore_and_die(int number) {
-  if (farewell.known) {
+void restore_and_reraise(int number) {
+  if (terminal_restore.known) {
     [[maybe_unused]] const auto written =
-        ::write(STDOUT_FILENO, farewell.text.data(), farewell.size);
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &farewell.modes);
+        ::write(STDOUT_FILENO, terminal_restore.text.data(), terminal_restore.size);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_restore.modes);
   }
-  for (std::size_t i = 0; i < kFatal.size(); ++i) {
-    if (kFatal[i] == number) ::sigaction(number, &before_us[i], nullptr);
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
+    if (kFatalSignals[i] == number) ::sigaction(number, &previous_actions[i], nullptr);
   }
   ::raise(number);  // once this handler has returned
 }
@@ -66,30 +66,30 @@ std::string capability(const char* name) {
   return plain;
 }
 
-void prepare_farewell() {
+void install_terminal_restore() {
   const std::string text =
       capability("sgr0") + capability("rmkx") + capability("cnorm") + capability("rmcup");
-  farewell.size = std::min(text.size(), farewell.text.size());
-  std::copy_n(text.begin(), farewell.size, farewell.text.begin());
-  farewell.known = true;
+  terminal_restore.size = std::min(text.size(), terminal_restore.text.size());
+  std::copy_n(text.begin(), terminal_restore.size, terminal_restore.text.begin());
+  terminal_restore.known = true;
   struct sigaction action {};
-  action.sa_handler = restore_and_die;
-  for (std::size_t i = 0; i < kFatal.size(); ++i) {
-    ::sigaction(kFatal[i], &action, &before_us[i]);
+  action.sa_handler = restore_and_reraise;
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
+    ::sigaction(kFatalSignals[i], &action, &previous_actions[i]);
   }
 }
 
-void forget_farewell() {
-  if (!farewell.known) return;
-  for (std::size_t i = 0; i < kFatal.size(); ++i) {
-    ::sigaction(kFatal[i], &before_us[i], nullptr);
+void remove_terminal_restore() {
+  if (!terminal_restore.known) return;
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
+    ::sigaction(kFatalSignals[i], &previous_actions[i], nullptr);
   }
-  farewell.known = false;
+  terminal_restore.known = false;
 }
 
 // The library measures characters by the locale. One that is named but not installed must not turn
 // UTF-8 into garbage.
-Charset take_locale(Charset charset) {
+Charset set_utf8_locale(Charset charset) {
   if (charset == Charset::ascii) return charset;
   for (const char* name : {"", "C.UTF-8", "C.utf8", "en_US.UTF-8"}) {
     if (std::setlocale(LC_CTYPE, name) == nullptr) continue;
@@ -98,7 +98,7 @@ Charset take_locale(Charset charset) {
   return Charset::ascii;
 }
 
-attr_t attribute_of(Style style, bool coloured) {
+attr_t style_attribute(Style style, bool coloured) {
   const auto colour = [](short pair) { return static_cast<attr_t>(COLOR_PAIR(pair)); };
   switch (style) {
     case Style::plain:
@@ -119,7 +119,7 @@ attr_t attribute_of(Style style, bool coloured) {
   return A_NORMAL;
 }
 
-std::string utf8(wint_t c) {
+std::string encode_utf8(wint_t c) {
   std::string text;
   const auto add = [&](wint_t bits) { text += static_cast<char>(bits); };
   if (c < 0x80) {
@@ -138,88 +138,89 @@ std::string utf8(wint_t c) {
   return text;
 }
 
-std::optional<Press> function_key(wint_t key) {
+std::optional<KeyKind> decode_function_key(wint_t key) {
   switch (key) {
     case KEY_UP:
-      return Press::up;
+      return KeyKind::up;
     case KEY_DOWN:
-      return Press::down;
+      return KeyKind::down;
     case KEY_PPAGE:
-      return Press::page_up;
+      return KeyKind::page_up;
     case KEY_NPAGE:
-      return Press::page_down;
+      return KeyKind::page_down;
     case KEY_HOME:
-      return Press::first;
+      return KeyKind::first;
     case KEY_END:
-      return Press::last;
+      return KeyKind::last;
     case KEY_ENTER:
-      return Press::enter;
+      return KeyKind::enter;
     case KEY_BACKSPACE:
     case KEY_DC:
-      return Press::erase;
+      return KeyKind::erase;
     default:
       return std::nullopt;
   }
 }
 
-std::optional<Input> typed(wint_t c) {
+std::optional<KeyPress> decode_character(wint_t c) {
   switch (c) {
     case '\r':
     case '\n':
-      return Input{Press::enter};
+      return KeyPress{KeyKind::enter};
     case 27:
-      return Input{Press::escape};
+      return KeyPress{KeyKind::escape};
     case 8:
     case 127:
-      return Input{Press::erase};
+      return KeyPress{KeyKind::erase};
     case '\t':
-      return Input{Press::tab};
+      return KeyPress{KeyKind::tab};
     default:
-      return c < 32 ? std::nullopt : std::optional(Input{Press::text, utf8(c)});
+      return c < 32 ? std::nullopt : std::optional(KeyPress{KeyKind::text, encode_utf8(c)});
   }
 }
 
 }  // namespace
 
-struct Screen::Library {
+struct Screen::NcursesState {
   SCREEN* screen = nullptr;
   bool coloured = false;
 };
 
-Screen::Screen() : library_(std::make_unique<Library>()) {}
+Screen::Screen() : ncurses_(std::make_unique<NcursesState>()) {}
 
 Result<std::unique_ptr<Screen>> Screen::open() {
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1) {
-    return fail(ErrorKind::usage, fmt::format("top: it needs a terminal; {}", kInstead));
+    return fail(ErrorKind::usage, fmt::format("top: it needs a terminal; {}", kAlternative));
   }
-  const std::string type(setting("TERM"));
+  const std::string type(get_env_or_empty("TERM"));
   int known = 0;
   // Only asks: newterm() would do the same, and could not say why it failed.
-  const bool described = terminal.drawable &&
-                         ::setupterm(type.c_str(), STDOUT_FILENO, &known) == OK &&
-                         !capability("cup").empty();
-  if (!described && terminal.drawable && known < 1) {
+  const bool is_supported = terminal.drawable &&
+                            ::setupterm(type.c_str(), STDOUT_FILENO, &known) == OK &&
+                            !capability("cup").empty();
+  if (!is_supported && terminal.drawable && known < 1) {
     return fail(ErrorKind::usage,
                 fmt::format("top: this host knows no terminal of the type {} (TERM); try "
                             "TERM=xterm-256color berth top, or 'berth status --watch'",
                             in_quotes(type)));
   }
-  if (!described) {
+  if (!is_supported) {
     return fail(ErrorKind::usage,
                 fmt::format("top: a terminal of the type {} (TERM) cannot be drawn on; {}",
-                            in_quotes(type), kInstead));
+                            in_quotes(type), kAlternative));
   }
   std::unique_ptr<Screen> screen(new Screen);
-  screen->sheet_.charset = take_locale(terminal.charset);
-  if (::tcgetattr(STDIN_FILENO, &farewell.modes) != 0) {
-    return fail(ErrorKind::usage, fmt::format("top: it needs a terminal; {}", kInstead));
+  screen->canvas_.charset = set_utf8_locale(terminal.charset);
+  if (::tcgetattr(STDIN_FILENO, &terminal_restore.modes) != 0) {
+    return fail(ErrorKind::usage, fmt::format("top: it needs a terminal; {}", kAlternative));
   }
-  screen->library_->screen = ::newterm(type.c_str(), stdout, stdin);
-  if (screen->library_->screen == nullptr) {
-    return fail(ErrorKind::usage, fmt::format("top: the terminal cannot be taken; {}", kInstead));
+  screen->ncurses_->screen = ::newterm(type.c_str(), stdout, stdin);
+  if (screen->ncurses_->screen == nullptr) {
+    return fail(ErrorKind::usage,
+                fmt::format("top: the terminal cannot be taken; {}", kAlternative));
   }
-  prepare_farewell();
+  install_terminal_restore();
   ::cbreak();
   ::noecho();
   ::nonl();
@@ -227,8 +228,8 @@ Result<std::unique_ptr<Screen>> Screen::open() {
   ::keypad(stdscr, TRUE);
   ::nodelay(stdscr, TRUE);
   ::curs_set(0);
-  screen->library_->coloured = terminal.colour && ::has_colors();
-  if (screen->library_->coloured) {
+  screen->ncurses_->coloured = terminal.colour && ::has_colors();
+  if (screen->ncurses_->coloured) {
     ::start_color();
     ::use_default_colors();
     ::init_pair(1, COLOR_GREEN, -1);
@@ -241,11 +242,11 @@ Result<std::unique_ptr<Screen>> Screen::open() {
 }
 
 Screen::~Screen() {
-  if (library_->screen == nullptr) return;
+  if (ncurses_->screen == nullptr) return;
   ::curs_set(1);
   ::endwin();
-  forget_farewell();
-  ::delscreen(library_->screen);
+  remove_terminal_restore();
+  ::delscreen(ncurses_->screen);
 }
 
 void Screen::refresh() {
@@ -253,21 +254,21 @@ void Screen::refresh() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0) {
     ::resizeterm(size.ws_row, size.ws_col);
   }
-  sheet_.height = static_cast<std::size_t>(std::max(::getmaxy(stdscr), 1));
-  sheet_.width = static_cast<std::size_t>(std::max(::getmaxx(stdscr), 1));
+  canvas_.height = static_cast<std::size_t>(std::max(::getmaxy(stdscr), 1));
+  canvas_.width = static_cast<std::size_t>(std::max(::getmaxx(stdscr), 1));
   ::clearok(stdscr, TRUE);
 }
 
 void Screen::draw(const Frame& frame) {
   ::werase(stdscr);
   int row = 0;
-  for (const Line& line : frame.lines) {
+  for (const StyledLine& line : frame.lines) {
     ::wmove(stdscr, row++, 0);
-    std::string rest(sheet_.width - std::min(sheet_.width, line.width()), ' ');
-    for (const Piece& piece : line.pieces) {
-      ::wattrset(stdscr,
-                 static_cast<int>(line.selected ? A_REVERSE
-                                                : attribute_of(piece.style, library_->coloured)));
+    std::string rest(canvas_.width - std::min(canvas_.width, line.width()), ' ');
+    for (const StyledText& piece : line.pieces) {
+      ::wattrset(stdscr, static_cast<int>(line.selected
+                                              ? A_REVERSE
+                                              : style_attribute(piece.style, ncurses_->coloured)));
       ::waddstr(stdscr, piece.text.c_str());
     }
     if (line.selected) ::waddstr(stdscr, rest.c_str());
@@ -280,37 +281,37 @@ void Screen::draw(const Frame& frame) {
   ::wrefresh(stdscr);
 }
 
-std::optional<Input> Screen::read() {
+std::optional<KeyPress> Screen::read() {
   constexpr wint_t kRedraw = 12;  // Ctrl-L
   for (;;) {
     wint_t key = 0;
     const int kind = ::wget_wch(stdscr, &key);
     if (kind == ERR) return std::nullopt;
     if (kind == KEY_CODE_YES) {
-      if (const auto press = function_key(key)) return Input{*press};
+      if (const auto key_kind = decode_function_key(key)) return KeyPress{*key_kind};
     } else if (key == kRedraw) {
       refresh();
-    } else if (auto input = typed(key)) {
+    } else if (auto input = decode_character(key)) {
       return input;
     }
   }
 }
 
-void Screen::stop() {
+void Screen::suspend() {
   ::curs_set(1);
   ::endwin();
-  struct sigaction ours {};
-  struct sigaction usual {};
-  usual.sa_handler = SIG_DFL;
+  struct sigaction saved_action {};
+  struct sigaction default_action {};
+  default_action.sa_handler = SIG_DFL;
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTSTP);
-  ::sigaction(SIGTSTP, &usual, &ours);
+  ::sigaction(SIGTSTP, &default_action, &saved_action);
   // As the kernel would have: it does not stop a process that nobody could continue.
   ::raise(SIGTSTP);
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);  // here it stops
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  ::sigaction(SIGTSTP, &ours, nullptr);
+  ::sigaction(SIGTSTP, &saved_action, nullptr);
   ::wrefresh(stdscr);  // which takes the terminal again
   refresh();
 }

@@ -25,27 +25,27 @@ class Screen {
   ~Screen();
 
   // What there is to draw on, as of the last resize().
-  const Sheet& sheet() const { return sheet_; }
+  const Canvas& canvas() const { return canvas_; }
 
   // Writes what differs from what is there.
   void draw(const Frame& frame);
 
   // The next key that waits, if any.
-  std::optional<Input> read();
+  std::optional<KeyPress> read();
 
   // The terminal has another size, or was used by somebody else: the next draw() writes it all.
   void refresh();
 
   // Gives the terminal back, stops this process as Ctrl-Z does, and takes the terminal again once
   // somebody lets it go on.
-  void stop();
+  void suspend();
 
  private:
   Screen();
 
-  struct Library;  // what is ncurses'
-  std::unique_ptr<Library> library_;
-  Sheet sheet_;
+  struct NcursesState;  // what is ncurses'
+  std::unique_ptr<NcursesState> ncurses_;
+  Canvas canvas_;
 };
 
 }  // namespace berth::top

@@ -6,7 +6,7 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kLate = 2;  // spans
+constexpr std::size_t kLateSpans = 2;  // spans
 
 std::optional<double> memory_share(const Gpu& gpu) {
   if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
@@ -27,15 +27,15 @@ void Series::merge(Point& into, const Point& other) {
 }
 
 void Series::add(std::optional<double> value) {
-  if (points_.empty() || points_.back().spans == full_) {
-    if (points_.size() == kMost) {
-      for (std::size_t i = 0; i < kMost / 2; ++i) {
+  if (points_.empty() || points_.back().spans == spans_per_point_) {
+    if (points_.size() == kMaxPoints) {
+      for (std::size_t i = 0; i < kMaxPoints / 2; ++i) {
         Point pair = points_[2 * i];
         merge(pair, points_[2 * i + 1]);
         points_[i] = pair;
       }
-      points_.resize(kMost / 2);
-      full_ *= 2;
+      points_.resize(kMaxPoints / 2);
+      spans_per_point_ *= 2;
     }
     points_.push_back({});
   }
@@ -56,43 +56,43 @@ std::vector<std::optional<double>> Series::columns(std::size_t columns) const {
   return values;
 }
 
-History::Key History::key_of(const Status& host, const Gpu& gpu) {
+PlotHistory::GpuKey PlotHistory::make_gpu_key(const Status& host, const Gpu& gpu) {
   return {host.host, gpu.uuid.value_or(to_string(gpu.index))};
 }
 
-void History::note(const std::vector<Status>& hosts, Clock::time_point now) {
+void PlotHistory::add_snapshot(const std::vector<Status>& hosts, Clock::time_point now) {
   if (!begin_) begin_ = now;
   const auto span = static_cast<std::size_t>((now - *begin_) / span_);
   if (span < spans_) return;  // this one has its value
-  std::map<Key, const Gpu*> seen;
+  std::map<GpuKey, const Gpu*> seen_gpus;
   for (const Status& host : hosts) {
     for (const GpuStatus& one : host.gpus) {
-      seen[key_of(host, one.placed.gpu)] = &one.placed.gpu;
-      tracks_.try_emplace(key_of(host, one.placed.gpu));
+      seen_gpus[make_gpu_key(host, one.view.gpu)] = &one.view.gpu;
+      gpus_.try_emplace(make_gpu_key(host, one.view.gpu));
     }
   }
-  for (auto& [key, track] : tracks_) {
-    const auto found = seen.find(key);
-    const Gpu* gpu = found == seen.end() ? nullptr : found->second;
+  for (auto& [key, gpu_series] : gpus_) {
+    const auto found = seen_gpus.find(key);
+    const Gpu* gpu = found == seen_gpus.end() ? nullptr : found->second;
     const auto utilization = gpu == nullptr ? std::nullopt : utilization_share(*gpu);
     const auto memory = gpu == nullptr ? std::nullopt : memory_share(*gpu);
     // Before it was first seen, and while nobody looked. A look that is late counts for its time.
-    const bool late = span - track.spans <= kLate;
-    for (; track.spans <= span; ++track.spans) {
-      const bool counts = late || track.spans == span;
-      track.utilization.add(counts ? utilization : std::nullopt);
-      track.memory.add(counts ? memory : std::nullopt);
+    const bool late = span - gpu_series.spans <= kLateSpans;
+    for (; gpu_series.spans <= span; ++gpu_series.spans) {
+      const bool counts = late || gpu_series.spans == span;
+      gpu_series.utilization.add(counts ? utilization : std::nullopt);
+      gpu_series.memory.add(counts ? memory : std::nullopt);
     }
   }
   spans_ = span + 1;
 }
 
-const Track* History::of(const Status& host, const Gpu& gpu) const {
-  const auto found = tracks_.find(key_of(host, gpu));
-  return found == tracks_.end() ? nullptr : &found->second;
+const GpuSeries* PlotHistory::find(const Status& host, const Gpu& gpu) const {
+  const auto found = gpus_.find(make_gpu_key(host, gpu));
+  return found == gpus_.end() ? nullptr : &found->second;
 }
 
-std::chrono::seconds History::length() const {
+std::chrono::seconds PlotHistory::duration() const {
   return std::chrono::floor<std::chrono::seconds>(span_ * spans_);
 }
 

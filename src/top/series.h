@@ -16,7 +16,7 @@ namespace berth::top {
 // Values of equal spans of time. It keeps the whole time: when it is full, two points become one.
 class Series {
  public:
-  static constexpr std::size_t kMost = 512;
+  static constexpr std::size_t kMaxPoints = 512;
 
   // Of the next span; nothing if nobody knew.
   void add(std::optional<double> value);
@@ -33,41 +33,41 @@ class Series {
   static void merge(Point& into, const Point& other);
 
   std::vector<Point> points_;
-  std::size_t full_ = 1;  // spans of a point that is complete
+  std::size_t spans_per_point_ = 1;  // spans of a point that is complete
 };
 
 // Shares of 0 to 1 of each GPU.
-struct Track {
+struct GpuSeries {
   Series utilization;
   Series memory;
   std::size_t spans = 0;
 };
 
 // Of all GPUs of all hosts, from the first look on.
-class History {
+class PlotHistory {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit History(std::chrono::milliseconds span) : span_(span) {}
+  explicit PlotHistory(std::chrono::milliseconds span) : span_(span) {}
 
   // What was seen at `now`. One value counts for each span of time; spans in which nobody
   // looked are unknown, but for one or two.
-  void note(const std::vector<Status>& hosts, Clock::time_point now);
+  void add_snapshot(const std::vector<Status>& hosts, Clock::time_point now);
 
   // Nothing if the GPU was never seen.
-  const Track* of(const Status& host, const Gpu& gpu) const;
+  const GpuSeries* find(const Status& host, const Gpu& gpu) const;
 
   // How long it has been.
-  std::chrono::seconds length() const;
+  std::chrono::seconds duration() const;
 
  private:
-  using Key = std::pair<std::string, std::string>;  // host, and UUID or index
-  static Key key_of(const Status& host, const Gpu& gpu);
+  using GpuKey = std::pair<std::string, std::string>;  // host, and UUID or index
+  static GpuKey make_gpu_key(const Status& host, const Gpu& gpu);
 
   std::chrono::milliseconds span_;
   std::optional<Clock::time_point> begin_;
   std::size_t spans_ = 0;  // until now
-  std::map<Key, Track> tracks_;
+  std::map<GpuKey, GpuSeries> gpus_;
 };
 
 }  // namespace berth::top

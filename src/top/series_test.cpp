@@ -29,11 +29,11 @@ TEST(Series, many_values_are_averages_of_what_was_known) {
 
 TEST(Series, keeps_the_whole_time_in_bounded_memory) {
   Series series;
-  const std::size_t count = 10 * Series::kMost;
+  const std::size_t count = 10 * Series::kMaxPoints;
   for (std::size_t i = 0; i < count; ++i) series.add(i < count / 2 ? 0.0 : 1.0);
   const auto all = series.columns(100'000);
-  EXPECT_LE(all.size(), Series::kMost);
-  EXPECT_GE(all.size(), Series::kMost / 2);
+  EXPECT_LE(all.size(), Series::kMaxPoints);
+  EXPECT_GE(all.size(), Series::kMaxPoints / 2);
   const auto ten = series.columns(10);
   EXPECT_EQ(ten.front(), 0.0);
   EXPECT_EQ(ten.back(), 1.0);
@@ -43,31 +43,31 @@ std::vector<Status> hosts_with(std::optional<unsigned> utilization) {
   Status host;
   host.host = "here";
   GpuStatus gpu{{}, {GpuState::free, ""}};
-  gpu.placed.gpu.uuid = "GPU-1";
-  gpu.placed.gpu.utilization_pct = utilization;
+  gpu.view.gpu.uuid = "GPU-1";
+  gpu.view.gpu.utilization_pct = utilization;
   host.gpus.push_back(gpu);
   return {host};
 }
 
-TEST(History, one_value_for_each_span_and_none_while_nobody_looked) {
-  History history(1000ms);
-  const History::Clock::time_point begin{};
+TEST(PlotHistory, keeps_one_value_per_span_and_none_for_missed_spans) {
+  PlotHistory history(1000ms);
+  const PlotHistory::Clock::time_point begin{};
   const auto hosts = hosts_with(50);
-  history.note(hosts, begin);
-  history.note(hosts_with(100), begin + 500ms);  // the same second
-  history.note(hosts_with(0), begin + 1100ms);
-  history.note(hosts, begin + 3200ms);  // a late look counts for its time
-  history.note(hosts, begin + 20s);
-  const Track* track = history.of(hosts.front(), hosts.front().gpus.front().placed.gpu);
-  ASSERT_NE(track, nullptr);
-  const auto values = track->utilization.columns(100);
+  history.add_snapshot(hosts, begin);
+  history.add_snapshot(hosts_with(100), begin + 500ms);  // the same second
+  history.add_snapshot(hosts_with(0), begin + 1100ms);
+  history.add_snapshot(hosts, begin + 3200ms);  // a late look counts for its time
+  history.add_snapshot(hosts, begin + 20s);
+  const GpuSeries* gpu_series = history.find(hosts.front(), hosts.front().gpus.front().view.gpu);
+  ASSERT_NE(gpu_series, nullptr);
+  const auto values = gpu_series->utilization.columns(100);
   ASSERT_EQ(values.size(), 21U);
   EXPECT_EQ(Values(values.begin(), values.begin() + 5), (Values{0.5, 0.0, 0.5, 0.5, std::nullopt}));
   EXPECT_EQ(values.back(), 0.5);
-  EXPECT_EQ(track->memory.columns(1), (Values{std::nullopt}));
-  EXPECT_EQ(history.length(), 21s);
+  EXPECT_EQ(gpu_series->memory.columns(1), (Values{std::nullopt}));
+  EXPECT_EQ(history.duration(), 21s);
   Gpu unseen;
-  EXPECT_EQ(history.of(hosts.front(), unseen), nullptr);
+  EXPECT_EQ(history.find(hosts.front(), unseen), nullptr);
 }
 
 TEST(Plots, unknown_is_not_zero) {
@@ -76,7 +76,7 @@ TEST(Plots, unknown_is_not_zero) {
   EXPECT_EQ(sparkline({0.0, 1.0, 1.0}, 2, Charset::ascii), "##");
 }
 
-TEST(Plots, a_tall_plot_stands_on_its_ground) {
+TEST(Plots, tall_plot_draws_zero_as_a_line) {
   EXPECT_EQ(tall_plot({0.0, 0.5, 1.0, std::nullopt}, 4, 2, Charset::utf8),
             (std::vector<std::string>{"  █ ", "▁██ "}));
 }

@@ -1,4 +1,4 @@
-// The thread that owns the lookout; see watcher.h.
+// The thread that owns the lookout; see status_thread.h.
 #include "top/status_thread.h"
 
 #include <array>
@@ -12,52 +12,53 @@
 
 namespace berth::top {
 
-struct Watcher::Shared {
+struct StatusThread::Shared {
   HarbourLocation where;
   std::chrono::milliseconds period;
-  EventFd news;
-  EventFd leave;
-  EventFd left;
+  EventFd snapshot_ready;
+  EventFd stop_requested;
+  EventFd stopped;
   Mutex mutex;
-  std::shared_ptr<const TopSnapshot> picture GUARDED_BY(mutex) = std::make_shared<const TopSnapshot>();
+  std::shared_ptr<const TopSnapshot> snapshot GUARDED_BY(mutex) =
+      std::make_shared<const TopSnapshot>();
 
-  std::shared_ptr<const TopSnapshot> last() {
+  std::shared_ptr<const TopSnapshot> current() {
     const MutexLock lock(mutex);
-    return picture;
+    return snapshot;
   }
   void publish(TopSnapshot next) {
     {
       const MutexLock lock(mutex);
-      picture = std::make_shared<const TopSnapshot>(std::move(next));
+      snapshot = std::make_shared<const TopSnapshot>(std::move(next));
     }
-    news();
+    snapshot_ready.notify();
   }
 };
 
-Watcher::Watcher(HarbourLocation where, std::chrono::milliseconds period)
+StatusThread::StatusThread(HarbourLocation where, std::chrono::milliseconds period)
     : shared_(std::make_shared<Shared>()) {
   shared_->where = std::move(where);
   shared_->period = period;
-  thread_ = std::thread(work, shared_);
+  thread_ = std::thread(run, shared_);
 }
 
-Watcher::~Watcher() {
-  if (thread_.joinable()) end(std::chrono::milliseconds(0));
+StatusThread::~StatusThread() {
+  if (thread_.joinable()) stop(std::chrono::milliseconds(0));
 }
 
-int Watcher::fd() const {
-  return shared_->news.fd();
+int StatusThread::fd() const {
+  return shared_->snapshot_ready.fd();
 }
 
-std::shared_ptr<const TopSnapshot> Watcher::news() {
-  shared_->news.clear();
-  return shared_->last();
+std::shared_ptr<const TopSnapshot> StatusThread::latest() {
+  shared_->snapshot_ready.clear();
+  return shared_->current();
 }
 
-bool Watcher::end(std::chrono::milliseconds patience) {
-  shared_->leave();
-  pollfd left{shared_->left.fd(), POLLIN, 0};
-  const bool ended = ::poll(&left, 1, static_cast<int>(patience.count())) > 0;
+bool StatusThread::stop(std::chrono::milliseconds timeout) {
+  shared_->stop_requested.notify();
+  pollfd stopped{shared_->stopped.fd(), POLLIN, 0};
+  const bool ended = ::poll(&stopped, 1, static_cast<int>(timeout.count())) > 0;
   if (ended) {
     thread_.join();
   } else {
@@ -66,35 +67,35 @@ bool Watcher::end(std::chrono::milliseconds patience) {
   return ended;
 }
 
-void Watcher::work(const std::shared_ptr<Shared>& shared) {
+void StatusThread::run(const std::shared_ptr<Shared>& shared) {
   try {
     const auto on_slow = [&] {
-      TopSnapshot waiting = *shared->last();
-      waiting.slow = true;
+      TopSnapshot waiting = *shared->current();
+      waiting.driver_is_slow = true;
       shared->publish(std::move(waiting));
     };
-    StatusWatcher lookout(shared->where, on_slow);
-    lookout.interrupt_by(shared->leave.fd());
-    std::array<pollfd, 1> leave{{{shared->leave.fd(), POLLIN, 0}}};
+    StatusWatcher watcher(shared->where, on_slow);
+    watcher.set_interrupt(shared->stop_requested.fd());
+    std::array<pollfd, 1> stop_requested{{{shared->stop_requested.fd(), POLLIN, 0}}};
     do {
-      auto hosts = lookout.look();
+      auto hosts = watcher.observe();
       TopSnapshot next;
       if (hosts) {
         next.hosts = std::move(*hosts);
-        next.seen = std::chrono::system_clock::now();
+        next.last_success = std::chrono::system_clock::now();
       } else {
-        next = *shared->last();
+        next = *shared->current();
         next.problem = hosts.error().message;
-        next.slow = false;
+        next.driver_is_slow = false;
       }
       shared->publish(std::move(next));
-    } while (lookout.wait(shared->period, leave));
+    } while (watcher.wait(shared->period, stop_requested));
   } catch (const std::exception& problem) {
-    TopSnapshot last = *shared->last();
-    last.problem = std::string("internal error: ") + problem.what() + "; please report it";
-    shared->publish(std::move(last));
+    TopSnapshot current = *shared->current();
+    current.problem = std::string("internal error: ") + problem.what() + "; please report it";
+    shared->publish(std::move(current));
   }
-  shared->left();
+  shared->stopped.notify();
 }
 
 }  // namespace berth::top

@@ -10,26 +10,26 @@
 
 namespace berth::top {
 
-class Watcher {
+class StatusThread {
  public:
   // Looks every `period`, and when something changes. The process has threads from here on, and so
   // must start the driver's helper by its program: see set_helper_program().
-  Watcher(HarbourLocation where, std::chrono::milliseconds period);
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
-  ~Watcher();
+  StatusThread(HarbourLocation where, std::chrono::milliseconds period);
+  StatusThread(const StatusThread&) = delete;
+  StatusThread& operator=(const StatusThread&) = delete;
+  ~StatusThread();
 
-  // Readable when there is a new picture; reading it with news() ends that.
+  // Readable when there is a new picture; reading it with latest() ends that.
   int fd() const;
-  std::shared_ptr<const TopSnapshot> news();
+  std::shared_ptr<const TopSnapshot> latest();
 
   // Ends the thread; false if it does not end by then (Redis or the lock keeps it). It then uses
   // nothing of this any more, but the process must not end by exit(), under its feet.
-  bool end(std::chrono::milliseconds patience);
+  bool stop(std::chrono::milliseconds timeout);
 
  private:
   struct Shared;
-  static void work(const std::shared_ptr<Shared>& shared);
+  static void run(const std::shared_ptr<Shared>& shared);
 
   std::shared_ptr<Shared> shared_;
   std::thread thread_;

@@ -10,7 +10,7 @@ import json
 import os
 
 import pytest
-from users import ALICE, BOB, MALLORY, bell, ids, live, live_many, put, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, bell, ids, create_client, create_clients, put, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -28,7 +28,7 @@ def ticket(number, name):
 def test_a_forged_number_gains_nothing(world, number):
     world.hold(ALICE)
     first = world.wait(BOB)
-    world.puppet(MALLORY, live, world.harbour, ticket(number, "mmmmmmmm"), record("mmmmmmmm", MALLORY, order=number))
+    world.start_process(MALLORY, create_client, world.harbour, ticket(number, "mmmmmmmm"), record("mmmmmmmm", MALLORY, order=number))
     second, third = world.wait(ALICE), world.wait(BOB)
     order = world.queue()
     honest = [one for one in order if one != "mmmmmmmm"]
@@ -39,17 +39,17 @@ def test_a_forged_number_gains_nothing(world, number):
 
 
 def prepare(harbour, name):
-    fd = live(harbour, f"request-{name}", record(name, MALLORY, order=1))
+    fd = create_client(harbour, f"request-{name}", record(name, MALLORY, order=1))
     return fd
 
 
 def test_a_ticket_that_was_prepared_early_came_when_it_got_its_name(world):
     world.hold(ALICE)
-    mallory = world.puppet(MALLORY, prepare, world.harbour, "mmmmmmmm")
+    mallory = world.start_process(MALLORY, prepare, world.harbour, "mmmmmmmm")
     bob = world.wait(BOB)
     world.do(MALLORY, os.rename, world.path("request-mmmmmmmm"), world.path(ticket(1, "mmmmmmmm")))
     assert world.queue() == [bob.lease, "mmmmmmmm"]
-    mallory.let_go()
+    mallory.stop()
 
 
 def prepare_without_bell(harbour, name):
@@ -61,7 +61,7 @@ def test_a_place_cannot_be_prepared(world):
     world.hold(ALICE)
     world.do(MALLORY, prepare_without_bell, world.harbour, "mmmmmmmm")
     bob = world.wait(BOB, "--time", "1h")
-    world.puppet(MALLORY, bell, world.harbour, "mmmmmmmm")
+    world.start_process(MALLORY, bell, world.harbour, "mmmmmmmm")
     world.wait(ALICE)
     world.do(MALLORY, ring, world.harbour, bob.lease)  # so that Bob's client decides again
     bob.said("position 1 of 2")
@@ -110,7 +110,7 @@ def test_a_file_that_others_can_write_to_is_not_a_lease(world):
 
 def test_doctor_does_not_blame_the_honest(world):
     world.hold(ALICE)
-    world.puppet(MALLORY, live, world.harbour, ticket(999_999_999_999_999, "mmmmmmmm"),
+    world.start_process(MALLORY, create_client, world.harbour, ticket(999_999_999_999_999, "mmmmmmmm"),
                  record("mmmmmmmm", MALLORY, order=999_999_999_999_999))
     world.wait(BOB)
     report = world.berth(ALICE, "doctor").stdout
@@ -123,7 +123,7 @@ def test_one_user_cannot_queue_more_than_can_be_looked_at(world):
     world.hold(ALICE, "--gpu", "0")
     many = [(ticket(1, name), record(name, MALLORY, order=1, request={"count": 1, "gpus": [world.uuid(0)]}))
             for name in ids("m", 2_100)]
-    world.puppet(MALLORY, live_many, world.harbour, many)
+    world.start_process(MALLORY, create_clients, world.harbour, many)
     assert len(world.queue()) == 2_000
     assert world.try_now(BOB, "--gpu", "1").returncode == 0
     result = world.berth(MALLORY, "run", "--timeout", "5s", "--gpu", "0", "--", "true")
@@ -135,5 +135,5 @@ def test_one_users_tickets_have_a_limit_of_size(world):
     world.hold(ALICE)
     padding = "x" * 60_000
     many = [(ticket(1, name), record(name, MALLORY, order=1, unknown=padding)) for name in ids("m", 100)]
-    world.puppet(MALLORY, live_many, world.harbour, many)
+    world.start_process(MALLORY, create_clients, world.harbour, many)
     assert len(world.queue()) == (4 << 20) // len(json.dumps(many[0][1]))

@@ -12,7 +12,7 @@ import os
 import subprocess
 
 import pytest
-from users import ALICE, BOB, MALLORY, bell, ids, live, put, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, bell, ids, create_client, put, record, world  # noqa: F401
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
@@ -62,7 +62,7 @@ def test_a_mounted_record_stops_no_other_user(world, mounted, file):  # noqa: F8
 
 
 def test_a_mounted_lease_beside_a_live_bell_holds_everything(world, mounted):  # noqa: F811
-    world.puppet(MALLORY, live, world.harbour, f"lease-{NAME}", record(NAME, MALLORY, [world.uuid()]))
+    world.start_process(MALLORY, create_client, world.harbour, f"lease-{NAME}", record(NAME, MALLORY, [world.uuid()]))
     mounted(world.path(f"lease-{NAME}"))
     assert world.try_now(BOB, timeout=60).returncode == 75
     assert world.leases() == {NAME: str(MALLORY)}
@@ -84,8 +84,8 @@ def test_a_mounted_lease_does_not_make_a_holder_of_a_waiter(world, mounted):  # 
 @pytest.mark.parametrize("mode", [0o100000, 0o10000], ids=["a file", "a FIFO"])
 def test_a_mounted_bell_stops_no_other_user(world, mounted, mode):  # noqa: F811
     lone = ids("n", 1)[0]
-    world.puppet(MALLORY, live, world.harbour, f"lease-{NAME}", record(NAME, MALLORY, [world.uuid()]))
-    world.puppet(MALLORY, bell, world.harbour, lone)
+    world.start_process(MALLORY, create_client, world.harbour, f"lease-{NAME}", record(NAME, MALLORY, [world.uuid()]))
+    world.start_process(MALLORY, bell, world.harbour, lone)
     for name in (NAME, lone):
         mounted(world.path(f"bell-{name}"), mode)
     for uid in (BOB, 0):

@@ -12,7 +12,7 @@ import os
 import time
 
 import pytest
-from users import ALICE, BOB, MALLORY, eventually, ids, live, live_many, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, eventually, ids, create_client, create_clients, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -30,7 +30,7 @@ def ticket(name):
 
 def read_for_ever(harbour, files):
     """Live tickets whose bells are read at once, and that never claim what they are granted."""
-    bells = live_many(harbour, files)
+    bells = create_clients(harbour, files)
     if os.fork() == 0:
         while True:
             for fd in bells:
@@ -45,11 +45,11 @@ def read_for_ever(harbour, files):
 def silent(world, uid, tickets, reads, gpus=1):
     names = ids("s" + "abcdefgh"[uid % 8], tickets)
     files = [(ticket(name), record(name, uid, order=0, request={"count": gpus})) for name in names]
-    return world.puppet(uid, read_for_ever if reads else live_many, world.harbour, files), names
+    return world.start_process(uid, read_for_ever if reads else create_clients, world.harbour, files), names
 
 
-def kill_readers(puppet):
-    with open(f"/proc/{puppet.pid}/task/{puppet.pid}/children") as children:
+def kill_readers(process):
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as children:
         for pid in children.read().split():
             os.kill(int(pid), 9)
 
@@ -60,7 +60,7 @@ def test_silent_tickets_delay_others_once(world, count, reads):
     """Eight take no longer than one: the audit of a waiter, which would end it too, comes after 30 s at the earliest."""
     world.server.use("2x24GiB")
     holder = world.hold(ALICE, "-n", "2")
-    puppets = [silent(world, uid, count // len(OTHERS) or 1, reads, gpus=2)[0] for uid in OTHERS[:count]]
+    processes = [silent(world, uid, count // len(OTHERS) or 1, reads, gpus=2)[0] for uid in OTHERS[:count]]
     try:
         bob = world.wait(BOB)
         begin = time.monotonic()
@@ -70,22 +70,22 @@ def test_silent_tickets_delay_others_once(world, count, reads):
         print(f"{took:.1f} s behind {count} silent tickets")
         assert took < 25, "only the audit has noticed"
     finally:
-        for puppet in puppets:
-            kill_readers(puppet)
+        for process in processes:
+            kill_readers(process)
 
 
 def test_a_wide_silent_ticket_keeps_nothing_from_the_second_honest_client(world):
     """When the first one has taken a GPU, the silent ticket cannot claim any more, and would reserve the other GPU."""
     world.server.use("2x24GiB")
     holder = world.hold(ALICE, "-n", "2")
-    puppet, _ = silent(world, MALLORY, 1, True, gpus=2)
+    process, _ = silent(world, MALLORY, 1, True, gpus=2)
     try:
         first, second = world.wait(BOB), world.wait(ALICE)
         holder.end()
         first.started()
         second.started()
     finally:
-        kill_readers(puppet)
+        kill_readers(process)
 
 
 def ring(harbour, names):
@@ -96,7 +96,7 @@ def ring(harbour, names):
 def test_the_first_goes_on_behind_a_silent_ticket_whoever_is_rung(world):
     """A client far back that is rung does not make all clients before it decide again and again, until none is granted."""
     holder = world.hold(ALICE)
-    puppet, _ = silent(world, MALLORY, 1, True)
+    process, _ = silent(world, MALLORY, 1, True)
     try:
         first = world.wait(BOB)
         others = [world.run(BOB) for _ in range(40)]
@@ -109,7 +109,7 @@ def test_the_first_goes_on_behind_a_silent_ticket_whoever_is_rung(world):
         first.started()
         assert [other.out.read_text() for other in others] == [""] * 40
     finally:
-        kill_readers(puppet)
+        kill_readers(process)
 
 
 def test_a_waiting_client_does_not_poll(world, tmp_path):
@@ -118,7 +118,7 @@ def test_a_waiting_client_does_not_poll(world, tmp_path):
     world.hold(ALICE, "--gpu", "0")
     other = world.hold(ALICE, "--gpu", "1")
     name = ids("f", 1)[0]
-    world.puppet(MALLORY, live, world.harbour, ticket(name),
+    world.start_process(MALLORY, create_client, world.harbour, ticket(name),
                  record(name, MALLORY, order=0, request={"count": 1, "gpus": [world.uuid(1)]}))
     world.wait(BOB, "--gpu", "0")
     trace = world.server.folder / "trace"
@@ -155,7 +155,7 @@ def test_a_ticket_is_not_passed_over_because_another_user_held_the_lock(world):
 
 
 def test_status_and_doctor_name_a_silent_ticket(world):
-    puppet, [name] = silent(world, MALLORY, 1, True)
+    process, [name] = silent(world, MALLORY, 1, True)
     try:
         [waiting] = world.status()["queue"]
         assert waiting["ticket"] == name and "has not claimed" in waiting["reason"]
@@ -163,16 +163,16 @@ def test_status_and_doctor_name_a_silent_ticket(world):
         [finding] = [one for one in report["findings"] if one["check"] == "silent"]
         assert finding["level"] == "problem" and name in finding["text"] and str(MALLORY) in finding["text"]
     finally:
-        kill_readers(puppet)
+        kill_readers(process)
 
 
 def test_the_honest_among_the_silent_are_served_in_their_order(world):
     holder = world.hold(ALICE)
-    puppet, _ = silent(world, MALLORY, 1, True)
+    process, _ = silent(world, MALLORY, 1, True)
     try:
         first = world.wait(BOB)
-        second_puppet, _ = silent(world, 2004, 2, True)
-        puppets = [puppet, second_puppet]
+        second_process, _ = silent(world, 2004, 2, True)
+        processes = [process, second_process]
         second = world.wait(ALICE)
         holder.end()
         first.started()
@@ -180,7 +180,7 @@ def test_the_honest_among_the_silent_are_served_in_their_order(world):
         first.end()
         second.started()
     finally:
-        for one in puppets:
+        for one in processes:
             kill_readers(one)
 
 
@@ -189,12 +189,12 @@ def test_the_honest_among_the_silent_are_served_in_their_order(world):
 @pytest.mark.parametrize("content", ["", "{", "x" * 100_000, '{"version": 1}', json.dumps({"version": 99, "id": "nnnnnnnn"})],
                          ids=["empty", "half", "oversized", "nearly nothing", "newer"])
 def test_an_odd_lease_beside_a_live_bell_blocks_and_is_explained(world, content):
-    mallory = world.puppet(MALLORY, live, world.harbour, "lease-nnnnnnnn", content)
+    mallory = world.start_process(MALLORY, create_client, world.harbour, "lease-nnnnnnnn", content)
     refused = world.try_now(BOB)
     assert refused.returncode == 75 and str(MALLORY) in refused.stderr, refused
     text = world.berth(BOB, "doctor").stdout
     lines = [line for line in text.splitlines() if "nnnnnnnn" in line]
     assert lines, text
     assert not any("rm " in line for line in text.splitlines() if "nnnnnnnn" in line), text
-    mallory.let_go()
+    mallory.stop()
     assert world.try_now(BOB).returncode == 0

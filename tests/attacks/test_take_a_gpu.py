@@ -11,7 +11,7 @@ import stat
 
 import pytest
 from conftest import wait_until
-from users import ALICE, BOB, MALLORY, eventually, live, put, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, eventually, create_client, put, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -30,30 +30,30 @@ def lease_file(world, name):
 
 
 def fake_outer(world, name, uuid, uid=MALLORY):
-    return world.puppet(uid, live, world.harbour, f"lease-{name}", record(name, uid, [uuid]))
+    return world.start_process(uid, create_client, world.harbour, f"lease-{name}", record(name, uid, [uuid]))
 
 
 def test_an_outer_lease_of_another_user_hides_nothing(world):
     """Alice's lease says that it is inside of one that has ended. The attacker makes a lease of that id."""
     world.server.use("2x24GiB")
-    alice = world.puppet(ALICE, live, world.harbour, "lease-aaaaaaaa",
+    alice = world.start_process(ALICE, create_client, world.harbour, "lease-aaaaaaaa",
                          record("aaaaaaaa", ALICE, [world.uuid(0)], within="bbbbbbbb"))
     assert world.try_now(BOB, "--gpu", "0").returncode == 75
     for held in (world.uuid(0), world.uuid(1)):
         mallory = fake_outer(world, "bbbbbbbb", held)
         assert world.try_now(BOB, "--gpu", "0").returncode == 75
         assert world.leases().get("aaaaaaaa") == str(ALICE)
-        mallory.let_go()
+        mallory.stop()
         os.unlink(world.path("lease-bbbbbbbb"))
         os.unlink(world.path("bell-bbbbbbbb"))
-    alice.let_go()
+    alice.stop()
     assert world.try_now(BOB, "--gpu", "0").returncode == 0
 
 
 def test_two_leases_that_name_each_other_still_count(world):
     uuid, now = world.uuid(), 1_700_000_000_000
     for own, other in (("aaaaaaaa", "bbbbbbbb"), ("bbbbbbbb", "aaaaaaaa")):
-        world.puppet(MALLORY, live, world.harbour, f"lease-{own}",
+        world.start_process(MALLORY, create_client, world.harbour, f"lease-{own}",
                      record(own, MALLORY, [uuid], within=other, granted_ms=now))
     assert world.try_now(BOB).returncode == 75
 
@@ -62,9 +62,9 @@ def test_an_outer_lease_that_has_less_does_not_cover_the_inner_one(world):
     """The attacker reserves one byte, and uses a card inside of that."""
     uuid = world.uuid()
     tiny, large = {"count": 1, "memory_bytes": 1}, {"count": 1, "memory_bytes": 20 << 30}
-    world.puppet(MALLORY, live, world.harbour, "lease-aaaaaaaa",
+    world.start_process(MALLORY, create_client, world.harbour, "lease-aaaaaaaa",
                  record("aaaaaaaa", MALLORY, [uuid], request=tiny, granted_ms=1_700_000_000_000))
-    world.puppet(MALLORY, live, world.harbour, "lease-bbbbbbbb",
+    world.start_process(MALLORY, create_client, world.harbour, "lease-bbbbbbbb",
                  record("bbbbbbbb", MALLORY, [uuid], request=large, within="aaaaaaaa"))
     assert world.try_now(BOB, "--mem", "10GiB").returncode == 75
     assert world.try_now(BOB, "--mem", "1GiB").returncode == 0
@@ -136,7 +136,7 @@ def test_root_marks_no_file_but_the_record(world):
     private.chmod(0o640)
     os.chown(private, ALICE, ALICE)
     ticket = "ticket-000000000000001-mmmmmmmm"
-    world.puppet(MALLORY, live, world.harbour, ticket, record("mmmmmmmm", MALLORY, order=1))
+    world.start_process(MALLORY, create_client, world.harbour, ticket, record("mmmmmmmm", MALLORY, order=1))
     trace = world.server.folder / "trace"
     # Stopped after the directory was locked: then the name is exchanged, and cancel goes on.
     job = world.run(0, "mmmmmmmm", subcommand="cancel", command=None,

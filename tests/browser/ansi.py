@@ -27,7 +27,7 @@ class Pen:
         self.ink = self.ground = None
         self.bold = self.dim = self.reverse = self.underline = False
 
-    def obey(self, codes):
+    def apply(self, codes):
         codes = [int(code or 0) for code in re.split("[;:]", codes)]
         while codes:
             code = codes.pop(0)
@@ -63,7 +63,7 @@ def page_of(captured):
     pen, out = Pen(), []
     for piece in re.split(r"(\x1b\[[0-9;:]*m)", captured.replace("\x0f", "").replace("\x0e", "")):
         if piece.startswith("\x1b"):
-            pen.obey(piece[2:-1])
+            pen.apply(piece[2:-1])
         elif piece:
             out.append(f'<span style="{pen.style()}">{html.escape(piece)}</span>')
     return (f'<!doctype html><meta charset="utf-8"><style>body{{margin:0;background:{GROUND}}}pre{{margin:0;padding:18px 22px;'

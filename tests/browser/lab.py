@@ -152,7 +152,7 @@ def last_hour(gpu):
     return {"uuid": gpu["uuid"], "utilization_pct": utilization, "memory_used_mib": memory}
 
 
-def settle_in():
+def set_names():
     """Gives this mount namespace the users' names, and this host a name."""
     passwd = pathlib.Path(tempfile.mkstemp(prefix="berth-lab-passwd-")[1])
     lines = [f"{name}:x:{uid}:{uid}::/:/bin/sh\n" for name, uid in USERS.items()]

@@ -66,7 +66,7 @@ def main():
         sys.exit("screenshots: it becomes several users: run it as root")
     if "--inside" not in sys.argv:
         os.execvp("unshare", ["unshare", "--mount", "--uts", "--propagation", "private", sys.executable, *sys.argv, "--inside"])
-    lab.settle_in()
+    lab.set_names()
     it = lab.Lab()
     fonts = it.server.folder / "fonts.conf"
     fonts.write_text(FONTS)

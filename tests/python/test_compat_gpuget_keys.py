@@ -148,14 +148,14 @@ def test_who_leaves_the_queue_of_berth_takes_nothing(managed, original, jobs):
     eventually(lambda: original.idle() == ALL, original.idle)
 
 
-def warden(original, gpu):
+def monitor_pid(original, gpu):
     return int(original.redis.hget(original.key(f"GPU{gpu}"), "BERTH").split(" ")[1])
 
 
-def test_what_a_killed_warden_left_is_put_back_by_the_next(managed, original, jobs):
+def test_what_a_killed_monitor_left_is_put_back_by_the_next(managed, original, jobs):
     job = shell(jobs)
     assert ready(job) == ["0"]
-    killed = warden(original, 0)
+    killed = monitor_pid(original, 0)
     os.kill(killed, signal.SIGKILL)
     eventually(lambda: not is_alive(killed), "it is gone")
     assert says(managed, "--idle") == "There is 3 IDDLE GPUs, IDs: 1,2,3\n"  # its lease lives
@@ -167,7 +167,7 @@ def test_what_a_killed_warden_left_is_put_back_by_the_next(managed, original, jo
 def test_what_somebody_else_put_back_is_not_put_back_twice(managed, original, jobs):
     job = shell(jobs)
     assert ready(job) == ["0"]
-    own = warden(original, 0)
+    own = monitor_pid(original, 0)
     original.release("0")
     job.end()
     eventually(lambda: not is_alive(own), "the warden has ended")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.release_only
 DOCTESTS = """
     import doctest, importlib, os, pkgutil
     names = ["berth"] + ["berth." + module.name for module in pkgutil.iter_modules(berth.__path__)
-                         if module.name.startswith("_") and module.name not in ("_native", "_joining")]
+                         if module.name.startswith("_") and module.name not in ("_native", "_attach")]
     tried = 0
     for name in names:
         result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)

@@ -24,7 +24,7 @@ takes through them are leased. Flags of Python's own go before -m berth.compat.
 EXIT_USAGE = 64
 
 
-def refuse(what: str) -> int:
+def print_usage_error(what: str) -> int:
     print(f"berth: compat: {what}; see python -m berth.compat --help", file=sys.stderr)
     return EXIT_USAGE
 
@@ -42,11 +42,11 @@ def main() -> int:
         print(USAGE, end="")
         return 0
     if not words:
-        return refuse("no script")
+        return print_usage_error("no script")
     if words[0].startswith("-") and words[0][:2] not in ("-", "-m", "-c"):
-        return refuse(f"{ascii(words[0])} is not expected; Python's own flags go before -m berth.compat")
+        return print_usage_error(f"{ascii(words[0])} is not expected; Python's own flags go before -m berth.compat")
     if sys.flags.ignore_environment or sys.flags.no_site:
-        return refuse("Python's flags -I, -E and -S keep berth out of the script; leave them out")
+        return print_usage_error("Python's flags -I, -E and -S keep berth out of the script; leave them out")
     os.execve(sys.executable, [sys.executable, *interpreter_flags(), *words], environment())
 
 

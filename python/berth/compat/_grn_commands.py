@@ -13,17 +13,17 @@ from typing import List, Optional, Sequence
 import berth
 
 from . import _command, environment
-from ._grn_server import announced, gpus_of_server
+from ._grn_server_file import publish_server_gpus, read_server_gpus
 
 
-def _means(entry: str, gpu: berth.Gpu) -> bool:
+def _entry_matches(entry: str, gpu: berth.Gpu) -> bool:
     """Whether an entry of CUDA_VISIBLE_DEVICES means this GPU: the number of a MIG card means all of its instances."""
     if entry.isdecimal():
         return str(gpu.index).partition(":")[0] == str(int(entry))
     return len(entry) > len("GPU-") and (gpu.uuid or "").lower().startswith(entry.lower())
 
 
-def _managed() -> List[berth.Gpu]:
+def _managed_gpus() -> List[berth.Gpu]:
     """The GPUs that jobs may have: those that CUDA_VISIBLE_DEVICES leaves, read as CUDA reads it."""
     gpus = [gpu for gpu in berth.status() if gpu.uuid and gpu.state != "lost"]
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -31,7 +31,7 @@ def _managed() -> List[berth.Gpu]:
         return gpus
     chosen: List[berth.Gpu] = []
     for entry in value.split(","):
-        found = [gpu for gpu in gpus if _means(entry.strip(), gpu)]
+        found = [gpu for gpu in gpus if _entry_matches(entry.strip(), gpu)]
         if not found:
             break  # such an entry ends the list
         chosen += found
@@ -41,7 +41,7 @@ def _managed() -> List[berth.Gpu]:
     return [gpu for gpu in gpus if gpu in chosen]
 
 
-def _show(gpus: List[berth.Gpu], restricted: bool) -> None:
+def _print_gpus(gpus: List[berth.Gpu], restricted: bool) -> None:
     print("No server is needed: with berth each job leases its GPU itself, and waits until there is one.")
     print(f"While this runs, your jobs {'use no other GPUs than these' if restricted else 'may use any GPU'}.\n")
     for gpu in gpus:
@@ -57,25 +57,25 @@ def start(argv: Optional[Sequence[str]] = None) -> int:
                              "CUDA_VISIBLE_DEVICES is set, those of yours use no other GPUs while this runs.")
     parser.add_argument("--debug", action="store_true", help="accepted, and without effect")
     parser.parse_args(argv)
-    ends = {signal.SIGINT, signal.SIGTERM}
+    end_signals = {signal.SIGINT, signal.SIGTERM}
 
     def serve() -> int:
-        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-        gpus = _managed()
+        signal.pthread_sigmask(signal.SIG_BLOCK, end_signals)
+        gpus = _managed_gpus()
         restricted = "CUDA_VISIBLE_DEVICES" in os.environ
-        with announced([gpu.uuid for gpu in gpus if gpu.uuid] if restricted else None):
-            _show(gpus, restricted)
-            signal.sigwait(ends)
+        with publish_server_gpus([gpu.uuid for gpu in gpus if gpu.uuid] if restricted else None):
+            _print_gpus(gpus, restricted)
+            signal.sigwait(end_signals)
         return 0
 
-    return _command.finish(parser.prog, serve)
+    return _command.run_command(parser.prog, serve)
 
 
 class _Runner:
     """Runs commands one after another, each on a GPU of its own, until there are no more or somebody stops it."""
 
     def __init__(self) -> None:
-        self._stopped = 0  # by this signal
+        self._stop_signal = 0  # by this signal
         self._process: Optional[subprocess.Popen[bytes]] = None
 
     def run(self, commands: List[List[str]]) -> int:
@@ -85,27 +85,27 @@ class _Runner:
         failure = 0
         for words in commands:
             code = self._run_one(words)
-            if self._stopped:
-                return 128 + self._stopped
+            if self._stop_signal:
+                return 128 + self._stop_signal
             failure = failure or code
         return failure
 
     def _stop(self, number: int, _: Optional[FrameType]) -> None:
         """Ctrl-C reaches the command without us."""
-        self._stopped = number
+        self._stop_signal = number
         if self._process is not None and number != signal.SIGINT:
             self._process.send_signal(number)
 
     def _run_one(self, words: List[str]) -> int:
-        gpus = gpus_of_server()
+        gpus = read_server_gpus()
         choice = ["--count", "1", "--gpu", ",".join(gpus)] if gpus else []
         self._process = subprocess.Popen([berth.program(), "run", *choice, "--", *words], env=environment())
-        if self._stopped:  # before there was a process to tell
-            self._process.send_signal(self._stopped)
+        if self._stop_signal:  # before there was a process to tell
+            self._process.send_signal(self._stop_signal)
         return self._process.wait()
 
 
-def _words(command: str) -> List[str]:
+def _split_command(command: str) -> List[str]:
     try:
         words = shlex.split(command)
     except ValueError as problem:
@@ -122,4 +122,4 @@ def run(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("-d", "--debug", action="store_true", help="accepted, and without effect")
     parser.add_argument("cmds", nargs="+", metavar="CMD", help="a command line in quotes, such as \"python job.py\"")
     flags = parser.parse_args(argv)
-    return _command.finish(parser.prog, lambda: _Runner().run([_words(command) for command in flags.cmds]))
+    return _command.run_command(parser.prog, lambda: _Runner().run([_split_command(command) for command in flags.cmds]))

@@ -19,7 +19,7 @@ __all__ = ["GpuLock", "lock_gpu", "locks"]
 
 Index = Union[int, str]  # text for a MIG instance
 
-_entered: list[berth.Lease] = []  # of the `with` blocks that run, the outermost first
+_active_leases: list[berth.Lease] = []  # of the `with` blocks that run, the outermost first
 
 
 class GpuLock:
@@ -35,26 +35,28 @@ class GpuLock:
 
     def __enter__(self) -> GpuLock:
         if self._lease.released:
-            self._lease = _take(len(self._lease.uuids), self._lease.indices)
-        _entered.append(self._lease)
+            self._lease = _acquire_lease(len(self._lease.uuids), self._lease.indices)
+        _active_leases.append(self._lease)
         _environment.pop(self._lease.id)  # there may be newer ones, which have not been entered
-        _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": _visible()})
+        _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": _visible_devices()})
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _entered.remove(self._lease)
+        _active_leases.remove(self._lease)
         self._lease.release()  # and os.environ is what it was
 
 
-def _visible() -> str:
+def _visible_devices() -> str:
     """In a lock within a lock, the GPUs of both; once, where both come out of the same lease around this program."""
-    names = [name for lease in _entered for name in lease.environment["CUDA_VISIBLE_DEVICES"].split(",")]
+    names = [name for lease in _active_leases for name in lease.environment["CUDA_VISIBLE_DEVICES"].split(",")]
     return ",".join(dict.fromkeys(names))
 
 
-def _take(count: int, gpu: list[Index] | None, selector: Callable[[berth.Gpu], bool] | None = None) -> berth.Lease:
+def _acquire_lease(
+    count: int, gpu: list[Index] | None, selector: Callable[[berth.Gpu], bool] | None = None
+) -> berth.Lease:
     try:
         return berth.acquire(count, gpu=gpu, selector=selector, no_wait=True)
     except (berth.NotGranted, berth.Impossible) as error:
@@ -71,10 +73,10 @@ def lock_gpu(uid: Index | None = None, n: int = 1, n_system_gpus: int | None = N
             print(lock.uid)
     """
     if uid is None:
-        return GpuLock(_take(n, None, None if n_system_gpus is None else _is_below(n_system_gpus)))
+        return GpuLock(_acquire_lease(n, None, None if n_system_gpus is None else _is_below(n_system_gpus)))
     if n != 1:
         raise berth.UsageError(f"uid={uid} names one GPU, and n={n} asks for {n}; leave one of them out")
-    return GpuLock(_take(1, [uid]))
+    return GpuLock(_acquire_lease(1, [uid]))
 
 
 def _is_below(end: int) -> Callable[[berth.Gpu], bool]:

@@ -19,9 +19,9 @@ from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 import berth
 
-from . import _command, _gpuget_warden
-from ._gpuget_keys import Keys
-from ._gpuget_lists import Lists, is_id, stamp
+from . import _command, _gpuget_monitor
+from ._gpuget_file_lists import FileLists, format_time, is_id
+from ._gpuget_redis_lists import RedisLists
 
 PROG = "GPU.py"
 EXIT_TOO_MANY = 255  # as GPUGET has it
@@ -103,11 +103,11 @@ class GpuGet:
     def __init__(self, flags: argparse.Namespace) -> None:
         self._flags = flags
         names = (flags.redis_server, flags.redis_port, flags.redis_db, flags.redis_prefix)
-        self._lists = Lists(names, lambda text: _command.say(PROG, text))
+        self._file_lists = FileLists(names, lambda text: _command.print_message(PROG, text))
 
-    def obey(self) -> int:
+    def run(self) -> int:
         """Does the first thing that the flags ask for, in GPUGET's order; gives the exit code."""
-        deeds: Tuple[Tuple[str, Callable[[], int]], ...] = (
+        actions: Tuple[Tuple[str, Callable[[], int]], ...] = (
             ("gpu_count", self.gpu_count),
             ("managed_gpu_count", self.managed_gpu_count),
             ("redis_manage_all", self.manage),
@@ -123,9 +123,9 @@ class GpuGet:
             ("redis_purge", self.purge),
             ("active", self.active),
         )
-        for name, deed in deeds:
+        for name, action in actions:
             if getattr(self._flags, name) not in (None, False):
-                return deed()
+                return action()
         raise berth.UsageError(f"nothing to do; see {PROG} --help")
 
     def gpu_count(self) -> int:
@@ -138,18 +138,18 @@ class GpuGet:
 
     def manage(self) -> int:
         present = [str(gpu.index) for gpu in berth.status()]
-        return self._manage(present, lambda wanted: self._lists.manage(wanted, self._flags.force))
+        return self._manage(present, lambda gpus: self._file_lists.manage(gpus, self._flags.force))
 
     def _manage(self, present: List[str], make: Callable[[List[str]], bool]) -> int:
-        wanted = self._wanted(present)
-        if wanted is None:
+        gpus = self._gpus_to_manage(present)
+        if gpus is None:
             print(f"Can not manage more GPUs than available but you requested {self._flags.redis_manage_count} out of "
                   f"{len(present)} possible!")
             return EXIT_TOO_MANY
-        if not wanted:
+        if not gpus:
             raise berth.Impossible("none of these GPUs is there; 'berth status' lists those that are")
-        if make(wanted):
-            print(len(wanted))
+        if make(gpus):
+            print(len(gpus))
         else:
             print("Objects already initialized, add force to proceed.")
         return 0
@@ -163,9 +163,9 @@ class GpuGet:
         ids = [one for one in managed if one in usable]
         if not ids:
             raise berth.Impossible(f"none of the managed GPUs ({','.join(managed)}) can be used; see: berth status")
-        self._become_acquire(ids)
+        self._exec_acquire(ids)
 
-    def _become_acquire(self, ids: List[str], *flags: str) -> NoReturn:
+    def _exec_acquire(self, ids: List[str], *flags: str) -> NoReturn:
         words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids), *flags]
         if self._flags.pid is not None:
             words += ["--for", str(self._flags.pid)]
@@ -186,18 +186,18 @@ class GpuGet:
         if code != 0:
             return code
         released = f"GPU {gpu.index} released by PID {self._flags.pid or os.getppid()}."
-        self._lists.add_events([*_acquired(gpu), f"{stamp(datetime.datetime.now())}: {released}"])
+        self._file_lists.add_events([*_acquire_events(gpu), f"{format_time(datetime.datetime.now())}: {released}"])
         print(f"GPU {gpu_id} released.")
         return 0
 
     def log(self) -> int:
         """Where leases ended with their shell, nobody was there to write it down."""
-        managed = self._lists.managed()
+        managed = self._file_lists.managed()
         if managed is None:
             return 0
-        print(f"{stamp(managed.since)}: Redis initialized, {len(managed.gpus)} managed GPUs.")
-        held = [line for gpu in self._gpus().values() for line in _acquired(gpu)]
-        for line in sorted(self._lists.events(managed.since) + held, key=lambda line: line[:19]):
+        print(f"{format_time(managed.since)}: Redis initialized, {len(managed.gpus)} managed GPUs.")
+        held = [line for gpu in self._gpus().values() for line in _acquire_events(gpu)]
+        for line in sorted(self._file_lists.events(managed.since) + held, key=lambda line: line[:19]):
             print(line)
         return 0
 
@@ -221,7 +221,7 @@ class GpuGet:
         return 0
 
     def delete(self) -> int:
-        self._lists.delete()
+        self._file_lists.delete()
         print("All Redis objects related to GPU management were deleted.")
         return 0
 
@@ -237,13 +237,13 @@ class GpuGet:
             print("There are no active GPUs.")
         for gpu_id, gpu in gpus.items():
             for lease in gpu.leases:
-                print(_holder_line(gpu_id, lease.pid, stamp(lease.since)))
+                print(_holder_line(gpu_id, lease.pid, format_time(lease.since)))
             if not gpu.leases:
                 print(f"GPU {gpu_id} acquired by unknown process.")
         return 0
 
     def _managed(self) -> List[str]:
-        managed = self._lists.managed()
+        managed = self._file_lists.managed()
         return managed.gpus if managed else []
 
     def _gpus(self) -> Dict[str, berth.Gpu]:
@@ -254,7 +254,7 @@ class GpuGet:
     def _idle(self) -> List[str]:
         return [gpu_id for gpu_id, gpu in self._gpus().items() if gpu.state == "free"]
 
-    def _wanted(self, present: List[str]) -> Optional[List[str]]:
+    def _gpus_to_manage(self, present: List[str]) -> Optional[List[str]]:
         """The GPUs to manage, of those that are there; None if there are too few."""
         if self._flags.redis_manage_all:
             return present
@@ -264,87 +264,88 @@ class GpuGet:
         return present[-count:] if count <= len(present) else None
 
 
-class GpuGetOnKeys(GpuGet):
+class RedisGpuGet(GpuGet):
     """The same, on GPUGET's own lists: a GPU is in no idle list, and leased, or neither."""
 
     def __init__(self, flags: argparse.Namespace) -> None:
         super().__init__(flags)
-        self._keys = Keys(flags.redis_server, flags.redis_port, flags.redis_db, flags.redis_prefix)
+        self._redis_lists = RedisLists(flags.redis_server, flags.redis_port, flags.redis_db, flags.redis_prefix)
 
-    def obey(self) -> int:
-        _gpuget_warden.mend(self._keys)
-        return super().obey()
+    def run(self) -> int:
+        _gpuget_monitor.recover_lost_gpus(self._redis_lists)
+        return super().run()
 
     def manage(self) -> int:
         present = [str(gpu.index) for gpu in berth.status() if str(gpu.index).isdecimal()]  # GPUGET has numbers alone
-        return self._manage(present, lambda wanted: self._keys.manage(wanted, len(present), self._flags.force))
+        return self._manage(present, lambda gpus: self._redis_lists.manage(gpus, len(present), self._flags.force))
 
-    def _become_acquire(self, ids: List[str], *flags: str) -> NoReturn:
-        gpu, label = _gpuget_warden.take(self._keys, ids, self._flags.pid or os.getppid())
-        super()._become_acquire([gpu], "--label", label, *flags)
+    def _exec_acquire(self, ids: List[str], *flags: str) -> NoReturn:
+        gpu, label = _gpuget_monitor.take_gpu(self._redis_lists, ids, self._flags.pid or os.getppid())
+        super()._exec_acquire([gpu], "--label", label, *flags)
 
     def release(self) -> int:
-        said: str = self._flags.release
+        given: str = self._flags.release
         gpus = berth.status()
-        gpu_id = next((str(gpu.index) for gpu in gpus if gpu.uuid == said), said)
-        if gpu_id in self._keys.idle():
-            print(f"GPU {said} is already idle.")
+        gpu_id = next((str(gpu.index) for gpu in gpus if gpu.uuid == given), given)
+        if gpu_id in self._redis_lists.idle():
+            print(f"GPU {given} is already idle.")
             return 0
-        if gpu_id not in self._keys.managed():
-            print(f"GPU {said} is not managed.")
+        if gpu_id not in self._redis_lists.managed():
+            print(f"GPU {given} is not managed.")
             return 0
-        mark = self._keys.holder(gpu_id).mark
-        if any(lease.label == _gpuget_warden.label_of(mark) for gpu in gpus for lease in gpu.leases if mark):
+        mark = self._redis_lists.read_holder(gpu_id).mark
+        if any(lease.label == _gpuget_monitor.lease_label(mark) for gpu in gpus for lease in gpu.leases if mark):
             code = subprocess.run([berth.program(), "release", gpu_id], stdout=subprocess.DEVNULL).returncode
             if code != 0:
                 return code
-        self._keys.put_back(gpu_id, mark, f"released by PID {self._flags.pid or os.getppid()}.")
-        print(f"GPU {said} released.")
+        self._redis_lists.put_back(gpu_id, mark, f"released by PID {self._flags.pid or os.getppid()}.")
+        print(f"GPU {given} released.")
         return 0
 
     def log(self) -> int:
-        for line in self._keys.events():
-            print(_command.fit(line))
+        for line in self._redis_lists.events():
+            print(_command.printable_line(line))
         return 0
 
     def delete(self) -> int:
-        self._keys.delete()
+        self._redis_lists.delete()
         print("All Redis objects related to GPU management were deleted.")
         return 0
 
     def purge(self) -> int:
         """What berth leases goes back by itself: only those of the original are looked at."""
         for gpu_id in self._active():
-            holder = self._keys.holder(gpu_id)
+            holder = self._redis_lists.read_holder(gpu_id)
             if holder.pid is not None and not holder.mark and not _is_running(holder.pid):
-                self._keys.put_back(gpu_id, "", f"acquired by process with PID {holder.pid}, was released by redis purge as "
-                                    "the process with given PID does no longer exist.", holder.pid)
+                why = (f"acquired by process with PID {holder.pid}, was released by redis purge as "
+                       "the process with given PID does no longer exist.")
+                self._redis_lists.put_back(gpu_id, "", why, holder.pid)
         return 0
 
     def active(self) -> int:
         ids = self._active()
         print(f"There is {len(ids)} ACTIVE GPUs, IDs: {','.join(ids)}" if ids else "There are no active GPUs.")
         for gpu_id in ids:
-            holder = self._keys.holder(gpu_id)
+            holder = self._redis_lists.read_holder(gpu_id)
             if holder.pid is None:
                 print(f"GPU {gpu_id} acquired by unknown process.")
             else:
-                print(_holder_line(gpu_id, holder.pid, _command.fit(holder.since)))
+                print(_holder_line(gpu_id, holder.pid, _command.printable_line(holder.since)))
         return 0
 
     def _managed(self) -> List[str]:
-        return self._keys.managed()
+        return self._redis_lists.managed()
 
     def _idle(self) -> List[str]:
-        return self._keys.idle()
+        return self._redis_lists.idle()
 
     def _active(self) -> List[str]:
-        idle = self._keys.idle()
-        return [gpu_id for gpu_id in self._keys.managed() if gpu_id not in idle]
+        idle = self._redis_lists.idle()
+        return [gpu_id for gpu_id in self._redis_lists.managed() if gpu_id not in idle]
 
 
-def _acquired(gpu: berth.Gpu) -> List[str]:
-    return [f"{stamp(lease.since)}: GPU {gpu.index} acquired by PID {lease.pid}." for lease in gpu.leases]
+def _acquire_events(gpu: berth.Gpu) -> List[str]:
+    return [f"{format_time(lease.since)}: GPU {gpu.index} acquired by PID {lease.pid}." for lease in gpu.leases]
 
 
 def _is_running(pid: int) -> bool:
@@ -370,8 +371,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """The command; `argv` without its name. Gives the exit code."""
     flags = _parser().parse_args(argv)
 
-    def obey() -> int:
+    def run() -> int:
         if flags.keys not in KEYS:
             raise berth.UsageError(f"BERTH_GPUGET_KEYS is {flags.keys!r}; it can be {' or '.join(KEYS)}")
-        return (GpuGet if flags.keys == KEYS[0] else GpuGetOnKeys)(flags).obey()
-    return _command.finish(PROG, obey)
+        return (GpuGet if flags.keys == KEYS[0] else RedisGpuGet)(flags).run()
+    return _command.run_command(PROG, run)

@@ -21,7 +21,7 @@ from berth import _environment
 __all__ = ["GpuInfo", "gpuselect", "gpustatus"]
 
 _MIB = 1 << 20
-_MOST_PROCESSES = 4096  # the largest limit that berth takes
+_MAX_PROCESSES = 4096  # the largest limit that berth takes
 
 _log = logging.getLogger("gpuselect")
 if not _log.handlers:  # the module may be loaded under two names
@@ -64,7 +64,7 @@ class GpuInfo(NamedTuple):
 _OTHER_KEYS = {"utilization": "util", "mem_utilization": "mem_util"}
 
 
-def _info(gpu: berth.Gpu) -> GpuInfo:
+def _gpu_info(gpu: berth.Gpu) -> GpuInfo:
     total, used = gpu.memory_total_mib, gpu.memory_used_mib
     return GpuInfo(
         device=gpu.index,
@@ -96,12 +96,12 @@ class _Request:
     mem_util: int
     processes: int
     selector: Callable[[GpuInfo], bool] | None = None
-    had: tuple[str | None, ...] = ()  # UUIDs of GPUs that the caller has already
+    already_held: tuple[str | None, ...] = ()  # UUIDs of GPUs that the caller has already
 
     def accepts(self, gpu: berth.Gpu) -> bool:
         """By what the GPU is, and not by what it is doing."""
         if self.selector is not None:
-            return bool(self.selector(_info(gpu)))
+            return bool(self.selector(_gpu_info(gpu)))
         if self.devices:
             return gpu.index in self.devices
         return self.name is None or self.name.lower() in (gpu.name or "").lower()
@@ -110,14 +110,16 @@ class _Request:
         """For berth.acquire() and berth.select()."""
         if self.selector is not None:
             # It alone decides, also about strangers' processes; but the emptiest GPUs come first.
-            return {"count": self.count, "policy": "spread", "processes": _MOST_PROCESSES, "selector": self._is_chosen}
+            return {"count": self.count, "policy": "spread", "processes": _MAX_PROCESSES,
+                    "selector": self._is_selectable}
         return {"count": self.count, "policy": "random", "gpu": list(self.devices) or None, "name": self.name,
-                "util": _limit(self.util), "mem_util": _limit(self.mem_util),
-                "processes": min(self.processes, _MOST_PROCESSES), "selector": self._is_chosen if self.had else None}
+                "util": _percent_limit(self.util), "mem_util": _percent_limit(self.mem_util),
+                "processes": min(self.processes, _MAX_PROCESSES),
+                "selector": self._is_selectable if self.already_held else None}
 
-    def _is_chosen(self, gpu: berth.Gpu) -> bool:
+    def _is_selectable(self, gpu: berth.Gpu) -> bool:
         """The selector is not asked about GPUs whose values the driver does not tell: nobody can have them."""
-        return gpu.uuid not in self.had and gpu.state not in ("lost", "unknown") and self.accepts(gpu)
+        return gpu.uuid not in self.already_held and gpu.state not in ("lost", "unknown") and self.accepts(gpu)
 
     def flags(self) -> list[str]:
         """For the command berth: the same, in its words."""
@@ -126,19 +128,19 @@ class _Request:
                  "mem_util": "--max-mem-util", "processes": "--max-processes"}
         return ["--no-wait", *(f"{word}={values[key]}" for key, word in words.items() if values[key] is not None)]
 
-    def without(self, gpus: Sequence[berth.Gpu]) -> _Request:
+    def remaining_after(self, gpus: Sequence[berth.Gpu]) -> _Request:
         """What remains to be had by who has these."""
         indices = [gpu.index for gpu in gpus]
-        return dataclasses.replace(self, count=self.count - len(gpus), had=tuple(gpu.uuid for gpu in gpus),
+        return dataclasses.replace(self, count=self.count - len(gpus), already_held=tuple(gpu.uuid for gpu in gpus),
                                    devices=tuple(device for device in self.devices if device not in indices))
 
 
-def _limit(percent: int) -> int | None:
+def _percent_limit(percent: int) -> int | None:
     """100 percent is no limit: a load that the driver does not tell is above every other."""
     return percent if percent < 100 else None
 
 
-def _checked(
+def _make_request(
     count: int,
     devices: int | Sequence[int] | None,
     name: str | None,
@@ -150,17 +152,18 @@ def _checked(
     """The request, if it makes sense; berth.UsageError otherwise. Nothing has been touched by then."""
     if count < 1:
         raise berth.UsageError("GPU count must be >= 1")
-    wanted = (devices,) if isinstance(devices, int) else tuple(dict.fromkeys(devices or ()))
-    if wanted and name is not None:
+    device_ids = (devices,) if isinstance(devices, int) else tuple(dict.fromkeys(devices or ()))
+    if device_ids and name is not None:
         raise berth.UsageError("Use only one of 'devices' and 'name' parameters")
     if min(util, mem_util, processes) < 0:
         raise berth.UsageError("Utilization/process count thresholds must be >= 0")
     if selector is not None:
         return _Request(count, (), None, util, mem_util, processes, selector)
-    if len(wanted) > count:
-        _log.warning("count=%d but %d device IDs were specified, setting count=%d", count, len(wanted), len(wanted))
-        count = len(wanted)
-    return _Request(count, wanted, name, util, mem_util, processes)
+    if len(device_ids) > count:
+        _log.warning("count=%d but %d device IDs were specified, setting count=%d", count, len(device_ids),
+                     len(device_ids))
+        count = len(device_ids)
+    return _Request(count, device_ids, name, util, mem_util, processes)
 
 
 def _check_devices(devices: Sequence[int]) -> None:
@@ -173,21 +176,21 @@ def _check_devices(devices: Sequence[int]) -> None:
 _leases: list[berth.Lease] = []  # what earlier calls took, and have not given back
 
 
-def _lease(request: _Request) -> str:
+def _lease_gpus(request: _Request) -> str:
     """Leases what the process does not have already by an earlier call, and gives back what it needs no more."""
-    had = [gpu for lease in _leases for gpu in lease.gpus if request.accepts(gpu)][:request.count]
-    rest = request.without(had)
-    if rest.count > 0:
-        _leases.append(berth.acquire(no_wait=True, **rest.keywords()))
-        had += _leases[-1].gpus
-    chosen = [gpu.uuid for gpu in had]
+    already_held = [gpu for lease in _leases for gpu in lease.gpus if request.accepts(gpu)][:request.count]
+    remaining = request.remaining_after(already_held)
+    if remaining.count > 0:
+        _leases.append(berth.acquire(no_wait=True, **remaining.keywords()))
+        already_held += _leases[-1].gpus
+    chosen = [gpu.uuid for gpu in already_held]
     for lease in [lease for lease in _leases if not set(lease.uuids).intersection(chosen)]:
         _leases.remove(lease)
         lease.release()
-    return _show(chosen)
+    return _set_environment(chosen)
 
 
-def _show(chosen: Sequence[str | None]) -> str:
+def _set_environment(chosen: Sequence[str | None]) -> str:
     """Sets the environment to these GPUs, which may be of several leases, and to fewer than all of theirs."""
     names = {uuid: name for lease in _leases
              for uuid, name in zip(lease.uuids, lease.environment["CUDA_VISIBLE_DEVICES"].split(","))}
@@ -203,7 +206,7 @@ def _select(request: _Request) -> str:
     return ",".join(str(gpu.index) for gpu in chosen)
 
 
-def _matches(request: _Request) -> int:
+def _count_matches(request: _Request) -> int:
     """How many GPUs would do, where there are too few."""
     for count in range(min(request.count - 1, len(berth.status())), 0, -1):
         try:
@@ -237,15 +240,15 @@ def gpuselect(
 
         gpuselect(count=2, name="A6000")
     """
-    request = _checked(count, devices, name, util, mem_util, processes, selector)
+    request = _make_request(count, devices, name, util, mem_util, processes, selector)
     _log.debug("%s", request)
     _check_devices(request.devices)
     try:
         if 0 < len(request.devices) < request.count:
             raise berth.Impossible(f"{request.count} GPUs are asked for, and {len(request.devices)} named")
-        value = _lease(request) if set_cvd else _select(request)
+        value = _lease_gpus(request) if set_cvd else _select(request)
     except (berth.NotGranted, berth.Impossible) as error:
-        message = f"Requested {request.count} GPUs, but {_matches(request)} matched filters: {error}"
+        message = f"Requested {request.count} GPUs, but {_count_matches(request)} matched filters: {error}"
         _log.debug("%s", message)
         if silent:
             return ""
@@ -258,9 +261,9 @@ def gpustatus(only_cvd: bool = True) -> list[GpuInfo]:
     """Every GPU and what it is doing; by default only those that CUDA_VISIBLE_DEVICES names, if it names any."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip() if only_cvd else ""
     if visible in ("", "all"):
-        return [_info(gpu) for gpu in berth.status()]
+        return [_gpu_info(gpu) for gpu in berth.status()]
     names = [name.strip() for name in visible.split(",")]
-    return [_info(gpu) for gpu in berth.status() if str(gpu.index) in names or gpu.uuid in names]
+    return [_gpu_info(gpu) for gpu in berth.status() if str(gpu.index) in names or gpu.uuid in names]
 
 
 def _indices(text: str) -> list[int]:
@@ -290,7 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _become(arguments: list[str]) -> NoReturn:
+def _exec_berth(arguments: list[str]) -> NoReturn:
     """Goes on as the command berth: the same process, so that its parent, signals and exit code are what they were."""
     _log.debug("berth %s", arguments)
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so, if left, by whatever runs after it
@@ -306,16 +309,16 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if options.debug:
         _log.setLevel(logging.DEBUG)
     try:
-        request = _checked(options.count, options.devices, options.name, options.util, options.mem_util,
+        request = _make_request(options.count, options.devices, options.name, options.util, options.mem_util,
                            options.processes)
     except berth.UsageError as error:
         parser.error(str(error))
     if command:
         os.environ["PYTHONUNBUFFERED"] = "1"  # as gpuselect does: what a script prints is seen at once
-        _become(["run", *request.flags(), "--", *command])
+        _exec_berth(["run", *request.flags(), "--", *command])
     if options.quiet:
-        _become(["run", *request.flags(), "--", "true"])
-    _become(["acquire", "--print", "ids", *request.flags()])
+        _exec_berth(["run", *request.flags(), "--", "true"])
+    _exec_berth(["acquire", "--print", "ids", *request.flags()])
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import threading
 from typing import Any, Callable, Optional, Protocol, TypeVar, cast
 
 import berth
-from berth._job import is_known
+from berth._job import has_profile
 
-from ._grn_server import gpus_of_server
+from ._grn_server_file import read_server_gpus
 
 __all__ = ["job"]
 
@@ -51,12 +51,12 @@ def job(
         raise ValueError(f"Got resource_policy={resource_policy}, but options are {('spread', 'pack')}.")
 
     def decorate(function: Callable[..., _Result]) -> Job[_Result]:
-        calls = _Calls(function, jobstr or _job_type(function), _POLICIES[resource_policy])
+        calls = _JobCalls(function, jobstr or _job_type(function), _POLICIES[resource_policy])
 
         # A function, and no object that can be called: it must be one for pickle, and for a class whose method it is.
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> _Result:
-            problem = _why_unavailable()
+            problem = _availability_error()
             if problem is None:
                 return cast(_Result, calls.run(*args, **kwargs))
             if not continue_on_server_unavailable:
@@ -70,7 +70,7 @@ def job(
     return decorate
 
 
-class _Calls:
+class _JobCalls:
     """The calls of one job in this process."""
 
     def __init__(self, function: Callable[..., Any], job_type: str, policy: str) -> None:
@@ -91,26 +91,26 @@ class _Calls:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         with self._profiling:
-            if self._profile is not None and not self._profiled and not is_known(self.job_type):
+            if self._profile is not None and not self._profiled and not has_profile(self.job_type):
                 self._run_profile(self._profile, *args, **kwargs)
-        return self._leased(self._function)(*args, **kwargs)
+        return self._with_lease(self._function)(*args, **kwargs)
 
     def _run_profile(self, profile: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         """One that fails keeps the job from running, and does not count: the next call tries it again."""
         self._profiled = True  # before: it may call its own job
         try:
-            self._leased(profile)(*args, **kwargs)
+            self._with_lease(profile)(*args, **kwargs)
         except BaseException:
             self._profiled = False
             raise
 
-    def _leased(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_lease(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """At each call anew: which GPUs will do may have changed since the last."""
-        return berth.job(1, gpu=gpus_of_server(), policy=self._policy, mem="auto", job=self.job_type,
+        return berth.job(1, gpu=read_server_gpus(), policy=self._policy, mem="auto", job=self.job_type,
                          label=_label(self.job_type))(function)
 
 
-def _why_unavailable() -> Optional[berth.Error]:
+def _availability_error() -> Optional[berth.Error]:
     """Asked before, as a job may itself raise what berth raises."""
     try:
         berth.status()

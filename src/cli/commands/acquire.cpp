@@ -25,15 +25,15 @@
 namespace berth {
 namespace {
 
-struct Options {
+struct AcquireCommandOptions {
   std::shared_ptr<RequestOptions> request;
-  std::string form = "shell";
+  std::string format = "shell";
   std::string ids = "index";
   pid_t owner = 0;
 };
 
 // A card's index is a number, a MIG instance's a string, as in `berth status --json`.
-std::string json_of(const Lease& lease) {
+std::string format_lease_json(const Lease& lease) {
   nlohmann::ordered_json indices = nlohmann::ordered_json::array();
   for (const std::string& uuid : lease.record().uuids) {
     for (const Gpu& gpu : lease.host_gpus()) {
@@ -51,75 +51,75 @@ std::string json_of(const Lease& lease) {
 }
 
 // Every value is made of letters, digits, commas, colons and dashes: nothing to quote for a shell.
-std::string exports_of(const Lease& lease, IdForm form) {
+std::string format_exports(const Lease& lease, GpuIdFormat form) {
   std::string text;
-  for (const auto& [name, value] : job_environment(lease.host_gpus(), lease.record().uuids, form,
-                                                   lease.id(), lease.record().epoch)) {
+  for (const auto& [name, value] : make_job_environment(lease.host_gpus(), lease.record().uuids,
+                                                        form, lease.id(), lease.record().epoch)) {
     text += fmt::format("export {}={}\n", name, value);
   }
   return text;
 }
 
-std::string output_of(const Lease& lease, const Options& options) {
-  const IdForm form = options.ids == "uuid" ? IdForm::uuid : IdForm::index;
-  if (options.form == "json") return json_of(lease);
-  if (options.form == "docker") {
-    return fmt::format("{}\n", docker_devices(lease.record().uuids));
+std::string format_output(const Lease& lease, const AcquireCommandOptions& options) {
+  const GpuIdFormat form = options.ids == "uuid" ? GpuIdFormat::uuid : GpuIdFormat::index;
+  if (options.format == "json") return format_lease_json(lease);
+  if (options.format == "docker") {
+    return fmt::format("{}\n", format_docker_devices(lease.record().uuids));
   }
-  if (options.form == "ids") {
-    const auto environment = job_environment(lease.host_gpus(), lease.record().uuids, form,
-                                             lease.id(), lease.record().epoch);
+  if (options.format == "ids") {
+    const auto environment = make_job_environment(lease.host_gpus(), lease.record().uuids, form,
+                                                  lease.id(), lease.record().epoch);
     for (const auto& [name, value] : environment) {
       if (name == "CUDA_VISIBLE_DEVICES") return fmt::format("{}\n", value);
     }
   }
-  return exports_of(lease, form);
+  return format_exports(lease, form);
 }
 
-Result<void> take_pid(std::string_view text, pid_t& pid) {
+Result<void> parse_pid(std::string_view text, pid_t& pid) {
   const auto* end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, pid);
   if (problem == std::errc{} && rest == end && pid > 0) return {};
   return fail(ErrorKind::usage, fmt::format("{} is not the number of a process", in_quotes(text)));
 }
 
-Result<int> run(const Options& options) {
-  if (options.request->learned && options.request->job.empty()) {
+Result<int> run(const AcquireCommandOptions& options) {
+  if (options.request->auto_memory && options.request->job.empty()) {
     return fail(
         ErrorKind::usage,
         "acquire: --mem auto needs --job NAME: what a shell will do has no type of its own");
   }
-  auto owner = lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner));
+  auto owner = find_lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner));
   if (!owner) return tl::make_unexpected(owner.error());
-  (void)allow_many_descriptors();
-  auto probe = open_driver([] { say("waiting for the driver to answer"); });
+  (void)raise_descriptor_limit();
+  auto probe = open_driver([] { print_message("waiting for the driver to answer"); });
   if (!probe) return tl::make_unexpected(probe.error());
-  AcquireRequest ask = make_acquire_request(*options.request);
-  ask.command = owner->name;
-  ask.pid = owner->pid;
-  ask.holder = HolderKind::shell;
+  AcquireRequest request = make_acquire_request(*options.request);
+  request.command = owner->name;
+  request.holder_pid = owner->pid;
+  request.holder = HolderKind::shell;
   if (!options.request->job.empty()) {
-    const auto type = named_type(options.request->job, ask.request.count);
-    ask.learning = Learning{type.name, options.request->learned};
+    const auto type = make_named_job_type(options.request->job, request.gpu_request.count);
+    request.profile_options = ProfileOptions{type.name, options.request->auto_memory};
   }
-  auto waited = wait_for(**probe, std::move(ask), owner->handle.get());
-  if (!waited) return tl::make_unexpected(waited.error());
-  if (const int* signal = std::get_if<int>(&*waited)) {
+  auto outcome = acquire_with_display(**probe, std::move(request), owner->handle.get());
+  if (!outcome) return tl::make_unexpected(outcome.error());
+  if (const int* signal = std::get_if<int>(&*outcome)) {
     if (*signal != 0) return 128 + *signal;
     return fail(ErrorKind::usage,
                 fmt::format("{} (pid {}), for whom this was, has ended", owner->name, owner->pid));
   }
-  (*probe)->rest();
-  Lease& lease = std::get<Lease>(*waited);
+  (*probe)->close_session();
+  Lease& lease = std::get<Lease>(*outcome);
   auto keeper = Keeper::start(lease, *owner);
   if (!keeper) {
     lease.release();
     return tl::make_unexpected(keeper.error());
   }
-  lease.hand_over();
-  print(output_of(lease, options));
+  lease.hand_over_bell();
+  print(format_output(lease, options));
   // Nobody reads it: then the lease goes back, and the end of the program says why.
-  if (std::fflush(stdout) == 0) keeper->delivered();
+  if (std::fflush(stdout) == 0) keeper->confirm_delivery();
   return 0;
 }
 
@@ -127,28 +127,28 @@ Result<int> run(const Options& options) {
 
 // `eval "$(berth acquire)" && train` must not train without a lease: eval's exit code is that of
 // what it reads. Not for who reads something else, nor for a person, who sees the message.
-std::string acquire_failed(int code, std::span<const char* const> words) {
-  std::string_view form = "shell";
+std::string acquire_failure_output(int code, std::span<const char* const> words) {
+  std::string_view format = "shell";
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
-    if (word.starts_with("--print=")) form = word.substr(std::strlen("--print="));
-    if (word == "--print") form = i + 1 < words.size() ? words[i + 1] : "";
+    if (word.starts_with("--print=")) format = word.substr(std::strlen("--print="));
+    if (word == "--print") format = i + 1 < words.size() ? words[i + 1] : "";
   }
-  if (form != "shell" || ::isatty(STDOUT_FILENO) != 0) return "";
+  if (format != "shell" || ::isatty(STDOUT_FILENO) != 0) return "";
   return fmt::format("(exit {})\n", code);
 }
 
 Action define_acquire(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AcquireCommandOptions>();
   options->request = add_request_flags(command);
-  command.choice("--print", "shell|ids|json|docker",
-                 "What to print: shell (default: lines for eval), ids,\n"
-                 "json, or docker (for docker run --gpus)",
-                 options->form);
-  command.choice("--ids", "index|uuid", "GPUs as index (default) or uuid", options->ids);
-  command.value("--for", "PID", "Whom the lease is for (default: the shell that calls)",
-                [options](std::string_view text) { return take_pid(text, options->owner); });
-  command.footer(
+  command.add_choice("--print", "shell|ids|json|docker",
+                     "What to print: shell (default: lines for eval), ids,\n"
+                     "json, or docker (for docker run --gpus)",
+                     options->format);
+  command.add_choice("--ids", "index|uuid", "GPUs as index (default) or uuid", options->ids);
+  command.add_value("--for", "PID", "Whom the lease is for (default: the shell that calls)",
+                    [options](std::string_view text) { return parse_pid(text, options->owner); });
+  command.set_footer(
       "The lease is the calling shell's or script's, and ends when that ends or gives it back\n"
       "(berth release). What else runs in that shell uses the same GPUs. Where there is no\n"
       "lease, eval fails with berth's exit code.\n"

@@ -37,10 +37,10 @@ using namespace batch;
 // How many of its lines wait in the queue at once: one would leave a GPU idle for as long as the
 // next one takes to ask. Where the lines need different amounts of memory, several let the
 // scheduler find one that fits; more brought nothing (docs/batch.md has the figures).
-constexpr std::size_t kWindow = 2;
-constexpr std::size_t kWindowOfLearned = 8;
+constexpr std::size_t kQueueWindow = 2;
+constexpr std::size_t kLearnedQueueWindow = 8;
 
-struct Options {
+struct BatchCommandOptions {
   std::shared_ptr<RequestOptions> request;
   std::string file;  // empty: the commands stand behind "--"
   std::vector<std::string> run_flags;
@@ -56,36 +56,36 @@ struct Options {
   bool no_wait = false;
 };
 
-Result<std::vector<Line>> read_lines(const Options& options) {
-  const std::vector<std::string>& words = words_to_run();
+Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options) {
+  const std::vector<std::string>& words = trailing_command();
   if (options.file.empty() == words.empty()) {
     return fail(ErrorKind::usage,
                 words.empty()
                     ? "batch: no commands; name a file that has one per line, or - for stdin"
                     : "batch: the commands come from a file or from behind --, not from both");
   }
-  if (options.file.empty()) return lines_of(words);
+  if (options.file.empty()) return make_lines(words);
   const auto text = read_source(options.file);
   if (!text) return tl::make_unexpected(text.error());
   return parse_lines(*text, options.file);
 }
 
 // What does not come from a file has no name of its own to be found by again.
-std::string folder_of_logs(const Options& options) {
+std::string log_folder_path(const BatchCommandOptions& options) {
   if (!options.logs.empty()) return options.logs;
-  if (!options.file.empty() && options.file != "-") return default_folder(options.file);
+  if (!options.file.empty() && options.file != "-") return default_log_folder(options.file);
   return fmt::format(
       "batch-{:%Y%m%d-%H%M%S}-{}.logs",
       fmt::localtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
       ::getpid());
 }
 
-Result<void> check(const Options& options) {
+Result<void> check_options(const BatchCommandOptions& options) {
   if (options.no_wait) {
     return fail(ErrorKind::usage,
                 "batch: --no-wait makes no sense here: a batch waits for its GPUs; leave it out");
   }
-  if (options.per_gpu > 0 && (options.request->request.memory || options.request->learned)) {
+  if (options.per_gpu > 0 && (options.request->request.memory || options.request->auto_memory)) {
     return fail(ErrorKind::usage,
                 "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
                 "the memory; give one of them");
@@ -100,51 +100,51 @@ Result<void> check(const Options& options) {
 }
 
 // Inside a lease nobody waits, so that the batch itself must not run more than there are GPUs.
-std::optional<std::size_t> gpus_of_lease() {
-  if (setting("BERTH_LEASE").empty()) return std::nullopt;
-  const std::string_view gpus = setting("BERTH_GPUS");
+std::optional<std::size_t> current_lease_gpu_count() {
+  if (get_env_or_empty("BERTH_LEASE").empty()) return std::nullopt;
+  const std::string_view gpus = get_env_or_empty("BERTH_GPUS");
   return static_cast<std::size_t>(std::count(gpus.begin(), gpus.end(), ',')) + 1;
 }
 
 // How many at once, and what each asks for.
-Result<void> plan_sharing(const Options& options, BatchPlan& plan) {
-  plan.run_flags = options.request->words;
+Result<void> plan_sharing(const BatchCommandOptions& options, BatchPlan& plan) {
+  plan.run_flags = options.request->flags;
   plan.run_flags.insert(plan.run_flags.end(), options.run_flags.begin(), options.run_flags.end());
-  plan.window = options.request->learned ? kWindowOfLearned : kWindow;
+  plan.window = options.request->auto_memory ? kLearnedQueueWindow : kQueueWindow;
   if (options.jobs) plan.jobs = *options.jobs;
-  if (const auto gpus = gpus_of_lease()) {
+  if (const auto gpus = current_lease_gpu_count()) {
     const std::size_t count = std::max(1U, options.request->request.count);
     const std::size_t fit = std::max<std::size_t>(1, *gpus / count) * std::max(1U, options.per_gpu);
     if (!options.jobs) plan.jobs = fit;
     return {};
   }
   if (options.per_gpu < 2) return {};
-  const auto card = smallest_card(make_acquire_request(*options.request));
+  const auto card = smallest_gpu_memory(make_acquire_request(*options.request));
   if (!card) return tl::make_unexpected(card.error());
   plan.run_flags.push_back(
-      fmt::format("--mem={}MiB", share_of_card(*card, options.per_gpu).count >> 20));
+      fmt::format("--mem={}MiB", memory_per_job(*card, options.per_gpu).count >> 20));
   return {};
 }
 
 // What was learned of a type. It reads the profile each time: runs of this very batch change it.
-struct Known {
+struct ProfileLookup {
   HarbourLocation harbour = harbour_location();
 
-  std::optional<double> seconds(const std::string& type) const {
+  std::optional<double> expected_seconds(const std::string& type) const {
     const auto profile = read_profile(harbour, type);
-    return profile ? seconds(*profile) : std::nullopt;
+    return profile ? mean_seconds(*profile) : std::nullopt;
   }
 
   // Its memory times its time; nothing if it is to be measured.
-  std::optional<double> work(const std::string& type) const {
+  std::optional<double> expected_work(const std::string& type) const {
     const auto profile = read_profile(harbour, type);
-    const auto memory = profile ? estimate(*profile).memory : std::nullopt;
+    const auto memory = profile ? estimate_needs(*profile).memory : std::nullopt;
     if (!memory) return std::nullopt;
-    return static_cast<double>(memory->count) * seconds(*profile).value_or(0);
+    return static_cast<double>(memory->count) * mean_seconds(*profile).value_or(0);
   }
 
  private:
-  static std::optional<double> seconds(const Profile& profile) {
+  static std::optional<double> mean_seconds(const Profile& profile) {
     if (profile.set_time) return std::chrono::duration<double>(*profile.set_time).count();
     std::chrono::milliseconds sum{};
     for (const ProfileRun& run : profile.runs) sum += run.lasted;
@@ -153,84 +153,88 @@ struct Known {
   }
 };
 
-std::vector<std::string> types_of(const Options& options, const std::vector<Line>& lines) {
+std::vector<std::string> derive_types(const BatchCommandOptions& options,
+                                      const std::vector<BatchLine>& lines) {
   const unsigned count = options.request->request.count;
-  const bool hidden = commands_are_hidden();
+  const bool hidden = are_commands_hidden();
   std::vector<std::string> types;
   types.reserve(lines.size());
-  for (const Line& line : lines) {
+  for (const BatchLine& line : lines) {
     types.push_back(options.request->job.empty()
-                        ? derive_line_type(line.command, count, hidden).name
-                        : named_type(options.request->job, count).name);
+                        ? derive_line_job_type(line.command, count, hidden).name
+                        : make_named_job_type(options.request->job, count).name);
   }
   return types;
 }
 
-LineOrder order_of(const Options& options, const BatchPlan& plan) {
-  if (!options.request->learned || options.in_order) return LineOrder(plan.to_run);
+LineOrder make_line_order(const BatchCommandOptions& options, const BatchPlan& plan) {
+  if (!options.request->auto_memory || options.in_order) return LineOrder(plan.to_run);
   std::vector<std::string> types;
   types.reserve(plan.to_run.size());
   for (const std::size_t line : plan.to_run) types.push_back(plan.types[line]);
-  return {plan.to_run, types,
-          [known = Known()](const std::string& type) { return known.work(type); }};
+  return {plan.to_run, types, [profiles = ProfileLookup()](const std::string& type) {
+            return profiles.expected_work(type);
+          }};
 }
 
 // Opens the joblog, and says what of the lines is to be run.
-Result<Joblog> open_joblog(const Options& options, BatchPlan& plan) {
+Result<Joblog> open_joblog(const BatchCommandOptions& options, BatchPlan& plan) {
   const std::string path =
       options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs->path()) : options.joblog;
   auto joblog = Joblog::open(path, *plan.logs);
   if (!joblog) return joblog;
-  const JoblogContent& before = joblog->content();
+  const JoblogContent& previous = joblog->content();
   // Where nothing has succeeded, nothing is lost by beginning anew.
-  if (!options.resume && before.succeeded() > 0 && !before.finished) {
+  if (!options.resume && previous.succeeded() > 0 && !previous.finished) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: {} holds a batch that has not ended well ({} of {} succeeded); "
                             "go on with --resume, or choose another --logs",
-                            in_quotes(joblog->path()), before.succeeded(), before.total));
+                            in_quotes(joblog->path()), previous.succeeded(), previous.total));
   }
   if (!options.resume) joblog->clear();
   for (std::size_t i = 0; i < plan.lines.size(); ++i) {
-    const auto known = before.lines.find(plan.lines[i].key);
-    if (known == before.lines.end() || !known->second) plan.to_run.push_back(i);
+    const auto entry = previous.lines.find(plan.lines[i].key);
+    if (entry == previous.lines.end() || !entry->second) plan.to_run.push_back(i);
   }
   return joblog;
 }
 
-std::string label_of(const Options& options) {
-  constexpr std::size_t kLongest = 100;
+std::string default_label(const BatchCommandOptions& options) {
+  constexpr std::size_t kMaxLabel = 100;
   if (!options.request->label.empty()) return "";
   const std::string& file = options.file;
   if (file.empty() || file == "-") return "batch";
-  return fitted(printable(file.substr(file.rfind('/') + 1)), kLongest);
+  return truncate_text(printable(file.substr(file.rfind('/') + 1)), kMaxLabel);
 }
 
-int code_of(const BatchResult& result) {
+int batch_exit_code(const BatchResult& result) {
   if (result.signal != 0) return 128 + result.signal;
   return result.failed.empty() ? 0 : 1;
 }
 
-Result<int> run(const Options& options) {
-  if (auto fine = check(options); !fine) return tl::make_unexpected(fine.error());
+Result<int> run(const BatchCommandOptions& options) {
+  if (auto fine = check_options(options); !fine) return tl::make_unexpected(fine.error());
   BatchPlan plan;
   auto lines = read_lines(options);
   if (!lines) return tl::make_unexpected(lines.error());
   plan.lines = std::move(*lines);
   if (plan.lines.empty()) {
-    say("batch: there are no commands: nothing to do");
+    print_message("batch: there are no commands: nothing to do");
     return 0;
   }
   if (auto planned = plan_sharing(options, plan); !planned) {
     return tl::make_unexpected(planned.error());
   }
-  plan.types = types_of(options, plan.lines);
-  plan.label = label_of(options);
-  plan.anew = !options.resume;
+  plan.types = derive_types(options, plan.lines);
+  plan.label = default_label(options);
+  plan.replace_logs = !options.resume;
   plan.retries = options.retries;
   plan.timeout = options.timeout;
   plan.keep_going = options.keep_going;
-  plan.known_seconds = [known = Known()](const std::string& type) { return known.seconds(type); };
-  auto logs = LogFolder::open(folder_of_logs(options));
+  plan.known_seconds = [profiles = ProfileLookup()](const std::string& type) {
+    return profiles.expected_seconds(type);
+  };
+  auto logs = LogFolder::open(log_folder_path(options));
   if (!logs) return tl::make_unexpected(logs.error());
   plan.logs = std::make_shared<const LogFolder>(std::move(*logs));
   auto joblog = open_joblog(options, plan);
@@ -238,41 +242,48 @@ Result<int> run(const Options& options) {
   // Until the summary is printed: whoever presses Ctrl-C once too often still wants to read it.
   SignalQueue signals(kBatchSignals);
   // Of those, the ones for which nobody goes on waiting for a driver.
-  const SignalQueue ends({SIGINT, SIGTERM, SIGHUP});
+  const SignalQueue end_signals({SIGINT, SIGTERM, SIGHUP});
   const BatchResult result = [&] {
-    BatchView view(plan.lines.size());
-    if (options.request->learned && !options.in_order && !gpus_of_lease()) {
-      const SlowDriver slow{[&view] { view.notice("waiting for the driver to answer"); },
-                            ends.fd()};
-      const auto fits = std::make_shared<Fitting>(make_acquire_request(*options.request), plan.types, slow);
-      plan.fitting = [fits](const std::vector<std::size_t>& some) { return fits->now(some); };
+    ProgressDisplay view(plan.lines.size());
+    if (options.request->auto_memory && !options.in_order && !current_lease_gpu_count()) {
+      const SlowDriver slow{[&view] { view.show_notice("waiting for the driver to answer"); },
+                            end_signals.fd()};
+      const auto fits = std::make_shared<StartableLines>(make_acquire_request(*options.request),
+                                                         plan.types, slow);
+      plan.find_startable = [fits](const std::vector<std::size_t>& some) {
+        return fits->find_startable(some);
+      };
     }
-    return run_batch(plan, order_of(options, plan), *joblog, view, signals);
+    return run_batch(plan, make_line_order(options, plan), *joblog, view, signals);
   }();
   const bool refused = result.error && result.succeeded == 0 && result.failed.empty();
-  if (!refused) print(summary_text(plan, result, terminal_at(STDOUT_FILENO)));
+  if (!refused) print(format_summary(plan, result, terminal_at(STDOUT_FILENO)));
   std::fflush(stdout);
   if (result.error) return tl::make_unexpected(*result.error);
-  return code_of(result);
+  return batch_exit_code(result);
 }
 
 // A flag of `berth run` that is passed on as it was given.
-void pass_on(Flags& command, const std::shared_ptr<Options>& options, const char* flag,
-             const char* type, const char* help, const Flags::Take& check) {
-  command.value(flag, type, help, [=](std::string_view text) {
-    auto fine = check(text);
+void add_run_flag(Flags& command, const std::shared_ptr<BatchCommandOptions>& options,
+                  const char* flag, const char* type, const char* help,
+                  const Flags::ValueParser& validate) {
+  command.add_value(flag, type, help, [=](std::string_view text) {
+    auto fine = validate(text);
     if (fine) options->run_flags.insert(options->run_flags.end(), {flag, std::string(text)});
     return fine;
   });
 }
 
-Flags::Take number_into(const std::shared_ptr<Options>& options, unsigned Options::*target,
-                        unsigned low, unsigned high) {
-  return
-      [=](std::string_view text) { return take_number(text, low, high, options.get()->*target); };
+Flags::ValueParser parse_number_into(const std::shared_ptr<BatchCommandOptions>& options,
+                                     unsigned BatchCommandOptions::*target, unsigned low,
+                                     unsigned high) {
+  return [=](std::string_view text) {
+    return parse_bounded_number(text, low, high, options.get()->*target);
+  };
 }
 
-Flags::Take path_into(const std::shared_ptr<Options>& options, std::string Options::*target) {
+Flags::ValueParser parse_path_into(const std::shared_ptr<BatchCommandOptions>& options,
+                                   std::string BatchCommandOptions::*target) {
   return [=](std::string_view text) -> Result<void> {
     if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a path");
     options.get()->*target = text;
@@ -280,11 +291,11 @@ Flags::Take path_into(const std::shared_ptr<Options>& options, std::string Optio
   };
 }
 
-Result<void> take_limit(std::string_view text, Options& options) {
+Result<void> parse_time_limit(std::string_view text, BatchCommandOptions& options) {
   const auto time = parse_duration(text);
   if (!time) return tl::make_unexpected(time.error());
-  constexpr std::chrono::hours kLongest(24 * 3650);
-  if (*time == std::chrono::nanoseconds::zero() || *time > kLongest) {
+  constexpr std::chrono::hours kMaxTimeout(24 * 3650);
+  if (*time == std::chrono::nanoseconds::zero() || *time > kMaxTimeout) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is no time that a job could run; write 90s, 10m or 2h, or leave it "
                             "out",
@@ -294,71 +305,76 @@ Result<void> take_limit(std::string_view text, Options& options) {
   return {};
 }
 
-void declare_flags(Flags& command, const std::shared_ptr<Options>& options) {
-  constexpr unsigned kMost = 100'000;
-  command.value("-j,--jobs", "N", "At most N lines at once, also of those that wait for GPUs",
-                [options](std::string_view text) {
-                  unsigned number = 0;
-                  auto taken = take_number(text, 1, kMost, number);
-                  if (taken) options->jobs = number;
-                  return taken;
-                });
-  command.value("--per-gpu", "K",
-                "K lines share a GPU: each reserves a K-th of its memory\n(of the smallest that "
-                "matches); instead of --mem",
-                number_into(options, &Options::per_gpu, 1, 100));
-  command.flag(
+void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& options) {
+  constexpr unsigned kMaxJobs = 100'000;
+  command.add_value("-j,--jobs", "N", "At most N lines at once, also of those that wait for GPUs",
+                    [options](std::string_view text) {
+                      unsigned number = 0;
+                      auto parsed = parse_bounded_number(text, 1, kMaxJobs, number);
+                      if (parsed) options->jobs = number;
+                      return parsed;
+                    });
+  command.add_value(
+      "--per-gpu", "K",
+      "K lines share a GPU: each reserves a K-th of its memory\n(of the smallest that "
+      "matches); instead of --mem",
+      parse_number_into(options, &BatchCommandOptions::per_gpu, 1, 100));
+  command.add_flag(
       "-k,--keep-going", options->keep_going,
       "Go on after a failure; else what runs is left to end, and\nnothing more is started");
-  command.value("--retries", "R", "Run a line that failed again, up to R times",
-                number_into(options, &Options::retries, 0, 1000));
-  command.value("--timeout", "DURATION",
-                "End a line that runs longer, such as 2h; it has failed.\nWaiting does not count",
-                [options](std::string_view text) { return take_limit(text, *options); });
-  command.value("--logs", "DIR",
-                "Put the output of each line into a file there (default for\njobs.txt: jobs.logs)",
-                path_into(options, &Options::logs));
-  command.value("--joblog", "FILE", "Note there what has ended (default: DIR/joblog.jsonl)",
-                path_into(options, &Options::joblog));
-  command.flag("--resume", options->resume,
-               "Go on where an earlier batch was interrupted: leave out\nwhat succeeded by its "
-               "joblog");
-  command.flag("--in-order", options->in_order,
-               "With --mem auto: keep the order of FILE, where else the\nlargest that fits "
-               "comes first");
-  pass_on(command, options, "-I", "TEXT", "Replace TEXT in the lines by the indices of the GPUs",
-          [](std::string_view text) -> Result<void> {
-            if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I {}");
-            return {};
-          });
-  pass_on(
+  command.add_value("--retries", "R", "Run a line that failed again, up to R times",
+                    parse_number_into(options, &BatchCommandOptions::retries, 0, 1000));
+  command.add_value(
+      "--timeout", "DURATION",
+      "End a line that runs longer, such as 2h; it has failed.\nWaiting does not count",
+      [options](std::string_view text) { return parse_time_limit(text, *options); });
+  command.add_value(
+      "--logs", "DIR",
+      "Put the output of each line into a file there (default for\njobs.txt: jobs.logs)",
+      parse_path_into(options, &BatchCommandOptions::logs));
+  command.add_value("--joblog", "FILE", "Note there what has ended (default: DIR/joblog.jsonl)",
+                    parse_path_into(options, &BatchCommandOptions::joblog));
+  command.add_flag("--resume", options->resume,
+                   "Go on where an earlier batch was interrupted: leave out\nwhat succeeded by its "
+                   "joblog");
+  command.add_flag("--in-order", options->in_order,
+                   "With --mem auto: keep the order of FILE, where else the\nlargest that fits "
+                   "comes first");
+  add_run_flag(command, options, "-I", "TEXT",
+               "Replace TEXT in the lines by the indices of the GPUs",
+               [](std::string_view text) -> Result<void> {
+                 if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I {}");
+                 return {};
+               });
+  add_run_flag(
       command, options, "--ids", "index|uuid", "How a line sees its GPUs: index (default) or uuid",
       [](std::string_view text) -> Result<void> {
         if (text == "index" || text == "uuid") return {};
         return fail(ErrorKind::usage, fmt::format("{} is none of index and uuid", in_quotes(text)));
       });
-  pass_on(command, options, "--retry-oom", "K",
-          "If a line runs out of GPU memory, run it again with more,\nup to K times, the last time "
-          "alone",
-          [](std::string_view text) {
-            unsigned number = 0;
-            return take_number(text, 1, 100, number);
-          });
-  command.group("");
-  command.flag("--no-wait", options->no_wait, "");
-  command.group("Options");
+  add_run_flag(
+      command, options, "--retry-oom", "K",
+      "If a line runs out of GPU memory, run it again with more,\nup to K times, the last time "
+      "alone",
+      [](std::string_view text) {
+        unsigned number = 0;
+        return parse_bounded_number(text, 1, 100, number);
+      });
+  command.set_group("");
+  command.add_flag("--no-wait", options->no_wait, "");
+  command.set_group("Options");
 }
 
 }  // namespace
 
 Action define_batch(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BatchCommandOptions>();
   options->request = add_request_flags(command, WaitLimits::none);
-  command.value("FILE", "",
-                "One command per line; - is stdin. Or the commands themselves,\nbehind --",
-                path_into(options, &Options::file));
-  declare_flags(command, options);
-  command.footer(
+  command.add_value("FILE", "",
+                    "One command per line; - is stdin. Or the commands themselves,\nbehind --",
+                    parse_path_into(options, &BatchCommandOptions::file));
+  add_flags(command, options);
+  command.set_footer(
       "Runs each line of FILE by the shell, on GPUs of its own, as soon as there are some. Blank "
       "lines\n"
       "and lines that begin with # are left out. Few lines wait in the queue at any time, so that\n"

@@ -11,12 +11,12 @@
 namespace berth {
 namespace {
 
-struct Options {
+struct CancelCommandOptions {
   std::vector<std::string> tickets;
   bool all = false;
 };
 
-Result<int> run(const Options& options) {
+Result<int> run(const CancelCommandOptions& options) {
   if (options.all != options.tickets.empty()) {
     return fail(ErrorKind::usage, options.all
                                       ? "cancel: name tickets, or say --all, not both"
@@ -27,17 +27,17 @@ Result<int> run(const Options& options) {
   if (!ended) return tl::make_unexpected(ended.error());
   for (const Record& ticket : *ended)
     print(fmt::format("ticket {} has left the queue\n", ticket.id));
-  if (ended->empty()) say("no ticket of yours waits");
+  if (ended->empty()) print_message("no ticket of yours waits");
   return 0;
 }
 
 }  // namespace
 
 Action define_cancel(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  command.words("TICKET", "Tickets, as 'berth queue' shows them", options->tickets);
-  command.flag("--all", options->all, "All of your tickets");
-  command.footer(
+  auto options = std::make_shared<CancelCommandOptions>();
+  command.add_positionals("TICKET", "Tickets, as 'berth queue' shows them", options->tickets);
+  command.add_flag("--all", options->all, "All of your tickets");
+  command.set_footer(
       "The 'berth run' or 'berth acquire' that waits there ends with exit code 75. Only your own\n"
       "tickets (root: anybody's). If one of several cannot be cancelled, none is.\n"
       "\nExamples:\n"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "base/own_files.h"
+#include "base/file_trust.h"
 #include "base/process.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -45,7 +45,7 @@ constexpr std::array kTools{
 };
 
 // Not from the folder that one happens to be in: what is called berth there may be anything.
-constexpr std::string_view kCode =
+constexpr std::string_view kLauncherCode =
     "import sys\n"
     "sys.path[:] = [folder for folder in sys.path if folder]\n"
     "del sys.argv[0]\n"
@@ -59,7 +59,7 @@ constexpr std::string_view kCode =
     "    sys.exit(127)\n"
     "sys.exit(command())\n";
 
-std::string list_of_tools() {
+std::string format_tool_list() {
   std::string text = "Commands of older tools, on berth's leases:\n";
   for (const Tool& tool : kTools) text += fmt::format("  {:<12}{}\n", tool.name, tool.summary);
   return text +
@@ -70,35 +70,35 @@ std::string list_of_tools() {
 }
 
 // The Python of the virtual environment or prefix that berth was installed into; else the user's.
-std::string python_beside(const std::string& program) {
+std::string find_python(const std::string& program) {
   const std::string beside = (fs::path(program).parent_path() / "python3").string();
-  const bool ours = ::access(beside.c_str(), X_OK) == 0 && !why_not_own(program, beside);
+  const bool ours = ::access(beside.c_str(), X_OK) == 0 && !describe_trust_problem(program, beside);
   return ours ? beside : "python3";
 }
 
 // In a build tree the package is in the folder python, beside bin.
-void offer_package_of_build(const std::string& program) {
+void add_build_tree_to_python_path(const std::string& program) {
   const fs::path packages = fs::path(program).parent_path().parent_path() / "python";
   const fs::path module = packages / "berth" / "__init__.py";
   std::error_code ignored;
-  if (!fs::exists(module, ignored) || why_not_own(program, module)) return;
-  const std::string_view before = setting("PYTHONPATH");
+  if (!fs::exists(module, ignored) || describe_trust_problem(program, module)) return;
+  const std::string_view before = get_env_or_empty("PYTHONPATH");
   const std::string value =
       before.empty() ? packages.string() : fmt::format("{}:{}", packages.string(), before);
   ::setenv("PYTHONPATH", value.c_str(), 1);
 }
 
 // Returns only if it fails.
-Result<int> become(const Tool& tool, const std::vector<std::string>& words) {
-  const std::string program = this_program();
-  const std::string python = python_beside(program);
+Result<int> exec_tool(const Tool& tool, const std::vector<std::string>& words) {
+  const std::string program = executable_path();
+  const std::string python = find_python(program);
   if (const auto problem = check_program(python)) {
-    say(fmt::format("compat: {}", problem->message));
+    print_message(fmt::format("compat: {}", problem->message));
     return problem->code;
   }
-  offer_package_of_build(program);
-  std::vector<std::string> arguments{python, "-c",
-                                     fmt::format(fmt::runtime(kCode), tool.module, tool.function)};
+  add_build_tree_to_python_path(program);
+  std::vector<std::string> arguments{
+      python, "-c", fmt::format(fmt::runtime(kLauncherCode), tool.module, tool.function)};
   arguments.insert(arguments.end(), words.begin(), words.end());
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
@@ -107,14 +107,15 @@ Result<int> become(const Tool& tool, const std::vector<std::string>& words) {
   std::fflush(nullptr);
   ::execvp(argv[0], argv.data());
   constexpr int kNotRunnable = 126;
-  say(fmt::format("compat: {} cannot be run: {}", in_quotes(python), std::strerror(errno)));
+  print_message(
+      fmt::format("compat: {} cannot be run: {}", in_quotes(python), std::strerror(errno)));
   return kNotRunnable;
 }
 
 Result<int> run() {
-  const std::vector<std::string>& words = words_to_run();
+  const std::vector<std::string>& words = trailing_command();
   if (words.empty()) {
-    print(list_of_tools());
+    print(format_tool_list());
     return 0;
   }
   const auto tool = std::find_if(kTools.begin(), kTools.end(),
@@ -124,15 +125,15 @@ Result<int> run() {
                 fmt::format("compat: {} is no command of an older tool; 'berth compat' lists them",
                             in_quotes(words.front())));
   }
-  return become(*tool, words);
+  return exec_tool(*tool, words);
 }
 
 }  // namespace
 
 Action define_compat(Flags& command, CLI::App& /*program*/) {
-  command.mention("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Which command");
-  command.mention("ARG", "...", "Its own flags and arguments");
-  command.footer(list_of_tools().c_str());
+  command.add_help_entry("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Which command");
+  command.add_help_entry("ARG", "...", "Its own flags and arguments");
+  command.set_footer(format_tool_list().c_str());
   return []() { return run(); };
 }
 

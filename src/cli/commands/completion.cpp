@@ -16,27 +16,27 @@
 namespace berth {
 namespace {
 
-struct Word {
+struct CompletionWord {
   std::string text;
   std::string description;
 };
 
-std::vector<std::string> choices_of(const CLI::Option& option) {
+std::vector<std::string> option_choices(const CLI::Option& option) {
   const std::string names = option.get_type_name();
   if (names.find('|') == std::string::npos) return {};
   return CLI::detail::split(names, '|');
 }
 
 // Everything that may stand behind `app`: commands, flags, and the words its arguments take.
-std::vector<Word> words_of(const CLI::App& app, const CLI::App& program) {
-  std::vector<Word> words;
+std::vector<CompletionWord> completion_words(const CLI::App& app, const CLI::App& program) {
+  std::vector<CompletionWord> words;
   const CLI::App& named = app.get_name() == "help" ? program : app;
   for (const CLI::App* sub : named.get_subcommands({})) {
     words.push_back({sub->get_name(), sub->get_description()});
   }
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // hidden from help, too
-    for (const std::string& choice : choices_of(*option)) {
+    for (const std::string& choice : option_choices(*option)) {
       words.push_back({choice, option->get_description()});
     }
     for (const std::string& name : option->get_lnames()) {
@@ -46,9 +46,9 @@ std::vector<Word> words_of(const CLI::App& app, const CLI::App& program) {
   return words;
 }
 
-std::string joined(const std::vector<Word>& words) {
+std::string join_words(const std::vector<CompletionWord>& words) {
   std::string out;
-  for (const Word& word : words) out += (out.empty() ? "" : " ") + word.text;
+  for (const CompletionWord& word : words) out += (out.empty() ? "" : " ") + word.text;
   return out;
 }
 
@@ -58,7 +58,7 @@ std::string bash_script(const CLI::App& program) {
   for (const CLI::App* command : program.get_subcommands({})) {
     names += (names.empty() ? "" : "|") + command->get_name();
     cases += fmt::format("    {}) words={} ;;\n", command->get_name(),
-                         single_quote(joined(words_of(*command, program))));
+                         single_quote(join_words(completion_words(*command, program))));
   }
   return fmt::format(
       "# Completion for bash: eval \"$(berth completion bash)\"\n"
@@ -74,13 +74,13 @@ std::string bash_script(const CLI::App& program) {
       "  COMPREPLY=($(compgen -W \"$words\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
       "}}\n"
       "complete -o default -F _berth berth\n",
-      names, cases, single_quote(joined(words_of(program, program))));
+      names, cases, single_quote(join_words(completion_words(program, program))));
 }
 
 // "word:description" for _describe, where a colon in the word would end it.
-std::string zsh_words(const std::vector<Word>& words) {
+std::string zsh_words(const std::vector<CompletionWord>& words) {
   std::string out;
-  for (const Word& word : words) {
+  for (const CompletionWord& word : words) {
     out += fmt::format("\n      {}", single_quote(word.text + ":" + word.description));
   }
   return out;
@@ -90,7 +90,7 @@ std::string zsh_script(const CLI::App& program) {
   std::string cases;
   for (const CLI::App* command : program.get_subcommands({})) {
     cases += fmt::format("    {}) words_here=({}) ;;\n", command->get_name(),
-                         zsh_words(words_of(*command, program)));
+                         zsh_words(completion_words(*command, program)));
   }
   return fmt::format(
       "#compdef berth\n"
@@ -107,12 +107,12 @@ std::string zsh_script(const CLI::App& program) {
       "}}\n"
       "# Read from fpath this file is the function itself; read by eval it only defines it.\n"
       "if [ \"$funcstack[1]\" = _berth ]; then _berth \"$@\"; else compdef _berth berth; fi\n",
-      cases, zsh_words(words_of(program, program)));
+      cases, zsh_words(completion_words(program, program)));
 }
 
-std::string fish_lines(const std::vector<Word>& words, std::string_view condition) {
+std::string fish_lines(const std::vector<CompletionWord>& words, std::string_view condition) {
   std::string out;
-  for (const Word& word : words) {
+  for (const CompletionWord& word : words) {
     const bool flag = word.text.starts_with("--");
     out += fmt::format("complete -c berth -n {} {} {} -d {}\n", single_quote(condition),
                        flag ? "-l" : "-a",
@@ -126,9 +126,9 @@ std::string fish_script(const CLI::App& program) {
   std::string out =
       "# Completion for fish: berth completion fish | source\n"
       "complete -c berth -f\n";
-  out += fish_lines(words_of(program, program), "__fish_use_subcommand");
+  out += fish_lines(completion_words(program, program), "__fish_use_subcommand");
   for (const CLI::App* command : program.get_subcommands({})) {
-    out += fish_lines(words_of(*command, program),
+    out += fish_lines(completion_words(*command, program),
                       fmt::format("__fish_seen_subcommand_from {}", command->get_name()));
   }
   return out;
@@ -138,9 +138,9 @@ std::string fish_script(const CLI::App& program) {
 
 Action define_completion(Flags& command, CLI::App& program) {
   auto shell = std::make_shared<std::string>();
-  command.choice("SHELL", "bash|zsh|fish", "Which shell", *shell);
+  command.add_choice("SHELL", "bash|zsh|fish", "Which shell", *shell);
   command.parser().get_option("SHELL")->required();
-  command.footer(
+  command.set_footer(
       "To have it in every shell:\n"
       "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"
       "  zsh    echo 'eval \"$(berth completion zsh)\"' >> ~/.zshrc     (after compinit)\n"

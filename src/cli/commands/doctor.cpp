@@ -17,8 +17,8 @@ constexpr int kExitProblem = 1;  // doctor's own
 
 Action define_doctor(Flags& command, CLI::App& /*program*/) {
   auto json = std::make_shared<bool>(false);
-  command.flag("--json", *json, "Print JSON, as docs/json.md describes it");
-  command.footer(
+  command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it");
+  command.set_footer(
       "Looks at the driver, the harbour and what is in it, limits and /proc, and says of each\n"
       "whether it is ok. A note is worth knowing; a problem keeps somebody from a GPU, or makes\n"
       "leases unsafe. Below each stands what to do about it. Changes nothing.\n"
@@ -27,8 +27,8 @@ Action define_doctor(Flags& command, CLI::App& /*program*/) {
       "  berth doctor --json | jq -r '.findings[] | select(.level == \"problem\") | .text'\n"
       "\nExit codes: 0 no problem, 1 a problem, 64 wrong usage.");
   return [json]() -> Result<int> {
-    const Findings findings = examine([] {
-      if (::isatty(STDERR_FILENO) == 1) say("waiting for the driver to answer");
+    const Findings findings = run_checks([] {
+      if (::isatty(STDERR_FILENO) == 1) print_message("waiting for the driver to answer");
     });
     print(*json ? doctor_json(findings) : doctor_text(findings, terminal_at(STDOUT_FILENO)));
     const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& one) {

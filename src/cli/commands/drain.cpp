@@ -12,22 +12,24 @@
 #include "base/users.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
+#include "lease/gpu_selection.h"
 #include "lease/request_options.h"
 
 namespace berth {
 namespace {
 
-struct Options {
+struct DrainCommandOptions {
   std::vector<std::string> gpus;
   std::string reason;
 };
 
 // "; lease k3f9a2mx of bob stays until its job ends".
-std::string who_stays(const std::vector<Record>& leases, const std::string& uuid) {
+std::string format_remaining_leases(const std::vector<Record>& leases, const std::string& uuid) {
   std::string text;
   for (const Record& lease : leases) {
     const auto& uuids = lease.uuids;
-    if (!lease.everything && std::find(uuids.begin(), uuids.end(), uuid) == uuids.end()) continue;
+    if (!lease.holds_all_gpus && std::find(uuids.begin(), uuids.end(), uuid) == uuids.end())
+      continue;
     text += fmt::format(
         "; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
         lease.holder == HolderKind::job ? "its job ends" : "its shell ends or gives it back");
@@ -35,22 +37,22 @@ std::string who_stays(const std::vector<Record>& leases, const std::string& uuid
   return text;
 }
 
-Result<int> run(const Options& options) {
+Result<int> run(const DrainCommandOptions& options) {
   if (options.gpus.empty()) {
     return fail(ErrorKind::usage, "drain: no GPU; 'berth status' lists them");
   }
-  const auto list = gpu_list(options.gpus);
+  const auto list = join_gpu_list(options.gpus);
   if (!list) return tl::make_unexpected(list.error());
   const auto gpus = find_gpus(*list);
   if (!gpus) return tl::make_unexpected(gpus.error());
   std::vector<std::string> uuids;
   for (const NamedGpu& gpu : *gpus) uuids.push_back(gpu.uuid);
-  const auto staying = drain_gpus(uuids, options.reason);
-  if (!staying) return tl::make_unexpected(staying.error());
+  const auto remaining = drain_gpus(uuids, options.reason);
+  if (!remaining) return tl::make_unexpected(remaining.error());
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   for (const NamedGpu& gpu : *gpus) {
     print(fmt::format("GPU {} is drained{}\n", gpu.index,
-                      terminal.show(who_stays(*staying, gpu.uuid))));
+                      terminal.escape(format_remaining_leases(*remaining, gpu.uuid))));
   }
   return 0;
 }
@@ -58,16 +60,16 @@ Result<int> run(const Options& options) {
 }  // namespace
 
 Action define_drain(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  command.words("GPU", "GPUs by index (2, or 2:1 for MIG) or UUID", options->gpus);
-  command.value("--reason", "TEXT", "Why: everybody who waits for it reads this",
-                [options](std::string_view text) -> Result<void> {
-                  auto reason = parse_text(text);
-                  if (!reason) return tl::make_unexpected(reason.error());
-                  options->reason = std::move(*reason);
-                  return {};
-                });
-  command.footer(
+  auto options = std::make_shared<DrainCommandOptions>();
+  command.add_positionals("GPU", "GPUs by index (2, or 2:1 for MIG) or UUID", options->gpus);
+  command.add_value("--reason", "TEXT", "Why: everybody who waits for it reads this",
+                    [options](std::string_view text) -> Result<void> {
+                      auto reason = parse_public_text(text);
+                      if (!reason) return tl::make_unexpected(reason.error());
+                      options->reason = std::move(*reason);
+                      return {};
+                    });
+  command.set_footer(
       "Nobody is given a drained GPU, until 'berth undrain'. Who has it keeps it until the lease\n"
       "ends. Only root and the owner of the harbour may. Draining again replaces the reason.\n"
       "\nExamples:\n"

@@ -21,7 +21,7 @@ Action define_help(Flags& command, CLI::App& program) {
     }
     const auto found = program.get_subcommands(
         [&](const CLI::App* candidate) { return candidate->get_name() == *topic; });
-    if (found.empty()) return tl::make_unexpected(unknown_command(*topic));
+    if (found.empty()) return tl::make_unexpected(unknown_command_error(*topic));
     print(found.front()->help(program.get_name()));
     return 0;
   };

@@ -14,7 +14,7 @@
 #include "archive/follow_history.h"
 #include "archive/log_json.h"
 #include "cli/command.h"
-#include "cli/history_options.h"
+#include "cli/history_flags.h"
 #include "cli/output/log_text.h"
 #include "lease/lease_history.h"
 
@@ -23,44 +23,47 @@ namespace {
 
 constexpr std::chrono::hours kDefaultSince(24 * 7);
 
-struct Options {
-  HistoryOptions history = last(kDefaultSince);
+struct LogCommandOptions {
+  HistoryFilter history = make_recent_filter(kDefaultSince);
   bool follow = false;
   bool json = false;
 };
 
-using Shown = std::set<LeaseKey>;
+using LeaseKeys = std::set<LeaseKey>;
 
 // Until it is interrupted, or nobody reads it any more.
-void follow(HistoryFollower& follower, Shown shown, const HistoryOptions& options,
-            const std::function<std::string(const HistoryEntry&)>& render) {
-  constexpr int kAuditMs = 5'000;  // where nobody can tell that there is something new
+void follow_log(HistoryFollower& follower, LeaseKeys printed, const HistoryFilter& options,
+                const std::function<std::string(const HistoryEntry&)>& render) {
+  constexpr int kPollMs = 5'000;  // where nobody can tell that there is something new
   while (std::fflush(stdout) == 0) {
-    std::array<pollfd, 2> watched{{{follower.news(), POLLIN, 0}, {STDOUT_FILENO, 0, 0}}};
-    ::poll(watched.data(), watched.size(), kAuditMs);
+    std::array<pollfd, 2> watched{{{follower.poll_fd(), POLLIN, 0}, {STDOUT_FILENO, 0, 0}}};
+    ::poll(watched.data(), watched.size(), kPollMs);
     // The reader is gone: of a pipe, of a socket or a terminal.
     if ((watched[1].revents & (POLLERR | POLLHUP)) != 0) return;
-    for (const HistoryEntry& entry : follower.next()) {
+    for (const HistoryEntry& entry : follower.read_new_entries()) {
       const bool ended = entry.ending != Ending::running;
-      if (ended && wanted(entry, options) && shown.insert(key_of(entry)).second)
+      if (ended && matches_history_filter(entry, options) &&
+          printed.insert(lease_key(entry)).second)
         print(render(entry));
     }
   }
 }
 
-Result<int> show_log(const Options& options) {
+Result<int> show_log(const LogCommandOptions& options) {
   const HarbourLocation where = harbour_location();
-  const HistoryOptions meant = settled(options.history, where);
+  const HistoryFilter filter = resolve_host_filter(options.history, where);
   std::unique_ptr<HistoryFollower> follower;
   if (options.follow) {  // first, so that nothing is missed
     auto opened = follow_history(where);
     if (!opened) return tl::make_unexpected(opened.error());
     follower = std::move(*opened);
   }
-  const auto want = [&](const HistoryEntry& entry) { return wanted(entry, meant); };
-  auto history = recall(where, meant.since, want);
+  const auto matches = [&](const HistoryEntry& entry) {
+    return matches_history_filter(entry, filter);
+  };
+  auto history = read_merged_history(where, filter.since, matches);
   if (!history) return tl::make_unexpected(history.error());
-  say_left_out(history->damaged, history->truncated, where);
+  warn_about_omitted_history(history->damaged, history->truncated, where);
   const auto& entries = history->entries;
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const LogTable table(terminal, entries, where.url.has_value());
@@ -68,28 +71,30 @@ Result<int> show_log(const Options& options) {
     return options.json ? log_json(entry, where.host) : table.line(entry);
   };
   if (!options.json && entries.empty() && !options.follow) {
-    say("nothing is written for that; each lease is, when it ends: berth run -- python train.py");
+    print_message(
+        "nothing is written for that; each lease is, when it ends: berth run -- python train.py");
     return 0;
   }
   if (!options.json) print(table.heading());
-  Shown shown;
+  LeaseKeys printed;
   for (const HistoryEntry& entry : entries) {
     print(render(entry));
-    if (follower && entry.ending != Ending::running) shown.insert(key_of(entry));
+    if (follower && entry.ending != Ending::running) printed.insert(lease_key(entry));
   }
-  if (follower) follow(*follower, std::move(shown), meant, render);
+  if (follower) follow_log(*follower, std::move(printed), filter, render);
   return 0;
 }
 
 }  // namespace
 
 Action define_log(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  declare_history_options(command, options->history,
-                          "Only what ended since then: 2h, 7d (default), 2026-11-16");
-  command.flag("--follow", options->follow, "Stay, and show each lease that ends");
-  command.flag("--json", options->json, "Print a line of JSON for each, as docs/json.md has it");
-  command.footer(
+  auto options = std::make_shared<LogCommandOptions>();
+  add_history_flags(command, options->history,
+                    "Only what ended since then: 2h, 7d (default), 2026-11-16");
+  command.add_flag("--follow", options->follow, "Stay, and show each lease that ends");
+  command.add_flag("--json", options->json,
+                   "Print a line of JSON for each, as docs/json.md has it");
+  command.set_footer(
       "Each lease of the last 7 days, in the order in which they were granted: when, for how "
       "long,\n"
       "how long it had waited, whose, on which GPUs, and how it ended. \"lost\": its holder was\n"

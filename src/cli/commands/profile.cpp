@@ -17,14 +17,14 @@
 #include "cluster/redis/session.h"
 #include "lease/request_options.h"
 #include "profile/job_type.h"
-#include "profile/known_profiles.h"
 #include "profile/learning.h"
 #include "profile/profile_json.h"
+#include "profile/profile_store.h"
 
 namespace berth {
 namespace {
 
-struct Options {
+struct ProfileCommandOptions {
   std::vector<std::string> words;
   std::optional<Bytes> memory;
   std::optional<std::chrono::milliseconds> time;
@@ -35,7 +35,7 @@ struct Options {
 
 // The type that a text names: the whole of it, or a part that only one has.
 Result<Profile> find_type(const std::string& text) {
-  const auto own = own_profiles(harbour_location());
+  const auto own = list_own_profiles(harbour_location());
   if (!own) return tl::make_unexpected(own.error());
   std::vector<const Profile*> found;
   for (const Profile& profile : own->profiles) {
@@ -55,32 +55,34 @@ Result<Profile> find_type(const std::string& text) {
               fmt::format("profile: {} may mean {}; write more of it", in_quotes(text), types));
 }
 
-void print_profiles(const std::vector<Profile>& profiles, const Options& options) {
+void print_profiles(const std::vector<Profile>& profiles, const ProfileCommandOptions& options) {
   print(options.json ? profiles_json(profiles)
                      : profiles_table(profiles, terminal_at(STDOUT_FILENO)));
 }
 
-void say_damaged(std::size_t profiles) {
+void warn_about_damaged_profiles(std::size_t profiles) {
   if (profiles == 0) return;
-  say(fmt::format("{} {} could not be read, and {} left out", profiles,
-                  profiles == 1 ? "profile" : "profiles", profiles == 1 ? "was" : "were"));
+  print_message(fmt::format("{} {} could not be read, and {} left out", profiles,
+                            profiles == 1 ? "profile" : "profiles",
+                            profiles == 1 ? "was" : "were"));
 }
 
-Result<int> list(const Options& options) {
+Result<int> list_profiles(const ProfileCommandOptions& options) {
   const HarbourLocation where = harbour_location();
-  const auto list = options.all ? all_profiles(where) : own_profiles(where);
-  if (!list) return tl::make_unexpected(list.error());
-  say_damaged(list->damaged);
-  if (list->profiles.empty() && !options.json) {
-    say("nothing was learned yet; each job teaches that runs for a second, or with --mem auto: "
+  const auto found = options.all ? list_all_profiles(where) : list_own_profiles(where);
+  if (!found) return tl::make_unexpected(found.error());
+  warn_about_damaged_profiles(found->damaged);
+  if (found->profiles.empty() && !options.json) {
+    print_message(
+        "nothing was learned yet; each job teaches that runs for a second, or with --mem auto: "
         "berth run --mem auto -- python train.py");
     return 0;
   }
-  print_profiles(list->profiles, options);
+  print_profiles(found->profiles, options);
   return 0;
 }
 
-Result<int> show(const Options& options) {
+Result<int> show_profile(const ProfileCommandOptions& options) {
   if (options.words.size() != 2) {
     return fail(ErrorKind::usage, "profile show: name one type; 'berth profile' lists them");
   }
@@ -92,12 +94,12 @@ Result<int> show(const Options& options) {
 }
 
 // Whoever waits for the profile need not wait any longer.
-void tell_waiters(const std::string& type) {
+void wake_waiters_for_type(const std::string& type) {
   auto harbour = Harbour::open_existing();
-  if (harbour && *harbour) wake_waiters(**harbour, ::geteuid(), type);
+  if (harbour && *harbour) wake_profile_waiters(**harbour, ::geteuid(), type);
 }
 
-Result<int> set(const Options& options) {
+Result<int> set_profile(const ProfileCommandOptions& options) {
   if (options.words.size() != 2 || (!options.memory && !options.time)) {
     return fail(ErrorKind::usage,
                 "profile set: name a type and what it needs: berth profile set train --mem 8GiB");
@@ -110,12 +112,12 @@ Result<int> set(const Options& options) {
     if (options.time) profile.set_time = options.time;
   });
   if (!changed) return tl::make_unexpected(changed.error());
-  tell_waiters(type);
-  const auto now = read_profile(harbour_location(), type);
-  print(fmt::format("{} reserves {}\n", terminal_at(STDOUT_FILENO).show(type),
-                    reserve_text(now ? estimate(*now) : Estimate{})));
-  if (now && now->runs.empty()) {
-    say(
+  wake_waiters_for_type(type);
+  const auto updated = read_profile(harbour_location(), type);
+  print(fmt::format("{} reserves {}\n", terminal_at(STDOUT_FILENO).escape(type),
+                    reserve_text(updated ? estimate_needs(*updated) : NeedsEstimate{})));
+  if (updated && updated->runs.empty()) {
+    print_message(
         fmt::format("no run of {} is known yet; 'berth profile of -- CMD' shows the type of a "
                     "command",
                     in_quotes(type)));
@@ -123,10 +125,10 @@ Result<int> set(const Options& options) {
   return 0;
 }
 
-Result<int> forget(const Options& options) {
+Result<int> forget_profiles(const ProfileCommandOptions& options) {
   std::vector<std::string> types;
   if (options.all) {
-    const auto own = own_profiles(harbour_location());
+    const auto own = list_own_profiles(harbour_location());
     if (!own) return tl::make_unexpected(own.error());
     for (const Profile& profile : own->profiles) types.push_back(profile.type);
   }
@@ -141,50 +143,52 @@ Result<int> forget(const Options& options) {
   for (const std::string& type : types) {
     const auto forgotten = forget_profile(harbour_location(), type);
     if (!forgotten) return tl::make_unexpected(forgotten.error());
-    print(fmt::format("{} is forgotten\n", terminal_at(STDOUT_FILENO).show(type)));
+    print(fmt::format("{} is forgotten\n", terminal_at(STDOUT_FILENO).escape(type)));
   }
   return 0;
 }
 
 // How the type of a command is derived, and what it would reserve.
-Result<int> of(const Options& options) {
+Result<int> explain_type(const ProfileCommandOptions& options) {
   std::vector<std::string> command(options.words.begin() + 1, options.words.end());
-  command.insert(command.end(), words_to_run().begin(), words_to_run().end());
+  command.insert(command.end(), trailing_command().begin(), trailing_command().end());
   if (command.empty()) {
     return fail(ErrorKind::usage,
                 "profile of: no command, such as: berth profile of -- python train.py");
   }
-  const JobType type = derive_type(command, options.count.value_or(1), commands_are_hidden());
+  const JobType type = derive_job_type(command, options.count.value_or(1), are_commands_hidden());
   const HarbourLocation where = harbour_location();
   const auto profile = read_profile(where, type.name);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  print(fmt::format("{}\n  its type is {}\n", terminal.show(type.name), type.how));
-  if (profile && estimate(*profile).memory) {
-    print(fmt::format("  with --mem auto it reserves {}\n", reserve_text(estimate(*profile))));
+  print(fmt::format("{}\n  its type is {}\n", terminal.escape(type.name), type.derivation));
+  if (profile && estimate_needs(*profile).memory) {
+    print(
+        fmt::format("  with --mem auto it reserves {}\n", reserve_text(estimate_needs(*profile))));
     return 0;
   }
   print(
       "  nothing is known from your own runs: with --mem auto the first one has GPUs of its own, "
       "and "
       "is measured\n");
-  if (const auto others = others_profile(where, type.name)) {
-    print(fmt::format("  another user's runs suggest {}\n", reserve_text(estimate(*others))));
+  if (const auto other = find_other_users_profile(where, type.name)) {
+    print(fmt::format("  another user's runs suggest {}\n", reserve_text(estimate_needs(*other))));
   }
   return 0;
 }
 
 struct Verb {
   std::string_view name;
-  Result<int> (*act)(const Options& options);
+  Result<int> (*run)(const ProfileCommandOptions& options);
   std::string_view flags;  // that mean something to it
 };
 
-constexpr std::array kVerbs{Verb{"list", list, "--all --json"}, Verb{"show", show, "--json"},
-                            Verb{"set", set, "--mem --time"}, Verb{"forget", forget, "--all"},
-                            Verb{"of", of, "--count"}};
+constexpr std::array kVerbs{
+    Verb{"list", list_profiles, "--all --json"}, Verb{"show", show_profile, "--json"},
+    Verb{"set", set_profile, "--mem --time"}, Verb{"forget", forget_profiles, "--all"},
+    Verb{"of", explain_type, "--count"}};
 
 // Nothing that was given is left out without a word.
-Result<void> check(const Verb& verb, const Options& options) {
+Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options) {
   const std::array<std::pair<std::string_view, bool>, 5> given{
       {{"--mem", options.memory.has_value()},
        {"--time", options.time.has_value()},
@@ -198,7 +202,7 @@ Result<void> check(const Verb& verb, const Options& options) {
                             "--help' says what takes it)",
                             verb.name, flag));
   }
-  if (verb.name != "of" && !words_to_run().empty()) {
+  if (verb.name != "of" && !trailing_command().empty()) {
     return fail(ErrorKind::usage,
                 fmt::format("profile {}: only 'berth profile of' takes a command", verb.name));
   }
@@ -222,7 +226,7 @@ Result<void> check_harbour() {
   return {};
 }
 
-Result<int> run(const Options& options) {
+Result<int> run(const ProfileCommandOptions& options) {
   const std::string name = options.words.empty() ? "list" : options.words.front();
   const auto* const verb =
       std::find_if(kVerbs.begin(), kVerbs.end(), [&](const Verb& one) { return one.name == name; });
@@ -231,42 +235,44 @@ Result<int> run(const Options& options) {
         ErrorKind::usage,
         fmt::format("profile: {} is none of list, show, set, forget and of", in_quotes(name)));
   }
-  if (auto fine = check(*verb, options); !fine) return tl::make_unexpected(fine.error());
+  if (auto fine = check_flags(*verb, options); !fine) return tl::make_unexpected(fine.error());
   if (auto fine = check_harbour(); !fine) return tl::make_unexpected(fine.error());
-  return verb->act(options);
+  return verb->run(options);
 }
 
 }  // namespace
 
 Action define_profile(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  command.words("ACTION", "list (default), show TYPE, set TYPE, forget TYPE..., or of CMD...",
-                options->words);
-  command.value("--mem", "SIZE", "set: reserve this much, whatever is learned",
-                [options](std::string_view text) -> Result<void> {
-                  const auto size = parse_size(text);
-                  if (!size) return tl::make_unexpected(size.error());
-                  if (*size == Bytes{}) return fail(ErrorKind::usage, "'0' reserves nothing");
-                  options->memory = *size;
-                  return {};
-                });
-  command.value("--time", "DURATION", "set: expect it to run this long",
-                [options](std::string_view text) -> Result<void> {
-                  const auto time = parse_duration(text);
-                  if (!time) return tl::make_unexpected(time.error());
-                  options->time = std::chrono::ceil<std::chrono::milliseconds>(*time);
-                  return {};
-                });
-  command.value("-n,--count", "N", "of: for a job on N GPUs (default 1)",
-                [options](std::string_view text) {
-                  unsigned number = 0;
-                  auto taken = take_number(text, 1, 4096, number);
-                  if (taken) options->count = number;
-                  return taken;
-                });
-  command.flag("--all", options->all, "list: everybody's; forget: all of yours");
-  command.flag("--json", options->json, "Print a line of JSON for each, as docs/json.md has it");
-  command.footer(
+  auto options = std::make_shared<ProfileCommandOptions>();
+  command.add_positionals("ACTION",
+                          "list (default), show TYPE, set TYPE, forget TYPE..., or of CMD...",
+                          options->words);
+  command.add_value("--mem", "SIZE", "set: reserve this much, whatever is learned",
+                    [options](std::string_view text) -> Result<void> {
+                      const auto size = parse_size(text);
+                      if (!size) return tl::make_unexpected(size.error());
+                      if (*size == Bytes{}) return fail(ErrorKind::usage, "'0' reserves nothing");
+                      options->memory = *size;
+                      return {};
+                    });
+  command.add_value("--time", "DURATION", "set: expect it to run this long",
+                    [options](std::string_view text) -> Result<void> {
+                      const auto time = parse_duration(text);
+                      if (!time) return tl::make_unexpected(time.error());
+                      options->time = std::chrono::ceil<std::chrono::milliseconds>(*time);
+                      return {};
+                    });
+  command.add_value("-n,--count", "N", "of: for a job on N GPUs (default 1)",
+                    [options](std::string_view text) {
+                      unsigned number = 0;
+                      auto parsed = parse_bounded_number(text, 1, 4096, number);
+                      if (parsed) options->count = number;
+                      return parsed;
+                    });
+  command.add_flag("--all", options->all, "list: everybody's; forget: all of yours");
+  command.add_flag("--json", options->json,
+                   "Print a line of JSON for each, as docs/json.md has it");
+  command.set_footer(
       "What is learned of a job: how much memory it needs on each GPU, and how long it runs. Runs "
       "of\n"
       "the same type (berth run --job NAME, or derived from the program and its script) teach; "

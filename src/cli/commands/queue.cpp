@@ -12,14 +12,14 @@
 namespace berth {
 
 Action define_queue(Flags& command, CLI::App& /*program*/) {
-  struct Options {
+  struct QueueCommandOptions {
     bool all = false;
     bool json = false;
   };
-  auto options = std::make_shared<Options>();
-  command.flag("--all", options->all, "Of every host that shares this harbour (BERTH_URL)");
-  command.flag("--json", options->json, "Print JSON, as docs/json.md describes it");
-  command.footer(
+  auto options = std::make_shared<QueueCommandOptions>();
+  command.add_flag("--all", options->all, "Of every host that shares this harbour (BERTH_URL)");
+  command.add_flag("--json", options->json, "Print JSON, as docs/json.md describes it");
+  command.set_footer(
       "Every ticket in the order of the queue: its id, who waits, what for, since when, and why.\n"
       "An estimate is there when the leases in the way said how long they run (--time).\n"
       "\nExamples:\n"
@@ -27,7 +27,7 @@ Action define_queue(Flags& command, CLI::App& /*program*/) {
       "  berth queue --json | jq -r '.queue[] | select(.user == env.USER) | .ticket'");
   return [options]() -> Result<int> {
     const Terminal terminal = terminal_at(STDOUT_FILENO);
-    auto probe = open_driver(say_driver_is_slow);
+    auto probe = open_driver(print_driver_is_slow);
     if (options->all) {
       const auto hosts = observe_all(probe ? probe->get() : nullptr);
       if (!hosts) return tl::make_unexpected(hosts.error());
@@ -36,7 +36,7 @@ Action define_queue(Flags& command, CLI::App& /*program*/) {
       return 0;
     }
     if (!probe) return tl::make_unexpected(probe.error());
-    const auto status = observe(**probe, driver_is_simulated());
+    const auto status = observe_host(**probe, is_driver_simulated());
     if (!status) return tl::make_unexpected(status.error());
     print(options->json ? queue_json(*status, JsonForm::pretty) : queue_text(*status, terminal));
     return 0;

@@ -15,7 +15,7 @@
 namespace berth {
 namespace {
 
-struct Options {
+struct ReleaseCommandOptions {
   std::vector<std::string> words;
   bool all = false;
 };
@@ -25,7 +25,7 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
   std::vector<std::string> ids;
   std::vector<std::string> gpus;
   for (const std::string& word : words) {
-    if (!is_id(word) && !parse_selection(word)) {
+    if (!is_id(word) && !parse_gpu_list(word)) {
       return fail(ErrorKind::usage,
                   fmt::format("{} is neither a lease nor a GPU; 'berth status' shows both",
                               in_quotes(word)));
@@ -33,7 +33,7 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
     (is_id(word) ? ids : gpus).push_back(word);
   }
   if (gpus.empty()) return release_leases(ids, {});
-  const auto list = gpu_list(gpus);
+  const auto list = join_gpu_list(gpus);
   if (!list) return tl::make_unexpected(list.error());
   const auto found = find_gpus(*list);
   if (!found) return tl::make_unexpected(found.error());
@@ -41,33 +41,33 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
 }
 
 // No program can change the variables of the shell that calls it.
-void say_what_stays(const std::string& lease) {
-  if (lease.empty() || setting("BERTH_LEASE") != lease) return;
+void warn_about_stale_environment(const std::string& lease) {
+  if (lease.empty() || get_env_or_empty("BERTH_LEASE") != lease) return;
   std::string names;
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS",
                            "BERTH_LEASE", "BERTH_EPOCH"}) {
-    if (!setting(name).empty()) names.append(" ").append(name);
+    if (!get_env_or_empty(name).empty()) names.append(" ").append(name);
   }
-  say(fmt::format("what is started here still sees the GPUs that were given back; run: unset{}",
-                  names));
+  print_message(fmt::format(
+      "what is started here still sees the GPUs that were given back; run: unset{}", names));
 }
 
-Result<int> run(const Options& options) {
+Result<int> run(const ReleaseCommandOptions& options) {
   if (options.all && !options.words.empty()) {
     return fail(ErrorKind::usage, "release: name leases or GPUs, or say --all, not both");
   }
   const auto ended = options.all             ? release_own_leases()
-                     : options.words.empty() ? release_this_lease()
+                     : options.words.empty() ? release_current_lease()
                                              : release_named(options.words);
   if (!ended) return tl::make_unexpected(ended.error());
   for (const Record& lease : *ended) {
     print(fmt::format("lease {} is given back\n", lease.id));
-    say_what_stays(lease.id);
+    warn_about_stale_environment(lease.id);
   }
   if (ended->empty()) {
-    say(options.all
-            ? std::string("no shell of yours has a lease")
-            : fmt::format("the lease {} has ended already", in_quotes(setting("BERTH_LEASE"))));
+    print_message(options.all ? std::string("no shell of yours has a lease")
+                              : fmt::format("the lease {} has ended already",
+                                            in_quotes(get_env_or_empty("BERTH_LEASE"))));
   }
   return 0;
 }
@@ -75,11 +75,11 @@ Result<int> run(const Options& options) {
 }  // namespace
 
 Action define_release(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  command.words("LEASE|GPU", "Leases by id; a GPU means each lease of your shells on it",
-                options->words);
-  command.flag("--all", options->all, "Every lease of your shells");
-  command.footer(
+  auto options = std::make_shared<ReleaseCommandOptions>();
+  command.add_positionals("LEASE|GPU", "Leases by id; a GPU means each lease of your shells on it",
+                          options->words);
+  command.add_flag("--all", options->all, "Every lease of your shells");
+  command.set_footer(
       "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with "
       "its\n"
       "job. Without arguments: the lease that BERTH_LEASE names, or else the only one you have. "

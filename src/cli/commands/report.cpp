@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "cli/history_options.h"
+#include "cli/history_flags.h"
 #include "cli/output/report_html.h"
 #include "cli/output/report_text.h"
 #include "lease/lease_history.h"
@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::chrono::hours kDefaultSince(24 * 30);
 
-struct Options {
-  HistoryOptions history = last(kDefaultSince);
+struct ReportCommandOptions {
+  HistoryFilter history = make_recent_filter(kDefaultSince);
   std::string by;
   bool json = false;
   std::optional<std::string> html;  // a file; "-": stdout
@@ -62,22 +62,23 @@ Result<void> write_page(const std::string& path, const std::string& page) {
 }
 
 // Why there may be nothing: a GPU that this host does not have, if it can be asked.
-void say_nothing_is_written(const std::string& gpus) {
+void report_no_leases(const std::string& gpus) {
   const auto found = gpus.empty() ? Result<std::vector<NamedGpu>>() : find_gpus(gpus);
   if (!found && found.error().kind == ErrorKind::impossible) {
-    return say(fmt::format("nothing is written for that: {}", found.error().message));
+    return print_message(fmt::format("nothing is written for that: {}", found.error().message));
   }
-  say("nothing is written for that; each lease is, when it ends: berth run -- python train.py");
+  print_message(
+      "nothing is written for that; each lease is, when it ends: berth run -- python train.py");
 }
 
-Result<int> show_report(const Options& options) {
+Result<int> show_report(const ReportCommandOptions& options) {
   const HarbourLocation where = harbour_location();
-  const HistoryOptions meant = settled(options.history, where);
-  const auto history = recall_leases(where, meant.since, meant.of);
+  const HistoryFilter filter = resolve_host_filter(options.history, where);
+  const auto history = read_merged_leases(where, filter.since, filter.lease_filter);
   if (!history) return tl::make_unexpected(history.error());
-  say_left_out(history->damaged, history->truncated, where);
-  const Report report = reported(history->table, meant);
-  const std::string host = where.url ? meant.of.host : host_name();
+  warn_about_omitted_history(history->damaged, history->truncated, where);
+  const Report report = make_filtered_report(history->table, filter);
+  const std::string host = where.url ? filter.lease_filter.host : host_name();
   const ReportBy by = parse_by(options.by);
   if (options.json) {
     print(report_json(report, by, host, history->damaged));
@@ -86,14 +87,14 @@ Result<int> show_report(const Options& options) {
         write_page(*options.html, report_html(report, by, host.empty() ? "all hosts" : host));
     if (!written) return tl::make_unexpected(written.error());
   } else if (report.total.leases == 0) {
-    say_nothing_is_written(meant.gpus);
+    report_no_leases(filter.gpus);
   } else {
     print(report_text(report, by, terminal_at(STDOUT_FILENO)));
   }
   return 0;
 }
 
-Result<void> check(const Options& options) {
+Result<void> check_options(const ReportCommandOptions& options) {
   if (options.json && options.html) {
     return fail(ErrorKind::usage, "--json and --html exclude each other; give one of them");
   }
@@ -107,18 +108,18 @@ Result<void> check(const Options& options) {
 }  // namespace
 
 Action define_report(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  declare_history_options(command, options->history,
-                          "Only the time since then: 12h, 30d (default), 2026-11-16");
-  command.choice("--by", "user|job|gpu|day", "One table, with all its rows", options->by);
-  command.flag("--json", options->json, "Print JSON, as docs/json.md has it");
-  command.optional_value("--html", "FILE", "Write a page with plots; without FILE, to stdout",
-                         [options](std::string_view file) -> Result<void> {
-                           options->html = file.empty() ? "-" : file;
-                           return {};
-                         });
-  command.finally([options] { return check(*options); });
-  command.footer(
+  auto options = std::make_shared<ReportCommandOptions>();
+  add_history_flags(command, options->history,
+                    "Only the time since then: 12h, 30d (default), 2026-11-16");
+  command.add_choice("--by", "user|job|gpu|day", "One table, with all its rows", options->by);
+  command.add_flag("--json", options->json, "Print JSON, as docs/json.md has it");
+  command.add_optional_value("--html", "FILE", "Write a page with plots; without FILE, to stdout",
+                             [options](std::string_view file) -> Result<void> {
+                               options->html = file.empty() ? "-" : file;
+                               return {};
+                             });
+  command.set_check([options] { return check_options(*options); });
+  command.set_footer(
       "GPU-hours, utilization while leased, idleness and waiting (the median) of everybody's\n"
       "leases, in all and by user, job, GPU and day; then the leases that held GPUs longest\n"
       "without using them. What was not measured is \"-\", never 0. Leases on a share of a GPU\n"

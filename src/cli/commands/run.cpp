@@ -31,7 +31,7 @@
 namespace berth {
 namespace {
 
-struct Options {
+struct RunCommandOptions {
   std::shared_ptr<RequestOptions> request;
   std::string ids = "index";
   AttemptOptions attempt;
@@ -39,93 +39,97 @@ struct Options {
   bool anywhere = false;           // on any host of the harbour
   std::vector<std::string> hosts;  // or on one of these; both unset: here
   std::vector<std::string> environment;
-  std::string parcel;  // what another host has sent us; see cluster/remote/remote_job_spec.h
-  int tell = -1;       // where to tell what happens, for who has called us
+  std::string job_spec_file;  // what another host has sent us; see cluster/remote/remote_job_spec.h
+  int event_fd = -1;          // where to tell what happens, for who has called us
 };
 
-AcquireRequest ask_for(const Options& options, const Job& job) {
-  const RequestOptions& request = *options.request;
-  AcquireRequest ask = make_acquire_request(request);
-  const bool hidden = commands_are_hidden();
-  ask.command = public_command(job.command, hidden);
-  const unsigned count = ask.request.count;
-  const JobType type = request.job.empty() ? derive_type(job.command, count, hidden)
-                                           : named_type(request.job, count);
-  ask.learning = Learning{type.name, request.learned, !request.request.time};
-  return ask;
+AcquireRequest make_run_request(const RunCommandOptions& options, const Job& job) {
+  const RequestOptions& requested = *options.request;
+  AcquireRequest request = make_acquire_request(requested);
+  const bool hidden = are_commands_hidden();
+  request.command = public_command(job.command, hidden);
+  const unsigned count = request.gpu_request.count;
+  const JobType type = requested.job.empty() ? derive_job_type(job.command, count, hidden)
+                                             : make_named_job_type(requested.job, count);
+  request.profile_options =
+      ProfileOptions{type.name, requested.auto_memory, !requested.request.time};
+  return request;
 }
 
 // Has it ask for more than what did not suffice; for the last time, for GPUs of its own. False if
 // there is no more to be had.
-bool ask_for_more(AcquireRequest& ask, const AttemptEnd& end, bool last) {
+bool raise_memory_request(AcquireRequest& request, const AttemptResult& end, bool last) {
   if (!end.reserved) return false;
-  const Bytes more = more_than(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
-  ask.learning->at_least = more;
-  ask.learning->alone = last;
-  say(fmt::format("it ran out of memory with {}; trying again with {}", format_size(*end.reserved),
+  const Bytes more = memory_after_oom(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
+  request.profile_options->min_memory = more;
+  request.profile_options->exclusive = last;
+  print_message(
+      fmt::format("it ran out of memory with {}; trying again with {}", format_size(*end.reserved),
                   last ? "a GPU of its own"
                        : fmt::format("{}, or a whole GPU where that is less", format_size(more))));
   return true;
 }
 
 // It failed on a share of a GPU, and what it said about that nobody has read.
-bool perhaps_out_of_memory(const AttemptEnd& end) {
-  return end.ran && !end.interrupted && end.code != 0 && end.reserved && !end.words_known &&
-         end.verdict == ExitClass::failure;
+bool may_be_out_of_memory(const AttemptResult& end) {
+  return end.ran && !end.interrupted && end.code != 0 && end.reserved && !end.has_stderr_tail &&
+         end.exit_class == ExitClass::failure;
 }
 
 // Makes this process what it would be where the parcel comes from. An exit code if it cannot.
-std::optional<int> unpack(const RemoteJobSpec& parcel) {
+std::optional<int> apply_job_spec(const RemoteJobSpec& job_spec) {
   constexpr int kNotRunnable = 126;
-  for (const auto& [name, value] : parcel.environment) {
+  for (const auto& [name, value] : job_spec.environment) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
   const auto here = harbour_location();
-  if (here.host != parcel.host) {
-    say(fmt::format("this host is called {} in the harbour, and was taken for {}; see BERTH_HOST",
-                    in_quotes(here.host), in_quotes(parcel.host)));
+  if (here.host != job_spec.host) {
+    print_message(
+        fmt::format("this host is called {} in the harbour, and was taken for {}; see BERTH_HOST",
+                    in_quotes(here.host), in_quotes(job_spec.host)));
     return exit_code(ErrorKind::usage);
   }
-  if (::chdir(parcel.directory.c_str()) != 0) {
-    say(fmt::format("{} cannot go to the directory {}: {}", here.host, in_quotes(parcel.directory),
-                    std::strerror(errno)));
+  if (::chdir(job_spec.directory.c_str()) != 0) {
+    print_message(fmt::format("{} cannot go to the directory {}: {}", here.host,
+                              in_quotes(job_spec.directory), std::strerror(errno)));
     return kNotRunnable;
   }
   return std::nullopt;
 }
 
-bool is_elsewhere(const Options& options) {
+bool is_remote(const RunCommandOptions& options) {
   if (options.anywhere) return true;
   if (options.hosts.empty()) return false;
   return options.hosts != std::vector{harbour_location().host};
 }
 
 // The flags that `berth run` on another host is to have.
-std::vector<std::string> flags_for_elsewhere(const Options& options) {
+std::vector<std::string> remote_run_flags(const RunCommandOptions& options) {
   std::vector<std::string> flags;
-  for (const std::string& word : options.request->words) {
+  for (const std::string& word : options.request->flags) {
     if (!word.starts_with("--timeout=")) flags.push_back(word);
   }
   flags.push_back(fmt::format("--ids={}", options.ids));
-  if (!options.attempt.replace.empty()) {
-    flags.insert(flags.end(), {"-I", options.attempt.replace});
+  if (!options.attempt.gpu_token.empty()) {
+    flags.insert(flags.end(), {"-I", options.attempt.gpu_token});
   }
-  if (options.attempt.placeholder) flags.emplace_back("--placeholder");
+  if (options.attempt.use_placeholder) flags.emplace_back("--placeholder");
   if (options.retries > 0) flags.push_back(fmt::format("--retry-oom={}", options.retries));
   return flags;
 }
 
 // The hosts to which the job and its secrets may go. Every client of Redis can make a host's name
 // appear there: so names come from the user, or from a list that the site or the user wrote.
-Result<std::vector<std::string>> permitted_hosts(const Options& options, const std::string& here) {
-  auto settings = site();
+Result<std::vector<std::string>> permitted_hosts(const RunCommandOptions& options,
+                                                 const std::string& here) {
+  auto settings = read_configuration();
   if (!settings) return tl::make_unexpected(settings.error());
   if (!settings->hosts) {
     if (!options.anywhere) return options.hosts;
     return fail(ErrorKind::usage,
                 fmt::format("run: --host any needs a list of the hosts that jobs may go to; write "
                             "hosts = [\"NAME\", \"NAME\"] into {}, or name the hosts",
-                            site_file()));
+                            configuration_path()));
   }
   if (options.anywhere) return std::move(*settings->hosts);
   for (const std::string& name : options.hosts) {
@@ -138,100 +142,107 @@ Result<std::vector<std::string>> permitted_hosts(const Options& options, const s
 }
 
 // The exit code of a job elsewhere, or a lease of this host.
-Result<std::variant<int, Lease>> run_on_hosts(const Options& options, AcquireRequest ask, const Job& job,
+Result<std::variant<int, Lease>> run_on_hosts(const RunCommandOptions& options,
+                                              AcquireRequest request, const Job& job,
                                               Probe* probe) {
-  if (ask.harbour.wrong) return tl::make_unexpected(*ask.harbour.wrong);
-  if (!ask.harbour.url) {
+  if (request.harbour.configuration_error)
+    return tl::make_unexpected(*request.harbour.configuration_error);
+  if (!request.harbour.url) {
     return fail(ErrorKind::usage,
                 "run: --host needs a harbour of several hosts; set BERTH_URL (docs/redis.md)");
   }
-  auto hosts = permitted_hosts(options, ask.harbour.host);
+  auto hosts = permitted_hosts(options, request.harbour.host);
   if (!hosts) return tl::make_unexpected(hosts.error());
-  auto environment = chosen_environment(options.environment);
+  auto environment = select_environment(options.environment);
   if (!environment) return tl::make_unexpected(environment.error());
-  ask.within.clear();  // a lease of this host says nothing of others
-  ask.visible_devices.reset();
-  return run_elsewhere(ask,
-                       {std::move(*hosts), options.anywhere, std::move(*environment),
-                        flags_for_elsewhere(options), job.command},
-                       probe);
+  request.parent_lease.clear();  // a lease of this host says nothing of others
+  request.visible_devices.reset();
+  return run_remote_job(request,
+                        {std::move(*hosts), options.anywhere, std::move(*environment),
+                         remote_run_flags(options), job.command},
+                        probe);
 }
 
-Result<int> run(const Options& options) {
+Result<int> run(const RunCommandOptions& options) {
   Job job;
-  job.command = words_to_run();
+  job.command = trailing_command();
   std::string ticket;
-  if (!options.parcel.empty()) {
-    auto parcel = open_parcel(options.parcel);
-    if (!parcel) return tl::make_unexpected(parcel.error());
-    if (const auto code = unpack(*parcel)) return *code;
-    job.command = std::move(parcel->command);
-    ticket = std::move(parcel->ticket);
+  if (!options.job_spec_file.empty()) {
+    auto job_spec = read_job_spec(options.job_spec_file);
+    if (!job_spec) return tl::make_unexpected(job_spec.error());
+    if (const auto code = apply_job_spec(*job_spec)) return *code;
+    job.command = std::move(job_spec->command);
+    ticket = std::move(job_spec->ticket);
   }
   if (job.command.empty()) {
     return fail(ErrorKind::usage,
                 "run: no command; say what to run, such as: berth run -- python train.py");
   }
-  const bool elsewhere = is_elsewhere(options);
-  if (!elsewhere && !options.environment.empty()) {
+  const bool remote = is_remote(options);
+  if (!remote && !options.environment.empty()) {
     return fail(ErrorKind::usage, "run: --env is for --host; here the job has your environment");
   }
-  const auto problem = elsewhere ? std::nullopt : check_program(job.command.front());
+  const auto problem = remote ? std::nullopt : check_program(job.command.front());
   if (problem) {
-    say(problem->message);
+    print_message(problem->message);
     return problem->code;
   }
-  job.descriptors = allow_many_descriptors();
-  auto probe = open_driver([] { say("waiting for the driver to answer"); });
-  if (!probe && !elsewhere) return tl::make_unexpected(probe.error());
-  AcquireRequest ask = ask_for(options, job);
-  std::optional<Lease> first;  // of this host, which was the first of several
-  if (elsewhere) {
-    auto found = run_on_hosts(options, ask, job, probe ? probe->get() : nullptr);
+  job.descriptors = raise_descriptor_limit();
+  auto probe = open_driver([] { print_message("waiting for the driver to answer"); });
+  if (!probe && !remote) return tl::make_unexpected(probe.error());
+  AcquireRequest request = make_run_request(options, job);
+  std::optional<Lease> local_lease;  // of this host, which was the first of several
+  if (remote) {
+    auto found = run_on_hosts(options, request, job, probe ? probe->get() : nullptr);
     if (!found) return tl::make_unexpected(found.error());
     if (const int* code = std::get_if<int>(&*found)) return *code;
-    first = std::move(std::get<Lease>(*found));
+    local_lease = std::move(std::get<Lease>(*found));
   }
-  ask.instead_of = ticket;
-  ask.no_wait = ask.no_wait || !ticket.empty();
-  AttemptOptions how = options.attempt;
-  how.uuids = options.ids == "uuid";
-  how.whole_group = options.tell >= 0;  // a batch gives each of its children one
-  if (!options.parcel.empty()) how.lifeline = STDOUT_FILENO;
-  how.teaches = options.request->learned || !options.request->job.empty();
-  const RunEventWriter teller(options.tell);
-  for (unsigned left = options.retries;; --left) {
-    auto lease = first ? Result<std::variant<Lease, int>>(*std::exchange(first, std::nullopt))
-                       : wait_for(**probe, ask, -1, teller.show());
+  request.replaced_ticket = ticket;
+  request.no_wait = request.no_wait || !ticket.empty();
+  AttemptOptions attempt_options = options.attempt;
+  attempt_options.show_uuids = options.ids == "uuid";
+  attempt_options.whole_group = options.event_fd >= 0;  // a batch gives each of its children one
+  if (!options.job_spec_file.empty()) attempt_options.lifeline = STDOUT_FILENO;
+  attempt_options.always_record = options.request->auto_memory || !options.request->job.empty();
+  const RunEventWriter event_writer(options.event_fd);
+  for (unsigned retries_left = options.retries;; --retries_left) {
+    auto lease = local_lease
+                     ? Result<std::variant<Lease, int>>(*std::exchange(local_lease, std::nullopt))
+                     : acquire_with_display(**probe, request, -1, event_writer.wait_callbacks());
     if (!lease) {
-      const bool expected = !ask.instead_of.empty() && lease.error().kind == ErrorKind::not_granted;
+      const bool expected =
+          !request.replaced_ticket.empty() && lease.error().kind == ErrorKind::not_granted;
       if (expected) return exit_code(ErrorKind::not_granted);  // who has sent us waits on
       return tl::make_unexpected(lease.error());
     }
     if (const int* signal = std::get_if<int>(&*lease)) return 128 + *signal;
-    if (!ask.instead_of.empty()) {
-      ::unlink(options.parcel.c_str());  // by which the sender knows
-      ask.instead_of.clear();
-      ask.no_wait = options.request->no_wait;
+    if (!request.replaced_ticket.empty()) {
+      ::unlink(options.job_spec_file.c_str());  // by which the sender knows
+      request.replaced_ticket.clear();
+      request.no_wait = options.request->no_wait;
     }
-    teller.granted(std::get<Lease>(*lease));
+    event_writer.write_granted(std::get<Lease>(*lease));
     SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
-    const AttemptEnd end = attempt(**probe, std::move(std::get<Lease>(*lease)), job, how, signals);
-    const bool again = end.ran && !end.interrupted && end.verdict == ExitClass::out_of_memory &&
-                       left > 0 && ask_for_more(ask, end, left == 1);
+    const AttemptResult end =
+        run_attempt(**probe, std::move(std::get<Lease>(*lease)), job, attempt_options, signals);
+    const bool again = end.ran && !end.interrupted && end.exit_class == ExitClass::out_of_memory &&
+                       retries_left > 0 && raise_memory_request(request, end, retries_left == 1);
     if (again) continue;
-    if (left > 0 && perhaps_out_of_memory(end)) {
-      say("it failed, and from a terminal or pipe nobody can tell whether for want of memory, so "
+    if (retries_left > 0 && may_be_out_of_memory(end)) {
+      print_message(
+          "it failed, and from a terminal or pipe nobody can tell whether for want of memory, so "
           "--retry-oom has not run it again; put its output into a file: berth run ... 2> FILE");
     }
-    teller.ended(end);
+    event_writer.write_ended(end);
     (void)probe->release();  // this process ends, and its helper with it: nobody need wait for that
-    if (how.teaches && !end.usage.framework.empty()) say(hint_for(end.usage.framework));
+    if (attempt_options.always_record && !end.usage.framework.empty())
+      print_message(preallocation_hint(end.usage.framework));
     return end.code;
   }
 }
 
-Result<void> take_hosts(std::string_view text, Options& options) {
+Result<void> parse_hosts(std::string_view text, RunCommandOptions& options) {
   options.anywhere = text == "any";
   while (!options.anywhere && !text.empty()) {
     const std::string_view name = text.substr(0, text.find(','));
@@ -249,52 +260,55 @@ Result<void> take_hosts(std::string_view text, Options& options) {
 }  // namespace
 
 Action define_run(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunCommandOptions>();
   options->request = add_request_flags(command);
-  command.choice("--ids", "index|uuid", "How the job sees its GPUs: index (default) or uuid",
-                 options->ids);
-  command.value("-I", "TEXT", "Replace TEXT in CMD by the indices of the GPUs",
-                [options](std::string_view text) -> Result<void> {
-                  if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I @");
-                  options->attempt.replace = text;
-                  return {};
-                });
-  command.flag("--placeholder", options->attempt.placeholder,
-               "Take a little memory on the GPUs until the job uses them, for\n"
-               "neighbours who only look at nvidia-smi");
-  command.value(
-      "--retry-oom", "K",
-      "If it runs out of GPU memory, run it again with more, up to\n"
-      "K times, the last time alone",
-      [options](std::string_view text) { return take_number(text, 1, 100, options->retries); });
-  command.group("Other hosts (BERTH_URL)");
-  command.value("--host", "HOST,...",
-                "Run on whichever of these hosts has the GPUs first, by ssh;\n"
-                "'any' for those listed in /etc/berth.toml",
-                [options](std::string_view text) { return take_hosts(text, *options); });
-  command.several("--env", "NAME[=VALUE]",
-                  "Pass a variable to the job there; 'PREFIX*' passes all that\n"
-                  "match, '*' all but host-specific ones; for a secret use NAME,\n"
-                  "since ps may show NAME=VALUE. Repeatable",
-                  [options](std::string_view text) -> Result<void> {
-                    options->environment.emplace_back(text);
-                    return {};
-                  });
-  command.group("");
-  command.value("--parcel", "FILE", "Run what another host has sent",
-                [options](std::string_view text) {
-                  options->parcel = text;
-                  return Result<void>{};
-                });
-  command.value("--tell", "FD", "Tell what happens there", [options](std::string_view text) {
-    unsigned fd = 0;
-    auto taken = take_number(text, STDERR_FILENO + 1, 1 << 20, fd);
-    options->tell = static_cast<int>(fd);
-    return taken;
-  });
-  command.group("Options");
-  command.mention("CMD", "...", "What to run, behind --");
-  command.footer(
+  command.add_choice("--ids", "index|uuid", "How the job sees its GPUs: index (default) or uuid",
+                     options->ids);
+  command.add_value("-I", "TEXT", "Replace TEXT in CMD by the indices of the GPUs",
+                    [options](std::string_view text) -> Result<void> {
+                      if (text.empty())
+                        return fail(ErrorKind::usage, "it needs a text, such as -I @");
+                      options->attempt.gpu_token = text;
+                      return {};
+                    });
+  command.add_flag("--placeholder", options->attempt.use_placeholder,
+                   "Take a little memory on the GPUs until the job uses them, for\n"
+                   "neighbours who only look at nvidia-smi");
+  command.add_value("--retry-oom", "K",
+                    "If it runs out of GPU memory, run it again with more, up to\n"
+                    "K times, the last time alone",
+                    [options](std::string_view text) {
+                      return parse_bounded_number(text, 1, 100, options->retries);
+                    });
+  command.set_group("Other hosts (BERTH_URL)");
+  command.add_value("--host", "HOST,...",
+                    "Run on whichever of these hosts has the GPUs first, by ssh;\n"
+                    "'any' for those listed in /etc/berth.toml",
+                    [options](std::string_view text) { return parse_hosts(text, *options); });
+  command.add_repeated_value("--env", "NAME[=VALUE]",
+                             "Pass a variable to the job there; 'PREFIX*' passes all that\n"
+                             "match, '*' all but host-specific ones; for a secret use NAME,\n"
+                             "since ps may show NAME=VALUE. Repeatable",
+                             [options](std::string_view text) -> Result<void> {
+                               options->environment.emplace_back(text);
+                               return {};
+                             });
+  command.set_group("");
+  command.add_value("--job-spec", "FILE", "Run what another host has sent",
+                    [options](std::string_view text) {
+                      options->job_spec_file = text;
+                      return Result<void>{};
+                    });
+  command.add_value("--event-fd", "FD", "Tell what happens there",
+                    [options](std::string_view text) {
+                      unsigned fd = 0;
+                      auto parsed = parse_bounded_number(text, STDERR_FILENO + 1, 1 << 20, fd);
+                      options->event_fd = static_cast<int>(fd);
+                      return parsed;
+                    });
+  command.set_group("Options");
+  command.add_help_entry("CMD", "...", "What to run, behind --");
+  command.set_footer(
       "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs "
       "are\n"
       "CMD's until its last process has ended, however it ends.\n"

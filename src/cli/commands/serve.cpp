@@ -15,23 +15,23 @@
 namespace berth {
 namespace {
 
-Result<void> take_port(std::string_view text, std::uint16_t& port) {
+Result<void> parse_port(std::string_view text, std::uint16_t& port) {
   const char* const end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, port);
   if (problem == std::errc{} && rest == end && !text.empty()) return {};
   return fail(ErrorKind::usage, fmt::format("{} is not a port from 0 to 65535", in_quotes(text)));
 }
 
-Result<void> take_address(std::string_view text, std::string& address) {
+Result<void> parse_address(std::string_view text, std::string& address) {
   address = text;
-  if (is_ip_address(address)) return {};
+  if (serve::is_ip_address(address)) return {};
   return fail(
       ErrorKind::usage,
       fmt::format("{} is no IP address, such as 127.0.0.1, 0.0.0.0 or ::1", in_quotes(text)));
 }
 
-Result<void> take_proxy(std::string_view text, std::string& proxy) {
-  const auto host = host_part(text);
+Result<void> parse_proxy(std::string_view text, std::string& proxy) {
+  const auto host = serve::extract_host(text);
   const bool name = host && host->find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-._") ==
                                 std::string::npos;
   if (!name) {
@@ -45,23 +45,24 @@ Result<void> take_proxy(std::string_view text, std::string& proxy) {
 }  // namespace
 
 Action define_serve(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<ServeOptions>();
-  command.value("--port", "PORT", "Where to listen (default 8417); 0: any that is free",
-                [options](std::string_view text) { return take_port(text, options->port); });
-  command.value("--listen", "ADDRESS", "At which address (default 127.0.0.1: this host alone)",
-                [options](std::string_view text) { return take_address(text, options->address); });
-  command.flag("--allow-changes", options->changes,
-               "Who has the token may cancel, release and drain, as you");
-  command.value("--token-file", "FILE", "Ask everybody for the token in this file",
-                [options](std::string_view text) -> Result<void> {
-                  options->token_file = text;
-                  return {};
-                });
-  command.value("--behind-proxy", "NAME", "A proxy of this name asks who it is",
-                [options](std::string_view text) { return take_proxy(text, options->proxy); });
+  auto options = std::make_shared<serve::ServeOptions>();
+  command.add_value("--port", "PORT", "Where to listen (default 8417); 0: any that is free",
+                    [options](std::string_view text) { return parse_port(text, options->port); });
+  command.add_value(
+      "--listen", "ADDRESS", "At which address (default 127.0.0.1: this host alone)",
+      [options](std::string_view text) { return parse_address(text, options->address); });
+  command.add_flag("--allow-changes", options->allow_changes,
+                   "Who has the token may cancel, release and drain, as you");
+  command.add_value("--token-file", "FILE", "Ask everybody for the token in this file",
+                    [options](std::string_view text) -> Result<void> {
+                      options->token_file = text;
+                      return {};
+                    });
+  command.add_value("--behind-proxy", "NAME", "A proxy of this name asks who it is",
+                    [options](std::string_view text) { return parse_proxy(text, options->proxy); });
   auto unit = std::make_shared<bool>(false);
-  command.flag("--print-unit", *unit, "Print a systemd unit that serves so, and exit");
-  command.footer(
+  command.add_flag("--print-unit", *unit, "Print a systemd unit that serves so, and exit");
+  command.set_footer(
       "A page with every GPU, the queue and the history, live; the same as JSON below /api/v1,\n"
       "and /metrics for Prometheus. Prints its URL, and serves until Ctrl-C. It shows what 'berth\n"
       "status' shows to everybody, and changes nothing without --allow-changes.\n"
@@ -76,8 +77,8 @@ Action define_serve(Flags& command, CLI::App& /*program*/) {
       "harbour\n"
       "cannot be used; 130 ended by Ctrl-C.");
   return [options, unit]() -> Result<int> {
-    if (!*unit) return serve(*options);
-    const auto text = serve_unit(*options);
+    if (!*unit) return serve::run_server(*options);
+    const auto text = serve::make_systemd_unit(*options);
     if (!text) return tl::make_unexpected(text.error());
     print(*text);
     return 0;

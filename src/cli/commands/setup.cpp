@@ -13,14 +13,14 @@
 namespace berth {
 namespace {
 
-struct Options {
+struct SetupCommandOptions {
   SetupOptions setup;
   bool remove = false;
 };
 
-Result<int> setup(Options& options) {
-  options.setup.where = harbour_location();
-  if (!setting("BERTH_SIM").empty() && !options.setup.where.chosen) {
+Result<int> setup(SetupCommandOptions& options) {
+  options.setup.location = harbour_location();
+  if (!get_env_or_empty("BERTH_SIM").empty() && !options.setup.location.is_custom) {
     return fail(ErrorKind::usage,
                 "setup: BERTH_SIM is set, and a simulated server needs no setup; unset it, or set "
                 "BERTH_DIR");
@@ -29,16 +29,17 @@ Result<int> setup(Options& options) {
   if (::geteuid() != 0 && !options.setup.dry_run) {
     return fail(ErrorKind::permission, "setup changes the host; run: sudo berth setup");
   }
-  const auto actions = options.remove ? remove_tmpfiles(options.setup) : set_up(options.setup);
+  const auto actions =
+      options.remove ? remove_tmpfiles(options.setup) : set_up_harbour(options.setup);
   if (!actions) return tl::make_unexpected(actions.error());
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   for (const std::string& action : *actions) {
-    print(fmt::format("{}\n", terminal.show(action)));
+    print(fmt::format("{}\n", terminal.escape(action)));
   }
   if (actions->empty()) {
     print(options.remove ? std::string("Nothing to remove.\n")
                          : fmt::format("Nothing to do: {} is set up.\n",
-                                       terminal.show(in_quotes(options.setup.where.path))));
+                                       terminal.escape(in_quotes(options.setup.location.path))));
   }
   return 0;
 }
@@ -46,17 +47,17 @@ Result<int> setup(Options& options) {
 }  // namespace
 
 Action define_setup(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  command.flag("--dry-run", options->setup.dry_run, "Say what would be done, and do nothing");
-  command.flag("--remove", options->remove,
-               "Remove what keeps the harbour over reboots; leave the harbour");
-  command.group("");
-  command.value("--tmpfiles-dir", "DIR", "Where berth.conf goes",
-                [options](std::string_view text) -> Result<void> {
-                  options->setup.tmpfiles = text;
-                  return {};
-                });
-  command.footer(
+  auto options = std::make_shared<SetupCommandOptions>();
+  command.add_flag("--dry-run", options->setup.dry_run, "Say what would be done, and do nothing");
+  command.add_flag("--remove", options->remove,
+                   "Remove what keeps the harbour over reboots; leave the harbour");
+  command.set_group("");
+  command.add_value("--tmpfiles-dir", "DIR", "Where berth.conf goes",
+                    [options](std::string_view text) -> Result<void> {
+                      options->setup.tmpfiles = text;
+                      return {};
+                    });
+  command.set_footer(
       "Makes the harbour and the history root's, with mode 1777 and without access control\n"
       "lists, so that no user can delete another's lease, and writes\n"
       "/etc/tmpfiles.d/berth.conf, which keeps them over reboots and out of age-based cleaning.\n"

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kDefaultInterval = 2;
 
-struct Options {
+struct StatusCommandOptions {
   bool all = false;
   bool json = false;
   bool topology = false;
@@ -31,7 +31,8 @@ struct Options {
 };
 
 // `probe` may be missing where only others are asked for.
-Result<std::string> render(Probe* probe, const Options& options, const Terminal& terminal) {
+Result<std::string> render(Probe* probe, const StatusCommandOptions& options,
+                           const Terminal& terminal) {
   // One document per line when there are several: what reads a stream of JSON expects that.
   const JsonForm form = options.watching ? JsonForm::line : JsonForm::pretty;
   if (options.topology) {
@@ -44,7 +45,7 @@ Result<std::string> render(Probe* probe, const Options& options, const Terminal&
     if (!hosts) return tl::make_unexpected(hosts.error());
     return options.json ? hosts_json(*hosts, form) : hosts_text(*hosts, terminal);
   }
-  const auto status = observe(*probe, driver_is_simulated());
+  const auto status = observe_host(*probe, is_driver_simulated());
   if (!status) return tl::make_unexpected(status.error());
   return options.json ? status_json(*status, form) : status_text(*status, terminal);
 }
@@ -63,18 +64,18 @@ void redraw(std::string_view text, std::size_t height) {
   print(out + "\x1b[J");
 }
 
-Result<int> watch(Probe* probe, const Options& options) {
+Result<int> watch(Probe* probe, const StatusCommandOptions& options) {
   const std::chrono::duration<double> interval(options.interval);
   for (bool first = true;; first = false) {
     const Terminal terminal = terminal_at(STDOUT_FILENO);  // it may have been resized
     const bool drawing = !options.json && terminal.drawable;
-    const auto picture = render(probe, options, terminal);
-    if (!picture) return tl::make_unexpected(picture.error());
+    const auto text = render(probe, options, terminal);
+    if (!text) return tl::make_unexpected(text.error());
     if (drawing && first) print("\x1b[2J");
     if (drawing) {
-      redraw(*picture, terminal.height.value_or(24));
+      redraw(*text, terminal.height.value_or(24));
     } else {
-      print((first || options.json ? "" : "\n") + *picture);
+      print((first || options.json ? "" : "\n") + *text);
     }
     if (std::fflush(stdout) != 0) return 0;  // the caller sees and reports it
     std::this_thread::sleep_for(interval);
@@ -82,7 +83,7 @@ Result<int> watch(Probe* probe, const Options& options) {
 }
 
 // Nothing, or a number of seconds that makes sense.
-Result<void> take_interval(std::string_view text, Options& options) {
+Result<void> parse_interval(std::string_view text, StatusCommandOptions& options) {
   options.watching = true;
   if (text.empty()) return {};
   const auto* end = text.data() + text.size();
@@ -96,15 +97,15 @@ Result<void> take_interval(std::string_view text, Options& options) {
 }  // namespace
 
 Action define_status(Flags& command, CLI::App& /*program*/) {
-  auto options = std::make_shared<Options>();
-  command.flag("--all", options->all,
-               "Every host that shares this harbour (BERTH_URL), not only this");
-  command.flag("--json", options->json, "Print JSON, as docs/json.md describes it");
-  command.optional_value(
+  auto options = std::make_shared<StatusCommandOptions>();
+  command.add_flag("--all", options->all,
+                   "Every host that shares this harbour (BERTH_URL), not only this");
+  command.add_flag("--json", options->json, "Print JSON, as docs/json.md describes it");
+  command.add_optional_value(
       "--watch", "[SECONDS]", "Show it again every SECONDS (default 2), until Ctrl-C",
-      [options](std::string_view text) { return take_interval(text, *options); });
-  command.flag("--topology", options->topology, "Show how the cards are connected instead");
-  command.footer(
+      [options](std::string_view text) { return parse_interval(text, *options); });
+  command.add_flag("--topology", options->topology, "Show how the cards are connected instead");
+  command.set_footer(
       "States: free; leased and shared, by berth; stranger, used by a process without a lease;\n"
       "drained, out of service; lost, the driver cannot reach it; unknown, the driver does not "
       "say.\n"
@@ -118,13 +119,13 @@ Action define_status(Flags& command, CLI::App& /*program*/) {
     if (options->all && options->topology) {
       return fail(ErrorKind::usage, "status: --topology is of this host alone; leave --all out");
     }
-    auto probe = open_driver(say_driver_is_slow);
+    auto probe = open_driver(print_driver_is_slow);
     if (!probe && !options->all) return tl::make_unexpected(probe.error());
-    Probe* const asked = probe ? probe->get() : nullptr;
-    if (options->watching) return watch(asked, *options);
-    const auto picture = render(asked, *options, terminal_at(STDOUT_FILENO));
-    if (!picture) return tl::make_unexpected(picture.error());
-    print(*picture);
+    Probe* const probe_or_null = probe ? probe->get() : nullptr;
+    if (options->watching) return watch(probe_or_null, *options);
+    const auto text = render(probe_or_null, *options, terminal_at(STDOUT_FILENO));
+    if (!text) return tl::make_unexpected(text.error());
+    print(*text);
     return 0;
   };
 }

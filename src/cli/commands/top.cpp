@@ -1,11 +1,12 @@
 // berth top
+#include "top/top.h"
+
 #include "cli/command.h"
-#include "top/loop.h"
 
 namespace berth {
 
 Action define_top(Flags& command, CLI::App& /*program*/) {
-  command.footer(
+  command.set_footer(
       "Full-screen: every GPU (of every host that shares the harbour), who has it and what for, "
       "the\n"
       "queue, and how memory and utilization went since it was started. In the bar of memory,\n"
@@ -23,7 +24,7 @@ Action define_top(Flags& command, CLI::App& /*program*/) {
       "  NO_COLOR=1 berth top\n"
       "  ssh -t gpu-a berth top\n"
       "\nExit codes: 0 left by q; 64 there is no terminal, or one that cannot be drawn on.");
-  return []() { return top::run_view(); };
+  return []() { return top::run_top(); };
 }
 
 }  // namespace berth

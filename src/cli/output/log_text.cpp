@@ -14,20 +14,20 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kTime = std::string_view("2026-11-16 08:41:45").size();
-constexpr std::size_t kLength = std::string_view("23h 59m").size();
-constexpr std::size_t kMemory = std::string_view("9.99 GiB").size();
-constexpr std::size_t kEnd = std::string_view("exit 127").size();
-constexpr std::size_t kWidestHost = 16;
-constexpr std::size_t kWidestUser = 16;
-constexpr std::size_t kWidestGpus = 12;
+constexpr std::size_t kTimeWidth = std::string_view("2026-11-16 08:41:45").size();
+constexpr std::size_t kDurationWidth = std::string_view("23h 59m").size();
+constexpr std::size_t kMemoryWidth = std::string_view("9.99 GiB").size();
+constexpr std::size_t kEndingWidth = std::string_view("exit 127").size();
+constexpr std::size_t kMaxHostWidth = 16;
+constexpr std::size_t kMaxUserWidth = 16;
+constexpr std::size_t kMaxGpusWidth = 12;
 
 // When a lost one ended, nobody has seen.
-std::string lasted(const HistoryEntry& entry) {
-  return entry.ending == Ending::lost ? "?" : length_text(entry.ended - entry.granted);
+std::string duration_text(const HistoryEntry& entry) {
+  return entry.ending == Ending::lost ? "?" : format_whole_seconds(entry.ended - entry.granted);
 }
 
-std::string gpus_of(const HistoryEntry& entry) {
+std::string gpu_list_text(const HistoryEntry& entry) {
   std::string list;
   for (const HistoryGpu& gpu : entry.gpus) {
     if (!list.empty()) list += ',';
@@ -36,7 +36,7 @@ std::string gpus_of(const HistoryEntry& entry) {
   return list;
 }
 
-std::string end_of(const HistoryEntry& entry) {
+std::string ending_text(const HistoryEntry& entry) {
   switch (entry.ending) {
     case Ending::running:
       return "running";
@@ -54,7 +54,7 @@ std::string end_of(const HistoryEntry& entry) {
   return "";
 }
 
-Style style_of(const HistoryEntry& entry) {
+Style ending_style(const HistoryEntry& entry) {
   switch (entry.ending) {
     case Ending::running:
       return Style::notice;
@@ -75,48 +75,53 @@ Style style_of(const HistoryEntry& entry) {
 LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries,
                    bool several_hosts)
     : terminal_(terminal),
-      host_(several_hosts ? std::strlen("HOST") : 0),
-      user_(std::strlen("USER")),
-      gpus_(std::strlen("GPU")) {
+      host_width_(several_hosts ? std::strlen("HOST") : 0),
+      user_width_(std::strlen("USER")),
+      gpus_width_(std::strlen("GPU")) {
   for (const HistoryEntry& entry : entries) {
-    if (several_hosts) host_ = std::max(host_, display_width(terminal.show(entry.host)));
-    user_ = std::max(user_, display_width(terminal.show(user_name(entry.uid, entry.user))));
-    gpus_ = std::max(gpus_, display_width(terminal.show(gpus_of(entry))));
+    if (several_hosts)
+      host_width_ = std::max(host_width_, display_width(terminal.escape(entry.host)));
+    user_width_ =
+        std::max(user_width_, display_width(terminal.escape(user_name(entry.uid, entry.user))));
+    gpus_width_ = std::max(gpus_width_, display_width(terminal.escape(gpu_list_text(entry))));
   }
-  host_ = std::min(host_, kWidestHost);
-  user_ = std::min(user_, kWidestUser);
-  gpus_ = std::min(gpus_, kWidestGpus);
+  host_width_ = std::min(host_width_, kMaxHostWidth);
+  user_width_ = std::min(user_width_, kMaxUserWidth);
+  gpus_width_ = std::min(gpus_width_, kMaxGpusWidth);
 }
 
 std::string LogTable::heading() const {
   return terminal_.paint(
              Style::bold,
-             fmt::format("{}  {}  {}  {}{}  {}  {}  {}  COMMAND", left("GRANTED", kTime),
-                         right("LASTED", kLength), right("WAITED", kLength),
-                         host_ == 0 ? "" : left("HOST", host_) + "  ", left("USER", user_),
-                         left("GPU", gpus_), right("MEMORY", kMemory), left("END", kEnd))) +
+             fmt::format("{}  {}  {}  {}{}  {}  {}  {}  COMMAND", align_left("GRANTED", kTimeWidth),
+                         align_right("LASTED", kDurationWidth),
+                         align_right("WAITED", kDurationWidth),
+                         host_width_ == 0 ? "" : align_left("HOST", host_width_) + "  ",
+                         align_left("USER", user_width_), align_left("GPU", gpus_width_),
+                         align_right("MEMORY", kMemoryWidth), align_left("END", kEndingWidth))) +
          "\n";
 }
 
 std::string LogTable::line(const HistoryEntry& entry) const {
   const auto cell = [this](std::string_view text, std::size_t width) {
-    return left(fitted(terminal_.show(text), width, terminal_.charset), width);
+    return align_left(truncate_text(terminal_.escape(text), width, terminal_.charset), width);
   };
-  const std::string before = fmt::format(
-      "{}  {}  {}  {}{}  {}  {}  ", local_time(entry.granted), right(lasted(entry), kLength),
-      right(length_text(entry.granted - entry.asked), kLength),
-      host_ == 0 ? "" : cell(entry.host, host_) + "  ",
-      cell(user_name(entry.uid, entry.user), user_), cell(gpus_of(entry), gpus_),
-      right(entry.memory ? format_size(*entry.memory) : "whole", kMemory));
-  std::string what = terminal_.show(entry.command);
-  if (!entry.label.empty()) what += fmt::format(" ({})", terminal_.show(entry.label));
-  const std::string end = cell(end_of(entry), kEnd);
+  const std::string prefix = fmt::format(
+      "{}  {}  {}  {}{}  {}  {}  ", format_local_time(entry.granted),
+      align_right(duration_text(entry), kDurationWidth),
+      align_right(format_whole_seconds(entry.granted - entry.asked), kDurationWidth),
+      host_width_ == 0 ? "" : cell(entry.host, host_width_) + "  ",
+      cell(user_name(entry.uid, entry.user), user_width_), cell(gpu_list_text(entry), gpus_width_),
+      align_right(entry.memory ? format_size(*entry.memory) : "whole", kMemoryWidth));
+  std::string command = terminal_.escape(entry.command);
+  if (!entry.label.empty()) command += fmt::format(" ({})", terminal_.escape(entry.label));
+  const std::string ending = cell(ending_text(entry), kEndingWidth);
   if (terminal_.width) {
-    const std::size_t used = display_width(before) + kEnd + 2;
-    const std::size_t room = *terminal_.width > used ? *terminal_.width - used : 0;
-    what = fitted(what, room, terminal_.charset);
+    const std::size_t fixed_width = display_width(prefix) + kEndingWidth + 2;
+    const std::size_t room = *terminal_.width > fixed_width ? *terminal_.width - fixed_width : 0;
+    command = truncate_text(command, room, terminal_.charset);
   }
-  return fmt::format("{}{}  {}\n", before, terminal_.paint(style_of(entry), end), what);
+  return fmt::format("{}{}  {}\n", prefix, terminal_.paint(ending_style(entry), ending), command);
 }
 
 }  // namespace berth

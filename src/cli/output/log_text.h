@@ -19,9 +19,9 @@ class LogTable {
 
  private:
   const Terminal& terminal_;
-  std::size_t host_;  // 0: there is only one
-  std::size_t user_;
-  std::size_t gpus_;
+  std::size_t host_width_;  // 0: there is only one
+  std::size_t user_width_;
+  std::size_t gpus_width_;
 };
 
 }  // namespace berth

@@ -13,34 +13,34 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kSize = 9;
-constexpr std::size_t kTime = 8;
-constexpr std::size_t kRuns = 4;
+constexpr std::size_t kSizeWidth = 9;
+constexpr std::size_t kTimeWidth = 8;
+constexpr std::size_t kRunsWidth = 4;
 
-std::string size_or(const std::optional<Bytes>& size, std::string_view otherwise) {
-  return size ? format_size(*size) : std::string(otherwise);
+std::string size_text(const std::optional<Bytes>& size, std::string_view fallback) {
+  return size ? format_size(*size) : std::string(fallback);
 }
 
-std::string time_or(const std::optional<std::chrono::milliseconds>& time,
-                    std::string_view otherwise) {
-  return time ? format_duration(*time) : std::string(otherwise);
+std::string time_text(const std::optional<std::chrono::milliseconds>& time,
+                      std::string_view fallback) {
+  return time ? format_duration(*time) : std::string(fallback);
 }
 
-std::string local_time(TimePoint time) {
+std::string format_local_minute(TimePoint time) {
   const auto seconds = std::chrono::system_clock::to_time_t(
       std::chrono::time_point_cast<std::chrono::system_clock::duration>(time));
   return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(seconds));
 }
 
 // What makes one wonder about a run.
-std::string remark(const ProfileRun& run) {
+std::string run_remark(const ProfileRun& run) {
   if (run.out_of_memory) return "ran out of memory; counts as if it had needed this";
   if (!run.peak) return "too short to be seen on a GPU";
   return run.doubtful ? "not certain: hardly seen, or the driver did not say whose memory it is"
                       : "";
 }
 
-std::string why(const Profile& profile, const Estimate& expected) {
+std::string reserve_reason(const Profile& profile, const NeedsEstimate& expected) {
   if (profile.set_memory) return "as it was set";
   if (!expected.memory) {
     return profile.runs.empty() && profile.failures == 0
@@ -57,45 +57,49 @@ std::string why(const Profile& profile, const Estimate& expected) {
 
 }  // namespace
 
-std::string reserve_text(const Estimate& expected) {
-  return size_or(expected.memory, "unknown");
+std::string reserve_text(const NeedsEstimate& expected) {
+  return size_text(expected.memory, "unknown");
 }
 
 std::string profiles_table(const std::vector<Profile>& profiles, const Terminal& terminal) {
   std::size_t user = std::strlen("USER");
   for (const Profile& profile : profiles) {
-    user = std::max(user, display_width(terminal.show(user_name(profile.uid, profile.user))));
+    user = std::max(user, display_width(terminal.escape(user_name(profile.uid, profile.user))));
   }
-  std::string text =
-      terminal.paint(Style::bold, fmt::format("{}  {}  {}  {}  {}  TYPE", left("USER", user),
-                                              right("RUNS", kRuns), right("PEAK", kSize),
-                                              right("RESERVES", kSize), right("TIME", kTime)));
+  std::string text = terminal.paint(
+      Style::bold,
+      fmt::format("{}  {}  {}  {}  {}  TYPE", align_left("USER", user),
+                  align_right("RUNS", kRunsWidth), align_right("PEAK", kSizeWidth),
+                  align_right("RESERVES", kSizeWidth), align_right("TIME", kTimeWidth)));
   text += '\n';
   for (const Profile& profile : profiles) {
-    const Estimate expected = estimate(profile);
-    const std::string before = fmt::format(
-        "{}  {}  {}  {}  {}  ", left(terminal.show(user_name(profile.uid, profile.user)), user),
-        right(std::to_string(profile.runs.size()), kRuns),
-        right(size_or(expected.quantile, "-"), kSize), right(reserve_text(expected), kSize),
-        right(time_or(expected.time, "-"), kTime));
-    std::string type = terminal.show(profile.type);
+    const NeedsEstimate expected = estimate_needs(profile);
+    const std::string prefix =
+        fmt::format("{}  {}  {}  {}  {}  ",
+                    align_left(terminal.escape(user_name(profile.uid, profile.user)), user),
+                    align_right(std::to_string(profile.runs.size()), kRunsWidth),
+                    align_right(size_text(expected.quantile, "-"), kSizeWidth),
+                    align_right(reserve_text(expected), kSizeWidth),
+                    align_right(time_text(expected.time, "-"), kTimeWidth));
+    std::string type = terminal.escape(profile.type);
     if (terminal.width) {
-      const std::size_t used = display_width(before);
-      type = fitted(type, *terminal.width > used ? *terminal.width - used : 0, terminal.charset);
+      const std::size_t used = display_width(prefix);
+      type = truncate_text(type, *terminal.width > used ? *terminal.width - used : 0,
+                           terminal.charset);
     }
-    text += fmt::format("{}{}\n", before, type);
+    text += fmt::format("{}{}\n", prefix, type);
   }
   return text;
 }
 
 std::string profile_page(const Profile& profile, const Terminal& terminal) {
-  const Estimate expected = estimate(profile);
-  std::string text = terminal.paint(Style::bold, terminal.show(profile.type));
+  const NeedsEstimate expected = estimate_needs(profile);
+  std::string text = terminal.paint(Style::bold, terminal.escape(profile.type));
   text += fmt::format("\n  of {}; last run as: {}\n",
-                      terminal.show(user_name(profile.uid, profile.user)),
-                      terminal.show(profile.command));
+                      terminal.escape(user_name(profile.uid, profile.user)),
+                      terminal.escape(profile.command));
   text += fmt::format("  reserves {} on each GPU: {}\n", reserve_text(expected),
-                      why(profile, expected));
+                      reserve_reason(profile, expected));
   text += fmt::format("  runs {}\n",
                       expected.time ? fmt::format("up to {}{}", format_duration(*expected.time),
                                                   profile.set_time ? ", as it was set" : "")
@@ -104,16 +108,17 @@ std::string profile_page(const Profile& profile, const Terminal& terminal) {
     text += fmt::format("  failed {} {} since it last succeeded; failures teach nothing\n",
                         profile.failures, profile.failures == 1 ? "time" : "times");
   }
-  if (const std::string hint = hint_for(profile.framework); !hint.empty()) {
+  if (const std::string hint = preallocation_hint(profile.framework); !hint.empty()) {
     text += fmt::format("  {}\n", hint);
   }
   if (profile.runs.empty()) return text;
-  text +=
-      fmt::format("\n  {}  {}  {}\n", left("ENDED", 16), right("PEAK", kSize), right("RAN", kTime));
+  text += fmt::format("\n  {}  {}  {}\n", align_left("ENDED", 16), align_right("PEAK", kSizeWidth),
+                      align_right("RAN", kTimeWidth));
   for (auto run = profile.runs.rbegin(); run != profile.runs.rend(); ++run) {
-    const std::string line = fmt::format("  {}  {}  {}  {}", local_time(run->ended),
-                                         right(size_or(run->peak, "-"), kSize),
-                                         right(format_duration(run->lasted), kTime), remark(*run));
+    const std::string line =
+        fmt::format("  {}  {}  {}  {}", format_local_minute(run->ended),
+                    align_right(size_text(run->peak, "-"), kSizeWidth),
+                    align_right(format_duration(run->lasted), kTimeWidth), run_remark(*run));
     text += fmt::format("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   }
   return text;

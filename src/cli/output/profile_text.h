@@ -16,6 +16,6 @@ std::string profiles_table(const std::vector<Profile>& profiles, const Terminal&
 std::string profile_page(const Profile& profile, const Terminal& terminal);
 
 // "9.1 GiB", or that the type is to be measured yet.
-std::string reserve_text(const Estimate& expected);
+std::string reserve_text(const NeedsEstimate& expected);
 
 }  // namespace berth

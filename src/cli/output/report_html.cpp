@@ -11,8 +11,8 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kMostBars = 12;
-constexpr std::size_t kMostRows = 200;
+constexpr std::size_t kMaxBars = 12;
+constexpr std::size_t kMaxRows = 200;
 
 // No script at all, and the policy says so: what users wrote could not run even if it were not
 // escaped.
@@ -78,43 +78,44 @@ PlotBar hours_bar(const ReportRow& row) {
           idle, figures.shared_gpu_hours};
 }
 
-std::string cell(std::string_view text) {
+std::string table_cell(std::string_view text) {
   return fmt::format("<td>{}</td>", html_text(text));
 }
 
-std::string table(const ReportSection& section, bool shares) {
+std::string section_table(const ReportSection& section, bool shares) {
   std::string rows;
-  const std::size_t shown = std::min(section.rows.size(), kMostRows);
+  const std::size_t shown = std::min(section.rows.size(), kMaxRows);
   // Of days, the last ones; else those with most hours, which come first.
   const std::size_t from = section.by == ReportBy::day ? section.rows.size() - shown : 0;
   for (std::size_t i = from; i < from + shown; ++i) {
     const ReportRow& row = section.rows[i];
     const Figures& figures = *row.figures;
     rows += fmt::format("<tr><td class=\"text\" title=\"{0}\">{0}</td>", html_text(row.name));
-    rows += cell(hours_text(figures.gpu_hours));
-    if (shares) rows += cell(hours_text(figures.shared_gpu_hours));
-    rows += cell(utilization_text(figures)) + cell(idle_text(figures)) +
-            cell(fmt::format("{}", figures.leases)) + cell(waited_text(figures)) +
-            cell(figures.waits ? seconds_text(figures.waits->p95_s) : "-") + "</tr>\n";
+    rows += table_cell(hours_text(figures.gpu_hours));
+    if (shares) rows += table_cell(hours_text(figures.shared_gpu_hours));
+    rows += table_cell(utilization_text(figures)) + table_cell(idle_text(figures)) +
+            table_cell(fmt::format("{}", figures.leases)) + table_cell(waited_text(figures)) +
+            table_cell(figures.waits ? seconds_text(figures.waits->p95_s) : "-") + "</tr>\n";
   }
-  const auto head = [](std::string_view text) {
+  const auto header_cell = [](std::string_view text) {
     return fmt::format("<th scope=\"col\">{}</th>", text);
   };
-  std::string whole = fmt::format(
+  std::string html = fmt::format(
       "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\"><table>\n"
       "<tr><th scope=\"col\" "
       "class=\"text\">{0}</th>{1}{2}{3}{4}{5}{6}{7}</tr>\n{8}</table></div>\n",
-      section.title, head("GPU-hours"), shares ? head("Shared") : "", head("Utilization"),
-      head("Idle"), head("Leases"), head("Waited"), head("95%"), rows);
+      section.title, header_cell("GPU-hours"), shares ? header_cell("Shared") : "",
+      header_cell("Utilization"), header_cell("Idle"), header_cell("Leases"), header_cell("Waited"),
+      header_cell("95%"), rows);
   if (shown < section.rows.size()) {
-    whole += fmt::format("<p>and {} more: <code>berth report --by {}</code></p>\n",
-                         section.rows.size() - shown, section.word);
+    html += fmt::format("<p>and {} more: <code>berth report --by {}</code></p>\n",
+                        section.rows.size() - shown, section.word);
   }
-  if (is_partly_measured(section)) whole += "<p>~ less than 90% of it was measured</p>\n";
-  return whole;
+  if (is_partly_measured(section)) html += "<p>~ less than 90% of it was measured</p>\n";
+  return html;
 }
 
-std::string figure(std::string_view caption, std::string_view plot) {
+std::string figure_html(std::string_view caption, std::string_view plot) {
   return fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n", caption, plot);
 }
 
@@ -123,29 +124,31 @@ std::string day_plots(const ReportSection& section) {
   std::vector<PlotBar> hours;
   std::vector<PlotBar> utilization;
   std::vector<PlotBar> waiting;
-  double most_hours = 0;
-  double most_waited = 0;
-  double most_utilized = 0;
+  double max_hours = 0;
+  double max_waited = 0;
+  double max_utilization = 0;
   for (const ReportRow& row : section.rows) {
     const Figures& figures = *row.figures;
     hours.push_back(hours_bar(row));
-    most_hours = std::max(most_hours, figures.held_hours());
+    max_hours = std::max(max_hours, figures.held_hours());
     const double pct = figures.utilization_pct().value_or(0);
     utilization.push_back({row.name, utilization_text(figures), pct});
-    most_utilized = std::max(most_utilized, pct);
+    max_utilization = std::max(max_utilization, pct);
     const double waited = figures.waits ? figures.waits->p95_s : 0;
     waiting.push_back({row.name, figures.waits ? seconds_text(waited) : "-", waited});
-    most_waited = std::max(most_waited, waited);
+    max_waited = std::max(max_waited, waited);
   }
-  std::string plots = figure("GPU-hours", column_plot("GPU-hours by day", hours, most_hours,
-                                                      fmt::format("{} h", hours_text(most_hours))));
-  if (most_utilized > 0) {
-    plots += figure("Utilization while leased",
-                    column_plot("Utilization by day", utilization, 100, "100%"));
+  std::string plots =
+      figure_html("GPU-hours", column_plot("GPU-hours by day", hours, max_hours,
+                                           fmt::format("{} h", hours_text(max_hours))));
+  if (max_utilization > 0) {
+    plots += figure_html("Utilization while leased",
+                         column_plot("Utilization by day", utilization, 100, "100%"));
   }
-  if (most_waited > 0) {
-    plots += figure("Waiting: 95% of the leases waited at most so long",
-                    column_plot("Waiting by day", waiting, most_waited, seconds_text(most_waited)));
+  if (max_waited > 0) {
+    plots +=
+        figure_html("Waiting: 95% of the leases waited at most so long",
+                    column_plot("Waiting by day", waiting, max_waited, seconds_text(max_waited)));
   }
   return fmt::format("<div class=\"days\">\n{}</div>\n", plots);
 }
@@ -156,7 +159,7 @@ std::string section_html(const ReportSection& section, bool shares) {
     plot = day_plots(section);
   } else {
     std::vector<PlotBar> bars;
-    for (std::size_t i = 0; i < std::min(section.rows.size(), kMostBars); ++i) {
+    for (std::size_t i = 0; i < std::min(section.rows.size(), kMaxBars); ++i) {
       bars.push_back(hours_bar(section.rows[i]));
     }
     plot = bar_plot(fmt::format("GPU-hours {}", section.title), bars);
@@ -164,7 +167,7 @@ std::string section_html(const ReportSection& section, bool shares) {
   return fmt::format(
       "<section>\n<h2>{}</h2>\n<div class=\"beside\">\n<div>{}</div>\n<div>{}</div>\n"
       "</div>\n</section>\n",
-      section.title, plot, table(section, shares));
+      section.title, plot, section_table(section, shares));
 }
 
 std::string idle_html(const std::vector<IdleLease>& leases) {
@@ -174,10 +177,10 @@ std::string idle_html(const std::vector<IdleLease>& leases) {
     rows += fmt::format(
         "<tr><td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td>"
         "<td>{}</td><td>{}</td><td class=\"text command\">{}</td></tr>\n",
-        html_text(local_time(lease.granted)),
-        html_text(user_name(lease.owner.uid, lease.owner.user)), html_text(gpu_names(lease.gpus)),
-        html_text(length_text(lease.idle)), html_text(length_text(lease.lasted)),
-        html_text(command_and_label(lease)));
+        html_text(format_local_time(lease.granted)),
+        html_text(user_name(lease.owner.uid, lease.owner.user)),
+        html_text(format_gpu_list(lease.gpus)), html_text(format_whole_seconds(lease.idle)),
+        html_text(format_whole_seconds(lease.lasted)), html_text(format_command_and_label(lease)));
   }
   return fmt::format(
       "<section>\n<h2>Leases that were idle at least half of their time</h2>\n"
@@ -194,9 +197,10 @@ std::string idle_html(const std::vector<IdleLease>& leases) {
 std::string report_html(const Report& report, ReportBy by, const std::string& host) {
   const std::string title = html_text(fmt::format("berth report: {}", host));
   std::string page = kHead;
-  page += fmt::format("<title>{}</title>\n</head>\n<body>\n<h1>{}</h1>\n<p>{} to {}</p>\n<dl>\n",
-                      title, title, local_day(report.since), local_day(report.until));
-  for (const ReportFact& fact : report_facts(report)) {
+  page +=
+      fmt::format("<title>{}</title>\n</head>\n<body>\n<h1>{}</h1>\n<p>{} to {}</p>\n<dl>\n", title,
+                  title, format_local_date(report.since), format_local_date(report.until));
+  for (const ReportFact& fact : make_report_facts(report)) {
     page += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", fact.name, html_text(fact.text));
   }
   page += "</dl>\n";
@@ -208,7 +212,7 @@ std::string report_html(const Report& report, ReportBy by, const std::string& ho
         "<p class=\"legend\"><i class=\"used\"></i>whole GPUs<i class=\"idle\"></i>of them "
         "idle{}</p>\n",
         shares ? "<i class=\"shared\"></i>shared GPUs" : "");
-    for (const ReportSection& section : report_sections(report, by)) {
+    for (const ReportSection& section : make_report_sections(report, by)) {
       page += section_html(section, shares);
     }
     if (by == ReportBy::all) page += idle_html(report.idle);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "archive/report_parts.h"
+#include "archive/report_format.h"
 
 namespace berth {
 

@@ -29,8 +29,8 @@ struct PlotBar {
 std::string bar_plot(std::string_view title, const std::vector<PlotBar>& bars);
 
 // Columns beside each other; only the first and the last have their labels written, all have them
-// under the pointer. `most` is what fills the whole height, and `top` says it.
-std::string column_plot(std::string_view title, const std::vector<PlotBar>& columns, double most,
-                        std::string_view top);
+// under the pointer. `max_value` is what fills the whole height, and `max_label` says it.
+std::string column_plot(std::string_view title, const std::vector<PlotBar>& columns,
+                        double max_value, std::string_view max_label);
 
 }  // namespace berth

@@ -10,7 +10,7 @@
 namespace berth {
 namespace {
 
-std::string_view word_for(std::optional<Proximity> proximity) {
+std::string_view proximity_text(std::optional<Proximity> proximity) {
   if (!proximity) return "-";
   switch (*proximity) {
     case Proximity::board:
@@ -29,9 +29,9 @@ std::string_view word_for(std::optional<Proximity> proximity) {
   return "-";
 }
 
-std::string cell_of(const Connection& connection) {
+std::string connection_text(const Connection& connection) {
   if (connection.nvlinks.value_or(0) > 0) return fmt::format("NV{}", *connection.nvlinks);
-  return std::string(word_for(connection.proximity));
+  return std::string(proximity_text(connection.proximity));
 }
 
 }  // namespace
@@ -42,19 +42,21 @@ std::string topology_text(const Topology& topology, const Terminal& terminal) {
   for (const Connection& connection : topology.connections) {
     cards.insert(connection.a);
     cards.insert(connection.b);
-    cells[{connection.a, connection.b}] = cells[{connection.b, connection.a}] = cell_of(connection);
+    cells[{connection.a, connection.b}] = cells[{connection.b, connection.a}] =
+        connection_text(connection);
   }
   if (cards.empty()) return "There is one card, or none: nothing to connect.\n";
-  constexpr std::size_t width = 6;
-  std::string out = std::string(width, ' ');
-  for (const GpuIndex& card : cards) out += right(fmt::format("GPU{}", to_string(card)), width);
+  constexpr std::size_t kCellWidth = 6;
+  std::string out = std::string(kCellWidth, ' ');
+  for (const GpuIndex& card : cards)
+    out += align_right(fmt::format("GPU{}", to_string(card)), kCellWidth);
   out += "\n";
   for (const GpuIndex& row : cards) {
-    out += left(fmt::format("GPU{}", to_string(row)), width);
+    out += align_left(fmt::format("GPU{}", to_string(row)), kCellWidth);
     for (const GpuIndex& column : cards) {
       const auto cell = cells.find({row, column});
       const bool linked = cell != cells.end() && cell->second.starts_with("NV");
-      const std::string text = right(cell == cells.end() ? "X" : cell->second, width);
+      const std::string text = align_right(cell == cells.end() ? "X" : cell->second, kCellWidth);
       out += terminal.paint(linked ? Style::good : Style::plain, text);
     }
     out += "\n";

@@ -15,36 +15,36 @@
 namespace berth {
 namespace {
 
-constexpr unsigned kOldestVersion = 6;
+constexpr unsigned kMinMajorVersion = 6;
 
 // HELLO replies with names and values in turn.
-const Reply& value_of(const Reply& reply, std::string_view name) {
+const Reply& find_value(const Reply& reply, std::string_view name) {
   static const Reply none;
-  const auto& parts = reply.list();
-  for (std::size_t i = 0; i + 1 < parts.size(); i += 2) {
-    if (parts[i].text() == name) return parts[i + 1];
+  const auto& elements = reply.list();
+  for (std::size_t i = 0; i + 1 < elements.size(); i += 2) {
+    if (elements[i].text() == name) return elements[i + 1];
   }
   return none;
 }
 
 // What HELLO told of the server, judged.
 Result<void> check_server(const Reply& hello, const std::string& name) {
-  const std::string& version = value_of(hello, "version").text();
+  const std::string& version = find_value(hello, "version").text();
   unsigned major = 0;
   const auto parsed = std::from_chars(version.data(), version.data() + version.size(), major);
   if (parsed.ec != std::errc{}) {
     return fail(ErrorKind::io,
                 fmt::format("what answers at {} is no Redis; check the host and the port", name));
   }
-  if (major < kOldestVersion) {
-    return fail(ErrorKind::io, fmt::format("{} is older than Redis {}; install a newer one",
-                                                name, kOldestVersion));
+  if (major < kMinMajorVersion) {
+    return fail(ErrorKind::io, fmt::format("{} is older than Redis {}; install a newer one", name,
+                                           kMinMajorVersion));
   }
-  if (value_of(hello, "mode").text() == "sentinel") {
+  if (find_value(hello, "mode").text() == "sentinel") {
     return fail(ErrorKind::io,
                 fmt::format("{} is a Sentinel; write redis+sentinel://HOST:PORT/MASTER", name));
   }
-  if (value_of(hello, "role").text() != "master") {
+  if (find_value(hello, "role").text() != "master") {
     return tl::make_unexpected(translate_error("READONLY", {name, {}, {}}));
   }
   return {};
@@ -52,18 +52,19 @@ Result<void> check_server(const Reply& hello, const std::string& name) {
 
 }  // namespace
 
-RedisConnection::RedisConnection(std::unique_ptr<RespChannel> link, ServerIdentity party)
-    : link_(std::move(link)), party_(std::make_unique<ServerIdentity>(std::move(party))) {}
+RedisConnection::RedisConnection(std::unique_ptr<RespChannel> channel, ServerIdentity identity)
+    : channel_(std::move(channel)),
+      identity_(std::make_unique<ServerIdentity>(std::move(identity))) {}
 RedisConnection::RedisConnection(RedisConnection&&) noexcept = default;
 RedisConnection& RedisConnection::operator=(RedisConnection&&) noexcept = default;
 RedisConnection::~RedisConnection() = default;
 
 Result<RedisConnection> RedisConnection::open(const RedisUrl& url) {
   if (!url.master.empty()) return open_by_sentinel(url);
-  if (!url.socket.empty()) return open_server(url, nullptr, shown(url));
+  if (!url.socket.empty()) return open_server(url, nullptr, format_redacted_url(url));
   Result<RedisConnection> opened = fail(ErrorKind::usage, "the Redis URL names no server");
   for (const auto& address : url.addresses) {
-    opened = open_server(url, &address, shown(url));
+    opened = open_server(url, &address, format_redacted_url(url));
     if (opened) break;
   }
   return opened;
@@ -81,80 +82,81 @@ Result<RedisConnection> RedisConnection::open_server(const RedisUrl& url,
                     "URL is right",
                     name, socket.error().message));
   }
-  RedisConnection made(std::make_unique<RespChannel>(std::move(*socket), name),
-                       ServerIdentity{name, url.user, url.prefix});
-  if (auto good = made.handshake(url); !good) return tl::make_unexpected(good.error());
-  return made;
+  RedisConnection connection(std::make_unique<RespChannel>(std::move(*socket), name),
+                             ServerIdentity{name, url.user, url.prefix});
+  if (auto good = connection.handshake(url); !good) return tl::make_unexpected(good.error());
+  return connection;
 }
 
 Result<RedisConnection> RedisConnection::open_by_sentinel(const RedisUrl& url) {
-  std::string problems;
-  bool may_mend = false;
+  std::string messages;
+  bool is_temporary = false;
   std::vector<std::string> tried;
   for (const auto& sentinel : url.addresses) {
-    const auto master = ask_sentinel(url, sentinel);
+    const auto master = query_master_address(url, sentinel);
     Error error;
     if (!master) {
       error = master.error();
     } else {
-      const std::string where = shown(*master);
+      const std::string where = format_address(*master);
       if (std::find(tried.begin(), tried.end(), where) != tried.end()) continue;
       tried.push_back(where);
-      auto opened = open_server(url, &*master, fmt::format("{} (now {})", shown(url), where));
+      auto opened =
+          open_server(url, &*master, fmt::format("{} (now {})", format_redacted_url(url), where));
       // That server is the master, and will say the same to who comes by another Sentinel.
       if (opened || opened.error().kind != ErrorKind::unavailable) return opened;
       error = opened.error();
     }
-    may_mend = may_mend || error.kind == ErrorKind::unavailable;
-    problems += fmt::format("{}{}", problems.empty() ? "" : "; ", error.message);
+    is_temporary = is_temporary || error.kind == ErrorKind::unavailable;
+    messages += fmt::format("{}{}", messages.empty() ? "" : "; ", error.message);
   }
-  return fail(may_mend ? ErrorKind::unavailable : ErrorKind::io,
-              fmt::format("no Sentinel leads to a master: {}", problems));
+  return fail(is_temporary ? ErrorKind::unavailable : ErrorKind::io,
+              fmt::format("no Sentinel leads to a master: {}", messages));
 }
 
 // HELLO tells all that must be known, and needs no permission, unlike INFO and ROLE.
 Result<void> RedisConnection::handshake(const RedisUrl& url) {
-  Words hello{"HELLO", "2"};
+  RedisCommand hello{"HELLO", "2"};
   if (!url.user.empty() || !url.password.empty()) {
     hello.insert(hello.end(), {"AUTH", url.user.empty() ? "default" : url.user, url.password});
   }
   hello.insert(hello.end(), {"SETNAME", "berth"});
-  std::vector<Words> commands{hello};
+  std::vector<RedisCommand> commands{hello};
   if (url.database != 0) commands.push_back({"SELECT", std::to_string(url.database)});
-  const auto answers = link_->exchange(commands, kRedisCommandTimeout);
+  const auto answers = channel_->exchange(commands, kRedisCommandTimeout);
   if (!answers) return tl::make_unexpected(answers.error());
-  const Answer& first = answers->front();
-  if (first.error) return tl::make_unexpected(meaning_of_refusal(*first.error, *party_));
+  const ReplyOrError& first = answers->front();
+  if (first.error) return tl::make_unexpected(translate_login_error(*first.error, *identity_));
   if (auto good = check_server(first.reply, name()); !good) return good;
-  id_ = value_of(first.reply, "id").integer().value_or(0);
-  const Answer& last = answers->back();
-  if (last.error) return tl::make_unexpected(translate_error(*last.error, *party_));
+  id_ = find_value(first.reply, "id").integer().value_or(0);
+  const ReplyOrError& last = answers->back();
+  if (last.error) return tl::make_unexpected(translate_error(*last.error, *identity_));
   return {};
 }
 
-Result<Answer> RedisConnection::ask(const Words& words) {
-  auto answers = link_->exchange({words}, kRedisCommandTimeout);
+Result<ReplyOrError> RedisConnection::call_raw(const RedisCommand& command) {
+  auto answers = channel_->exchange({command}, kRedisCommandTimeout);
   if (!answers) return tl::make_unexpected(answers.error());
-  return Result<Answer>(std::move(answers->front()));
+  return Result<ReplyOrError>(std::move(answers->front()));
 }
 
-Result<Reply> RedisConnection::to_result(Answer answer) const {
-  if (answer.error) return tl::make_unexpected(translate_error(*answer.error, *party_));
+Result<Reply> RedisConnection::to_result(ReplyOrError answer) const {
+  if (answer.error) return tl::make_unexpected(translate_error(*answer.error, *identity_));
   return std::move(answer.reply);
 }
 
-Result<Reply> RedisConnection::call(const Words& words) {
-  auto answer = ask(words);
+Result<Reply> RedisConnection::call(const RedisCommand& command) {
+  auto answer = call_raw(command);
   if (!answer) return tl::make_unexpected(answer.error());
   return to_result(std::move(*answer));
 }
 
-Result<std::vector<Reply>> RedisConnection::pipeline(const std::vector<Words>& commands) {
-  auto answers = link_->exchange(commands, kRedisCommandTimeout);
+Result<std::vector<Reply>> RedisConnection::pipeline(const std::vector<RedisCommand>& commands) {
+  auto answers = channel_->exchange(commands, kRedisCommandTimeout);
   if (!answers) return tl::make_unexpected(answers.error());
   std::vector<Reply> replies;
   replies.reserve(answers->size());
-  for (Answer& answer : *answers) {
+  for (ReplyOrError& answer : *answers) {
     auto reply = to_result(std::move(answer));
     if (!reply) return tl::make_unexpected(reply.error());
     replies.push_back(std::move(*reply));
@@ -162,12 +164,12 @@ Result<std::vector<Reply>> RedisConnection::pipeline(const std::vector<Words>& c
   return replies;
 }
 
-Result<void> RedisConnection::send(const Words& words) {
-  return link_->send(words, kRedisCommandTimeout);
+Result<void> RedisConnection::send(const RedisCommand& command) {
+  return channel_->send(command, kRedisCommandTimeout);
 }
 
 Result<std::optional<Reply>> RedisConnection::receive() {
-  auto answer = link_->receive();
+  auto answer = channel_->receive();
   if (!answer) return tl::make_unexpected(answer.error());
   if (!*answer) return std::nullopt;
   auto reply = to_result(std::move(**answer));
@@ -176,11 +178,11 @@ Result<std::optional<Reply>> RedisConnection::receive() {
 }
 
 int RedisConnection::fd() const {
-  return link_->fd();
+  return channel_->fd();
 }
 
 const std::string& RedisConnection::name() const {
-  return party_->server;
+  return identity_->server;
 }
 
 }  // namespace berth

@@ -9,7 +9,7 @@
 
 #include "cluster/redis/server_error.h"
 #include "cluster/redis/testing/fake_server.h"
-#include "cluster/redis/testing/server.h"
+#include "cluster/redis/testing/redis_server.h"
 
 namespace berth {
 namespace {
@@ -24,7 +24,7 @@ RedisUrl with_login(RedisUrl url, const std::string& user, const std::string& pa
 }
 
 // The error of opening, which must not work.
-Error refusal(const RedisUrl& url) {
+Error open_error(const RedisUrl& url) {
   const auto opened = RedisConnection::open(url);
   EXPECT_FALSE(opened);
   if (opened) return {ErrorKind::usage, "opened"};
@@ -36,7 +36,7 @@ Error refusal(const RedisUrl& url) {
   return opened.error();
 }
 
-bool has(const std::string& text, std::string_view part) {
+bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -50,7 +50,7 @@ TEST(RedisConnection, commands_and_replies) {
   EXPECT_EQ(redis.call({"MGET", "k", "n"})->list().size(), 2);
   EXPECT_EQ(redis.call({"CLIENT", "ID"})->integer(), redis.id());
   EXPECT_EQ(redis.call({"CLIENT", "GETNAME"})->text(), "berth");
-  EXPECT_EQ(redis.name(), shown(server.url()));
+  EXPECT_EQ(redis.name(), format_redacted_url(server.url()));
   EXPECT_NE(::fcntl(redis.fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
@@ -64,14 +64,14 @@ TEST(RedisConnection, over_tcp) {
   EXPECT_TRUE(RedisConnection::open(by_name)) << "the next address is tried";
 }
 
-TEST(RedisConnection, errors_of_commands_leave_it_alive) {
+TEST(RedisConnection, command_errors_keep_the_connection_usable) {
   const RedisServer server;
   auto redis = server.connect();
   ASSERT_TRUE(redis.call({"SET", "k", "v"}));
   const auto wrong = redis.call({"LPUSH", "k", "v"});
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().kind, ErrorKind::io);
-  EXPECT_TRUE(has(wrong.error().message, "prefix")) << wrong.error().message;
+  EXPECT_TRUE(contains(wrong.error().message, "prefix")) << wrong.error().message;
   EXPECT_EQ(redis.call({"NONSENSE"}).error().kind, ErrorKind::io);
   EXPECT_EQ(redis.call({}).error().kind, ErrorKind::io);
   EXPECT_EQ(redis.call({"GET", "k"})->text(), "v");
@@ -93,7 +93,7 @@ TEST(RedisConnection, a_pipeline_larger_than_all_buffers) {
   const RedisServer server;
   auto redis = server.connect();
   const std::string value(10'000, 'x');
-  std::vector<RedisConnection::Words> commands;
+  std::vector<RedisCommand> commands;
   for (int i = 0; i < 3'000; ++i) commands.push_back({"ECHO", value});
   const auto replies = redis.pipeline(commands);
   ASSERT_TRUE(replies) << replies.error().message;
@@ -123,22 +123,22 @@ TEST(RedisConnection, databases) {
   EXPECT_TRUE(server.connect().call({"GET", "k"})->is_nil());
   EXPECT_EQ(RedisServer::connect(url).call({"GET", "k"})->text(), "v");
   url.database = 99;
-  const Error none = refusal(url);
+  const Error none = open_error(url);
   EXPECT_EQ(none.kind, ErrorKind::io);
-  EXPECT_TRUE(has(none.message, "database")) << none.message;
+  EXPECT_TRUE(contains(none.message, "database")) << none.message;
 }
 
 TEST(RedisConnection, passwords) {
   const RedisServer server({"--requirepass", "Xq7Z right"});
   EXPECT_TRUE(RedisConnection::open(with_login(server.url(), "", "Xq7Z right")));
   EXPECT_TRUE(RedisConnection::open(with_login(server.url(), "default", "Xq7Z right")));
-  const Error wrong = refusal(with_login(server.url(), "", "Xq7Z wrong"));
+  const Error wrong = open_error(with_login(server.url(), "", "Xq7Z wrong"));
   EXPECT_EQ(wrong.kind, ErrorKind::io);
-  EXPECT_TRUE(has(wrong.message, "refuses the user or the password")) << wrong.message;
-  const Error none = refusal(server.url());
+  EXPECT_TRUE(contains(wrong.message, "refuses the user or the password")) << wrong.message;
+  const Error none = open_error(server.url());
   EXPECT_EQ(none.kind, ErrorKind::io);
-  EXPECT_TRUE(has(none.message, "needs a password")) << none.message;
-  EXPECT_TRUE(has(none.message, "BERTH_URL=file:")) << none.message;
+  EXPECT_TRUE(contains(none.message, "needs a password")) << none.message;
+  EXPECT_TRUE(contains(none.message, "BERTH_URL=file:")) << none.message;
 }
 
 TEST(RedisConnection, users_of_the_acl) {
@@ -152,16 +152,16 @@ TEST(RedisConnection, users_of_the_acl) {
   const auto command = redis.call({"BLPOP", "berth:k", "0"});
   ASSERT_FALSE(command);
   EXPECT_EQ(command.error().kind, ErrorKind::io);
-  EXPECT_TRUE(has(command.error().message, "ACL SETUSER alice '+blpop'"))
+  EXPECT_TRUE(contains(command.error().message, "ACL SETUSER alice '+blpop'"))
       << command.error().message;
   const auto key = redis.call({"GET", "k"});
   ASSERT_FALSE(key);
-  EXPECT_TRUE(has(key.error().message, "ACL SETUSER alice '~berth:*'")) << key.error().message;
-  EXPECT_EQ(refusal(with_login(url, "bob", "Xq7Zpass")).kind, ErrorKind::io);
-  EXPECT_EQ(refusal(with_login(url, "alice", "Xq7Zwrong")).kind, ErrorKind::io);
+  EXPECT_TRUE(contains(key.error().message, "ACL SETUSER alice '~berth:*'")) << key.error().message;
+  EXPECT_EQ(open_error(with_login(url, "bob", "Xq7Zpass")).kind, ErrorKind::io);
+  EXPECT_EQ(open_error(with_login(url, "alice", "Xq7Zwrong")).kind, ErrorKind::io);
 }
 
-TEST(RedisConnection, waiting_for_what_another_pushes) {
+TEST(RedisConnection, blocking_pop_receives_a_push) {
   const RedisServer server;
   auto waiter = server.connect();
   auto other = server.connect();
@@ -197,7 +197,7 @@ TEST(RedisConnection, unblocked_by_its_id) {
   EXPECT_TRUE((*received)->is_nil());
 }
 
-TEST(RedisConnection, a_server_that_is_killed_is_away) {
+TEST(RedisConnection, a_killed_server_is_unavailable) {
   RedisServer server;
   auto idle = server.connect();
   auto waiter = server.connect();
@@ -213,29 +213,29 @@ TEST(RedisConnection, a_server_that_is_killed_is_away) {
   pollfd entry{waiter.fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
   EXPECT_EQ(waiter.receive().error().kind, ErrorKind::unavailable);
-  EXPECT_EQ(refusal(server.url()).kind, ErrorKind::unavailable);
+  EXPECT_EQ(open_error(server.url()).kind, ErrorKind::unavailable);
 }
 
-TEST(RedisConnection, who_is_not_there_is_away) {
+TEST(RedisConnection, an_unreachable_server_is_unavailable) {
   RedisUrl url;
   url.addresses = {{"127.0.0.1", 1}};
-  EXPECT_EQ(refusal(with_login(url, "", "Xq7Z")).kind, ErrorKind::unavailable);
+  EXPECT_EQ(open_error(with_login(url, "", "Xq7Z")).kind, ErrorKind::unavailable);
   url.addresses = {{"no-such-host.invalid", 6379}};
-  const Error nameless = refusal(with_login(url, "", "Xq7Z"));
+  const Error nameless = open_error(with_login(url, "", "Xq7Z"));
   EXPECT_EQ(nameless.kind, ErrorKind::unavailable);
-  EXPECT_TRUE(has(nameless.message, "no-such-host.invalid")) << nameless.message;
+  EXPECT_TRUE(contains(nameless.message, "no-such-host.invalid")) << nameless.message;
   url.socket = "/tmp/no-such-folder/redis.sock";
-  EXPECT_EQ(refusal(with_login(url, "", "Xq7Z")).kind, ErrorKind::unavailable);
+  EXPECT_EQ(open_error(with_login(url, "", "Xq7Z")).kind, ErrorKind::unavailable);
 }
 
-TEST(RedisConnection, a_replica_is_away) {
+TEST(RedisConnection, a_replica_is_unavailable) {
   const RedisServer server({"--replicaof", "127.0.0.1 1"});
-  const Error error = refusal(server.url());
+  const Error error = open_error(server.url());
   EXPECT_EQ(error.kind, ErrorKind::unavailable);
-  EXPECT_TRUE(has(error.message, "replica")) << error.message;
+  EXPECT_TRUE(contains(error.message, "replica")) << error.message;
 }
 
-TEST(RedisConnection, a_master_that_becomes_a_replica_is_away) {
+TEST(RedisConnection, a_master_that_becomes_a_replica_is_unavailable) {
   const RedisServer server;
   auto redis = server.connect();
   auto waiter = server.connect();
@@ -248,7 +248,7 @@ TEST(RedisConnection, a_master_that_becomes_a_replica_is_away) {
   EXPECT_EQ(waiter.receive().error().kind, ErrorKind::unavailable);
 }
 
-TEST(RedisConnection, out_of_memory_is_away) {
+TEST(RedisConnection, out_of_memory_is_unavailable) {
   const RedisServer server({"--maxmemory", "1"});
   auto redis = server.connect();
   const auto set = redis.call({"SET", "k", "v"});
@@ -257,15 +257,15 @@ TEST(RedisConnection, out_of_memory_is_away) {
   EXPECT_TRUE(redis.call({"GET", "k"})) << "it is as it was";
 }
 
-TEST(RedisConnection, too_many_clients_is_away) {
+TEST(RedisConnection, too_many_clients_is_unavailable) {
   const RedisServer server;
   auto redis = server.connect();
   ASSERT_TRUE(redis.call({"CONFIG", "SET", "maxclients", "1"}));
-  const Error error = refusal(server.url());
+  const Error error = open_error(server.url());
   EXPECT_EQ(error.kind, ErrorKind::unavailable);
 }
 
-TEST(RedisConnection, a_fork_does_not_get_it) {
+TEST(RedisConnection, a_fork_cannot_use_the_connection) {
   const RedisServer server;
   auto redis = server.connect();
   const pid_t child = ::fork();
@@ -279,33 +279,33 @@ TEST(RedisConnection, a_fork_does_not_get_it) {
   EXPECT_EQ(redis.call({"PING"})->text(), "PONG");
 }
 
-TEST(RedisConnection, what_is_no_redis) {
+TEST(RedisConnection, servers_that_are_not_redis_are_refused) {
   const FakeServer http([](const std::string&) { return "HTTP/1.1 400 Bad Request\r\n\r\n"; });
-  EXPECT_EQ(refusal(with_login(http.url(), "", "Xq7Z")).kind, ErrorKind::io);
+  EXPECT_EQ(open_error(with_login(http.url(), "", "Xq7Z")).kind, ErrorKind::io);
   const FakeServer friendly([](const std::string&) { return "+OK\r\n"; });
-  EXPECT_EQ(refusal(with_login(friendly.url(), "", "Xq7Z")).kind, ErrorKind::io);
-  const FakeServer echo([](const std::string& heard) { return heard; });
-  EXPECT_EQ(refusal(with_login(echo.url(), "", "Xq7Z")).kind, ErrorKind::io);
+  EXPECT_EQ(open_error(with_login(friendly.url(), "", "Xq7Z")).kind, ErrorKind::io);
+  const FakeServer echo([](const std::string& received) { return received; });
+  EXPECT_EQ(open_error(with_login(echo.url(), "", "Xq7Z")).kind, ErrorKind::io);
 }
 
-TEST(RedisConnection, an_old_redis_that_repeats_the_command) {
+TEST(RedisConnection, an_old_redis_is_refused_without_quoting_the_password) {
   const FakeServer old([](const std::string&) {
     return "-ERR unknown command `HELLO`, with args beginning with: `2`, `AUTH`, `a`, `Xq7Z`, \r\n";
   });
-  const Error error = refusal(with_login(old.url(), "a", "Xq7Z"));
+  const Error error = open_error(with_login(old.url(), "a", "Xq7Z"));
   EXPECT_EQ(error.kind, ErrorKind::io);
-  EXPECT_TRUE(has(error.message, "older than Redis 6")) << error.message;
+  EXPECT_TRUE(contains(error.message, "older than Redis 6")) << error.message;
   const FakeServer odd([](const std::string&) { return "-ODD AUTH a Xq7Z\r\n"; });
-  EXPECT_EQ(refusal(with_login(odd.url(), "a", "Xq7Z")).kind, ErrorKind::io);
+  EXPECT_EQ(open_error(with_login(odd.url(), "a", "Xq7Z")).kind, ErrorKind::io);
   const FakeServer ancient([](const std::string&) {
     return "*6\r\n$7\r\nversion\r\n$5\r\n5.0.9\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n"
            "$6\r\nmaster\r\n";
   });
-  EXPECT_TRUE(has(refusal(ancient.url()).message, "older than Redis 6"));
+  EXPECT_TRUE(contains(open_error(ancient.url()).message, "older than Redis 6"));
 }
 
-TEST(RedisErrors, which_may_mend) {
-  const ServerIdentity party{"redis://head:6379", "alice", "berth"};
+TEST(RedisErrors, temporary_and_permanent_errors) {
+  const ServerIdentity identity{"redis://head:6379", "alice", "berth"};
   for (const char* text :
        {"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script.",
         "READONLY You can't write against a read only replica.",
@@ -316,7 +316,7 @@ TEST(RedisErrors, which_may_mend) {
         "ERR max number of clients reached",
         "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not "
         "allowed when used memory > 'maxmemory'."}) {
-    EXPECT_EQ(translate_error(text, party).kind, ErrorKind::unavailable) << text;
+    EXPECT_EQ(translate_error(text, identity).kind, ErrorKind::unavailable) << text;
   }
   for (const char* text :
        {"", "-", "ERR", "ERR syntax error", "OOMPH", "WRONGPASS invalid username-password pair",
@@ -324,9 +324,9 @@ TEST(RedisErrors, which_may_mend) {
         "WRONGTYPE Operation against a key holding the wrong kind of value",
         "NOSCRIPT No matching script.", "MOVED 1 10.0.0.1:6379",
         "ERR Error running script (call to f_1): @user_script:1: oops"}) {
-    EXPECT_EQ(translate_error(text, party).kind, ErrorKind::io) << text;
+    EXPECT_EQ(translate_error(text, identity).kind, ErrorKind::io) << text;
   }
-  const Error odd = translate_error("ERR \x1b[31m\nred", party);
+  const Error odd = translate_error("ERR \x1b[31m\nred", identity);
   EXPECT_EQ(odd.message.find_first_of("\x1b\n"), std::string::npos);
 }
 

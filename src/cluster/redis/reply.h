@@ -10,7 +10,10 @@
 
 namespace berth {
 
-constexpr std::size_t kLargestRedisReply = std::size_t{64} << 20;  // what is larger is refused
+constexpr std::size_t kMaxRedisReplySize = std::size_t{64} << 20;  // what is larger is refused
+
+// A command for a server: its name and its arguments.
+using RedisCommand = std::vector<std::string>;
 
 struct Reply {
   using List = std::vector<Reply>;

@@ -20,16 +20,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kChunk = std::size_t{64} << 10;
+constexpr std::size_t kReadSize = std::size_t{64} << 10;
 
 // A reply takes ten times the bytes in memory that it may take on the way.
-constexpr std::size_t kMostReplies = std::size_t{1} << 20;
+constexpr std::size_t kMaxReplyParts = std::size_t{1} << 20;
 
-void append(std::string& out, const RespChannel::Words& words) {
-  fmt::format_to(std::back_inserter(out), "*{}\r\n", words.size());
-  for (const std::string& word : words) {
-    fmt::format_to(std::back_inserter(out), "${}\r\n", word.size());
-    out += word;
+void append_command(std::string& out, const RedisCommand& command) {
+  fmt::format_to(std::back_inserter(out), "*{}\r\n", command.size());
+  for (const std::string& argument : command) {
+    fmt::format_to(std::back_inserter(out), "${}\r\n", argument.size());
+    out += argument;
     out += "\r\n";
   }
 }
@@ -42,61 +42,61 @@ tl::unexpected<Error> empty_command_error() {
 
 }  // namespace
 
-redisReplyObjectFunctions* RespChannel::functions() {
+redisReplyObjectFunctions* RespChannel::reply_functions() {
   // A list grows only when its last element is whole, so nobody has a pointer to one that moves.
-  static constexpr auto place = [](const redisReadTask* task) -> Reply* {
-    auto& incoming = *static_cast<Incoming*>(task->privdata);
-    if (++incoming.replies > kMostReplies) {
-      incoming.too_large = true;
+  static constexpr auto allocate_reply = [](const redisReadTask* task) -> Reply* {
+    auto& partial = *static_cast<PartialReply*>(task->privdata);
+    if (++partial.part_count > kMaxReplyParts) {
+      partial.too_large = true;
       return nullptr;
     }
-    if (task->parent == nullptr) return &incoming.root;
+    if (task->parent == nullptr) return &partial.root;
     return &std::get<Reply::List>(static_cast<Reply*>(task->parent->obj)->value).emplace_back();
   };
-  static redisReplyObjectFunctions all{
+  static redisReplyObjectFunctions functions{
       [](const redisReadTask* task, char* text, std::size_t size) -> void* {
-        Reply* reply = place(task);
+        Reply* reply = allocate_reply(task);
         if (reply == nullptr) return nullptr;
-        auto& error = static_cast<Incoming*>(task->privdata)->error;
+        auto& error = static_cast<PartialReply*>(task->privdata)->error;
         if (task->type == REDIS_REPLY_ERROR && !error) error.emplace(text, size);
         reply->value.emplace<std::string>(text, size);
         return reply;
       },
       [](const redisReadTask* task, int) -> void* {
-        Reply* reply = place(task);
+        Reply* reply = allocate_reply(task);
         if (reply != nullptr) reply->value.emplace<Reply::List>();
         return reply;
       },
       [](const redisReadTask* task, long long number) -> void* {
-        Reply* reply = place(task);
+        Reply* reply = allocate_reply(task);
         if (reply != nullptr) reply->value = std::int64_t{number};
         return reply;
       },
-      [](const redisReadTask* task) -> void* { return place(task); },
+      [](const redisReadTask* task) -> void* { return allocate_reply(task); },
       [](void*) {},  // all of it is ours
   };
-  return &all;
+  return &functions;
 }
 
 RespChannel::RespChannel(UniqueFd socket, std::string name)
     : socket_(std::move(socket)),
       owner_(::getpid()),
       name_(std::move(name)),
-      reader_(redisReaderCreateWithFunctions(functions())) {
-  reader_->privdata = &incoming_;
+      reader_(redisReaderCreateWithFunctions(reply_functions())) {
+  reader_->privdata = &partial_reply_;
 }
 
 RespChannel::~RespChannel() {
   // In a fork the number is closed already, and may be another file's.
-  if (::getpid() != owner_) std::move(socket_).shared().release();
+  if (::getpid() != owner_) std::move(socket_).share().release();
 }
 
 int RespChannel::fd() const {
   return ::getpid() == owner_ ? socket_.get() : -1;
 }
 
-Result<void> RespChannel::usable() const {
-  if (death_) return tl::make_unexpected(*death_);
+Result<void> RespChannel::check_usable() const {
+  if (failure_) return tl::make_unexpected(*failure_);
   if (::getpid() != owner_) {
     return fail(ErrorKind::unavailable,
                 fmt::format("the connection to {} belongs to the process that this one was forked "
@@ -106,92 +106,97 @@ Result<void> RespChannel::usable() const {
   return {};
 }
 
-tl::unexpected<Error> RespChannel::die(ErrorKind kind, const std::string& message) {
-  death_ = Error{kind, message};
+tl::unexpected<Error> RespChannel::close_with_error(ErrorKind kind, const std::string& message) {
+  failure_ = Error{kind, message};
   socket_.reset();  // the server should not serve whom nobody hears
-  return tl::make_unexpected(*death_);
+  return tl::make_unexpected(*failure_);
 }
 
-Result<void> RespChannel::read() {
-  std::array<char, kChunk> chunk;
+Result<void> RespChannel::read_available() {
+  std::array<char, kReadSize> chunk;
   for (;;) {
     const ssize_t size = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return {};
     if (size < 0) {
-      return die(ErrorKind::unavailable, fmt::format("the connection to {} broke: {}; see whether the "
-                                              "server runs",
-                                              name_, std::strerror(errno)));
+      return close_with_error(ErrorKind::unavailable,
+                              fmt::format("the connection to {} broke: {}; see whether the "
+                                          "server runs",
+                                          name_, std::strerror(errno)));
     }
     if (size == 0) {
-      return die(ErrorKind::unavailable,
-                 fmt::format("{} closed the connection; see whether the server runs", name_));
+      return close_with_error(
+          ErrorKind::unavailable,
+          fmt::format("{} closed the connection; see whether the server runs", name_));
     }
-    unfinished_ += static_cast<std::size_t>(size);
+    unparsed_bytes_ += static_cast<std::size_t>(size);
     redisReaderFeed(reader_.get(), chunk.data(), static_cast<std::size_t>(size));
     return {};
   }
 }
 
-Result<std::optional<Answer>> RespChannel::next() {
-  void* whole = nullptr;
-  const int state = redisReaderGetReply(reader_.get(), &whole);
-  if (incoming_.too_large || (whole == nullptr && unfinished_ > kLargestRedisReply)) {
-    return die(ErrorKind::io,
-               fmt::format("a reply of {} is larger than {}, or of more than {} parts, which "
-                           "nothing of berth's is; see what else uses this database",
-                           name_, format_size({kLargestRedisReply}), kMostReplies));
+Result<std::optional<ReplyOrError>> RespChannel::parse_next() {
+  void* parsed = nullptr;
+  const int status = redisReaderGetReply(reader_.get(), &parsed);
+  if (partial_reply_.too_large || (parsed == nullptr && unparsed_bytes_ > kMaxRedisReplySize)) {
+    return close_with_error(
+        ErrorKind::io,
+        fmt::format("a reply of {} is larger than {}, or of more than {} parts, which "
+                    "nothing of berth's is; see what else uses this database",
+                    name_, format_size({kMaxRedisReplySize}), kMaxReplyParts));
   }
-  if (state != REDIS_OK) {
+  if (status != REDIS_OK) {
     // Without hiredis's words: they quote what may be an echo of a password.
-    return die(ErrorKind::io,
-               fmt::format("what answers at {} does not speak Redis's protocol (or wants TLS); "
-                           "check the host and the port",
-                           name_));
+    return close_with_error(
+        ErrorKind::io,
+        fmt::format("what answers at {} does not speak Redis's protocol (or wants TLS); "
+                    "check the host and the port",
+                    name_));
   }
-  if (whole == nullptr) return std::nullopt;
-  unfinished_ = reader_->len - reader_->pos;
-  Incoming done = std::exchange(incoming_, {});
-  return Answer{std::move(done.root), std::move(done.error)};
+  if (parsed == nullptr) return std::nullopt;
+  unparsed_bytes_ = reader_->len - reader_->pos;
+  PartialReply finished = std::exchange(partial_reply_, {});
+  return ReplyOrError{std::move(finished.root), std::move(finished.error)};
 }
 
-Result<std::vector<Answer>> RespChannel::exchange(const std::vector<Words>& commands,
-                                           std::chrono::milliseconds silence) {
-  if (auto good = usable(); !good) return tl::make_unexpected(good.error());
-  if (awaited_ > 0) {
+Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisCommand>& commands,
+                                                        std::chrono::milliseconds idle_timeout) {
+  if (auto good = check_usable(); !good) return tl::make_unexpected(good.error());
+  if (pending_replies_ > 0) {
     return fail(ErrorKind::io,
                 fmt::format("a reply of {} is still awaited; this is a mistake in berth", name_));
   }
   std::string out;
-  for (const Words& words : commands) {
-    if (words.empty()) return empty_command_error();
-    append(out, words);
+  for (const RedisCommand& command : commands) {
+    if (command.empty()) return empty_command_error();
+    append_command(out, command);
   }
   std::string_view unsent = out;
-  std::vector<Answer> answers;
+  std::vector<ReplyOrError> answers;
   answers.reserve(commands.size());
-  auto limit = Clock::now() + silence;
+  auto deadline = Clock::now() + idle_timeout;
   // Reads also while it writes: a server whose replies nobody reads stops reading commands.
   while (answers.size() < commands.size()) {
     if (!unsent.empty()) {
       const ssize_t size =
           ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (size > 0) unsent.remove_prefix(static_cast<std::size_t>(size));
-      if (size > 0) limit = Clock::now() + silence;
+      if (size > 0) deadline = Clock::now() + idle_timeout;
       // A server that turns us away says why before it closes: read on.
       if (size < 0 && errno != EAGAIN && errno != EINTR) unsent = {};
     }
     const auto events = static_cast<short>(unsent.empty() ? POLLIN : POLLIN | POLLOUT);
-    if (!wait_until(limit, socket_.get(), events)) {
-      return die(ErrorKind::unavailable, fmt::format("{} does not answer within {}; see whether the "
-                                              "server runs, and what it is busy with",
-                                              name_, format_duration(silence)));
+    if (!poll_until(deadline, socket_.get(), events)) {
+      return close_with_error(ErrorKind::unavailable,
+                              fmt::format("{} does not answer within {}; see whether the "
+                                          "server runs, and what it is busy with",
+                                          name_, format_duration(idle_timeout)));
     }
-    const std::size_t before = unfinished_;
-    if (auto good = read(); !good) return tl::make_unexpected(good.error());
-    if (unfinished_ != before) limit = Clock::now() + silence;
+    const std::size_t before = unparsed_bytes_;
+    if (auto good = read_available(); !good) return tl::make_unexpected(good.error());
+    if (unparsed_bytes_ != before) deadline = Clock::now() + idle_timeout;
     while (answers.size() < commands.size()) {
-      auto answer = next();
+      auto answer = parse_next();
       if (!answer) return tl::make_unexpected(answer.error());
       if (!*answer) break;
       answers.push_back(std::move(**answer));
@@ -200,45 +205,48 @@ Result<std::vector<Answer>> RespChannel::exchange(const std::vector<Words>& comm
   return answers;
 }
 
-Result<void> RespChannel::send(const Words& command, std::chrono::milliseconds silence) {
-  if (auto good = usable(); !good) return good;
+Result<void> RespChannel::send(const RedisCommand& command,
+                               std::chrono::milliseconds idle_timeout) {
+  if (auto good = check_usable(); !good) return good;
   if (command.empty()) return empty_command_error();
   std::string out;
-  append(out, command);
+  append_command(out, command);
   std::string_view unsent = out;
-  auto limit = Clock::now() + silence;
+  auto deadline = Clock::now() + idle_timeout;
   while (!unsent.empty()) {
     const ssize_t size =
         ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size > 0) {
       unsent.remove_prefix(static_cast<std::size_t>(size));
-      limit = Clock::now() + silence;
+      deadline = Clock::now() + idle_timeout;
     } else if (errno != EAGAIN && errno != EINTR) {
-      return die(ErrorKind::unavailable, fmt::format("the connection to {} broke: {}; see whether the "
-                                              "server runs",
-                                              name_, std::strerror(errno)));
-    } else if (!wait_until(limit, socket_.get(), POLLOUT)) {
-      return die(ErrorKind::unavailable, fmt::format("{} takes no command within {}; see what it is busy "
-                                              "with",
-                                              name_, format_duration(silence)));
+      return close_with_error(ErrorKind::unavailable,
+                              fmt::format("the connection to {} broke: {}; see whether the "
+                                          "server runs",
+                                          name_, std::strerror(errno)));
+    } else if (!poll_until(deadline, socket_.get(), POLLOUT)) {
+      return close_with_error(ErrorKind::unavailable,
+                              fmt::format("{} takes no command within {}; see what it is busy "
+                                          "with",
+                                          name_, format_duration(idle_timeout)));
     }
   }
-  ++awaited_;
+  ++pending_replies_;
   return {};
 }
 
-Result<std::optional<Answer>> RespChannel::receive() {
-  if (auto good = usable(); !good) return tl::make_unexpected(good.error());
+Result<std::optional<ReplyOrError>> RespChannel::receive() {
+  if (auto good = check_usable(); !good) return tl::make_unexpected(good.error());
   for (;;) {
-    auto answer = next();
+    auto answer = parse_next();
     if (!answer) return answer;
     if (*answer) {
-      if (awaited_ > 0) --awaited_;
+      if (pending_replies_ > 0) --pending_replies_;
       return answer;
     }
-    const std::size_t before = unfinished_;
-    if (auto good = read(); !good) return tl::make_unexpected(good.error());
-    if (unfinished_ == before) return std::nullopt;
+    const std::size_t before = unparsed_bytes_;
+    if (auto good = read_available(); !good) return tl::make_unexpected(good.error());
+    if (unparsed_bytes_ == before) return std::nullopt;
   }
 }
 

@@ -18,7 +18,7 @@
 namespace berth {
 
 // What a server replied to one command.
-struct Answer {
+struct ReplyOrError {
   Reply reply;
   std::optional<std::string> error;  // its own words, if it said that something is wrong
 };
@@ -27,8 +27,6 @@ struct Answer {
 // any more which reply belongs to which command.
 class RespChannel {
  public:
-  using Words = std::vector<std::string>;
-
   // A connected socket, and what messages call the server.
   RespChannel(UniqueFd socket, std::string name);
   RespChannel(const RespChannel&) = delete;
@@ -36,12 +34,12 @@ class RespChannel {
   ~RespChannel();
 
   // Sends all commands, and waits for as many answers. The time limit is one of silence.
-  Result<std::vector<Answer>> exchange(const std::vector<Words>& commands,
-                                       std::chrono::milliseconds silence);
+  Result<std::vector<ReplyOrError>> exchange(const std::vector<RedisCommand>& commands,
+                                             std::chrono::milliseconds idle_timeout);
 
-  Result<void> send(const Words& command, std::chrono::milliseconds silence);
+  Result<void> send(const RedisCommand& command, std::chrono::milliseconds idle_timeout);
   // Never waits.
-  Result<std::optional<Answer>> receive();
+  Result<std::optional<ReplyOrError>> receive();
 
   int fd() const;
 
@@ -50,29 +48,29 @@ class RespChannel {
     void operator()(redisReader* reader) const { redisReaderFree(reader); }
   };
   // What hiredis's functions make of the bytes.
-  struct Incoming {
+  struct PartialReply {
     Reply root;
     std::optional<std::string> error;
-    std::size_t replies = 0;  // also those within others
+    std::size_t part_count = 0;  // also those within others
     bool too_large = false;
   };
-  static redisReplyObjectFunctions* functions();
+  static redisReplyObjectFunctions* reply_functions();
 
-  Result<void> usable() const;
-  tl::unexpected<Error> die(ErrorKind kind, const std::string& message);
+  Result<void> check_usable() const;
+  tl::unexpected<Error> close_with_error(ErrorKind kind, const std::string& message);
   // Reads what has come; nothing is no error.
-  Result<void> read();
+  Result<void> read_available();
   // The next answer out of what was read.
-  Result<std::optional<Answer>> next();
+  Result<std::optional<ReplyOrError>> parse_next();
 
   PrivateFd socket_;
   pid_t owner_;
   std::string name_;
-  Incoming incoming_;
+  PartialReply partial_reply_;
   std::unique_ptr<redisReader, ReaderDeleter> reader_;
-  std::size_t unfinished_ = 0;  // bytes of the reply that is not whole yet
-  std::size_t awaited_ = 0;     // replies to what send() sent
-  std::optional<Error> death_;
+  std::size_t unparsed_bytes_ = 0;   // bytes of the reply that is not whole yet
+  std::size_t pending_replies_ = 0;  // replies to what send() sent
+  std::optional<Error> failure_;
 };
 
 }  // namespace berth

@@ -21,7 +21,7 @@ class Script {
                     const std::vector<std::string>& arguments) const;
 
   // For pipeline() and send(): EVALSHA with all that follows it. The server must know the script.
-  RedisConnection::Words words(const std::vector<std::string>& keys,
+  RedisCommand evalsha_command(const std::vector<std::string>& keys,
                                const std::vector<std::string>& arguments) const;
 
   const std::string& source() const { return source_; }

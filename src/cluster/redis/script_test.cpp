@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/sha1.h"
-#include "cluster/redis/testing/server.h"
+#include "cluster/redis/testing/redis_server.h"
 
 namespace berth {
 namespace {
@@ -49,7 +49,8 @@ TEST(Script, the_server_learns_it_once) {
     EXPECT_EQ(reply->list()[3].integer(), i) << "done once";
     EXPECT_EQ(known(), 1);
   }
-  EXPECT_EQ(redis.pipeline({script.words({"k"}, {"b", "c"})})->front().list()[3].integer(), 4);
+  EXPECT_EQ(
+      redis.pipeline({script.evalsha_command({"k"}, {"b", "c"})})->front().list()[3].integer(), 4);
 }
 
 TEST(Script, errors) {

@@ -8,6 +8,7 @@ namespace berth {
 
 // Asks one of the URL's sentinels. Errors name it; ErrorKind::io: it knows no such master, or
 // lets nobody in.
-Result<RedisUrl::Address> ask_sentinel(const RedisUrl& url, const RedisUrl::Address& sentinel);
+Result<RedisUrl::Address> query_master_address(const RedisUrl& url,
+                                               const RedisUrl::Address& sentinel);
 
 }  // namespace berth

@@ -4,74 +4,76 @@
 #include <gtest/gtest.h>
 
 #include "cluster/redis/connection.h"
-#include "cluster/redis/testing/server.h"
+#include "cluster/redis/testing/redis_server.h"
 
 namespace berth {
 namespace {
 
 using testing::RedisServer;
 
-RedisUrl by(const std::vector<std::uint16_t>& ports, const std::string& master = "berth-test") {
+RedisUrl sentinel_url(const std::vector<std::uint16_t>& ports,
+                      const std::string& master = "berth-test") {
   RedisUrl url;
   for (const std::uint16_t port : ports) url.addresses.push_back({"127.0.0.1", port});
   url.master = master;
   return url;
 }
 
-constexpr std::uint16_t kNobody = 1;  // no port that anything listens at
+constexpr std::uint16_t kClosedPort = 1;  // no port that anything listens at
 
-bool has(const std::string& text, std::string_view part) {
+bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
 TEST(Sentinel, leads_to_the_master) {
   const RedisServer server = RedisServer::on_port();
   const RedisServer sentinel = RedisServer::sentinel_of(server);
-  for (const auto& url : {by({sentinel.port()}), by({kNobody, sentinel.port()})}) {
+  for (const auto& url :
+       {sentinel_url({sentinel.port()}), sentinel_url({kClosedPort, sentinel.port()})}) {
     auto redis = RedisConnection::open(url);
     ASSERT_TRUE(redis) << redis.error().message;
     ASSERT_TRUE(redis->call({"SET", "k", "v"}));
-    EXPECT_TRUE(has(redis->name(), std::to_string(server.port()))) << redis->name();
+    EXPECT_TRUE(contains(redis->name(), std::to_string(server.port()))) << redis->name();
   }
   EXPECT_EQ(server.connect().call({"GET", "k"})->text(), "v");
 }
 
-TEST(Sentinel, a_password_is_the_servers_and_for_who_asks) {
+TEST(Sentinel, the_password_is_sent_only_to_sentinels_that_require_it) {
   const RedisServer server = RedisServer::on_port({"--requirepass", "Xq7Z"});
   const RedisServer open_sentinel = RedisServer::sentinel_of(server);
   const RedisServer closed_sentinel = RedisServer::sentinel_of(server, "requirepass Xq7Z");
   const RedisServer other_sentinel = RedisServer::sentinel_of(server, "requirepass another");
   for (const RedisServer* sentinel : {&open_sentinel, &closed_sentinel}) {
-    RedisUrl url = by({sentinel->port()});
+    RedisUrl url = sentinel_url({sentinel->port()});
     url.password = "Xq7Z";
     const auto redis = RedisConnection::open(url);
     EXPECT_TRUE(redis) << redis.error().message;
     url.password.clear();
     EXPECT_EQ(RedisConnection::open(url).error().kind, ErrorKind::io);
   }
-  RedisUrl url = by({other_sentinel.port()});
+  RedisUrl url = sentinel_url({other_sentinel.port()});
   url.password = "Xq7Z";
   const auto refused = RedisConnection::open(url);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::io);
-  EXPECT_TRUE(has(refused.error().message, "Sentinel at")) << refused.error().message;
-  EXPECT_FALSE(has(refused.error().message, "Xq7Z")) << refused.error().message;
+  EXPECT_TRUE(contains(refused.error().message, "Sentinel at")) << refused.error().message;
+  EXPECT_FALSE(contains(refused.error().message, "Xq7Z")) << refused.error().message;
   url.addresses.push_back({"127.0.0.1", open_sentinel.port()});
   EXPECT_TRUE(RedisConnection::open(url)) << "the next one is asked";
 }
 
-TEST(Sentinel, nobody_to_ask_is_away) {
-  const auto redis = RedisConnection::open(by({kNobody}));
+TEST(Sentinel, an_unreachable_sentinel_is_unavailable) {
+  const auto redis = RedisConnection::open(sentinel_url({kClosedPort}));
   ASSERT_FALSE(redis);
   EXPECT_EQ(redis.error().kind, ErrorKind::unavailable);
-  EXPECT_TRUE(has(redis.error().message, "127.0.0.1:1")) << redis.error().message;
+  EXPECT_TRUE(contains(redis.error().message, "127.0.0.1:1")) << redis.error().message;
 }
 
-TEST(Sentinel, a_master_that_is_gone_or_none_is_away) {
+TEST(Sentinel, a_missing_master_is_unavailable) {
   RedisServer server = RedisServer::on_port();
   const RedisServer first = RedisServer::sentinel_of(server);
   const RedisServer second = RedisServer::sentinel_of(server);
-  const RedisUrl url = by({first.port(), second.port()});
+  const RedisUrl url = sentinel_url({first.port(), second.port()});
   // Its own servers may be away, and one of them a replica that was the master before.
   ASSERT_TRUE(server.connect().call({"REPLICAOF", "127.0.0.1", "1"}));
   const auto replica = RedisConnection::open(url);
@@ -82,24 +84,27 @@ TEST(Sentinel, a_master_that_is_gone_or_none_is_away) {
   const auto gone = RedisConnection::open(url);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().kind, ErrorKind::unavailable);
-  EXPECT_TRUE(has(gone.error().message, std::to_string(server.port()))) << gone.error().message;
+  EXPECT_TRUE(contains(gone.error().message, std::to_string(server.port())))
+      << gone.error().message;
 }
 
-TEST(Sentinel, what_will_not_mend) {
+TEST(Sentinel, permanent_errors) {
   const RedisServer server = RedisServer::on_port();
   const RedisServer sentinel = RedisServer::sentinel_of(server);
-  const auto unknown = RedisConnection::open(by({sentinel.port()}, "other"));
+  const auto unknown = RedisConnection::open(sentinel_url({sentinel.port()}, "other"));
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().kind, ErrorKind::io);
-  EXPECT_TRUE(has(unknown.error().message, "no master called other")) << unknown.error().message;
-  const auto server_asked = RedisConnection::open(by({server.port()}));
+  EXPECT_TRUE(contains(unknown.error().message, "no master called other"))
+      << unknown.error().message;
+  const auto server_asked = RedisConnection::open(sentinel_url({server.port()}));
   ASSERT_FALSE(server_asked);
   EXPECT_EQ(server_asked.error().kind, ErrorKind::io);
-  EXPECT_TRUE(has(server_asked.error().message, "no Sentinel")) << server_asked.error().message;
+  EXPECT_TRUE(contains(server_asked.error().message, "no Sentinel"))
+      << server_asked.error().message;
   const auto sentinel_used = RedisConnection::open(sentinel.tcp_url());
   ASSERT_FALSE(sentinel_used);
   EXPECT_EQ(sentinel_used.error().kind, ErrorKind::io);
-  EXPECT_TRUE(has(sentinel_used.error().message, "redis+sentinel://"))
+  EXPECT_TRUE(contains(sentinel_used.error().message, "redis+sentinel://"))
       << sentinel_used.error().message;
 }
 

@@ -15,51 +15,53 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kJustAway(10);
-constexpr std::chrono::seconds kSilent(1);
+constexpr std::chrono::seconds kUnavailableWindow(10);
+constexpr std::chrono::seconds kRetryWindow(1);
 
 // What the sessions of this process leave to each other: of the last server that was asked.
-struct Shared {
+struct IdleConnection {
   Mutex mutex;
-  std::string server GUARDED_BY(mutex);  // the whole URL
+  std::string server_key GUARDED_BY(mutex);  // the whole URL
   std::optional<RedisConnection> connection GUARDED_BY(mutex);
   std::optional<std::string> run_id GUARDED_BY(mutex);
-  std::optional<Clock::time_point> away_at GUARDED_BY(mutex);
+  std::optional<Clock::time_point> unavailable_at GUARDED_BY(mutex);
 };
 
 // Never destroyed: a thread may outlive main(). A fork makes its own: another thread may have had
 // the mutex at that moment, and is not there to unlock it.
-std::atomic<Shared*> current{nullptr};
+std::atomic<IdleConnection*> idle_connection_of_process{nullptr};
 
-Shared& shared() {
-  if (Shared* const one = current) return *one;
-  static const int once = ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
+IdleConnection& idle_connection() {
+  if (IdleConnection* const existing = idle_connection_of_process) return *existing;
+  static const int once =
+      ::pthread_atfork(nullptr, nullptr, [] { idle_connection_of_process = nullptr; });
   (void)once;
-  auto* const made = new Shared;
-  Shared* other = nullptr;
-  if (current.compare_exchange_strong(other, made)) return *made;
-  delete made;
-  return *other;
+  auto* const created = new IdleConnection;
+  IdleConnection* existing = nullptr;
+  if (idle_connection_of_process.compare_exchange_strong(existing, created)) return *created;
+  delete created;
+  return *existing;
 }
 
-std::string key_of(const RedisUrl& url) {
-  return fmt::format("{} {} {}", shown(url), url.user, url.password);
+std::string server_key(const RedisUrl& url) {
+  return fmt::format("{} {} {}", format_redacted_url(url), url.user, url.password);
 }
 
-std::optional<RedisConnection> take_spare(const RedisUrl& url, std::optional<std::string>& run_id) {
-  Shared& last = shared();
-  const MutexLock lock(last.mutex);
-  if (!last.connection || last.server != key_of(url)) return std::nullopt;
-  run_id = last.run_id;
-  return std::exchange(last.connection, std::nullopt);
+std::optional<RedisConnection> take_idle_connection(const RedisUrl& url,
+                                                    std::optional<std::string>& run_id) {
+  IdleConnection& idle = idle_connection();
+  const MutexLock lock(idle.mutex);
+  if (!idle.connection || idle.server_key != server_key(url)) return std::nullopt;
+  run_id = idle.run_id;
+  return std::exchange(idle.connection, std::nullopt);
 }
 
-void note(const RedisUrl& url, std::optional<Clock::time_point> away_at) {
-  Shared& last = shared();
-  const MutexLock lock(last.mutex);
-  if (last.server != key_of(url)) last.connection.reset();
-  last.server = key_of(url);
-  last.away_at = away_at;
+void record_contact(const RedisUrl& url, std::optional<Clock::time_point> unavailable_at) {
+  IdleConnection& idle = idle_connection();
+  const MutexLock lock(idle.mutex);
+  if (idle.server_key != server_key(url)) idle.connection.reset();
+  idle.server_key = server_key(url);
+  idle.unavailable_at = unavailable_at;
 }
 
 }  // namespace
@@ -68,21 +70,22 @@ RedisSession::RedisSession(RedisUrl url) : url_(std::move(url)) {}
 
 RedisSession::~RedisSession() {
   if (!connection_) return;
-  Shared& last = shared();
-  const MutexLock lock(last.mutex);
-  if (last.server != key_of(url_)) return;
-  last.connection = std::move(connection_);
-  last.run_id = std::move(run_id_);
+  IdleConnection& idle = idle_connection();
+  const MutexLock lock(idle.mutex);
+  if (idle.server_key != server_key(url_)) return;
+  idle.connection = std::move(connection_);
+  idle.run_id = std::move(run_id_);
 }
 
-bool RedisSession::was_just_away() const {
-  Shared& last = shared();
-  const MutexLock lock(last.mutex);
-  return last.server == key_of(url_) && last.away_at && Clock::now() - *last.away_at < kJustAway;
+bool RedisSession::was_recently_unavailable() const {
+  IdleConnection& idle = idle_connection();
+  const MutexLock lock(idle.mutex);
+  return idle.server_key == server_key(url_) && idle.unavailable_at &&
+         Clock::now() - *idle.unavailable_at < kUnavailableWindow;
 }
 
-void RedisSession::note_away() const {
-  note(url_, Clock::now());
+void RedisSession::note_unavailable() const {
+  record_contact(url_, Clock::now());
 }
 
 void RedisSession::disconnect() {
@@ -93,7 +96,8 @@ Result<std::string> RedisSession::run_id() {
   constexpr std::string_view kName = "run_id:";
   if (connection_ && run_id_) return *run_id_;
   const auto info = call({"INFO", "server"});
-  if (!info && info.error().kind == ErrorKind::unavailable) return tl::make_unexpected(info.error());
+  if (!info && info.error().kind == ErrorKind::unavailable)
+    return tl::make_unexpected(info.error());
   const std::string text = info ? info->text() : "";
   const auto begin = text.find(kName);
   run_id_ = begin == std::string::npos
@@ -103,47 +107,48 @@ Result<std::string> RedisSession::run_id() {
   return *run_id_;
 }
 
-template <class AcquireRequest>
-auto RedisSession::ask(AcquireRequest ask) -> decltype(ask(std::declval<RedisConnection&>())) {
+template <class Operation>
+auto RedisSession::run_with_retry(Operation operation)
+    -> decltype(operation(std::declval<RedisConnection&>())) {
   // A connection that was open may have been cut since: then the same again, on a new one.
   const auto begin = Clock::now();
   for (;;) {
-    if (!connection_) connection_ = take_spare(url_, run_id_);
-    const bool fresh = !connection_;
-    if (fresh) {
+    if (!connection_) connection_ = take_idle_connection(url_, run_id_);
+    const bool is_new = !connection_;
+    if (is_new) {
       run_id_.reset();
       auto opened = RedisConnection::open(url_);
       if (!opened) {
-        note(url_, Clock::now());
+        record_contact(url_, Clock::now());
         return tl::make_unexpected(opened.error());
       }
       connection_ = std::move(*opened);
     }
-    auto answer = ask(*connection_);
+    auto answer = operation(*connection_);
     if (answer) {
-      note(url_, std::nullopt);
+      record_contact(url_, std::nullopt);
       return answer;
     }
     connection_.reset();
     if (answer.error().kind != ErrorKind::unavailable) return answer;
-    note(url_, Clock::now());
+    record_contact(url_, Clock::now());
     // One that was cut says so at once. One that is silent would be silent again.
-    if (fresh || Clock::now() - begin > kSilent) return answer;
+    if (is_new || Clock::now() - begin > kRetryWindow) return answer;
   }
 }
 
-Result<Reply> RedisSession::call(const RedisConnection::Words& words) {
-  return ask([&](RedisConnection& server) { return server.call(words); });
+Result<Reply> RedisSession::call(const RedisCommand& command) {
+  return run_with_retry([&](RedisConnection& server) { return server.call(command); });
 }
 
-Result<std::vector<Reply>> RedisSession::pipeline(
-    const std::vector<RedisConnection::Words>& commands) {
-  return ask([&](RedisConnection& server) { return server.pipeline(commands); });
+Result<std::vector<Reply>> RedisSession::pipeline(const std::vector<RedisCommand>& commands) {
+  return run_with_retry([&](RedisConnection& server) { return server.pipeline(commands); });
 }
 
 Result<Reply> RedisSession::run(const Script& script, const std::vector<std::string>& keys,
                                 const std::vector<std::string>& arguments) {
-  return ask([&](RedisConnection& server) { return script.run(server, keys, arguments); });
+  return run_with_retry(
+      [&](RedisConnection& server) { return script.run(server, keys, arguments); });
 }
 
 }  // namespace berth

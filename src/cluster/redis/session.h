@@ -23,8 +23,8 @@ class RedisSession {
   RedisSession& operator=(const RedisSession&) = delete;
   ~RedisSession();
 
-  Result<Reply> call(const RedisConnection::Words& words);
-  Result<std::vector<Reply>> pipeline(const std::vector<RedisConnection::Words>& commands);
+  Result<Reply> call(const RedisCommand& command);
+  Result<std::vector<Reply>> pipeline(const std::vector<RedisCommand>& commands);
   Result<Reply> run(const Script& script, const std::vector<std::string>& keys,
                     const std::vector<std::string>& arguments);
 
@@ -36,14 +36,14 @@ class RedisSession {
   void disconnect();
 
   // Somebody who has a connection of his own was not answered.
-  void note_away() const;
+  void note_unavailable() const;
   // Did it not answer a moment ago, whoever of this process asked? Then what can be left undone
   // need not wait for it once more.
-  bool was_just_away() const;
+  bool was_recently_unavailable() const;
 
  private:
-  template <class AcquireRequest>
-  auto ask(AcquireRequest ask) -> decltype(ask(std::declval<RedisConnection&>()));
+  template <class Operation>
+  auto run_with_retry(Operation operation) -> decltype(operation(std::declval<RedisConnection&>()));
 
   RedisUrl url_;
   std::optional<RedisConnection> connection_;

@@ -26,41 +26,41 @@ constexpr int kKeepAliveProbes = 3;
 
 constexpr int kSocketType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-tl::unexpected<Error> no_connection(int reason) {
+tl::unexpected<Error> connect_error(int reason) {
   // Who may not use the socket today may not tomorrow.
-  const bool lasting = reason == EACCES || reason == EPERM;
-  return fail(lasting ? ErrorKind::io : ErrorKind::unavailable, std::strerror(reason));
+  const bool is_permanent = reason == EACCES || reason == EPERM;
+  return fail(is_permanent ? ErrorKind::io : ErrorKind::unavailable, std::strerror(reason));
 }
 
-void set(int fd, int level, int option, int value) {
+void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
 Result<UniqueFd> connect_to(const addrinfo& to, std::chrono::milliseconds timeout) {
   UniqueFd fd(::socket(to.ai_family, kSocketType, to.ai_protocol));
-  if (!fd) return no_connection(errno);
-  set(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  set(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdle);
-  set(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveInterval);
-  set(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  if (!fd) return connect_error(errno);
+  set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdle);
+  set_option(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveInterval);
+  set_option(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
   if (::connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0) return fd;
-  if (errno != EINPROGRESS && errno != EINTR) return no_connection(errno);
-  if (!wait_until(Clock::now() + timeout, fd.get(), POLLOUT)) return no_connection(ETIMEDOUT);
+  if (errno != EINPROGRESS && errno != EINTR) return connect_error(errno);
+  if (!poll_until(Clock::now() + timeout, fd.get(), POLLOUT)) return connect_error(ETIMEDOUT);
   int reason = 0;
   socklen_t size = sizeof reason;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &reason, &size) != 0) reason = errno;
-  if (reason != 0) return no_connection(reason);
+  if (reason != 0) return connect_error(reason);
   return fd;
 }
 
 }  // namespace
 
-bool wait_until(Clock::time_point limit, int fd, short events) {
+bool poll_until(Clock::time_point deadline, int fd, short events) {
   pollfd entry{fd, events, 0};
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<long>(left.count(), 0)));
+    const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<long>(remaining.count(), 0)));
     if (ready >= 0 || errno != EINTR) return ready > 0;
   }
 }
@@ -76,30 +76,31 @@ Result<UniqueFd> connect_tcp(const RedisUrl::Address& address, std::chrono::mill
     const char* reason = problem == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(problem);
     return fail(ErrorKind::unavailable, fmt::format("the name cannot be resolved ({})", reason));
   }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(first, ::freeaddrinfo);
-  Result<UniqueFd> fd = no_connection(EADDRNOTAVAIL);
-  for (const addrinfo* one = first; one != nullptr && !fd; one = one->ai_next) {
-    fd = connect_to(*one, timeout);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(first, ::freeaddrinfo);
+  Result<UniqueFd> fd = connect_error(EADDRNOTAVAIL);
+  for (const addrinfo* candidate = first; candidate != nullptr && !fd;
+       candidate = candidate->ai_next) {
+    fd = connect_to(*candidate, timeout);
   }
   return fd;
 }
 
 Result<UniqueFd> connect_unix(const std::string& path, std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kPause(5);
+  constexpr std::chrono::milliseconds kRetryDelay(5);
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
-  if (path.size() >= sizeof to.sun_path) return no_connection(ENAMETOOLONG);
+  if (path.size() >= sizeof to.sun_path) return connect_error(ENAMETOOLONG);
   std::copy(path.begin(), path.end(), to.sun_path);
   UniqueFd fd(::socket(AF_UNIX, kSocketType, 0));
-  if (!fd) return no_connection(errno);
-  const auto limit = Clock::now() + timeout;
+  if (!fd) return connect_error(errno);
+  const auto deadline = Clock::now() + timeout;
   // EAGAIN: more are waiting to be accepted than the server's backlog takes. Nothing tells when it
   // takes one more.
   while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EAGAIN) return no_connection(errno);
-    if (Clock::now() >= limit) return no_connection(ETIMEDOUT);
-    std::this_thread::sleep_for(kPause);
+    if (errno != EAGAIN) return connect_error(errno);
+    if (Clock::now() >= deadline) return connect_error(ETIMEDOUT);
+    std::this_thread::sleep_for(kRetryDelay);
   }
   return fd;
 }

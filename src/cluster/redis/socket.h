@@ -18,6 +18,6 @@ Result<UniqueFd> connect_tcp(const RedisUrl::Address& address, std::chrono::mill
 Result<UniqueFd> connect_unix(const std::string& path, std::chrono::milliseconds timeout);
 
 // As poll(2) for one descriptor, which signals do not end: true if there is something to do.
-bool wait_until(std::chrono::steady_clock::time_point limit, int fd, short events);
+bool poll_until(std::chrono::steady_clock::time_point deadline, int fd, short events);
 
 }  // namespace berth

@@ -15,16 +15,16 @@ namespace {
 
 using std::string_view;
 
-constexpr string_view kTcp = "redis://";
-constexpr string_view kUnix = "redis+unix://";
-constexpr string_view kSentinel = "redis+sentinel://";
-constexpr string_view kTls = "rediss://";
+constexpr string_view kTcpScheme = "redis://";
+constexpr string_view kUnixScheme = "redis+unix://";
+constexpr string_view kSentinelScheme = "redis+sentinel://";
+constexpr string_view kTlsScheme = "rediss://";
 constexpr std::uint16_t kSentinelPort = 26379;
-constexpr std::size_t kLongestPrefix = 64;
-constexpr std::size_t kLongestHost = 255;
-constexpr std::size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - 1;
-constexpr std::chrono::seconds kShortestTtl(1);
-constexpr std::chrono::hours kLongestTtl(1);
+constexpr std::size_t kMaxPrefixLength = 64;
+constexpr std::size_t kMaxHostLength = 255;
+constexpr std::size_t kMaxSocketPathLength = sizeof(sockaddr_un::sun_path) - 1;
+constexpr std::chrono::seconds kMinTtl(1);
+constexpr std::chrono::hours kMaxTtl(1);
 
 // Not the C library's, which depend on the locale.
 constexpr bool is_letter(char c) {
@@ -34,19 +34,19 @@ constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-bool consists_of(string_view text, string_view others) {
-  return std::all_of(text.begin(), text.end(), [others](char c) {
-    return is_letter(c) || is_digit(c) || others.find(c) != string_view::npos;
+bool consists_of(string_view text, string_view punctuation) {
+  return std::all_of(text.begin(), text.end(), [punctuation](char c) {
+    return is_letter(c) || is_digit(c) || punctuation.find(c) != string_view::npos;
   });
 }
 
 // Behind the scheme in every message. `problem` is words of ours, never a part of the URL.
-tl::unexpected<Error> wrong(string_view scheme, string_view problem) {
+tl::unexpected<Error> url_error(string_view scheme, string_view problem) {
   return fail(ErrorKind::usage, fmt::format("the Redis URL ({}...) {}", scheme, problem));
 }
 
 template <class Number>
-std::optional<Number> number(string_view text) {
+std::optional<Number> parse_number(string_view text) {
   Number value{};
   const char* end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, value);
@@ -54,7 +54,7 @@ std::optional<Number> number(string_view text) {
   return value;
 }
 
-std::optional<std::string> decoded(string_view text) {
+std::optional<std::string> percent_decode(string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
@@ -72,7 +72,7 @@ std::optional<std::string> decoded(string_view text) {
   return out;
 }
 
-std::string encoded(string_view text) {
+std::string percent_encode(string_view text) {
   std::string out;
   for (const char c : text) {
     const bool plain =
@@ -87,98 +87,102 @@ std::string encoded(string_view text) {
 }
 
 // The text before `mark`, which is taken away with it; else all of it.
-string_view take_until(string_view& text, char mark) {
+string_view consume_until(string_view& text, char mark) {
   const auto at = std::min(text.find(mark), text.size());
   const string_view head = text.substr(0, at);
   text.remove_prefix(std::min(at + 1, text.size()));
   return head;
 }
 
-class Parser {
+class RedisUrlParser {
  public:
-  explicit Parser(string_view scheme) : scheme_(scheme) {}
+  explicit RedisUrlParser(string_view scheme) : scheme_(scheme) {}
 
   // `rest`: what follows the scheme.
   Result<RedisUrl> parse(string_view rest) {
     if (rest.find('#') != string_view::npos) {
-      return wrong(scheme_, "has a # in it; in a user or password write %23");
+      return url_error(scheme_, "has a # in it; in a user or password write %23");
     }
     const auto at = rest.find('@');
     const auto authority_end = std::min(rest.find_first_of("/?"), rest.size());
     const bool has_user = at != string_view::npos;
     if (has_user && (at > authority_end || rest.find('@', at + 1) != string_view::npos)) {
-      return wrong(scheme_,
-                   "has an @ where none is expected; in a user or password write @ as %40, / as "
-                   "%2F, ? as %3F, % as %25");
+      return url_error(
+          scheme_,
+          "has an @ where none is expected; in a user or password write @ as %40, / as "
+          "%2F, ? as %3F, % as %25");
     }
     Result<void> good;
-    if (has_user) good = login(rest.substr(0, at));
+    if (has_user) good = parse_login(rest.substr(0, at));
     if (has_user) rest.remove_prefix(at + 1);
     const auto question = std::min(rest.find('?'), rest.size());
     string_view query = rest.substr(question);
     rest = rest.substr(0, question);
-    if (good) good = scheme_ == kUnix ? socket(rest) : servers(rest);
-    if (good && !query.empty()) good = settings(query.substr(1));
+    if (good) good = scheme_ == kUnixScheme ? parse_socket(rest) : parse_servers(rest);
+    if (good && !query.empty()) good = parse_settings(query.substr(1));
     if (!good) return tl::make_unexpected(good.error());
     return std::move(url_);
   }
 
  private:
-  Result<void> login(string_view text) {
+  Result<void> parse_login(string_view text) {
     const bool has_password = text.find(':') != string_view::npos;
-    const auto user = decoded(take_until(text, ':'));
-    const auto password = decoded(text);
+    const auto user = percent_decode(consume_until(text, ':'));
+    const auto password = percent_decode(text);
     if (!user || !password) {
-      return wrong(scheme_,
-                   "has a % in its user or password without two hexadecimal digits behind it; "
-                   "write % as %25");
+      return url_error(scheme_,
+                       "has a % in its user or password without two hexadecimal digits behind it; "
+                       "write % as %25");
     }
     if (has_password && password->empty()) {
-      return wrong(scheme_, "has a colon but no password behind it; write USER:PASSWORD@ or USER@");
+      return url_error(scheme_,
+                       "has a colon but no password behind it; write USER:PASSWORD@ or USER@");
     }
     if (!has_password && user->empty()) {
-      return wrong(scheme_, "has an @ with nobody before it; write USER:PASSWORD@HOST");
+      return url_error(scheme_, "has an @ with nobody before it; write USER:PASSWORD@HOST");
     }
     url_.user = *user;
     url_.password = *password;
     return {};
   }
 
-  Result<void> socket(string_view text) {
+  Result<void> parse_socket(string_view text) {
     if (!text.starts_with('/')) {
-      return wrong(scheme_, "does not give the whole path of a socket; write redis+unix:///PATH");
+      return url_error(scheme_,
+                       "does not give the whole path of a socket; write redis+unix:///PATH");
     }
-    const auto path = decoded(text);
+    const auto path = percent_decode(text);
     if (!path || path->find('\0') != std::string::npos || path->back() == '/') {
-      return wrong(scheme_, "has a path that no socket can have; write % as %25");
+      return url_error(scheme_, "has a path that no socket can have; write % as %25");
     }
-    if (path->size() > kLongestSocket) {
+    if (path->size() > kMaxSocketPathLength) {
       return fail(
           ErrorKind::usage,
           fmt::format("the Redis URL ({}...) has a path of {} bytes, and the kernel takes at "
                       "most {} for a socket; choose a shorter one",
-                      scheme_, path->size(), kLongestSocket));
+                      scheme_, path->size(), kMaxSocketPathLength));
     }
     url_.socket = *path;
     return {};
   }
 
   // HOST[:PORT][/DB], or HOST[:PORT],…/MASTER[/DB].
-  Result<void> servers(string_view text) {
-    const bool by_sentinel = scheme_ == kSentinel;
-    string_view hosts = take_until(text, '/');
+  Result<void> parse_servers(string_view text) {
+    const bool by_sentinel = scheme_ == kSentinelScheme;
+    string_view hosts = consume_until(text, '/');
     if (!by_sentinel && hosts.find(',') != string_view::npos) {
-      return wrong(scheme_, "has several hosts, which only redis+sentinel:// may have");
+      return url_error(scheme_, "has several hosts, which only redis+sentinel:// may have");
     }
     do {
-      if (auto good = address(take_until(hosts, ','), by_sentinel ? kSentinelPort : 6379); !good) {
+      if (auto good = parse_address(consume_until(hosts, ','), by_sentinel ? kSentinelPort : 6379);
+          !good) {
         return good;
       }
     } while (!hosts.empty());
     if (by_sentinel) {
-      const auto master = decoded(take_until(text, '/'));
+      const auto master = percent_decode(consume_until(text, '/'));
       if (!master || master->empty() || !consists_of(*master, "-_.:")) {
-        return wrong(
+        return url_error(
             scheme_,
             "does not name what Sentinel watches, in letters, digits, and -_.: only; write "
             "redis+sentinel://HOST/MASTER");
@@ -187,36 +191,36 @@ class Parser {
     }
     if (text.ends_with('/')) text.remove_suffix(1);
     if (text.empty()) return {};
-    return database(text);
+    return parse_database(text);
   }
 
-  Result<void> address(string_view text, std::uint16_t port) {
+  Result<void> parse_address(string_view text, std::uint16_t port) {
     constexpr string_view kAdvice = "write HOST:PORT, or [ADDRESS]:PORT for IPv6";
     const bool bracketed = text.starts_with('[');
     string_view host;
     if (bracketed) {
       text.remove_prefix(1);
       if (text.find(']') == string_view::npos) {
-        return wrong(scheme_, fmt::format("has a [ without a ]; {}", kAdvice));
+        return url_error(scheme_, fmt::format("has a [ without a ]; {}", kAdvice));
       }
-      host = take_until(text, ']');
+      host = consume_until(text, ']');
       if (!text.empty() && !text.starts_with(':')) {
-        return wrong(scheme_, fmt::format("has something behind the ]; {}", kAdvice));
+        return url_error(scheme_, fmt::format("has something behind the ]; {}", kAdvice));
       }
     } else {
       host = text.substr(0, text.find(':'));
       text.remove_prefix(host.size());
     }
     // A scope (fe80::1%eth0) follows the percent sign.
-    if (host.empty() || host.size() > kLongestHost ||
+    if (host.empty() || host.size() > kMaxHostLength ||
         !consists_of(host, bracketed ? ":.%-_" : ".-_")) {
-      return wrong(scheme_, fmt::format("has no host, or one that cannot be; {}", kAdvice));
+      return url_error(scheme_, fmt::format("has no host, or one that cannot be; {}", kAdvice));
     }
     if (!text.empty()) {
-      const auto given = number<std::uint16_t>(text.substr(1));
+      const auto given = parse_number<std::uint16_t>(text.substr(1));
       if (!given || *given == 0) {
-        return wrong(scheme_,
-                     fmt::format("has a port that is no number from 1 to 65535; {}", kAdvice));
+        return url_error(scheme_,
+                         fmt::format("has a port that is no number from 1 to 65535; {}", kAdvice));
       }
       port = *given;
     }
@@ -224,55 +228,56 @@ class Parser {
     return {};
   }
 
-  Result<void> database(string_view text) {
-    const auto given = number<unsigned>(text);
+  Result<void> parse_database(string_view text) {
+    const auto given = parse_number<unsigned>(text);
     if (!given) {
-      return wrong(scheme_,
-                   "has a database that is no number; Redis has 0 to 15 if nobody set "
-                   "it up for more");
+      return url_error(scheme_,
+                       "has a database that is no number; Redis has 0 to 15 if nobody set "
+                       "it up for more");
     }
-    if (has_database_) return wrong(scheme_, "names a database twice; leave one of them out");
+    if (has_database_) return url_error(scheme_, "names a database twice; leave one of them out");
     has_database_ = true;
     url_.database = *given;
     return {};
   }
 
-  Result<void> settings(string_view text) {
+  Result<void> parse_settings(string_view text) {
     while (!text.empty()) {
-      string_view value = take_until(text, '&');
-      const string_view key = take_until(value, '=');
+      string_view value = consume_until(text, '&');
+      const string_view key = consume_until(value, '=');
       Result<void> good;
       if (key == "db") {
-        good = database(value);
+        good = parse_database(value);
       } else if (key == "prefix") {
-        good = prefix(value);
+        good = parse_prefix(value);
       } else if (key == "ttl") {
-        good = ttl(value);
+        good = parse_ttl(value);
       } else {
-        good = wrong(scheme_, "has something other than prefix=, ttl= and db= behind the ?");
+        good = url_error(scheme_, "has something other than prefix=, ttl= and db= behind the ?");
       }
       if (!good) return good;
     }
     return {};
   }
 
-  Result<void> prefix(string_view text) {
-    const auto given = decoded(text);
-    if (!given || given->empty() || given->size() > kLongestPrefix ||
+  Result<void> parse_prefix(string_view text) {
+    const auto given = percent_decode(text);
+    if (!given || given->empty() || given->size() > kMaxPrefixLength ||
         !consists_of(*given, "-_.:")) {
-      return wrong(scheme_, "has a prefix that is not of 1 to 64 letters, digits, and -_.:");
+      return url_error(scheme_, "has a prefix that is not of 1 to 64 letters, digits, and -_.:");
     }
-    if (std::exchange(has_prefix_, true)) return wrong(scheme_, "has two prefixes; leave one out");
+    if (std::exchange(has_prefix_, true))
+      return url_error(scheme_, "has two prefixes; leave one out");
     url_.prefix = *given;
     return {};
   }
 
-  Result<void> ttl(string_view text) {
+  Result<void> parse_ttl(string_view text) {
     const auto given = parse_duration(text);
-    if (!given || *given < kShortestTtl || *given > kLongestTtl) {
-      return wrong(scheme_, "has a ttl that is not from 1s to 1h; write ttl=45s");
+    if (!given || *given < kMinTtl || *given > kMaxTtl) {
+      return url_error(scheme_, "has a ttl that is not from 1s to 1h; write ttl=45s");
     }
-    if (std::exchange(has_ttl_, true)) return wrong(scheme_, "has two of ttl; leave one out");
+    if (std::exchange(has_ttl_, true)) return url_error(scheme_, "has two of ttl; leave one out");
     url_.ttl = std::chrono::duration_cast<std::chrono::milliseconds>(*given);
     return {};
   }
@@ -287,36 +292,37 @@ class Parser {
 }  // namespace
 
 Result<RedisUrl> parse_redis_url(string_view text) {
-  if (text.starts_with(kTls)) {
+  if (text.starts_with(kTlsScheme)) {
     return fail(
         ErrorKind::usage,
         "the Redis URL (rediss://...) wants TLS, which this build's client library does not "
         "have; make a tunnel with stunnel or ssh -L, and write redis://localhost:PORT");
   }
-  for (const string_view scheme : {kTcp, kUnix, kSentinel}) {
-    if (text.starts_with(scheme)) return Parser(scheme).parse(text.substr(scheme.size()));
+  for (const string_view scheme : {kTcpScheme, kUnixScheme, kSentinelScheme}) {
+    if (text.starts_with(scheme)) return RedisUrlParser(scheme).parse(text.substr(scheme.size()));
   }
   return fail(ErrorKind::usage,
               "the Redis URL begins with none of redis://, redis+unix:// and redis+sentinel://; "
               "write redis://HOST:PORT/DB");
 }
 
-std::string shown(const RedisUrl::Address& address) {
+std::string format_address(const RedisUrl::Address& address) {
   const bool bracketed = address.host.find_first_of(":%") != std::string::npos;
   return fmt::format("{}{}{}:{}", bracketed ? "[" : "", address.host, bracketed ? "]" : "",
                      address.port);
 }
 
-std::string shown(const RedisUrl& url) {
+std::string format_redacted_url(const RedisUrl& url) {
   std::string out;
   std::string settings;
   if (!url.socket.empty()) {
-    out = fmt::format("{}{}", kUnix, encoded(url.socket));
+    out = fmt::format("{}{}", kUnixScheme, percent_encode(url.socket));
     if (url.database != 0) settings = fmt::format("?db={}", url.database);
   } else {
-    out = url.master.empty() ? kTcp : kSentinel;
+    out = url.master.empty() ? kTcpScheme : kSentinelScheme;
     for (const auto& address : url.addresses) {
-      out += fmt::format("{}{}", &address == url.addresses.data() ? "" : ",", shown(address));
+      out +=
+          fmt::format("{}{}", &address == url.addresses.data() ? "" : ",", format_address(address));
     }
     if (!url.master.empty()) out += fmt::format("/{}", url.master);
     if (url.database != 0) out += fmt::format("/{}", url.database);

@@ -38,9 +38,9 @@ struct RedisUrl {
 Result<RedisUrl> parse_redis_url(std::string_view text);
 
 // For messages and records: the same URL without user, password and ttl. It can be parsed again.
-std::string shown(const RedisUrl& url);
+std::string format_redacted_url(const RedisUrl& url);
 
 // "host:6379", "[::1]:6379".
-std::string shown(const RedisUrl::Address& address);
+std::string format_address(const RedisUrl::Address& address);
 
 }  // namespace berth

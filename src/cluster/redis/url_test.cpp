@@ -8,11 +8,11 @@ namespace berth {
 namespace {
 
 // What was understood, in one line.
-std::string told(std::string_view text) {
+std::string describe_url(std::string_view text) {
   const auto url = parse_redis_url(text);
   if (!url) return "error";
   std::string out;
-  for (const auto& address : url->addresses) out += shown(address) + " ";
+  for (const auto& address : url->addresses) out += format_address(address) + " ";
   if (!url->socket.empty()) out += "socket " + url->socket + " ";
   if (!url->master.empty()) out += "master " + url->master + " ";
   if (!url->user.empty()) out += "user " + url->user + " ";
@@ -21,23 +21,25 @@ std::string told(std::string_view text) {
 }
 
 TEST(RedisUrl, forms) {
-  EXPECT_EQ(told("redis://head"), "head:6379 db 0");
-  EXPECT_EQ(told("redis://head/"), "head:6379 db 0");
-  EXPECT_EQ(told("redis://head:7000/3"), "head:7000 db 3");
-  EXPECT_EQ(told("redis://head?db=3"), "head:6379 db 3");
-  EXPECT_EQ(told("redis://10.0.0.1:1"), "10.0.0.1:1 db 0");
-  EXPECT_EQ(told("redis://[::1]"), "[::1]:6379 db 0");
-  EXPECT_EQ(told("redis://[fe80::1%eth0]:7000/1"), "[fe80::1%eth0]:7000 db 1");
-  EXPECT_EQ(told("redis://alice@head"), "head:6379 user alice db 0");
-  EXPECT_EQ(told("redis://alice:secret@head:7000/2"), "head:7000 user alice password secret db 2");
-  EXPECT_EQ(told("redis://:secret@head"), "head:6379 password secret db 0");
-  EXPECT_EQ(told("redis://a%40b:p%3A%2F%25%40:x@head"), "head:6379 user a@b password p:/%@:x db 0");
-  EXPECT_EQ(told("redis+unix:///run/redis.sock"), "socket /run/redis.sock db 0");
-  EXPECT_EQ(told("redis+unix:///run/a%20b.sock?db=4"), "socket /run/a b.sock db 4");
-  EXPECT_EQ(told("redis+unix://alice:secret@/run/redis.sock"),
+  EXPECT_EQ(describe_url("redis://head"), "head:6379 db 0");
+  EXPECT_EQ(describe_url("redis://head/"), "head:6379 db 0");
+  EXPECT_EQ(describe_url("redis://head:7000/3"), "head:7000 db 3");
+  EXPECT_EQ(describe_url("redis://head?db=3"), "head:6379 db 3");
+  EXPECT_EQ(describe_url("redis://10.0.0.1:1"), "10.0.0.1:1 db 0");
+  EXPECT_EQ(describe_url("redis://[::1]"), "[::1]:6379 db 0");
+  EXPECT_EQ(describe_url("redis://[fe80::1%eth0]:7000/1"), "[fe80::1%eth0]:7000 db 1");
+  EXPECT_EQ(describe_url("redis://alice@head"), "head:6379 user alice db 0");
+  EXPECT_EQ(describe_url("redis://alice:secret@head:7000/2"),
+            "head:7000 user alice password secret db 2");
+  EXPECT_EQ(describe_url("redis://:secret@head"), "head:6379 password secret db 0");
+  EXPECT_EQ(describe_url("redis://a%40b:p%3A%2F%25%40:x@head"),
+            "head:6379 user a@b password p:/%@:x db 0");
+  EXPECT_EQ(describe_url("redis+unix:///run/redis.sock"), "socket /run/redis.sock db 0");
+  EXPECT_EQ(describe_url("redis+unix:///run/a%20b.sock?db=4"), "socket /run/a b.sock db 4");
+  EXPECT_EQ(describe_url("redis+unix://alice:secret@/run/redis.sock"),
             "socket /run/redis.sock user alice password secret db 0");
-  EXPECT_EQ(told("redis+sentinel://s1/gpus"), "s1:26379 master gpus db 0");
-  EXPECT_EQ(told("redis+sentinel://a:b@s1:1,s2,[::1]:3/gpus/5"),
+  EXPECT_EQ(describe_url("redis+sentinel://s1/gpus"), "s1:26379 master gpus db 0");
+  EXPECT_EQ(describe_url("redis+sentinel://a:b@s1:1,s2,[::1]:3/gpus/5"),
             "s1:1 s2:26379 [::1]:3 master gpus user a password b db 5");
 }
 
@@ -52,7 +54,7 @@ TEST(RedisUrl, settings) {
   EXPECT_EQ(full->ttl, std::chrono::milliseconds(1500));
 }
 
-TEST(RedisUrl, what_is_wrong_is_refused) {
+TEST(RedisUrl, malformed_urls_are_refused) {
   for (const std::string text : {"",
                                  "redis",
                                  "redis:",
@@ -131,7 +133,7 @@ TEST(RedisUrl, tls_is_explained) {
   }
 }
 
-TEST(RedisUrl, what_is_shown_has_no_secrets_and_means_the_same) {
+TEST(RedisUrl, redacted_urls_have_no_secrets_and_parse_to_the_same) {
   for (const std::string text :
        {"redis://head:6379", "redis://[::1]:7000/3?prefix=lab", "redis://[a%b]:6379",
         "redis+unix:///run/a%20b?db=4&prefix=x", "redis+unix:///run/redis.sock",
@@ -140,7 +142,7 @@ TEST(RedisUrl, what_is_shown_has_no_secrets_and_means_the_same) {
     ASSERT_TRUE(url) << text;
     url->user = "alice";
     url->password = "secret";
-    EXPECT_EQ(shown(*url), text);
+    EXPECT_EQ(format_redacted_url(*url), text);
   }
 }
 
@@ -162,11 +164,11 @@ RC_GTEST_PROP(RedisUrl, no_message_has_a_password_in_it, ()) {
   const auto url = parse_redis_url(before + kSecret + tail + after);
   if (!url) RC_ASSERT(url.error().message.find(kSecret) == std::string::npos);
   if (url && url->password.find(kSecret) != std::string::npos) {
-    RC_ASSERT(shown(*url).find(kSecret) == std::string::npos);
+    RC_ASSERT(format_redacted_url(*url).find(kSecret) == std::string::npos);
   }
 }
 
-RC_GTEST_PROP(RedisUrl, a_password_that_is_encoded_is_read_again, (const std::string& password)) {
+RC_GTEST_PROP(RedisUrl, percent_encoded_passwords_round_trip, (const std::string& password)) {
   std::string encoded;
   constexpr const char* kDigits = "0123456789abcdef";
   for (const char c : password) {

@@ -16,42 +16,43 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::vector<Gpu> gpus_of(const HostState& host) {
+std::vector<Gpu> collect_gpus(const HostState& host) {
   std::vector<Gpu> gpus;
-  for (const GpuWithLeases& placed : host.card->gpus) gpus.push_back(placed.gpu);
+  for (const GpuWithLeases& gpu_entry : host.info->gpus) gpus.push_back(gpu_entry.gpu);
   return gpus;
 }
 
 // What strangers do and how busy the GPUs are is known there alone: here it is assumed that nobody
 // is in the way but who has a lease.
 HostView assume_no_strangers(const HostState& host) {
-  HostView scene = scene_of(host);
-  for (GpuWithLeases& placed : scene.gpus) {
-    placed.processes.clear();
-    placed.unexplained.reset();
-    placed.gpu.utilization_pct = 0;
-    placed.gpu.memory_utilization_pct = 0;
+  HostView view = build_host_view(host);
+  for (GpuWithLeases& gpu_entry : view.gpus) {
+    gpu_entry.processes.clear();
+    gpu_entry.unexplained.reset();
+    gpu_entry.gpu.utilization_pct = 0;
+    gpu_entry.gpu.memory_utilization_pct = 0;
   }
-  scene.tickets = host.ledger.tickets;
-  return scene;
+  view.tickets = host.contents.tickets;
+  return view;
 }
 
-Outcome outcome_for(const Record& record, const HostState& host, const HostView& scene) {
-  PlanInput input = plan_input(scene, {}, std::chrono::system_clock::now());
-  bool known = false;
-  for (std::size_t i = 0; i < host.ledger.tickets.size(); ++i) {
-    const Record& ticket = host.ledger.tickets[i];
-    known = known || ticket.id == record.id;
-    input.tickets.push_back(queued(ticket, ticket.id != record.id && host.ledger.stopped[i]));
+Outcome plan_outcome(const Record& record, const HostState& host, const HostView& view) {
+  PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
+  bool is_queued = false;
+  for (std::size_t i = 0; i < host.contents.tickets.size(); ++i) {
+    const Record& ticket = host.contents.tickets[i];
+    is_queued = is_queued || ticket.id == record.id;
+    input.tickets.push_back(
+        make_queued_ticket(ticket, ticket.id != record.id && host.contents.stopped[i]));
   }
-  if (!known) input.tickets.push_back(queued(record, false));
+  if (!is_queued) input.tickets.push_back(make_queued_ticket(record, false));
   auto outcomes = plan(input);
   const auto own = std::find_if(outcomes.begin(), outcomes.end(),
                                 [&](const Outcome& one) { return one.ticket == record.id; });
   return own == outcomes.end() ? Outcome{} : std::move(*own);
 }
 
-std::string listed(const std::vector<std::string>& names) {
+std::string join_names(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
   return text;
@@ -62,172 +63,181 @@ std::string listed(const std::vector<std::string>& names) {
 MultiHostTicket::MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell)
     : harbour_(std::move(harbour)), id_(std::move(bell.id)), bell_(std::move(bell.fd)) {}
 
-Result<MultiHostTicket> MultiHostTicket::make(const AcquireRequest& ask, const std::vector<std::string>& names,
-                                          bool any) {
-  auto harbour = Harbour::open(ask.harbour);
+Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
+                                                const std::vector<std::string>& names,
+                                                bool skip_unknown_hosts) {
+  auto harbour = Harbour::open(request.harbour);
   if (!harbour) return tl::make_unexpected(harbour.error());
-  auto hosts = look_at_hosts(*ask.harbour.url);
+  auto hosts = read_hosts(*request.harbour.url);
   if (!hosts) return tl::make_unexpected(hosts.error());
-  std::vector<std::string> known;
-  for (const HostState& host : *hosts) known.push_back(host.name);
+  std::vector<std::string> known_hosts;
+  for (const HostState& host : *hosts) known_hosts.push_back(host.name);
   for (const std::string& name : names) {
-    if (any || contains(known, name)) continue;
+    if (skip_unknown_hosts || contains(known_hosts, name)) continue;
     return fail(ErrorKind::impossible,
                 fmt::format("no host {} has told of itself in this harbour ({}); run 'berth "
                             "status' there once",
                             in_quotes(name),
-                            known.empty() ? "nor has any other" : "known: " + listed(known)));
+                            known_hosts.empty() ? "nor has any other"
+                                                : "known: " + join_names(known_hosts)));
   }
   auto bell = harbour->make_bell();
   if (!bell) return tl::make_unexpected(bell.error());
   MultiHostTicket ticket(std::move(*harbour), std::move(*bell));
-  std::optional<Error> last;
+  std::optional<Error> last_error;
   for (HostState& host : *hosts) {
     if (!contains(names, host.name)) continue;
-    if (!host.card) {
-      last =
-          Error{ErrorKind::impossible, fmt::format("{}: {}", host.name, host.card.error().message)};
+    if (!host.info) {
+      last_error =
+          Error{ErrorKind::impossible, fmt::format("{}: {}", host.name, host.info.error().message)};
       continue;
     }
-    Record record = make_record(ask, ticket.id_);
+    Record record = make_record(request, ticket.id_);
     record.directory_id = ticket.harbour_.directory_id();
-    const std::vector<Gpu> gpus = gpus_of(host);
-    auto chosen = restrict_choice(record.request, ask, gpus);
-    if (chosen && ask.learning) (void)fit(record, *ask.learning, gpus, ask.harbour);
-    const HostView scene = assume_no_strangers(host);
-    const Outcome outcome = chosen ? outcome_for(record, host, scene) : Outcome{};
+    const std::vector<Gpu> gpus = collect_gpus(host);
+    auto chosen = restrict_to_allowed_gpus(record.request, request, gpus);
+    if (chosen && request.profile_options)
+      (void)apply_profile(record, *request.profile_options, gpus, request.harbour);
+    const HostView view = assume_no_strangers(host);
+    const Outcome outcome = chosen ? plan_outcome(record, host, view) : Outcome{};
     if (!chosen || outcome.impossible) {
-      const Error why =
-          chosen ? explain_impossible(*outcome.impossible, record.request, scene) : chosen.error();
-      last = Error{why.kind, fmt::format("{}: {}", host.name, why.message)};
+      const Error reason =
+          chosen ? explain_impossible(*outcome.impossible, record.request, view) : chosen.error();
+      last_error = Error{reason.kind, fmt::format("{}: {}", host.name, reason.message)};
       continue;
     }
     ticket.candidates_.push_back({std::move(host), std::move(record)});
   }
   if (!ticket.candidates_.empty()) return ticket;
-  if (last && hosts->size() == 1) return tl::make_unexpected(*last);
+  if (last_error && hosts->size() == 1) return tl::make_unexpected(*last_error);
   return fail(ErrorKind::impossible,
-              last ? fmt::format("no host can ever grant this; {}", last->message)
-                   : fmt::format("none of the hosts {} has told of itself in this harbour yet; run "
-                                 "'berth status' once on each that has GPUs",
-                                 listed(names)));
+              last_error
+                  ? fmt::format("no host can ever grant this; {}", last_error->message)
+                  : fmt::format("none of the hosts {} has told of itself in this harbour yet; run "
+                                "'berth status' once on each that has GPUs",
+                                join_names(names)));
 }
 
 MultiHostTicket::~MultiHostTicket() {
   if (!bell_) return;
-  for (const Candidate& one : candidates_) {
-    if (one.placed) RedisHostStore(url(), one.sight.name).leave(id_);
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.enqueued) RedisHostStore(url(), candidate.host.name).leave_queue(id_);
   }
   harbour_.remove_bell(id_);
 }
 
 std::vector<std::string> MultiHostTicket::hosts() const {
   std::vector<std::string> names;
-  for (const Candidate& one : candidates_) names.push_back(one.sight.name);
+  for (const Candidate& candidate : candidates_) names.push_back(candidate.host.name);
   return names;
 }
 
-Result<void> MultiHostTicket::place() {
-  for (Candidate& one : candidates_) {
-    if (one.placed) continue;
+Result<void> MultiHostTicket::enqueue() {
+  for (Candidate& candidate : candidates_) {
+    if (candidate.enqueued) continue;
     StoreChange change;
     change.id = id_;
-    change.ticket = write_shared_record(one.record);
+    change.ticket = format_shared_record(candidate.record);
     change.order = order_;
-    one.placed = true;  // also where the answer is lost
-    const auto outcome = RedisHostStore(url(), one.sight.name).commit(change);
+    candidate.enqueued = true;  // also where the answer is lost
+    const auto outcome = RedisHostStore(url(), candidate.host.name).commit(change);
     if (!outcome) return tl::make_unexpected(outcome.error());
     if (outcome->order) order_ = outcome->order;
   }
   return {};
 }
 
-Result<MultiHostTicket::View> MultiHostTicket::look() {
-  View view;
+Result<MultiHostTicket::WaitState> MultiHostTicket::read_state() {
+  WaitState state;
   std::string reasons;
-  for (Candidate& one : candidates_) {
-    auto looked = look_again(one.sight, url(), id_, harbour_.directory_id());
-    if (!looked) return tl::make_unexpected(looked.error());
-    view.ended = view.ended || one.sight.ended;
-    const auto& names = one.sight.ledger.ticket_names;
-    const auto mine = std::find_if(names.begin(), names.end(),
-                                   [&](const TicketName& name) { return name.id == id_; });
-    one.placed = mine != names.end();
-    if (one.sight.settles.count() > 0) {
-      view.settles = std::max(view.settles.value_or(one.sight.settles), one.sight.settles);
+  for (Candidate& candidate : candidates_) {
+    auto refreshed = refresh_host(candidate.host, url(), id_, harbour_.directory_id());
+    if (!refreshed) return tl::make_unexpected(refreshed.error());
+    state.ended = state.ended || candidate.host.ended;
+    const auto& names = candidate.host.contents.ticket_names;
+    const auto own_ticket = std::find_if(names.begin(), names.end(),
+                                         [&](const TicketName& name) { return name.id == id_; });
+    candidate.enqueued = own_ticket != names.end();
+    if (candidate.host.recovery_time_left.count() > 0) {
+      state.recovery_time_left =
+          std::max(state.recovery_time_left.value_or(candidate.host.recovery_time_left),
+                   candidate.host.recovery_time_left);
       continue;
     }
-    const HostView scene = assume_no_strangers(one.sight);
-    const Outcome outcome = outcome_for(one.record, one.sight, scene);
-    if (outcome.grant) view.ready.push_back(one.sight.name);
+    const HostView view = assume_no_strangers(candidate.host);
+    const Outcome outcome = plan_outcome(candidate.record, candidate.host, view);
+    if (outcome.grant) state.ready_hosts.push_back(candidate.host.name);
     if (!outcome.wait) continue;
-    const auto position = static_cast<std::size_t>(mine - names.begin()) + 1;
-    if (view.news.position == 0 || position < view.news.position) {
-      view.news.position = position;
-      view.news.length = names.size();
+    const auto position = static_cast<std::size_t>(own_ticket - names.begin()) + 1;
+    if (state.wait_status.queue_position == 0 || position < state.wait_status.queue_position) {
+      state.wait_status.queue_position = position;
+      state.wait_status.queue_length = names.size();
     }
-    if (outcome.wait->starts && (!view.news.starts || *outcome.wait->starts < *view.news.starts)) {
-      view.news.starts = outcome.wait->starts;
+    if (outcome.wait->expected_start &&
+        (!state.wait_status.expected_start ||
+         *outcome.wait->expected_start < *state.wait_status.expected_start)) {
+      state.wait_status.expected_start = outcome.wait->expected_start;
     }
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", one.sight.name,
-                           explain_wait(*outcome.wait, one.record.request, scene));
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.host.name,
+                           explain_wait(*outcome.wait, candidate.record.request, view));
   }
-  view.news.reason = std::move(reasons);
-  return view;
+  state.wait_status.reason = std::move(reasons);
+  return state;
 }
 
 Result<int> MultiHostTicket::listen() {
-  return harbour_.part()->listen(id_);
+  return harbour_.store()->listen(id_);
 }
 
 void MultiHostTicket::receive_ring() {
-  (void)harbour_.part()->receive_ring();
+  (void)harbour_.store()->receive_ring();
 }
 
-Result<bool> MultiHostTicket::beat() {
-  bool news = false;
-  for (const Candidate& one : candidates_) {
-    const auto heard = RedisHostStore(url(), one.sight.name).beat({order_.value_or(0), id_});
-    if (!heard) return tl::make_unexpected(heard.error());
-    news = news || *heard != Beat::heard;
+Result<bool> MultiHostTicket::send_heartbeats() {
+  bool needs_refresh = false;
+  for (const Candidate& candidate : candidates_) {
+    const auto reply =
+        RedisHostStore(url(), candidate.host.name).send_ticket_heartbeat({order_.value_or(0), id_});
+    if (!reply) return tl::make_unexpected(reply.error());
+    needs_refresh = needs_refresh || *reply != HeartbeatReply::accepted;
   }
-  return news;
+  return needs_refresh;
 }
 
-std::chrono::milliseconds MultiHostTicket::beat_interval() const {
+std::chrono::milliseconds MultiHostTicket::heartbeat_interval() const {
   return url().ttl / 3;
 }
 
-void MultiHostTicket::give_up(const std::string& host) {
-  std::erase_if(candidates_, [&](const Candidate& one) {
-    if (one.sight.name != host) return false;
-    RedisHostStore(url(), host).leave(id_);
+void MultiHostTicket::remove_host(const std::string& host) {
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    if (candidate.host.name != host) return false;
+    RedisHostStore(url(), host).leave_queue(id_);
     return true;
   });
 }
 
-Result<std::optional<RedisHostStore::Claim>> MultiHostTicket::claim() {
-  auto claim = harbour_.part()->claim_of(id_);
-  if (claim && *claim && (*claim)->lease == forgotten_) return std::nullopt;
+Result<std::optional<RedisHostStore::Claim>> MultiHostTicket::read_claim() {
+  auto claim = harbour_.store()->read_claim(id_);
+  if (claim && *claim && (*claim)->lease == forgotten_lease_) return std::nullopt;
   if (claim && *claim) {
-    for (Candidate& one : candidates_) one.placed = false;
+    for (Candidate& candidate : candidates_) candidate.enqueued = false;
   }
   return claim;
 }
 
 Result<void> MultiHostTicket::forget_claim() {
-  auto claim = harbour_.part()->claim_of(id_);
+  auto claim = harbour_.store()->read_claim(id_);
   if (!claim) return tl::make_unexpected(claim.error());
-  if (*claim) forgotten_ = std::move((*claim)->lease);
+  if (*claim) forgotten_lease_ = std::move((*claim)->lease);
   return {};
 }
 
-std::optional<pid_t> MultiHostTicket::holder(const RedisHostStore::Claim& claim) const {
-  const auto sight = RedisHostStore(url(), claim.host).look("", "");
-  if (!sight) return std::nullopt;
-  for (const StoreEntry& entry : sight->leases) {
+std::optional<pid_t> MultiHostTicket::find_holder_pid(const RedisHostStore::Claim& claim) const {
+  const auto snapshot = RedisHostStore(url(), claim.host).read_snapshot("", "");
+  if (!snapshot) return std::nullopt;
+  for (const StoreEntry& entry : snapshot->leases) {
     if (entry.id != claim.lease) continue;
-    const auto record = read_record(entry.record);
+    const auto record = parse_record(entry.record);
     if (record) return record->pid;
   }
   return std::nullopt;

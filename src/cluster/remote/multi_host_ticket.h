@@ -21,11 +21,12 @@ namespace berth {
 
 class MultiHostTicket {
  public:
-  // `names` are the hosts that will do. With `any`, those that the harbour does not know are left
-  // out; else they are an error. Errors: no host is known that could ever grant it (impossible),
-  // and the harbour's.
-  static Result<MultiHostTicket> make(const AcquireRequest& ask, const std::vector<std::string>& names,
-                                    bool any);
+  // `names` are the hosts that will do. With `skip_unknown_hosts`, those that the harbour does not
+  // know are left out; else they are an error. Errors: no host is known that could ever grant it
+  // (impossible), and the harbour's.
+  static Result<MultiHostTicket> create(const AcquireRequest& request,
+                                        const std::vector<std::string>& names,
+                                        bool skip_unknown_hosts);
 
   MultiHostTicket(MultiHostTicket&&) noexcept = default;
   MultiHostTicket& operator=(MultiHostTicket&&) = delete;
@@ -35,40 +36,42 @@ class MultiHostTicket {
   std::vector<std::string> hosts() const;
 
   // Puts it into the queues where it is not yet, or not any more.
-  Result<void> place();
+  Result<void> enqueue();
 
-  struct View {
-    bool ended = false;              // by 'berth cancel'
-    std::vector<std::string> ready;  // hosts that would grant it, as far as can be seen from here
-    WaitNews news;
-    std::optional<std::chrono::milliseconds> settles;  // for so long nobody is granted anything
+  struct WaitState {
+    bool ended = false;  // by 'berth cancel'
+    std::vector<std::string>
+        ready_hosts;  // hosts that would grant it, as far as can be seen from here
+    WaitStatus wait_status;
+    std::optional<std::chrono::milliseconds>
+        recovery_time_left;  // for so long nobody is granted anything
   };
-  Result<View> look();
+  Result<WaitState> read_state();
 
   // Readable when some host has rung, or there is trouble: then receive_ring(), and look.
   Result<int> listen();
   void receive_ring();
 
   // Says on every host that it lives. True: look.
-  Result<bool> beat();
-  std::chrono::milliseconds beat_interval() const;
+  Result<bool> send_heartbeats();
+  std::chrono::milliseconds heartbeat_interval() const;
 
   // This host will not do after all.
-  void give_up(const std::string& host);
+  void remove_host(const std::string& host);
 
   // Where it was granted, if it was. It is in no queue any more then.
-  Result<std::optional<RedisHostStore::Claim>> claim();
+  Result<std::optional<RedisHostStore::Claim>> read_claim();
   // What it was granted so far counts no more: a host was granted it, did not learn that (the
   // answer was lost), and has not run it.
   Result<void> forget_claim();
   // The process that holds that lease, on its host.
-  std::optional<pid_t> holder(const RedisHostStore::Claim& claim) const;
+  std::optional<pid_t> find_holder_pid(const RedisHostStore::Claim& claim) const;
 
  private:
   struct Candidate {
-    HostState sight;
+    HostState host;
     Record record;  // as its queue is to have it
-    bool placed = false;
+    bool enqueued = false;
   };
   MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell);
   const RedisUrl& url() const { return *harbour_.location().url; }
@@ -78,7 +81,7 @@ class MultiHostTicket {
   PrivateFd bell_;
   std::vector<Candidate> candidates_;
   std::optional<std::uint64_t> order_;
-  std::string forgotten_;  // a lease that counts no more
+  std::string forgotten_lease_;  // a lease that counts no more
 };
 
 }  // namespace berth

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kLargest = 16 << 20;  // an environment and a command line are less
+constexpr std::size_t kMaxSpecSize = 16 << 20;  // an environment and a command line are less
 
 // JSON is UTF-8, and what users run need not be: each byte becomes the code point of its value.
 std::string bytes_to_text(std::string_view bytes) {
@@ -53,30 +53,31 @@ std::string text_to_bytes(const std::string& text) {
   return bytes;
 }
 
-Result<std::string> read_own(const std::string& path) {
+Result<std::string> read_private_file(const std::string& path) {
   const auto wrong = [&](std::string_view why) {
     return fail(ErrorKind::usage, fmt::format("run: the parcel {}: {}", in_quotes(path), why));
   };
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file) return wrong(std::strerror(errno));
-  struct stat about {};
-  if (::fstat(file.get(), &about) != 0) return wrong(std::strerror(errno));
-  if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
+  struct stat file_status {};
+  if (::fstat(file.get(), &file_status) != 0) return wrong(std::strerror(errno));
+  if (!S_ISREG(file_status.st_mode) || file_status.st_uid != ::geteuid() ||
+      (file_status.st_mode & 077) != 0) {
     return wrong("it must be a file of yours that nobody else can read");
   }
   std::string content;
-  std::array<char, 65536> piece{};
+  std::array<char, 65536> chunk{};
   for (;;) {
-    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
-    if (got < 0) return wrong(std::strerror(errno));
-    if (got == 0) return content;
-    content.append(piece.data(), static_cast<std::size_t>(got));
-    if (content.size() > kLargest) return wrong("it is far too large");
+    const ssize_t size = ::read(file.get(), chunk.data(), chunk.size());
+    if (size < 0) return wrong(std::strerror(errno));
+    if (size == 0) return content;
+    content.append(chunk.data(), static_cast<std::size_t>(size));
+    if (content.size() > kMaxSpecSize) return wrong("it is far too large");
   }
 }
 
 // Of this host, this terminal or this session: they would mislead elsewhere.
-bool is_local(std::string_view name) {
+bool is_host_specific(std::string_view name) {
   constexpr std::array<std::string_view, 16> names{"CUDA_VISIBLE_DEVICES",
                                                    "NVIDIA_VISIBLE_DEVICES",
                                                    "HOSTNAME",
@@ -100,21 +101,21 @@ bool is_local(std::string_view name) {
 
 }  // namespace
 
-std::string write_parcel(const RemoteJobSpec& parcel) {
-  Json json{{"host", parcel.host},
-            {"ticket", parcel.ticket},
-            {"directory", bytes_to_text(parcel.directory)},
+std::string format_job_spec(const RemoteJobSpec& spec) {
+  Json json{{"host", spec.host},
+            {"ticket", spec.ticket},
+            {"directory", bytes_to_text(spec.directory)},
             {"environment", Json::array()},
             {"command", Json::array()}};
-  for (const auto& [name, value] : parcel.environment) {
+  for (const auto& [name, value] : spec.environment) {
     json["environment"].push_back({bytes_to_text(name), bytes_to_text(value)});
   }
-  for (const std::string& word : parcel.command) json["command"].push_back(bytes_to_text(word));
+  for (const std::string& word : spec.command) json["command"].push_back(bytes_to_text(word));
   return json.dump();
 }
 
-Result<RemoteJobSpec> open_parcel(const std::string& path) {
-  const auto content = read_own(path);
+Result<RemoteJobSpec> read_job_spec(const std::string& path) {
+  const auto content = read_private_file(path);
   if (!content) return tl::make_unexpected(content.error());
   const Json json = Json::parse(*content, nullptr, false);
   const auto wrong = [&] {
@@ -128,68 +129,69 @@ Result<RemoteJobSpec> open_parcel(const std::string& path) {
   for (const char* key : {"environment", "command"}) {
     if (!json.contains(key) || !json[key].is_array()) return wrong();
   }
-  RemoteJobSpec parcel;
-  parcel.host = json["host"];
-  parcel.ticket = json["ticket"];
-  parcel.directory = text_to_bytes(json["directory"]);
+  RemoteJobSpec spec;
+  spec.host = json["host"];
+  spec.ticket = json["ticket"];
+  spec.directory = text_to_bytes(json["directory"]);
   for (const Json& pair : json["environment"]) {
-    const bool sound =
+    const bool is_valid =
         pair.is_array() && pair.size() == 2 && std::all_of(pair.begin(), pair.end(), is_text);
-    if (!sound) return wrong();
-    parcel.environment.emplace_back(text_to_bytes(pair[0]), text_to_bytes(pair[1]));
+    if (!is_valid) return wrong();
+    spec.environment.emplace_back(text_to_bytes(pair[0]), text_to_bytes(pair[1]));
   }
   for (const Json& word : json["command"]) {
     if (!is_text(word)) return wrong();
-    parcel.command.push_back(text_to_bytes(word));
+    spec.command.push_back(text_to_bytes(word));
   }
-  if (parcel.command.empty()) return wrong();
-  return parcel;
+  if (spec.command.empty()) return wrong();
+  return spec;
 }
 
-std::vector<std::string> take_arguments(int argc, char** argv) {
+std::vector<std::string> copy_and_mask_arguments(int argc, char** argv) {
   constexpr std::string_view kFlag = "--env";
-  std::vector<std::string> words(argv, argv + argc);
-  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+  std::vector<std::string> arguments(argv, argv + argc);
+  for (std::size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
     std::size_t begin = 0;  // of NAME=VALUE
-    if (words[i].starts_with("--env=")) {
+    if (arguments[i].starts_with("--env=")) {
       begin = kFlag.size() + 1;
-    } else if (words[i - 1] != kFlag) {
+    } else if (arguments[i - 1] != kFlag) {
       continue;
     }
-    const auto equals = words[i].find('=', begin);
+    const auto equals = arguments[i].find('=', begin);
     if (equals == std::string::npos) continue;
-    std::fill(argv[i] + equals + 1, argv[i] + words[i].size(), '*');
+    std::fill(argv[i] + equals + 1, argv[i] + arguments[i].size(), '*');
   }
-  return words;
+  return arguments;
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> chosen_environment(
-    const std::vector<std::string>& words) {
-  std::vector<std::pair<std::string, std::string>> chosen;
-  for (const std::string& word : words) {
-    const auto equals = word.find('=');
-    if (equals == 0 || word.empty()) {
-      return fail(ErrorKind::usage,
-                  fmt::format("run: --env {}: write NAME, NAME=VALUE or PREFIX*", in_quotes(word)));
+Result<std::vector<std::pair<std::string, std::string>>> select_environment(
+    const std::vector<std::string>& selectors) {
+  std::vector<std::pair<std::string, std::string>> selected;
+  for (const std::string& selector : selectors) {
+    const auto equals = selector.find('=');
+    if (equals == 0 || selector.empty()) {
+      return fail(ErrorKind::usage, fmt::format("run: --env {}: write NAME, NAME=VALUE or PREFIX*",
+                                                in_quotes(selector)));
     }
     if (equals != std::string::npos) {
-      chosen.emplace_back(word.substr(0, equals), word.substr(equals + 1));
-    } else if (word.ends_with('*')) {
-      const std::string_view prefix = std::string_view(word).substr(0, word.size() - 1);
+      selected.emplace_back(selector.substr(0, equals), selector.substr(equals + 1));
+    } else if (selector.ends_with('*')) {
+      const std::string_view prefix = std::string_view(selector).substr(0, selector.size() - 1);
       for (char** entry = environ; *entry != nullptr; ++entry) {
         const std::string_view text(*entry);
         const std::string_view name = text.substr(0, text.find('='));
-        if (name.size() == text.size() || !name.starts_with(prefix) || is_local(name)) continue;
-        chosen.emplace_back(name, text.substr(name.size() + 1));
+        if (name.size() == text.size() || !name.starts_with(prefix) || is_host_specific(name))
+          continue;
+        selected.emplace_back(name, text.substr(name.size() + 1));
       }
-    } else if (const char* value = std::getenv(word.c_str())) {
-      chosen.emplace_back(word, value);
+    } else if (const char* value = std::getenv(selector.c_str())) {
+      selected.emplace_back(selector, value);
     } else {
-      return fail(ErrorKind::usage,
-                  fmt::format("run: --env {}: there is no such variable here", in_quotes(word)));
+      return fail(ErrorKind::usage, fmt::format("run: --env {}: there is no such variable here",
+                                                in_quotes(selector)));
     }
   }
-  return chosen;
+  return selected;
 }
 
 }  // namespace berth

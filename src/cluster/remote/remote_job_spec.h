@@ -22,19 +22,19 @@ struct RemoteJobSpec {
   std::vector<std::string> command;
 };
 
-std::string write_parcel(const RemoteJobSpec& parcel);
+std::string format_job_spec(const RemoteJobSpec& spec);
 
 // Reads the file `path`, which must be this user's own and nobody else's to read.
-Result<RemoteJobSpec> open_parcel(const std::string& path);
+Result<RemoteJobSpec> read_job_spec(const std::string& path);
 
 // Copies of a program's arguments. In `argv` itself, which `ps` shows to every user, the values of
 // --env NAME=VALUE are overwritten.
-std::vector<std::string> take_arguments(int argc, char** argv);
+std::vector<std::string> copy_and_mask_arguments(int argc, char** argv);
 
 // The variables of this process that these words name: "NAME", "NAME=VALUE", or "PREFIX*" for all
 // that begin so but for those that mean something on this host alone. ErrorKind::usage says what is
 // wrong.
-Result<std::vector<std::pair<std::string, std::string>>> chosen_environment(
-    const std::vector<std::string>& words);
+Result<std::vector<std::pair<std::string, std::string>>> select_environment(
+    const std::vector<std::string>& selectors);
 
 }  // namespace berth

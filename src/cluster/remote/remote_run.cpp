@@ -30,39 +30,39 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kServerAway(1);  // until a server that is away is asked again
-constexpr seconds kFirstPause(2);  // before a host that did not grant is tried again
-constexpr seconds kLongestPause(60);
-constexpr seconds kAudit(60);  // the safety net
+constexpr seconds kServerRetryDelay(1);  // until a server that is away is asked again
+constexpr seconds kMinRetryDelay(2);     // before a host that did not grant is tried again
+constexpr seconds kMaxRetryDelay(60);
+constexpr seconds kRecheckInterval(60);  // the safety net
 // For a signal to be passed on over a connection that is there already: then the connection is
 // closed instead, which ends the job.
-constexpr seconds kPassOn(15);
-constexpr int kHarbourAway = exit_code(ErrorKind::unavailable);
+constexpr seconds kForwardTimeout(15);
+constexpr int kHarbourUnavailable = exit_code(ErrorKind::unavailable);
 constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
 constexpr int kNotRunnable = 126;
 constexpr int kNotFound = 127;
 constexpr int kSshFailed = 255;
 
 // Where pip puts programs, many a non-interactive shell does not look.
-constexpr const char* kFindBerth =
+constexpr const char* kFindBerthScript =
     R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
     R"({ echo "there is no berth in its PATH" >&2; exit 1; }; })";
 // A signal, for the process that runs this parcel and for no other: its PID is Redis's word.
-constexpr const char* kSignalJob =
-    R"(grep -zqxF -e "--parcel=$3" "/proc/$2/cmdline" && kill -s "$1" "$2")";
-constexpr const char* kKeepParcel =
+constexpr const char* kSignalJobScript =
+    R"(grep -zqxF -e "--job-spec=$3" "/proc/$2/cmdline" && kill -s "$1" "$2")";
+constexpr const char* kSaveJobSpecScript =
     R"(umask 077 && f=$(mktemp "${TMPDIR:-/tmp}/berth-parcel-XXXXXX") && cat >"$f" && echo "$f")";
 
 // The words of a shell at the other end, whose login shell may be any.
 std::string shell_command(const std::string& script, const std::vector<std::string>& words) {
   std::vector<std::string> all{"sh", "-c", script, "berth"};
   all.insert(all.end(), words.begin(), words.end());
-  return quoted_words(all);
+  return quote_command(all);
 }
 
 // The line of ssh's errors that says what is wrong: the first; the last, where a banner of @ comes
 // first, as for a host whose key has changed.
-std::string reason_in(std::string text) {
+std::string extract_reason(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   if (text.starts_with('@')) return printable(text.substr(text.rfind('\n') + 1));
   return printable(text.substr(0, text.find('\n')));
@@ -70,9 +70,9 @@ std::string reason_in(std::string text) {
 
 class RemoteRun {
  public:
-  RemoteRun(AcquireRequest ask, const RemoteJob& what, Probe* probe)
-      : ask_(std::move(ask)), what_(what), probe_(probe) {
-    if (ask_.timeout) deadline_ = Clock::now() + *ask_.timeout;
+  RemoteRun(AcquireRequest request, const RemoteJob& job, Probe* probe)
+      : request_(std::move(request)), job_(job), probe_(probe) {
+    if (request_.timeout) deadline_ = Clock::now() + *request_.timeout;
   }
 
   Result<std::variant<int, Lease>> run() {
@@ -82,99 +82,101 @@ class RemoteRun {
       return fail(ErrorKind::usage,
                   fmt::format("run: this directory is gone: {}", problem.message()));
     }
-    auto made = MultiHostTicket::make(ask_, what_.hosts, what_.any);
-    if (!made) return tl::make_unexpected(made.error());
-    ticket_.emplace(std::move(*made));
-    if (probe_ == nullptr) ticket_->give_up(ask_.harbour.host);
+    auto ticket = MultiHostTicket::create(request_, job_.hosts, job_.skip_unknown_hosts);
+    if (!ticket) return tl::make_unexpected(ticket.error());
+    ticket_.emplace(std::move(*ticket));
+    if (probe_ == nullptr) ticket_->remove_host(request_.harbour.host);
     for (;;) {
       if (ticket_->hosts().empty()) {
         if (last_code_ == kNotRunnable || last_code_ == kNotFound) return last_code_;
         return fail(ErrorKind::impossible, "no host is left that could run it; see above");
       }
-      auto view = look();
-      if (left_) return 128 + *left_;
-      if (!view) {
-        if (view.error().kind != ErrorKind::unavailable || ask_.no_wait) {
-          return tl::make_unexpected(view.error());
+      auto state = refresh_state();
+      if (interrupt_signal_) return 128 + *interrupt_signal_;
+      if (!state) {
+        if (state.error().kind != ErrorKind::unavailable || request_.no_wait) {
+          return tl::make_unexpected(state.error());
         }
-        notice(fmt::format("{}; trying again", view.error().message));
-        if (late()) return tl::make_unexpected(not_granted(view.error().message));
-        sleep_until(Clock::now() + kServerAway);
+        show_notice(fmt::format("{}; trying again", state.error().message));
+        if (is_past_deadline())
+          return tl::make_unexpected(not_granted_error(state.error().message));
+        sleep_until(Clock::now() + kServerRetryDelay);
         continue;
       }
-      if (view->ended) {
+      if (state->ended) {
         return fail(ErrorKind::not_granted,
                     "this ticket was taken out of the queues (berth cancel)");
       }
-      if (const auto host = next_host(*view)) {
+      if (const auto host = next_host(*state)) {
         display_.finish();
         auto done = try_host(*host);
         if (!done) return tl::make_unexpected(done.error());
         if (*done) return std::move(**done);
-        if (left_) return 128 + *left_;
+        if (interrupt_signal_) return 128 + *interrupt_signal_;
         continue;
       }
-      WaitNews news = std::move(view->news);
-      if (view->settles) {
-        news = {0, 0, "leases that Redis may have lost are being put back", std::nullopt};
+      WaitStatus wait_status = std::move(state->wait_status);
+      if (state->recovery_time_left) {
+        wait_status = {0, 0, "leases that Redis may have lost are being put back", std::nullopt};
       }
-      if (news.reason.empty())
-        news.reason = "the hosts that should have GPUs do not grant them yet";
-      if (ask_.no_wait || late()) return tl::make_unexpected(not_granted(news.reason));
-      display_.show(news);
-      wait(view->settles);
-      if (left_) return 128 + *left_;
+      if (wait_status.reason.empty())
+        wait_status.reason = "the hosts that should have GPUs do not grant them yet";
+      if (request_.no_wait || is_past_deadline())
+        return tl::make_unexpected(not_granted_error(wait_status.reason));
+      display_.show(wait_status);
+      wait(state->recovery_time_left);
+      if (interrupt_signal_) return 128 + *interrupt_signal_;
     }
   }
 
  private:
-  bool late() const { return deadline_ && Clock::now() >= *deadline_; }
+  bool is_past_deadline() const { return deadline_ && Clock::now() >= *deadline_; }
 
-  Error not_granted(const std::string& why) const {
+  Error not_granted_error(const std::string& reason) const {
     return {ErrorKind::not_granted,
-            ask_.timeout
-                ? fmt::format("not granted within {}: {}", format_duration(*ask_.timeout), why)
-                : fmt::format("not granted now, and --no-wait was given: {}", why)};
+            request_.timeout ? fmt::format("not granted within {}: {}",
+                                           format_duration(*request_.timeout), reason)
+                             : fmt::format("not granted now, and --no-wait was given: {}", reason)};
   }
 
-  void notice(const std::string& text) {
-    if (std::exchange(last_notice_, text) != text) display_.notice(text);
+  void show_notice(const std::string& text) {
+    if (std::exchange(last_notice_, text) != text) display_.show_notice(text);
   }
 
-  Result<MultiHostTicket::View> look() {
-    if (auto ears = ticket_->listen(); !ears) return tl::make_unexpected(ears.error());
-    if (auto placed = ticket_->place(); !placed) return tl::make_unexpected(placed.error());
-    return ticket_->look();
+  Result<MultiHostTicket::WaitState> refresh_state() {
+    if (auto ring_fd = ticket_->listen(); !ring_fd) return tl::make_unexpected(ring_fd.error());
+    if (auto enqueued = ticket_->enqueue(); !enqueued) return tl::make_unexpected(enqueued.error());
+    return ticket_->read_state();
   }
 
   // This host first: it needs no ssh.
-  std::optional<std::string> next_host(const MultiHostTicket::View& view) const {
+  std::optional<std::string> next_host(const MultiHostTicket::WaitState& state) const {
     std::optional<std::string> next;
-    for (const std::string& host : view.ready) {
-      const auto pause = pauses_.find(host);
-      if (pause != pauses_.end() && Clock::now() < pause->second.until) continue;
-      if (!next || host == ask_.harbour.host) next = host;
+    for (const std::string& host : state.ready_hosts) {
+      const auto delay = retry_delays_.find(host);
+      if (delay != retry_delays_.end() && Clock::now() < delay->second.until) continue;
+      if (!next || host == request_.harbour.host) next = host;
     }
     return next;
   }
 
-  void pause_for(const std::string& host) {
-    Pause& pause = pauses_[host];
-    pause.length = std::clamp(pause.length * 2, kFirstPause, kLongestPause);
-    pause.until = Clock::now() + pause.length;
+  void delay_retry(const std::string& host) {
+    RetryDelay& delay = retry_delays_[host];
+    delay.length = std::clamp(delay.length * 2, kMinRetryDelay, kMaxRetryDelay);
+    delay.until = Clock::now() + delay.length;
   }
 
-  void give_up(const std::string& host, const std::string& why) {
-    display_.notice(fmt::format("{}: {}; it is left out", host, why));
-    ticket_->give_up(host);
+  void exclude_host(const std::string& host, const std::string& reason) {
+    display_.show_notice(fmt::format("{}: {}; it is left out", host, reason));
+    ticket_->remove_host(host);
   }
 
   // Sleeps until a host rings, somebody interrupts us, or it is time to look again.
-  void wait(std::optional<milliseconds> settles) {
-    auto until = Clock::now() + kAudit;
-    if (settles) until = Clock::now() + *settles;
-    for (const auto& [host, pause] : pauses_) {
-      if (pause.until > Clock::now()) until = std::min(until, pause.until);
+  void wait(std::optional<milliseconds> recovery_time_left) {
+    auto until = Clock::now() + kRecheckInterval;
+    if (recovery_time_left) until = Clock::now() + *recovery_time_left;
+    for (const auto& [host, delay] : retry_delays_) {
+      if (delay.until > Clock::now()) until = std::min(until, delay.until);
     }
     sleep_until(until);
   }
@@ -182,18 +184,18 @@ class RemoteRun {
   void sleep_until(Clock::time_point until) {
     if (deadline_) until = std::min(until, *deadline_);
     for (;;) {
-      const auto ears = ticket_->listen();
-      std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
-      if (ears) watched.push_back({*ears, POLLIN, 0});
-      const auto next = std::min(until, beaten_ + ticket_->beat_interval());
+      const auto ring_fd = ticket_->listen();
+      std::vector<pollfd> poll_fds{{signals_.fd(), POLLIN, 0}};
+      if (ring_fd) poll_fds.push_back({*ring_fd, POLLIN, 0});
+      const auto next = std::min(until, last_heartbeat_ + ticket_->heartbeat_interval());
       const auto left = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
-      ::poll(watched.data(), watched.size(), static_cast<int>(std::max<long>(left, 0)));
+      ::poll(poll_fds.data(), poll_fds.size(), static_cast<int>(std::max<long>(left, 0)));
       if (is_interrupted() || Clock::now() >= until) return;
-      if (ears && watched[1].revents != 0) {
+      if (ring_fd && poll_fds[1].revents != 0) {
         ticket_->receive_ring();
         return;
       }
-      if (!keep_beating()) return;
+      if (!send_heartbeats_if_due()) return;
     }
   }
 
@@ -201,111 +203,112 @@ class RemoteRun {
   bool is_interrupted() {
     while (const auto signal = signals_.next()) {
       const auto number = static_cast<int>(signal->ssi_signo);
-      if (number != SIGCHLD) left_ = number;
+      if (number != SIGCHLD) interrupt_signal_ = number;
     }
-    return left_.has_value();
+    return interrupt_signal_.has_value();
   }
 
   // A host that hangs is waited for until the user leaves, or the limit has come.
-  Ssh::Limits until_interrupted() {
-    Ssh::Limits limits;
-    limits.descriptor = signals_.fd();
-    limits.interrupted = [this] { return is_interrupted(); };
+  Ssh::RunLimits interruptible_limits() {
+    Ssh::RunLimits limits;
+    limits.interrupt_fd = signals_.fd();
+    limits.is_interrupted = [this] { return is_interrupted(); };
     return limits;
   }
 
   // False: it is time to look.
-  bool keep_beating() {
-    if (Clock::now() < beaten_ + ticket_->beat_interval()) return true;
-    beaten_ = Clock::now();
-    const auto news = ticket_->beat();
-    return news && !*news;
+  bool send_heartbeats_if_due() {
+    if (Clock::now() < last_heartbeat_ + ticket_->heartbeat_interval()) return true;
+    last_heartbeat_ = Clock::now();
+    const auto needs_refresh = ticket_->send_heartbeats();
+    return needs_refresh && !*needs_refresh;
   }
 
   // Nothing: it was not granted there.
   Result<std::optional<std::variant<int, Lease>>> try_host(const std::string& host) {
-    if (host == ask_.harbour.host) return try_here();
+    if (host == request_.harbour.host) return try_local_host();
     if (!ticket_->forget_claim()) {  // the server is away: the next look says so
-      pause_for(host);
+      delay_retry(host);
       return std::nullopt;
     }
-    auto ssh = Ssh::to(host, signals_.mask_before());
+    auto ssh = Ssh::create(host, signals_.previous_mask());
     if (!ssh) return tl::make_unexpected(ssh.error());
-    const auto parcel = send_parcel(*ssh);
-    if (!parcel) return std::nullopt;
-    std::vector<std::string> words{"run", fmt::format("--parcel={}", *parcel)};
-    words.insert(words.end(), what_.flags.begin(), what_.flags.end());
+    const auto spec_path = send_job_spec(*ssh);
+    if (!spec_path) return std::nullopt;
+    std::vector<std::string> words{"run", fmt::format("--job-spec={}", *spec_path)};
+    words.insert(words.end(), job_.flags.begin(), job_.flags.end());
     const auto child =
-        ssh->start(shell_command(fmt::format("{} && exec berth \"$@\"", kFindBerth), words));
+        ssh->start(shell_command(fmt::format("{} && exec berth \"$@\"", kFindBerthScript), words));
     if (!child) return tl::make_unexpected(child.error());
-    const int code = wait_for_job(*ssh, *child, *parcel);
-    if (left_ && !claim_) return std::nullopt;
+    const int code = wait_for_job(*ssh, *child, *spec_path);
+    if (interrupt_signal_ && !claim_) return std::nullopt;
     // Granted, and not run: what the server said of it was lost. Or somebody's exit code.
-    const bool refused = code == kNotGranted || code == kHarbourAway;
-    if (left_ || (claim_ && !refused) || has_run(*ssh, *parcel, code)) return code;
+    const bool refused = code == kNotGranted || code == kHarbourUnavailable;
+    if (interrupt_signal_ || (claim_ && !refused) || has_run(*ssh, *spec_path, code)) return code;
     // After it was left out: from then on it cannot be granted there.
-    look_for_claim(false);
+    check_claim(false);
     if (claim_ && !refused) {
-      say(fmt::format("{} was granted it at the last moment, and may have run it", host));
+      print_message(fmt::format("{} was granted it at the last moment, and may have run it", host));
       return code;
     }
     claim_.reset();
     return std::nullopt;
   }
 
-  Result<std::optional<std::variant<int, Lease>>> try_here() {
-    AcquireRequest ask = ask_;
-    ask.instead_of = ticket_->id();
-    ask.no_wait = true;
-    ask.timeout.reset();
-    Hooks hooks;
-    hooks.on_notice = [this](const std::string& text) { display_.notice(text); };
-    auto lease = acquire(*probe_, std::move(ask), hooks);
+  Result<std::optional<std::variant<int, Lease>>> try_local_host() {
+    AcquireRequest request = request_;
+    request.replaced_ticket = ticket_->id();
+    request.no_wait = true;
+    request.timeout.reset();
+    AcquireCallbacks hooks;
+    hooks.on_notice = [this](const std::string& text) { display_.show_notice(text); };
+    auto lease = acquire(*probe_, std::move(request), hooks);
     if (lease && *lease) return std::move(**lease);
-    pause_for(ask_.harbour.host);
+    delay_retry(request_.harbour.host);
     const bool may_change = !lease && (lease.error().kind == ErrorKind::not_granted ||
                                        lease.error().kind == ErrorKind::unavailable);
     if (!lease && !may_change) {
-      give_up(ask_.harbour.host, lease.error().message);
+      exclude_host(request_.harbour.host, lease.error().message);
     }
     return std::nullopt;
   }
 
   // Its path there. Nothing if the host cannot be reached, which then will not do.
-  std::optional<std::string> send_parcel(const Ssh& ssh) {
-    RemoteJobSpec parcel{ssh.host(), ticket_->id(), directory_, what_.environment, what_.command};
+  std::optional<std::string> send_job_spec(const Ssh& ssh) {
+    RemoteJobSpec spec{ssh.host(), ticket_->id(), directory_, job_.environment, job_.command};
     // What a file of the site says, that host has as well.
     if (const char* url = std::getenv("BERTH_URL"); url != nullptr && *url != '\0') {
-      parcel.environment.emplace_back("BERTH_URL", url);
+      spec.environment.emplace_back("BERTH_URL", url);
     }
-    const auto sent = ssh.run(shell_command(fmt::format("{} && {}", kFindBerth, kKeepParcel), {}),
-                              write_parcel(parcel), until_interrupted());
-    if (left_) return std::nullopt;
+    const auto sent =
+        ssh.run(shell_command(fmt::format("{} && {}", kFindBerthScript, kSaveJobSpecScript), {}),
+                format_job_spec(spec), interruptible_limits());
+    if (interrupt_signal_) return std::nullopt;
     if (!sent || sent->code != 0) {
-      give_up(ssh.host(), sent ? reason_in(sent->errors) : sent.error().message);
+      exclude_host(ssh.host(), sent ? extract_reason(sent->errors) : sent.error().message);
       return std::nullopt;
     }
     return sent->output.substr(0, sent->output.find('\n'));
   }
 
   // It is taken away there when the job is granted its GPUs, and not before.
-  bool has_run(const Ssh& ssh, const std::string& parcel, int code) {
+  bool has_run(const Ssh& ssh, const std::string& spec_path, int code) {
     const auto there =
-        ssh.run(shell_command("test -e \"$1\" && rm -f \"$1\" && echo waits", {parcel}), "",
-                until_interrupted());
-    if (left_) return false;
+        ssh.run(shell_command("test -e \"$1\" && rm -f \"$1\" && echo waits", {spec_path}), "",
+                interruptible_limits());
+    if (interrupt_signal_) return false;
     if (!there || there->output != "waits\n") return true;
-    if (code == kNotGranted || code == kHarbourAway) {
-      pause_for(ssh.host());
+    if (code == kNotGranted || code == kHarbourUnavailable) {
+      delay_retry(ssh.host());
     } else {
       last_code_ = code;
-      give_up(ssh.host(), fmt::format("berth run has failed there ({})", code));
+      exclude_host(ssh.host(), fmt::format("berth run has failed there ({})", code));
     }
     return false;
   }
 
   // The exit code of ssh: the job's, or its own.
-  int wait_for_job(const Ssh& ssh, pid_t child, const std::string& parcel) {
+  int wait_for_job(const Ssh& ssh, pid_t child, const std::string& spec_path) {
     const UniqueFd process = open_process(child);
     for (;;) {
       int status = kUnknownStatus;
@@ -313,74 +316,77 @@ class RemoteRun {
       if (ended == child || (ended < 0 && errno == ECHILD)) {
         const int code = exit_code(status);
         if (code == kSshFailed && claim_) {
-          say(fmt::format("ssh to {} ended with 255: the job did, or the connection was lost",
-                          ssh.host()));
+          print_message(fmt::format(
+              "ssh to {} ended with 255: the job did, or the connection was lost", ssh.host()));
         }
         return code;
       }
-      std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}, {process.get(), POLLIN, 0}};
-      const auto ears = claim_ ? Result<int>(-1) : ticket_->listen();
-      if (ears) watched.push_back({*ears, POLLIN, 0});
-      const int pause = claim_ ? -1 : static_cast<int>(milliseconds(kServerAway).count());
-      ::poll(watched.data(), watched.size(), pause);
-      if (!claim_) look_for_claim(ears && watched[2].revents != 0);
+      std::vector<pollfd> poll_fds{{signals_.fd(), POLLIN, 0}, {process.get(), POLLIN, 0}};
+      const auto ring_fd = claim_ ? Result<int>(-1) : ticket_->listen();
+      if (ring_fd) poll_fds.push_back({*ring_fd, POLLIN, 0});
+      const int timeout_ms =
+          claim_ ? -1 : static_cast<int>(milliseconds(kServerRetryDelay).count());
+      ::poll(poll_fds.data(), poll_fds.size(), timeout_ms);
+      if (!claim_) check_claim(ring_fd && poll_fds[2].revents != 0);
       while (const auto signal = signals_.next()) {
         const auto number = static_cast<int>(signal->ssi_signo);
-        if (number != SIGCHLD) pass_on(ssh, child, parcel, number);
+        if (number != SIGCHLD) forward_signal(ssh, child, spec_path, number);
       }
     }
   }
 
-  void look_for_claim(bool rung) {
+  void check_claim(bool rung) {
     if (rung) ticket_->receive_ring();
-    if (auto claim = ticket_->claim(); claim && *claim) claim_ = std::move(**claim);
-    if (!claim_) (void)keep_beating();
+    if (auto claim = ticket_->read_claim(); claim && *claim) claim_ = std::move(**claim);
+    if (!claim_) (void)send_heartbeats_if_due();
   }
 
-  void pass_on(const Ssh& ssh, pid_t child, const std::string& parcel, int number) {
-    look_for_claim(false);
+  void forward_signal(const Ssh& ssh, pid_t child, const std::string& spec_path, int number) {
+    check_claim(false);
     if (!claim_) {
-      left_ = number;
+      interrupt_signal_ = number;
       ::kill(child, SIGKILL);
       return;
     }
-    const auto holder = ticket_->holder(*claim_);
-    Ssh::Limits limits;
-    limits.time = kPassOn;
-    const auto sent = holder ? ssh.run(shell_command(kSignalJob, {::sigabbrev_np(number),
-                                                                  std::to_string(*holder), parcel}),
-                                       "", limits)
-                             : Result<Ssh::Output>(Ssh::Output{1, "", ""});
+    const auto holder_pid = ticket_->find_holder_pid(*claim_);
+    Ssh::RunLimits limits;
+    limits.timeout = kForwardTimeout;
+    const auto sent =
+        holder_pid
+            ? ssh.run(shell_command(kSignalJobScript, {::sigabbrev_np(number),
+                                                       std::to_string(*holder_pid), spec_path}),
+                      "", limits)
+            : Result<Ssh::CommandOutput>(Ssh::CommandOutput{1, "", ""});
     // Who can be reached in no other way notices that we are gone.
     if (!sent || sent->code != 0) ::kill(child, SIGKILL);
   }
 
-  struct Pause {
+  struct RetryDelay {
     seconds length{};
     Clock::time_point until{};
   };
 
-  AcquireRequest ask_;
-  const RemoteJob& what_;
+  AcquireRequest request_;
+  const RemoteJob& job_;
   Probe* probe_;
   std::string directory_;
   SignalQueue signals_{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
   WaitDisplay display_;
   std::optional<MultiHostTicket> ticket_;
   std::optional<RedisHostStore::Claim> claim_;
-  std::map<std::string, Pause> pauses_;
+  std::map<std::string, RetryDelay> retry_delays_;
   std::optional<Clock::time_point> deadline_;
-  Clock::time_point beaten_ = Clock::now();
-  std::optional<int> left_;  // the signal by which the user left
+  Clock::time_point last_heartbeat_ = Clock::now();
+  std::optional<int> interrupt_signal_;  // the signal by which the user left
   std::string last_notice_;
   int last_code_ = 0;  // of a host that will not do
 };
 
 }  // namespace
 
-Result<std::variant<int, Lease>> run_elsewhere(const AcquireRequest& ask, const RemoteJob& what,
-                                               Probe* probe) {
-  return RemoteRun(ask, what, probe).run();
+Result<std::variant<int, Lease>> run_remote_job(const AcquireRequest& request, const RemoteJob& job,
+                                                Probe* probe) {
+  return RemoteRun(request, job, probe).run();
 }
 
 }  // namespace berth

@@ -30,40 +30,41 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostOutput = 64 << 10;
+constexpr std::size_t kMaxOutputSize = 64 << 10;
 // For a process that was killed, and for one that ends the connection: both are local work.
-constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::seconds kExitTimeout(5);
 
-tl::unexpected<Error> cannot(const char* what) {
+tl::unexpected<Error> errno_error(const char* what) {
   return fail(ErrorKind::io, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
 struct Pipe {
-  UniqueFd reading;
-  UniqueFd writing;
+  UniqueFd read_end;
+  UniqueFd write_end;
   bool open() {
     std::array<int, 2> ends{-1, -1};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-    reading = UniqueFd(ends[0]);
-    writing = UniqueFd(ends[1]);
+    read_end = UniqueFd(ends[0]);
+    write_end = UniqueFd(ends[1]);
     return true;
   }
 };
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
+std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
   std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
+  argv.reserve(arguments.size() + 1);
+  for (std::string& word : arguments) argv.push_back(word.data());
   argv.push_back(nullptr);
   return argv;
 }
 
 // Between fork() and exec: nothing here allocates. Does not come back.
-[[noreturn]] void become(char* const* argv, pid_t parent, const sigset_t& mask, bool deaf) {
+[[noreturn]] void exec_ssh(char* const* argv, pid_t parent, const sigset_t& mask,
+                           bool ignore_signals) {
   constexpr int kNotRunnable = 255;  // as ssh says that it has failed
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kNotRunnable);
-  if (deaf) {
+  if (ignore_signals) {
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_IGN);
   }
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -74,36 +75,36 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 void read_some(pollfd& entry, std::string& into) {
-  std::array<char, 4096> piece{};
-  const ssize_t got = ::read(entry.fd, piece.data(), piece.size());
-  if (got < 0 && errno == EINTR) return;
-  if (got <= 0) {
+  std::array<char, 4096> chunk{};
+  const ssize_t size = ::read(entry.fd, chunk.data(), chunk.size());
+  if (size < 0 && errno == EINTR) return;
+  if (size <= 0) {
     entry.fd = -1;
     return;
   }
-  const auto room = kMostOutput - std::min(kMostOutput, into.size());
-  into.append(piece.data(), std::min(static_cast<std::size_t>(got), room));
+  const auto room = kMaxOutputSize - std::min(kMaxOutputSize, into.size());
+  into.append(chunk.data(), std::min(static_cast<std::size_t>(size), room));
 }
 
 // Writes what the pipe takes now: it does not block. When nothing is left, or nothing more is read
 // at the other end, entry.fd is -1.
-void write_some(pollfd& entry, std::string_view& left) {
-  const ssize_t put = ::write(entry.fd, left.data(), left.size());
-  if (put < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  if (put > 0) left.remove_prefix(static_cast<std::size_t>(put));
-  if (put <= 0 || left.empty()) entry.fd = -1;
+void write_some(pollfd& entry, std::string_view& unsent) {
+  const ssize_t written = ::write(entry.fd, unsent.data(), unsent.size());
+  if (written < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (written > 0) unsent.remove_prefix(static_cast<std::size_t>(written));
+  if (written <= 0 || unsent.empty()) entry.fd = -1;
 }
 
 // SIGPIPE is ignored as long as this lives: a write to a pipe that no process reads then fails.
-class IgnoredSigpipe {
+class ScopedIgnoreSigpipe {
  public:
-  IgnoredSigpipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
-  IgnoredSigpipe(const IgnoredSigpipe&) = delete;
-  IgnoredSigpipe& operator=(const IgnoredSigpipe&) = delete;
-  ~IgnoredSigpipe() { std::signal(SIGPIPE, before_); }
+  ScopedIgnoreSigpipe() : previous_handler_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ScopedIgnoreSigpipe(const ScopedIgnoreSigpipe&) = delete;
+  ScopedIgnoreSigpipe& operator=(const ScopedIgnoreSigpipe&) = delete;
+  ~ScopedIgnoreSigpipe() { std::signal(SIGPIPE, previous_handler_); }
 
  private:
-  void (*before_)(int);
+  void (*previous_handler_)(int);
 };
 
 int milliseconds_until(Clock::time_point until) {
@@ -113,7 +114,7 @@ int milliseconds_until(Clock::time_point until) {
 
 // Collects a child that has ended, or ends before `until`: its status. `process` is from
 // open_process(), and may be empty.
-std::optional<int> collect(pid_t child, const UniqueFd& process, Clock::time_point until) {
+std::optional<int> reap(pid_t child, const UniqueFd& process, Clock::time_point until) {
   for (;;) {
     int status = kUnknownStatus;
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
@@ -126,9 +127,9 @@ std::optional<int> collect(pid_t child, const UniqueFd& process, Clock::time_poi
 
 // Kills a child and collects it. A child that the kernel cannot end, as one that waits for a file
 // server, is left to init.
-void end_child(pid_t child, const UniqueFd& process) {
+void kill_and_reap(pid_t child, const UniqueFd& process) {
   ::kill(child, SIGKILL);
-  collect(child, process, Clock::now() + kPatience);
+  reap(child, process, Clock::now() + kExitTimeout);
 }
 
 struct Pipes {
@@ -138,7 +139,7 @@ struct Pipes {
   bool open() {
     // A write that blocks would keep us from reading, for which the other end may wait.
     return input.open() && output.open() && errors.open() &&
-           ::fcntl(input.writing.get(), F_SETFL, O_NONBLOCK) == 0;
+           ::fcntl(input.write_end.get(), F_SETFL, O_NONBLOCK) == 0;
   }
 };
 
@@ -146,87 +147,90 @@ struct Pipes {
 class RunningSsh {
  public:
   RunningSsh(pid_t child, Pipes pipes, std::string_view input)
-      : child_(child), process_(open_process(child)), pipes_(std::move(pipes)), left_(input) {
-    pipes_.input.reading.reset();
-    pipes_.output.writing.reset();
-    pipes_.errors.writing.reset();
-    watched_ = {{{left_.empty() ? -1 : pipes_.input.writing.get(), POLLOUT, 0},
-                 {pipes_.output.reading.get(), POLLIN, 0},
-                 {pipes_.errors.reading.get(), POLLIN, 0},
-                 {-1, POLLIN, 0},
-                 {-1, POLLIN, 0}}};
+      : child_(child),
+        process_(open_process(child)),
+        pipes_(std::move(pipes)),
+        unsent_input_(input) {
+    pipes_.input.read_end.reset();
+    pipes_.output.write_end.reset();
+    pipes_.errors.write_end.reset();
+    poll_fds_ = {{{unsent_input_.empty() ? -1 : pipes_.input.write_end.get(), POLLOUT, 0},
+                  {pipes_.output.read_end.get(), POLLIN, 0},
+                  {pipes_.errors.read_end.get(), POLLIN, 0},
+                  {-1, POLLIN, 0},
+                  {-1, POLLIN, 0}}};
   }
   RunningSsh(const RunningSsh&) = delete;
   RunningSsh& operator=(const RunningSsh&) = delete;
   ~RunningSsh() {
-    if (!status_) end_child(child_, process_);
+    if (!status_) kill_and_reap(child_, process_);
   }
 
-  // Writes and reads until ssh has ended, `descriptor` can be read, or the time is up. False, with
-  // errno, if ssh cannot be watched.
-  bool wait(int descriptor, Clock::time_point until) {
+  // Writes and reads until ssh has ended, `interrupt_fd` can be read, or the time is up. False,
+  // with errno, if ssh cannot be watched.
+  bool wait(int interrupt_fd, Clock::time_point until) {
     if (!process_) return false;
     bool readable = false;
     while (!status_ && !readable && Clock::now() < until) {
-      close_what_has_ended();
-      watched_[kInterrupt].fd = descriptor;
-      const int ready = ::poll(watched_.data(), watched_.size(), milliseconds_until(until));
+      close_finished_pipes();
+      poll_fds_[kInterrupt].fd = interrupt_fd;
+      const int ready = ::poll(poll_fds_.data(), poll_fds_.size(), milliseconds_until(until));
       if (ready < 0 && errno != EINTR) return false;
       if (ready <= 0) continue;
-      if (is_ready(kInput)) write_some(watched_[kInput], left_);
-      if (is_ready(kOutput)) read_some(watched_[kOutput], result_.output);
-      if (is_ready(kErrors)) read_some(watched_[kErrors], result_.errors);
-      if (is_ready(kProcess)) status_ = collect(child_, process_, until);
+      if (is_ready(kInput)) write_some(poll_fds_[kInput], unsent_input_);
+      if (is_ready(kOutput)) read_some(poll_fds_[kOutput], result_.output);
+      if (is_ready(kErrors)) read_some(poll_fds_[kErrors], result_.errors);
+      if (is_ready(kProcess)) status_ = reap(child_, process_, until);
       readable = is_ready(kInterrupt);
     }
     return true;
   }
 
   bool has_ended() const { return status_.has_value(); }
-  bool has_read_input() const { return left_.empty(); }
+  bool has_read_input() const { return unsent_input_.empty(); }
 
   // After it has ended.
-  Ssh::Output take_output() {
+  Ssh::CommandOutput take_output() {
     // What ssh wrote before it ended.
-    while (watched_[kErrors].fd >= 0 && ::poll(&watched_[kErrors], 1, 0) > 0) {
-      read_some(watched_[kErrors], result_.errors);
+    while (poll_fds_[kErrors].fd >= 0 && ::poll(&poll_fds_[kErrors], 1, 0) > 0) {
+      read_some(poll_fds_[kErrors], result_.errors);
     }
     result_.code = exit_code(status_.value_or(kUnknownStatus));
     return std::move(result_);
   }
 
  private:
-  enum Watched : std::size_t { kInput, kOutput, kErrors, kProcess, kInterrupt };
+  enum PollIndex : std::size_t { kInput, kOutput, kErrors, kProcess, kInterrupt };
 
-  bool is_ready(Watched which) const {
-    return watched_[which].fd >= 0 && watched_[which].revents != 0;
+  bool is_ready(PollIndex which) const {
+    return poll_fds_[which].fd >= 0 && poll_fds_[which].revents != 0;
   }
 
   // The connection's master keeps the pipe of errors open: the end of the output tells that the
   // command is done.
-  void close_what_has_ended() {
-    if (watched_[kOutput].fd < 0) {
-      watched_[kInput].fd = -1;
-      watched_[kProcess].fd = process_.get();
+  void close_finished_pipes() {
+    if (poll_fds_[kOutput].fd < 0) {
+      poll_fds_[kInput].fd = -1;
+      poll_fds_[kProcess].fd = process_.get();
     }
-    if (watched_[kInput].fd < 0) pipes_.input.writing.reset();
+    if (poll_fds_[kInput].fd < 0) pipes_.input.write_end.reset();
   }
 
   pid_t child_;
   UniqueFd process_;
   Pipes pipes_;
-  std::string_view left_;  // of the input
-  IgnoredSigpipe ignored_;
-  std::array<pollfd, 5> watched_{};
+  std::string_view unsent_input_;  // of the input
+  ScopedIgnoreSigpipe ignore_sigpipe_;
+  std::array<pollfd, 5> poll_fds_{};
   std::optional<int> status_;
-  Ssh::Output result_;
+  Ssh::CommandOutput result_;
 };
 
 }  // namespace
 
-std::string quoted_words(const std::vector<std::string>& words) {
+std::string quote_command(const std::vector<std::string>& arguments) {
   std::string text;
-  for (const std::string& word : words) {
+  for (const std::string& word : arguments) {
     if (!text.empty()) text += ' ';
     text += single_quote(word);
   }
@@ -241,10 +245,10 @@ Ssh::Ssh(Ssh&& other) noexcept
       folder_(std::exchange(other.folder_, "")),
       mask_(other.mask_) {}
 
-Result<Ssh> Ssh::to(std::string host, const sigset_t& mask) {
+Result<Ssh> Ssh::create(std::string host, const sigset_t& mask) {
   // Short: the path of a socket has 107 bytes at most.
   std::string folder = "/tmp/berth-ssh-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return cannot("no folder for the socket of ssh");
+  if (::mkdtemp(folder.data()) == nullptr) return errno_error("no folder for the socket of ssh");
   return Ssh(std::move(host), std::move(folder), mask);
 }
 
@@ -252,26 +256,26 @@ Ssh::~Ssh() {
   if (folder_.empty()) return;
   const std::string socket = fmt::format("{}/c", folder_);
   if (::access(socket.c_str(), F_OK) == 0) {
-    std::vector<std::string> words = arguments();
-    words.insert(words.end() - 2, {"-O", "exit"});  // before "--"
-    std::vector<char*> argv = pointers(words);
+    std::vector<std::string> arguments = base_arguments();
+    arguments.insert(arguments.end() - 2, {"-O", "exit"});  // before "--"
+    std::vector<char*> argv = argv_pointers(arguments);
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child == 0) {
-      const int nothing = ::open("/dev/null", O_RDWR);
-      for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, fd);
-      become(argv.data(), parent, mask_, true);
+      const int dev_null = ::open("/dev/null", O_RDWR);
+      for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(dev_null, fd);
+      exec_ssh(argv.data(), parent, mask_, true);
     }
     if (child > 0) {
       const UniqueFd process = open_process(child);
-      if (!collect(child, process, Clock::now() + kPatience)) end_child(child, process);
+      if (!reap(child, process, Clock::now() + kExitTimeout)) kill_and_reap(child, process);
     }
     ::unlink(socket.c_str());
   }
   ::rmdir(folder_.c_str());
 }
 
-std::vector<std::string> Ssh::arguments() const {
+std::vector<std::string> Ssh::base_arguments() const {
   return {"ssh",
           "-k",  // no Kerberos credentials
           "-o",
@@ -308,53 +312,52 @@ std::vector<std::string> Ssh::arguments() const {
           host_};
 }
 
-Result<Ssh::Output> Ssh::run(const std::string& command, const std::string& input,
-                             const Limits& limits) const {
-  const auto until = Clock::now() + limits.time;
+Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::string& input,
+                                    const RunLimits& limits) const {
+  const auto until = Clock::now() + limits.timeout;
   Pipes pipes;
-  if (!pipes.open()) return cannot("no pipe to ssh");
-  std::vector<std::string> words = arguments();
-  words.push_back(command);
-  std::vector<char*> argv = pointers(words);
+  if (!pipes.open()) return errno_error("no pipe to ssh");
+  std::vector<std::string> arguments = base_arguments();
+  arguments.push_back(command);
+  std::vector<char*> argv = argv_pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) return cannot("ssh cannot be started");
+  if (child < 0) return errno_error("ssh cannot be started");
   if (child == 0) {
-    ::dup2(pipes.input.reading.get(), STDIN_FILENO);
-    ::dup2(pipes.output.writing.get(), STDOUT_FILENO);
-    ::dup2(pipes.errors.writing.get(), STDERR_FILENO);
-    become(argv.data(), parent, mask_, true);
+    ::dup2(pipes.input.read_end.get(), STDIN_FILENO);
+    ::dup2(pipes.output.write_end.get(), STDOUT_FILENO);
+    ::dup2(pipes.errors.write_end.get(), STDERR_FILENO);
+    exec_ssh(argv.data(), parent, mask_, true);
   }
   RunningSsh ssh(child, std::move(pipes), input);
   while (!ssh.has_ended()) {
-    if (!ssh.wait(limits.descriptor, until)) return cannot("ssh cannot be watched");
+    if (!ssh.wait(limits.interrupt_fd, until)) return errno_error("ssh cannot be watched");
     if (ssh.has_ended()) break;
     if (Clock::now() >= until) {
       return fail(ErrorKind::io, fmt::format("ssh to {} did not end within {}", host_,
-                                                  format_duration(limits.time)));
+                                             format_duration(limits.timeout)));
     }
-    if (limits.interrupted && limits.interrupted()) {
+    if (limits.is_interrupted && limits.is_interrupted()) {
       return fail(ErrorKind::io, fmt::format("ssh to {} was interrupted", host_));
     }
   }
-  Output output = ssh.take_output();
+  CommandOutput output = ssh.take_output();
   if (output.code == 0 && !ssh.has_read_input()) {
-    return fail(ErrorKind::io,
-                fmt::format("ssh to {} ended before it had read its input", host_));
+    return fail(ErrorKind::io, fmt::format("ssh to {} ended before it had read its input", host_));
   }
   return output;
 }
 
 Result<pid_t> Ssh::start(const std::string& command) const {
   const bool terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  std::vector<std::string> words = arguments();
-  if (terminal) words.insert(words.begin() + 1, "-tt");
-  words.push_back(command);
-  std::vector<char*> argv = pointers(words);
+  std::vector<std::string> arguments = base_arguments();
+  if (terminal) arguments.insert(arguments.begin() + 1, "-tt");
+  arguments.push_back(command);
+  std::vector<char*> argv = argv_pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) return cannot("ssh cannot be started");
-  if (child == 0) become(argv.data(), parent, mask_, true);
+  if (child < 0) return errno_error("ssh cannot be started");
+  if (child == 0) exec_ssh(argv.data(), parent, mask_, true);
   return child;
 }
 

@@ -18,36 +18,36 @@
 namespace berth {
 
 // Quoted for the shell at the other end.
-std::string quoted_words(const std::vector<std::string>& words);
+std::string quote_command(const std::vector<std::string>& arguments);
 
 class Ssh {
  public:
   // `mask` is what its processes are to have blocked.
-  static Result<Ssh> to(std::string host, const sigset_t& mask);
+  static Result<Ssh> create(std::string host, const sigset_t& mask);
   Ssh(Ssh&& other) noexcept;
   Ssh& operator=(Ssh&&) = delete;
   ~Ssh();
 
   const std::string& host() const { return host_; }
 
-  struct Output {
+  struct CommandOutput {
     int code = 0;
     std::string output;
     std::string errors;
   };
-  // When run() stops waiting. `interrupted` is called each time `descriptor` can be read, and must
-  // then read from it.
-  struct Limits {
-    std::chrono::milliseconds time{60'000};
-    int descriptor = -1;
-    std::function<bool()> interrupted{};
+  // When run() stops waiting. `is_interrupted` is called each time `interrupt_fd` can be read, and
+  // must then read from it.
+  struct RunLimits {
+    std::chrono::milliseconds timeout{60'000};
+    int interrupt_fd = -1;
+    std::function<bool()> is_interrupted{};
   };
 
   // Runs a command to its end, which gets `input` and whose output is kept up to 64 KiB. 255: ssh
   // itself has failed, and `errors` says why. An Error: it could not be started, has succeeded
   // without having read all of its input, or was killed at a limit.
-  Result<Output> run(const std::string& command, const std::string& input,
-                     const Limits& limits) const;
+  Result<CommandOutput> run(const std::string& command, const std::string& input,
+                            const RunLimits& limits) const;
 
   // Starts a command with this process's own input, output and terminal. It ends when this process
   // does. Signals of the keyboard do not reach ssh itself: at a terminal it passes the key on;
@@ -56,7 +56,7 @@ class Ssh {
 
  private:
   Ssh(std::string host, std::string folder, const sigset_t& mask);
-  std::vector<std::string> arguments() const;
+  std::vector<std::string> base_arguments() const;
 
   std::string host_;
   std::string folder_;  // of the connection's socket

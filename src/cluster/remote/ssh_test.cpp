@@ -37,11 +37,11 @@ class SshTest : public ::testing::Test {
   }
 
   // Runs this shell script in place of ssh.
-  Result<Ssh::Output> run(const std::string& script, const std::string& input = "",
-                          const Ssh::Limits& limits = {}) const {
+  Result<Ssh::CommandOutput> run(const std::string& script, const std::string& input = "",
+                                 const Ssh::RunLimits& limits = {}) const {
     std::ofstream(folder_ + "/ssh") << "#!/bin/sh\n" << script << "\n";
     std::filesystem::permissions(folder_ + "/ssh", std::filesystem::perms::owner_all);
-    auto ssh = Ssh::to("there", mask_);
+    auto ssh = Ssh::create("there", mask_);
     return ssh->run("command", input, limits);
   }
 
@@ -88,7 +88,7 @@ TEST_F(SshTest, signals_lose_none_of_the_input) {
   EXPECT_EQ(done->output, std::to_string(kLarge.size()) + "\n");
 }
 
-TEST_F(SshTest, input_that_was_not_read_is_not_taken_for_sent) {
+TEST_F(SshTest, unread_input_is_an_error_unless_the_command_failed) {
   EXPECT_FALSE(run("exit 0", kLarge));
   const auto failed = run("echo no >&2; exit 3", kLarge);
   ASSERT_TRUE(failed);
@@ -98,8 +98,8 @@ TEST_F(SshTest, input_that_was_not_read_is_not_taken_for_sent) {
 
 // As a host does that accepts the connection and then hangs.
 TEST_F(SshTest, a_command_that_does_not_end_is_killed_at_the_limit) {
-  Ssh::Limits limits;
-  limits.time = std::chrono::seconds(2);
+  Ssh::RunLimits limits;
+  limits.timeout = std::chrono::seconds(2);
   for (const char* hangs : {"exec sleep 1000", "exec sleep 1000 >&-"}) {
     const auto done = run("echo $$ > " + file("pid") + "; " + hangs, kLarge, limits);
     ASSERT_FALSE(done);
@@ -112,9 +112,9 @@ TEST_F(SshTest, a_command_is_killed_when_the_caller_is_interrupted) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   int asked = 0;
-  Ssh::Limits limits;
-  limits.descriptor = ends[0];
-  limits.interrupted = [&] {
+  Ssh::RunLimits limits;
+  limits.interrupt_fd = ends[0];
+  limits.is_interrupted = [&] {
     char byte = 0;
     EXPECT_EQ(::read(ends[0], &byte, 1), 1);
     ++asked;

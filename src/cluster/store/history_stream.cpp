@@ -7,21 +7,21 @@
 #include <string_view>
 #include <utility>
 
-#include "archive/lines.h"
+#include "archive/line_reader.h"
 #include "base/configuration.h"
 
 namespace berth {
 namespace {
 
-constexpr const char* kField = "line";
+constexpr const char* kLineField = "line";
 // Of a piece: the server does nothing else while it is read.
-constexpr std::size_t kPieceBytes = 1 << 20;
+constexpr std::size_t kMaxReadBytes = 1 << 20;
 // Clocks of hosts and of the server differ.
-constexpr std::chrono::hours kClocksDiffer(24);
+constexpr std::chrono::hours kMaxClockSkew(24);
 
 // The lines behind an id. ARGV: the id, the longest line, the size of a piece. Few at a time: each
 // may be of any size. From the id on and not behind it, which would need Redis 6.2.
-constexpr std::string_view kRead = R"lua(
+constexpr std::string_view kReadScript = R"lua(
 local last, lines, size = ARGV[1], {}, 0
 local longest, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local some
@@ -42,55 +42,56 @@ return {last, lines}
 )lua";
 
 // The id of the last line; its value may be of any size.
-constexpr std::string_view kLast = R"lua(
+constexpr std::string_view kLastIdScript = R"lua(
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return last and last[1] or '0'
 )lua";
 
-std::string key_of(const RedisUrl& url) {
+std::string stream_key(const RedisUrl& url) {
   return fmt::format("{}:history", url.prefix);
 }
 
 }  // namespace
 
-Result<void> send_lines(RedisSession& server, const RedisUrl& url,
-                        const std::vector<std::string>& lines) {
-  std::vector<RedisConnection::Words> commands;
+Result<void> append_to_stream(RedisSession& server, const RedisUrl& url,
+                              const std::vector<std::string>& lines) {
+  std::vector<RedisCommand> commands;
   commands.reserve(lines.size());
   for (const std::string& line : lines) {
-    commands.push_back(
-        {"XADD", key_of(url), "MAXLEN", "~", std::to_string(kMostStreamLines), "*", kField, line});
+    commands.push_back({"XADD", stream_key(url), "MAXLEN", "~", std::to_string(kMaxStreamLines),
+                        "*", kLineField, line});
   }
   const auto sent = server.pipeline(commands);
   if (!sent) return tl::make_unexpected(sent.error());
   return {};
 }
 
-HistoryStream::HistoryStream(const RedisUrl& url, std::string after)
-    : key_(key_of(url)), after_(std::move(after)) {}
+HistoryStream::HistoryStream(const RedisUrl& url, std::string last_id)
+    : key_(stream_key(url)), last_id_(std::move(last_id)) {}
 
 HistoryStream::HistoryStream(const RedisUrl& url, TimePoint since)
-    : HistoryStream(url, std::to_string(std::max<std::int64_t>(to_ms(since - kClocksDiffer), 0))) {}
+    : HistoryStream(url, std::to_string(std::max<std::int64_t>(to_ms(since - kMaxClockSkew), 0))) {}
 
-Result<HistoryStream> HistoryStream::from_now_on(const RedisUrl& url) {
-  static const Script script(kLast);
+Result<HistoryStream> HistoryStream::open_at_end(const RedisUrl& url) {
+  static const Script script(kLastIdScript);
   RedisSession server(url);
-  const auto last = server.run(script, {key_of(url)}, {});
+  const auto last = server.run(script, {stream_key(url)}, {});
   if (!last) return tl::make_unexpected(last.error());
   return HistoryStream(url, last->text());
 }
 
-Result<bool> HistoryStream::next(RedisSession& server, const TakeView& take) {
-  static const Script script(kRead);
-  const auto piece = server.run(
-      script, {key_}, {after_, std::to_string(kLongestLine), std::to_string(kPieceBytes), kField});
-  if (!piece) return tl::make_unexpected(piece.error());
-  if (piece->list().size() != 2 || piece->list()[1].list().empty()) return false;
-  after_ = piece->list()[0].text();
-  for (const Reply& line : piece->list()[1].list()) {
+Result<bool> HistoryStream::read_next(RedisSession& server, const EntryViewCallback& on_entry) {
+  static const Script script(kReadScript);
+  const auto chunk = server.run(
+      script, {key_},
+      {last_id_, std::to_string(kMaxLineBytes), std::to_string(kMaxReadBytes), kLineField});
+  if (!chunk) return tl::make_unexpected(chunk.error());
+  if (chunk->list().size() != 2 || chunk->list()[1].list().empty()) return false;
+  last_id_ = chunk->list()[0].text();
+  for (const Reply& line : chunk->list()[1].list()) {
     const EntryView* const view = reader_.read(line.text());
     if (view != nullptr && is_host_name(view->host) && !view->user.empty()) {
-      take(*view);
+      on_entry(*view);
     } else {
       ++damaged_;
     }
@@ -98,8 +99,8 @@ Result<bool> HistoryStream::next(RedisSession& server, const TakeView& take) {
   return true;
 }
 
-RedisConnection::Words HistoryStream::wait_words() const {
-  return {"XREAD", "COUNT", "1", "BLOCK", "0", "STREAMS", key_, after_};
+RedisCommand HistoryStream::wait_command() const {
+  return {"XREAD", "COUNT", "1", "BLOCK", "0", "STREAMS", key_, last_id_};
 }
 
 }  // namespace berth

@@ -16,34 +16,34 @@
 namespace berth {
 
 // So many lines are kept, and a few more; the oldest go first.
-constexpr std::size_t kMostStreamLines = 250'000;
+constexpr std::size_t kMaxStreamLines = 250'000;
 
 // Adds them. A failure may have added some: who sends them again does no harm.
-Result<void> send_lines(RedisSession& server, const RedisUrl& url,
-                        const std::vector<std::string>& lines);
+Result<void> append_to_stream(RedisSession& server, const RedisUrl& url,
+                              const std::vector<std::string>& lines);
 
 class HistoryStream {
  public:
   // What was sent at that time or later. What ended then was sent then at the earliest.
   HistoryStream(const RedisUrl& url, TimePoint since);
   // What is sent from now on.
-  static Result<HistoryStream> from_now_on(const RedisUrl& url);
+  static Result<HistoryStream> open_at_end(const RedisUrl& url);
 
-  // The next lines, a bounded number of them; false if there are no more, by now. `take` gets those
-  // that are not damaged.
-  Result<bool> next(RedisSession& server, const TakeView& take);
+  // The next lines, a bounded number of them; false if there are no more, by now. `on_entry` gets
+  // those that are not damaged.
+  Result<bool> read_next(RedisSession& server, const EntryViewCallback& on_entry);
 
   std::size_t damaged() const { return damaged_; }
 
   // The command that waits for what comes next: its answer says that there is something, and may be
   // of any size.
-  RedisConnection::Words wait_words() const;
+  RedisCommand wait_command() const;
 
  private:
-  HistoryStream(const RedisUrl& url, std::string after);
+  HistoryStream(const RedisUrl& url, std::string last_id);
 
   std::string key_;
-  std::string after_;  // the id of what was read last
+  std::string last_id_;  // the id of what was read last
   EntryReader reader_;
   std::size_t damaged_ = 0;
 };

@@ -19,9 +19,9 @@ struct HostInfo {
 };
 
 // As JSON; docs/redis.md describes it.
-std::string write_card(const HostView& scene, const std::optional<std::string>& driver,
-                       bool simulated);
+std::string format_host_info(const HostView& view, const std::optional<std::string>& driver,
+                             bool simulated);
 // The error says what is wrong.
-Result<HostInfo> read_card(std::string_view text);
+Result<HostInfo> parse_host_info(std::string_view text);
 
 }  // namespace berth

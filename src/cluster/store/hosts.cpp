@@ -13,124 +13,125 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::minutes kPublishAgain(1);
+constexpr std::chrono::minutes kPublishInterval(1);
 
 // Seen from elsewhere, a client lives as long as it is heard of.
-std::optional<Client> living(const StoreEntry& entry) {
-  if (entry.left.count() <= 0) return std::nullopt;
-  auto record = read_shared_record(entry.record);
+std::optional<Client> read_live_client(const StoreEntry& entry) {
+  if (entry.time_left.count() <= 0) return std::nullopt;
+  auto record = parse_shared_record(entry.record);
   if (!record || record->id != entry.id) return std::nullopt;
   record->sampled = false;  // whether it is used, only its own host can tell
-  return Client{std::move(*record), {}, entry.unheard, entry.left};
+  return Client{std::move(*record), {}, entry.unanswered, entry.time_left};
 }
 
-HarbourContents ledger_of(const StoreSnapshot& sight) {
-  HarbourContents ledger;
-  for (const StoreEntry& entry : sight.leases) {
-    if (auto lease = living(entry)) ledger.leases.push_back(std::move(lease->record));
+HarbourContents build_contents(const StoreSnapshot& snapshot) {
+  HarbourContents contents;
+  for (const StoreEntry& entry : snapshot.leases) {
+    if (auto lease = read_live_client(entry)) contents.leases.push_back(std::move(lease->record));
   }
-  std::vector<TicketName> queue = sight.queue;
+  std::vector<TicketName> queue = snapshot.queue;
   std::sort(queue.begin(), queue.end());
   for (const TicketName& name : queue) {
-    const auto entry = std::find_if(sight.tickets.begin(), sight.tickets.end(),
+    const auto entry = std::find_if(snapshot.tickets.begin(), snapshot.tickets.end(),
                                     [&](const StoreEntry& one) { return one.id == name.id; });
-    auto ticket = entry == sight.tickets.end() ? std::nullopt : living(*entry);
+    auto ticket = entry == snapshot.tickets.end() ? std::nullopt : read_live_client(*entry);
     if (!ticket) continue;
-    ledger.stopped.push_back(is_unresponsive(*ticket));
-    ledger.tickets.push_back(std::move(ticket->record));
-    ledger.ticket_names.push_back(name);
+    contents.stopped.push_back(is_unresponsive(*ticket));
+    contents.tickets.push_back(std::move(ticket->record));
+    contents.ticket_names.push_back(name);
   }
-  for (const auto& [uuid, text] : sight.drains) {
-    auto drain = read_drain(text);
+  for (const auto& [uuid, text] : snapshot.drains) {
+    auto drain = parse_drain(text);
     // Unknown is not free: somebody wanted it out of service.
-    ledger.drains.push_back(drain ? std::move(*drain)
-                                  : Drain{uuid, 0, "its drain cannot be read", {}});
+    contents.drains.push_back(drain ? std::move(*drain)
+                                    : Drain{uuid, 0, "its drain cannot be read", {}});
   }
-  return ledger;
+  return contents;
 }
 
 }  // namespace
 
-void publish(Harbour& harbour, const HostView& scene, const std::optional<std::string>& driver) {
+void publish_host_info(Harbour& harbour, const HostView& view,
+                       const std::optional<std::string>& driver) {
   static std::atomic<Clock::rep> next{0};
-  RedisHostStore* part = harbour.part();
+  RedisHostStore* store = harbour.store();
   const auto now = Clock::now();
-  if (part == nullptr || now.time_since_epoch().count() < next) return;
-  next = (now + kPublishAgain).time_since_epoch().count();
-  part->publish(write_card(scene, driver, driver_is_simulated()));
+  if (store == nullptr || now.time_since_epoch().count() < next) return;
+  next = (now + kPublishInterval).time_since_epoch().count();
+  store->publish_info(format_host_info(view, driver, is_driver_simulated()));
 }
 
-Result<std::vector<HostState>> look_at_hosts(const RedisUrl& url) {
-  auto cards = RedisHostStore(url, "").cards();
-  if (!cards) return tl::make_unexpected(cards.error());
+Result<std::vector<HostState>> read_hosts(const RedisUrl& url) {
+  auto infos = RedisHostStore(url, "").read_host_infos();
+  if (!infos) return tl::make_unexpected(infos.error());
   std::vector<HostState> hosts;
-  for (StoredHostInfo& card : *cards) {
-    hosts.push_back({std::move(card.host), card.age, read_card(card.card)});
+  for (StoredHostInfo& stored : *infos) {
+    hosts.push_back({std::move(stored.host), stored.age, parse_host_info(stored.info_json)});
     // Each is a step of its own: what they say of one another need not be of one moment.
-    if (auto looked = look_again(hosts.back(), url, "", ""); !looked) {
-      return tl::make_unexpected(looked.error());
+    if (auto refreshed = refresh_host(hosts.back(), url, "", ""); !refreshed) {
+      return tl::make_unexpected(refreshed.error());
     }
   }
   return hosts;
 }
 
-Result<void> look_again(HostState& host, const RedisUrl& url, const std::string& client,
-                        const std::string& directory_id) {
-  const auto sight = RedisHostStore(url, host.name).look(client, directory_id);
-  if (!sight) return tl::make_unexpected(sight.error());
-  host.ledger = ledger_of(*sight);
-  host.ended = sight->ended;
-  host.settles = sight->settles;
+Result<void> refresh_host(HostState& host, const RedisUrl& url, const std::string& client,
+                          const std::string& directory_id) {
+  const auto snapshot = RedisHostStore(url, host.name).read_snapshot(client, directory_id);
+  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  host.contents = build_contents(*snapshot);
+  host.ended = snapshot->ended;
+  host.recovery_time_left = snapshot->recovery_time_left;
   return {};
 }
 
-HostView scene_of(const HostState& host) {
+HostView build_host_view(const HostState& host) {
   Snapshot snapshot;
-  if (host.card) {
-    for (const GpuWithLeases& placed : host.card->gpus) snapshot.gpus.push_back(placed.gpu);
+  if (host.info) {
+    for (const GpuWithLeases& gpu_entry : host.info->gpus) snapshot.gpus.push_back(gpu_entry.gpu);
   }
-  HostView scene = attribute_processes(snapshot, host.ledger.leases, host.ledger.drains);
-  for (std::size_t i = 0; i < scene.gpus.size(); ++i) {
-    const GpuWithLeases& told = host.card->gpus[i];
-    scene.gpus[i].unexplained = told.unexplained;
-    for (const AttributedProcess& process : told.processes) {
-      const auto& leases = scene.gpus[i].leases;
+  HostView view = attribute_processes(snapshot, host.contents.leases, host.contents.drains);
+  for (std::size_t i = 0; i < view.gpus.size(); ++i) {
+    const GpuWithLeases& published = host.info->gpus[i];
+    view.gpus[i].unexplained = published.unexplained;
+    for (const AttributedProcess& process : published.processes) {
+      const auto& leases = view.gpus[i].leases;
       const bool counts = process.lease.empty() ||
                           std::find(leases.begin(), leases.end(), process.lease) != leases.end();
-      if (counts) scene.gpus[i].processes.push_back(process);
+      if (counts) view.gpus[i].processes.push_back(process);
     }
   }
-  return scene;
+  return view;
 }
 
-Status status_of(const HostState& host) {
-  Status status = make_status(host.name, host.ledger, scene_of(host), {});
-  status.elsewhere = true;
+Status build_status(const HostState& host) {
+  Status status = make_status(host.name, host.contents, build_host_view(host), {});
+  status.is_remote = true;
   if (host.age) status.age = std::chrono::floor<std::chrono::seconds>(*host.age);
-  if (!host.card) {
-    status.problem = host.card.error().message;
+  if (!host.info) {
+    status.problem = host.info.error().message;
   } else {
-    status.driver = host.card->driver;
-    status.simulated = host.card->simulated;
+    status.driver = host.info->driver;
+    status.simulated = host.info->simulated;
   }
   return status;
 }
 
 Result<std::vector<Status>> observe_all(Probe* probe, const HarbourLocation& where) {
-  if (where.wrong) return tl::make_unexpected(*where.wrong);
+  if (where.configuration_error) return tl::make_unexpected(*where.configuration_error);
   std::optional<Status> here;
   if (probe != nullptr) {
-    auto observed = observe(*probe, driver_is_simulated(), where);
+    auto observed = observe_host(*probe, is_driver_simulated(), where);
     const bool no_driver = !observed && observed.error().kind == ErrorKind::no_driver;
     if (!observed && !no_driver) return tl::make_unexpected(observed.error());
     if (observed) here = std::move(*observed);
   }
   std::vector<Status> all;
   if (where.url) {
-    auto hosts = look_at_hosts(*where.url);
+    auto hosts = read_hosts(*where.url);
     if (!hosts) return tl::make_unexpected(hosts.error());
     for (const HostState& host : *hosts) {
-      if (!here || host.name != here->host) all.push_back(status_of(host));
+      if (!here || host.name != here->host) all.push_back(build_status(host));
     }
   }
   if (here) {

@@ -16,29 +16,30 @@
 namespace berth {
 
 // Tells the others of this host, if there are others: at most once a minute in a process.
-void publish(Harbour& harbour, const HostView& scene, const std::optional<std::string>& driver);
+void publish_host_info(Harbour& harbour, const HostView& view,
+                       const std::optional<std::string>& driver);
 
 struct HostState {
   std::string name;
   std::optional<std::chrono::milliseconds> age;  // of the card
-  Result<HostInfo> card;
-  HarbourContents ledger{};
+  Result<HostInfo> info;
+  HarbourContents contents{};
   // For who asks as a client: was it told to end, and how long is nobody granted anything there?
   bool ended = false;
-  std::chrono::milliseconds settles{};
+  std::chrono::milliseconds recovery_time_left{};
 };
 
 // Every host that has told of itself, by name. Asks no driver, and no other host.
-Result<std::vector<HostState>> look_at_hosts(const RedisUrl& url);
+Result<std::vector<HostState>> read_hosts(const RedisUrl& url);
 
 // The same host again, as of now, but with the card that it has. `client` and `directory_id` as for
-// RedisHostStore::look().
-Result<void> look_again(HostState& host, const RedisUrl& url, const std::string& client,
-                        const std::string& directory_id);
+// RedisHostStore::read_snapshot().
+Result<void> refresh_host(HostState& host, const RedisUrl& url, const std::string& client,
+                          const std::string& directory_id);
 
 // With the processes that were seen there, as far as their leases have not ended since.
-HostView scene_of(const HostState& host);
-Status status_of(const HostState& host);
+HostView build_host_view(const HostState& host);
+Status build_status(const HostState& host);
 
 // This host, if it has a driver to ask, and all others: by name.
 Result<std::vector<Status>> observe_all(Probe* probe,

@@ -11,11 +11,11 @@
 namespace berth {
 namespace {
 
-constexpr const char* kMostUsers = "1000";
-constexpr const char* kMostBytes = "16777216";  // of a reply
+constexpr const char* kMaxUsers = "1000";
+constexpr const char* kMaxReplyBytes = "16777216";  // of a reply
 
 // ARGV: the type, the largest value. The mark of what is there, and the value.
-constexpr std::string_view kRead = R"lua(
+constexpr std::string_view kReadScript = R"lua(
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 if not value then return {} end
 return {redis.sha1hex(value), #value <= tonumber(ARGV[2]) and value or ''}
@@ -23,7 +23,7 @@ return {redis.sha1hex(value), #value <= tonumber(ARGV[2]) and value or ''}
 
 // KEYS: the user's hash, the set of users. ARGV: the type, the mark, the new value, the user. Who
 // repeats it because its reply was lost finds it done.
-constexpr std::string_view kReplace = R"lua(
+constexpr std::string_view kReplaceScript = R"lua(
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 if value ~= ARGV[3] then
   if (value and redis.sha1hex(value) or '') ~= ARGV[2] then return 0 end
@@ -35,7 +35,7 @@ return 1
 
 // KEYS: the set of users. ARGV: the user who asks, the type, the largest value, the most users, the
 // most bytes. Each user and his value.
-constexpr std::string_view kOthers = R"lua(
+constexpr std::string_view kOtherUsersScript = R"lua(
 local found, size = {}, 0
 for _, user in ipairs(redis.call('SRANDMEMBER', KEYS[1], ARGV[4])) do
   if user ~= ARGV[1] and #user < 256 and size < tonumber(ARGV[5]) then
@@ -51,7 +51,7 @@ return found
 )lua";
 
 // ARGV: the largest value, the most bytes. Each type and its value.
-constexpr std::string_view kList = R"lua(
+constexpr std::string_view kListScript = R"lua(
 local found, size = {}, 0
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
@@ -66,7 +66,7 @@ return found
 )lua";
 
 // ARGV: the most users.
-constexpr std::string_view kUsers = R"lua(
+constexpr std::string_view kUsersScript = R"lua(
 local found = {}
 for _, user in ipairs(redis.call('SRANDMEMBER', KEYS[1], ARGV[1])) do
   if #user < 256 then found[#found + 1] = user end
@@ -74,18 +74,18 @@ end
 return found
 )lua";
 
-std::string largest() {
-  return std::to_string(kLargestProfile);
+std::string max_profile_size() {
+  return std::to_string(kMaxProfileBytes);
 }
 
-std::string forgotten(const std::string& type) {
+std::string forgotten_profile_json(const std::string& type) {
   const nlohmann::ordered_json json{{"type", type}, {"forgotten", true}};
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-std::optional<Profile> profile_of(const std::string& user, const std::string& type,
-                                  const std::string& text) {
-  if (text == forgotten(type)) return std::nullopt;
+std::optional<Profile> parse_stored_profile(const std::string& user, const std::string& type,
+                                            const std::string& text) {
+  if (text == forgotten_profile_json(type)) return std::nullopt;
   auto profile = parse_profile(text);
   if (!profile || profile->type != type) return std::nullopt;
   profile->user = user;
@@ -102,63 +102,64 @@ std::string RedisProfiles::key(const std::string& user) const {
   return fmt::format("{}:{}", users_key(), user);
 }
 
-Result<RedisProfiles::Stored> RedisProfiles::read(const std::string& user,
-                                                  const std::string& type) {
-  static const Script script(kRead);
-  const auto reply = server_.run(script, {key(user)}, {type, largest()});
+Result<RedisProfiles::StoredProfile> RedisProfiles::read(const std::string& user,
+                                                         const std::string& type) {
+  static const Script script(kReadScript);
+  const auto reply = session_.run(script, {key(user)}, {type, max_profile_size()});
   if (!reply) return tl::make_unexpected(reply.error());
-  const auto& parts = reply->list();
-  if (parts.size() != 2) return Stored{};
-  return Stored{parts[0].text(), profile_of(user, type, parts[1].text())};
+  const auto& elements = reply->list();
+  if (elements.size() != 2) return StoredProfile{};
+  return StoredProfile{elements[0].text(), parse_stored_profile(user, type, elements[1].text())};
 }
 
-Result<bool> RedisProfiles::put(const std::string& user, const std::string& type,
-                                const std::string& mark, const std::string& text) {
-  static const Script script(kReplace);
-  const auto reply = server_.run(script, {key(user), users_key()}, {type, mark, text, user});
+Result<bool> RedisProfiles::replace_if_unchanged(const std::string& user, const std::string& type,
+                                                 const std::string& digest,
+                                                 const std::string& text) {
+  static const Script script(kReplaceScript);
+  const auto reply = session_.run(script, {key(user), users_key()}, {type, digest, text, user});
   if (!reply) return tl::make_unexpected(reply.error());
   return reply->integer() == 1;
 }
 
 Result<bool> RedisProfiles::replace(const std::string& user, const Profile& profile,
-                                    const std::string& mark) {
+                                    const std::string& digest) {
   // Two runs may have shown the very same: who finds his own value there must be who wrote it.
   Profile written = profile;
-  written.change = make_id();
-  return put(user, profile.type, mark, write_profile(written));
+  written.change_id = make_id();
+  return replace_if_unchanged(user, profile.type, digest, serialize_profile(written));
 }
 
 Result<bool> RedisProfiles::forget(const std::string& user, const std::string& type,
-                                   const std::string& mark) {
-  return put(user, type, mark, forgotten(type));
+                                   const std::string& digest) {
+  return replace_if_unchanged(user, type, digest, forgotten_profile_json(type));
 }
 
-Result<std::vector<Profile>> RedisProfiles::others(const std::string& user,
-                                                   const std::string& type) {
-  static const Script script(kOthers);
-  const auto reply =
-      server_.run(script, {users_key()}, {user, type, largest(), kMostUsers, kMostBytes});
+Result<std::vector<Profile>> RedisProfiles::read_other_users(const std::string& user,
+                                                             const std::string& type) {
+  static const Script script(kOtherUsersScript);
+  const auto reply = session_.run(script, {users_key()},
+                                  {user, type, max_profile_size(), kMaxUsers, kMaxReplyBytes});
   if (!reply) return tl::make_unexpected(reply.error());
   std::vector<Profile> profiles;
   const auto& list = reply->list();
   for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
-    auto profile = profile_of(list[i].text(), type, list[i + 1].text());
+    auto profile = parse_stored_profile(list[i].text(), type, list[i + 1].text());
     if (profile) profiles.push_back(std::move(*profile));
   }
   return profiles;
 }
 
-Result<void> RedisProfiles::list(const std::string& user, ProfileList& list,
-                                 std::vector<std::string>& types) {
-  static const Script script(kList);
-  const auto reply = server_.run(script, {key(user)}, {largest(), kMostBytes});
+Result<void> RedisProfiles::append_profiles(const std::string& user, ProfileList& list,
+                                            std::vector<std::string>& types) {
+  static const Script script(kListScript);
+  const auto reply = session_.run(script, {key(user)}, {max_profile_size(), kMaxReplyBytes});
   if (!reply) return tl::make_unexpected(reply.error());
   const auto& pairs = reply->list();
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
     const std::string& type = pairs[i].text();
     types.push_back(type);
-    if (pairs[i + 1].text() == forgotten(type)) continue;
-    if (auto profile = profile_of(user, type, pairs[i + 1].text())) {
+    if (pairs[i + 1].text() == forgotten_profile_json(type)) continue;
+    if (auto profile = parse_stored_profile(user, type, pairs[i + 1].text())) {
       list.profiles.push_back(std::move(*profile));
     } else {
       ++list.damaged;
@@ -167,9 +168,9 @@ Result<void> RedisProfiles::list(const std::string& user, ProfileList& list,
   return {};
 }
 
-Result<std::vector<std::string>> RedisProfiles::users() {
-  static const Script script(kUsers);
-  const auto reply = server_.run(script, {users_key()}, {kMostUsers});
+Result<std::vector<std::string>> RedisProfiles::read_users() {
+  static const Script script(kUsersScript);
+  const auto reply = session_.run(script, {users_key()}, {kMaxUsers});
   if (!reply) return tl::make_unexpected(reply.error());
   std::vector<std::string> names;
   for (const Reply& name : reply->list()) names.push_back(name.text());

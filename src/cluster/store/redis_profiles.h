@@ -19,36 +19,37 @@ namespace berth {
 
 class RedisProfiles {
  public:
-  explicit RedisProfiles(const RedisUrl& url) : url_(url), server_(url) {}
+  explicit RedisProfiles(const RedisUrl& url) : url_(url), session_(url) {}
 
-  struct Stored {
-    std::string mark;                // of what is there; empty: nothing
+  struct StoredProfile {
+    std::string digest;              // of what is there; empty: nothing
     std::optional<Profile> profile;  // nothing, too, of what was forgotten or is damaged
   };
-  Result<Stored> read(const std::string& user, const std::string& type);
-  // False: by now it is not what `mark` says, and nothing has changed.
-  Result<bool> replace(const std::string& user, const Profile& profile, const std::string& mark);
+  Result<StoredProfile> read(const std::string& user, const std::string& type);
+  // False: by now it is not what `digest` says, and nothing has changed.
+  Result<bool> replace(const std::string& user, const Profile& profile, const std::string& digest);
   // It stays known that it was, so that no host takes an old file of its own for it.
-  Result<bool> forget(const std::string& user, const std::string& type, const std::string& mark);
+  Result<bool> forget(const std::string& user, const std::string& type, const std::string& digest);
 
   // Of that type, a bounded number of them; the user's own is not among them.
-  Result<std::vector<Profile>> others(const std::string& user, const std::string& type);
+  Result<std::vector<Profile>> read_other_users(const std::string& user, const std::string& type);
 
   // Adds a user's, and notes the types of which something is there, forgotten or not.
-  Result<void> list(const std::string& user, ProfileList& list, std::vector<std::string>& types);
+  Result<void> append_profiles(const std::string& user, ProfileList& list,
+                               std::vector<std::string>& types);
   // Who has any; a bounded number.
-  Result<std::vector<std::string>> users();
+  Result<std::vector<std::string>> read_users();
 
-  bool was_just_away() const { return server_.was_just_away(); }
+  bool was_recently_unavailable() const { return session_.was_recently_unavailable(); }
 
  private:
   std::string users_key() const;
   std::string key(const std::string& user) const;
-  Result<bool> put(const std::string& user, const std::string& type, const std::string& mark,
-                   const std::string& text);
+  Result<bool> replace_if_unchanged(const std::string& user, const std::string& type,
+                                    const std::string& digest, const std::string& text);
 
   RedisUrl url_;
-  RedisSession server_;
+  RedisSession session_;
 };
 
 }  // namespace berth

@@ -11,7 +11,7 @@
 namespace berth {
 
 // Before each of them. Numbers are written by %.0f, since Lua would write large ones as 1.7e+15.
-constexpr std::string_view kScriptStart = R"lua(
+constexpr std::string_view kScriptPrologue = R"lua(
 local prefix, part = string.sub(KEYS[1], 1, -2), KEYS[2]
 local function key(name) return part .. ':' .. name end
 local clock = redis.call('TIME')
@@ -64,7 +64,7 @@ end
 )lua";
 
 // Changes, all or none. ARGV: them as JSON; see StoreChange.
-constexpr std::string_view kCommit = R"lua(
+constexpr std::string_view kCommitScript = R"lua(
 local o = cjson.decode(ARGV[1])
 -- Who was silent for long when it was read, and was heard of since, is not dead.
 local silent, woken = {}, false
@@ -172,7 +172,7 @@ return {1, order, removed}
 )lua";
 
 // A lease has ended. ARGV: its id, the grace.
-constexpr std::string_view kRelease = R"lua(
+constexpr std::string_view kReleaseScript = R"lua(
 redis.call('HDEL', key('leases'), ARGV[1])
 forget(ARGV[1])
 ring_front(tonumber(ARGV[2]))
@@ -180,23 +180,24 @@ return 1
 )lua";
 
 // A ticket leaves. ARGV: its id.
-constexpr std::string_view kLeave = R"lua(
+constexpr std::string_view kLeaveScript = R"lua(
 leave(ARGV[1], part)
 forget(ARGV[1])
 return 1
 )lua";
 
 // Something changed that may let the first through. ARGV: the grace.
-constexpr std::string_view kRingFront = R"lua(
+constexpr std::string_view kRingFrontScript = R"lua(
 ring_front(tonumber(ARGV[1]))
 return 1
 )lua";
 
 // A client lives. ARGV: its id, the time to live, "leases" or "tickets", and the time that
-// everybody is given (see kBirth) if nobody could be heard for a whole time to live. "heard" or
-// "missing"; for a ticket also "ended", or "rung" if it was rung, which may not have reached it.
-// A lease is not ended here, whatever Redis says: only its owner can, by its file on its host.
-constexpr std::string_view kBeat = R"lua(
+// everybody is given (see kCheckEpochScript) if nobody could be heard for a whole time to live.
+// "heard" or "missing"; for a ticket also "ended", or "rung" if it was rung, which may not have
+// reached it. A lease is not ended here, whatever Redis says: only its owner can, by its file on
+// its host.
+constexpr std::string_view kHeartbeatScript = R"lua(
 local id = ARGV[1]
 local waits = ARGV[3] == 'tickets'
 if waits and redis.call('EXISTS', prefix .. ':ended:' .. id) == 1 then return 'ended' end
@@ -214,7 +215,7 @@ return 'heard'
 // to put back what is lost. On all hosts after a loss; on one of which nobody could be heard,
 // there. ARGV: the server's run, the time for that, and how long nobody was heard of if nobody
 // could be. Gives what PREFIX:born and PREFIX:HOST:settles say by now.
-constexpr std::string_view kBirth = R"lua(
+constexpr std::string_view kCheckEpochScript = R"lua(
 local born = redis.call('GET', prefix .. ':born')
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
@@ -232,7 +233,7 @@ return {born, redis.call('GET', key('settles')) or ''}
 
 // A host tells of itself. ARGV: its name, its card. What nobody was heard of for a month is
 // forgotten.
-constexpr std::string_view kPublish = R"lua(
+constexpr std::string_view kPublishScript = R"lua(
 redis.call('HSET', prefix .. ':hosts', ARGV[1], ARGV[2])
 redis.call('HSET', prefix .. ':seen', ARGV[1], number(now))
 local seen = redis.call('HGETALL', prefix .. ':seen')

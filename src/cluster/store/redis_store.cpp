@@ -21,18 +21,18 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-Script script(std::string_view body) {
-  return Script(fmt::format("{}{}", kScriptStart, body));
+Script make_script(std::string_view body) {
+  return Script(fmt::format("{}{}", kScriptPrologue, body));
 }
 
 struct Scripts {
-  Script commit = script(kCommit);
-  Script release = script(kRelease);
-  Script leave = script(kLeave);
-  Script ring_front = script(kRingFront);
-  Script beat = script(kBeat);
-  Script birth = script(kBirth);
-  Script publish = script(kPublish);
+  Script commit = make_script(kCommitScript);
+  Script release = make_script(kReleaseScript);
+  Script leave = make_script(kLeaveScript);
+  Script ring_front = make_script(kRingFrontScript);
+  Script heartbeat = make_script(kHeartbeatScript);
+  Script check_epoch = make_script(kCheckEpochScript);
+  Script publish = make_script(kPublishScript);
 };
 
 const Scripts& scripts() {
@@ -41,7 +41,7 @@ const Scripts& scripts() {
 }
 
 template <class Number>
-std::optional<Number> number(const std::string& text) {
+std::optional<Number> parse_number(const std::string& text) {
   Number value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, problem] = std::from_chars(text.data(), end, value);
@@ -49,27 +49,27 @@ std::optional<Number> number(const std::string& text) {
   return value;
 }
 
-milliseconds ms(const std::string& text) {
-  return milliseconds(number<std::int64_t>(text).value_or(0));
+milliseconds parse_ms(const std::string& text) {
+  return milliseconds(parse_number<std::int64_t>(text).value_or(0));
 }
 
 // The i-th of a list; nothing that was not there is nil.
-const Reply& at(const Reply& reply, std::size_t i) {
+const Reply& element_at(const Reply& reply, std::size_t i) {
   static const Reply nil;
   return i < reply.list().size() ? reply.list()[i] : nil;
 }
 
-std::vector<TicketName> queue_of(const Reply& reply) {
+std::vector<TicketName> parse_queue(const Reply& reply) {
   std::vector<TicketName> queue;
   const auto& list = reply.list();
   for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
-    const auto order = number<std::uint64_t>(list[i + 1].text());
+    const auto order = parse_number<std::uint64_t>(list[i + 1].text());
     if (order && is_id(list[i].text())) queue.push_back({*order, list[i].text()});
   }
   return queue;
 }
 
-std::vector<std::pair<std::string, std::string>> pairs_of(const Reply& reply) {
+std::vector<std::pair<std::string, std::string>> parse_pairs(const Reply& reply) {
   std::vector<std::pair<std::string, std::string>> pairs;
   const auto& list = reply.list();
   for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
@@ -78,105 +78,110 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const Reply& reply) {
   return pairs;
 }
 
-std::map<std::string, milliseconds> times_of(const Reply& reply) {
+std::map<std::string, milliseconds> parse_times(const Reply& reply) {
   std::map<std::string, milliseconds> times;
-  for (const auto& [id, time] : pairs_of(reply)) times.emplace(id, ms(time));
+  for (const auto& [id, time] : parse_pairs(reply)) times.emplace(id, parse_ms(time));
   return times;
 }
 
 // What TIME says.
-std::chrono::microseconds time_of(const Reply& reply) {
-  return std::chrono::microseconds(number<std::uint64_t>(at(reply, 0).text()).value_or(0) *
-                                       1'000'000 +
-                                   number<std::uint64_t>(at(reply, 1).text()).value_or(0));
+std::chrono::microseconds parse_time(const Reply& reply) {
+  return std::chrono::microseconds(
+      parse_number<std::uint64_t>(element_at(reply, 0).text()).value_or(0) * 1'000'000 +
+      parse_number<std::uint64_t>(element_at(reply, 1).text()).value_or(0));
 }
 
 // The tickets that a decision looks at: the first ones, and those around its own.
-std::vector<std::string> in_range(const TicketRange& range, const StoreSnapshot& sight) {
+std::vector<std::string> ticket_ids_in_range(const TicketRange& range,
+                                             const StoreSnapshot& snapshot) {
   std::vector<std::string> ids;
-  for (std::size_t i = 0; i < sight.queue.size(); ++i) {
-    const bool around = i + range.around >= sight.place && i <= sight.place + range.around;
-    if (i < range.front || around) ids.push_back(sight.queue[i].id);
+  for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
+    const bool around =
+        i + range.around >= snapshot.own_position && i <= snapshot.own_position + range.around;
+    if (i < range.front || around) ids.push_back(snapshot.queue[i].id);
   }
   return ids;
 }
 
 // Of the tickets that were asked for, those that are wanted.
-std::vector<StoreEntry> found_tickets(const std::vector<std::string>& asked, const Reply& reply,
-                                     const std::vector<std::string>& wanted,
-                                     const StoreSnapshot& sight) {
-  const std::set<std::string_view> ids(wanted.begin(), wanted.end());
+std::vector<StoreEntry> parse_tickets(const std::vector<std::string>& requested_ids,
+                                      const Reply& reply,
+                                      const std::vector<std::string>& wanted_ids,
+                                      const StoreSnapshot& snapshot) {
+  const std::set<std::string_view> ids(wanted_ids.begin(), wanted_ids.end());
   std::vector<StoreEntry> found;
-  found.reserve(asked.size());
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (!ids.contains(asked[i])) continue;
-    found.push_back(sight.entry(asked[i], at(reply, i).text()));
+  found.reserve(requested_ids.size());
+  for (std::size_t i = 0; i < requested_ids.size(); ++i) {
+    if (!ids.contains(requested_ids[i])) continue;
+    found.push_back(snapshot.make_entry(requested_ids[i], element_at(reply, i).text()));
   }
   return found;
 }
 
-Json or_nothing(const std::optional<std::string>& text) {
+Json json_or_false(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
 }
 
-std::string as_json(const StoreChange& change, const RedisHostStore& part) {
+std::string change_to_json(const StoreChange& change, const RedisHostStore& store) {
   const Json json{{"id", change.id},
-                  {"ttl", part.url().ttl.count()},
-                  {"lease", or_nothing(change.lease)},
+                  {"ttl", store.url().ttl.count()},
+                  {"lease", json_or_false(change.lease)},
                   {"version", change.version},
                   {"born", change.server_epoch},
-                  {"settled", change.settled},
+                  {"settled", change.grants_resume_at},
                   {"epoch", std::to_string(change.epoch)},
-                  {"host", part.host()},
-                  {"instead_of", or_nothing(change.instead_of)},
-                  {"tail", or_nothing(change.tail)},
-                  {"ticket", or_nothing(change.ticket)},
+                  {"host", store.host()},
+                  {"instead_of", json_or_false(change.replaced_ticket)},
+                  {"tail", json_or_false(change.tail)},
+                  {"ticket", json_or_false(change.ticket)},
                   {"order", change.order ? Json(std::to_string(*change.order)) : Json(false)},
-                  {"leave", change.leave},
-                  {"put_back", change.put_back},
-                  {"remove", change.remove},
-                  {"remove_tickets", change.remove_tickets},
-                  {"silent", change.silent},
+                  {"leave", change.leave_queue},
+                  {"put_back", change.leases_to_restore},
+                  {"remove", change.leases_to_remove},
+                  {"remove_tickets", change.tickets_to_remove},
+                  {"silent", change.silent_clients},
                   {"grace", kSilenceGrace.count()},
-                  {"ended", change.ended},
-                  {"beats", change.beats},
+                  {"ended", change.tickets_to_end},
+                  {"beats", change.heartbeats},
                   {"drains", change.drains},
                   {"undrains", change.undrains},
                   {"rings", change.rings}};
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-Result<Beat> beat_of(const Reply& reply) {
-  if (reply.text() == "ended") return Beat::ended;
-  if (reply.text() == "rung") return Beat::rung;
-  return reply.text() == "heard" ? Beat::heard : Beat::missing;
+Result<HeartbeatReply> parse_heartbeat_reply(const Reply& reply) {
+  if (reply.text() == "ended") return HeartbeatReply::ended;
+  if (reply.text() == "rung") return HeartbeatReply::rung;
+  return reply.text() == "heard" ? HeartbeatReply::accepted : HeartbeatReply::missing;
 }
 
 }  // namespace
 
-StoreEntry StoreSnapshot::entry(const std::string& id, const std::string& record) const {
-  StoreEntry entry{id, record.size() > kLargestRecord ? "" : record, kSilenceGrace - now,
-                  std::nullopt};
-  if (const auto beat = beats.find(id); beat != beats.end()) entry.left += beat->second;
-  if (const auto ring = rung.find(id); ring != rung.end()) entry.unheard = now - ring->second;
+StoreEntry StoreSnapshot::make_entry(const std::string& id, const std::string& record) const {
+  StoreEntry entry{id, record.size() > kMaxRecordSize ? "" : record, kSilenceGrace - now,
+                   std::nullopt};
+  if (const auto expiry = expires_at.find(id); expiry != expires_at.end())
+    entry.time_left += expiry->second;
+  if (const auto ring = rung_at.find(id); ring != rung_at.end())
+    entry.unanswered = now - ring->second;
   return entry;
 }
 
-std::string write_shared_record(Record record) {
+std::string format_shared_record(Record record) {
   record.uid = uid_outside(record.uid).value_or(record.uid);
-  return write_record(record);
+  return format_record(record);
 }
 
-Result<Record> read_shared_record(std::string_view text) {
-  auto record = read_record(text);
+Result<Record> parse_shared_record(std::string_view text) {
+  auto record = parse_record(text);
   if (record) record->uid = uid_inside(record->uid).value_or(overflow_uid());
   return record;
 }
 
 bool StoreChange::is_empty() const {
-  return !lease && !ticket && !leave && put_back.empty() && remove.empty() &&
-         remove_tickets.empty() && ended.empty() && beats.empty() && drains.empty() &&
-         undrains.empty() && rings.empty();
+  return !lease && !ticket && !leave_queue && leases_to_restore.empty() &&
+         leases_to_remove.empty() && tickets_to_remove.empty() && tickets_to_end.empty() &&
+         heartbeats.empty() && drains.empty() && undrains.empty() && rings.empty();
 }
 
 void TicketRange::extend(std::size_t index, std::size_t place) {
@@ -204,8 +209,8 @@ void RedisHostStore::disconnect() {
   heartbeat_connection_.reset();
 }
 
-std::string RedisHostStore::settle_time() const {
-  return std::to_string((beat_interval() + kSettleGrace).count());
+std::string RedisHostStore::recovery_time_ms() const {
+  return std::to_string((heartbeat_interval() + kRecoveryGrace).count());
 }
 
 std::vector<std::string> RedisHostStore::keys() const {
@@ -216,165 +221,173 @@ Result<Reply> RedisHostStore::run(const Script& script, const std::vector<std::s
   return session_.run(script, keys(), arguments);
 }
 
-void RedisHostStore::try_to(const Script& script, const std::vector<std::string>& arguments) {
-  if (session_.was_just_away()) return;
+void RedisHostStore::run_if_available(const Script& script,
+                                      const std::vector<std::string>& arguments) {
+  if (session_.was_recently_unavailable()) return;
   (void)run(script, arguments);
 }
 
-Result<StoreSnapshot> RedisHostStore::look(const std::string& client, const std::string& directory_id) {
-  const bool decides = !client.empty();
-  const auto key = [part = keys()[1]](const char* name) {
-    return fmt::format("{}:{}", part, name);
+Result<StoreSnapshot> RedisHostStore::read_snapshot(const std::string& client,
+                                                    const std::string& directory_id) {
+  const bool is_deciding = !client.empty();
+  const auto key = [host_key = keys()[1]](const char* name) {
+    return fmt::format("{}:{}", host_key, name);
   };
-  std::vector<RedisConnection::Words> questions{{"MULTI"},
-                                                {"TIME"},
-                                                {"GET", key("version")},
-                                                {"HGETALL", key("leases")},
-                                                {"ZRANGE", key("queue"), "0", "-1", "WITHSCORES"},
-                                                {"HGETALL", key("beats")},
-                                                {"HGETALL", key("rung")},
-                                                {"HGETALL", key("drains")},
-                                                {"GET", fmt::format("{}:born", url_.prefix)},
-                                                {"GET", key("settles")}};
-  if (decides) {
-    questions.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
-    questions.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
-    questions.push_back({"HDEL", key("rung"), client});
+  std::vector<RedisCommand> commands{{"MULTI"},
+                                     {"TIME"},
+                                     {"GET", key("version")},
+                                     {"HGETALL", key("leases")},
+                                     {"ZRANGE", key("queue"), "0", "-1", "WITHSCORES"},
+                                     {"HGETALL", key("beats")},
+                                     {"HGETALL", key("rung")},
+                                     {"HGETALL", key("drains")},
+                                     {"GET", fmt::format("{}:born", url_.prefix)},
+                                     {"GET", key("settles")}};
+  if (is_deciding) {
+    commands.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
+    commands.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
+    commands.push_back({"HDEL", key("rung"), client});
     // Its own ticket, and those that were near the last time, of which most are so again: then that
     // is one round trip less.
-    if (std::find(near_.begin(), near_.end(), client) == near_.end()) near_.push_back(client);
-    questions.push_back(ticket_question(near_));
+    if (std::find(nearby_tickets_.begin(), nearby_tickets_.end(), client) == nearby_tickets_.end())
+      nearby_tickets_.push_back(client);
+    commands.push_back(read_tickets_command(nearby_tickets_));
   } else {
-    questions.push_back({"HGETALL", key("tickets")});
+    commands.push_back({"HGETALL", key("tickets")});
   }
-  questions.push_back({"EXEC"});
-  auto replies = session_.pipeline(questions);
+  commands.push_back({"EXEC"});
+  auto replies = session_.pipeline(commands);
   if (!replies) return tl::make_unexpected(replies.error());
-  const auto answer = [&all = replies->back()](std::size_t i) -> const Reply& {
-    return at(all, i);
+  const auto reply_at = [&all = replies->back()](std::size_t i) -> const Reply& {
+    return element_at(all, i);
   };
-  const std::chrono::microseconds now = time_of(answer(0));
-  StoreSnapshot sight;
-  sight.version = answer(1).is_nil() ? "0" : answer(1).text();
-  sight.epoch = std::max(number<std::uint64_t>(sight.version).value_or(0) + 1,
-                         static_cast<std::uint64_t>(now.count()));
-  sight.now = std::chrono::floor<milliseconds>(now);
-  sight.beats = times_of(answer(4));
-  sight.rung = times_of(answer(5));
-  for (auto& [id, record] : pairs_of(answer(2))) sight.leases.push_back(sight.entry(id, record));
-  sight.queue = queue_of(answer(3));
-  std::sort(sight.queue.begin(), sight.queue.end());
-  const auto own = std::find_if(sight.queue.begin(), sight.queue.end(),
+  const std::chrono::microseconds now = parse_time(reply_at(0));
+  StoreSnapshot snapshot;
+  snapshot.version = reply_at(1).is_nil() ? "0" : reply_at(1).text();
+  snapshot.epoch = std::max(parse_number<std::uint64_t>(snapshot.version).value_or(0) + 1,
+                            static_cast<std::uint64_t>(now.count()));
+  snapshot.now = std::chrono::floor<milliseconds>(now);
+  snapshot.expires_at = parse_times(reply_at(4));
+  snapshot.rung_at = parse_times(reply_at(5));
+  for (auto& [id, record] : parse_pairs(reply_at(2)))
+    snapshot.leases.push_back(snapshot.make_entry(id, record));
+  snapshot.queue = parse_queue(reply_at(3));
+  std::sort(snapshot.queue.begin(), snapshot.queue.end());
+  const auto own = std::find_if(snapshot.queue.begin(), snapshot.queue.end(),
                                 [&](const TicketName& name) { return name.id == client; });
-  sight.place = static_cast<std::size_t>(own - sight.queue.begin());
-  const auto& members = answer(3).list();
-  if (members.size() >= 2) sight.tail = members[members.size() - 2].text();
-  sight.drains = pairs_of(answer(6));
-  sight.server_epoch = answer(7).text();
-  sight.settled = answer(8).text();
-  if (!decides) {
+  snapshot.own_position = static_cast<std::size_t>(own - snapshot.queue.begin());
+  const auto& members = reply_at(3).list();
+  if (members.size() >= 2) snapshot.tail = members[members.size() - 2].text();
+  snapshot.drains = parse_pairs(reply_at(6));
+  snapshot.server_epoch = reply_at(7).text();
+  snapshot.grants_resume_at = reply_at(8).text();
+  if (!is_deciding) {
     std::map<std::string, std::string> records;
-    for (auto& [id, record] : pairs_of(answer(9))) records.emplace(id, std::move(record));
-    for (const TicketName& name : sight.queue) {
-      sight.tickets.push_back(sight.entry(name.id, records[name.id]));
+    for (auto& [id, record] : parse_pairs(reply_at(9))) records.emplace(id, std::move(record));
+    for (const TicketName& name : snapshot.queue) {
+      snapshot.tickets.push_back(snapshot.make_entry(name.id, records[name.id]));
     }
-    sight.all_tickets = true;
-    return sight;
+    snapshot.has_all_tickets = true;
+    return snapshot;
   }
-  sight.ended = answer(9).integer().value_or(0) != 0;
-  if (auto settled = settle(sight, directory_id); !settled) return tl::make_unexpected(settled.error());
-  auto near = in_range(range_, sight);
+  snapshot.ended = reply_at(9).integer().value_or(0) != 0;
+  if (auto checked = check_recovery(snapshot, directory_id); !checked)
+    return tl::make_unexpected(checked.error());
+  auto nearby = ticket_ids_in_range(range_, snapshot);
   range_.shrink();
-  sight.all_tickets = near.size() == sight.queue.size();
-  sight.tickets = found_tickets(near_, answer(12), near, sight);
-  const std::set<std::string> read(near_.begin(), near_.end());
+  snapshot.has_all_tickets = nearby.size() == snapshot.queue.size();
+  snapshot.tickets = parse_tickets(nearby_tickets_, reply_at(12), nearby, snapshot);
+  const std::set<std::string> read(nearby_tickets_.begin(), nearby_tickets_.end());
   std::vector<std::string> missing;
-  for (const std::string& id : near) {
+  for (const std::string& id : nearby) {
     if (!read.contains(id)) missing.push_back(id);
   }
-  near_ = std::move(near);
-  auto more = tickets(missing, sight);
+  nearby_tickets_ = std::move(nearby);
+  auto more = read_tickets(missing, snapshot);
   if (!more) return tl::make_unexpected(more.error());
-  sight.tickets.insert(sight.tickets.end(), std::make_move_iterator(more->begin()),
-                       std::make_move_iterator(more->end()));
-  return sight;
+  snapshot.tickets.insert(snapshot.tickets.end(), std::make_move_iterator(more->begin()),
+                          std::make_move_iterator(more->end()));
+  return snapshot;
 }
 
-Result<void> RedisHostStore::settle(StoreSnapshot& sight, const std::string& directory_id) {
+Result<void> RedisHostStore::check_recovery(StoreSnapshot& snapshot,
+                                            const std::string& directory_id) {
   const bool silent =
-      std::any_of(sight.leases.begin(), sight.leases.end(), [&](const StoreEntry& lease) {
-        if (lease.left.count() > 0) return false;
-        const auto record = read_record(lease.record);
+      std::any_of(snapshot.leases.begin(), snapshot.leases.end(), [&](const StoreEntry& lease) {
+        if (lease.time_left.count() > 0) return false;
+        const auto record = parse_record(lease.record);
         return !record || record->directory_id.empty() || record->directory_id != directory_id;
       });
   const auto server = session_.run_id();
   if (!server) return tl::make_unexpected(server.error());
-  const auto settled_at = [&sight] {
-    return std::max(ms(sight.server_epoch.substr(sight.server_epoch.find(' ') + 1)), ms(sight.settled));
+  const auto resume_time = [&snapshot] {
+    return std::max(parse_ms(snapshot.server_epoch.substr(snapshot.server_epoch.find(' ') + 1)),
+                    parse_ms(snapshot.grants_resume_at));
   };
   // Further ahead than anybody can have said: the server's clock was set back.
-  const bool too_far = settled_at() - sight.now > beat_interval() + kSettleGrace;
-  if (silent || too_far || !sight.server_epoch.starts_with(*server + " ")) {
-    auto server_epoch = run(scripts().birth, {*server, settle_time(), std::to_string(url_.ttl.count())});
+  const bool too_far = resume_time() - snapshot.now > heartbeat_interval() + kRecoveryGrace;
+  if (silent || too_far || !snapshot.server_epoch.starts_with(*server + " ")) {
+    auto server_epoch =
+        run(scripts().check_epoch, {*server, recovery_time_ms(), std::to_string(url_.ttl.count())});
     if (!server_epoch) return tl::make_unexpected(server_epoch.error());
-    sight.server_epoch = at(*server_epoch, 0).text();
-    sight.settled = at(*server_epoch, 1).text();
+    snapshot.server_epoch = element_at(*server_epoch, 0).text();
+    snapshot.grants_resume_at = element_at(*server_epoch, 1).text();
   }
-  sight.settles = std::max(settled_at() - sight.now, milliseconds(0));
+  snapshot.recovery_time_left = std::max(resume_time() - snapshot.now, milliseconds(0));
   return {};
 }
 
-Result<std::vector<StoreEntry>> RedisHostStore::tickets(const std::vector<std::string>& ids,
-                                                 const StoreSnapshot& sight) {
+Result<std::vector<StoreEntry>> RedisHostStore::read_tickets(const std::vector<std::string>& ids,
+                                                             const StoreSnapshot& snapshot) {
   if (ids.empty()) return std::vector<StoreEntry>{};
-  const auto question = ticket_question(ids);
-  auto reply = session_.call(question);
+  const auto command = read_tickets_command(ids);
+  auto reply = session_.call(command);
   if (!reply) return tl::make_unexpected(reply.error());
-  return found_tickets(ids, *reply, ids, sight);
+  return parse_tickets(ids, *reply, ids, snapshot);
 }
 
-void RedisHostStore::read_further(const StoreSnapshot& sight, std::size_t index) {
-  range_.extend(index, sight.place);
+void RedisHostStore::extend_ticket_range(const StoreSnapshot& snapshot, std::size_t index) {
+  range_.extend(index, snapshot.own_position);
 }
 
-RedisConnection::Words RedisHostStore::ticket_question(const std::vector<std::string>& ids) const {
-  RedisConnection::Words words{"HMGET", fmt::format("{}:tickets", keys()[1])};
+RedisCommand RedisHostStore::read_tickets_command(const std::vector<std::string>& ids) const {
+  RedisCommand words{"HMGET", fmt::format("{}:tickets", keys()[1])};
   words.insert(words.end(), ids.begin(), ids.end());
   return words;
 }
 
 Result<StoreOutcome> RedisHostStore::commit(const StoreChange& change) {
-  auto reply = run(scripts().commit, {as_json(change, *this)});
+  auto reply = run(scripts().commit, {change_to_json(change, *this)});
   if (!reply) return tl::make_unexpected(reply.error());
   StoreOutcome outcome;
-  outcome.done = at(*reply, 0).integer() == 1;
-  outcome.order = number<std::uint64_t>(at(*reply, 1).text());
-  for (const Reply& id : at(*reply, 2).list()) outcome.removed.push_back(id.text());
-  if (!change.lease || !outcome.done) return outcome;
+  outcome.committed = element_at(*reply, 0).integer() == 1;
+  outcome.order = parse_number<std::uint64_t>(element_at(*reply, 1).text());
+  for (const Reply& id : element_at(*reply, 2).list()) outcome.removed.push_back(id.text());
+  if (!change.lease || !outcome.committed) return outcome;
   // A connection that was cut has been renewed on the way: to a server, perhaps, that was started
   // again or has taken over, and has lost what was granted after our sight.
   const auto server = session_.run_id();
   if (!server) return tl::make_unexpected(server.error());
   if (!change.server_epoch.starts_with(*server + " ")) {
     release(change.id);
-    outcome.done = false;
+    outcome.committed = false;
   }
   return outcome;
 }
 
 void RedisHostStore::release(const std::string& id) {
-  try_to(scripts().release, {id, std::to_string(kSilenceGrace.count())});
+  run_if_available(scripts().release, {id, std::to_string(kSilenceGrace.count())});
 }
 
-void RedisHostStore::leave(const std::string& id) {
-  try_to(scripts().leave, {id});
+void RedisHostStore::leave_queue(const std::string& id) {
+  run_if_available(scripts().leave, {id});
 }
 
 void RedisHostStore::ring_front() {
-  try_to(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
+  run_if_available(scripts().ring_front, {std::to_string(kSilenceGrace.count())});
 }
 
-Result<std::optional<RedisHostStore::Claim>> RedisHostStore::claim_of(const std::string& ticket) {
+Result<std::optional<RedisHostStore::Claim>> RedisHostStore::read_claim(const std::string& ticket) {
   auto reply = session_.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)});
   if (!reply) return tl::make_unexpected(reply.error());
   const auto blank = reply->text().find(' ');
@@ -382,49 +395,51 @@ Result<std::optional<RedisHostStore::Claim>> RedisHostStore::claim_of(const std:
   return Claim{reply->text().substr(0, blank), reply->text().substr(blank + 1)};
 }
 
-void RedisHostStore::publish(const std::string& card) {
-  try_to(scripts().publish, {host_, card});
+void RedisHostStore::publish_info(const std::string& info_json) {
+  run_if_available(scripts().publish, {host_, info_json});
 }
 
-Result<std::vector<StoredHostInfo>> RedisHostStore::cards() {
-  constexpr std::size_t kLargestCard = 1 << 20;
-  const std::vector<RedisConnection::Words> questions{
-      {"TIME"},
-      {"HGETALL", fmt::format("{}:hosts", url_.prefix)},
-      {"HGETALL", fmt::format("{}:seen", url_.prefix)}};
-  auto replies = session_.pipeline(questions);
+Result<std::vector<StoredHostInfo>> RedisHostStore::read_host_infos() {
+  constexpr std::size_t kMaxInfoSize = 1 << 20;
+  const std::vector<RedisCommand> commands{{"TIME"},
+                                           {"HGETALL", fmt::format("{}:hosts", url_.prefix)},
+                                           {"HGETALL", fmt::format("{}:seen", url_.prefix)}};
+  auto replies = session_.pipeline(commands);
   if (!replies) return tl::make_unexpected(replies.error());
-  const auto now = std::chrono::floor<milliseconds>(time_of(replies->at(0)));
-  const auto seen = times_of(replies->at(2));
+  const auto now = std::chrono::floor<milliseconds>(parse_time(replies->at(0)));
+  const auto seen = parse_times(replies->at(2));
   std::map<std::string, StoredHostInfo> sorted;
-  for (auto& [host, card] : pairs_of(replies->at(1))) {
+  for (auto& [host, info_json] : parse_pairs(replies->at(1))) {
     if (!is_host_name(host)) continue;
-    StoredHostInfo one{host, card.size() > kLargestCard ? "" : std::move(card), std::nullopt};
+    StoredHostInfo stored{host, info_json.size() > kMaxInfoSize ? "" : std::move(info_json),
+                          std::nullopt};
     if (const auto then = seen.find(host); then != seen.end()) {
-      one.age = std::max(now - then->second, milliseconds(0));
+      stored.age = std::max(now - then->second, milliseconds(0));
     }
-    sorted.emplace(host, std::move(one));
+    sorted.emplace(host, std::move(stored));
   }
-  std::vector<StoredHostInfo> cards;
-  cards.reserve(sorted.size());
-  for (auto& [host, card] : sorted) cards.push_back(std::move(card));
-  return cards;
+  std::vector<StoredHostInfo> infos;
+  infos.reserve(sorted.size());
+  for (auto& [host, stored] : sorted) infos.push_back(std::move(stored));
+  return infos;
 }
 
-Result<Beat> RedisHostStore::beat(const TicketName& ticket) {
-  auto reply =
-      run(scripts().beat, {ticket.id, std::to_string(url_.ttl.count()), "tickets", settle_time()});
+Result<HeartbeatReply> RedisHostStore::send_ticket_heartbeat(const TicketName& ticket) {
+  auto reply = run(scripts().heartbeat,
+                   {ticket.id, std::to_string(url_.ttl.count()), "tickets", recovery_time_ms()});
   if (!reply) return tl::make_unexpected(reply.error());
-  return beat_of(*reply);
+  return parse_heartbeat_reply(*reply);
 }
 
 Result<int> RedisHostStore::listen(const std::string& id) {
-  if (ring_connection_ && listens_for_ == id) return ring_connection_->fd();
+  if (ring_connection_ && ring_client_ == id) return ring_connection_->fd();
   auto opened = RedisConnection::open(url_);
   if (!opened) return tl::make_unexpected(opened.error());
   ring_connection_ = std::move(*opened);
-  listens_for_ = id;
-  if (auto sent = ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, id), "0"}); !sent) {
+  ring_client_ = id;
+  if (auto sent =
+          ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, id), "0"});
+      !sent) {
     ring_connection_.reset();
     return tl::make_unexpected(sent.error());
   }
@@ -436,46 +451,49 @@ bool RedisHostStore::receive_ring() {
   const auto reply = ring_connection_->receive();
   if (reply && !*reply) return true;  // not yet
   const bool again =
-      reply && ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, listens_for_), "0"});
+      reply &&
+      ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, ring_client_), "0"});
   if (!again) ring_connection_.reset();
   return again;
 }
 
-Result<void> RedisHostStore::send_beat(const std::string& id) {
+Result<void> RedisHostStore::send_lease_heartbeat(const std::string& id) {
   if (!heartbeat_connection_) {
     auto opened = RedisConnection::open(url_);
     if (!opened) {
-      session_.note_away();
+      session_.note_unavailable();
       return tl::make_unexpected(opened.error());
     }
     heartbeat_connection_ = std::move(*opened);
   }
   // By its source: the answer that a server which does not know it would give comes too late.
   const auto key = keys();
-  auto sent = heartbeat_connection_->send({"EVAL", scripts().beat.source(), "2", key[0], key[1], id,
-                            std::to_string(url_.ttl.count()), "leases", settle_time()});
+  auto sent =
+      heartbeat_connection_->send({"EVAL", scripts().heartbeat.source(), "2", key[0], key[1], id,
+                                   std::to_string(url_.ttl.count()), "leases", recovery_time_ms()});
   if (!sent) {
     heartbeat_connection_.reset();
     return sent;
   }
-  beat_sent_ = Clock::now();
+  heartbeat_sent_at_ = Clock::now();
   return {};
 }
 
-std::optional<Result<Beat>> RedisHostStore::poll_heartbeat() {
-  if (!is_beating()) return std::nullopt;
+std::optional<Result<HeartbeatReply>> RedisHostStore::poll_heartbeat() {
+  if (!is_heartbeat_pending()) return std::nullopt;
   auto reply = heartbeat_connection_->receive();
   if (reply && !*reply) {
-    if (Clock::now() - *beat_sent_ < kRedisCommandTimeout) return std::nullopt;
-    reply = fail(ErrorKind::unavailable, fmt::format("{} does not answer", shown(url_)));
+    if (Clock::now() - *heartbeat_sent_at_ < kRedisCommandTimeout) return std::nullopt;
+    reply =
+        fail(ErrorKind::unavailable, fmt::format("{} does not answer", format_redacted_url(url_)));
   }
-  beat_sent_.reset();
+  heartbeat_sent_at_.reset();
   if (!reply) {
-    session_.note_away();
+    session_.note_unavailable();
     heartbeat_connection_.reset();
     return tl::make_unexpected(reply.error());
   }
-  return beat_of(**reply);
+  return parse_heartbeat_reply(**reply);
 }
 
 }  // namespace berth

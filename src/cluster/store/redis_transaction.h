@@ -24,66 +24,69 @@ namespace berth {
 
 class RedisTransaction : public Transaction {
  public:
-  // `here` is this host's directory, locked and listed after `sight` was taken. `directory_id` names it:
-  // of a client that has the same one, its bell says whether it lives.
-  RedisTransaction(RedisHostStore& part, StoreSnapshot sight, std::unique_ptr<DirectoryTransaction> here,
-                   std::string directory_id);
+  // `local` is this host's directory, locked and listed after `snapshot` was taken. `directory_id`
+  // names it: of a client that has the same one, its bell says whether it lives.
+  RedisTransaction(RedisHostStore& store, StoreSnapshot snapshot,
+                   std::unique_ptr<DirectoryTransaction> local, std::string directory_id);
 
   const std::vector<std::string>& lease_ids() const override { return lease_ids_; }
-  const std::vector<TicketName>& queue() const override { return sight_.queue; }
-  Result<std::optional<Client>> lease(const std::string& id) override;
-  Result<std::optional<Client>> ticket(const TicketName& name) override;
-  bool lacks_tickets() const override { return lacks_tickets_; }
-  Result<std::vector<Client>> leases() override;
-  Result<std::vector<Drain>> drains() override;
+  const std::vector<TicketName>& queue() const override { return snapshot_.queue; }
+  Result<std::optional<Client>> read_lease(const std::string& id) override;
+  Result<std::optional<Client>> read_ticket(const TicketName& name) override;
+  bool needs_more_tickets() const override { return needs_more_tickets_; }
+  Result<std::vector<Client>> read_leases() override;
+  Result<std::vector<Drain>> read_drains() override;
   // Redis does not know who somebody is: root alone may.
-  Result<uid_t> owner() const override { return uid_t{0}; }
+  Result<uid_t> harbour_owner() const override { return uid_t{0}; }
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
   Result<std::uint64_t> next_order() override;
-  std::uint64_t next_epoch() const override { return sight_.epoch; }
-  std::chrono::milliseconds settles() const override { return sight_.settles; }
+  std::uint64_t next_epoch() const override { return snapshot_.epoch; }
+  std::chrono::milliseconds recovery_time_left() const override {
+    return snapshot_.recovery_time_left;
+  }
   Result<void> write_lease(const Record& record) override;
-  void take_place_of(const TicketName& name) override { change_.instead_of = name.id; }
+  void set_ticket_to_replace(const TicketName& name) override { change_.replaced_ticket = name.id; }
   Result<void> write_ticket(const Record& record, std::uint64_t order) override;
-  bool name_was_taken() const override { return here_->name_was_taken(); }
+  bool has_name_conflict() const override { return local_->has_name_conflict(); }
   Result<void> write_drain(const Drain& drain) override;
   Result<bool> remove_drain(const std::string& uuid) override;
   void remove_ticket(const TicketName& name) override;
-  void give_up_id(const std::string& id) override { change_.remove_tickets.push_back(id); }
+  void remove_old_id(const std::string& id) override { change_.tickets_to_remove.push_back(id); }
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
-  const std::vector<IgnoredEntry>& ignored_entries() const override { return oddities_; }
-  void tidy() override;
+  const std::vector<IgnoredEntry>& ignored_entries() const override { return ignored_entries_; }
+  void remove_leftovers() override;
   Result<bool> commit() override;
-  TicketName place(const TicketName& written) const override;
-  const std::vector<Record>& cleared() const override { return cleared_; }
+  TicketName current_ticket_name(const TicketName& written) const override;
+  const std::vector<Record>& removed_leases() const override { return removed_leases_; }
 
  private:
-  enum class Kind : std::uint8_t { lease, ticket };
-  Result<std::optional<Client>> judge(const StoreEntry& entry, Kind kind);
-  Result<std::optional<Client>> judge_by_bell(const StoreEntry& entry, Record record, Kind kind);
-  void beat_for(Client& here);
-  void put_back_lost(const std::vector<Client>& here);
-  void withdraw();
-  void ignore(const StoreEntry& entry, Kind kind, std::optional<uid_t> owner, std::string problem,
-              bool leftover = false);
+  enum class EntryKind : std::uint8_t { lease, ticket };
+  Result<std::optional<Client>> check_client(const StoreEntry& entry, EntryKind kind);
+  Result<std::optional<Client>> check_client_by_bell(const StoreEntry& entry, Record record,
+                                                     EntryKind kind);
+  void renew_heartbeat(Client& local);
+  void restore_lost_leases(const std::vector<Client>& local);
+  void withdraw_lease();
+  void ignore_entry(const StoreEntry& entry, EntryKind kind, std::optional<uid_t> owner,
+                    std::string problem, bool leftover = false);
 
-  RedisHostStore& part_;
-  StoreSnapshot sight_;
-  std::unique_ptr<DirectoryTransaction> here_;
-  std::string witness_;
+  RedisHostStore& store_;
+  StoreSnapshot snapshot_;
+  std::unique_ptr<DirectoryTransaction> local_;
+  std::string directory_id_;
   std::map<std::string, StoreEntry> leases_;   // by id
   std::map<std::string, StoreEntry> tickets_;  // that were read, by id
-  bool lacks_tickets_ = false;
+  bool needs_more_tickets_ = false;
   std::vector<std::string> lease_ids_;
-  std::vector<IgnoredEntry> oddities_;
+  std::vector<IgnoredEntry> ignored_entries_;
   StoreChange change_;
-  std::optional<std::string> lease_file_;             // the id of a lease that was written here
-  std::vector<std::pair<std::string, Record>> dead_;  // leases, by their JSON
+  std::optional<std::string> written_lease_id_;  // the id of a lease that was written here
+  std::vector<std::pair<std::string, Record>> dead_leases_;  // leases, by their JSON
   std::vector<std::string> dead_tickets_;
-  std::vector<UniqueFd> rung_here_;  // by their bells, too
-  std::vector<Record> cleared_;
+  std::vector<UniqueFd> local_bells_to_ring_;  // by their bells, too
+  std::vector<Record> removed_leases_;
   std::optional<std::uint64_t> order_;
 };
 

@@ -7,14 +7,14 @@
 
 #include <string>
 
-#include "archive/folder.h"
+#include "archive/user_folder.h"
 #include "base/result.h"
 #include "cluster/redis/url.h"
 
 namespace berth {
 
 // Keeps a line to be sent.
-Result<void> keep_unsent(const UserFolder& folder, const std::string& line);
+Result<void> append_unsent(const UserFolder& folder, const std::string& line);
 
 // Sends what is kept, unless another process is about to, or the server was away a moment ago.
 // Then, and where it fails, the next command of this user sends it.

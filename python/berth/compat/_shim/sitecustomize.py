@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Optional, Sequence
 
-SERVED = ("safe_gpu", "gpu_lock", "gpuselect", "grn")
-HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+TOOL_MODULES = ("safe_gpu", "gpu_lock", "gpuselect", "grn")
+SHIM_FOLDER = os.path.dirname(os.path.abspath(__file__))
+PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(SHIM_FOLDER)))
 
 
-class Served:
+class ToolModuleFinder:
     """Finds and loads the tools' modules, and their submodules: each *is* the module of berth.compat, not a copy."""
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        if name.partition(".")[0] not in SERVED:
+        if name.partition(".")[0] not in TOOL_MODULES:
             return None
         return ModuleSpec(name, self)  # type: ignore[arg-type]  # its base class would take long to import
 
@@ -39,16 +39,16 @@ class Served:
         sys.modules[module.__name__] = importlib.import_module("berth.compat." + module.__name__)
 
 
-class Berth:
+class BerthPackageFinder:
     """Finds the package berth where this file belongs to it, for a Python that has none of its own."""
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        return PathFinder.find_spec(name, [PACKAGES]) if name == "berth" else None
+        return PathFinder.find_spec(name, [PACKAGE_FOLDER]) if name == "berth" else None
 
 
-def run_the_hidden_one() -> None:
+def run_shadowed_sitecustomize() -> None:
     """This file hides another sitecustomize that the host or the environment may have."""
     spec = PathFinder.find_spec(__name__)
     if spec is None or spec.loader is None:
@@ -60,8 +60,8 @@ def run_the_hidden_one() -> None:
     spec.loader.exec_module(module)
 
 
-sys.meta_path.insert(0, Served())
-sys.meta_path.append(Berth())
+sys.meta_path.insert(0, ToolModuleFinder())
+sys.meta_path.append(BerthPackageFinder())
 # The script sees the path that it would see without berth.
-sys.path[:] = [folder for folder in sys.path if folder != HERE]
-run_the_hidden_one()
+sys.path[:] = [folder for folder in sys.path if folder != SHIM_FOLDER]
+run_shadowed_sitecustomize()

@@ -95,10 +95,10 @@ def get_free_gpus() -> list[str]:
     return [str(gpu.index) for gpu in berth.status() if gpu.state == "free"]
 
 
-def _too_few(nb_gpus: int, why: berth.Error) -> RuntimeError:
+def _too_few_gpus_error(nb_gpus: int, reason: berth.Error) -> RuntimeError:
     if nb_gpus > len(berth.status()) == 1:
         return OneGpuError(f"Requested {nb_gpus} GPUs on a machine with single one.")
-    return RuntimeError(f"Required {nb_gpus} GPUs, only found these free: {get_free_gpus()}: {why}")
+    return RuntimeError(f"Required {nb_gpus} GPUs, only found these free: {get_free_gpus()}: {reason}")
 
 
 class GPUOwner:
@@ -123,19 +123,19 @@ class GPUOwner:
         self._lease: berth.Lease | None = None
         if nb_gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-            self._say_visible_devices()
+            self._log_visible_devices()
         else:
-            self._take(nb_gpus, debug_sleep)
+            self._acquire_gpus(nb_gpus, debug_sleep)
 
-    def _take(self, nb_gpus: int, pause: float) -> None:
+    def _acquire_gpus(self, nb_gpus: int, pause: float) -> None:
         self.logger.info("acquiring lock")
         try:
             lease = berth.acquire(nb_gpus, no_wait=True)
         except (berth.NotGranted, berth.Impossible) as error:
-            raise _too_few(nb_gpus, error) from error
+            raise _too_few_gpus_error(nb_gpus, error) from error
         self.logger.info("lock acquired")
         try:
-            self._say_visible_devices()
+            self._log_visible_devices()
             time.sleep(pause)
             self._make_placeholders(len(lease.gpus))
         except BaseException:
@@ -146,7 +146,7 @@ class GPUOwner:
         self._lease = lease
         self.devices_taken.extend(lease.indices)
 
-    def _say_visible_devices(self) -> None:
+    def _log_visible_devices(self) -> None:
         self.logger.info("Set CUDA_VISIBLE_DEVICES=" + os.environ["CUDA_VISIBLE_DEVICES"])
 
     def _make_placeholders(self, count: int) -> None:

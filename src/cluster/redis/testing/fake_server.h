@@ -11,16 +11,16 @@
 #include <utility>
 
 #include "base/unique_fd.h"
-#include "cluster/redis/testing/server.h"
+#include "cluster/redis/testing/redis_server.h"
 
 namespace berth::testing {
 
 class FakeServer {
  public:
   // From the first bytes that came to what is said.
-  using Speech = std::function<std::string(const std::string& heard)>;
+  using Responder = std::function<std::string(const std::string& received)>;
 
-  explicit FakeServer(Speech speech) : speech_(std::move(speech)) {
+  explicit FakeServer(Responder responder) : responder_(std::move(responder)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const std::string path = url().socket;
@@ -48,17 +48,17 @@ class FakeServer {
     for (;;) {
       const UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!client) return;
-      std::array<char, 4096> heard{};
-      ssize_t size = ::recv(client.get(), heard.data(), heard.size(), 0);
+      std::array<char, 4096> received{};
+      ssize_t size = ::recv(client.get(), received.data(), received.size(), 0);
       if (size <= 0) continue;
-      const std::string said = speech_({heard.data(), static_cast<std::size_t>(size)});
-      ::send(client.get(), said.data(), said.size(), MSG_NOSIGNAL);
-      while (size > 0) size = ::recv(client.get(), heard.data(), heard.size(), 0);
+      const std::string response = responder_({received.data(), static_cast<std::size_t>(size)});
+      ::send(client.get(), response.data(), response.size(), MSG_NOSIGNAL);
+      while (size > 0) size = ::recv(client.get(), received.data(), received.size(), 0);
     }
   }
 
   TemporaryFolder folder_;
-  Speech speech_;
+  Responder responder_;
   UniqueFd listener_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   std::thread thread_;
 };

@@ -1,0 +1,139 @@
+"""Puts a GPU back into GPUGET's list when its lease ends, however it ends.
+
+The warden is a process of its own, forked by `GPU.py --get` before it takes anything. It takes the GPU, tells its
+parent which, and waits: for the parent, which becomes `berth acquire`, and then for the bell of the lease. Where the
+warden itself was killed, the next `GPU.py` of this host does its work (see mend).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import time
+from typing import List, Optional, Tuple
+
+import berth
+
+from . import _shared_folder
+from ._gpuget_redis_lists import RedisLists
+
+_MAX_ATTEMPTS = 60  # once a second, where Redis is away when a lease ends
+
+
+def lease_label(mark: str) -> str:
+    """What the lease has as its label."""
+    return f"GPU.py {mark.rsplit(' ', 1)[-1]}"
+
+
+def take_gpu(lists: RedisLists, managed: List[str], holder: int) -> Tuple[str, str]:
+    """A GPU out of GPUGET's list, under the eyes of a warden; waits until there is one. Gives its ID and the label that
+    its lease must have."""
+    read, write = os.pipe()
+    parent = os.getpid()
+    if os.fork() == 0:
+        os.close(read)
+        _run_monitor(lists, managed, holder, parent, write)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        reply = pipe.read()
+    gpu, _, rest = reply.partition(" ")
+    if not gpu.isdecimal():
+        raise berth.HarbourError(rest or "the process that watches over GPUGET's list has died")
+    return gpu, lease_label(rest)
+
+
+def _run_monitor(lists: RedisLists, managed: List[str], holder: int, parent: int, pipe: int) -> None:
+    """Never returns."""
+    try:
+        parent_fd = os.pidfd_open(parent)
+        os.setsid()
+        mark = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(4)}"
+        gpu = _wait_for_gpu(lists, managed, holder, mark, parent_fd)
+        if gpu is None:
+            os._exit(0)
+        os.write(pipe, f"{gpu} {mark}".encode())
+        os.close(pipe)
+        _detach_from_shell()
+        _wait_until_readable(parent_fd)
+        _wait_for_lease_end(lists, gpu, mark)
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                lists.put_back(gpu, mark, f"released by PID {holder}.")
+                break
+            except berth.HarbourError:
+                time.sleep(1)
+    except berth.Error as problem:
+        os.write(pipe, f"! {problem}".encode())
+    finally:
+        os._exit(0)
+
+
+def _wait_for_gpu(lists: RedisLists, managed: List[str], holder: int, mark: str, parent_fd: int) -> Optional[str]:
+    while not select.select([parent_fd], [], [], 0)[0]:
+        free = [str(gpu.index) for gpu in berth.status() if gpu.state == "free"]
+        # What berth would give at once comes first; for another one it waits in berth's queue.
+        gpu = lists.take_gpu(mark, holder, [one for one in managed if one in free] + managed)
+        if gpu is not None:
+            return gpu
+        lists.wait_for_idle()
+    return None
+
+
+def _detach_from_shell() -> None:
+    """Whoever reads what GPU.py prints waits until nobody can write there any more."""
+    null_fd = os.open(os.devnull, os.O_RDWR)
+    for standard_fd in (0, 1, 2):
+        os.dup2(null_fd, standard_fd)
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _wait_until_readable(descriptor: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll()
+
+
+def _wait_for_lease_end(lists: RedisLists, gpu: str, mark: str) -> None:
+    """Of the lease, if there is one: its bell is open as long as any of its processes lives."""
+    lease = next((lease for one in berth.status() for lease in one.leases if lease.label == lease_label(mark)), None)
+    if lease is None:
+        return
+    try:
+        bell = os.open(os.path.join(_shared_folder.harbour_path(), f"bell-{lease.id}"), os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return  # it has ended
+    with contextlib.suppress(berth.HarbourError):
+        lists.set_holder_pid(gpu, mark, lease.pid)
+    poll = select.poll()
+    poll.register(bell, 0)  # an error, when its last reader is gone
+    poll.poll()
+
+
+def recover_lost_gpus(lists: RedisLists) -> None:
+    """Puts back what a warden of this host that was killed should have."""
+    idle = lists.idle()
+    for gpu in lists.managed():
+        mark = lists.read_holder(gpu).mark if gpu not in idle else ""
+        words = mark.split(" ")
+        if len(words) != 3 or words[0] != socket.gethostname() or _is_running(words[1]):
+            continue
+        labels = [lease.label for one in berth.status() for lease in one.leases]
+        labels += [ticket.label for ticket in berth.queue()]
+        if lease_label(mark) not in labels:
+            lists.put_back(gpu, mark, "was put back by berth, since its lease has ended.")
+
+
+def _is_running(pid: str) -> bool:
+    """And is no zombie: in a container, nobody may take those away."""
+    if not (pid.isascii() and pid.isdecimal()):
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False

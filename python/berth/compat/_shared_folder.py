@@ -1,0 +1,185 @@
+"""What the commands of older tools must remember, in files that all users of a harbour can read.
+
+A folder beside the harbour, and none in it: there every name has a meaning. It is as a harbour is: of mode 1777, made
+by whoever comes first, each file its writer's alone (the folder is sticky). Files are small, and replaced by rename so
+that a reader sees all of one or none. What somebody planted (a link, a directory, a FIFO, a huge file) does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from typing import List, Optional
+
+import berth
+from berth import _native
+
+MAX_BYTES = 256 * 1024
+
+
+class UntrustedFile(Exception):
+    """A file that does not count; the text says why."""
+
+
+def folder_path() -> str:
+    """Beside the harbour. The default one is lost when the host restarts; what was set up should not be, as it would
+    not be with the original tools, so that its folder is where a restart spares it."""
+    chosen = os.environ.get("BERTH_DIR")
+    if chosen:
+        return os.path.abspath(chosen) + ".compat"
+    simulated = _native.simulated_state_path()
+    return f"{simulated}.compat" if simulated else "/var/tmp/berth.compat"
+
+
+def harbour_path() -> str:
+    """The directory in which the bells of this host are."""
+    return _native.harbour_path()
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+class Folder:
+    """The folder, open; and what can be done with a file in it."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def quoted_path(self, name: str) -> str:
+        """For people."""
+        return repr(os.path.join(self.path, name))
+
+    def names(self) -> List[str]:
+        return sorted(os.listdir(self._descriptor))
+
+    def open(self, name: str, flags: int) -> int:
+        """A descriptor of a regular file, never through a link. Mode 0644 if it is made. One to be changed must belong to
+        this user and have one name: another user can link a file of this user's here that is something else."""
+        try:
+            # Non-blocking: a FIFO would wait for a writer.
+            file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            raise
+        except OSError as problem:
+            raise UntrustedFile(f"it cannot be opened ({problem.strerror})") from problem
+        file_status = os.fstat(file)
+        is_writing = flags & os.O_ACCMODE != os.O_RDONLY
+        if not stat.S_ISREG(file_status.st_mode):
+            problem_text = "it is not a regular file"
+        elif is_writing and file_status.st_uid != os.geteuid():
+            problem_text = f"it belongs to {user_name(file_status.st_uid)}"
+        elif is_writing and file_status.st_nlink != 1:
+            problem_text = "it has several names (hard links)"
+        else:
+            return file
+        os.close(file)
+        raise UntrustedFile(problem_text)
+
+    def read(self, name: str, owner: Optional[int] = None) -> bytes:
+        """All of a file. FileNotFoundError if there is none; Planted if it does not count, such as another's than
+        `owner`'s."""
+        file = self.open(name, os.O_RDONLY)
+        with os.fdopen(file, "rb") as stream:
+            file_status = os.fstat(file)
+            if owner is not None and file_status.st_uid != owner:
+                raise UntrustedFile(f"it belongs to {user_name(file_status.st_uid)}")
+            if file_status.st_size > MAX_BYTES:
+                raise UntrustedFile(f"it has {file_status.st_size} bytes; {MAX_BYTES} is the most")
+            return stream.read(MAX_BYTES)
+
+    def write(self, name: str, content: bytes, replace: bool) -> None:
+        """FileExistsError if it is there and should not be replaced. NotYours if another user's is there."""
+        new = f"new-{os.urandom(8).hex()}-{name}"  # a name that nobody can plant
+        try:
+            self._write_new(new, content)
+            if replace:
+                os.rename(new, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+            else:
+                os.link(new, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except FileExistsError:
+            raise
+        except OSError as problem:
+            raise self._file_error("write", name, problem) from problem
+        finally:
+            self._discard(new)
+
+    def remove(self, name: str) -> None:
+        """No matter if there is none. NotYours if it is another user's."""
+        try:
+            os.unlink(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as problem:
+            raise self._file_error("remove", name, problem) from problem
+
+    def _write_new(self, name: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._descriptor), "wb") as stream:
+            os.fchmod(stream.fileno(), 0o644)  # whatever the umask
+            stream.write(content)
+
+    def _discard(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._descriptor)
+        except OSError:
+            pass  # it has its name by now, or was never made
+
+    def _file_error(self, action: str, name: str, problem: OSError) -> berth.Error:
+        try:
+            owner = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_uid
+        except OSError:
+            owner = os.getuid()
+        if owner != os.getuid():
+            user = user_name(owner)
+            return berth.NotYours(f"{self.quoted_path(name)} belongs to {user}; only {user} and root can {action} it")
+        return berth.HarbourError(f"cannot {action} {self.quoted_path(name)}: {problem.strerror}")
+
+
+def open_folder() -> Optional[Folder]:
+    """The folder; None if nobody has made it. HarbourError if it cannot be used."""
+    path = folder_path()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise berth.HarbourError(f"cannot use {path!r}: {problem.strerror}; see whose it is, by ls -ld") from problem
+    mode = os.fstat(descriptor).st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        os.close(descriptor)
+        raise berth.HarbourError(f"anybody could delete another's file in {path!r}; its owner should run: chmod 1777 "
+                                 f"{path!r}")
+    return Folder(path, descriptor)
+
+
+def open_or_create_folder() -> Folder:
+    """The folder, made where nobody else has. HarbourError if it cannot be used."""
+    path = folder_path()
+    before = os.umask(0)
+    try:
+        os.mkdir(path, 0o1777)  # at once: Linux obeys the sticky bit here
+    except FileExistsError:
+        pass
+    except OSError as problem:
+        raise berth.HarbourError(f"cannot make the folder {path!r}: {problem.strerror}") from problem
+    finally:
+        os.umask(before)
+    folder = open_folder()
+    if folder is None:
+        raise berth.HarbourError(f"somebody has just removed the folder {path!r}; try again")
+    return folder

@@ -1,0 +1,196 @@
+// The folders; see user_folder.h.
+#include "archive/user_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/openat2.h>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <tuple>
+#include <unistd.h>
+#include <utility>
+
+#include "harbour/file_error.h"
+#include "harbour/safe_directory.h"
+
+namespace berth {
+namespace {
+
+constexpr mode_t kArchiveMode = 01777;
+constexpr mode_t kFolderMode = 0755;
+constexpr const char* kLockFile = ".lock";
+// Another user may have planted a folder of our name, which only that user can remove: then berth
+// takes another name.
+constexpr int kMaxFolderNames = 16;
+
+UniqueFd open_folder(int at, const char* name) {
+  return UniqueFd(::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+// Opens the folder, and makes it if there is none.
+UniqueFd open_or_make_folder(int at, const char* name, mode_t mode) {
+  UniqueFd folder = make_directory_at(at, name, mode);
+  return folder || errno != EEXIST ? std::move(folder) : open_folder(at, name);
+}
+
+// The only user who can write in the folder. A folder that others can write in is not one that
+// berth made: another user may have moved it here.
+std::optional<uid_t> find_sole_owner(const UniqueFd& folder) {
+  struct stat status {};
+  if (!folder || ::fstat(folder.get(), &status) != 0) return std::nullopt;
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return std::nullopt;
+  return status.st_uid;
+}
+
+// Is there enough left for others? `errno` says if not.
+bool has_free_space(int folder) {
+  constexpr std::uint64_t kMinFreeBytes = 1 << 20;
+  struct statvfs status {};
+  if (::fstatvfs(folder, &status) != 0) return false;
+  errno = ENOSPC;
+  return status.f_bavail * status.f_frsize >= kMinFreeBytes;
+}
+
+std::string folder_name(uid_t uid, int number) {
+  return number == 0 ? fmt::format("{}", uid) : fmt::format("{}-{}", uid, number);
+}
+
+// Of a folder's name: whose it claims to be. Only names that folder_name() gives: else a user could
+// have others open any number of folders.
+std::optional<uid_t> parse_folder_name(std::string_view name) {
+  uid_t uid = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, problem] = std::from_chars(name.data(), end, uid);
+  if (problem != std::errc()) return std::nullopt;
+  for (int number = 0; number < kMaxFolderNames; ++number) {
+    if (name == folder_name(uid, number)) return uid;
+  }
+  return std::nullopt;
+}
+
+// Without openat2(), which some containers forbid: a handle first, which asks nothing of the file
+// system, then whether it is the same one.
+UniqueFd open_on_same_device(int directory, const char* name, int flags) {
+  const UniqueFd handle(::openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!handle) return {};
+  const auto read_status = [](int fd, struct statx& status) {
+    return ::statx(fd, "", AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE,
+                   &status) == 0;
+  };
+  struct statx outer {};
+  struct statx inner {};
+  if (!read_status(directory, outer) || !read_status(handle.get(), inner)) return {};
+  if (S_ISLNK(inner.stx_mode)) {
+    errno = ELOOP;
+    return {};
+  }
+  if (outer.stx_dev_major != inner.stx_dev_major || outer.stx_dev_minor != inner.stx_dev_minor) {
+    errno = EXDEV;
+    return {};
+  }
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", handle.get()).c_str(),
+                         (flags & ~O_NOFOLLOW) | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::string archive_path(const HarbourLocation& harbour) {
+  if (harbour.path == kDefaultHarbour) return kDefaultArchive;
+  return fmt::format("{}/{}", harbour.path, kArchiveInHarbour);
+}
+
+Result<UserFolder> open_own_folder(const std::string& archive) {
+  // The usual case, in few system calls: the end of each job waits for this. The archive is opened
+  // on its own, since another user may have put a symbolic link in its place.
+  const std::string default_name = folder_name(::geteuid(), 0);
+  if (const UniqueFd archive_fd = open_folder(AT_FDCWD, archive.c_str())) {
+    UniqueFd folder = open_folder(archive_fd.get(), default_name.c_str());
+    if (find_sole_owner(folder) == ::geteuid()) {
+      if (!has_free_space(folder.get())) return file_error("write in", archive);
+      return UserFolder{::geteuid(), fmt::format("{}/{}", archive, default_name),
+                        std::move(folder)};
+    }
+  }
+  const auto slash = archive.rfind('/');
+  const UniqueFd parent(::open(archive.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!parent || !has_free_space(parent.get())) return file_error("write in", archive);
+  const UniqueFd archive_fd =
+      open_or_make_folder(parent.get(), archive.substr(slash + 1).c_str(), kArchiveMode);
+  if (!archive_fd) return file_error("open the archive", archive);
+  for (int number = 0; number < kMaxFolderNames; ++number) {
+    const std::string name = folder_name(::geteuid(), number);
+    UniqueFd folder = open_or_make_folder(archive_fd.get(), name.c_str(), kFolderMode);
+    const auto owner = find_sole_owner(folder);
+    if (owner == ::geteuid()) {
+      return UserFolder{*owner, fmt::format("{}/{}", archive, name), std::move(folder)};
+    }
+    if (!folder && errno != ENOTDIR && errno != ELOOP && errno != EACCES) {
+      return file_error("make a folder", archive);
+    }
+  }
+  return fail(ErrorKind::io,
+              fmt::format("somebody has taken all names for your folder in {}", archive));
+}
+
+std::optional<UserFolder> find_own_folder(const std::string& archive) {
+  const UniqueFd archive_fd = open_folder(AT_FDCWD, archive.c_str());
+  if (!archive_fd) return std::nullopt;
+  for (int number = 0; number < kMaxFolderNames; ++number) {
+    const std::string name = folder_name(::geteuid(), number);
+    UniqueFd folder = open_inside(archive_fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY);
+    if (find_sole_owner(folder) != ::geteuid()) continue;
+    return UserFolder{::geteuid(), fmt::format("{}/{}", archive, name), std::move(folder)};
+  }
+  return std::nullopt;
+}
+
+Result<UniqueFd> lock_folder(const UserFolder& folder) {
+  UniqueFd file(::openat(folder.directory.get(), kLockFile,
+                         O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  while (file && ::flock(file.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) file.reset();
+  }
+  if (!file) return file_error("lock", folder.path);
+  return file;
+}
+
+std::vector<UserFolder> open_user_folders(const std::string& archive) {
+  std::vector<UserFolder> folders;
+  UniqueFd archive_fd = open_folder(AT_FDCWD, archive.c_str());
+  if (!archive_fd) return folders;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(archive_fd.get()), ::closedir);
+  if (!listing) return folders;
+  const int at = archive_fd.release();  // the listing's
+  while (const dirent* entry = ::readdir(listing.get())) {
+    const auto uid = parse_folder_name(entry->d_name);
+    if (!uid) continue;
+    UniqueFd folder = open_inside(at, entry->d_name, O_RDONLY | O_DIRECTORY);
+    if (find_sole_owner(folder) != uid) continue;
+    folders.push_back({*uid, fmt::format("{}/{}", archive, entry->d_name), std::move(folder)});
+  }
+  std::sort(folders.begin(), folders.end(), [](const UserFolder& a, const UserFolder& b) {
+    return std::tie(a.uid, a.path) < std::tie(b.uid, b.path);
+  });
+  return folders;
+}
+
+UniqueFd open_inside(int directory, const char* name, int flags) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
+  UniqueFd file(static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof how)));
+  if (file || (errno != ENOSYS && errno != EPERM)) return file;
+  return open_on_same_device(directory, name, flags | O_NONBLOCK);
+}
+
+}  // namespace berth

@@ -1,0 +1,91 @@
+// Compares owners and modes; see file_trust.h.
+#include "base/file_trust.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <set>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "base/text.h"
+#include "base/users.h"
+
+namespace berth {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The users who can change a file.
+struct Writers {
+  std::set<uid_t> users;
+  std::set<gid_t> groups;
+  bool everyone = false;
+};
+
+// The parts of `path` below its first `skip` components, outermost first.
+std::vector<std::string> path_prefixes(const fs::path& path, std::ptrdiff_t skip) {
+  std::vector<std::string> parts;
+  fs::path current;
+  for (auto part = path.begin(); part != path.end(); ++part) {
+    current /= *part;
+    if (skip-- <= 0) parts.push_back(current.string());
+  }
+  return parts;
+}
+
+Writers collect_writers(const std::vector<std::string>& parts) {
+  Writers writers;
+  writers.users = {0, ::geteuid()};
+  for (const std::string& part : parts) {
+    struct stat info {};
+    if (::stat(part.c_str(), &info) != 0) continue;
+    writers.users.insert(info.st_uid);
+    // In a sticky folder a file can be replaced by its owner alone.
+    if (S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0) continue;
+    if ((info.st_mode & S_IWGRP) != 0) writers.groups.insert(info.st_gid);
+    if ((info.st_mode & S_IWOTH) != 0) writers.everyone = true;
+  }
+  return writers;
+}
+
+}  // namespace
+
+std::optional<std::string> describe_trust_problem(const std::string& own, const std::string& path) {
+  std::error_code problem;
+  // Links are resolved in `own` alone. A link in `path` can be trusted if its owner can be, and the
+  // folders above it.
+  const fs::path own_path = fs::canonical(own, problem);
+  const fs::path checked_path = fs::path(path).lexically_normal();
+  const auto common =
+      std::mismatch(own_path.begin(), own_path.end(), checked_path.begin(), checked_path.end())
+          .first;
+  const auto skip = std::distance(own_path.begin(), common);
+  const Writers allowed = collect_writers(path_prefixes(own_path, skip));
+  for (const std::string& part : path_prefixes(checked_path, skip)) {
+    // Both a link and what it leads to: the owner of a link can replace it.
+    struct stat link {};
+    struct stat info {};
+    if (::lstat(part.c_str(), &link) != 0 || ::stat(part.c_str(), &info) != 0) {
+      return fmt::format("{}: {}", in_quotes(part), std::strerror(errno));
+    }
+    for (const uid_t owner : {link.st_uid, info.st_uid}) {
+      if (!allowed.users.contains(owner)) {
+        return fmt::format("{} belongs to user {}", in_quotes(part), user_name(owner));
+      }
+    }
+    if ((info.st_mode & S_IWOTH) != 0 && !allowed.everyone) {
+      return fmt::format("{} can be changed by every user", in_quotes(part));
+    }
+    if ((info.st_mode & S_IWGRP) != 0 && !allowed.everyone &&
+        !allowed.groups.contains(info.st_gid)) {
+      return fmt::format("{} can be changed by the group {}", in_quotes(part), info.st_gid);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth

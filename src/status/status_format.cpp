@@ -1,0 +1,128 @@
+// How the parts of a status read; see status_format.h.
+#include "status/status_format.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace berth {
+namespace {
+
+// "GPU 0", "GPU 0,2", "2 GPUs of 0,1,3".
+std::string format_requested_gpus(const Request& request, const Status& status) {
+  std::string text = fmt::format("{} {}", request.count, request.count == 1 ? "GPU" : "GPUs");
+  if (!request.uuids) return text;
+  std::string indices;
+  for (const GpuStatus& one : status.gpus) {
+    const auto& uuids = *request.uuids;
+    if (std::find(uuids.begin(), uuids.end(), one.view.gpu.uuid) == uuids.end()) continue;
+    indices += fmt::format("{}{}", indices.empty() ? "" : ",", to_string(one.view.gpu.index));
+  }
+  if (indices.empty()) return text;
+  return request.uuids->size() == request.count ? fmt::format("GPU {}", indices)
+                                                : fmt::format("{} of {}", text, indices);
+}
+
+}  // namespace
+
+Style style_of(GpuState state) {
+  switch (state) {
+    case GpuState::free:
+      return Style::good;
+    case GpuState::leased:
+    case GpuState::shared:
+      return Style::notice;
+    case GpuState::stranger:
+    case GpuState::lost:
+      return Style::bad;
+    case GpuState::drained:
+    case GpuState::unknown:
+      return Style::warning;
+  }
+  return Style::plain;
+}
+
+std::string format_bar(double share, std::size_t width, Charset charset) {
+  share = std::clamp(share, 0.0, 1.0);
+  std::string out;
+  if (charset == Charset::ascii) {
+    const auto filled = round_positive(share * static_cast<double>(width));
+    return std::string(filled, '#') + std::string(width - filled, '.');
+  }
+  constexpr std::array<std::string_view, 9> eighths{"·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+  auto left_over = round_positive(share * static_cast<double>(width) * 8);
+  for (std::size_t i = 0; i < width; ++i) {
+    const std::size_t here = std::min<std::size_t>(left_over, 8);
+    out += eighths[here];
+    left_over -= here;
+  }
+  return out;
+}
+
+std::string format_memory(const Gpu& gpu) {
+  if (!gpu.memory_total) return std::string(kAbsent);
+  const bool small = *gpu.memory_total < gib(1);
+  const double unit = static_cast<double>(small ? mib(1).count : gib(1).count);
+  const auto amount = [&](Bytes size) { return static_cast<double>(size.count) / unit; };
+  const std::string used = gpu.memory_used
+                               ? fmt::format("{:.{}f}", amount(*gpu.memory_used), small ? 0 : 1)
+                               : std::string(kAbsent);
+  return fmt::format("{}/{:.0f} {}", used, amount(*gpu.memory_total), small ? "MiB" : "GiB");
+}
+
+std::string format_age(TimePoint since, TimePoint now) {
+  const auto past = std::chrono::floor<std::chrono::seconds>(now - since);
+  return format_duration(std::max(past, std::chrono::seconds(0)));
+}
+
+const std::string& record_title(const Record& record) {
+  return record.label.empty() ? record.command : record.label;
+}
+
+std::string format_request(const Request& request, const Status& status) {
+  std::string text = format_requested_gpus(request, status);
+  if (request.name) text += fmt::format(" {}", in_quotes(*request.name));
+  if (request.min_memory) text += fmt::format(" from {}", format_size(*request.min_memory));
+  if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
+  if (request.time) text += fmt::format(", for {}", format_duration(*request.time));
+  return text;
+}
+
+std::string format_wait_reason(const TicketStatus& ticket, TimePoint now) {
+  if (!ticket.starts || *ticket.starts <= now) return ticket.reason;
+  return fmt::format("{}; expected in about {}", ticket.reason, format_age(now, *ticket.starts));
+}
+
+bool needs_reason_line(const GpuStatus& status) {
+  if (status.state_reason.reason.empty()) return false;
+  const auto& processes = status.view.processes;
+  const bool shown = std::any_of(processes.begin(), processes.end(),
+                                 [](const AttributedProcess& one) { return one.is_stranger(); });
+  const GpuState state = status.state_reason.state;
+  return !shown || state == GpuState::drained || state == GpuState::lost ||
+         state == GpuState::unknown;
+}
+
+std::string format_gpu_counts(const Status& status) {
+  std::map<GpuState, std::size_t> counts;
+  for (const GpuStatus& gpu : status.gpus) ++counts[gpu.state_reason.state];
+  std::string states;
+  for (const auto& [state, count] : counts) {
+    states += fmt::format("{}{} {}", states.empty() ? ": " : ", ", count, to_string(state));
+  }
+  const std::size_t count = status.gpus.size();
+  return fmt::format("{} {}{}", count, count == 1 ? "GPU" : "GPUs", states);
+}
+
+std::string format_driver(const Status& status) {
+  return fmt::format("{}driver {}", status.simulated ? "simulated " : "",
+                     status.driver.value_or(std::string(kAbsent)));
+}
+
+std::string format_data_age(const Status& status) {
+  if (!status.is_remote) return "";
+  return status.age ? fmt::format("told {} ago", format_duration(*status.age))
+                    : "told some time ago";
+}
+
+}  // namespace berth

@@ -1,0 +1,149 @@
+// The one loop that waits for everything; see top.h.
+#include "top/top.h"
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "base/signals.h"
+#include "devices/driver.h"
+#include "top/action_thread.h"
+#include "top/frame.h"
+#include "top/screen.h"
+#include "top/status_thread.h"
+
+namespace berth::top {
+namespace {
+
+constexpr std::chrono::milliseconds kPollInterval(1000);
+constexpr int kRedrawIntervalMs = 1000;  // the time of day and the ages move on, whoever is silent
+constexpr std::chrono::milliseconds kStopTimeout(500);
+
+// What leads out of the view.
+struct ExitRequest {
+  bool requested = false;
+  int signal = 0;  // by which, if by one
+};
+
+class TopLoop {
+ public:
+  TopLoop(Screen& screen, StatusThread& status_thread, SignalQueue& signals)
+      : screen_(screen), status_thread_(status_thread), signals_(signals), model_(::geteuid()) {}
+
+  ExitRequest run() {
+    ExitRequest exit_request;
+    while (!exit_request.requested) {
+      screen_.draw(
+          render_frame(model_, history_, screen_.canvas(), std::chrono::system_clock::now()));
+      exit_request = wait();
+    }
+    return exit_request;
+  }
+
+ private:
+  ExitRequest wait() {
+    enum : std::size_t { keys, signals, snapshot, action };
+    std::array<pollfd, 4> fds{{{STDIN_FILENO, POLLIN, 0},
+                               {signals_.fd(), POLLIN, 0},
+                               {status_thread_.fd(), POLLIN, 0},
+                               {action_thread_.fd(), POLLIN, 0}}};
+    if (::poll(fds.data(), fds.size(), kRedrawIntervalMs) <= 0) return {};
+    if (fds[snapshot].revents != 0) receive_snapshot();
+    if (fds[action].revents != 0) {
+      if (auto notice = action_thread_.result()) model_.set_notice(std::move(*notice));
+    }
+    if (fds[signals].revents != 0) {
+      if (const ExitRequest exit_request = handle_signals(); exit_request.requested)
+        return exit_request;
+    }
+    if ((fds[keys].revents & POLLIN) != 0) return read_keys();
+    // The terminal is gone, and with it whoever looked.
+    return {(fds[keys].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0, 0};
+  }
+
+  void receive_snapshot() {
+    auto snapshot = status_thread_.latest();
+    if (snapshot->last_success && snapshot->problem.empty() && !snapshot->driver_is_slow) {
+      history_.add_snapshot(snapshot->hosts, std::chrono::steady_clock::now());
+    }
+    model_.set_snapshot(std::move(snapshot));
+  }
+
+  ExitRequest handle_signals() {
+    while (const auto signal = signals_.next()) {
+      const int number = static_cast<int>(signal->ssi_signo);
+      if (number == SIGTSTP) {
+        screen_.suspend();
+      } else if (number == SIGWINCH || number == SIGCONT) {
+        screen_.refresh();
+      } else {
+        return {true, number};
+      }
+    }
+    return {};
+  }
+
+  ExitRequest read_keys() {
+    while (const auto input = screen_.read()) {
+      const auto result = model_.handle_key(*input);
+      if (result.quit) return {true, 0};
+      if (!result.action) continue;
+      if (action_thread_.busy()) {
+        model_.set_notice(
+            {Style::warning, "Not yet: what was asked for before is still under way."});
+      } else {
+        action_thread_.start(*result.action);
+      }
+    }
+    return {};
+  }
+
+  Screen& screen_;
+  StatusThread& status_thread_;
+  SignalQueue& signals_;
+  Model model_;
+  PlotHistory history_{kPollInterval};
+  ActionThread action_thread_;
+};
+
+// A setting that is wrong does not heal: it is told at once, and not in the view.
+Result<void> check_settings(const HarbourLocation& where) {
+  if (where.configuration_error) return tl::make_unexpected(*where.configuration_error);
+  if (auto limit = read_driver_timeout(); !limit) return tl::make_unexpected(limit.error());
+  return {};
+}
+
+}  // namespace
+
+Result<int> run_top() {
+  HarbourLocation where = harbour_location();
+  if (auto checked = check_settings(where); !checked) return tl::make_unexpected(checked.error());
+  set_helper_program(executable_path());
+  ExitRequest exit_request;
+  bool thread_ended = false;
+  {
+    // Before any thread is: all inherit what is blocked, and the queue alone gets it.
+    SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
+    auto screen = Screen::open();
+    if (!screen) return tl::make_unexpected(screen.error());
+    StatusThread status_thread(std::move(where), kPollInterval);
+    {
+      TopLoop loop(**screen, status_thread, signals);
+      exit_request = loop.run();
+      screen->reset();  // first: whoever waits for the rest has the terminal back
+    }
+    thread_ended = status_thread.stop(kStopTimeout);
+    if (exit_request.signal != 0) std::signal(exit_request.signal, SIG_DFL);
+  }
+  if (exit_request.signal != 0) ::raise(exit_request.signal);
+  // Nothing may be torn down that the thread still uses.
+  if (!thread_ended) std::_Exit(0);
+  return 0;
+}
+
+}  // namespace berth::top
