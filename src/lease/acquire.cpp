@@ -1,4 +1,4 @@
-// Waiting and claiming; see acquire.h.
+// The loop of a client that waits for GPUs: decide, wait for a change, decide again; see acquire.h.
 #include "lease/acquire.h"
 
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "archive/user_folder.h"
-#include "base/pid_namespace.h"
 #include "base/process.h"
 #include "base/rate_limiter.h"
 #include "base/text.h"
@@ -36,17 +35,22 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kDriverPollInterval(2);  // for what only the driver can tell
-constexpr seconds kBackupDriverPollInterval(
-    8);  // the same, where a ticket before this one asks, too
-constexpr milliseconds kServerRetryInterval(500);  // that is away; with as much by chance
-constexpr seconds kClaimGracePeriod(1);  // time for a granted ticket before this one to claim
-constexpr seconds kRecheckDelay(1);      // after the end of a lease that others should notice
-constexpr seconds kSecondWatcherDelay(
-    5);                                   // then the first ticket sees to it that there is a second
-constexpr seconds kMinAuditInterval(30);  // the safety net
+// How often a client asks the driver about changes that wake no bell: load, health, memory.
+constexpr seconds kDriverPollInterval(2);
+// The same, where a ticket before this one asks the driver as well.
+constexpr seconds kBackupDriverPollInterval(8);
+// How soon a client tries an unavailable server again, plus up to the same time at random.
+constexpr milliseconds kServerRetryInterval(500);
+// After the end of a lease, the clients in front have this time to act before this one checks.
+constexpr seconds kRecheckDelay(1);
+// The first ticket of a user rings the second one after this time, so that two watch the leases.
+constexpr seconds kSecondWatcherDelay(5);
+// Every waiting client decides again after the minimum plus a random part of the jitter, in case
+// that a wake-up was lost.
+constexpr seconds kMinAuditInterval(30);
 constexpr seconds kAuditJitter(30);
-constexpr std::size_t kNearFrontPositions = 3;
+// An audit of a client at one of these positions is always a full decision.
+constexpr std::size_t kFullAuditPositions = 3;
 constexpr const char* kRecoveryReason =
     "Redis is new to berth, was restarted, or was away; leases that it may have lost are being put "
     "back";
@@ -64,7 +68,7 @@ class AcquireLoop {
         request_(std::move(request)),
         callbacks_(callbacks) {
     if (request_.timeout) deadline_ = start_time_ + *request_.timeout;
-    // Who does not want to wait is told after a moment who keeps the lock.
+    // A request with --no-wait keeps the short default timeout; the error names the lock's holder.
     if (!request_.no_wait) lock_options_.timeout = std::chrono::hours(24 * 365);
     lock_options_.should_give_up = [this] {
       return gave_up_on_lock_ = check_interrupted() || is_past_deadline();
@@ -79,10 +83,10 @@ class AcquireLoop {
   ~AcquireLoop() { leave_queue(); }
 
   Result<std::optional<Lease>> run() {
-    if (auto prepared = prepare_client(); !prepared) return tl::make_unexpected(prepared.error());
+    TRY(prepare_client());
     for (;;) {
-      // Before the driver is asked, which may take seconds: an unread bell means that this process
-      // does not run.
+      // Before the snapshot, since the driver may take seconds: other clients take an unread bell
+      // as a sign that this process is stopped.
       self_.was_rung = drain_rings(self_.bell.get()) || self_.was_rung;
       auto snapshot = probe_.snapshot();
       if (check_interrupted()) return std::nullopt;
@@ -91,16 +95,16 @@ class AcquireLoop {
         if (check_interrupted()) return std::nullopt;
         return tl::make_unexpected(snapshot.error());
       }
-      // Once: indices may change later, UUIDs do not.
+      // Only once: the indices of GPUs may change later, UUIDs do not.
       if (!std::exchange(restricted_, true)) {
-        auto chosen = restrict_to_allowed_gpus(self_.record.request, request_, snapshot->gpus);
-        if (!chosen) return tl::make_unexpected(chosen.error());
+        TRY(restrict_to_allowed_gpus(self_.record.request, request_, snapshot->gpus));
         allowed_uuids_ = self_.record.request.uuids;
       }
       const auto profiling_ticket = self_.record.is_profiling_run ? self_.ticket : std::nullopt;
       if (request_.profile_options) apply_learned_profile(snapshot->gpus);
       const bool selector_found_too_few = request_.selector && !apply_selector(snapshot->gpus);
-      if (request_.selector && check_interrupted()) return std::nullopt;  // it may have raised
+      // The selector of a Python program may have raised an exception.
+      if (request_.selector && check_interrupted()) return std::nullopt;
       if (self_.record.request.count > 1) topology_ = probe_.topology().value_or(Topology{});
       auto decision = decide(harbour_, self_, *snapshot, topology_, lock_options_);
       if (profiling_ticket && !self_.record.is_profiling_run)
@@ -125,7 +129,7 @@ class AcquireLoop {
       if (decision->stale) {
         if (last_status_.reason.empty()) last_status_.reason = "others were faster each time";
         if (is_past_deadline()) return tl::make_unexpected(make_not_granted_error(last_status_));
-        rate_limiter_.wait(callbacks_.interrupt_fd);  // whatever keeps refusing us
+        rate_limiter_.wait(callbacks_.interrupt_fd);  // the next decision may be stale, too
         continue;
       }
       if (decision->cancelled) {
@@ -158,7 +162,7 @@ class AcquireLoop {
       if (!decision->is_in_front) probe_.close_session();
       snapshot_ = std::move(*snapshot);
       wait_for_change(*decision);
-      rate_limiter_.wait(callbacks_.interrupt_fd);  // anybody may ring us without end
+      rate_limiter_.wait(callbacks_.interrupt_fd);  // any user can ring this client without end
       if (check_interrupted()) return std::nullopt;
       if (is_past_deadline()) return tl::make_unexpected(make_not_granted_error(status));
     }
@@ -166,19 +170,19 @@ class AcquireLoop {
 
  private:
   Result<void> prepare_client() {
-    auto bell = harbour_.make_bell();
-    if (!bell) return tl::make_unexpected(bell.error());
-    self_.bell = std::move(bell->fd);
+    Harbour::OwnBell bell = TRY(harbour_.make_bell());
+    self_.bell = std::move(bell.fd);
     self_.may_wait = !request_.no_wait && !(request_.timeout && request_.timeout->count() == 0);
     self_.replaced_ticket = request_.replaced_ticket;
-    self_.record = make_record(request_, std::move(bell->id));
+    self_.record = make_record(request_, std::move(bell.id));
     self_.record.directory_id = harbour_.directory_id();
     return {};
   }
 
-  // Who has waited for hours does not lose its place because the driver is being updated, or the
-  // host was out of descriptors for a moment. For a server that is away one waits from the start.
-  // True once it is time to look again.
+  // Pauses after an error of the driver or the harbour. True: decide again; false: give up. A
+  // client with a ticket keeps its place in the queue while the driver is being updated, or the
+  // host is out of descriptors for a moment. For an unavailable server a client waits even without
+  // a ticket.
   bool pause_before_retry(const Error& error) {
     const bool is_server_unavailable = error.kind == ErrorKind::unavailable;
     if (is_past_deadline() || !(self_.ticket || (is_server_unavailable && self_.may_wait)))
@@ -187,7 +191,8 @@ class AcquireLoop {
       send_notice(fmt::format("{}; {}trying again", error.message,
                               self_.ticket ? "keeping the place in the queue, and " : ""));
     }
-    // Longer and longer, so that who is behind finds out that we do not answer, and passes.
+    // The pauses become longer, so that the clients behind this one find its bell unread and pass
+    // over its ticket.
     constexpr unsigned kMaxDoublings = 3;
     const auto first =
         is_server_unavailable ? kServerRetryInterval : milliseconds(kDriverPollInterval);
@@ -198,7 +203,7 @@ class AcquireLoop {
     return !check_interrupted() && !is_past_deadline();
   }
 
-  // Until somebody interrupts it or the time for the whole is up.
+  // Ends early if the client is interrupted or its timeout is over.
   void pause_for(Clock::duration length) const {
     std::vector<pollfd> poll_fds;
     if (callbacks_.interrupt_fd >= 0) poll_fds.push_back({callbacks_.interrupt_fd, POLLIN, 0});
@@ -207,7 +212,7 @@ class AcquireLoop {
     poll_until(poll_fds, until);
   }
 
-  // What is known of this type may have changed while we waited.
+  // Before each decision: the profile of the job type may have changed during the wait.
   void apply_learned_profile(const std::vector<Gpu>& gpus) {
     if (!request_.profile_options->use_memory && std::exchange(profile_applied_, true)) return;
     const bool changed =
@@ -215,8 +220,9 @@ class AcquireLoop {
     self_.request_changed = self_.request_changed || changed;
   }
 
-  // Narrows the choice to what the selector takes now. Whether that is enough, or no selector could
-  // take more: then it is for the scheduler to say what is wrong.
+  // Restricts the request to the GPUs that the selector accepts now. False if those are too few,
+  // and could become enough. Also true if the host has too few GPUs for any selector: then the
+  // scheduler refuses the request and says why.
   bool apply_selector(const std::vector<Gpu>& gpus) {
     Request& request = self_.record.request;
     const auto before = std::exchange(request.uuids, allowed_uuids_);
@@ -269,12 +275,12 @@ class AcquireLoop {
     return interrupted_;
   }
 
-  // A hook is the caller's code, which may fork: the child returns here, and the ticket and the
-  // lock are its parent's.
+  // A callback is the caller's code and may fork. The child then returns from the callback into
+  // this loop, but the ticket and the lock belong to its parent.
   bool is_forked_child() const { return ::getpid() != own_pid_; }
 
-  // Sleeps until something has changed that may let us through. The next decision finds out what it
-  // was.
+  // Sleeps until something has changed that may let this client be granted GPUs. Does not say what:
+  // the next decision reads everything again.
   void wait_for_change(Decision& decision) {
     if (is_forked_child()) return;
     std::vector<pollfd> poll_fds{{self_.bell.get(), POLLIN, 0}};
@@ -283,7 +289,7 @@ class AcquireLoop {
     for (const UniqueFd& bell : decision.neighbour_bells) poll_fds.push_back({bell.get(), 0, 0});
     const std::vector<UniqueFd> strangers = watch_strangers(decision);
     for (const UniqueFd& stranger : strangers) poll_fds.push_back({stranger.get(), POLLIN, 0});
-    const std::size_t first_lease_bell = poll_fds.size();  // they stand behind the others
+    const std::size_t first_lease_bell = poll_fds.size();  // the bells of leases come last
     for (const UniqueFd& bell : decision.watched_bells) poll_fds.push_back({bell.get(), 0, 0});
     auto second_watcher_due = Clock::now() + kSecondWatcherDelay;
     for (;;) {
@@ -291,7 +297,7 @@ class AcquireLoop {
       if (deadline_) until = std::min(until, *deadline_);
       if (decision.decide_again_at) until = std::min(until, *decision.decide_again_at);
       if (decision.has_unclaimed_grant && !decision.decide_again_at) {
-        until = std::min(until, Clock::now() + kClaimGracePeriod);
+        until = std::min(until, Clock::now() + SilentTickets::kClaimGracePeriod);
       }
       if (driver_poll_interval_) until = std::min(until, Clock::now() + *driver_poll_interval_);
       if (decision.recheck_after) until = std::min(until, Clock::now() + *decision.recheck_after);
@@ -322,9 +328,10 @@ class AcquireLoop {
                        [](const pollfd& one) { return one.revents != 0; });
   }
 
-  // A lease has ended, which the first two tickets of the queue notice, too. They may be another
-  // user's, and do nothing about it. False if a ticket could be granted GPUs that it has not
-  // claimed: then it is time to decide. Does not ask the driver.
+  // Called after the end of a lease, which the first two tickets of the queue notice as well. Those
+  // may belong to a hostile user and not act on it. False if a ticket could be granted GPUs and has
+  // not claimed them, or the check failed: then this client decides. True: `decision` has the bells
+  // to watch from now on. Does not ask the driver.
   bool recheck_queue(Decision& decision) {
     auto recheck = check_for_unclaimed_grants(harbour_, self_, snapshot_, topology_, lock_options_);
     if (!recheck || recheck->has_unclaimed_grant || recheck->is_in_front ||
@@ -335,7 +342,8 @@ class AcquireLoop {
     return true;
   }
 
-  // Hears rings from now on; false if nobody can, and it is time to look again.
+  // Adds the descriptor on which the server reports rings. False, after a pause, if the server
+  // cannot be reached: then this client decides again.
   bool subscribe_to_rings(std::vector<pollfd>& poll_fds) {
     const auto ring_fd = harbour_.store()->listen(self_.record.id);
     if (ring_fd) {
@@ -346,8 +354,8 @@ class AcquireLoop {
     return ring_fd.has_value();
   }
 
-  // The same as sleep(), and says meanwhile that we live, where that must be said. What is lost
-  // there, or was told to end, has happened, too.
+  // poll_until(), with the heartbeats that a harbour of several hosts requires. Also true if the
+  // server has lost this client's ticket, has ended it, or does not answer.
   bool poll_with_heartbeat(std::vector<pollfd>& poll_fds, Clock::time_point until) {
     RedisHostStore* store = harbour_.store();
     if (store == nullptr) return poll_until(poll_fds, until);
@@ -359,15 +367,15 @@ class AcquireLoop {
       }
       if (Clock::now() >= heartbeat_due) {
         last_heartbeat_ = Clock::now();
-        const auto heard =
+        const auto reply =
             store->send_ticket_heartbeat(self_.ticket.value_or(TicketName{0, self_.record.id}));
-        if (!heard || *heard != HeartbeatReply::accepted) return true;
+        if (!reply || *reply != HeartbeatReply::accepted) return true;
       }
       if (Clock::now() >= until) return false;
     }
   }
 
-  // True if something happened before `until`.
+  // True if a descriptor is ready before `until`.
   static bool poll_until(std::vector<pollfd>& poll_fds, Clock::time_point until) {
     for (;;) {
       const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
@@ -375,36 +383,41 @@ class AcquireLoop {
       const int ready = ::poll(poll_fds.data(), poll_fds.size(), timeout);
       if (ready > 0) return true;
       if (ready == 0 && left <= timeout) return false;
-      if (ready < 0 && errno != EINTR) return false;  // more of them than RLIMIT_NOFILE, say
+      // For example EINVAL: more descriptors than RLIMIT_NOFILE.
+      if (ready < 0 && errno != EINTR) return false;
     }
   }
 
-  // What the slow audit of a waiter far back asks: cheap, since there may be a thousand.
+  // The audit of a client far back in the queue: whether it may go on waiting without a decision.
+  // Cheap, since there may be a thousand such clients.
   bool can_keep_waiting(const Decision& decision) {
-    if (decision.watches_all_leases) return false;  // no other ticket watches for this one
+    if (decision.watches_all_leases) return false;  // no other client watches on behalf of this one
     if (!harbour_.has_bell(self_.record.id, self_.bell.get())) return false;
     if (!decision.predecessor_client) return true;
-    // If it is stopped, so may be all before it, and then only this client could notice a death.
+    // If the client before this one is stopped, all others before it may be stopped as well. Then
+    // only this client could notice the end of a lease.
     if (!harbour_.has_ticket(*decision.predecessor) ||
         is_unresponsive(*decision.predecessor_client) ||
         self_.stopped_processes.read({decision.predecessor_client->record})) {
       return false;
     }
-    // Whether clients are stopped that cannot be seen (containers, hidepid), only a decision finds
-    // out. Clients near the front take one, the others by chance, so that there are few in any
-    // case.
-    const std::size_t position = decision.queue_position;  // as it was then; it only becomes less
-    return position > kNearFrontPositions && random_() % position >= kNearFrontPositions;
+    // Only a decision finds stopped clients whose processes cannot be seen (containers, hidepid).
+    // Clients near the front always decide, the others at random, so that few decide at any queue
+    // length.
+    const std::size_t position = decision.queue_position;  // may be outdated; it only becomes less
+    return position > kFullAuditPositions && random_() % position >= kFullAuditPositions;
   }
 
-  // Strangers are watched by the first ticket that they block, and by every client that relies on
-  // no other ticket. A stranger that cannot be watched (in a container, or a process that is gone
-  // while the driver still shows its memory) is asked for.
+  // Returns descriptors of the processes without a lease that keep this client from GPUs; each is
+  // readable when its process ends. Strangers are watched by the first client that they block, and
+  // by every client that relies on no other ticket. Some strangers cannot be watched: a process in
+  // a container, or a process that has ended while the driver still shows its memory. For those
+  // this sets driver_poll_interval_.
   std::vector<UniqueFd> watch_strangers(const Decision& decision) {
     driver_poll_interval_.reset();
     std::vector<UniqueFd> handles;
-    if (decision.has_unwatched_leases)
-      driver_poll_interval_ = kDriverPollInterval;  // and the harbour with it
+    // Leases that cannot be watched: decide again at the same interval.
+    if (decision.has_unwatched_leases) driver_poll_interval_ = kDriverPollInterval;
     const bool see_pids = is_in_host_pid_namespace();
     for (const Blocker& blocker : decision.wait.blockers) {
       const bool is_first_blocked =
@@ -418,7 +431,7 @@ class AcquireLoop {
       if (blocker.reason == BlockReason::busy) poll_driver();
       for (const GpuWithLeases& host_gpu : decision.host_view.gpus) {
         if (host_gpu.gpu.uuid != blocker.uuid) continue;
-        // A client that takes a GPU back into service rings; of its health only the driver knows.
+        // 'berth undrain' rings the queue. A change of health is visible only in the driver.
         if (blocker.reason == BlockReason::unusable && !host_gpu.drain) poll_driver();
         if (blocker.reason != BlockReason::strangers && blocker.reason != BlockReason::memory) {
           continue;
@@ -428,13 +441,14 @@ class AcquireLoop {
           if (!one.is_stranger()) continue;
           UniqueFd handle;
           if (see_pids) handle = open_process(static_cast<pid_t>(one.process.pid));
-          // One that has ended and was not reaped yet would wake us again and again.
+          // A process that has ended and is not reaped yet would wake this client without end.
           if (handle && !has_ended(handle)) {
             handles.push_back(std::move(handle));
             continue;
           }
           poll_driver();
-          // It ended between the snapshot and now: look again at once, but only once for it.
+          // The process ended between the snapshot and now: decide again at once, but only once for
+          // each process.
           const bool just_ended =
               is_first_blocked && see_pids && ended_strangers_.insert(one.process.pid).second;
           if (just_ended) driver_poll_interval_ = milliseconds(0);
@@ -448,7 +462,7 @@ class AcquireLoop {
     return kMinAuditInterval + milliseconds(random_() % milliseconds(kAuditJitter).count());
   }
 
-  // Out of the queue. The one behind watches our bell, and notices.
+  // Removes this client's files. The client behind it watches its bell and notices.
   void leave_queue() {
     if (!self_.bell || is_forked_child()) return;
     if (self_.ticket || may_be_on_server_) {
@@ -470,25 +484,25 @@ class AcquireLoop {
   Clock::time_point start_time_ = Clock::now();
   std::optional<Clock::time_point> deadline_;
   RateLimiter rate_limiter_;
-  bool restricted_ = false;
+  bool restricted_ = false;  // the request names the UUIDs that the user allows
   bool profile_applied_ = false;
   bool host_info_published_ = false;
-  std::optional<std::vector<std::string>> allowed_uuids_;  // of which the selector chooses
+  std::optional<std::vector<std::string>> allowed_uuids_;  // before the selector is applied
   bool interrupted_ = false;
   WaitStatus last_status_;
   std::string last_error_;
-  unsigned consecutive_errors_ = 0;  // one after the other
-  bool gave_up_on_lock_ = false;     // waiting for the lock
-  bool may_be_on_server_ = false;    // whether a server that was away has something of us
+  unsigned consecutive_errors_ = 0;
+  bool gave_up_on_lock_ = false;   // the lock was not taken before the interrupt or the deadline
+  bool may_be_on_server_ = false;  // a server whose reply was lost may have this client's ticket
   Clock::time_point last_heartbeat_ = Clock::now();
-  std::optional<milliseconds>
-      driver_poll_interval_;                // when to look again at what only the driver can tell
-  std::set<std::int64_t> ended_strangers_;  // strangers that ended while they were looked at
+  std::optional<milliseconds> driver_poll_interval_;  // set: decide again after this time
+  std::set<std::int64_t> ended_strangers_;            // PIDs; ended between snapshot and watching
   pid_t own_pid_ = ::getpid();
   std::minstd_rand random_{static_cast<unsigned>(own_pid_)};
 };
 
-// The driver never tells the load of a MIG instance: who limits it would wait for ever.
+// The driver does not report the load of MIG instances. A request that limits the load would wait
+// for them for ever.
 Result<void> exclude_mig_if_load_limited(Request& request, const std::vector<Gpu>& gpus,
                                          ArgumentStyle style) {
   if (!request.max_utilization_pct && !request.max_memory_utilization_pct) return {};
@@ -512,8 +526,9 @@ Result<void> exclude_mig_if_load_limited(Request& request, const std::vector<Gpu
   return {};
 }
 
-// The owner of the directory can delete and rename the files in it, of every user. Each user of
-// such a harbour is told once: a file in the user's own folder remembers it.
+// The owner of the directory can delete and rename the files of all users in it. Each user of such
+// a harbour is warned once: a marker file in the user's own archive folder prevents a second
+// warning.
 std::optional<std::string> make_owner_warning(const Harbour& harbour) {
   struct stat directory_stat {};
   if (::fstat(harbour.directory(), &directory_stat) != 0) return std::nullopt;
@@ -560,24 +575,21 @@ std::string argument_name(std::string_view flag, ArgumentStyle style) {
 
 Result<void> restrict_to_allowed_gpus(Request& gpu_request, const AcquireRequest& request,
                                       const std::vector<Gpu>& gpus) {
-  auto visible = select_visible_gpus(gpus, request.visible_devices);
-  if (!visible) return tl::make_unexpected(visible.error());
-  gpu_request.uuids = std::move(*visible);
+  gpu_request.uuids = TRY(select_visible_gpus(gpus, request.visible_devices));
   if (request.gpus.empty())
     return exclude_mig_if_load_limited(gpu_request, gpus, request.argument_style);
-  auto named = select_gpus(gpus, request.gpus);
-  if (!named) return tl::make_unexpected(named.error());
+  std::vector<std::string> named = TRY(select_gpus(gpus, request.gpus));
   if (gpu_request.uuids) {
-    std::erase_if(*named,
+    std::erase_if(named,
                   [&](const std::string& uuid) { return !contains(*gpu_request.uuids, uuid); });
   }
-  if (named->empty()) {
+  if (named.empty()) {
     return fail(ErrorKind::impossible,
                 fmt::format("{} names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the "
                             "two",
                             argument_name("--gpu", request.argument_style)));
   }
-  gpu_request.uuids = std::move(*named);
+  gpu_request.uuids = std::move(named);
   return exclude_mig_if_load_limited(gpu_request, gpus, request.argument_style);
 }
 
@@ -591,27 +603,22 @@ void intersect_allowed_gpus(Request& gpu_request, std::vector<std::string> uuids
 
 Result<std::optional<Lease>> acquire(Probe& probe, AcquireRequest request,
                                      const AcquireCallbacks& callbacks) {
-  probe.prefetch_snapshot();  // the driver works while we open the harbour and make our bell
-  auto harbour = Harbour::open(request.harbour);
-  if (!harbour) return tl::make_unexpected(harbour.error());
+  probe.prefetch_snapshot();  // the driver works while this opens the harbour and makes the bell
+  Harbour harbour = TRY(Harbour::open(request.harbour));
   const auto send_notice = [&callbacks](const std::string& text) {
     if (callbacks.on_notice) callbacks.on_notice(text);
   };
-  if (const auto other = detect_private_harbour(harbour->location(), harbour->directory()))
+  if (const auto other = detect_private_harbour(harbour.location(), harbour.directory()))
     send_notice(*other);
-  if (const auto warning = make_owner_warning(*harbour)) send_notice(*warning);
-  auto parent = find_parent_lease(*harbour, request.parent_lease);
-  if (!parent) return tl::make_unexpected(parent.error());
-  if (*parent) {
-    auto lease = acquire_sublease(probe, std::move(*harbour), **parent, request);
-    if (!lease) return tl::make_unexpected(lease.error());
-    return std::move(*lease);
+  if (const auto warning = make_owner_warning(harbour)) send_notice(*warning);
+  if (const auto parent = TRY(find_parent_lease(harbour, request.parent_lease))) {
+    return TRY(acquire_sublease(probe, std::move(harbour), *parent, request));
   }
   if (!request.parent_lease.empty()) {
     send_notice("the lease that BERTH_LEASE names has ended; this is a new request");
-    request.visible_devices.reset();  // that lease has set it
+    request.visible_devices.reset();  // the variable is from that lease
   }
-  return AcquireLoop(probe, std::move(*harbour), std::move(request), callbacks).run();
+  return AcquireLoop(probe, std::move(harbour), std::move(request), callbacks).run();
 }
 
 }  // namespace berth

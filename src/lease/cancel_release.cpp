@@ -1,4 +1,4 @@
-// Ending of tickets and leases from outside; see leaving.h.
+// Selects tickets and leases under the harbour's lock and ends them; see cancel_release.h.
 #include "lease/cancel_release.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace berth {
 namespace {
 
-// The harbour under its lock, or nothing at all where there is none.
+// The harbour and its lock. Both are empty if there is no harbour.
 struct LockedHarbour {
   std::optional<Harbour> harbour;
   std::unique_ptr<Transaction> transaction;
@@ -27,25 +27,20 @@ struct LockedHarbour {
 
 Result<LockedHarbour> lock_harbour() {
   LockedHarbour locked;
-  auto harbour = Harbour::open_existing();
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  locked.harbour = std::move(*harbour);
+  locked.harbour = TRY(Harbour::open_existing());
   if (!locked.harbour) return locked;
-  auto stopped = find_stopped_processes(*locked.harbour);
-  if (!stopped) return tl::make_unexpected(stopped.error());
-  auto transaction = locked.harbour->begin(LockMode::exclusive, {});
-  if (!transaction) return tl::make_unexpected(transaction.error());
-  locked.transaction = std::move(*transaction);
-  locked.transaction->set_stopped_processes(std::move(*stopped));
+  StoppedProcesses stopped = TRY(find_stopped_processes(*locked.harbour));
+  locked.transaction = TRY(locked.harbour->begin(LockMode::exclusive, {}));
+  locked.transaction->set_stopped_processes(std::move(stopped));
   return locked;
 }
 
-// Commits, and leaves the records of dead clients to the next request for GPUs: the line that it
-// writes about each of them in the history needs the list of this host's GPUs, which is not known
-// here.
+// Does not remove the records of dead clients. The next request for GPUs does: it also writes a
+// history entry for each of them, which needs the list of this host's GPUs.
 Result<std::vector<Record>> commit_and_unlock(LockedHarbour& locked, std::vector<Record> ended) {
-  // Nothing of this rests on what others may have changed.
-  if (auto done = locked.transaction->commit(); !done) return tl::make_unexpected(done.error());
+  // The changes do not depend on anything that other clients may have changed, so that the commit
+  // cannot lose a race.
+  TRY(locked.transaction->commit());
   locked.transaction.reset();
   return ended;
 }
@@ -62,27 +57,18 @@ bool is_shell_lease(const Record& lease) {
   return lease.holder == HolderKind::shell;
 }
 
-std::string format_ids(const std::vector<Record>& records) {
-  std::string text;
-  for (const Record& record : records) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", record.id);
-  }
-  return text;
-}
-
 void add_unique(std::vector<Record>& records, const Record& record) {
   const bool known = std::any_of(records.begin(), records.end(),
                                  [&](const Record& one) { return one.id == record.id; });
   if (!known) records.push_back(record);
 }
 
-// The live lease of that id, if there is one.
+// The live lease `id`, if there is one.
 Result<std::optional<Record>> find_lease(LockedHarbour& locked, const std::string& id) {
   if (!locked.transaction || !is_id(id)) return std::nullopt;
-  auto lease = locked.transaction->read_lease(id);
-  if (!lease) return tl::make_unexpected(lease.error());
-  if (!*lease) return std::nullopt;
-  return std::move((*lease)->record);
+  std::optional<Client> lease = TRY(locked.transaction->read_lease(id));
+  if (!lease) return std::nullopt;
+  return std::move(lease->record);
 }
 
 using RecordFilter = std::function<bool(const Record&)>;
@@ -91,30 +77,26 @@ Result<std::vector<Record>> find_leases(LockedHarbour& locked, const RecordFilte
   std::vector<Record> found;
   if (!locked.transaction) return found;
   for (const std::string& id : locked.transaction->lease_ids()) {
-    auto lease = find_lease(locked, id);
-    if (!lease) return tl::make_unexpected(lease.error());
-    if (*lease && filter(**lease)) found.push_back(std::move(**lease));
+    std::optional<Record> lease = TRY(find_lease(locked, id));
+    if (lease && filter(*lease)) found.push_back(std::move(*lease));
   }
   return found;
 }
-
-// Tickets
 
 struct TicketRecord {
   TicketName name;
   Record record;
 };
 
-// The live tickets of that condition, in the order of the queue.
+// The live tickets that `filter` accepts, in the order of the queue.
 Result<std::vector<TicketRecord>> find_tickets(
     LockedHarbour& locked, const std::function<bool(const TicketRecord&)>& filter) {
   std::vector<TicketRecord> found;
   if (!locked.transaction) return found;
   for (const TicketName& name : locked.transaction->queue()) {
-    auto client = locked.transaction->read_ticket(name);
-    if (!client) return tl::make_unexpected(client.error());
-    if (!*client) continue;
-    TicketRecord ticket{name, std::move((*client)->record)};
+    std::optional<Client> client = TRY(locked.transaction->read_ticket(name));
+    if (!client) continue;
+    TicketRecord ticket{name, std::move(client->record)};
     if (filter(ticket)) found.push_back(std::move(ticket));
   }
   return found;
@@ -122,12 +104,9 @@ Result<std::vector<TicketRecord>> find_tickets(
 
 Result<TicketRecord> find_cancellable_ticket(LockedHarbour& locked, const std::string& id) {
   auto found =
-      find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; });
-  if (!found) return tl::make_unexpected(found.error());
-  if (found->empty()) {
-    const auto lease = find_lease(locked, id);
-    if (!lease) return tl::make_unexpected(lease.error());
-    if (*lease) {
+      TRY(find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; }));
+  if (found.empty()) {
+    if (TRY(find_lease(locked, id))) {
       return fail(ErrorKind::usage, fmt::format("{0} waits no more, it is a lease now; 'berth "
                                                 "release {0}' gives it back",
                                                 id));
@@ -135,14 +114,13 @@ Result<TicketRecord> find_cancellable_ticket(LockedHarbour& locked, const std::s
     return fail(ErrorKind::usage,
                 fmt::format("there is no ticket {}; 'berth queue' lists them", in_quotes(id)));
   }
-  if (!can_end(found->front().record)) {
-    locked.transaction.reset();  // the host's user directory may be slow
+  if (!can_end(found.front().record)) {
+    locked.transaction.reset();  // drops the lock: user_name() may be slow
     return fail(ErrorKind::permission,
                 fmt::format("ticket {} belongs to {}; only its owner or root can cancel it", id,
-                            user_name(found->front().record.uid)));
+                            user_name(found.front().record.uid)));
   }
-  TicketRecord ticket = std::move(found->front());
-  return ticket;
+  return std::move(found.front());
 }
 
 Result<std::vector<Record>> cancel_found_tickets(LockedHarbour& locked,
@@ -150,28 +128,20 @@ Result<std::vector<Record>> cancel_found_tickets(LockedHarbour& locked,
   std::vector<Record> ended;
   if (!locked.transaction) return ended;
   for (TicketRecord& ticket : tickets) {
-    auto client = locked.transaction->read_ticket(ticket.name);
-    if (!client) return tl::make_unexpected(client.error());
-    if (!*client) continue;  // it ended by itself meanwhile
-    // Rung first: it waits for our lock, and then sees that it was ended. When it leaves, the one
-    // behind it notices, even if we are killed before we can ring that.
-    locked.transaction->ring(**client);
-    if (auto done = locked.transaction->end_ticket(ticket.name); !done) {
-      return tl::make_unexpected(done.error());
-    }
+    const std::optional<Client> client = TRY(locked.transaction->read_ticket(ticket.name));
+    if (!client) continue;  // it has ended by itself meanwhile
+    // Rings first: the client waits for the lock, and then finds that its ticket was ended. When it
+    // leaves the queue, the client behind it notices, even if this process is killed before it can
+    // ring the front.
+    locked.transaction->ring(*client);
+    TRY(locked.transaction->end_ticket(ticket.name));
     ended.push_back(std::move(ticket.record));
   }
-  if (!tickets.empty()) {
-    if (auto rung = locked.transaction->ring_front(); !rung) {
-      return tl::make_unexpected(rung.error());
-    }
-  }
+  if (!tickets.empty()) TRY(locked.transaction->ring_front());
   return commit_and_unlock(locked, std::move(ended));
 }
 
-// Leases
-
-// Without the lock: this looks at every process.
+// Call without the lock: this reads the open files of every process.
 Error make_held_by_job_error(const Record& lease) {
   const auto refuse = [&lease](const std::string& what) {
     return Error{ErrorKind::usage, fmt::format("lease {} is kept by its job; {}", lease.id, what)};
@@ -184,16 +154,16 @@ Error make_held_by_job_error(const Record& lease) {
       "or in a container");
 }
 
-// What is to be released, or the job that must be stopped instead.
+// The leases to release.
 struct ReleaseSelection {
   std::vector<Record> leases;
-  std::optional<Record> job;
+  std::optional<Record> job;  // set: this lease of a job was named, so nothing can be released
 };
 
 Result<void> add_to_selection(LockedHarbour& locked, ReleaseSelection& selection,
                               const Record& lease) {
   if (!can_end(lease)) {
-    locked.transaction.reset();  // the host's user directory may be slow
+    locked.transaction.reset();  // drops the lock: user_name() may be slow
     return fail(ErrorKind::permission,
                 fmt::format("lease {} belongs to {}; only its owner or root can release it",
                             lease.id, user_name(lease.uid)));
@@ -206,7 +176,8 @@ Result<void> add_to_selection(LockedHarbour& locked, ReleaseSelection& selection
   return {};
 }
 
-// Where that lease is, if another host of the harbour has it. Without the lock: this asks Redis.
+// The name of the other host of the harbour that has the lease; empty if none has. Drops the lock,
+// since this asks Redis.
 std::string find_other_host(LockedHarbour& locked, const std::string& id) {
   locked.transaction.reset();
   if (!locked.harbour || !locked.harbour->location().url || !is_id(id)) return "";
@@ -223,13 +194,11 @@ std::string find_other_host(LockedHarbour& locked, const std::string& id) {
 
 Result<void> select_by_id(LockedHarbour& locked, ReleaseSelection& selection,
                           const std::string& id) {
-  const auto lease = find_lease(locked, id);
-  if (!lease) return tl::make_unexpected(lease.error());
-  if (*lease) return add_to_selection(locked, selection, **lease);
+  const std::optional<Record> lease = TRY(find_lease(locked, id));
+  if (lease) return add_to_selection(locked, selection, *lease);
   const auto waiting =
-      find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; });
-  if (!waiting) return tl::make_unexpected(waiting.error());
-  if (!waiting->empty()) {
+      TRY(find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; }));
+  if (!waiting.empty()) {
     return fail(
         ErrorKind::usage,
         fmt::format("{0} is a ticket, which still waits; 'berth cancel {0}' takes it out of "
@@ -245,27 +214,27 @@ Result<void> select_by_id(LockedHarbour& locked, ReleaseSelection& selection,
               fmt::format("there is no lease {}; 'berth status' lists them", in_quotes(id)));
 }
 
-// Every lease of one's own shells on the GPU. If there is none: who holds it instead.
+// Selects all leases of this user's shells on the GPU. Without one, the error names the holder of
+// the GPU.
 Result<void> select_by_gpu(LockedHarbour& locked, ReleaseSelection& selection,
                            const NamedGpu& gpu) {
-  const auto holders = find_leases(locked, [&](const Record& lease) {
+  const std::vector<Record> holders = TRY(find_leases(locked, [&](const Record& lease) {
     return std::find(lease.uuids.begin(), lease.uuids.end(), gpu.uuid) != lease.uuids.end();
-  });
-  if (!holders) return tl::make_unexpected(holders.error());
+  }));
   bool found = false;
-  for (const Record& lease : *holders) {
+  for (const Record& lease : holders) {
     if (!is_own(lease) || !is_shell_lease(lease)) continue;
     add_unique(selection.leases, lease);
     found = true;
   }
   if (found) return {};
-  if (holders->empty()) {
+  if (holders.empty()) {
     return fail(ErrorKind::usage, fmt::format("nobody has a lease on GPU {}", gpu.index));
   }
-  const auto own = std::find_if(holders->begin(), holders->end(), is_own);
-  if (own != holders->end()) return add_to_selection(locked, selection, *own);
-  const Record& other = holders->front();
-  locked.transaction.reset();
+  const auto own = std::find_if(holders.begin(), holders.end(), is_own);
+  if (own != holders.end()) return add_to_selection(locked, selection, *own);
+  const Record& other = holders.front();
+  locked.transaction.reset();  // drops the lock: user_name() may be slow
   if (!is_root()) {
     return fail(
         ErrorKind::permission,
@@ -285,25 +254,23 @@ Result<std::vector<Record>> release_selected_leases(LockedHarbour locked,
     return tl::make_unexpected(make_held_by_job_error(*selection.job));
   }
   if (selection.leases.empty()) return std::move(selection.leases);
-  // Rung first: it waits for our lock, and decides even if we are killed half-way.
-  if (auto rung = locked.transaction->ring_front(); !rung) return tl::make_unexpected(rung.error());
+  // Rings first: the rung client waits for the lock, and decides even if this process is killed
+  // half-way.
+  TRY(locked.transaction->ring_front());
   std::vector<Record> ended;
   for (Record& lease : selection.leases) {
-    auto client = locked.transaction->read_lease(lease.id);
-    if (!client) return tl::make_unexpected(client.error());
-    if (!*client) continue;  // it ended by itself meanwhile
-    if (auto done = locked.transaction->end_lease(**client); !done) {
-      return tl::make_unexpected(done.error());
-    }
-    // Its keeper looks without the lock, so it is rung only now.
-    locked.transaction->ring(**client);
+    const std::optional<Client> client = TRY(locked.transaction->read_lease(lease.id));
+    if (!client) continue;  // it has ended by itself meanwhile
+    TRY(locked.transaction->end_lease(*client));
+    // Only now: the lease's keeper checks without the lock whether its lease was ended.
+    locked.transaction->ring(*client);
     ended.push_back(std::move(lease));
   }
   return commit_and_unlock(locked, std::move(ended));
 }
 
-// The leases of this user's shells that can be ended from here: not those of a container with
-// another directory, which shares the harbour in Redis only.
+// The leases of this user's shells that this process can end. Not those in a container with another
+// directory, which shares only the Redis server with this one.
 Result<std::vector<Record>> find_own_shell_leases(LockedHarbour& locked) {
   const std::string directory_id = locked.harbour ? locked.harbour->directory_id() : "";
   return find_leases(locked, [&](const Record& lease) {
@@ -315,81 +282,60 @@ Result<std::vector<Record>> find_own_shell_leases(LockedHarbour& locked) {
 }  // namespace
 
 Result<std::vector<Record>> cancel_tickets(const std::vector<std::string>& ids) {
-  auto locked = lock_harbour();
-  if (!locked) return tl::make_unexpected(locked.error());
+  LockedHarbour locked = TRY(lock_harbour());
   std::vector<TicketRecord> tickets;
   for (const std::string& id : ids) {
-    auto ticket = find_cancellable_ticket(*locked, id);
-    if (!ticket) return tl::make_unexpected(ticket.error());
+    TicketRecord ticket = TRY(find_cancellable_ticket(locked, id));
     const bool known = std::any_of(tickets.begin(), tickets.end(),
                                    [&](const TicketRecord& one) { return one.name.id == id; });
-    if (!known) tickets.push_back(std::move(*ticket));
+    if (!known) tickets.push_back(std::move(ticket));
   }
-  return cancel_found_tickets(*locked, std::move(tickets));
+  return cancel_found_tickets(locked, std::move(tickets));
 }
 
 Result<std::vector<Record>> cancel_own_tickets() {
-  auto locked = lock_harbour();
-  if (!locked) return tl::make_unexpected(locked.error());
+  LockedHarbour locked = TRY(lock_harbour());
   auto tickets =
-      find_tickets(*locked, [](const TicketRecord& ticket) { return is_own(ticket.record); });
-  if (!tickets) return tl::make_unexpected(tickets.error());
-  return cancel_found_tickets(*locked, std::move(*tickets));
+      TRY(find_tickets(locked, [](const TicketRecord& ticket) { return is_own(ticket.record); }));
+  return cancel_found_tickets(locked, std::move(tickets));
 }
 
 Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
                                            const std::vector<NamedGpu>& gpus) {
-  auto locked = lock_harbour();
-  if (!locked) return tl::make_unexpected(locked.error());
+  LockedHarbour locked = TRY(lock_harbour());
   ReleaseSelection selection;
-  for (const std::string& id : ids) {
-    if (auto selected = select_by_id(*locked, selection, id); !selected) {
-      return tl::make_unexpected(selected.error());
-    }
-  }
-  for (const NamedGpu& gpu : gpus) {
-    if (auto selected = select_by_gpu(*locked, selection, gpu); !selected) {
-      return tl::make_unexpected(selected.error());
-    }
-  }
-  return release_selected_leases(std::move(*locked), std::move(selection));
+  for (const std::string& id : ids) TRY(select_by_id(locked, selection, id));
+  for (const NamedGpu& gpu : gpus) TRY(select_by_gpu(locked, selection, gpu));
+  return release_selected_leases(std::move(locked), std::move(selection));
 }
 
 Result<std::vector<Record>> release_own_leases() {
-  auto locked = lock_harbour();
-  if (!locked) return tl::make_unexpected(locked.error());
-  auto own = find_own_shell_leases(*locked);
-  if (!own) return tl::make_unexpected(own.error());
-  return release_selected_leases(std::move(*locked), {std::move(*own), std::nullopt});
+  LockedHarbour locked = TRY(lock_harbour());
+  std::vector<Record> own = TRY(find_own_shell_leases(locked));
+  return release_selected_leases(std::move(locked), {std::move(own), std::nullopt});
 }
 
 Result<std::vector<Record>> release_current_lease() {
-  auto locked = lock_harbour();
-  if (!locked) return tl::make_unexpected(locked.error());
+  LockedHarbour locked = TRY(lock_harbour());
   const std::string named(get_env_or_empty("BERTH_LEASE"));
   if (!named.empty()) {
-    const auto lease = find_lease(*locked, named);
-    if (!lease) return tl::make_unexpected(lease.error());
     ReleaseSelection selection;
-    if (*lease) {
-      if (auto selected = add_to_selection(*locked, selection, **lease); !selected) {
-        return tl::make_unexpected(selected.error());
-      }
+    if (const auto lease = TRY(find_lease(locked, named))) {
+      TRY(add_to_selection(locked, selection, *lease));
     }
-    return release_selected_leases(std::move(*locked), std::move(selection));
+    return release_selected_leases(std::move(locked), std::move(selection));
   }
-  auto own = find_own_shell_leases(*locked);
-  if (!own) return tl::make_unexpected(own.error());
-  if (own->empty()) {
+  std::vector<Record> own = TRY(find_own_shell_leases(locked));
+  if (own.empty()) {
     return fail(ErrorKind::usage,
                 "no shell of yours has a lease; 'berth status' shows who has one");
   }
-  if (own->size() > 1) {
+  if (own.size() > 1) {
     return fail(ErrorKind::usage,
                 fmt::format("you have {} leases: {}; name those to give back, or say --all",
-                            own->size(), format_ids(*own)));
+                            own.size(), join_text(own, ", ", &Record::id)));
   }
-  return release_selected_leases(std::move(*locked), {std::move(*own), std::nullopt});
+  return release_selected_leases(std::move(locked), {std::move(own), std::nullopt});
 }
 
 }  // namespace berth

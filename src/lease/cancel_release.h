@@ -1,8 +1,8 @@
-// Leaving from outside: tickets out of the queue, and leases given back while their shell lives.
+// Ends tickets and the leases of shells from another process ('berth cancel', 'berth release').
 //
-// Each checks everything under the harbour's lock before it changes anything: if one of several is
-// refused, all are left as they are. Makes no harbour where there is none. A user may end what is
-// his own, root what is anybody's.
+// Each function checks all its arguments under the harbour's lock before it changes anything: if
+// one ticket or lease is refused, none is ended. None of them creates a harbour. Users may end
+// their own tickets and leases; root may end those of all users.
 #pragma once
 
 #include <string>
@@ -13,29 +13,32 @@
 
 namespace berth {
 
-// The tickets that left the queue; their processes end with ErrorKind::not_granted.
-// ErrorKind::usage: there is no such ticket. ErrorKind::permission: it is another user's.
+// Removes the tickets from the queue and returns them. Their clients stop waiting with
+// ErrorKind::not_granted. ErrorKind::usage: there is no such ticket. ErrorKind::permission: it
+// belongs to another user.
 Result<std::vector<Record>> cancel_tickets(const std::vector<std::string>& ids);
 
-// All of this user's. None is no error.
+// Cancels all tickets of this user. Without a ticket the result is empty.
 Result<std::vector<Record>> cancel_own_tickets();
 
 struct NamedGpu {
   std::string uuid;
-  std::string index;  // for people
+  std::string index;  // as messages show it
 };
 
-// The leases that were given back. Only a shell's can be: a job's ends with the job, and is refused
-// (ErrorKind::usage) with the processes that keep it. `gpus` mean every lease of this user's shells
-// on one of them.
+// Releases leases of shells and returns them: the leases `ids`, and all leases of this user's
+// shells on one of `gpus`. A job's lease ends with the job; here it is refused with
+// ErrorKind::usage, and the message names the processes that hold it. ErrorKind::permission: the
+// lease belongs to another user.
 Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
                                            const std::vector<NamedGpu>& gpus);
 
-// Every lease of this user's shells. None is no error.
+// Releases all leases of this user's shells. Without a lease the result is empty.
 Result<std::vector<Record>> release_own_leases();
 
-// The lease that BERTH_LEASE names (nothing is released if that has ended), else the only one of
-// this user's shells. ErrorKind::usage if there are none or several.
+// Releases the lease that BERTH_LEASE names, or nothing if that lease has ended. Without
+// BERTH_LEASE, releases the only lease of this user's shells; ErrorKind::usage if there is not
+// exactly one.
 Result<std::vector<Record>> release_current_lease();
 
 }  // namespace berth

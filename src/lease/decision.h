@@ -1,9 +1,12 @@
-// One decision, by a client that arrives, was rung, or noticed a death: read the harbour, ask the
-// scheduler, claim what was granted to it, ring the client that is next.
+// One decision of a client that wants GPUs: it reads the harbour, asks the scheduler, claims what
+// it is granted, and rings the clients that are next.
 //
-// No wake-up is lost, because a client that is granted GPUs rings the one behind it before it
-// commits: the rung client waits for the lock, and decides for itself even if the ringer was killed
-// half-way.
+// A client decides when it arrives, when it is rung, and when it notices that another client has
+// ended. docs/harbour-protocol.md ("The decision") has the rules.
+//
+// No wake-up is lost, because a client that is granted GPUs rings the client behind it before it
+// commits: the rung client waits for the lock, and decides for itself even if the ringing client is
+// killed half-way.
 #pragma once
 
 #include <chrono>
@@ -23,25 +26,27 @@
 
 namespace berth {
 
-// A client on its way: its record, its bell, and its ticket once it has one.
+// A client without a lease, and what it remembers from one decision to the next.
 struct PendingClient {
   Record record;
   PrivateFd bell;
-  std::optional<TicketName> ticket;
-  std::string
-      replaced_ticket;   // the id of a ticket of several hosts that waits for us; see roaming.h
-  bool may_wait = true;  // else it leaves no ticket where it is not granted
-  bool request_changed = false;  // the request is another than the ticket says
-  bool was_rung = false;         // since the last decision: its bell was read already
-  std::chrono::steady_clock::time_point last_slow_lock{};  // when it last had to wait for the lock
-  StoppedProcesses stopped_processes{};  // of those waiting before it, as far as it has looked
+  std::optional<TicketName> ticket;  // once it is written
+  // The id of the multi-host ticket that waits here for this client; see
+  // cluster/remote/multi_host_ticket.h.
+  std::string replaced_ticket;
+  bool may_wait = true;          // false: it writes no ticket if it is not granted at once
+  bool request_changed = false;  // `record` differs from the ticket that was written
+  bool was_rung = false;         // since the last decision; the ring is already read from the bell
+  std::chrono::steady_clock::time_point last_slow_lock{};  // when it last waited long for the lock
+  StoppedProcesses stopped_processes{};  // of the waiting clients whose state it has read
   SilentTickets silent_tickets{};
   // While tickets are timed: the order of each ticket in the queue, by its id and owner. A lease of
   // the same id and owner has overtaken the tickets of a lower order that still wait.
   std::map<std::pair<std::string, uid_t>, std::uint64_t> ticket_orders{};
-  // Files (number and id) of tickets that stood before this one while they did not count, or asked
-  // for what this host does not have for a minute. If they count some day, they came later: a user
-  // could prepare them early. Not by the id alone, which another user's file can have, too.
+  // Tickets that stood before this one while they did not count, or while they asked for more than
+  // this host has. If such a ticket counts later, this client takes it to stand behind its own:
+  // otherwise a user could prepare tickets early. The key is the number and id of the file: an id
+  // alone may also be in the name of another user's file.
   struct UncountedTicket {
     bool is_impossible = false;
     std::chrono::steady_clock::time_point since{};
@@ -49,55 +54,65 @@ struct PendingClient {
   std::map<std::pair<std::uint64_t, std::string>, UncountedTicket> uncounted_tickets{};
 };
 
+// The client waits if it is not granted, cancelled, stale or impossible.
 struct Decision {
-  bool granted = false;    // then the applicant's record is the lease, and it is written
-  bool cancelled = false;  // by 'berth cancel'; or what it was to take the place of is gone
-  bool stale = false;      // the lock took so long that the snapshot is old: nothing was decided
-  bool lost_race = false;  // somebody else was faster: nothing was decided
-  bool grant_unconfirmed =
-      false;  // outrun by our own grant, of which we did not hear: it goes back
+  bool granted = false;    // the client's record is the lease, and it is written
+  bool cancelled = false;  // by 'berth cancel', or the ticket that it was to replace is gone
+  bool stale = false;      // the lock took so long that the snapshot is old; nothing was decided
+  bool lost_race = false;  // another client changed the harbour first; nothing was decided
+  // With lost_race: the server granted a lease to this client, but its reply was lost. decide()
+  // gives that lease back.
+  bool grant_unconfirmed = false;
   std::optional<Impossible> impossible;
 
-  // Else why it waits, and for whom.
+  // Why the client waits.
   Wait wait;
   HostView host_view;
-  std::size_t queue_position = 0;  // in the queue, from 1
-  std::size_t queue_length = 0;    // of the queue, the applicant included
+  std::size_t queue_position = 0;  // from 1
+  std::size_t queue_length = 0;    // with this client
 
-  // And what must wake it.
-  std::optional<TicketName> predecessor;
-  std::optional<Client> predecessor_client;  // the same
-  std::vector<UniqueFd> neighbour_bells;     // bells: of `predecessor_client`, and of two of its
-                                             // user's tickets before it
-  std::vector<UniqueFd> watched_bells;  // of all leases, and of some tickets, if it watches them
-  bool is_in_front = false;  // among the first two tickets: decides as soon as a lease ends
-  bool watches_all_leases =
-      false;  // every lease, and strangers: it relies on no other ticket for that
-  // GPUs for which no earlier ticket waits: their strangers are this one's to watch.
+  // What must wake the client.
+  std::optional<TicketName> predecessor;     // the nearest live ticket before its own
+  std::optional<Client> predecessor_client;  // the client of that ticket
+  // The bells of `predecessor_client`, and of the nearest two tickets of the same user before it.
+  std::vector<UniqueFd> neighbour_bells;
+  // The bells of all leases and of some tickets, if `watches_all_leases`.
+  std::vector<UniqueFd> watched_bells;
+  bool is_in_front = false;  // one of the first two tickets: decides as soon as a lease ends
+  // The client watches every lease, and the strangers that block it: it relies on no other ticket.
+  bool watches_all_leases = false;
+  // GPUs for which no earlier ticket waits. This client watches the strangers on them.
   std::set<std::string> watched_gpus;
-  std::chrono::milliseconds recovery_time_left{};          // for so long nobody is granted anything
-  std::optional<std::chrono::milliseconds> recheck_after;  // when a silent one counts no more
-  bool has_unwatched_leases = false;  // some leases cannot be watched: too few descriptors
-  bool has_unclaimed_grant = false;   // an earlier ticket was granted and has yet to claim
-  // While tickets are timed that may be silent.
+  std::chrono::milliseconds recovery_time_left{};  // until clients are granted GPUs again
+  // Decide again after this time: a client that cannot be watched may no longer count by then.
+  std::optional<std::chrono::milliseconds> recheck_after;
+  bool has_unwatched_leases = false;  // some bells are not open, for want of descriptors
+  bool has_unclaimed_grant = false;   // an earlier ticket is granted GPUs and has not claimed them
+  // Set while tickets that may be silent are timed.
   std::optional<SilentTickets::Clock::time_point> decide_again_at;
-  std::vector<UniqueFd>
-      successor_bells;  // bells of tickets that this one, as the first, tells to watch
-  // The waiting clients that it took to be awake: it relies on them.
+  // The bells of tickets behind this one that this client, as the first of its user or of the
+  // queue, rings later, so that they watch the leases as well.
+  std::vector<UniqueFd> successor_bells;
+  // The waiting clients that the decision took to be running. If one of them is stopped, the
+  // decision is made again.
   std::vector<Record> relied_on_clients;
 
-  std::vector<Record>
-      dead_leases;  // leases of dead holders that were cleared away, for the history
+  std::vector<Record> dead_leases;  // leases of dead holders that were removed, for the history
 };
 
-// Takes the harbour's lock, and nothing else that could take long. If the applicant's ticket was
-// deleted, it is written again.
+// Decides for the client `self`, and writes the result to the harbour: its lease, or its ticket if
+// it has to wait. Writes the ticket again if it was deleted. `snapshot` must be new.
+//
+// Takes the harbour's lock exclusively, and does nothing under it that could take long: it asks no
+// driver, and reads no file of another process. Errors are those of the harbour.
 Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& snapshot,
                         const Topology& topology, const LockOptions& lock_options);
 
-// The same with an old snapshot and without changing anything: could some ticket be granted GPUs
-// that it has not claimed? (`has_unclaimed_grant`; also the applicant's own.) Rings it. Also renews
-// `watched_bells`.
+// Checks whether a ticket could be granted GPUs that it has not claimed, the client's own ticket
+// included (Decision::has_unclaimed_grant). Rings such tickets. If there is none, fills in
+// Decision::watched_bells anew.
+//
+// Cheaper than decide(): the snapshot may be old, the lock is shared, and nothing is written.
 Result<Decision> check_for_unclaimed_grants(Harbour& harbour, PendingClient& self,
                                             const Snapshot& snapshot, const Topology& topology,
                                             const LockOptions& lock_options);

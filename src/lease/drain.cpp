@@ -1,4 +1,4 @@
-// Draining and undraining; see service.h.
+// Writes and removes drains; see drain.h.
 #include "lease/drain.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace berth {
 namespace {
 
-// Without the lock: the host's user directory may be slow.
+// Call without the lock: user_name() may be slow.
 tl::unexpected<Error> make_permission_error(const Harbour& harbour, uid_t owner) {
   return fail(ErrorKind::permission,
               fmt::format("only root{} may take GPUs out of service and back",
@@ -32,28 +32,22 @@ struct DrainTransaction {
 };
 
 Result<DrainTransaction> begin_drain_transaction(Harbour harbour, LockMode mode) {
-  auto stopped = find_stopped_processes(harbour);
-  if (!stopped) return tl::make_unexpected(stopped.error());
-  auto transaction = harbour.begin(mode, {});
-  if (!transaction) return tl::make_unexpected(transaction.error());
-  (*transaction)->set_stopped_processes(std::move(*stopped));
-  const auto owner = (*transaction)->harbour_owner();
-  if (!owner) return tl::make_unexpected(owner.error());
-  // A drain of another user would not count.
-  if (!is_root() && ::geteuid() != *owner) {
-    transaction->reset();
-    return make_permission_error(harbour, *owner);
+  StoppedProcesses stopped = TRY(find_stopped_processes(harbour));
+  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(mode, {}));
+  transaction->set_stopped_processes(std::move(stopped));
+  const uid_t owner = TRY(transaction->harbour_owner());
+  // The drain of any other user would not count.
+  if (!is_root() && ::geteuid() != owner) {
+    transaction.reset();
+    return make_permission_error(harbour, owner);
   }
-  return DrainTransaction{std::move(harbour), std::move(*transaction)};
+  return DrainTransaction{std::move(harbour), std::move(transaction)};
 }
 
 Result<std::optional<DrainTransaction>> begin_in_existing_harbour(LockMode mode) {
-  auto harbour = Harbour::open_existing();
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  if (!*harbour) return std::nullopt;
-  auto open = begin_drain_transaction(std::move(**harbour), mode);
-  if (!open) return tl::make_unexpected(open.error());
-  return std::move(*open);
+  std::optional<Harbour> harbour = TRY(Harbour::open_existing());
+  if (!harbour) return std::nullopt;
+  return TRY(begin_drain_transaction(std::move(*harbour), mode));
 }
 
 bool holds_any(const Record& lease, const std::vector<std::string>& uuids) {
@@ -63,25 +57,20 @@ bool holds_any(const Record& lease, const std::vector<std::string>& uuids) {
          });
 }
 
-// The leases that stay on these GPUs; nothing if somebody was faster, and nothing has changed.
+// The leases that stay on these GPUs; nothing if another client changed the harbour first, and
+// nothing was written.
 Result<std::optional<std::vector<Record>>> try_drain(Transaction& transaction,
                                                      const std::vector<std::string>& uuids,
                                                      const std::string& reason) {
-  auto leases = transaction.read_leases();
-  if (!leases) return tl::make_unexpected(leases.error());
-  // Whoever waits first says why from now on.
-  if (auto rung = transaction.ring_front(); !rung) return tl::make_unexpected(rung.error());
+  std::vector<Client> leases = TRY(transaction.read_leases());
+  TRY(transaction.ring_front());  // the first waiting clients then show the drain as their reason
   const TimePoint now = std::chrono::system_clock::now();
   for (const std::string& uuid : uuids) {
-    if (auto written = transaction.write_drain({uuid, ::geteuid(), reason, now}); !written) {
-      return tl::make_unexpected(written.error());
-    }
+    TRY(transaction.write_drain({uuid, ::geteuid(), reason, now}));
   }
-  auto done = transaction.commit();
-  if (!done) return tl::make_unexpected(done.error());
-  if (!*done) return std::nullopt;
+  if (!TRY(transaction.commit())) return std::nullopt;
   std::vector<Record> remaining_leases;
-  for (Client& lease : *leases) {
+  for (Client& lease : leases) {
     if (holds_any(lease.record, uuids)) remaining_leases.push_back(std::move(lease.record));
   }
   return remaining_leases;
@@ -92,38 +81,28 @@ Result<std::optional<std::vector<Record>>> try_drain(Transaction& transaction,
 Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
                                        const std::string& reason) {
   for (;;) {
-    auto harbour = Harbour::open();
-    if (!harbour) return tl::make_unexpected(harbour.error());
-    auto open = begin_drain_transaction(std::move(*harbour), LockMode::exclusive);
-    if (!open) return tl::make_unexpected(open.error());
-    auto remaining_leases = try_drain(*open->transaction, uuids, reason);
-    if (!remaining_leases) return tl::make_unexpected(remaining_leases.error());
-    if (*remaining_leases) return std::move(**remaining_leases);
+    DrainTransaction open = TRY(begin_drain_transaction(TRY(Harbour::open()), LockMode::exclusive));
+    auto remaining_leases = TRY(try_drain(*open.transaction, uuids, reason));
+    if (remaining_leases) return std::move(*remaining_leases);
   }
 }
 
 Result<std::vector<Drain>> read_removable_drains() {
-  auto open = begin_in_existing_harbour(LockMode::shared);
-  if (!open) return tl::make_unexpected(open.error());
-  if (!*open) return std::vector<Drain>{};
-  return (*open)->transaction->read_drains();
+  const std::optional<DrainTransaction> open = TRY(begin_in_existing_harbour(LockMode::shared));
+  if (!open) return std::vector<Drain>{};
+  return open->transaction->read_drains();
 }
 
 Result<void> undrain_gpus(const std::vector<std::string>& uuids) {
   for (;;) {
-    auto open = begin_in_existing_harbour(LockMode::exclusive);
-    if (!open) return tl::make_unexpected(open.error());
-    if (!*open) return {};
-    // Rung first: it waits for our lock, and decides even if we are killed half-way.
-    if (auto rung = (*open)->transaction->ring_front(); !rung) return rung;
-    for (const std::string& uuid : uuids) {
-      if (auto removed = (*open)->transaction->remove_drain(uuid); !removed) {
-        return tl::make_unexpected(removed.error());
-      }
-    }
-    const auto done = (*open)->transaction->commit();
-    if (!done) return tl::make_unexpected(done.error());
-    if (*done) return {};
+    const std::optional<DrainTransaction> open =
+        TRY(begin_in_existing_harbour(LockMode::exclusive));
+    if (!open) return {};
+    // Rings first: the rung client waits for the lock, and decides even if this process is killed
+    // half-way.
+    TRY(open->transaction->ring_front());
+    for (const std::string& uuid : uuids) TRY(open->transaction->remove_drain(uuid));
+    if (TRY(open->transaction->commit())) return {};
   }
 }
 

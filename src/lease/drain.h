@@ -1,4 +1,4 @@
-// Taking GPUs out of service and back into it. Root and the owner of the harbour may.
+// Takes GPUs out of service and back into it. Only root and the owner of the harbour may do this.
 #pragma once
 
 #include <string>
@@ -10,21 +10,22 @@
 
 namespace berth {
 
-// Nobody is granted these GPUs any more. Gives the leases that hold one of them, which stay until
-// they end. Draining again replaces the reason. Makes the harbour where there is none.
-// ErrorKind::permission: this user may not.
+// Drains the GPUs: no request is granted them any more. Returns the leases that hold one of them,
+// which stay until they end. Draining a GPU again replaces the reason. Creates the harbour if
+// necessary. ErrorKind::permission if this user may not drain GPUs.
 Result<std::vector<Record>> drain_gpus(const std::vector<std::string>& uuids,
                                        const std::string& reason);
 
-// Every GPU that is out of service, also those that this host does not have any more. Asked by who
-// wants to undrain: ErrorKind::permission if this user may not. Makes no harbour.
+// All drained GPUs, also those that this host no longer has. ErrorKind::permission if this user may
+// not undrain them. Creates no harbour.
 Result<std::vector<Drain>> read_removable_drains();
 
-// Back into service; whoever waits is woken. A GPU that is not drained is no error.
+// Takes the GPUs back into service and wakes the queue. Ignores GPUs that are not drained. Creates
+// no harbour.
 Result<void> undrain_gpus(const std::vector<std::string>& uuids);
 
-// The one drained GPU whose UUID is, or starts with, `start`; nothing if there is none.
-// ErrorKind::usage if there are several.
+// The UUID of the only drained GPU whose UUID is, or starts with, `start`; empty if no UUID does.
+// ErrorKind::usage if several do.
 Result<std::string> find_drained_gpu(const std::vector<Drain>& drains, const std::string& start);
 
 }  // namespace berth

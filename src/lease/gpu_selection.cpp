@@ -1,4 +1,4 @@
-// Reading of lists of GPUs; see selection.h.
+// Reads lists of GPUs as users write them; see gpu_selection.h.
 #include "lease/gpu_selection.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using GpuPointers = std::vector<const Gpu*>;
 
-// What stands between the commas, without the spaces around it.
+// Without the spaces around each entry.
 std::vector<std::string_view> split_at_commas(std::string_view list) {
   std::vector<std::string_view> entries;
   while (true) {
@@ -45,14 +45,14 @@ bool starts_with_ignoring_case(std::string_view text, std::string_view start) {
   return text.size() >= start.size() && std::equal(start.begin(), start.end(), text.begin(), same);
 }
 
-// More than the start that all UUIDs have.
+// True for a UUID or a prefix of one that is longer than "GPU-".
 bool is_uuid(std::string_view text) {
   return text.size() > 4 &&
          (starts_with_ignoring_case(text, "GPU-") || starts_with_ignoring_case(text, "MIG-"));
 }
 
-// The GPUs whose UUID starts so. A UUID in full means its GPU alone: the older ones of MIG
-// instances end in numbers, so that one can be the start of another ("…/1/1" and "…/1/10").
+// The GPUs whose UUID starts with `start`. A complete UUID matches only its own GPU: the older
+// UUIDs of MIG instances end in numbers, and "…/1/1" is a prefix of "…/1/10".
 GpuPointers find_by_uuid_prefix(const std::vector<Gpu>& gpus, std::string_view start) {
   GpuPointers found;
   for (const Gpu& gpu : gpus) {
@@ -64,11 +64,7 @@ GpuPointers find_by_uuid_prefix(const std::vector<Gpu>& gpus, std::string_view s
 }
 
 std::string format_indices(const GpuPointers& gpus) {
-  std::string text;
-  for (const Gpu* gpu : gpus) {
-    text += fmt::format("{}{}", text.empty() ? "" : ",", to_string(gpu->index));
-  }
-  return text;
+  return join_text(gpus, ",", [](const Gpu* gpu) { return to_string(gpu->index); });
 }
 
 std::string describe_host_gpus(const std::vector<Gpu>& gpus) {
@@ -86,7 +82,7 @@ std::string describe_host_gpus(const std::vector<Gpu>& gpus) {
   return fmt::format("this host has GPUs {}", format_indices(all));
 }
 
-// Why no lease can be had on the GPU, or nothing. Without a UUID it has no identity.
+// Why the GPU cannot be leased; nothing if it can. A GPU without a UUID cannot be identified.
 std::optional<std::string> describe_defect(const Gpu& gpu) {
   if (gpu.health != Health::lost && gpu.uuid) return std::nullopt;
   return fmt::format("GPU {} cannot be used: {}", to_string(gpu.index),
@@ -96,7 +92,7 @@ std::optional<std::string> describe_defect(const Gpu& gpu) {
 Result<const Gpu*> find_gpu_by_index(const std::vector<Gpu>& gpus, std::string_view index) {
   GpuPointers instances;
   for (const Gpu& gpu : gpus) {
-    // Compared as text: then no number is too large to read.
+    // Compared as text, so that no number is too large to parse.
     if (to_string(gpu.index) == index) return &gpu;
     if (gpu.index.instance && std::to_string(gpu.index.card) == index) instances.push_back(&gpu);
   }
@@ -118,7 +114,7 @@ Result<const Gpu*> find_gpu_by_uuid(const std::vector<Gpu>& gpus, std::string_vi
     return fail(ErrorKind::usage, fmt::format("{} could be any of the GPUs {}; write more of it",
                                               in_quotes(uuid), format_indices(found)));
   }
-  // It may well be the one that does not say who it is.
+  // The user may mean a GPU whose UUID the driver does not report.
   const auto gpu_without_uuid =
       std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return !gpu.uuid; });
   return fail(ErrorKind::impossible,
@@ -128,9 +124,9 @@ Result<const Gpu*> find_gpu_by_uuid(const std::vector<Gpu>& gpus, std::string_vi
                               : fmt::format("; {}", *describe_defect(*gpu_without_uuid))));
 }
 
-// What CUDA takes an entry for; none if it is invalid. A number is the driver's: berth sets
-// CUDA_DEVICE_ORDER=PCI_BUS_ID for its jobs, and so people may count on it. The number of a card in
-// MIG mode means its instances.
+// The GPUs that an entry means to CUDA; none if it is invalid. A number is an index of the driver:
+// berth sets CUDA_DEVICE_ORDER=PCI_BUS_ID for its jobs, so users may rely on that order. The number
+// of a card in MIG mode means its instances.
 GpuPointers resolve_cuda_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
   if (is_uuid(entry)) {
     GpuPointers found = find_by_uuid_prefix(gpus, entry);
@@ -147,10 +143,9 @@ GpuPointers resolve_cuda_entry(const std::vector<Gpu>& gpus, std::string_view en
   return found;
 }
 
-// What CUDA_VISIBLE_DEVICES leaves, and why it is not more.
 struct VisibleDevices {
   std::vector<std::string> uuids;
-  std::string reason;
+  std::string reason;  // why the list does not have more GPUs
 };
 
 VisibleDevices parse_visible_devices(const std::vector<Gpu>& gpus, std::string_view value) {
@@ -159,7 +154,7 @@ VisibleDevices parse_visible_devices(const std::vector<Gpu>& gpus, std::string_v
   GpuPointers seen;
   for (const std::string_view entry : split_at_commas(value)) {
     const GpuPointers found = resolve_cuda_entry(gpus, entry);
-    if (found.empty()) {  // ends the list: "0,2,-1,1" is 0 and 2
+    if (found.empty()) {  // an invalid entry ends the list for CUDA: "0,2,-1,1" means 0 and 2
       visible.reason = fmt::format("{} is no GPU of this host", in_quotes(entry));
       break;
     }
@@ -204,34 +199,36 @@ bool uuid_starts_with(std::string_view uuid, std::string_view start) {
 }
 
 Result<std::string> join_gpu_list(const std::vector<std::string>& words) {
-  std::string list;
-  for (std::size_t i = 0; i < words.size(); ++i) list.append(i == 0 ? "" : ",").append(words[i]);
-  if (auto entries = parse_gpu_list(list); !entries) return tl::make_unexpected(entries.error());
+  std::string list = join_text(words, ",");
+  TRY(parse_gpu_list(list));
   return list;
 }
 
 Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
                                              Selectable selectable) {
-  const auto entries = parse_gpu_list(list);
-  if (!entries) return tl::make_unexpected(entries.error());
+  const std::vector<std::string_view> entries = TRY(parse_gpu_list(list));
   std::vector<std::string> uuids;
-  for (const std::string_view entry : *entries) {
-    const auto gpu =
-        is_index(entry) ? find_gpu_by_index(gpus, entry) : find_gpu_by_uuid(gpus, entry);
-    if (!gpu) return tl::make_unexpected(gpu.error());
-    const bool lacks_uuid = !(*gpu)->uuid;
-    if (const auto defect = describe_defect(**gpu);
-        defect && (lacks_uuid || selectable == Selectable::usable)) {
+  for (const std::string_view entry : entries) {
+    const Gpu* const gpu =
+        TRY(is_index(entry) ? find_gpu_by_index(gpus, entry) : find_gpu_by_uuid(gpus, entry));
+    if (const auto defect = describe_defect(*gpu);
+        defect && (!gpu->uuid || selectable == Selectable::usable)) {
       return fail(ErrorKind::impossible, *defect);
     }
-    const std::string& uuid = *(*gpu)->uuid;
+    const std::string& uuid = *gpu->uuid;
     if (std::find(uuids.begin(), uuids.end(), uuid) != uuids.end()) {
       return fail(ErrorKind::usage, fmt::format("{} names GPU {} twice; name each GPU once",
-                                                in_quotes(list), to_string((*gpu)->index)));
+                                                in_quotes(list), to_string(gpu->index)));
     }
     uuids.push_back(uuid);
   }
   return uuids;
+}
+
+const Gpu* find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid) {
+  const auto found =
+      std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == uuid; });
+  return found == gpus.end() ? nullptr : &*found;
 }
 
 Result<std::optional<std::vector<std::string>>> select_visible_gpus(

@@ -1,5 +1,5 @@
-// Which GPUs people mean when they name some: with --gpu, and with a CUDA_VISIBLE_DEVICES that was
-// set before berth was called. Pure: the GPUs are those of a snapshot.
+// Finds the GPUs that a user names with --gpu or CUDA_VISIBLE_DEVICES. Pure functions on the GPUs
+// of a snapshot.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,32 @@
 
 namespace berth {
 
-// The entries of "0,2", "1:0" or "GPU-1a2b,MIG-3c4d", as views into `list`. Each looks like an
-// index or a UUID; whether there is such a GPU, only the driver knows. ErrorKind::usage if not.
+// The entries of "0,2", "1:0" or "GPU-1a2b,MIG-3c4d", as views into `list`. Checks only that each
+// looks like an index or a UUID, not that there is such a GPU. ErrorKind::usage if one does not.
 Result<std::vector<std::string_view>> parse_gpu_list(std::string_view list);
 
-// The words as one list, well-formed. ErrorKind::usage if not.
+// The arguments joined by commas. ErrorKind::usage if parse_gpu_list() refuses the result.
 Result<std::string> join_gpu_list(const std::vector<std::string>& words);
 
-// The UUIDs of the GPUs that `list` names, in its order. A UUID may be written in any case, and its
-// start is enough if no other GPU's starts so.
+// The UUIDs of the GPUs that `list` names, in its order. A UUID may be written in any case, and a
+// prefix is enough if no other GPU's UUID starts with it. With Selectable::known the list may name
+// lost GPUs whose UUID the driver reports.
 // ErrorKind::usage: the list is malformed, ambiguous, or names a GPU twice.
 // ErrorKind::impossible: this host has no such GPU, or cannot use it.
-// With Selectable::known a lost GPU will do, if the driver says its UUID.
 enum class Selectable : std::uint8_t { usable, known };
 Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
                                              Selectable selectable = Selectable::usable);
 
-// Does the UUID start so? In any case of letters, and with more than what all UUIDs start with.
+// True if `uuid` starts with `start` in any case of letters. False for a `start` that says nothing,
+// such as "GPU-".
 bool uuid_starts_with(std::string_view uuid, std::string_view start);
 
-// The UUIDs that CUDA_VISIBLE_DEVICES, with the value that the caller of berth gave it, leaves to
-// choose from; std::nullopt if it is not set. A lost GPU is never among them.
-// ErrorKind::impossible: it leaves none.
+// The GPU with this UUID; null if there is none in `gpus`.
+const Gpu* find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
+
+// The UUIDs of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it; std::nullopt if it
+// is not set. `value` is the one from before berth was called. Lost GPUs are left out.
+// ErrorKind::impossible: no GPU is left.
 Result<std::optional<std::vector<std::string>>> select_visible_gpus(
     const std::vector<Gpu>& gpus, std::optional<std::string_view> value);
 

@@ -1,4 +1,4 @@
-// Lists of GPUs as people write them: what they mean, and what is said of wrong ones.
+// Unit tests of lists of GPUs as users write them, and of the messages about wrong ones.
 #include "lease/gpu_selection.h"
 
 #include <gtest/gtest.h>
@@ -22,13 +22,13 @@ Gpu lost_gpu(GpuIndex index, std::optional<std::string> uuid) {
   return lost;
 }
 
-// Four cards, of which 1 and 2 have UUIDs that start alike.
+// Four cards; the UUIDs of 1 and 2 have a common prefix.
 std::vector<Gpu> cards() {
   return {gpu({0, {}}, "GPU-aa00"), gpu({1, {}}, "GPU-bb10"), gpu({2, {}}, "GPU-bb20"),
           gpu({3, {}}, "GPU-cc30")};
 }
 
-// A card, and one in MIG mode with an instance destroyed in between.
+// A card, and a card in MIG mode whose second instance was destroyed.
 std::vector<Gpu> with_mig() {
   return {gpu({0, {}}, "GPU-aa00"), gpu({1, 0}, "MIG-dd10"), gpu({1, 2}, "MIG-dd12")};
 }
@@ -79,7 +79,7 @@ TEST(SelectGpus, a_malformed_list_is_refused) {
               std::string::npos)
         << list;
   }
-  // Also where an entry before it names no GPU: what is wrong in itself comes first.
+  // Also where an earlier entry names no GPU: the whole list is parsed first.
   EXPECT_NE(selection_error(cards(), "9,x", ErrorKind::usage), "");
 }
 
@@ -112,7 +112,7 @@ TEST(SelectGpus, an_unusable_gpu_is_refused_with_its_problem) {
   const std::string why = " cannot be used: the driver has lost it; reboot";
   EXPECT_EQ(selection_error(gpus, "0,1", ErrorKind::impossible), "GPU 1" + why);
   EXPECT_EQ(selection_error(gpus, "GPU-bb2", ErrorKind::impossible), "GPU 2" + why);
-  // Its UUID is not known any more, so it may be the one that is meant.
+  // The UUID of GPU 1 is unknown, so the user may mean that GPU.
   EXPECT_EQ(selection_error(gpus, "GPU-bb10", ErrorKind::impossible),
             "there is no GPU 'GPU-bb10'; this host has GPUs 0 to 3; GPU 1" + why);
   gpus[1] = gpu({1, {}}, std::nullopt);

@@ -1,4 +1,4 @@
-// Selects a part of the history; see history_filter.h.
+// Parses and applies filters of the history; see history_filter.h.
 #include "lease/history_filter.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace berth {
 namespace {
 
-// "2h" before now, or a date, with or without the time of day.
+// Parses "2h" (before now), or a date with or without the time of day.
 Result<TimePoint> parse_start_time(std::string_view text) {
   const std::string word(text);
   for (const char* form :
@@ -49,8 +49,8 @@ Result<uid_t> parse_user(std::string_view text) {
   return fail(ErrorKind::usage, fmt::format("there is no user {}", in_quotes(text)));
 }
 
-// Of this place's clock, from the one before `first` to the one after `last`: a day has 23 hours in
-// spring and 25 in autumn.
+// The midnights in local time, from the one before `first` to the one after `last`. They are not
+// always 24 hours apart: with daylight saving time, days have 23 to 25 hours.
 std::vector<TimePoint> list_midnights(TimePoint first, TimePoint last) {
   std::vector<TimePoint> times;
   std::tm day = to_local_tm(first);
@@ -74,15 +74,13 @@ HistoryFilter make_recent_filter(std::chrono::hours time) {
 }
 
 Result<void> set_since(HistoryFilter& filter, std::string_view text) {
-  auto when = parse_start_time(text);
-  if (!when) return tl::make_unexpected(when.error());
-  filter.since = *when;
+  filter.since = TRY(parse_start_time(text));
   return {};
 }
 
 Result<void> set_user(HistoryFilter& filter, std::string_view text) {
   auto user = parse_user(text);
-  // Other hosts may have users that this one does not know.
+  // Other hosts may have users that do not exist on this host.
   if (!user && !harbour_location().url) return tl::make_unexpected(user.error());
   filter.lease_filter.uid = user ? std::optional(*user) : std::nullopt;
   filter.lease_filter.user = user ? user_name(*user) : std::string(text);
@@ -99,9 +97,7 @@ Result<void> set_host(HistoryFilter& filter, std::string_view text) {
 }
 
 Result<void> set_gpus(HistoryFilter& filter, std::string_view text) {
-  auto list = join_gpu_list({std::string(text)});
-  if (!list) return tl::make_unexpected(list.error());
-  filter.gpus = std::move(*list);
+  filter.gpus = TRY(join_gpu_list({std::string(text)}));
   return {};
 }
 

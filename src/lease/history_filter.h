@@ -1,4 +1,4 @@
-// Which part of the history is meant, by `berth log`, `berth report` and the page.
+// The part of the history that `berth log`, `berth report` and the page of `berth serve` show.
 #pragma once
 
 #include <chrono>
@@ -13,26 +13,29 @@ namespace berth {
 struct HistoryFilter {
   TimePoint since;
   LeaseFilter lease_filter;
-  std::string gpus;  // a list, or nothing for all
+  std::string gpus;  // indices and UUIDs, as join_gpu_list() returns them; empty: all
 };
 
-// All of the last hours.
+// All leases since `time` ago.
 HistoryFilter make_recent_filter(std::chrono::hours time);
 
-// From what a user wrote. Errors (ErrorKind::usage) are to be read after the name of the flag.
+// Set a part of the filter from the user's text. Errors are ErrorKind::usage, with messages that
+// follow the name of the flag.
 Result<void> set_since(HistoryFilter& filter, std::string_view text);
 Result<void> set_user(HistoryFilter& filter, std::string_view text);
 Result<void> set_host(HistoryFilter& filter, std::string_view text);
 Result<void> set_gpus(HistoryFilter& filter, std::string_view text);
 
-// Is the GPU in the list? By its index as it was then: the driver is not asked, and it may be gone.
+// True if the list has the UUID or the index. `index` is the one that the GPU had then: the driver
+// is not asked, and the GPU may be gone.
 bool is_gpu_in_list(std::string_view list, std::string_view uuid, std::string_view index);
 bool matches_history_filter(const HistoryEntry& entry, const HistoryFilter& filter);
 
-// Where only one host is known, its name means all of it, and another's nothing.
+// In a harbour of one host, history entries have no host name. So a filter for this host's name
+// becomes a filter for all hosts, and a filter for another name matches nothing.
 HistoryFilter resolve_host_filter(HistoryFilter filter, const HarbourLocation& location);
 
-// The report of what is selected, with days by this host's clock.
+// The report of the leases that the filter selects, with days in this host's time zone.
 Report make_filtered_report(const LeaseTable& table, const HistoryFilter& filter);
 
 }  // namespace berth

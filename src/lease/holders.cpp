@@ -1,4 +1,4 @@
-// Looking for a bell among the open files of all processes; see holders.h.
+// Searches the open files of all processes for a bell; see holders.h.
 #include "lease/holders.h"
 
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sys/stat.h>
 
-#include "base/pid_namespace.h"
+#include "base/process.h"
 #include "harbour/bell.h"
 #include "harbour/location.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Who has only the writing end waits for the lease to end.
+// A process with only the writing end watches the lease; it does not hold it.
 bool is_open_for_reading(const fs::path& fdinfo) {
   std::ifstream file(fdinfo);
   std::string word;
@@ -29,7 +29,7 @@ bool is_open_for_reading(const fs::path& fdinfo) {
 
 bool has_file_open(const fs::path& process, const struct stat& file) {
   std::error_code problem;
-  // Step by step: a process that ends meanwhile is an error, and must not become an exception.
+  // With error codes: a process that ends during the iteration must not raise an exception.
   fs::directory_iterator entry(process / "fd", problem);
   for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
     struct stat entry_stat {};

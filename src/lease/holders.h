@@ -1,4 +1,6 @@
-// Who keeps a lease alive: the processes that have its bell open.
+// Finds the processes that keep a lease alive: those that have its bell open for reading.
+//
+// A user can see only their own processes; root sees all.
 #pragma once
 
 #include <string>
@@ -7,11 +9,11 @@
 
 namespace berth {
 
-// "python (pid 4711), sh (pid 4712)", as far as we may look: our own processes; root sees all.
-// Empty if there is none to be seen. Reads the whole of /proc.
+// "python (pid 4711), sh (pid 4712)"; empty if no such process is visible. Reads all of /proc.
 std::string format_bell_holders(const Record& record);
 
-// Is that process one of them, as far as we may look? A PID alone may be somebody else's by now.
+// True if the process `pid` has the bell open. More certain than Record::pid alone: the kernel may
+// have given that PID to another process.
 bool holds_bell(const Record& record, pid_t pid);
 
 }  // namespace berth

@@ -1,33 +1,26 @@
-// Making of a job's environment; see job_environment.h.
+// Formats GPUs for CUDA, docker and command lines; see job_environment.h.
 #include "lease/job_environment.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "base/text.h"
+#include "lease/gpu_selection.h"
+
 namespace berth {
 namespace {
 
-std::string join_with_commas(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, ","));
-}
-
-const Gpu* find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid) {
-  const auto found =
-      std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == uuid; });
-  return found == gpus.end() ? nullptr : &*found;
-}
-
-// Whether CUDA gives this GPU, and so those after it, the number that NVML does. NVML numbers all
-// cards of the host. CUDA skips those that it cannot open (lost ones, closed ones, those in MIG
-// mode without an instance), and where there is a MIG instance it numbers instances instead of
-// cards.
+// Whether CUDA gives this GPU, and so the GPUs after it, the same number as NVML. NVML numbers all
+// cards of the host. CUDA skips the cards that it cannot open (lost cards, cards without access,
+// cards in MIG mode without an instance). Where there is a MIG instance, CUDA numbers instances
+// instead of cards.
 bool has_same_cuda_index(const Gpu& gpu) {
   return gpu.health != Health::lost && gpu.uuid && !gpu.index.instance &&
          !gpu.mig_without_instances;
 }
 
-// Whether an index means the same GPU to CUDA: one card that is counted differently, anywhere in
-// the host, shifts the others.
+// Whether indices mean the same GPUs to CUDA. A single card that CUDA counts differently, anywhere
+// in the host, shifts the numbers of the others.
 bool can_use_indices(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids) {
   return std::all_of(gpus.begin(), gpus.end(), has_same_cuda_index) &&
          std::all_of(uuids.begin(), uuids.end(),
@@ -53,7 +46,7 @@ std::string format_gpu_indices(const std::vector<Gpu>& gpus,
     const Gpu* gpu = find_gpu(gpus, uuid);
     indices.push_back(gpu == nullptr ? uuid : to_string(gpu->index));
   }
-  return join_with_commas(indices);
+  return join_text(indices, ",");
 }
 
 std::vector<std::pair<std::string, std::string>> make_job_environment(
@@ -62,9 +55,9 @@ std::vector<std::pair<std::string, std::string>> make_job_environment(
   const std::string indices = format_gpu_indices(gpus, uuids);
   const bool by_index = format == GpuIdFormat::index && can_use_indices(gpus, uuids);
   std::vector<std::pair<std::string, std::string>> variables{
-      {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},  // so that CUDA's indices are the driver's
-      {"CUDA_VISIBLE_DEVICES", by_index ? indices : join_with_commas(uuids)},
-      {"NVIDIA_VISIBLE_DEVICES", join_with_commas(uuids)},
+      {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},  // the order of the driver's indices
+      {"CUDA_VISIBLE_DEVICES", by_index ? indices : join_text(uuids, ",")},
+      {"NVIDIA_VISIBLE_DEVICES", join_text(uuids, ",")},
       {"BERTH_GPUS", indices},
       {"BERTH_LEASE", lease},
   };
@@ -73,7 +66,7 @@ std::vector<std::pair<std::string, std::string>> make_job_environment(
 }
 
 std::string format_docker_devices(const std::vector<std::string>& uuids) {
-  return fmt::format("\"device={}\"", join_with_commas(uuids));
+  return fmt::format("\"device={}\"", join_text(uuids, ","));
 }
 
 std::vector<std::string> substitute_gpu_placeholder(const std::vector<std::string>& command,

@@ -1,4 +1,4 @@
-// What a job sees: above all, that an index is never another GPU to CUDA than to berth.
+// Unit tests of the job's environment: an index must never mean another GPU to CUDA than to berth.
 #include "lease/job_environment.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(JobEnvironment, a_mig_instance_is_always_named_by_uuid) {
   EXPECT_EQ(cuda_devices(gpus, {"MIG-y"}), "MIG-y");
   EXPECT_EQ(make_job_environment(gpus, {"MIG-y"}, GpuIdFormat::index, "")[3],
             (std::pair<std::string, std::string>("BERTH_GPUS", "1:2")));
-  // And so is a whole card beside it: CUDA counts differently there.
+  // A whole card beside it, too: CUDA counts differently on such a host.
   EXPECT_EQ(cuda_devices(gpus, {"GPU-a"}), "GPU-a");
 }
 
@@ -65,7 +65,7 @@ TEST(JobEnvironment, uuids_where_a_card_is_missing_from_cudas_count) {
   gpus[0].mig_without_instances = true;
   EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
   gpus = cards();
-  gpus[0].health = Health::unreadable;  // CUDA counts it all the same
+  gpus[0].health = Health::unreadable;  // CUDA still counts it
   EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "2");
 }
 

@@ -1,9 +1,10 @@
-// Holding a lease; see lease.h.
+// Holds, restores and releases a lease; see lease.h.
 #include "lease/lease.h"
 
 #include <array>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <memory>
 #include <sys/inotify.h>
 #include <unistd.h>
 #include <utility>
@@ -14,7 +15,7 @@ namespace berth {
 
 bool Lease::release() {
   bell_.reset();
-  // If nobody can say whether others hold it, it stays: they may.
+  // If this cannot be read, other processes may hold the bell, and the lease must stay.
   const auto bell = open_bell(harbour_.directory(), id(), record_.uid);
   if (!bell || bell->state != PeerBell::State::dead) return false;
   harbour_.remove_client(id(), std::nullopt);
@@ -52,7 +53,7 @@ std::chrono::milliseconds Lease::maintain_heartbeat() {
 }
 
 void Lease::handle_heartbeat_reply(const Result<HeartbeatReply>& reply) {
-  if (!reply) return;  // the server is away: again at the next time
+  if (!reply) return;  // the server is unavailable; the next heartbeat tries again
   if (*reply != HeartbeatReply::missing || is_ended()) return;
   StoreChange change;
   change.leases_to_restore.emplace_back(id(), format_shared_record(record_));
@@ -65,7 +66,7 @@ int Lease::deletion_watch_fd() {
   if (!inotify_fd_) return -1;
   const std::string& path = harbour_.location().path;
   const std::string bell = fmt::format("{}/{}", path, bell_file_name(id()));
-  // The bell is open, so its deletion shows as a change of its number of links.
+  // The bell is open, so its deletion is visible only as a change of its number of links.
   ::inotify_add_watch(inotify_fd_.get(), bell.c_str(), IN_ATTRIB | IN_MOVE_SELF);
   const std::string lease = fmt::format("{}/{}", path, lease_file_name(id()));
   ::inotify_add_watch(inotify_fd_.get(), lease.c_str(), IN_DELETE_SELF | IN_MOVE_SELF);
@@ -74,7 +75,8 @@ int Lease::deletion_watch_fd() {
 }
 
 std::optional<std::string> Lease::restore_if_deleted() {
-  // Again after each time: what is deleted between the look and the watch would not be noticed.
+  // Checks again after each restore: a deletion between the check and the new watch raises no
+  // event.
   constexpr int kMaxRounds = 10;
   bool restored_any = false;
   for (int i = 0; i < kMaxRounds; ++i) {
@@ -98,32 +100,49 @@ Result<bool> Lease::restore_once() {
     }
   }
   if (harbour_.has_bell(id(), bell_.get()) && harbour_.has_lease(id())) return false;
-  // Without the lock: that we hold these GPUs is a fact, and whoever made the new directory keeps
-  // it locked for a moment, to let us say so. If that is us, it is said before the lock is dropped.
+  // Without the lock: this process holds the GPUs in any case. A process that creates the directory
+  // anew keeps it locked for a moment, so that the holders can write their leases. If this process
+  // creates it, it writes the lease before it drops the lock.
   std::optional<Result<void>> done;
   const auto rewrite = [&](int directory) { done = rewrite_files(directory); };
-  auto harbour = Harbour::open(harbour_.location(), rewrite);
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  harbour_ = std::move(*harbour);
+  harbour_ = TRY(Harbour::open(harbour_.location(), rewrite));
   if (!done) rewrite(harbour_.directory());
-  if (!*done) return tl::make_unexpected(done->error());
+  TRY(*done);
   inotify_fd_.reset();
   return true;
 }
 
 Result<void> Lease::rewrite_files(int directory) {
   if (!harbour_.has_bell(id(), bell_.get())) {
-    ::unlinkat(directory, bell_file_name(id()).c_str(), 0);  // of an attempt that failed half-way
-    auto bell = make_bell(directory, id());
-    if (!bell) return tl::make_unexpected(bell.error());
-    if (!*bell) return fail(ErrorKind::io, "somebody else has taken this lease's name");
-    // The old bell stays open in the job. From now on this process proves that the lease lives.
-    bell_ = std::move(**bell);
+    // A bell may be left from an attempt that failed half-way.
+    ::unlinkat(directory, bell_file_name(id()).c_str(), 0);
+    std::optional<UniqueFd> bell = TRY(make_bell(directory, id()));
+    if (!bell) return fail(ErrorKind::io, "somebody else has taken this lease's name");
+    // The job keeps the old bell open. From now on only this process keeps the lease alive.
+    bell_ = std::move(*bell);
   }
   DirectoryTransaction transaction(
       UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-  ::unlinkat(directory, lease_file_name(id()).c_str(), 0);  // where only the bell was deleted
+  // If only the bell was deleted, the lease's file still exists.
+  ::unlinkat(directory, lease_file_name(id()).c_str(), 0);
   return transaction.write_lease(record_);
+}
+
+Result<std::optional<UniqueFd>> attach_to_lease(const std::string& id, HarbourLocation location) {
+  if (!is_id(id)) return std::nullopt;
+  std::optional<Harbour> harbour = TRY(Harbour::open_existing(std::move(location)));
+  if (!harbour) return std::nullopt;
+  // Under the lock: the GPUs of a lease that is alive now are not granted to another client before
+  // this process holds the bell.
+  const std::unique_ptr<Transaction> transaction = TRY(harbour->begin(LockMode::shared, {}));
+  const std::optional<Client> lease = TRY(transaction->read_lease(id));
+  if (!lease) return std::nullopt;
+  if (lease->record.uid != ::geteuid() || lease->record.holder != HolderKind::job)
+    return std::nullopt;
+  UniqueFd bell(::openat(harbour->directory(), bell_file_name(id).c_str(),
+                         O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  if (!bell) return std::nullopt;
+  return bell;
 }
 
 }  // namespace berth

@@ -1,5 +1,5 @@
-// A lease that this process holds: kept alive by its bell, given back by release() or by the end of
-// every process that has the bell.
+// A lease that this process holds. It lasts until release(), or until every process that has its
+// bell open has ended.
 #pragma once
 
 #include <chrono>
@@ -8,15 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "base/unique_fd.h"
 #include "devices/gpu.h"
 #include "harbour/harbour.h"
+#include "harbour/location.h"
 
 namespace berth {
 
+// Not thread-safe.
 class Lease {
  public:
-  // `record` is written in `harbour`, and `bell` is its bell. `gpus` is every GPU of the host.
+  // `record` must be written in `harbour`, with `bell`. `gpus` are all GPUs of the host.
   Lease(Harbour harbour, Record record, UniqueFd bell, std::vector<Gpu> gpus)
       : harbour_(std::move(harbour)),
         record_(std::move(record)),
@@ -24,7 +27,8 @@ class Lease {
         gpus_(std::move(gpus)) {}
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;
-  // Does not release: the job may hold the bell still, and whoever dies releases anyway.
+  // Does not release: the job may still hold the bell, and the kernel closes the bell of a process
+  // that ends.
   ~Lease() = default;
 
   const std::string& id() const { return record_.id; }
@@ -32,31 +36,34 @@ class Lease {
   const std::vector<Gpu>& host_gpus() const { return gpus_; }
   Harbour& harbour() { return harbour_; }
 
-  // To be inherited by the job, which keeps the lease alive with it.
+  // A job that inherits this descriptor keeps the lease alive.
   int bell() const { return bell_.get(); }
-  // A copy of it that every program inherits (not close-on-exec), above the numbers that scripts
-  // choose by hand. Empty, with errno set, if there is no descriptor left.
+  // A copy of the bell that every program inherits (not close-on-exec), above the numbers that
+  // shell scripts choose. Empty, with errno set, if there is no descriptor left.
   UniqueFd make_inheritable_bell() const;
 
-  // Gives the lease back, unless other processes hold the bell: then it stays until they are gone,
-  // and this is false. Works on a full disk.
+  // Closes the bell and removes the lease's files. False if other processes hold the bell: then the
+  // lease stays until they have ended. Works on a full disk.
   bool release();
 
-  // Leaves the bell to another process, which releases the lease then and must not find us with it.
+  // Closes this process's bell. Another process holds it as well and releases the lease later,
+  // which works only if this process does not hold the bell any more.
   void hand_over_bell() { bell_.reset(); }
 
-  // Tells when its files may have been deleted by somebody: readable then. -1 if the kernel has no
-  // watch left; restore() can be called at any time instead.
+  // A descriptor that becomes readable when the lease's files may have been deleted. -1 if the
+  // kernel has no inotify instance left: then call restore_if_deleted() from time to time.
   int deletion_watch_fd();
 
-  // Says that it lives, where that must be said again and again (in a harbour of several hosts), if
-  // it is time to; puts it back if the server has lost it. Gives how long until the next time.
-  // Never waits for a server longer than a connection takes.
+  // In a harbour of several hosts, sends a heartbeat if one is due, and writes the lease again if
+  // the server has lost it. Returns the time until the next call is due. Does not wait for a reply:
+  // it blocks no longer than connecting to the server takes.
   std::chrono::milliseconds maintain_heartbeat();
-  // Was it told to end, by its owner or root? A job's lease never is: it ends with its processes.
+  // True if the owner or root has ended the lease ('berth release'). Only a shell's lease can be
+  // ended so: a job's lease ends with its processes.
   bool is_ended() const;
 
-  // Puts the lease back if its files were deleted; then says what the user should hear of it.
+  // Writes the lease's files again if they were deleted. Returns a message for the user if it did,
+  // or could not.
   std::optional<std::string> restore_if_deleted();
 
  private:
@@ -71,5 +78,11 @@ class Lease {
   UniqueFd inotify_fd_;
   std::chrono::steady_clock::time_point last_heartbeat_ = std::chrono::steady_clock::now();
 };
+
+// Opens the bell of a lease that another process of this user holds, so that the lease lasts as
+// long as this descriptor is open: for a child process that did not inherit the bell. Nothing if
+// this user has no lease `id`, or it is a shell's lease, which can be released while its programs
+// run. Creates no harbour.
+Result<std::optional<UniqueFd>> attach_to_lease(const std::string& id, HarbourLocation location);
 
 }  // namespace berth

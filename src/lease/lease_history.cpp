@@ -1,10 +1,11 @@
-// Leases as the history has them; see archiving.h.
+// Converts leases to history entries and merges them with the archive; see lease_history.h.
 #include "lease/lease_history.h"
 
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <map>
+#include <memory>
 #include <set>
 #include <unistd.h>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "cluster/store/history_stream.h"
 #include "cluster/store/unsent_history.h"
 #include "harbour/harbour.h"
+#include "lease/gpu_selection.h"
 
 namespace berth {
 namespace {
@@ -23,22 +25,22 @@ namespace {
 struct LiveLeases {
   std::map<LeaseKey, Record> local;
   std::set<LeaseKey> remote;                 // on other hosts
-  TimePoint first_grant = TimePoint::max();  // of all of them
+  TimePoint first_grant = TimePoint::max();  // the earliest grant of local and remote leases
 
   bool contains(const LeaseKey& key) const { return local.contains(key) || remote.contains(key); }
 };
 
-// What a history of several hosts calls this one. In that of one, nobody needs a name.
-std::string local_host_name(const HarbourLocation& harbour) {
+// This host's name in a history of several hosts. The entries of a single host have no host name.
+std::string history_host_name(const HarbourLocation& harbour) {
   return harbour.url ? harbour.host : "";
 }
 
-// Of a user of this process's user namespace, as other hosts know them.
+// Other hosts know the uid outside of this process's user namespace.
 uid_t shared_uid(uid_t uid) {
   return uid_outside(uid).value_or(uid);
 }
 
-// As a history of several hosts has it.
+// Only entries in a history of several hosts have these fields.
 void set_host_and_user(HistoryEntry& entry, const HarbourLocation& harbour) {
   if (!harbour.url) return;
   entry.host = harbour.host;
@@ -46,16 +48,15 @@ void set_host_and_user(HistoryEntry& entry, const HarbourLocation& harbour) {
   entry.uid = shared_uid(entry.uid);
 }
 
-// Of each other host, those whose beats are heard.
+// Adds the leases of all other hosts whose heartbeats have not expired.
 Result<void> read_remote_leases(const HarbourLocation& location, LiveLeases& leases) {
-  const auto hosts =
-      RedisSession(*location.url).call({"HKEYS", fmt::format("{}:hosts", location.url->prefix)});
-  if (!hosts) return tl::make_unexpected(hosts.error());
-  for (const Reply& host : hosts->list()) {
+  const Reply hosts = TRY(
+      RedisSession(*location.url).call({"HKEYS", fmt::format("{}:hosts", location.url->prefix)}));
+  for (const Reply& host : hosts.list()) {
     if (host.text() == location.host || !is_host_name(host.text())) continue;
-    const auto snapshot = RedisHostStore(*location.url, host.text()).read_snapshot("", "");
-    if (!snapshot) return tl::make_unexpected(snapshot.error());
-    for (const StoreEntry& lease : snapshot->leases) {
+    const StoreSnapshot snapshot =
+        TRY(RedisHostStore(*location.url, host.text()).read_snapshot("", ""));
+    for (const StoreEntry& lease : snapshot.leases) {
       const auto record = parse_record(lease.record);
       if (!record || lease.time_left.count() <= 0) continue;
       leases.first_grant = std::min(leases.first_grant, record->granted);
@@ -67,24 +68,18 @@ Result<void> read_remote_leases(const HarbourLocation& location, LiveLeases& lea
 
 Result<LiveLeases> read_live_leases(const HarbourLocation& location) {
   LiveLeases leases;
-  auto harbour = Harbour::open_existing(location);
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  if (!*harbour) return leases;
-  auto transaction = (*harbour)->begin(LockMode::shared, {});
-  if (!transaction) return tl::make_unexpected(transaction.error());
-  auto clients = (*transaction)->read_leases();
-  if (!clients) return tl::make_unexpected(clients.error());
-  for (Client& client : *clients) {
+  std::optional<Harbour> harbour = TRY(Harbour::open_existing(location));
+  if (!harbour) return leases;
+  std::unique_ptr<Transaction> transaction = TRY(harbour->begin(LockMode::shared, {}));
+  std::vector<Client> clients = TRY(transaction->read_leases());
+  for (Client& client : clients) {
     leases.first_grant = std::min(leases.first_grant, client.record.granted);
     const uid_t uid = location.url ? shared_uid(client.record.uid) : client.record.uid;
-    LeaseKey key{local_host_name(location), uid, client.record.id};
+    LeaseKey key{history_host_name(location), uid, client.record.id};
     leases.local.emplace(std::move(key), std::move(client.record));
   }
-  transaction->reset();  // its lock, before anybody is asked again
-  if (!location.url) return leases;
-  if (auto read = read_remote_leases(location, leases); !read) {
-    return tl::make_unexpected(read.error());
-  }
+  transaction.reset();  // drops the lock before the server is asked
+  if (location.url) TRY(read_remote_leases(location, leases));
   return leases;
 }
 
@@ -94,25 +89,24 @@ Result<History> read_archived_history(const HarbourLocation& harbour, TimePoint 
   return read_all_history(archive_path(harbour), since, filter);
 }
 
-// What this user's commands could not send.
+// Sends the entries that earlier commands of this user could not send.
 void send_unsent_history(const HarbourLocation& harbour) {
   if (!harbour.url) return;
   const auto folder = find_own_folder(archive_path(harbour));
   if (folder) (void)send_unsent(*folder, *harbour.url);
 }
 
-// Of all hosts. Of what runs elsewhere, nothing is known but what was written when it began.
+// The leases of all hosts. A lease that runs on another host has only the entry from its beginning.
 Result<LeaseHistory> read_cluster_leases(const HarbourLocation& harbour, TimePoint since,
                                          const EntryViewFilter& filter) {
   send_unsent_history(harbour);
-  const auto running = read_live_leases(harbour);
-  if (!running) return tl::make_unexpected(running.error());
+  const LiveLeases running = TRY(read_live_leases(harbour));
   const std::int64_t since_ms = to_ms(since);
-  return read_leases(*harbour.url, std::min(since, running->first_grant),
-                     [&](const EntryView& view) {
-                       if (!filter(view)) return false;
-                       return view.ended_ms >= since_ms || running->contains(lease_key(view));
-                     });
+  return read_lease_history(*harbour.url, std::min(since, running.first_grant),
+                            [&](const EntryView& view) {
+                              if (!filter(view)) return false;
+                              return view.ended_ms >= since_ms || running.contains(lease_key(view));
+                            });
 }
 
 void send_entry(const HarbourLocation& harbour, HistoryEntry entry, const UserFolder* folder) {
@@ -122,12 +116,13 @@ void send_entry(const HarbourLocation& harbour, HistoryEntry entry, const UserFo
     (void)send_unsent(*folder, *harbour.url);
     return;
   }
-  // There is nothing to keep it in: now or never.
+  // There is no folder to keep the entry in, so this is the only attempt to send it.
   RedisSession server(*harbour.url);
   if (!server.was_recently_unavailable()) (void)append_to_stream(server, *harbour.url, {line});
 }
 
-// It lives in the harbour, whatever is written: what its main process left behind keeps it.
+// The lease is in the harbour although its entry says that it has ended: processes that its main
+// process left behind hold it.
 void mark_as_running(HistoryEntry& entry, TimePoint now) {
   entry.ending = Ending::running;
   entry.code = 0;
@@ -139,7 +134,8 @@ void mark_as_running(HistoryEntry& entry, TimePoint now) {
   }
 }
 
-// The harbour knows no index: then the last that the same GPU had will do.
+// Records in the harbour have no index and name of a GPU. Takes those that the same GPU had last in
+// the history.
 void copy_known_gpu_name(HistoryGpu& gpu, const std::vector<HistoryEntry>& entries) {
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     for (const HistoryGpu& known : entry->gpus) {
@@ -155,7 +151,7 @@ void copy_known_gpu_name(HistoryGpu& gpu, const std::vector<HistoryEntry>& entri
 
 HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
                                 int code, const Usage& measured) {
-  // Of what runs, the beginning would be taken for the whole.
+  // A reader would take the usage so far for the usage of the whole run.
   const Usage usage = ending == Ending::running ? Usage{} : measured;
   HistoryEntry entry;
   entry.id = lease.id;
@@ -173,9 +169,7 @@ HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpu
         one.utilization_pct = static_cast<unsigned>(round_positive(*used.utilization_pct));
       }
     }
-    const auto gpu = std::find_if(gpus.begin(), gpus.end(),
-                                  [&](const Gpu& candidate) { return candidate.uuid == uuid; });
-    if (gpu != gpus.end()) {
+    if (const Gpu* gpu = find_gpu(gpus, uuid)) {
       one.index = to_string(gpu->index);
       one.name = gpu->name.value_or("");
     }
@@ -213,34 +207,34 @@ bool LeaseFilter::matches(uid_t lease_uid, std::string_view lease_user,
 Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint since,
                                     const EntryFilter& filter) {
   send_unsent_history(harbour);
-  // What runs now has begun at any time before; what is written of it knows the names of its GPUs.
-  const auto running = read_live_leases(harbour);
-  if (!running) return tl::make_unexpected(running.error());
-  const TimePoint first = std::min(since, running->first_grant);
+  // A running lease may have begun long before `since`. Its entry is needed for the names of its
+  // GPUs.
+  const LiveLeases running = TRY(read_live_leases(harbour));
+  const TimePoint first = std::min(since, running.first_grant);
   const auto is_relevant = [&](const HistoryEntry& entry) {
-    return (entry.ended >= since || running->contains(lease_key(entry))) && filter(entry);
+    return (entry.ended >= since || running.contains(lease_key(entry))) && filter(entry);
   };
-  auto history = read_archived_history(harbour, first, is_relevant);
-  if (!history) return tl::make_unexpected(history.error());
-  // Again, after the history: what ends in between is still running, rather than lost.
-  auto live = read_live_leases(harbour);
-  if (!live) return tl::make_unexpected(live.error());
+  History history = TRY(read_archived_history(harbour, first, is_relevant));
+  // Read again after the history: a lease that began since the first read is in the archive as
+  // running, and would otherwise be shown as lost. (A lease that ends between these two lines is
+  // shown as lost.)
+  LiveLeases live = TRY(read_live_leases(harbour));
   const TimePoint now = std::chrono::system_clock::now();
-  for (HistoryEntry& entry : history->entries) {
+  for (HistoryEntry& entry : history.entries) {
     const LeaseKey key = lease_key(entry);
-    if (live->local.erase(key) > 0 || live->remote.contains(key)) {
+    if (live.local.erase(key) > 0 || live.remote.contains(key)) {
       mark_as_running(entry, now);
     } else if (entry.ending == Ending::running) {
       entry.ending = Ending::lost;
     }
   }
-  for (const auto& [key, lease] : live->local) {
+  for (const auto& [key, lease] : live.local) {
     HistoryEntry entry = make_history_entry(lease, {}, Ending::running);
     set_host_and_user(entry, harbour);
-    for (HistoryGpu& gpu : entry.gpus) copy_known_gpu_name(gpu, history->entries);
-    if (filter(entry)) history->entries.push_back(std::move(entry));
+    for (HistoryGpu& gpu : entry.gpus) copy_known_gpu_name(gpu, history.entries);
+    if (filter(entry)) history.entries.push_back(std::move(entry));
   }
-  sort_by_grant(history->entries);
+  sort_by_grant(history.entries);
   return history;
 }
 
@@ -253,27 +247,24 @@ Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoin
   if (harbour.url) {
     history = read_cluster_leases(harbour, since, matches);
   } else if (filter.host.empty()) {
-    history = read_leases(archive_path(harbour), since, filter.uid);
+    history = read_lease_history(archive_path(harbour), since, filter.uid);
   }
   if (!history) return history;
-  const auto live = read_live_leases(harbour);
-  if (!live) return tl::make_unexpected(live.error());
+  const LiveLeases live = TRY(read_live_leases(harbour));
   std::vector<HistoryEntry> running;
-  for (const auto& [key, lease] : live->local) {
+  for (const auto& [key, lease] : live.local) {
     HistoryEntry entry = make_history_entry(lease, {}, Ending::running);
     set_host_and_user(entry, harbour);
     if (matches(make_entry_view(entry))) running.push_back(std::move(entry));
   }
-  history->table.apply_live_leases(running, live->remote, std::chrono::system_clock::now());
+  history->table.apply_live_leases(running, live.remote, std::chrono::system_clock::now());
   return history;
 }
 
 void archive_dead_leases(const HarbourLocation& harbour, const std::vector<Record>& leases,
                          const std::vector<Gpu>& gpus) {
   constexpr std::size_t kMaxLeasesPerUser = 16;
-  const auto is_known = [&](const std::string& uuid) {
-    return std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == uuid; });
-  };
+  const auto is_known = [&](const std::string& uuid) { return find_gpu(gpus, uuid) != nullptr; };
   std::map<uid_t, std::size_t> written;
   for (const Record& lease : leases) {
     if (lease.uid != ::geteuid()) {

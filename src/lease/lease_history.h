@@ -1,9 +1,9 @@
-// Telling the archive of leases.
+// Writes leases to the history, and reads the history together with the leases that are alive now.
 //
-// Never under the harbour's lock, and never before the release that it tells of: the archive may be
-// slow, full or not there, and then nothing but the history is lost. In a harbour of several hosts
-// each line is also sent to its server; what cannot be sent now is sent later
-// (cluster/store/unsent_history.h).
+// Never write under the harbour's lock, and never write the end of a lease before its release: the
+// archive may be slow, full or absent, and then only the history must suffer. In a harbour of
+// several hosts each entry is also sent to the server. An entry that cannot be sent now is sent
+// later (cluster/store/unsent_history.h).
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "archive/history.h"
-#include "archive/read_leases.h"
+#include "archive/read_lease_history.h"
 #include "devices/gpu.h"
 #include "harbour/location.h"
 #include "harbour/record.h"
@@ -21,38 +21,41 @@
 
 namespace berth {
 
-// As it is now, at this moment: `gpus` is every GPU of the host, or as many as are known. Of one
-// that is running, nothing is told of its usage.
+// The history entry of a lease that ends now, or is running now. `gpus` are all GPUs of the host,
+// or as many as are known. Leaves the usage out if the lease is running.
 HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpus, Ending ending,
                                 int code = 0, const Usage& measured = {});
 
-// Writes it into this user's folder, and sends it where the harbour is of several hosts. The result
-// tells of the folder.
+// Writes the entry to this user's folder of the archive, and sends it to the server if the harbour
+// has several hosts. Reports only errors of the folder.
 Result<void> archive_entry(const HarbourLocation& harbour, const HistoryEntry& entry);
 
-// Leases whose holders were found dead. Of other users' (root clears them away) only plausible
-// ones, and not more than a few of each user: their files may be planted. What a holder has written
-// itself when its lease began is in the history anyway.
+// Writes the entries of leases whose holders were found dead. When root removes the leases of other
+// users, only plausible leases are written, and only a few of each user: any user can forge the
+// files of a lease. An entry that the holder wrote when its lease began is in the history in any
+// case.
 void archive_dead_leases(const HarbourLocation& harbour, const std::vector<Record>& leases,
                          const std::vector<Gpu>& gpus);
 
-// Whose leases are meant; nothing: all.
+// Selects leases by user and host. Empty members select all.
 struct LeaseFilter {
   std::optional<uid_t> uid;
-  std::string user;  // his name, which counts in a harbour of several hosts
+  std::string user;  // the user's name, which identifies the user in a harbour of several hosts
   std::string host;
 
   bool matches(uid_t lease_uid, std::string_view lease_user, std::string_view lease_host) const;
 };
 
-// What the archive and the harbour know together. What is in the harbour is running, whenever it
-// began and whatever is written. What is written as running and is not in the harbour any more is
-// lost: nobody has seen its end. Of several hosts, of each: what runs elsewhere is shown once its
-// host has written that it began.
+// The entries of the archive, corrected by the leases in the harbour:
+// - A lease in the harbour is running, whenever it began and whatever its entry says.
+// - A lease that the archive calls running and that is not in the harbour is lost: its end was not
+//   recorded.
+// With several hosts this includes all of them. A lease on another host is included once that host
+// has written that it began.
 Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint since,
                                     const EntryFilter& filter);
 
-// The same for a report.
+// The same in the compact form of a report.
 Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
                                         const LeaseFilter& filter);
 

@@ -1,7 +1,10 @@
-// Finding a name that nobody planted; see own_record.h.
+// Writes a client's own files; see own_record.h.
 #include "lease/own_record.h"
 
 #include <utility>
+
+#include "harbour/bell.h"
+#include "lease/decision_context.h"
 
 namespace berth {
 
@@ -12,15 +15,39 @@ Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record
   for (int i = 0;; ++i) {
     auto written = write();
     if (written || !transaction.has_name_conflict() || i == kMaxAttempts) return written;
-    auto other = harbour.make_bell();
-    if (!other) return tl::make_unexpected(other.error());
-    // Not harbour.remove(): that may wait for Redis, and the lock is held.
+    Harbour::OwnBell other = TRY(harbour.make_bell());
+    // Not remove_client(): that may wait for Redis, and the lock is held.
     harbour.remove_client_files(record.id, ticket);
     transaction.remove_old_id(record.id);
     ticket.reset();
-    record.id = std::move(other->id);
-    bell = std::move(other->fd);
+    record.id = std::move(other.id);
+    bell = std::move(other.fd);
   }
+}
+
+Result<void> write_own_ticket(DecisionContext& context, std::uint64_t number) {
+  PendingClient& self = context.self;
+  Transaction& transaction = context.transaction;
+  TRY(write_own_record(context.harbour, transaction, self.record, self.bell, self.ticket,
+                       [&] { return transaction.write_ticket(self.record, number); }));
+  self.ticket = transaction.current_ticket_name({number, self.record.id, number});
+  return {};
+}
+
+Result<void> restore_own_files(DecisionContext& context) {
+  PendingClient& self = context.self;
+  const bool has_bell = context.harbour.has_bell(self.record.id, self.bell.get());
+  if (!has_bell) {
+    std::optional<UniqueFd> bell = TRY(make_bell(context.harbour.directory(), self.record.id));
+    if (!bell) return fail(ErrorKind::io, "this ticket's bell was replaced; try again");
+    self.bell = std::move(*bell);
+    self.record.directory_id = context.harbour.directory_id();
+  }
+  const bool changed = std::exchange(self.request_changed, false);
+  if (!self.ticket) return {};
+  self.ticket = context.transaction.current_ticket_name(*self.ticket);
+  if (has_bell && context.is_in_queue(*self.ticket) && !changed) return {};
+  return write_own_ticket(context, self.ticket->number);
 }
 
 }  // namespace berth

@@ -1,16 +1,33 @@
-// Writing of one's own ticket or lease where others may have planted a file of its name.
+// Writes the client's own ticket or lease, also where another user has taken its file name.
+//
+// Any user can create a file of any name in the harbour, and only its owner can remove it. A client
+// whose file name is taken continues under a new id.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 
+#include "base/result.h"
 #include "harbour/harbour.h"
 
 namespace berth {
 
-// Calls `write`, which writes `record`; under a new id and with a new bell where somebody planted a
-// file of that name, which only he can remove. `ticket`, or nothing, is removed with the old bell.
+class DecisionContext;
+
+// Calls `write`, which must write `record` in `transaction`. If a file of that name exists, removes
+// the files of the old id, the bell and `ticket` among them, gives `record` and `bell` a new id,
+// and calls `write` again, a limited number of times.
 Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record& record,
                               PrivateFd& bell, std::optional<TicketName>& ticket,
                               const std::function<Result<void>()>& write);
+
+// Writes the ticket of the deciding client under `number`, and sets PendingClient::ticket.
+Result<void> write_own_ticket(DecisionContext& context, std::uint64_t number);
+
+// Writes the bell and the ticket of the deciding client again if they, or the whole directory, were
+// deleted: a lease without its bell would not count. Also writes the ticket if
+// PendingClient::request_changed.
+Result<void> restore_own_files(DecisionContext& context);
 
 }  // namespace berth

@@ -1,4 +1,5 @@
-// A record whose name is taken: another id, and nothing that can wait for Redis under the lock.
+// Tests that a record whose name is taken gets another id, and that Redis is not asked under the
+// lock.
 #include "lease/own_record.h"
 
 #include <filesystem>

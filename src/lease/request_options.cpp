@@ -1,4 +1,4 @@
-// The values of a request as text; see request_options.h.
+// Parses and checks the values of a request; see request_options.h.
 #include "lease/request_options.h"
 
 #include <charconv>
@@ -14,32 +14,27 @@
 namespace berth {
 namespace {
 
-constexpr unsigned kMaxCount = 4096;  // of GPUs, of processes
+constexpr unsigned kMaxCount = 4096;  // of GPUs and of processes
 constexpr std::chrono::hours kMaxRunTime(24 * 3650);
-constexpr std::size_t kMaxTextBytes = 256;  // bytes; everybody who looks at the queue reads them
-
-// Parsers: text to value, or what is wrong with it, to be read after the flag's name.
+constexpr std::size_t kMaxTextBytes = 256;  // all viewers of the queue read these texts
 
 template <unsigned low, unsigned high>
 Result<unsigned> parse_number(std::string_view text) {
   unsigned number = 0;
-  if (auto parsed = parse_bounded_number(text, low, high, number); !parsed) {
-    return tl::make_unexpected(parsed.error());
-  }
+  TRY(parse_bounded_number(text, low, high, number));
   return number;
 }
 
-// Nothing: as much as was learned.
+// Nothing for "auto": the memory follows from the learned profile.
 Result<std::optional<Bytes>> parse_memory(std::string_view text) {
   if (text == "auto") return std::nullopt;
-  auto size = parse_size(text);
-  if (!size) return tl::make_unexpected(size.error());
-  if (*size == Bytes{}) {
+  const Bytes size = TRY(parse_size(text));
+  if (size == Bytes{}) {
     return fail(ErrorKind::usage, fmt::format("{} reserves nothing; name a size, such as 8GiB, or "
                                               "leave it out for whole GPUs",
                                               in_quotes(text)));
   }
-  return *size;
+  return size;
 }
 
 Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
@@ -48,7 +43,7 @@ Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is no time at all; write 90s, 10m or 2h", in_quotes(text)));
   }
-  // A record with more than others can read would not count for them.
+  // Other clients refuse records with a longer time, and then would not count the ticket.
   if (time && *time > kMaxRunTime) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is too long; 3650d is the most, or leave it out", in_quotes(text)));
@@ -56,7 +51,7 @@ Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
   return time;
 }
 
-// Nothing is the same in every unit.
+// "0" needs no unit.
 Result<std::chrono::nanoseconds> parse_timeout(std::string_view text) {
   return text == "0" ? std::chrono::nanoseconds::zero() : parse_duration(text);
 }
@@ -69,7 +64,7 @@ Result<Policy> parse_policy(std::string_view text) {
               fmt::format("{} is none of spread, pack and random", in_quotes(text)));
 }
 
-// Requests are kept as JSON, so its writer is the judge.
+// Records are written as JSON, so the JSON library decides.
 bool is_utf8(std::string_view text) {
   try {
     return !nlohmann::json(text).dump().empty();
@@ -83,26 +78,24 @@ Result<std::string> parse_job(std::string_view text) {
   return parse_public_text(text);
 }
 
-// An empty name would be part of every GPU's: most likely a variable that was not set.
+// An empty text would be part of every GPU's name. It is most likely a shell variable that is not
+// set.
 Result<std::string> parse_name(std::string_view text) {
   if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a part of the GPU's name");
   return parse_public_text(text);
 }
 
 Result<std::string> parse_gpus(std::string_view text) {
-  const auto entries = parse_gpu_list(text);
-  if (!entries) return tl::make_unexpected(entries.error());
+  TRY(parse_gpu_list(text));
   return std::string(text);
 }
 
-// Gives what `parse` makes of the text to `target`, and holds on to what that is a part of.
+// A reader that stores the result of `parse` in `target`, which is a part of `owner`.
 template <class Target, class Value>
 RequestValueReader make_reader(Target& target, Result<Value> (*parse)(std::string_view),
                                std::shared_ptr<RequestOptions> owner) {
   return [parse, &target, owner = std::move(owner)](std::string_view text) -> Result<void> {
-    auto value = parse(text);
-    if (!value) return tl::make_unexpected(value.error());
-    target = *std::move(value);
+    target = TRY(parse(text));
     return {};
   };
 }
@@ -146,10 +139,8 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
           "Share GPUs: reserve SIZE on each, such as 8GiB; or auto:\nwhat earlier runs of this job "
           "needed",
           [options](std::string_view text) -> Result<void> {
-            const auto size = parse_memory(text);
-            if (!size) return tl::make_unexpected(size.error());
-            options->request.memory = *size;
-            options->auto_memory = !*size;
+            options->request.memory = TRY(parse_memory(text));
+            options->auto_memory = !options->request.memory;
             return {};
           });
   add("--job", "NAME", "Name its type, of which berth learns memory and run time", options->job,
@@ -193,7 +184,7 @@ Result<RequestOptions> parse_request_keywords(const std::map<std::string, std::s
                                               bool no_wait) {
   auto options = std::make_shared<RequestOptions>();
   options->no_wait = no_wait;
-  if (values.empty()) return *options;  // what most programs ask for
+  if (values.empty()) return *options;  // the common case
   Result<void> read;
   declare_request_values(options, [&](std::string_view names, const char*, const char*,
                                       const RequestValueReader& read_value) {

@@ -1,4 +1,5 @@
-// A request as users write it: by flags, the same in every command, or by Python's keywords.
+// Reads a request for GPUs from the flags of the command line, the same in every command, or from
+// the keyword arguments of Python.
 #pragma once
 
 #include <chrono>
@@ -16,23 +17,24 @@
 namespace berth {
 
 struct RequestOptions {
-  Request request;  // without `uuids`: what --gpu means, only the driver knows (select_gpus)
+  Request request;                // without `uuids`: select_gpus() needs the driver for them
   std::optional<unsigned> count;  // as given; request.count follows from it and from --gpu
   std::string gpus;               // --gpu as written, well-formed; empty if it was not given
-  bool auto_memory = false;       // --mem auto: request.memory follows from what was learned
-  std::string job;                // --job; empty: the type is derived
-  std::string label;  // UTF-8; may hold control characters, so printable() before it is shown
+  bool auto_memory = false;       // --mem auto: request.memory follows from the learned profile
+  std::string job;                // --job; empty: the job type is derived from the command
+  std::string label;  // UTF-8; may have control characters, so printable() before it is shown
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;  // zero means what no_wait means
   std::vector<std::string> flags;  // the flags of the request as they were given: "--mem=8GiB"
 };
 
-// Reads the text of a value; the error says what is wrong with it, to follow the flag's name.
+// Parses the text of a value and stores it. The message of an error follows the name of the flag.
 using RequestValueReader = std::function<Result<void>(std::string_view text)>;
 using RequestValueDeclarer = std::function<void(const char* names, const char* type,
                                                 const char* help, RequestValueReader read)>;
 
-// Calls `declare` for each value of a request. What is read goes into `options`.
+// Calls `declare` for each value of a request. The readers store the values in `options`, and keep
+// it alive.
 void declare_request_values(const std::shared_ptr<RequestOptions>& options,
                             const RequestValueDeclarer& declare);
 
@@ -43,14 +45,16 @@ Result<void> validate_request(RequestOptions& options, ArgumentStyle style);
 Result<RequestOptions> parse_request_keywords(const std::map<std::string, std::string>& values,
                                               bool no_wait);
 
-// Words that everybody may read: UTF-8, 256 bytes at most. ErrorKind::usage says what is wrong.
+// A text that all users can read: UTF-8, at most 256 bytes. ErrorKind::usage if it is not.
 Result<std::string> parse_public_text(std::string_view text);
 
-// A whole number from `low` to `high`; ErrorKind::usage says what is wrong.
+// Parses a whole number from `low` to `high`; ErrorKind::usage if it is not. May change `target`
+// even then.
 Result<void> parse_bounded_number(std::string_view text, unsigned low, unsigned high,
                                   unsigned& target);
 
-// What to ask for, once the flags are parsed; who asks is still to be filled in.
+// The request for acquire(), with the variables of this process's environment. The caller sets the
+// command and the holder.
 AcquireRequest make_acquire_request(const RequestOptions& options);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// The choice without a lease; see choice.h.
+// Asks the scheduler for GPUs as if the queue were empty; see select_free.h.
 #include "lease/select_free.h"
 
 #include <chrono>
@@ -12,27 +12,19 @@
 namespace berth {
 
 Result<std::vector<std::string>> select_free_gpus(Probe& probe, const AcquireRequest& request) {
-  auto snapshot = probe.snapshot();
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  const Snapshot snapshot = TRY(probe.snapshot());
   QueuedTicket ticket{"", request.gpu_request};
-  if (auto chosen = restrict_to_allowed_gpus(ticket.request, request, snapshot->gpus); !chosen) {
-    return tl::make_unexpected(chosen.error());
-  }
+  TRY(restrict_to_allowed_gpus(ticket.request, request, snapshot.gpus));
   if (request.selector) intersect_allowed_gpus(ticket.request, request.selector());
   HarbourContents contents;
-  auto harbour = Harbour::open_existing(request.harbour);
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  if (*harbour) {
-    auto read = read_contents(**harbour);
-    if (!read) return tl::make_unexpected(read.error());
-    contents = std::move(*read);
-    const auto parent = find_parent_lease(**harbour, request.parent_lease);
-    if (!parent) return tl::make_unexpected(parent.error());
-    if (*parent) return select_parent_gpus(**parent, contents.leases, ticket.request, *snapshot);
+  if (auto harbour = TRY(Harbour::open_existing(request.harbour))) {
+    contents = TRY(read_contents(*harbour));
+    const auto parent = TRY(find_parent_lease(*harbour, request.parent_lease));
+    if (parent) return select_parent_gpus(*parent, contents.leases, ticket.request, snapshot);
   }
   Topology topology;
   if (request.gpu_request.count > 1) topology = probe.topology().value_or(Topology{});
-  const HostView view = attribute_processes(*snapshot, contents.leases, contents.drains);
+  const HostView view = attribute_processes(snapshot, contents.leases, contents.drains);
   const PlanInput input = make_plan_input(view, topology, std::chrono::system_clock::now());
   Outcome outcome = Planner(input).decide(ticket);
   if (outcome.grant) return std::move(outcome.grant->uuids);

@@ -1,4 +1,4 @@
-// Choosing GPUs that are free now, without a lease: for who only wants to know.
+// Chooses GPUs that are free now, without acquiring a lease.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace berth {
 
-// The UUIDs of GPUs that a lease would be granted now if nobody stood in the queue. The next moment
-// they may be somebody's. Inside a lease: of its GPUs. Errors as of acquire();
-// ErrorKind::not_granted if there are too few. Makes no harbour where there is none.
+// The UUIDs of the GPUs that the request would be granted now if the queue were empty. Another
+// client may acquire them at any time after. Inside a lease (BERTH_LEASE), they are GPUs of that
+// lease. Errors are those of acquire(); ErrorKind::not_granted if too few GPUs are free. Creates no
+// harbour.
 Result<std::vector<std::string>> select_free_gpus(Probe& probe, const AcquireRequest& request);
 
 }  // namespace berth

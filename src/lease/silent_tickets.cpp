@@ -1,4 +1,4 @@
-// Timing of silent tickets; see silent_tickets.h.
+// Times the tickets that could claim GPUs and do not; see silent_tickets.h.
 #include "lease/silent_tickets.h"
 
 #include <algorithm>
@@ -10,23 +10,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A granted client normally claims within milliseconds.
-constexpr seconds kClaimGracePeriod(1);
 // Clients further back than this begin later and decide less often: there may be a thousand of
-// them, and each of their decisions reads the whole queue before them.
+// them, and each of their decisions reads all tickets before their own.
 constexpr std::size_t kNearFrontPositions = 10;
 constexpr milliseconds kClaimGracePeriodFarBack(1500);
 constexpr milliseconds kDecisionInterval(500);
 constexpr milliseconds kDecisionIntervalFarBack(2000);
 constexpr std::size_t kMaxRung = 10;
-// It may have to start the driver first.
+// A granted client may have to start the driver first.
 constexpr milliseconds kTimeToClaim(3500);
 constexpr seconds kPassedOverTime(60);
+// After a longer pause between two decisions all times begin anew.
 constexpr seconds kMaxDecisionGap(5);
-constexpr unsigned kMaxDoublings = 6;
+constexpr unsigned kMaxDoublings = 6;  // of kPassedOverTime
 
-// Tickets further back have more time, so that of several clients that notice the same silence the
-// first one goes on first. In all it takes less than 10 s, however many tickets are silent.
+// Tickets further back have more time, so that of several clients that notice the same silent
+// ticket the first in the queue claims first. All of it takes less than 10 s, however many are
+// silent.
 milliseconds time_to_claim(unsigned rank) {
   constexpr unsigned kLongSteps = 10;
   constexpr unsigned kShortSteps = 100;
@@ -40,7 +40,7 @@ milliseconds time_to_claim(unsigned rank) {
 bool SilentTickets::observe(bool unclaimed, bool rung, std::size_t position,
                             Clock::time_point now) {
   is_far_back_ = position > kNearFrontPositions;
-  // This process may have been stopped, too.
+  // This process itself may have been stopped.
   if (last_decision_ && now - *last_decision_ > kMaxDecisionGap) reset_times();
   last_decision_ = now;
   if (!unclaimed) {
@@ -74,7 +74,7 @@ SilentTickets::TimingResult SilentTickets::time_tickets(const std::vector<Claima
   for (const Claimable& one : claimable) {
     if (!one.passed_over) ids.insert(one.id);
   }
-  // A ticket that cannot claim is right not to: its time begins anew.
+  // The time of a ticket that could not claim for a while begins anew.
   for (auto& [id, ticket] : tickets_) {
     if (!ids.contains(id)) ticket.timed_since.reset();
   }
@@ -84,12 +84,14 @@ SilentTickets::TimingResult SilentTickets::time_tickets(const std::vector<Claima
   TimingResult timing;
   unsigned rank = 0;
   for (const Claimable& one : claimable) {
-    ++rank;  // also of those that are passed over: clients before this one may still wait for them
+    // Tickets that are passed over count, too: other clients may still wait for them.
+    ++rank;
     if (one.passed_over) continue;
     TimedTicket& ticket = tickets_[one.id];
     const bool begins = !ticket.timed_since;
     if (begins || rank < ticket.rank) {
-      // A ticket before it is gone, which its client may learn only now: it has a little time.
+      // If a ticket before this one is gone, its client may notice that only now. So its time ends
+      // no earlier than if it had begun kTimeToClaim ago.
       const auto earliest = now - kTimeToClaim;
       ticket.timed_since = begins ? now : std::max(*ticket.timed_since, earliest);
       ticket.rank = rank;

@@ -20,62 +20,69 @@ class SilentTickets {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // How long a client leaves a granted ticket alone before it times it: a granted client normally
+  // claims within milliseconds.
+  static constexpr std::chrono::seconds kClaimGracePeriod{1};
+
   // A ticket before this client's that could claim GPUs if the tickets before it were silent.
   struct Claimable {
     std::string id;
-    bool passed_over = false;  // already: it is stopped, or was silent
+    bool passed_over = false;  // already, because it is stopped or was silent
   };
 
   struct TimingResult {
-    std::vector<std::string> ids_to_ring;  // ids: timed from now on, or first in line by now; few
-    bool started = false;                  // some are timed from now on
-    bool passed_over = false;              // some are passed over from now on
+    // At most 10 tickets that are timed from now on, or whose rank has improved.
+    std::vector<std::string> ids_to_ring;
+    bool started = false;      // some tickets are timed from now on
+    bool passed_over = false;  // some tickets are passed over from now on
   };
 
-  // Call first in every decision. `unclaimed`: a ticket before this client's was granted GPUs and
-  // has not claimed them. `rung`: this client was rung, so another one has waited for that ticket
-  // already. `position`: of this client; those far back begin later, since the ones before them
-  // normally go on first. True: it is time to call time_tickets().
+  // Call first in every decision. `unclaimed`: a ticket before this client's is granted GPUs and
+  // has not claimed them. `rung`: this client was rung, so another client has waited for that
+  // ticket already. `position`: of this client in the queue. Clients far back begin later, since
+  // the clients before them normally claim first. Returns true when it is time to call
+  // time_tickets().
   bool observe(bool unclaimed, bool rung, std::size_t position, Clock::time_point now);
 
-  // No client could claim for so long, since a process kept the harbour's lock.
+  // Excludes a time during which no client could claim, since a process held the harbour's lock.
   void exclude_time(Clock::duration time);
 
-  // What happened since the last decision is not known: all times begin anew.
+  // Begins all times anew: this client does not know what happened since its last decision.
   void reset_times();
 
-  // `claimable` in the order of the queue. Stops timing all other tickets.
+  // Times the tickets `claimable`, which are in the order of the queue, and no others.
   TimingResult time_tickets(const std::vector<Claimable>& claimable, Clock::time_point now);
 
   bool is_timing() const;
   bool is_timed(const std::string& id) const;
-  // When to decide again: often, so that a ticket that claims or cannot claim is noticed, and when
-  // the next one is passed over.
+  // When to decide again; nothing if no ticket is timed. At regular intervals, to notice tickets
+  // that claim or no longer can, and at the time when the next ticket is passed over.
   std::optional<Clock::time_point> next_decision(Clock::time_point now) const;
 
   bool is_passed_over(const std::string& id) const;
-  // A ticket that is passed over, and could claim now, is given another chance after a minute, and
-  // later each time. True if it is no longer passed over.
+  // Call for a ticket that is passed over and could claim now. Gives it another chance a minute
+  // after it was passed over, and after twice the time whenever that happens again. True if the
+  // ticket is no longer passed over.
   bool retry_if_due(const std::string& id, Clock::time_point now);
 
-  // Drops what is known of tickets that have left the queue.
+  // Forgets the tickets that have left the queue.
   void forget_tickets_unless(const std::function<bool(const std::string& id)>& is_queued);
 
  private:
   struct TimedTicket {
     std::optional<Clock::time_point> timed_since;
-    Clock::time_point claim_deadline{};  // of its time to claim
+    Clock::time_point claim_deadline{};  // meaningful while timed_since is set
     unsigned rank = 0;                   // among the claimable tickets, when it was last rung
     bool passed_over = false;
-    Clock::time_point retry_at{};
-    unsigned times_passed_over = 0;  // that it was passed over
+    Clock::time_point retry_at{};  // meaningful while passed_over is set
+    unsigned times_passed_over = 0;
   };
   std::optional<Clock::time_point> next_claim_deadline() const;
 
   std::map<std::string, TimedTicket> tickets_;
   bool is_far_back_ = false;
   std::optional<Clock::time_point> last_decision_;
-  std::optional<Clock::time_point> unclaimed_since_;
+  std::optional<Clock::time_point> unclaimed_since_;  // see observe()
 };
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Unit tests of silent_tickets.h: time is passed in.
+// Unit tests of the timing of silent tickets, with times that the tests pass in.
 #include "lease/silent_tickets.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(SilentTickets, the_first_in_the_queue_runs_out_of_time_first) {
       silent.time_tickets(make_claimable({"a", "b"}), kStart + milliseconds(3750)).passed_over);
   EXPECT_TRUE(silent.is_passed_over("a"));
   EXPECT_FALSE(silent.is_passed_over("b"));
-  // Its rank has not changed: a client before this one may still wait for "a".
+  // The rank of "b" has not changed: another client may still wait for "a".
   const std::vector<Claimable> rest{{"a", true}, {"b", false}};
   EXPECT_FALSE(silent.time_tickets(rest, kStart + milliseconds(3890)).passed_over);
   EXPECT_TRUE(silent.time_tickets(rest, kStart + milliseconds(3900)).passed_over);

@@ -1,4 +1,4 @@
-// Leases inside leases; see nested.h.
+// Selects the GPUs of a lease inside a lease and writes it; see sublease.h.
 #include "lease/sublease.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace berth {
 namespace {
 
-// The GPUs of the outer lease that would do, in its order.
+// The GPUs of the outer lease that match the request, in the order of that lease.
 std::vector<std::string> find_matching_gpus(const Snapshot& snapshot, const Record& parent,
                                             const Request& request) {
   std::vector<std::string> found;
@@ -26,8 +26,7 @@ std::vector<std::string> find_matching_gpus(const Snapshot& snapshot, const Reco
       condition.uuid = uuid;
       condition.name = gpu.name.value_or("");
       condition.memory = gpu.memory_total;
-      if (schedule::is_matching(condition, request) &&
-          schedule::is_large_enough(condition, request)) {
+      if (schedule::is_suitable(condition, request)) {
         found.push_back(uuid);
       }
     }
@@ -44,7 +43,8 @@ long count_subleases_on(const std::string& uuid, const std::string& parent,
   });
 }
 
-// Inside a lease that shares its GPUs, a request shares them too, and has no more of them.
+// Inside a lease that shares its GPUs, a request shares them, too, and cannot reserve more memory
+// than that lease has.
 Result<void> inherit_memory_limit(const Record& parent, Request& request) {
   if (!parent.request.memory) return {};
   if (!request.memory) request.memory = parent.request.memory;
@@ -60,14 +60,12 @@ Result<void> inherit_memory_limit(const Record& parent, Request& request) {
 
 Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::string& id) {
   if (!is_id(id)) return std::nullopt;
-  auto transaction = harbour.begin(LockMode::shared, {});
-  if (!transaction) return tl::make_unexpected(transaction.error());
-  auto lease = (*transaction)->read_lease(id);
-  if (!lease) return tl::make_unexpected(lease.error());
-  if (!*lease) return std::nullopt;
-  Record record = std::move((*lease)->record);
+  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(LockMode::shared, {}));
+  std::optional<Client> lease = TRY(transaction->read_lease(id));
+  if (!lease) return std::nullopt;
+  Record record = std::move(lease->record);
   if (record.uid != ::geteuid() && !is_root()) {
-    transaction->reset();  // the host's user directory may be slow
+    transaction.reset();  // drops the lock: user_name() may be slow
     return fail(
         ErrorKind::permission,
         fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,
@@ -100,19 +98,17 @@ Result<std::vector<std::string>> select_parent_gpus(const Record& parent,
 
 Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& parent,
                                const AcquireRequest& request) {
-  auto snapshot = probe.snapshot();
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
-  auto bell = harbour.make_bell();
-  if (!bell) return tl::make_unexpected(bell.error());
-  Record record = make_record(request, bell->id);
+  Snapshot snapshot = TRY(probe.snapshot());
+  Harbour::OwnBell bell = TRY(harbour.make_bell());
+  Record record = make_record(request, bell.id);
   record.parent_lease = parent.id;
   std::unique_ptr<Transaction> transaction;
   const auto fail_and_remove = [&](Error error) {
-    transaction.reset();  // the lock must not be held while Redis is asked
+    transaction.reset();  // drops the lock: remove_client() may wait for Redis
     harbour.remove_client(record.id, std::nullopt);
     return tl::make_unexpected(std::move(error));
   };
-  if (auto chosen = restrict_to_allowed_gpus(record.request, request, snapshot->gpus); !chosen) {
+  if (auto chosen = restrict_to_allowed_gpus(record.request, request, snapshot.gpus); !chosen) {
     return fail_and_remove(chosen.error());
   }
   if (request.selector) intersect_allowed_gpus(record.request, request.selector());
@@ -136,16 +132,16 @@ Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& pare
                        "BERTH_LEASE to ask the queue",
                        parent.id)});
     }
-    auto chosen = select_parent_gpus(parent, leases, record.request, *snapshot);
+    auto chosen = select_parent_gpus(parent, leases, record.request, snapshot);
     if (!chosen) return fail_and_remove(chosen.error());
     record.uuids = std::move(*chosen);
-    // Later than the outer lease even if the clock was set back: else this one would count on its
-    // own.
+    // Later than the outer lease, even if the clock was set back: otherwise this lease would count
+    // as one of its own, and take up the GPUs a second time.
     record.granted = std::max<TimePoint>(std::chrono::system_clock::now(),
                                          parent.granted + std::chrono::milliseconds(1));
     record.epoch = transaction->next_epoch();
     std::optional<TicketName> no_ticket;
-    auto written = write_own_record(harbour, *transaction, record, bell->fd, no_ticket,
+    auto written = write_own_record(harbour, *transaction, record, bell.fd, no_ticket,
                                     [&] { return transaction->write_lease(record); });
     if (!written) return fail_and_remove(written.error());
     const auto done = transaction->commit();
@@ -153,8 +149,8 @@ Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& pare
     if (*done) break;
   }
   transaction.reset();
-  return Lease(std::move(harbour), std::move(record), std::move(bell->fd).share(),
-               std::move(snapshot->gpus));
+  return Lease(std::move(harbour), std::move(record), std::move(bell.fd).share(),
+               std::move(snapshot.gpus));
 }
 
 }  // namespace berth

@@ -1,4 +1,5 @@
-// A request inside a lease: its GPUs come from that lease, never from the queue.
+// Leases inside a lease: a request with BERTH_LEASE set gets GPUs of that lease and never waits in
+// the queue.
 #pragma once
 
 #include <optional>
@@ -7,20 +8,21 @@
 
 namespace berth {
 
-// The lease of this id, which BERTH_LEASE names, if it lives. One that has ended is nothing;
-// another user's is ErrorKind::permission.
+// The live lease `id`, the value of BERTH_LEASE. Nothing if the lease has ended.
+// ErrorKind::permission if it belongs to another user.
 Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::string& id);
 
-// The GPUs of `parent` for a request inside it: those that the fewest of `leases` inside it use.
-// ErrorKind::impossible if it has too few that would do.
+// The GPUs of `parent` for a request inside it: those that the fewest leases inside `parent`, among
+// `leases`, use. ErrorKind::impossible if too few GPUs of `parent` match the request.
 Result<std::vector<std::string>> select_parent_gpus(const Record& parent,
                                                     const std::vector<Record>& leases,
                                                     const Request& request,
                                                     const Snapshot& snapshot);
 
-// Carves a lease out of `parent`, without waiting: whoever put several programs into one lease
-// wants them to run, and a pipe between two that waited for each other would never end.
-// ErrorKind::impossible if `parent` has too few GPUs, or less memory on each than is asked for.
+// Makes a lease inside `parent`, without waiting: a user who runs several programs in one lease
+// wants all of them to run, and two programs of a pipe that waited for each other would never end.
+// Several such leases may share a GPU. ErrorKind::impossible if `parent` has too few GPUs, or less
+// memory on each than the request reserves. ErrorKind::not_granted if `parent` ends meanwhile.
 Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& parent,
                                const AcquireRequest& request);
 

@@ -1,0 +1,156 @@
+// Reads the queue ticket by ticket and asks the scheduler; see queue_walk.h.
+#include "lease/queue_walk.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace berth {
+namespace {
+
+// How many clients of the queue are kept open: there may be more clients than descriptors.
+constexpr std::size_t kMaxOpenClients = 32;
+// How many clients at the front of the queue a decision relies on: the state of each of their
+// processes is read afterwards.
+constexpr std::size_t kMaxReliedOnClients = 64;
+
+void reset_walk(DecisionContext& context) {
+  context.walk = {};
+  context.decision.host_view.tickets.clear();
+  context.decision.relied_on_clients.clear();
+  context.decision.has_unclaimed_grant = false;
+}
+
+void decide_self(DecisionContext& context, Planner& planner) {
+  context.walk.own_ticket = make_queued_ticket(context.self.record, false);
+  context.walk.outcome = planner.decide(context.walk.own_ticket);
+}
+
+// Remembers a ticket before the client's own that does not count now; see
+// PendingClient::uncounted_tickets. Not on a server: there a ticket may not count for a while
+// because its host was cut off.
+void note_uncounted_ticket(DecisionContext& context, const TicketName& name, bool impossible) {
+  if (context.harbour.is_multi_host()) return;
+  const PendingClient::UncountedTicket now{impossible, context.now};
+  const auto known = context.self.uncounted_tickets.try_emplace({name.number, name.id}, now).first;
+  known->second.is_impossible = known->second.is_impossible && impossible;
+}
+
+// The queue, with the tickets for which counts_as_later() is true directly behind the client's own.
+std::vector<TicketName> effective_queue_order(DecisionContext& context) {
+  PendingClient& self = context.self;
+  if (self.uncounted_tickets.empty() || !self.ticket) return context.queue();
+  std::vector<TicketName> order;
+  std::vector<TicketName> later;
+  std::map<std::pair<std::uint64_t, std::string>, PendingClient::UncountedTicket> kept;
+  for (const TicketName& name : context.queue()) {
+    if (auto known = self.uncounted_tickets.extract({name.number, name.id}))
+      kept.insert(std::move(known));
+  }
+  self.uncounted_tickets = std::move(kept);  // forgets tickets that have left the queue
+  for (const TicketName& name : context.queue()) {
+    (name < *self.ticket && context.counts_as_later(name) ? later : order).push_back(name);
+    if (name == *self.ticket) order.insert(order.end(), later.begin(), later.end());
+  }
+  return order;
+}
+
+// Gives a silent ticket another chance from time to time, if it could claim GPUs now. A ticket that
+// cannot claim now gets none: it would reserve GPUs that it may never claim.
+bool retry_silent_ticket(DecisionContext& context, const Client& client) {
+  return !context.transaction.is_stopped(client) && client.record.version <= kProtocolVersion &&
+         context.self.silent_tickets.retry_if_due(client.record.id, context.now);
+}
+
+}  // namespace
+
+void withhold_grant(QueueWalkResult& walk) {
+  if (!walk.outcome.grant) return;
+  walk.outcome.grant.reset();
+  walk.outcome.wait = Wait{};
+}
+
+Result<void> walk_queue(DecisionContext& context, Planner& planner) {
+  reset_walk(context);
+  PendingClient& self = context.self;
+  QueueWalkResult& walk = context.walk;
+  Decision& decision = context.decision;
+  bool self_reached = false;
+  bool stopped_early = false;
+  std::size_t active = 0;
+  // A client without a ticket stands where a ticket that is written now would stand. So a ticket
+  // with a number from the future does not stand before it.
+  std::optional<std::uint64_t> arrival;
+  if (!self.ticket && !context.replaced_ticket) arrival = TRY(context.transaction.next_order());
+  for (const TicketName& name : effective_queue_order(context)) {
+    if (arrival && !self_reached && name.order > *arrival) {
+      decide_self(context, planner);
+      self_reached = true;
+    }
+    if (self.ticket == name || context.replaced_ticket == name) {
+      // A second name of the same file (a hard link) is not a second ticket.
+      if (!self_reached) decide_self(context, planner);
+      self_reached = true;
+      continue;
+    }
+    stopped_early = (self_reached || (active >= kFrontTickets && !context.reads_whole_queue)) &&
+                    planner.is_exhausted();
+    if (stopped_early) break;
+    std::optional<Client> client = TRY(context.transaction.read_ticket(name));
+    if (!client) {
+      if (!self_reached) note_uncounted_ticket(context, name, false);
+      continue;
+    }
+    // A ticket of a later version may ask for something that this version does not understand. It
+    // is granted nothing here; its own client decides for it.
+    bool inactive = context.is_inactive(*client);
+    bool stopped = inactive || client->record.version > kProtocolVersion;
+    QueuedTicket& ticket =
+        walk.planner_tickets.emplace_back(make_queued_ticket(client->record, stopped));
+    const bool needs_blockers =
+        !self_reached && walk.gpus_waited_for.size() < decision.host_view.gpus.size();
+    const auto explain = needs_blockers ? Planner::Explain::yes : Planner::Explain::no;
+    Outcome outcome = planner.decide(ticket, explain);
+    bool could_claim = outcome.wait && outcome.wait->passed_over;
+    if (could_claim && stopped && retry_silent_ticket(context, *client)) {
+      inactive = stopped = could_claim = ticket.stopped = false;
+      outcome = planner.decide(ticket, explain);
+    }
+    if (outcome.wait && needs_blockers) {
+      for (const Blocker& blocker : outcome.wait->blockers) {
+        walk.gpus_waited_for.insert(blocker.uuid);
+      }
+    }
+    if (outcome.impossible) {
+      walk.impossible_tickets.insert(name);
+      if (!self_reached) note_uncounted_ticket(context, name, true);
+      continue;
+    }
+    // The ticket counts. If it did not before, that was only for a short time.
+    if (!self_reached) self.uncounted_tickets.erase({name.number, name.id});
+    if (!stopped) ++active;
+    const Record& record = client->record;
+    if (!self_reached) {
+      walk.earlier_tickets.push_back({name, &ticket, record.uid, record.pid_namespace, inactive});
+    }
+    if (!inactive && decision.relied_on_clients.size() < kMaxReliedOnClients)
+      context.rely_on(record);
+    // The first ticket that has to wait keeps GPUs from the tickets behind it until it ends.
+    if (outcome.wait && !stopped && !walk.reserving_ticket) walk.reserving_ticket = name;
+    decision.host_view.tickets.push_back(record);
+    // A ticket that could claim but is passed over is rung as well: its client reads the ring when
+    // it continues.
+    if ((outcome.grant || could_claim) && !context.is_recovering) context.transaction.ring(*client);
+    decision.has_unclaimed_grant = decision.has_unclaimed_grant || (outcome.grant && !self_reached);
+    if (walk.open_clients.size() < kMaxOpenClients)
+      walk.open_clients.push_back({name, std::move(*client)});
+  }
+  if (self_reached) return {};
+  decide_self(context, planner);
+  if (stopped_early) withhold_grant(walk);  // the tickets that were not read come first
+  return {};
+}
+
+}  // namespace berth
