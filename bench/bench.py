@@ -3,7 +3,7 @@
 Every figure is a ratio of two things measured by turns on the same machine, because absolute times
 on a shared machine mean little. Each is taken in several rounds; the table shows the median of the
 rounds' ratios and their spread. A ratio above its limit is marked; it makes the exit code 1 only with
---check, since a busy machine is no fault of the code.
+--check, since a busy machine can cause it.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def compare(name, subject, yardstick, limit, rounds, runs, env):
 
 
 def micro_benchmarks(env):
-    """The library's own figures, in microseconds, from Google Benchmark: for orientation, no ratios."""
+    """The library's own figures, in microseconds, from Google Benchmark: for orientation, without a yardstick."""
     output = subprocess.run([BENCH / "berth_bench", "--benchmark_format=json",
                              "--benchmark_repetitions=5", "--benchmark_report_aggregates_only=true"],
                             env=env, check=True, capture_output=True, text=True).stdout
@@ -70,7 +70,7 @@ def against_redis(rounds, env, folder):
     """acquire + release in one process against BRPOP + LPUSH on a Redis of its own, by turns.
 
     Redis keeps nothing on a disk here, so the limit is for a harbour in memory (a tmpfs, as /tmp is on
-    many systems). The figure for the file system of /tmp stands beside it."""
+    many systems). The figure for the file system of /tmp is measured, too."""
     with redis_bench.own_server() as server:
         return [figure(f"acquire + release, in {name}", "in one process", "BRPOP + LPUSH, local Redis",
                        *lease_pairs(rounds, env, base, server.port), 0.5)
@@ -78,15 +78,15 @@ def against_redis(rounds, env, folder):
 
 
 def redis_figures(options, env):
-    """The harbour in Redis: leases, hand-overs that only Redis tells of, and the load of many hosts."""
+    """The harbour in Redis: leases, hand-overs that go only through Redis, and the load of many hosts."""
     with redis_bench.own_server() as server:
         shared = {**env, "BERTH_URL": server.tcp_url()}
         results = [figure("acquire + release by Redis", "in one process", "BRPOP + LPUSH, the same Redis",
                           *lease_pairs(options.rounds, shared, MEMORY, server.port), 4.0)]
     near, far = (redis_bench.handovers(options.rounds, options.handovers // 2, delay, env, MEMORY)
                  for delay in (0, redis_bench.DELAY))
-    # A round trip to the same machine is so short that what a client does itself counts for many. How many there are is
-    # what they add where they take longer.
+    # A round trip on one machine is so short that the client's own work takes as long as many of them. So the number of
+    # round trips is computed from the time that they add with a slower connection.
     counted = [(redis_bench.berth_overhead_us(b) - redis_bench.berth_overhead_us(a)) / (b["ping_us"] - a["ping_us"])
                for a, b in zip(near, far)]
     in_pings = [redis_bench.berth_overhead_us(one) / one["ping_us"] for one in far]
@@ -133,13 +133,13 @@ def queue_figures(options, env, folder):
 
 
 def bound(name, value, most, spread=()):
-    """A figure that is no ratio of times, with its limit, and of which values it is the median."""
+    """A figure that is not a ratio of times, with its limit, and the spread of the values behind it."""
     return {"name": name, "value": value, "ratio": value, "limit": most,
             **({"value_low": min(spread), "value_high": max(spread)} if spread else {})}
 
 
 def load_figures(options, env):
-    """Many jobs by many workers: grants per second, and whether they become slower."""
+    """Many jobs by many workers: grants per second, and whether grants become slower."""
     output = subprocess.run([BENCH / "lease_bench", "load", "64", str(options.jobs), BIN / "berth", "run", "--",
                              "/bin/true"], env=env, check=True, capture_output=True, text=True,
                             ).stdout
@@ -152,7 +152,7 @@ def load_figures(options, env):
 
 
 def simulation_figures(options):
-    """Decisions about many GPUs: how many a second, and what a long queue adds to one."""
+    """Decisions about many GPUs: how many per second, and how much longer they take with a long queue."""
     program = BENCH / "simulate"
     results = []
     for case, (short, long) in simulation_bench.growth(program, options.rounds).items():
@@ -167,7 +167,7 @@ def simulation_figures(options):
 
 
 def packing_figures(options, env, folder):
-    """A batch of 200 jobs after learning, against what no order can reach, and against one job per GPU."""
+    """A batch of 200 jobs after learning, against a lower bound, and against one job per GPU."""
     own = folder / "packing"
     own.mkdir()
     makespans, failed, bound_s = packing_bench.measure(BIN, queue_bench.env_in_folder(env, own), own, passes=options.passes)
@@ -198,7 +198,7 @@ def python_against_cpp(rounds, env, folder):
 
 
 def compare_with_peer(peer, rounds, runs):
-    """A tool that others wrote; no limit, since it does something else."""
+    """A tool of other authors; without a limit, since it does something else."""
     runs = max(2, runs // peer.jobs)
     pairs = [time_commands([peer.ours, peer.theirs], runs, peer.env, warmup=1) for _ in range(rounds)]
     return figure(peer.name, *peer.about, [1000 * a / peer.jobs for a, _ in pairs],
@@ -206,16 +206,16 @@ def compare_with_peer(peer, rounds, runs):
 
 
 def python_figures(options, env, folder):
-    """The Python package, and tools with a like purpose beside berth."""
-    runs = max(1, options.runs // 20)  # Python starts many times as slowly as berth
-    # More turns for leases: their time jumps, with whether the process that asks the driver is still awake.
+    """The Python package, and other tools with a similar purpose."""
+    runs = max(1, options.runs // 20)  # Python starts many times slower than berth
+    # More rounds for leases: their time depends on whether the helper process of the driver is still awake.
     results = [import_cost(options.rounds, 2 * runs, env), *python_against_cpp(3 * options.rounds, env, folder)]
     peers, missing = python_bench.peers(env, folder)
     return results + [compare_with_peer(peer, options.rounds, runs) for peer in peers], missing
 
 
 def report_figures(options, env, folder):
-    """`berth report` over a million lines of history, all of them; no yardstick, for nobody else has one."""
+    """`berth report` over a million lines of history; without a yardstick, since no comparable tool exists."""
     harbour = folder / "history"
     harbour.mkdir(mode=0o1777)
     size = make_history.write(harbour / "archive", options.entries)
@@ -227,7 +227,7 @@ def report_figures(options, env, folder):
 
 
 def serve_figures(options, env):
-    """`berth serve`: what 20 viewers cost, how soon a job is seen, the page."""
+    """`berth serve`: the load of 20 viewers, the time until a job is shown, and the size of the page."""
     measured = serve_bench.measure(env, MEMORY, options.rounds, 2 * options.seconds)
     shares, shown, loads, cards = (measured[key] for key in ("shares", "shown", "loads", "cards"))
     return [bound(f"berth serve, 8 GPUs, {serve_bench.VIEWERS} viewers: % of a core", statistics.median(shares), 3.0, shares),
@@ -238,7 +238,7 @@ def serve_figures(options, env):
 
 
 def untrusted_files_figures(options, env):
-    """A decision among 60,000 files that another user has planted in the harbour, against 6,000."""
+    """A decision with 60,000 untrusted files of another user in the harbour, against 6,000."""
     harbours = untrusted_files_bench.HarboursWithUntrustedFiles(env, BIN, MEMORY)
     few, many = untrusted_files_bench.FEW, untrusted_files_bench.MANY
     try:

@@ -1,4 +1,4 @@
-// What the programs of the benchmarks share.
+// Helpers that the benchmark programs share.
 #pragma once
 
 #include <cerrno>
@@ -32,7 +32,7 @@ inline int parse_number(std::string_view text) {
   return value;
 }
 
-// Memory that processes which are forked later share.
+// Memory that this process shares with the processes that it forks later.
 inline void* shared_memory(std::size_t size) {
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) die("no memory");
@@ -55,14 +55,14 @@ inline void release_lease(Lease& lease) {
   if (!lease.release()) die("not released");
 }
 
-// A connection without berth: the yardstick.
+// A Redis connection without berth: the yardstick.
 class BareRedis {
  public:
   explicit BareRedis(int port) : redis_(redisConnect("127.0.0.1", port), redisFree) {
     if (!redis_ || redis_->err != 0) die("no Redis");
   }
 
-  // The reply, if it is a text or a number.
+  // The reply, if it is a text or a number; else empty.
   std::string command(const char* command_text) {
     auto* reply = static_cast<redisReply*>(redisCommand(redis_.get(), command_text));
     if (reply == nullptr) die("Redis does not answer");

@@ -1,5 +1,5 @@
-// A job that says when it started and when it ended, on the clock that all processes share, and
-// only waits in between: what lies between two of them is the hand-over.
+// A job that logs when it started and when it ended, by a clock that all processes share, and waits
+// in between. The time from the end of a job to the start of the next one is the hand-over.
 #include <array>
 #include <cstdio>
 #include <ctime>
@@ -23,7 +23,7 @@ bool write_event(int log, const char* what, long long time) {
 }  // namespace
 
 // handover_job FILE GATE: appends "start NANOSECONDS\n", waits until it can read from GATE, appends
-// "end NANOSECONDS\n". Appending is atomic for so little.
+// "end NANOSECONDS\n". Appends of this size are atomic.
 int main(int argc, char** argv) {
   const long long start = now_ns();
   if (argc != 3) return 64;

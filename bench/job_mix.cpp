@@ -1,4 +1,4 @@
-// The mix of jobs; see job_mix.h.
+// Draws the jobs of a simulated server at random; see job_mix.h.
 #include "bench/job_mix.h"
 
 #include <algorithm>
@@ -14,9 +14,10 @@ namespace {
 using Hours = std::chrono::duration<double, std::ratio<3600>>;
 using Random = std::mt19937_64;
 
-constexpr double kDailyVariation = 0.3;  // by so much more is asked for at noon than on average
+constexpr double kDailyVariation =
+    0.3;  // how much more work arrives at noon than on average, as a fraction
 
-// Lognormal, as run times and memory are wherever somebody has counted: many small, few huge.
+// Lognormal, as run times and memory of real jobs are: many small ones, few huge ones.
 struct LogNormal {
   double median;
   double sigma;
@@ -40,10 +41,10 @@ constexpr LogNormal run_hours(JobKind kind) {
   return {};
 }
 
-// People have habits: four of five jobs of a user are of one kind.
+// Users have habits: four of five jobs of a user are of one kind.
 struct SimulatedUser {
   JobKind usual_kind;
-  double declaration_rank;  // says run times if `declared` of the mix is above it
+  double declaration_rank;  // declares run times if JobMix::declared is above this
 };
 
 JobKind random_kind(Random& random) {
@@ -59,7 +60,7 @@ unsigned random_count(Random& random) {
       std::discrete_distribution<int>(kShares.begin(), kShares.end())(random));
 }
 
-// People round up to quarters of an hour, mostly with much to spare; one in twenty errs.
+// Users round up to quarters of an hour, mostly with a large margin; one in twenty underestimates.
 std::chrono::nanoseconds random_estimate(std::chrono::nanoseconds run_time, Random& random) {
   const bool underestimates = std::bernoulli_distribution(0.05)(random);
   const double factor = std::uniform_real_distribution<double>(1, 3)(random);
@@ -67,7 +68,7 @@ std::chrono::nanoseconds random_estimate(std::chrono::nanoseconds run_time, Rand
   return std::chrono::minutes(15) * static_cast<long>(quarters);
 }
 
-// GPU hours: of a shared GPU as much as it has of the memory.
+// GPU hours of a job. A shared GPU counts by the fraction of its memory that the job reserves.
 double gpu_hours(const SimulatedJob& job, Bytes card) {
   const Request& request = job.ticket.request;
   const double share =
@@ -94,8 +95,8 @@ SimulatedJob random_job(const JobMix& mix, const std::vector<SimulatedUser>& use
   }
   const double hours = std::clamp(run_hours(job.kind).draw(random), 0.01, 48.0);
   job.run_time = std::chrono::duration_cast<std::chrono::nanoseconds>(Hours(hours));
-  const auto estimate =
-      random_estimate(job.run_time, random);  // drawn in any case: see make_jobs()
+  // Drawn even if it is not declared, so that `declared` does not change the random numbers.
+  const auto estimate = random_estimate(job.run_time, random);
   if (user.declaration_rank < mix.declared) request.time = estimate;
   return job;
 }
@@ -118,7 +119,7 @@ std::vector<SimulatedJob> make_jobs(const JobMix& mix) {
   }
   const double span = work / (static_cast<double>(mix.gpus) * mix.load);
   const double mean_gap = span / static_cast<double>(mix.jobs);
-  double hour = 6;  // it begins in the morning, on an empty server
+  double hour = 6;  // the simulation begins in the morning, with an empty server
   for (SimulatedJob& job : jobs) {
     const double load_factor = 1 - kDailyVariation * std::cos(2 * std::numbers::pi * hour / 24);
     hour += std::exponential_distribution<double>(1)(random) * mean_gap / load_factor;

@@ -1,4 +1,5 @@
-// The jobs of a simulated server: who wants what, when, and for how long. The same for a seed.
+// Generates the jobs of a simulated server: users, requests, arrivals and run times. A seed always
+// gives the same jobs.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@ struct SimulatedJob {
   JobKind kind = JobKind::shared;
   std::size_t user = 0;
   TimePoint arrival;
-  std::chrono::nanoseconds run_time{};  // what it really takes, whatever it declares
+  std::chrono::nanoseconds run_time{};  // the real one, not the declared one
 };
 
 struct JobMix {
@@ -25,14 +26,13 @@ struct JobMix {
   std::size_t jobs = 100'000;
   std::size_t users = 60;
   std::uint64_t seed = 1;
-  double load =
-      1.0;  // work that arrives, as a part of what the GPUs can do; more by day than by night
-  double declared = 0.5;  // so many of the users say how long their jobs run
+  double load = 1.0;      // arriving work, as a fraction of what the GPUs can do; more by day
+  double declared = 0.5;  // fraction of the users who declare the run time of their jobs
   Policy policy = Policy::spread;
 };
 
-// In the order of their arrival. Only what `declared` and `policy` say changes with those two, so
-// that waiting times can be compared.
+// The jobs in the order of arrival. `declared` and `policy` change only the declared times and the
+// policy of the jobs, so that waiting times can be compared.
 std::vector<SimulatedJob> make_jobs(const JobMix& mix);
 
 }  // namespace berth

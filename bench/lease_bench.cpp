@@ -1,8 +1,8 @@
-// What leasing costs, against Redis, and under load. Prints JSON for bench.py.
+// Measures the cost of leases, against Redis and under load. Prints JSON for bench.py.
 //
 // - lease_bench pairs ROUNDS PORT: acquire + release against BRPOP + LPUSH, in one process
 // - lease_bench leases TIMES: for each line of input, the median in us of TIMES acquire + release
-// - lease_bench load WORKERS JOBS COMMAND...: so many runs of COMMAND by so many workers
+// - lease_bench load WORKERS JOBS COMMAND...: JOBS runs of COMMAND by WORKERS workers
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -41,7 +41,8 @@ void lease_once(berth::Probe& probe) {
   release_lease(lease);
 }
 
-// A line of the input begins a round, so that rounds of another process can come between them.
+// Each line of the input starts a round, so that the caller can alternate with rounds of another
+// process.
 int measure_leases(int times) {
   const auto probe = open_probe();
   lease_once(*probe);
@@ -72,7 +73,7 @@ int measure_pairs(int rounds, int port) {
   return 0;
 }
 
-// What all workers share.
+// Shared by all workers.
 struct LoadState {
   std::atomic<int>* next;
   double* done_ms;

@@ -1,4 +1,4 @@
-"""Writes a history as a busy lab leaves it: so many lines, of 20 users, of the last 12 months.
+"""Writes a history like that of a busy lab: LINES lines, of 20 users, of the last 12 months.
 
 Usage: make_history.py ARCHIVE [LINES]
 """
@@ -19,7 +19,7 @@ SCRIPTS = ["train.py", "evaluate.py", "finetune.py", "sweep.py", "preprocess.py"
 
 
 def months_before(now):
-    """The last months, the oldest first: the name of each one's file, its begin and its end in ms."""
+    """The last months, the oldest first: the name of the file, the begin and the end in ms of each."""
     year, month = time.gmtime(now)[:2]
     found = []
     for _ in range(MONTHS):
@@ -31,7 +31,7 @@ def months_before(now):
 
 
 def lease_lines(uid, chance, begin, end):
-    """A lease in that time, as the two lines that it leaves; one if it was over at once."""
+    """The two history lines of a lease in that time; one line if the lease was short."""
     lasted = min(int(chance.lognormvariate(12, 1.5)), end - begin - 2000)
     granted = chance.randrange(begin, end - lasted)
     asked = granted - int(chance.expovariate(1 / 300_000)) if chance.random() < 0.4 else granted - 3
@@ -49,7 +49,7 @@ def lease_lines(uid, chance, begin, end):
         lines.append({**line, "gpus": gpus, **rest, "ended_ms": granted + 1000, "ending": "running", "code": 0})
     code = 0 if chance.random() < 0.9 else 1
     last = {**line, "gpus": gpus, **rest, "ended_ms": granted + lasted, "ending": "exited", "code": code}
-    if lasted > 1000 and chance.random() < 0.9:  # it was measured
+    if lasted > 1000 and chance.random() < 0.9:  # its use was measured
         idle = chance.random() ** 3
         last["gpus"] = [{**gpu, "peak": chance.randrange(48 << 30), "utilization_pct": int(95 * (1 - idle))}
                         for gpu in gpus]
@@ -58,7 +58,7 @@ def lease_lines(uid, chance, begin, end):
 
 
 def write(archive, lines, seed=1):
-    """Gives the number of bytes that were written. Only root can write for many users; else all is one's own."""
+    """Returns the number of bytes written. Only root can write for many users; else all leases are the caller's."""
     chance = random.Random(seed)
     archive = pathlib.Path(archive)
     archive.mkdir(mode=0o1777, parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""How well jobs of learned memory fill the cards: a batch of 200 types over 8 cards of 24 GiB, with real processes.
+"""Measures how well jobs with learned memory fill the cards: a batch of 200 types on 8 cards of 24 GiB, with real processes.
 
-Each job is a type of its own. The first pass knows nothing, so each job has a GPU alone: that is the yardstick "one job
-per GPU", and the learning. Each further pass knows one run more of each type. The last is the figure, against a lower
-bound that no schedule can reach: all memory in use all the time, or the longest job.
+Each job has a type of its own. In the first pass nothing is known, so each job has a GPU alone: that is the yardstick
+"one job per GPU", and berth learns from it. Each further pass knows one run more of each type. The last pass is the
+result, against a lower bound that no schedule can reach: all memory in use all the time, or the longest job.
 """
 
 import json
@@ -14,7 +14,7 @@ import time
 CARDS = 8
 CARD_GIB = 24
 MEDIAN_GIB = 6
-LARGEST_GIB = 22  # beside contexts a larger one would have the card alone
+LARGEST_GIB = 22  # with its context, a larger job would fill the card
 
 
 def make_jobs(count, bound_s, seed):
@@ -27,13 +27,13 @@ def make_jobs(count, bound_s, seed):
 
 
 def lower_bound(jobs, unit=1):
-    """Of (memory, seconds), memory in GiB or in parts of it."""
+    """The lower bound in seconds for jobs (memory, seconds); `unit` is the number of memory units in a GiB."""
     area = sum(memory / unit * seconds for memory, seconds in jobs)
     return max(area / (CARDS * CARD_GIB), max(seconds for _, seconds in jobs))
 
 
 def one_pass(berth, env, folder, number):
-    """Runs the batch once: its makespan in seconds, and how many of its lines failed."""
+    """Runs the batch once: its makespan in seconds, and the number of failed lines."""
     begin = time.monotonic()
     done = subprocess.run([berth, "batch", "--mem", "auto", "--keep-going", "--logs", folder / f"logs{number}",
                            folder / "jobs.txt"], env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,13 +1,13 @@
 """Draws the waiting times of the simulation: plot_waits.py build/simulation.json docs/waiting-times.svg
 
-Written by hand, since six small line charts are less than a plotting library would be to install."""
+Drawn by hand, since six small line charts do not justify a plotting library."""
 
 import json
 import pathlib
 import sys
 
 KINDS = (("shared", "1 GPU, shared"), ("exclusive", "1 GPU, exclusive"), ("several", "several GPUs"))
-# Each row: its heading, and its lines: label, policy, part of the users who declare run times.
+# Each row: its heading, and its lines: label, policy, fraction of the users who declare run times.
 ROWS = (
     ("By policy; half of the users say how long their jobs run",
      (("spread", "spread", 0.5), ("pack", "pack", 0.5), ("random", "random", 0.5))),
@@ -46,14 +46,14 @@ def segment(x1, y1, x2, y2, style):
 
 
 def hours_shown(runs):
-    """The axis of a row: a whole number of steps, and the step."""
+    """The length of the axis of a row (a whole number of steps), and the step."""
     longest = max(run["waits"][kind]["percentiles_s"][100] for run in runs for kind, _ in KINDS) / 3600
     step = next(step for step in (0.25, 0.5, 1, 2, 4, 8, 16, 24, 48) if longest / step <= 7)
     return step * -(-longest // step), step
 
 
 def panel(x, y, runs, kind, hours, step, first):
-    """One chart: how many of a hundred jobs have started after so many hours."""
+    """One chart: the percentage of the jobs that have started, over the hours."""
     parts = []
     for percent in (0, 25, 50, 75, 100):
         at = y + PANEL_HEIGHT * (1 - percent / 100)

@@ -1,4 +1,4 @@
-"""Prepares what is measured about Python: the import, leases in a warm process, and tools that others wrote."""
+"""Prepares the measurements of Python: the import, leases in a warm process, and tools of other authors."""
 
 import pathlib
 import shlex
@@ -12,9 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BERTH = ROOT / "build" / "bin" / "berth"
 LEASE_BENCH = ROOT / "build" / "bench" / "lease_bench"
 PEERS = ROOT / "build" / "peers"
-LEASES = 300  # in a round
+LEASES = 300  # in each round
 GPUS = 8
-JOBS = 64  # for tools that are given many at once
+JOBS = 64  # for tools that run many jobs at once
 
 # As `lease_bench leases`, in Python.
 LEASE_BENCH_PY = """
@@ -31,8 +31,8 @@ for line in sys.stdin:
     print(statistics.median(lease_once() for _ in range(int(sys.argv[1]))), flush=True)
 """
 
-# gpuselect's command. It also asks why a GPU is throttled, which the simulated driver does not know: "idle" is said
-# to it at once.
+# The command of gpuselect. It also queries why a GPU is throttled, which the simulated driver does not support: a
+# stand-in returns "idle" at once.
 GPUSELECT = """
 import sys
 import pynvml
@@ -41,7 +41,7 @@ from gpuselect.nvmlgpuselect import main
 sys.exit(main())
 """
 
-# A script for safe-gpu. Its lock has a fixed name in /tmp, where others would be in the way.
+# A script for safe-gpu. Its lock has a fixed name in /tmp, where other users could hold it.
 SAFE_GPU = """
 import sys
 from {package} import safe_gpu
@@ -61,8 +61,8 @@ for index in range(pynvml.nvmlDeviceGetCount()):
     print(index, pynvml.nvmlDeviceGetPciInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).busId, sep=", ")
 """
 
-# In the place of nvidia-smi, whose questions by safe-gpu it answers as the driver did when the bench began. It asks
-# nobody, so that safe-gpu waits for it less than for the real one.
+# A stand-in for nvidia-smi. It answers the queries of safe-gpu with what the driver reported when the benchmark began.
+# It does not call the driver, so safe-gpu waits less than for the real nvidia-smi.
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
 *--query-gpu=*) echo '{gpus}' ;;
@@ -74,7 +74,7 @@ esac
 
 
 class Worker:
-    """A process that says, for each line it is given, how many microseconds a lease takes now."""
+    """A process that measures the microseconds of a lease for each line of its input."""
 
     def __init__(self, command, env):
         self.process = subprocess.Popen([*command, str(LEASES)], env=env, stdin=subprocess.PIPE,
@@ -93,24 +93,24 @@ class Worker:
 
 
 class Peer(NamedTuple):
-    """A tool to be measured beside berth."""
+    """A tool to measure beside berth."""
 
     name: str
     ours: str
     theirs: str
-    about: tuple  # the two, for people
+    about: tuple  # descriptions of the two commands
     env: dict
-    jobs: int = 1  # that the two commands run
+    jobs: int = 1  # number of jobs that each command runs
 
 
 def with_package(env):
-    """The environment in which Python finds berth, and keeps it compiled, as pip leaves what it installs."""
+    """The environment in which Python finds berth, and keeps its bytecode, as for a package that pip installed."""
     other_variables = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**other_variables, "PYTHONPATH": str(ROOT / "build" / "python")}
 
 
 def with_driver(env):
-    """The environment in which programs that know nothing of berth find the simulated driver."""
+    """The environment in which programs other than berth find the simulated driver."""
     return {**env, "LD_LIBRARY_PATH": str(ROOT / "build" / "lib" / "sim")}
 
 
@@ -122,7 +122,7 @@ def lease_rounds(rounds, env):
 
 
 def peers(env, folder):
-    """What can be measured here, and for each of the others why it cannot."""
+    """The peers that can be measured here, and for each other peer why it cannot."""
     makers = {"gpuselect": gpuselect, "safe_gpu": safe_gpu, "simple_gpu_scheduler": simple_gpu_scheduler}
     missing = [("GPUGET", "left out: it is not in the Python registry, and its pycuda is built with CUDA's headers")]
     found = []
@@ -161,7 +161,7 @@ def nvidia_smi(env, folder):
 
 
 def safe_gpu(env, folder):
-    """The whole script, since one claims GPUs once in the life of a process."""
+    """Measures a whole script, since a process can claim GPUs with safe-gpu only once."""
     tools = nvidia_smi(env, folder / "tools")
     python = PEERS / "bin" / "python"
     lock = folder / "locks" / "safe_gpu"

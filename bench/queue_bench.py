@@ -1,4 +1,4 @@
-"""Measures the queue: hand-over from one job to the next, who wakes, and what waiting costs."""
+"""Measures the queue: the hand-over from one job to the next, the number of waiters that wake, and the cost of waiting."""
 
 import os
 import pathlib
@@ -7,9 +7,9 @@ import subprocess
 import tempfile
 import time
 
-IDLE_SECONDS = 10  # seconds for which idle waiters are watched
-AUDIT_SECONDS = 35  # seconds after which they begin to look after each other, which must be counted too
-WAKEUP_SECONDS = 0.05  # seconds after which whoever was woken sleeps again
+IDLE_SECONDS = 10  # how long idle waiters are observed
+AUDIT_SECONDS = 35  # after this time waiters begin to check each other, which must be measured, too
+WAKEUP_SECONDS = 0.05  # after this time a waiter that was woken sleeps again
 
 
 def status_field(pid, field):
@@ -21,7 +21,7 @@ def status_field(pid, field):
 
 
 def cpu_ns(pid):
-    """Time on a processor, in nanoseconds, of all threads."""
+    """CPU time of all threads, in nanoseconds."""
     total = 0
     for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
         total += int(path.read_text().split()[0])
@@ -29,7 +29,7 @@ def cpu_ns(pid):
 
 
 def env_in_folder(env, folder):
-    """The environment for a harbour and a simulated driver of their own in `folder`."""
+    """The environment with a new harbour and a new simulated driver in `folder`."""
     harbour = folder / "harbour"
     harbour.mkdir()
     harbour.chmod(0o1777)
@@ -65,7 +65,7 @@ class Queue:
             time.sleep(0.01)
 
     def add(self, count):
-        """Starts waiters, at most 32 at a time on their way, and waits until all stand in the queue."""
+        """Starts waiters, and waits until all are in the queue. At most 32 are starting at a time."""
         for number in range(count):
             self.wait_until(lambda: number - self.length() < 32)
             self.start_one()
@@ -76,38 +76,38 @@ class Queue:
         return sum(name.startswith("ticket-") for name in os.listdir(self.harbour))
 
     def alive(self):
-        """The PIDs of those that wait, and of the one that holds the GPU."""
+        """The PIDs of the waiters and of the holder."""
         return [process.pid for process in self.processes if process.poll() is None]
 
     def starts(self):
         return self.log.read_text().count("start")
 
     def release(self):
-        """Ends the job that holds the GPU, and waits until the next one runs."""
+        """Ends the job that holds the GPU, and waits until the next job runs."""
         goal = self.starts() + 1
         os.write(self.gate, b"!")
         self.wait_until(lambda: self.starts() >= goal)
 
     def gaps(self):
-        """From the end of each job to the start of the next, in microseconds."""
+        """The times from the end of each job to the start of the next, in microseconds."""
         times = sorted(int(line.split()[1]) for line in self.log.read_text().splitlines())
         return [(start - end) / 1000 for end, start in zip(times[1::2], times[2::2])]
 
     def stop(self):
-        # From the back, so that nobody is handed the GPU of who was stopped. A job outlives its berth.
+        # From the back, so that no waiter gets the GPU of a job that was stopped. The job of a killed berth goes on.
         for process in reversed(self.processes):
             process.kill()
             process.wait()
-        os.close(self.gate)  # which ends the job
+        os.close(self.gate)  # ends the job
 
 
 def switches(queue):
-    """How often each process went to sleep so far: who did again was woken."""
+    """The number of times that each process went to sleep; if it grows, the process was woken."""
     return {pid: status_field(pid, "voluntary_ctxt_switches") for pid in queue.alive()}
 
 
 def handover(berth, job, env, folder, waiting, measured):
-    """Hand-overs in microseconds while at least `waiting` others wait, and how many waiters each release woke."""
+    """Hand-over times in microseconds with at least `waiting` waiters, and the number of waiters that each release woke."""
     queue = Queue(berth, job, env, folder)
     try:
         queue.add(waiting + measured)
@@ -123,7 +123,7 @@ def handover(berth, job, env, folder, waiting, measured):
 
 
 def idle(berth, job, env, folder, waiting):
-    """CPU seconds of all waiters in TICKS seconds, and the resident memory of one in MiB."""
+    """CPU seconds of all waiters in IDLE_SECONDS, and the resident memory of a waiter in MiB."""
     queue = Queue(berth, job, env, folder)
     try:
         queue.add(waiting)

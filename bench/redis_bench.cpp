@@ -1,10 +1,11 @@
-// What a Redis harbour costs between hosts. Prints JSON for redis_bench.py.
+// Measures the cost of a Redis harbour of several hosts. Prints JSON for redis_bench.py.
 //
-// - redis_bench handover ROUNDS TIMES PORT DIRECTORY: from a release to the grant that it makes
-//   possible, against a bare LPUSH to BRPOP, between two processes; the second one's bells are in
-//   DIRECTORY, so that only Redis can tell either of the other
-// - redis_bench hosts HOSTS CLIENTS HOLD_MS FOLDER: so many clients on each of so many hosts lease
-//   again and again for so long; for each line of input, how many were granted so far
+// - redis_bench handover ROUNDS TIMES PORT DIRECTORY: the time from a release to the grant that it
+//   makes possible, against a bare LPUSH to BRPOP, between two processes. The bells of the second
+//   process are in DIRECTORY, so that the two can wake each other only through Redis.
+// - redis_bench hosts HOSTS CLIENTS HOLD_MS FOLDER: on each of HOSTS hosts, CLIENTS clients
+//   acquire a lease, hold it for HOLD_MS and release it, repeatedly. Each line of input prints the
+//   number of grants so far.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,19 +29,20 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// What the two who hand over share. The clock is the same for all processes.
+// Shared by the two processes. Their clock is the same.
 struct HandoverState {
   std::atomic<bool> started;
-  std::atomic<Clock::rep> released_at;  // when it was last given away
+  std::atomic<Clock::rep> released_at;  // when the GPU was last released
 };
 
-// One of the two. Whoever has it waits until the other one wants it, and sleeps, and gives it away.
+// One of the two processes. The holder waits until the other process waits for the GPU, and then
+// releases it.
 template <class Acquire, class Release, class IsWanted>
 void hand_over(int side, int times, HandoverState& state, double* gaps_us, Acquire acquire,
                Release release, IsWanted is_wanted) {
-  constexpr auto kPollInterval =
-      std::chrono::milliseconds(10);  // until it sleeps, having said what it wants
-  ::alarm(300);                       // a hand-over that does not come ends the run
+  // Also the time after which a process that has made its request sleeps.
+  constexpr std::chrono::milliseconds kPollInterval(10);
+  ::alarm(300);  // a lost hand-over ends the run
   while (side == 1 && !state.started) std::this_thread::sleep_for(kPollInterval);
   for (int i = 0; i < times; ++i) {
     acquire();
@@ -82,8 +84,8 @@ void check_children() {
   if (!succeeded) die("a process failed");
 }
 
-// The median of both directions. Both sides are processes that nobody has used before: a connection
-// must not be shared by a fork.
+// The median of both directions. Each side is a new process, since forks must not share a
+// connection.
 template <class Side>
 double handover_us(int times, int port, const char* other_directory, Side side) {
   const auto count = static_cast<std::size_t>(times);
@@ -98,7 +100,7 @@ double handover_us(int times, int port, const char* other_directory, Side side) 
     std::_Exit(0);
   }
   check_children();
-  // Nobody gave the first one away.
+  // Without the first acquisition, which follows no release.
   return median({gaps + 1, gaps + 2 * count});
 }
 
@@ -122,8 +124,7 @@ int measure_handover(int rounds, int times, int port, const char* other_director
   return 0;
 }
 
-// Says what the driver has said once: what Redis costs is measured here, and a thousand sessions
-// with the driver would hide it.
+// Repeats one answer of the driver: a thousand driver sessions would hide the cost of Redis.
 class CachedProbe : public berth::Probe {
  public:
   explicit CachedProbe(berth::Snapshot cached) : snapshot_(std::move(cached)) {}

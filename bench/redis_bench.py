@@ -1,4 +1,4 @@
-"""Measures the harbour in Redis: on a Redis server of its own, with several hosts on this machine."""
+"""Measures the harbour in Redis, with its own Redis server and several simulated hosts on this machine."""
 
 import contextlib
 import json
@@ -19,16 +19,16 @@ sys.path.append(str(ROOT / "tests"))
 import redis_server  # noqa: E402
 
 PROGRAM = ROOT / "build" / "bench" / "redis_bench"
-CLIENTS = 40  # of each host; 8 hold its GPUs, and the others wait
+CLIENTS = 40  # on each host; 8 hold its GPUs, and the others wait
 GPUS = 8
 HOSTS = (1, 2, 4, 8, 16, 32)
-DELAY = 0.0005  # seconds, in each direction, of a server that is not here
-HOLD_MS = 1000  # so that this machine is not what limits them
+DELAY = 0.0005  # seconds in each direction, for a server on another machine
+HOLD_MS = 1000  # long, so that this machine does not limit the clients
 
 
 @contextlib.contextmanager
 def own_server():
-    """A Redis server that keeps nothing on a disk, and that berth has known for long."""
+    """A Redis server without persistence, for which the recovery wait of a new server is over."""
     with tempfile.TemporaryDirectory() as folder:
         server = redis_server.RedisServer(folder)
         try:
@@ -39,8 +39,8 @@ def own_server():
 
 
 class Relay:
-    """A way to the server that takes time, as a network does: to a server on the same machine it is so short that what
-    berth itself does counts for many round trips."""
+    """A relay to the server that adds the delay of a network. On one machine a round trip is so short that berth's own
+    work takes as long as many of them."""
 
     def __init__(self, target, seconds):
         self.target = target
@@ -59,7 +59,7 @@ class Relay:
                     threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
 
     def carry(self, source, target):
-        with contextlib.suppress(OSError):  # either side has gone
+        with contextlib.suppress(OSError):  # one side has closed the connection
             while data := source.recv(1 << 16):
                 time.sleep(self.seconds)
                 target.sendall(data)
@@ -74,8 +74,8 @@ class Relay:
 def handovers(rounds, times, delay, env, base):
     """Microseconds of a release that wakes a waiter, of an LPUSH that wakes a BRPOP, and of a PING, in each round.
 
-    Whoever is granted a GPU is on its host, and there the bell of the lease tells him before Redis does. So both are on
-    one host, but with a directory each, as two containers are: then nothing but Redis can tell the one of the other."""
+    A client that is granted a GPU runs on the GPU's host, where the bell of the lease wakes it before Redis does. So both
+    clients are on one host, but each has its own directory, as in two containers: then only Redis can wake them."""
     with own_server() as server, tempfile.TemporaryDirectory(dir=base) as own:
         folder = pathlib.Path(own)
         other_directory = folder / "elsewhere"
@@ -94,30 +94,30 @@ def handovers(rounds, times, delay, env, base):
 
 
 def berth_overhead_us(one):
-    """Microseconds that a hand-over by berth takes above a bare one."""
+    """Microseconds that a hand-over by berth takes longer than a bare one."""
     return one["berth_us"] - one["redis_us"]
 
 
 def handover_fact(where, rounds):
-    """A line for the reader."""
+    """A line of the output."""
     parts = (("by berth", "berth_us"), ("LPUSH to BRPOP", "redis_us"), ("PING", "ping_us"))
     return f"hand-over, Redis {where}", ", ".join(
         f"{what} {statistics.median(one[key] for one in rounds) / 1000:.2f} ms" for what, key in parts)
 
 
 class Load(NamedTuple):
-    """What so many hosts did in a time, and what it took."""
+    """The load that a number of hosts caused."""
 
     hosts: int
-    grants: float  # a second
+    grants: float  # per second
     redis_share: float  # of one core
-    redis_us: float  # of its time on a processor, for each grant
-    commands: float  # for each grant, also those in scripts
-    questions: float  # for each grant: what clients sent
+    redis_us: float  # CPU time for each grant
+    commands: float  # for each grant, with those in scripts
+    questions: float  # for each grant: commands that clients sent
 
 
 def counts(server):
-    """How often each command was called since the server began."""
+    """The number of calls of each command since the server started."""
     with server.client() as client:
         return {name.removeprefix("cmdstat_"): values["calls"] for name, values in client.info("commandstats").items()}
 
@@ -128,7 +128,7 @@ def waiting(server):
 
 
 def load(hosts, hold_ms, seconds, env, base):
-    """`hosts` hosts with the same load each: their clients lease, hold for `hold_ms`, and give back, again and again."""
+    """`hosts` hosts with equal load: their clients acquire a lease, hold it for `hold_ms` and release it, repeatedly."""
     with own_server() as server, tempfile.TemporaryDirectory(dir=base) as folder:
         process = subprocess.Popen([PROGRAM, "hosts", str(hosts), str(CLIENTS), str(hold_ms), folder],
                                    env={**env, "BERTH_URL": server.tcp_url(), "BERTH_SIM": f"{GPUS}x80GiB"},
@@ -140,7 +140,7 @@ def load(hosts, hold_ms, seconds, env, base):
             granted = int(process.stdout.readline())
             return granted, time.monotonic(), queue_bench.cpu_ns(server.process.pid), counts(server)
         try:
-            # Some are always on their way.
+            # Some clients are always between two requests.
             queue_bench.Queue.wait_until(lambda: waiting(server) > 0.9 * hosts * (CLIENTS - GPUS))
             before = read_counters()
             time.sleep(seconds)
@@ -155,7 +155,7 @@ def load(hosts, hold_ms, seconds, env, base):
 
 
 def fact(load, hold_ms):
-    """A line for the reader."""
+    """A line of the output."""
     name = f"{load.hosts} host(s), {load.hosts * (CLIENTS - GPUS)} waiting, leases of {hold_ms} ms"
     return name, (f"{load.grants:.0f} grants/s, Redis {100 * load.redis_share:.0f}% of a core, {load.redis_us:.0f} us and "
                   f"{load.commands:.0f} commands ({load.questions:.1f} questions) a grant")

@@ -1,4 +1,4 @@
-"""Measures `berth serve`: what viewers cost, how soon a job is seen, and how soon and how large the page is."""
+"""Measures `berth serve`: the load of viewers, the time until a job is shown, and the load time and size of the page."""
 
 import contextlib
 import http.client
@@ -27,7 +27,7 @@ LEASED = "document.querySelectorAll('.card[data-state=leased]').length"
 
 
 class Viewer:
-    """Watches the live stream."""
+    """A client of the live stream."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -51,7 +51,7 @@ class Viewer:
 
 @contextlib.contextmanager
 def serving(env, base):
-    """A server on a free port, in a harbour of its own: its process, port and environment."""
+    """A server on a free port with a new harbour: its process, port and environment."""
     with tempfile.TemporaryDirectory(dir=base) as name:
         own = queue_bench.env_in_folder(env, pathlib.Path(name))
         process = subprocess.Popen([BERTH, "serve", "--port", "0"], env=own, stdout=subprocess.PIPE, text=True)
@@ -69,8 +69,8 @@ def children(pid):
 
 
 def cpu_seconds(pid):
-    """Of all threads of a process, and of the one that asks the driver for it. By the scheduler's own clock: what works
-    for a millisecond in each second is between the ticks of the usual one."""
+    """CPU time of a process and of its driver helper. Read from the scheduler's statistics: the usual clock counts ticks, and
+    misses a process that works for a millisecond in each second."""
     total = 0
     for one in (pid, *children(pid)):
         for thread in os.listdir(f"/proc/{one}/task"):
@@ -80,8 +80,8 @@ def cpu_seconds(pid):
 
 
 def share_of_a_core(env, base, seconds, rounds):
-    """Percent of one core, with VIEWERS who watch 8 GPUs, of which half run jobs whose memory changes all the time, so
-    that there is something to be sent at each look: in each round."""
+    """Percent of one core in each round, with VIEWERS viewers of 8 GPUs. Half of the GPUs run jobs whose memory changes all
+    the time, so that each poll has something to send."""
     steps = range(2 * (rounds + 2) * seconds)
     curve = ",".join(f"{500 * step}ms:{1 + step % 7}GiB" for step in steps)
     with serving(env, base) as (process, port, own):
@@ -105,7 +105,7 @@ def share_of_a_core(env, base, seconds, rounds):
 
 
 def times_to_show(page, env, rounds):
-    """Seconds from the start of a job's own program until the page has its card say so, in each round."""
+    """Seconds from the start of a job's program until the page shows it, in each round."""
     times = []
     for _ in range(rounds):
         page.wait(f"{LEASED} === 0")
@@ -122,7 +122,7 @@ def times_to_show(page, env, rounds):
 
 
 def page_loads(page, rounds):
-    """Milliseconds until the browser has all parts of the page, and until it shows a card for each GPU, in each round."""
+    """Milliseconds until the browser has loaded the page, and until it shows a card for each GPU, in each round."""
     loads, cards = [], []
     for _ in range(rounds):
         began = time.monotonic()
@@ -145,7 +145,7 @@ def in_browser(env, base, rounds):
 
 
 def bundle_bytes(env, base):
-    """Of the page and all that it names."""
+    """The size in bytes of the page and of all files that it refers to."""
     with serving(env, base) as (_, port, _):
         connection = http.client.HTTPConnection("127.0.0.1", port)
         size = 0
@@ -156,7 +156,7 @@ def bundle_bytes(env, base):
             body = answer.read()
             assert answer.status == 200, answer.status
             size += len(body)
-            # What a page, a style or a module names: in quotes, and one of our own files.
+            # References in a page, a style sheet or a module: quoted names of our own files.
             for name in re.findall(rb"""["'](?:\./|/)?([a-z_0-9-]+\.(?:js|css|svg))["']""", body):
                 path = "/" + name.decode()
                 if path not in seen:
@@ -167,7 +167,7 @@ def bundle_bytes(env, base):
 
 
 def measure(env, base, rounds, seconds):
-    """All of it: shares in percent, times to show in seconds, loads in milliseconds, and the bundle's bytes."""
+    """All measurements: CPU shares in percent, times to show in seconds, load times in milliseconds, bytes of the page."""
     eight = {**env, "BERTH_SIM": "8x80GiB"}
     return {"shares": share_of_a_core(eight, base, seconds, max(1, rounds // 2)),
             **in_browser(eight, base, 2 * rounds), "bytes": bundle_bytes(eight, base)}

@@ -1,7 +1,7 @@
-// Simulates a large server with the real scheduler, and prints what it saw as JSON.
+// Simulates a large server with the real scheduler, and prints the results as JSON.
 //
 // - simulate waits: how long jobs wait under a policy, some with declared run times
-// - simulate growth: what one decision takes with a short and with a long queue
+// - simulate growth: how long a decision takes with a short and with a long queue
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ constexpr std::array kKinds{"shared", "exclusive", "several"};
 const std::map<std::string, Policy> kPolicies{
     {"spread", Policy::spread}, {"pack", Policy::pack}, {"random", Policy::random}};
 
-// The waits in seconds that 0, 1, ... 100 of a hundred jobs do not exceed.
+// The percentiles 0 to 100 of the waits, in seconds.
 Json percentiles(std::vector<double> waits) {
   Json values = Json::array();
   if (waits.empty()) return values;
@@ -90,11 +90,11 @@ double time_ms(const Simulation& simulation, std::size_t length, std::size_t& ti
   return 1000 * Seconds(cpu_time() - begin).count();
 }
 
-// Two states of a server, each with the same leases for every length of the queue:
-// - full: every GPU is held whole, so that nothing is left to give
-// - gaps: the first ticket must wait, shared GPUs have room left that nobody behind it may have,
-// and
-//   so the walk goes on to the end of the queue
+// Measures decisions with queues of several lengths, in one of two states of the server. The leases
+// are the same for every length.
+// - full: every GPU is held exclusively, so that no ticket can be granted
+// - gaps: the first ticket must wait, and shared GPUs have room that no ticket behind it may
+//   take, so that the decision walks to the end of the queue
 Json measure_growth(const JobMix& mix, const std::vector<std::size_t>& lengths, int rounds,
                     bool gaps) {
   JobMix queued = mix;

@@ -1,4 +1,4 @@
-// The events, the decisions and the accounts; see simulation.h.
+// Simulates arrivals, ends and decisions, and checks the accounts; see simulation.h.
 #include "bench/simulation.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 namespace berth {
 namespace {
 
-// A broken promise is a fault of the scheduler, and no figure of this run is worth anything.
+// A broken invariant is a fault of the scheduler, and makes all results of this run worthless.
 void require(bool holds, const char* invariant, const std::string& job) {
   if (holds) return;
   std::fprintf(stderr, "simulate: %s is broken by %s\n", invariant, job.c_str());
   std::abort();
 }
 
-// The part of the card that a lease takes.
+// The fraction of the card that a lease takes.
 double gpu_share(const std::optional<Bytes>& memory, Bytes card) {
   return memory ? static_cast<double>(memory->count) / static_cast<double>(card.count) : 1;
 }
@@ -38,7 +38,7 @@ Simulation::Simulation(const std::vector<SimulatedJob>& jobs, std::size_t gpus, 
   input_.seed = seed;
   for (std::size_t i = 0; i < gpus; ++i) {
     GpuCondition gpu;
-    // As long as real ones: to compare and copy them is part of a decision.
+    // As long as real UUIDs, since decisions compare and copy them.
     std::array<char, 48> uuid{};
     std::snprintf(uuid.data(), uuid.size(), "GPU-%08zx-0000-4000-8000-%012zx",
                   i * 2654435761 % (1UL << 32), i);
@@ -76,7 +76,7 @@ void Simulation::run() {
 }
 
 void Simulation::advance(TimePoint now) {
-  // Behind the last arrival the server runs empty, which says nothing about a policy.
+  // After the last arrival the server becomes empty, which says nothing about a policy.
   const TimePoint until = std::min(now, jobs_.back().arrival);
   const double seconds = std::chrono::duration<double>(until - std::min(input_.now, until)).count();
   result_.gpus_held += seconds * static_cast<double>(held_);
@@ -84,7 +84,7 @@ void Simulation::advance(TimePoint now) {
   input_.now = now;
 }
 
-// The newcomer looks at the queue before it, and takes its place at the end or starts.
+// The new job decides about the queue before it, and then starts, or joins the end of the queue.
 void Simulation::add_arrival(std::size_t job) {
   const auto begin = cpu_time();
   const QueueDecision decision = decide_queue(queue_.size(), &job);
@@ -123,14 +123,14 @@ std::size_t Simulation::decide_without_starting(std::size_t length) const {
   return decide_queue(std::min(length, queue_.size()), nullptr).tickets_examined;
 }
 
-// As in src/lease/decision.cpp. The applicant is the newcomer, or else the first of the queue.
+// Walks the queue as src/lease/queue_walk.cpp does, for the newcomer, or else for the first ticket.
 Simulation::QueueDecision Simulation::decide_queue(std::size_t length,
                                                    const std::size_t* newcomer) const {
   using Explain = Planner::Explain;
   constexpr std::size_t kMinExamined = 2;
   QueueDecision decision;
   Planner planner(input_);
-  std::vector<bool> awaited_by_earlier(accounts_.size());  // an earlier ticket waits for it
+  std::vector<bool> awaited_by_earlier(accounts_.size());  // GPUs that an earlier ticket waits for
   std::size_t not_awaited = accounts_.size();
   const auto decide = [&](std::size_t job, Explain explain) {
     Outcome outcome = planner.decide(jobs_[job].ticket, explain);
@@ -140,7 +140,7 @@ Simulation::QueueDecision Simulation::decide_queue(std::size_t length,
   };
   for (std::size_t i = 0; i < length; ++i) {
     const bool cut = i >= (newcomer == nullptr ? 1 : kMinExamined) && planner.is_exhausted();
-    if (cut) {  // and so the newcomer waits, and is told why
+    if (cut) {  // the newcomer waits, and gets the reasons
       if (newcomer != nullptr) decide(*newcomer, Explain::yes);
       return decision;
     }

@@ -1,8 +1,9 @@
-// A server played forward with the real scheduler: jobs arrive and end, and at each of these events
-// one decision is taken as the broker takes it.
+// Simulates a server with the real scheduler: jobs arrive and end, and each of these events causes
+// one decision, as in src/lease.
 //
-// The driver, the harbour and the processes are left out: what is measured is the decision alone.
-// I1, I2 and I8 of the design are checked by accounts of its own; where one is broken, it aborts.
+// There is no driver, harbour or process, so that only the decision is measured. The simulation
+// keeps its own accounts to check the invariants I1, I2 and I8 of docs/testing.md, and aborts if
+// one is broken.
 #pragma once
 
 #include <chrono>
@@ -18,38 +19,38 @@
 
 namespace berth {
 
-// What this process has had of a processor. Others may use the machine meanwhile, and a decision
-// waits for nothing.
+// The CPU time of this process. Used instead of wall time, since other processes may use the
+// machine, and a decision never waits.
 std::chrono::nanoseconds cpu_time();
 
 class Simulation {
  public:
-  // An idle server. `jobs` must outlive this; none of them is known to it yet.
+  // An idle server with an empty queue. `jobs` must outlive the simulation.
   Simulation(const std::vector<SimulatedJob>& jobs, std::size_t gpus, Bytes card,
              std::uint64_t seed);
 
-  // To the end of the last job, all of which arrive in their time.
+  // Simulates all arrivals, until the last job ends.
   void run();
 
-  // Puts the job at the end of the queue, and decides nothing.
+  // Appends the job to the queue, without a decision.
   void enqueue(std::size_t job) { queue_.push_back(job); }
 
-  // One decision by the first of the queue, as after the end of a lease. Whoever is granted starts.
-  // Whether anybody was.
+  // One decision by the first ticket of the queue, as after the end of a lease. Starts the jobs
+  // that are granted; false if there are none.
   bool decide_first();
 
-  // The same for the first `length` tickets of the queue, and nobody starts: only its time counts.
-  // How many tickets were looked at.
+  // The same for the first `length` tickets of the queue, to measure its time: starts no job.
+  // Returns the number of tickets that were examined.
   std::size_t decide_without_starting(std::size_t length) const;
 
   struct SimulationResult {
     std::vector<std::chrono::nanoseconds> waits;  // of each job
     std::size_t decisions = 0;
-    std::size_t tickets_examined = 0;  // tickets, in all decisions
+    std::size_t tickets_examined = 0;  // in all decisions
     std::size_t longest_queue = 0;
-    std::chrono::nanoseconds decision_time{};  // processor time
-    double gpus_held = 0;  // of the GPU hours until the last arrival, with a lease on them
-    double gpus_used = 0;  // the same, where a shared one counts for as much as is reserved of it
+    std::chrono::nanoseconds decision_time{};  // CPU time
+    double gpus_held = 0;  // fraction of the GPU hours until the last arrival with a lease
+    double gpus_used = 0;  // the same; a shared GPU counts by its reserved fraction
   };
   const SimulationResult& result() const { return result_; }
   std::size_t queued() const { return queue_.size(); }
@@ -64,7 +65,7 @@ class Simulation {
     std::vector<GrantedJob> granted;
     std::size_t tickets_examined = 0;
   };
-  // What is on a GPU, by our own count.
+  // What the jobs hold on a GPU, counted independently of the scheduler.
   struct GpuAccount {
     std::size_t leases = 0;
     bool exclusive = false;
@@ -87,15 +88,15 @@ class Simulation {
   GpuAccount& gpu_account(const std::string& uuid);
 
   const std::vector<SimulatedJob>& jobs_;
-  PlanInput input_;  // with the leases as they are; the tickets stay empty, as in the broker
+  PlanInput input_;  // with the current leases; without tickets, as in src/lease
   std::vector<std::size_t> queue_;
-  std::vector<std::size_t> lease_position_;  // of each job that runs, its position among the leases
-  std::vector<std::size_t> running_job_;     // and back
+  std::vector<std::size_t> lease_position_;  // of each running job, its index in input_.leases
+  std::vector<std::size_t> running_job_;     // and the inverse
   std::vector<GpuAccount> accounts_;
   std::unordered_map<std::string, std::size_t> gpu_position_;  // of each UUID
   std::priority_queue<JobEnd, std::vector<JobEnd>, std::greater<>> ends_;
   std::size_t held_ = 0;  // GPUs with a lease
-  double used_ = 0;       // GPUs, where a shared one counts for what is reserved
+  double used_ = 0;       // the same; a shared GPU counts by its reserved fraction
   SimulationResult result_;
 };
 

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-# Policy, and which part of the users say how long their jobs run.
+# Policy, and the fraction of the users who declare run times.
 SCENARIOS = (("spread", 0.5), ("pack", 0.5), ("random", 0.5), ("spread", 0), ("spread", 1))
 GPUS, JOBS = 1000, 100_000
 
@@ -16,7 +16,7 @@ def simulate(program, *arguments):
 
 
 def growth(program, rounds):
-    """Milliseconds of decisions with the short queue and with the long one, by turns, for each case."""
+    """Milliseconds of decisions with a short and with a long queue, by turns, for each state of the server."""
     return simulate(program, "growth", "--gpus", GPUS, "--rounds", rounds)
 
 
@@ -25,13 +25,13 @@ def waits(program, jobs, policy, declared):
 
 
 def all_waits(program, jobs=JOBS):
-    """Every scenario. Some minutes at full size, so as many at a time as there are processors."""
+    """Runs every scenario. They take some minutes at full size, so they run in parallel, one for each processor."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda scenario: waits(program, jobs, *scenario), SCENARIOS))
 
 
 def fact(run):
-    """One line about a run, for people."""
+    """One line of the output about a run."""
     hours = ", ".join(f"{kind} {wait['percentiles_s'][50] / 3600:.1f} h" for kind, wait in run["waits"].items())
     return (f"simulation, {run['gpus']:,} GPUs, {run['jobs']:,} jobs, {run['policy']}, {run['declared']:.0%} declared",
             f"{run['decisions_per_s']:.0f} decisions per second, {run['gpus_used']:.0%} used; median wait: {hours}")

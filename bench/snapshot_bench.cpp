@@ -1,4 +1,5 @@
-// What it costs to look at the GPUs: in a session, through the guard, and as text.
+// Measures the cost of a snapshot of the GPUs: in a session, through the guarded probe, and as
+// text.
 #include <benchmark/benchmark.h>
 
 #include "cli/output/status_text.h"
@@ -10,7 +11,7 @@
 namespace berth {
 namespace {
 
-// BERTH_SIM says which GPUs; bench.py sets it.
+// BERTH_SIM selects the GPUs; bench.py sets it.
 void session_snapshot(benchmark::State& state) {
   NvmlSession session(BERTH_BENCH_DRIVER);
   for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(session.snapshot().value());

@@ -1,4 +1,4 @@
-"""Measures what files that another user has planted in the harbour add to a decision."""
+"""Measures how much longer a decision takes with untrusted files of another user in the harbour."""
 
 import os
 import pathlib
@@ -14,16 +14,16 @@ KINDS = ("ticket-{:015d}-{}", "lease-{1}", "bell-{1}", "other-{1}")
 
 
 def file_name(number):
-    """A file that is taken for a ticket, a lease or a bell by its name, or for nothing."""
+    """The name of a file that looks like a ticket, a lease, a bell, or another file."""
     name = "".join(LETTERS[(number >> shift) & 31] for shift in (35, 30, 25, 20, 15, 10, 5, 0))
     return KINDS[number % len(KINDS)].format(number + 1, name)
 
 
 class HarboursWithUntrustedFiles:
-    """Two harbours with few and with many empty files, and the commands that decide there.
+    """Two harbours with few and with many empty files, and the command that decides there.
 
-    The decisions are another user's than the files where root measures: berth would remove its own user's leftovers.
-    Any other user can only plant files that berth takes for nothing."""
+    If root measures, the files belong to root and the decisions are another user's, since berth would remove leftovers of
+    its own user. Without root, the files have names that berth ignores."""
 
     def __init__(self, env, binaries, base):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=base))

@@ -1,4 +1,4 @@
-// /etc/berth.toml, and a user's own.
+// Fuzzes the configuration: /etc/berth.toml, and the file of a user.
 #include <cstdlib>
 #include <string>
 #include <sys/mman.h>

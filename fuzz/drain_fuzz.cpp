@@ -1,4 +1,4 @@
-// Drains in the harbour.
+// Fuzzes the files of drains in the harbour.
 #include "fuzz/fuzz.h"
 #include "harbour/drain.h"
 

@@ -1,4 +1,4 @@
-// Lengths of time, as users write them.
+// Fuzzes durations, as users write them.
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,7 @@ void fuzz(std::string_view input) {
   }
   const auto before = static_cast<double>(time->count());
   const auto after = static_cast<double>(sum.count());
-  constexpr double kMillisecond = 1e6;  // the smallest unit that is shown
+  constexpr double kMillisecond = 1e6;  // the smallest unit in output
   check(std::abs(after - before) <= 0.1 * before + kMillisecond,
         "it is the same duration, rounded");
 }

@@ -1,4 +1,4 @@
-// Lines of the history, which each user writes and everyone reads.
+// Fuzzes lines of the history. Any user can write such lines, and berth of all users reads them.
 #include <nlohmann/json.hpp>
 
 #include "archive/entry_view.h"

@@ -1,4 +1,4 @@
-// What a host tells the others of its GPUs, through Redis.
+// Fuzzes the information about a host's GPUs that other hosts read from Redis.
 #include "cluster/store/host_info.h"
 #include "fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-// Bodies of requests to `berth serve`.
+// Fuzzes the bodies of requests to `berth serve`.
 #include <nlohmann/json.hpp>
 
 #include "fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Request lines and headers that `berth serve` receives, up to the decision what they may do.
+// Fuzzes request lines and headers of `berth serve`, up to the decision about access.
 #include <algorithm>
 #include <sys/socket.h>
 
@@ -18,8 +18,8 @@ bool is_one_line(std::string_view text) {
   return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;
 }
 
-// The headers of a prepared head, as cpp-httplib reads them: without blanks around a value, and
-// decoded.
+// The headers of a prepared head as cpp-httplib parses them: decoded, and without blanks around a
+// value.
 HttpHeaders headers_of(std::string_view head) {
   HttpHeaders headers;
   head.remove_prefix(head.find("\r\n") + 2);

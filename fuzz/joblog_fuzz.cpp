@@ -1,4 +1,4 @@
-// The joblog that `berth batch --resume` continues.
+// Fuzzes the joblog that `berth batch --resume` continues.
 #include "batch/joblog.h"
 #include "fuzz/fuzz.h"
 
@@ -8,7 +8,7 @@ void check_resume(std::string_view input) {
   const JoblogContent content = parse_joblog(input);
   check(content.is_joblog || content.lines.empty(), "lines belong to a batch");
   check(content.succeeded() <= content.lines.size(), "no more successes than lines");
-  // A line that ends now is the last word on its key, whatever stood before it.
+  // An entry that is appended now decides about its key, whatever the entries before it say.
   std::string text(input);
   if (!text.empty() && !text.ends_with('\n')) text += '\n';
   const BatchLine line{1, 1, "true", content.lines.empty() ? "k" : content.lines.begin()->first};

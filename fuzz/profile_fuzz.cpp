@@ -1,4 +1,4 @@
-// Profiles of job types, also those of other users.
+// Fuzzes profiles of job types. Profiles of other users are read, too.
 #include "archive/profiles.h"
 #include "fuzz/fuzz.h"
 
@@ -8,7 +8,7 @@ void fuzz(std::string_view input) {
   auto profile = parse_profile(input);
   if (!profile) return;
   check(profile->runs.size() <= kMaxRuns, "the number of runs is bounded");
-  (void)estimate_needs(*profile);  // no overflow
+  (void)estimate_needs(*profile);  // must not overflow
   const std::string written = serialize_profile(*profile);
   const auto again = parse_profile(written);
   check(again.has_value(), "what was read can be written and read again");

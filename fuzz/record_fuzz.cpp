@@ -1,4 +1,4 @@
-// Records in the harbour, which every user can write.
+// Fuzzes records in the harbour, which any user can write.
 #include "fuzz/fuzz.h"
 #include "harbour/record.h"
 
@@ -10,7 +10,7 @@ void fuzz(std::string_view input) {
     check(is_printable(record.error().message), "the error is printable");
     return;
   }
-  (void)record->expected_end();  // no overflow
+  (void)record->expected_end();  // must not overflow
   if (record->version > kProtocolVersion) {
     check(record->holds_all_gpus || !record->uuids.empty(), "a later version holds GPUs");
     return;

@@ -1,4 +1,4 @@
-// Replies of a Redis server, or of whatever else answers at its port.
+// Fuzzes replies of a Redis server, or of another program at its port.
 #include <algorithm>
 #include <sys/socket.h>
 #include <utility>
@@ -17,7 +17,7 @@ std::size_t count_parts(const Reply& reply) {
 
 }  // namespace
 
-// The first byte says how many bytes arrive at a time; the others are what the server sends.
+// The first byte is the number of bytes that arrive at a time; the others are the server's reply.
 void fuzz(std::string_view input) {
   if (input.empty()) return;
   const std::size_t step = static_cast<unsigned char>(input.front()) + 1U;
@@ -25,7 +25,7 @@ void fuzz(std::string_view input) {
   int ends[2];
   check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
   UniqueFd server(ends[1]);
-  RespChannel channel(UniqueFd(ends[0]), "the server");
+  RespChannel channel(UniqueFd{ends[0]}, "the server");
   std::size_t sent = 0;
   std::size_t received = 0;
   while (sent < input.size()) {

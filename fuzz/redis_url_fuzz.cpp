@@ -1,4 +1,4 @@
-// URLs of Redis servers, from users and configuration files.
+// Fuzzes URLs of Redis servers, from users and configuration files.
 #include "cluster/redis/url.h"
 #include "fuzz/fuzz.h"
 

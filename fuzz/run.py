@@ -3,8 +3,8 @@
 
 Usage: run.py [--seconds N] [--junit FILE] [NAME]
 
-With --seconds each fuzzer runs so long, two at a time. Without it they run until Ctrl-C or the first
-failure: one fuzzer in the foreground, or all in turns of a minute. An input that fails is kept in
+With --seconds each fuzzer runs for N seconds, two at a time. Without it they run until Ctrl-C or the
+first failure: one fuzzer in the foreground, or all in turns of a minute. An input that fails is kept in
 build/fuzz/failures. Without --junit, inputs that reach new code are kept in build/fuzz/inputs/NAME,
 where the next run continues.
 """
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "fuzz/corpus"
 BUILD = ROOT / "build/fuzz"
 FAILURES = BUILD / "failures"
-SECONDS_PER_FUZZER = 60  # where all run without limit
+SECONDS_PER_FUZZER = 60  # if all run without a limit
 INPUT_TIMEOUT_S = 10  # for one input: parsers are fast, but the machine may be busy
 MEMORY_MIB = 1024
 MIN_MAX_LENGTH = 4096  # the longest input that is tried, unless the corpus has a longer one
@@ -42,7 +42,7 @@ def seeds(name):
 
 
 def command(name, inputs, seconds):
-    """`inputs` is the folder that takes new inputs; 0 seconds: without limit."""
+    """The command line of a fuzzer. New inputs go to the folder `inputs`; 0 seconds: no limit."""
     longest = max([MIN_MAX_LENGTH] + [path.stat().st_size for path in seeds(name)])
     return [
         str(BUILD / "fuzzers" / f"{name}_fuzz"),
@@ -58,7 +58,7 @@ def command(name, inputs, seconds):
 
 
 def describe_failure(name, exit_code, output):
-    """What is wrong with a run, and how to see it again; nothing if it is good."""
+    """What failed in a run, and how to reproduce it; None if the run succeeded."""
     if exit_code != 0:
         kept = re.search(r"Test unit written to (\S+)", output)
         summary = re.search(r"^(SUMMARY: .*|this property does not hold: .*)$", output, re.MULTILINE)
@@ -75,7 +75,7 @@ def describe_failure(name, exit_code, output):
 
 
 def fuzz(name, seconds, keep):
-    """Runs one fuzzer; gives its name, what is wrong, the time it took and how many inputs it tried."""
+    """Runs one fuzzer; returns its name, its failure or None, its run time and the number of inputs tried."""
     FAILURES.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="berth-fuzz-") as scratch:
@@ -92,7 +92,7 @@ def fuzz(name, seconds, keep):
 
 
 def fuzz_all(chosen, seconds, keep):
-    """Runs each fuzzer once; gives the results in the order of their names."""
+    """Runs each fuzzer once; returns the results in the order of their names."""
     with ThreadPoolExecutor(PARALLEL_FUZZERS) as pool:
         results = []
         for result in pool.map(lambda name: fuzz(name, seconds, keep), chosen):

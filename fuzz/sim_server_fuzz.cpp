@@ -1,4 +1,4 @@
-// Descriptions of simulated servers (BERTH_SIM).
+// Fuzzes descriptions of simulated servers (BERTH_SIM).
 #include <algorithm>
 
 #include "fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Sizes of memory, as users write them.
+// Fuzzes memory sizes, as users write them.
 #include <cmath>
 
 #include "base/quantity.h"

@@ -1,4 +1,4 @@
-// CUDA_VISIBLE_DEVICES and --gpu, on a host with two cards, two MIG instances and a lost card.
+// Fuzzes CUDA_VISIBLE_DEVICES and --gpu, on a host with 2 cards, 2 MIG instances and a lost card.
 #include <algorithm>
 
 #include "fuzz/fuzz.h"

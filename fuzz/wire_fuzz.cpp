@@ -1,4 +1,4 @@
-// Snapshots from the child process, in which the driver's code runs.
+// Fuzzes snapshots from the helper process in which the driver's code runs.
 #include <string>
 
 #include "devices/wire.h"

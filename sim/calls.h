@@ -1,7 +1,8 @@
-// Every call that the stand-ins export, and the driver version that first had it.
+// The table of all calls that the simulated driver exports, with the driver version that added
+// each.
 //
-// One table, so that three things cannot disagree: what a fault may name, what answers "function
-// not found" under an old driver, and (calls_test.cpp) what the built libraries export.
+// One table decides which calls a fault may name, which calls return "function not found" under an
+// old driver, and (in calls_test.cpp) which symbols the built libraries must export.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,8 @@ namespace berth::sim {
 
 struct Call {
   std::string_view name;
-  // {} = always there. So are two calls that are newer, but whose symbol alone makes nvitop use
-  // them: it does not fall back when a symbol that it found answers "function not found".
+  // {}: present in all versions. Two newer calls have {} as well, because nvitop uses them if the
+  // symbol exists, and does not fall back when the call returns "function not found".
   DriverVersion since{};
 };
 
@@ -132,16 +133,16 @@ constexpr std::array kCalls = std::to_array<Call>({
     {"cuMemGetInfo_v2"},
 });
 
-// The table's entry for a name. Evaluated when compiled, so a call that is missing from the table
-// does not build.
+// The table's entry for a name. It is evaluated at compile time, so that a call that is not in the
+// table does not compile.
 consteval const Call& call_named(std::string_view name) {
   return *std::find_if(kCalls.begin(), kCalls.end(),
                        [&](const Call& call) { return call.name == name; });
 }
 
-// "nvmlDeviceGetCount" for "nvmlDeviceGetCount_v2": what a fault names when it means every version.
+// "nvmlDeviceGetCount" for "nvmlDeviceGetCount_v2". A fault with this name applies to all versions.
 constexpr std::string_view without_version(std::string_view name) {
-  // The one call whose newer form is told by a letter.
+  // The newer versions of these two calls have other suffixes.
   if (name == "nvmlDeviceGetTemperatureV") return "nvmlDeviceGetTemperature";
   if (name == "nvmlInitWithFlags") return "nvmlInit";
   const auto digit = name.find_last_not_of("0123456789");
@@ -155,15 +156,15 @@ constexpr bool names_call(std::string_view pattern, std::string_view name) {
   return pattern == name || pattern == without_version(name);
 }
 
-// True if the driver of that version has the call.
 constexpr bool has_call(DriverVersion driver, const Call& call) {
   if (driver < call.since) return false;
-  // 535.98 took the lists of 32-byte records back; 535.104.05 brought the 24-byte ones again.
+  // 535.98 removed the lists with 32-byte records; 535.104.05 added those with 24-byte records
+  // again.
   const bool list = call.name.ends_with("RunningProcesses_v3");
   return !(list && driver >= DriverVersion{535, 98} && driver < DriverVersion{535, 104});
 }
 
-// True if that driver's _v3 process lists have records of 32 bytes where its header says 24.
+// Whether that driver's _v3 process lists have records of 32 bytes although its header says 24.
 constexpr bool has_wide_process_records(DriverVersion driver) {
   return driver >= DriverVersion{535, 43} && driver < DriverVersion{535, 98};
 }

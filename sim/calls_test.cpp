@@ -1,4 +1,4 @@
-// The table of calls against the built libraries, and the rules of versions.
+// Tests of calls.h: the table matches the built libraries, and the rules for versions.
 #include "sim/calls.h"
 
 #include "sim/test_support.h"

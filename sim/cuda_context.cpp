@@ -1,4 +1,4 @@
-// Contexts and memory of the stand-in CUDA driver; see cuda_context.h.
+// Contexts and memory of the simulated CUDA driver; see cuda_context.h.
 #include "sim/cuda_context.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ cuda::Result Contexts::open(const Machine& machine, const Unit& unit, cuda::Devi
     case StateFile::Outcome::no_slot:
       return cuda::unknown;
   }
-  // A handle, never followed. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  // A handle that is never dereferenced. NOLINTNEXTLINE(performance-no-int-to-ptr)
   *out = reinterpret_cast<cuda::Context>(++last_context_);
   contexts_.emplace(*out, device);
   return cuda::success;

@@ -1,4 +1,4 @@
-// The contexts of this process and the memory allocated in them.
+// The CUDA contexts of this process and the memory allocated in them.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace berth::sim {
 
-// Thread-safe. What a thread has current is the thread's own (cuda_context.cpp).
+// Thread-safe. Each thread has its own stack of current contexts, in cuda_memory.cpp.
 class Contexts {
  public:
   static Contexts& of_this_process();
 
-  // The device's primary context: made by the first retain, gone with the last release.
+  // The device's primary context. The first retain creates it, the last release destroys it.
   cuda::Result retain_primary(const Machine& machine, const Unit& unit, cuda::Device device,
                               cuda::Context* out);
   cuda::Result release_primary(const Machine& machine, cuda::Device device);
@@ -25,7 +25,7 @@ class Contexts {
                       cuda::Context* out);
   cuda::Result destroy(const Driver& driver, cuda::Context context);
 
-  // The device of a context that exists.
+  // nullopt: there is no such context.
   std::optional<cuda::Device> device_of(cuda::Context context);
   bool has_context_on(cuda::Device device);
 
@@ -48,7 +48,7 @@ class Contexts {
   void close(const Machine& machine, const Unit& unit, cuda::Context context) REQUIRES(mutex_);
 
   Mutex mutex_;
-  // Never used twice: a destroyed context stays recognisable.
+  // Handles are never reused, so that a destroyed context is recognised.
   std::uintptr_t last_context_ GUARDED_BY(mutex_) = 0;
   cuda::DevicePointer next_address_ GUARDED_BY(mutex_) = 0x7F0000000000;
   std::map<cuda::Context, cuda::Device> contexts_ GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// The stand-in CUDA driver: versions, errors, and what devices are.
+// The calls of the simulated CUDA driver for versions, errors and properties of devices.
 #include <cstring>
 #include <fmt/format.h>
 
@@ -42,11 +42,11 @@ cuda::Result store_error(cuda::Result code, const char** out, const char* ErrorT
   return cuda::invalid_value;
 }
 
-// The bytes that the hex digits of a UUID spell.
+// Converts the hex digits of a UUID to bytes.
 cuda::Uuid bytes_of(std::string_view uuid) {
   cuda::Uuid out{};
   std::size_t digits = 0;
-  for (const char c : uuid.substr(4)) {  // past "GPU-" or "MIG-"
+  for (const char c : uuid.substr(4)) {  // after "GPU-" or "MIG-"
     const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
     if (value < 0) continue;
     if (digits / 2 == sizeof(out.bytes)) break;
@@ -91,7 +91,7 @@ BERTH_CUDA cuGetErrorString(cuda::Result code, const char** text) {
 }
 
 BERTH_CUDA cuDriverGetVersion(int* version) {
-  // The one call that needs no cuInit.
+  // The only call that does not need cuInit.
   const Driver* driver = current_driver();
   const Machine* machine = driver == nullptr ? load_machine().machine : &driver->machine;
   if (machine == nullptr) return store(version, Server{}.cuda_version);

@@ -1,4 +1,4 @@
-// The stand-in CUDA driver: the calls for contexts and memory.
+// The calls of the simulated CUDA driver for contexts and memory.
 #include "sim/cuda_context.h"
 
 using namespace berth;
@@ -6,14 +6,14 @@ using namespace berth::sim;
 
 namespace {
 
-// The contexts that this thread pushed; the last is current. Those of other threads are theirs.
+// The contexts that this thread has pushed; the last one is current.
 thread_local std::vector<cuda::Context> stack;
 
 Contexts& contexts() {
   return Contexts::of_this_process();
 }
 
-// For calls on the current context; `body` gets its device's unit.
+// For calls on the current context. `body` gets the unit of its device.
 template <class Body>
 cuda::Result on_current(const Call& call, Body&& body) {
   const Driver* driver = current_driver();
@@ -123,7 +123,8 @@ BERTH_CUDA cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   });
 }
 
-// An extension: how busy this process keeps a device on which it has a context (0 to 100).
+// An extension: sets the utilisation (0 to 100) that this process causes on a device on which it
+// has a context.
 extern "C" __attribute__((visibility("default"))) int berth_sim_set_utilization(int device,
                                                                                 unsigned percent) {
   const Driver* driver = current_driver();

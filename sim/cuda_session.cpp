@@ -1,4 +1,4 @@
-// Initialisation of the stand-in CUDA driver; see cuda_session.h.
+// Initialises the simulated CUDA driver; see cuda_session.h.
 #include "sim/cuda_session.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace berth::sim {
 namespace {
 
-Mutex driver_mutex;  // for those that set it
+Mutex driver_mutex;  // only for setting the_driver
 std::atomic<const Driver*> the_driver{nullptr};
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What every call of the stand-in CUDA driver passes through: initialisation, fork, faults,
-// devices.
+// The common part of all calls of the simulated CUDA driver: initialisation, fork, faults, devices.
 #pragma once
 
 #include <atomic>
@@ -14,17 +13,17 @@
 
 namespace berth::sim {
 
-// The driver of this process from the first cuInit that succeeds. The environment is not looked at
-// again after that, as with the real one.
+// The driver of this process, created by the first cuInit that succeeds. Like the real driver, it
+// does not read the environment again after that.
 struct Driver {
   const Machine& machine;
   std::vector<Unit> devices;  // CUDA's number -> unit
-  pid_t owner;                // who called cuInit: a child of fork() may not go on with it
+  pid_t owner;                // the process that called cuInit; its forks cannot use the driver
 };
 
 cuda::Result open_driver(const Call& call, unsigned flags);
 
-// Null before cuInit, and in a child of the process that called it.
+// nullptr before cuInit, and in a forked child of the process that called it.
 const Driver* current_driver();
 
 template <class Body>
@@ -41,7 +40,7 @@ cuda::Result on_driver(const Call& call, Body&& body) noexcept {
   }
 }
 
-// `body` gets the unit of the device. A lost card answers nothing any more.
+// `body` gets the unit of the device. All calls on a lost card fail.
 template <class Body>
 cuda::Result on_device(const Call& call, cuda::Device device, Body&& body) noexcept {
   try {

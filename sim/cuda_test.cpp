@@ -1,4 +1,4 @@
-// The stand-in CUDA driver as a program sees it.
+// Tests of the simulated CUDA driver through its exported functions.
 #include <thread>
 
 #include "base/quantity.h"

@@ -1,4 +1,4 @@
-// The version of the driver that is simulated, in the order in which versions came out.
+// The version of the simulated driver. Versions compare in the order of their releases.
 #pragma once
 
 #include <compare>
@@ -14,7 +14,7 @@ struct DriverVersion {
   constexpr auto operator<=>(const DriverVersion&) const = default;
 };
 
-// "570.86.15" or "418.67": two or three numbers. Nothing else is a version.
+// Parses "570.86.15" or "418.67": two or three numbers. nullopt: not a version.
 std::optional<DriverVersion> parse_driver_version(std::string_view text);
 
 }  // namespace berth::sim

@@ -1,5 +1,4 @@
-// berth-sim-job: a stand-in for a training job, which uses the memory of simulated GPUs for a
-// while.
+// The program berth-sim-job: a simulated training job, which uses memory of simulated GPUs.
 #include <CLI/CLI.hpp>
 #include <ctime>
 #include <fcntl.h>
@@ -17,7 +16,7 @@
 namespace berth::sim {
 namespace {
 
-constexpr int kExitFailed = 1;  // as a program that met an error of its own
+constexpr int kExitFailed = 1;  // like a training program that fails
 
 struct Options {
   std::vector<Step> curve{{std::chrono::nanoseconds{0}, gib(1)}};
@@ -29,7 +28,7 @@ struct Options {
   bool quiet = false;
 };
 
-// Does not throw where stderr is closed: the exit code must still be the right one.
+// Does not throw if stderr is closed: the exit code must still be right.
 void print_problem(std::string_view what) {
   std::fputs(fmt::format("berth-sim-job: {}\n", what).c_str(), stderr);
 }
@@ -54,7 +53,7 @@ void sleep_until(std::int64_t time_ns) {
   }
 }
 
-// One line by one write(2), so that the lines of jobs that share a log do not mix.
+// Writes each line by one write(2), so that the lines of jobs that share a log do not mix.
 Result<void> write_log(const Options& options, std::string_view event,
                        const std::vector<JobGpu>& gpus) {
   if (options.log.empty()) return {};
@@ -73,8 +72,7 @@ Result<void> write_log(const Options& options, std::string_view event,
 
 void print_start_line(const Options& options, const std::vector<JobGpu>& gpus) {
   if (options.quiet) return;
-  std::string uuids;
-  for (const JobGpu& gpu : gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid();
+  const std::string uuids = join_text(gpus, ", ", &JobGpu::uuid);
   const std::string line = fmt::format("berth-sim-job: pid {} on {}: {} each\n", ::getpid(), uuids,
                                        format_size(options.curve.front().memory));
   std::fputs(line.c_str(), stdout);

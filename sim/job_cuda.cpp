@@ -1,4 +1,4 @@
-// The CUDA driver as berth-sim-job sees it; see job_cuda.h.
+// Loads and calls the CUDA driver for berth-sim-job; see job_cuda.h.
 #include "sim/job_cuda.h"
 
 #include <array>
@@ -23,7 +23,7 @@ struct CudaCalls {
   cuda::Result (*free)(cuda::DevicePointer) = nullptr;
   cuda::Result (*memory)(std::size_t*, std::size_t*) = nullptr;
   cuda::Result (*error_text)(cuda::Result, const char**) = nullptr;
-  // The simulated driver's own; a real one does not have them.
+  // Extensions of the simulated driver; null for a real one.
   const char* (*problem)() = nullptr;
   int (*problem_is_usage)() = nullptr;
   int (*set_utilization)(int, unsigned) = nullptr;
@@ -60,7 +60,7 @@ Result<void> bind_all(void* library, CudaCalls& cuda) {
   return fail(ErrorKind::no_driver, fmt::format("libcuda.so.1 is too old: it has no {}", missing));
 }
 
-// A failure of the job itself, as a program's own: neither usage nor a missing driver.
+// A failure of the job itself, not of its usage or the driver; its exit code is kExitFailed.
 tl::unexpected<Error> job_failure(std::string message) {
   return fail(ErrorKind::not_granted, std::move(message));
 }
@@ -96,7 +96,7 @@ Result<std::vector<JobGpu>> find_gpus(std::size_t most) {
                             printable(::dlerror())));
   }
   static CudaCalls cuda;
-  if (const auto bound = bind_all(library, cuda); !bound) return tl::make_unexpected(bound.error());
+  TRY(bind_all(library, cuda));
   if (const auto code = cuda.init(0); code != cuda::success) return init_failure(cuda, code);
   int count = 0;
   if (const auto code = cuda.count(&count); code != cuda::success) return init_failure(cuda, code);
@@ -119,7 +119,7 @@ Result<void> JobGpu::open() {
   if (code != cuda::success) {
     return job_failure(fmt::format("device {} cannot be used: {}", device_, text_of(cuda_, code)));
   }
-  // CUDA gives the bytes of a UUID without saying whether they are a card's or an instance's.
+  // CUDA returns only the bytes of a UUID. The name says whether the device is a MIG instance.
   uuid_ = std::string_view(name.data()).find(" MIG ") == std::string_view::npos ? "GPU" : "MIG";
   for (std::size_t i = 0; i < sizeof(bytes.bytes); ++i) {
     const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
@@ -130,7 +130,7 @@ Result<void> JobGpu::open() {
 
 Result<void> JobGpu::resize(Bytes memory) {
   cuda_.push(context_);
-  // Freed first, so that a step never needs the old block and the new one together.
+  // The old block is freed first, so that a step never needs memory for both blocks.
   if (block_ != 0) cuda_.free(block_);
   block_ = 0;
   const auto code = memory.count == 0 ? cuda::success : cuda_.allocate(&block_, memory.count);

@@ -1,4 +1,4 @@
-// The CUDA driver as a program sees it: found by name, called through pointers.
+// The CUDA driver for berth-sim-job, loaded by name like in any other program.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace berth::sim {
 
 struct CudaCalls;  // the driver's functions
 
-// One visible device, with a context, and one block of memory that changes its size.
+// One visible device with a context and one block of memory, whose size can change.
 class JobGpu {
  public:
   JobGpu(const CudaCalls& cuda, int device) : cuda_(cuda), device_(device) {}
@@ -30,7 +30,7 @@ class JobGpu {
   cuda::DevicePointer block_ = 0;
 };
 
-// Loads libcuda.so.1 and finds the first `most` visible devices (0: all of them).
+// Loads libcuda.so.1 and returns the first `most` visible devices (0: all of them).
 Result<std::vector<JobGpu>> find_gpus(std::size_t most);
 
 }  // namespace berth::sim

@@ -1,4 +1,4 @@
-// Parsing of memory curves; see job_plan.h.
+// Parses memory curves; see job_plan.h.
 #include "sim/job_plan.h"
 
 #include <fmt/format.h>
@@ -18,15 +18,13 @@ Result<std::vector<Step>> parse_curve(std::string_view text) {
           ErrorKind::usage,
           fmt::format("step {} has no colon; write such as 0s:1GiB,2s:4GiB", in_quotes(step)));
     }
-    const auto at = parse_duration(step.substr(0, colon));
-    if (!at) return tl::make_unexpected(at.error());
-    const auto memory = parse_size(step.substr(colon + 1));
-    if (!memory) return tl::make_unexpected(memory.error());
-    if (steps.empty() ? at->count() != 0 : *at <= steps.back().at) {
+    const std::chrono::nanoseconds at = TRY(parse_duration(step.substr(0, colon)));
+    const Bytes memory = TRY(parse_size(step.substr(colon + 1)));
+    if (steps.empty() ? at.count() != 0 : at <= steps.back().at) {
       return fail(ErrorKind::usage,
                   fmt::format("step {}: times start at 0s and rise", in_quotes(step)));
     }
-    steps.push_back({*at, *memory});
+    steps.push_back({at, memory});
     start = end + 1;
   }
   return steps;

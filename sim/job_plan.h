@@ -1,4 +1,4 @@
-// How much memory a simulated job uses as time goes by.
+// The memory that a simulated job uses over time.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ struct Step {
   Bytes memory;
 };
 
-// "0s:1GiB,2s:4GiB,5s:2GiB": times must rise, and the first is 0.
+// Parses "0s:1GiB,2s:4GiB,5s:2GiB". The first time is 0, and the times increase.
 Result<std::vector<Step>> parse_curve(std::string_view text);
 
 }  // namespace berth::sim

@@ -1,4 +1,4 @@
-// berth-sim-job: its plan, and the program itself.
+// Tests of berth-sim-job: memory curves, and the program itself.
 #include <cstdio>
 
 #include "sim/job_plan.h"

@@ -1,4 +1,4 @@
-// Strict reading of JSON objects; see json_fields.h.
+// Reads JSON objects strictly; see json_fields.h.
 #include "sim/json_fields.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace berth::sim {
 namespace {
 
-constexpr std::size_t kMaxTextLength = 64;  // NVML's own limit for a card's name
+constexpr std::size_t kMaxTextLength = 64;  // NVML's limit for a card's name
 constexpr int kMaxDepth = 16;               // a description needs four levels
 
 struct NestingTooDeep {};
@@ -27,7 +27,7 @@ Result<Json> parse_json(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) {
     return fail(ErrorKind::usage, "is not valid JSON: it has a NUL byte");
   }
-  std::vector<std::set<std::string>> open;  // the keys seen in each object around the current place
+  std::vector<std::set<std::string>> open;  // the keys so far of each object that is open
   std::string duplicate_key;
   const auto check_event = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kMaxDepth) throw NestingTooDeep{};
@@ -62,7 +62,7 @@ Fields::Fields(const Json& json, std::string where, FirstProblem& problem)
   if (!json_.is_object()) problem_.report(fmt::format("{} must be an object {{...}}", where_));
 }
 
-// If not even a message can be allocated, the program ends here: there is nothing better to do.
+// If the message cannot be allocated, the program ends here: there is no better way to fail.
 Fields::~Fields() {  // NOLINT(bugprone-exception-escape)
   if (!json_.is_object()) return;
   for (const auto& [key, value] : json_.items()) {
@@ -139,7 +139,7 @@ std::optional<std::chrono::nanoseconds> Fields::duration(const char* key) {
 std::optional<long long> Fields::integer(const char* key, long long low, long long high) {
   const Json* value = any(key);
   if (value == nullptr) return {};
-  // Compared as unsigned first: a number beyond long long would otherwise wrap into the range.
+  // Unsigned numbers are compared as such: a number above LLONG_MAX would wrap into the range.
   const bool fits = value->is_number_unsigned()
                         ? value->get<unsigned long long>() <= static_cast<unsigned long long>(high)
                         : value->is_number_integer();

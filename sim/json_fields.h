@@ -1,7 +1,7 @@
-// Strict reading of JSON objects: every key is known, every value has its type and its range.
+// Reads JSON objects strictly: every key must be known, and every value has a type and a range.
 //
-// The first problem wins and is kept; getters then go on with defaults, so that the code that reads
-// a description is a plain list of its keys.
+// Only the first problem is kept. The getters then return defaults, so that the code that reads a
+// description is a plain list of its keys.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ namespace berth::sim {
 
 using Json = nlohmann::json;
 
-// The text as JSON, or what is wrong with it and where ("at line 3, byte 17: …"). A key that is
-// given twice is refused: one of the two would be ignored.
+// Parses the text. The error says what is wrong and where ("at line 3, byte 17: …"). A repeated key
+// is an error, because one of the two values would be ignored.
 Result<Json> parse_json(std::string_view text);
 
 class FirstProblem {
@@ -33,10 +33,10 @@ class FirstProblem {
   std::string text_;
 };
 
-// One object. Keys that nobody asked for are reported when it goes out of scope.
+// One object. The destructor reports the keys that were not read.
 class Fields {
  public:
-  // `where` starts each message: "gpus[2]". Neither `json` nor `problem` is owned.
+  // `where` begins each message: "gpus[2]". `json` and `problem` must outlive this object.
   Fields(const Json& json, std::string where, FirstProblem& problem);
   ~Fields();  // NOLINT(bugprone-exception-escape)
   Fields(const Fields&) = delete;
@@ -49,8 +49,8 @@ class Fields {
   std::optional<long long> integer(const char* key, long long low, long long high);
   std::optional<double> number(const char* key, double low, double high);
   bool flag(const char* key, bool otherwise);
-  const Json* list(const char* key, std::size_t most);  // null if absent or not a list
-  const Json* any(const char* key);                     // null if absent
+  const Json* list(const char* key, std::size_t most);  // nullptr: absent or not a list
+  const Json* any(const char* key);                     // nullptr: absent
 
   void report(const char* key, std::string_view what);
   const std::string& where() const { return where_; }

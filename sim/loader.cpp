@@ -1,4 +1,4 @@
-// Loading of the simulated server; see loader.h.
+// Loads and caches the simulated server; see loader.h.
 #include "sim/loader.h"
 
 #include <memory>
@@ -12,7 +12,8 @@
 namespace berth::sim {
 namespace {
 
-// What changes when the server's description is edited, or its state file is replaced.
+// Identifies one version of the description and the state file: it changes when the description is
+// edited or the state file is replaced.
 struct Stamp {
   ServerSource source;
   long long description_time = 0;
@@ -32,11 +33,11 @@ Stamp make_stamp(const ServerSource& source) {
   return stamp;
 }
 
-// Never destroyed: a machine may be in use by a thread when the program ends.
+// Never destroyed: a thread may use a machine while the program exits.
 struct Cache {
   Mutex mutex;
   Stamp stamp GUARDED_BY(mutex);
-  // The last is the current one.
+  // The last one is current.
   std::vector<std::unique_ptr<const Machine>> machines GUARDED_BY(mutex);
   std::set<std::string> problems GUARDED_BY(mutex);
 };
@@ -57,7 +58,7 @@ LoadResult load_machine() noexcept {
       const auto kept = cache.problems.insert(loaded.error().message).first;
       return {.problem = kept->c_str(), .usage = loaded.error().kind == ErrorKind::usage};
     }
-    // The machine before stays, in case a call is still at work on it.
+    // The previous machine stays in the cache: another thread may still use it.
     cache.machines.push_back(std::make_unique<const Machine>(std::move(*loaded)));
     cache.stamp = make_stamp(source);
     return {.machine = cache.machines.back().get()};

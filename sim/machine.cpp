@@ -1,4 +1,4 @@
-// A simulated server at work; see machine.h.
+// The present state of a simulated server; see machine.h.
 #include "sim/machine.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace berth::sim {
 namespace {
 
-// Like a driver call that is stuck in the kernel: only SIGKILL ends it.
+// Behaves like a driver call that hangs in the kernel: only SIGKILL ends it.
 [[noreturn]] void hang() {
   sigset_t all;
   sigfillset(&all);
@@ -28,11 +28,9 @@ ServerSource ServerSource::from_environment() {
 }
 
 Result<Machine> Machine::load(const ServerSource& source) {
-  auto server = read_server(source.sim, source.state);
-  if (!server) return tl::make_unexpected(server.error());
-  const auto state = StateFile::open(source.state);
-  if (!state) return tl::make_unexpected(state.error());
-  return Machine(std::move(*server), **state);
+  Server server = TRY(read_server(source.sim, source.state));
+  StateFile* const state = TRY(StateFile::open(source.state));
+  return Machine(std::move(server), *state);
 }
 
 int Machine::apply_faults(const Call& call, std::optional<std::size_t> card) const {
@@ -104,13 +102,13 @@ std::uint64_t Machine::stranger_memory(const Unit& unit) const {
 MemoryUse Machine::memory_of(const Unit& unit) const {
   MemoryUse memory;
   memory.total = capacity_of(unit).count;
-  // The card's reserved memory lies outside its instances.
+  // The card's reserved memory is not part of its instances.
   memory.reserved = unit.instance ? 0 : card(unit.card).reserved_memory.count;
   memory.used = stranger_memory(unit);
   for (const ProcessUse& use : state_.uses_on(unit.card)) {
     if (!unit.instance || use.unit == unit) memory.used += use.memory;
   }
-  // Strangers are only described: together they may be given more than there is.
+  // The description may give strangers more memory together than the unit has.
   memory.used = std::min(memory.used, memory.total - memory.reserved);
   return memory;
 }

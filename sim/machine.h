@@ -1,6 +1,6 @@
-// A simulated server at work: its description, what the processes on it use, and its faults.
+// The present state of a simulated server: its description, the use by processes, and its faults.
 //
-// Both stand-ins ask here, so that NVML and CUDA always tell the same story.
+// Both simulated libraries use this, so that NVML and CUDA always agree.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace berth::sim {
 
-// One process on one unit, as a driver lists it.
+// One process on one unit, as the driver lists it.
 struct Process {
   std::uint32_t pid = 0;
   Unit unit;
@@ -26,14 +26,14 @@ struct Process {
 struct MemoryUse {
   std::uint64_t total = 0;
   std::uint64_t reserved = 0;
-  std::uint64_t used = 0;  // without what is reserved
+  std::uint64_t used = 0;  // without reserved memory
   std::uint64_t free() const { return total - reserved - used; }
 };
 
-// The two variables that say which server is simulated, and where its state is.
+// The two variables that select the simulated server and its state file.
 struct ServerSource {
-  std::string sim;    // BERTH_SIM; empty: no driver is there
-  std::string state;  // the path of the state file: the identity of the server
+  std::string sim;    // BERTH_SIM; empty: there is no driver
+  std::string state;  // the path of the state file, which identifies the server
   static ServerSource from_environment();
   bool operator==(const ServerSource&) const = default;
 };
@@ -42,8 +42,8 @@ class Machine {
  public:
   Machine(Server server, StateFile& state) : server_(std::move(server)), state_(state) {}
 
-  // The server that the source names. The error is one line for the user: usage for what BERTH_SIM
-  // says, harbour for the state file.
+  // ErrorKind::usage: the description in BERTH_SIM is wrong. ErrorKind::io: the state file cannot
+  // be used. The message is one line for the user.
   static Result<Machine> load(const ServerSource& source);
 
   const Server& server() const { return server_; }
@@ -51,19 +51,19 @@ class Machine {
   StateFile& state() const { return state_; }
   std::chrono::nanoseconds uptime() const { return state_.uptime(); }
 
-  // Takes part in what goes wrong: sleeps, hangs, or returns the code of a fault that concerns this
-  // call now (0: none). A call on no card in particular passes nullopt.
+  // Applies the faults that are active now for this call: sleeps, hangs, or returns the code of a
+  // fault (0: no fault). A call that does not concern a card passes nullopt.
   int apply_faults(const Call& call, std::optional<std::size_t> card) const;
   bool is_lost(std::size_t card) const;
-  // When `card` is next lost, as uptime; nothing if never.
+  // The uptime at which `card` is lost next; nullopt: never.
   std::optional<std::chrono::nanoseconds> next_loss(std::size_t card) const;
 
-  // All processes on the card that a list shows, strangers included.
+  // All processes on the card, including strangers, except those that are hidden.
   std::vector<Process> processes_on(std::size_t card) const;
   MemoryUse memory_of(const Unit& unit) const;
   unsigned utilization_of(std::size_t card) const;  // 0 to 100
 
-  // What processes other than strangers may use of a unit now.
+  // The limits on the use of a unit by processes other than strangers.
   StateFile::Limits limits_of(const Unit& unit) const;
   bool has_stranger_computing(std::size_t card) const;
 

@@ -1,4 +1,4 @@
-// The stand-in NVML: what a device is, and what it measures.
+// The calls of the simulated NVML for properties and measurements of devices.
 #include <fmt/format.h>
 
 #include "sim/nvml_session.h"
@@ -8,13 +8,13 @@ using namespace berth::sim;
 
 namespace {
 
-constexpr std::uint32_t kPciDeviceId = 0x233010DE;  // NVIDIA's vendor number, and a card of its
+constexpr std::uint32_t kPciDeviceId = 0x233010DE;  // NVIDIA's vendor number and one of its cards
 constexpr unsigned kHottest = 83;                   // °C at full load
 constexpr unsigned kGraphicsClock = 1980;           // MHz at full load
 constexpr unsigned kMemoryClock = 2619;
 constexpr unsigned kIdleClock = 345;
 
-// A measurement that rises with utilisation, in a straight line so that tests can predict it.
+// A measurement that rises linearly with utilisation, so that tests can predict it.
 unsigned between(unsigned idle, unsigned busy, unsigned percent) {
   return idle + (busy > idle ? (busy - idle) * percent / 100 : 0);
 }
@@ -231,7 +231,7 @@ BERTH_NVML nvmlDeviceGetDisplayActive(nvml::Device device, int* active) {
   });
 }
 
-// Driver models are a matter of Windows; no card here has error correction.
+// Driver models exist only on Windows, and no simulated card has error correction.
 BERTH_NVML nvmlDeviceGetDriverModel(nvml::Device device, int*, int*) {
   return on_unit(BERTH_THIS_CALL, device,
                  [](const Machine&, const Unit&) { return nvml::not_supported; });

@@ -1,4 +1,4 @@
-// The stand-in NVML: event sets. The one event that happens here is the loss of a GPU.
+// The calls of the simulated NVML for event sets. The only event is the loss of a GPU.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -20,7 +20,7 @@ constexpr std::uint64_t kXidOffTheBus = 79;
 struct Registration {
   std::size_t card;
   std::uint64_t mask;
-  std::uint64_t reported = 0;  // the events of the present loss that were already reported
+  std::uint64_t reported = 0;  // the events of the current loss that were reported already
 };
 
 struct EventSetState {
@@ -28,7 +28,8 @@ struct EventSetState {
   std::vector<Registration> registrations GUARDED_BY(mutex);
 };
 
-// Handles are numbers: one that was freed is recognised, even while another thread waits on it.
+// Handles are numbers that are never reused, so that a freed one is recognised, even while another
+// thread waits on it.
 struct EventSetTable {
   Mutex mutex;
   std::uintptr_t last GUARDED_BY(mutex) = 0;
@@ -66,7 +67,7 @@ std::optional<nvml::EventData> next_event(const Machine& machine, EventSetState&
   return {};
 }
 
-// How long nothing can happen: faults come at times that are known.
+// The time, at most `most`, during which no loss can happen: the times of faults are known.
 std::chrono::nanoseconds time_to_next_loss(const Machine& machine, EventSetState& set,
                                            std::chrono::nanoseconds most) {
   const MutexLock guard(set.mutex);
@@ -100,7 +101,7 @@ BERTH_NVML nvmlEventSetCreate(nvml::EventSet* set) {
     if (set == nullptr) return nvml::invalid_argument;
     EventSetTable& table = event_sets();
     const MutexLock guard(table.mutex);
-    // Never followed. NOLINTNEXTLINE(performance-no-int-to-ptr)
+    // Never dereferenced. NOLINTNEXTLINE(performance-no-int-to-ptr)
     const auto handle = reinterpret_cast<nvml::EventSet>(++table.last);
     table.open.emplace(handle, std::make_shared<EventSetState>());
     return store(set, handle);
@@ -137,7 +138,7 @@ BERTH_NVML nvmlEventSetWait(nvml::EventSet set, void* data, unsigned millisecond
     if (data == nullptr) return nvml::invalid_argument;
     nvml::EventData event{};
     const auto answer = wait_for_event(machine, set, milliseconds, event);
-    // The structure of this version ends before the instances.
+    // The structure of this version has no instances.
     if (answer == nvml::success) std::memcpy(data, &event, offsetof(nvml::EventData, gpu_instance));
     return answer;
   });

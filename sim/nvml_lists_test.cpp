@@ -1,5 +1,4 @@
-// The process lists of the stand-in NVML, in each form that drivers have had, with real processes
-// in them.
+// Tests of the process lists of the simulated NVML, in all versions, with real processes.
 #include <cstring>
 
 #include "base/quantity.h"
@@ -158,7 +157,7 @@ TEST_F(Lists, NamesOfProcesses) {
   });
 }
 
-// A process shows once it has a context, with its memory, until it is killed.
+// A process is listed, with its memory, from its first context until it is killed.
 TEST(Processes, AreThereForAsLongAsTheyLive) {
   const TestFolder folder;
   const std::string sim = folder.write(

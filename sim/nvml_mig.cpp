@@ -1,4 +1,4 @@
-// The stand-in NVML: cards that are cut into MIG instances.
+// The calls of the simulated NVML for MIG instances.
 #include "sim/nvml_session.h"
 
 using namespace berth;

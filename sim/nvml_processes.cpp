@@ -1,4 +1,4 @@
-// The stand-in NVML: who uses a device, in each of the forms that drivers have had.
+// The calls of the simulated NVML for the process lists, in all versions.
 #include <chrono>
 
 #include "sim/nvml_session.h"
@@ -33,7 +33,7 @@ Record to_record(const Process& process) {
   return record;
 }
 
-// Fills the caller's array, or says how long it must be.
+// Fills the caller's array, or returns the required length.
 template <class Record>
 nvml::Return store_records(const std::vector<Process>& processes, unsigned* count,
                            Record* records) {
@@ -53,7 +53,7 @@ nvml::Return store_process_list(const Call& call, nvml::Device device, ProcessKi
   });
 }
 
-// _v3 has the records of _v2, except in the drivers that wrote longer ones than their header said.
+// _v3 has the records of _v2, except in drivers whose records are longer than their header says.
 nvml::Return store_process_list_v3(const Call& call, nvml::Device device, ProcessKind kind,
                                    unsigned* count, void* records) {
   return on_unit(call, device, [&](const Machine& machine, const Unit& unit) {

@@ -1,4 +1,4 @@
-// Initialisation, handles and faults of the stand-in NVML; see nvml_session.h.
+// Initialisation, handles and faults of the simulated NVML; see nvml_session.h.
 #include "sim/nvml_session.h"
 
 #include <atomic>
@@ -15,7 +15,7 @@ Mutex session_mutex;
 int session_count GUARDED_BY(session_mutex) = 0;
 std::atomic<const Machine*> session_machine{nullptr};
 
-// Each handle is the address of one of these bytes.
+// A handle is the address of one of these bytes.
 constinit char handles[kMaxCards * kUnitsPerCard] = {};
 
 }  // namespace
@@ -28,7 +28,7 @@ nvml::Return open_session(const Call& call) {
   const LoadResult load = load_machine();
   if (load.absent) return nvml::driver_not_loaded;
   if (load.machine == nullptr) return nvml::unknown;
-  // Outside the lock: a fault may hang here.
+  // Without the lock, because a fault may hang here.
   if (const int answer = load.machine->apply_faults(call, {}); answer != 0)
     return static_cast<nvml::Return>(answer);
   const MutexLock guard(session_mutex);
@@ -49,8 +49,8 @@ nvml::Device handle_of(const Unit& unit) {
 
 std::optional<Unit> unit_of(const Machine& machine, nvml::Device device) {
   const auto first = reinterpret_cast<std::uintptr_t>(&handles[0]);
-  const auto number =
-      reinterpret_cast<std::uintptr_t>(device) - first;  // wraps round if it is less
+  // Wraps to a large number if the address is lower.
+  const auto number = reinterpret_cast<std::uintptr_t>(device) - first;
   if (number >= sizeof(handles)) return {};
   const std::size_t card = number / kUnitsPerCard;
   const std::size_t place = number % kUnitsPerCard;

@@ -1,6 +1,6 @@
-// What every call of the stand-in NVML passes through: initialisation, versions, handles, faults.
+// The common part of all calls of the simulated NVML: initialisation, versions, handles, faults.
 //
-// An exported function is one line around what it answers:
+// An exported function wraps its own code in one of the on_...() functions:
 //   BERTH_NVML nvmlDeviceGetIndex(nvml::Device device, unsigned* index) {
 //     return on_unit(BERTH_THIS_CALL, device, [&](const Machine&, const Unit& unit) {...});
 //   }
@@ -17,17 +17,17 @@
 
 namespace berth::sim {
 
-// Null before nvmlInit and after the last nvmlShutdown.
+// nullptr before nvmlInit and after the last nvmlShutdown.
 const Machine* current_machine();
 nvml::Return open_session(const Call& call);
 nvml::Return close_session();
 
-// Handles are numbers in disguise: they stay the same for as long as the library is loaded, as
-// clients expect, and anything else that is passed in is recognised.
+// Handles encode numbers. They stay the same while the library is loaded, as clients expect, and
+// unit_of() recognises all other pointers as invalid.
 nvml::Device handle_of(const Unit& unit);
 std::optional<Unit> unit_of(const Machine& machine, nvml::Device device);
 
-// The answer that keeps a call on `card` from being carried out, or success.
+// The error that a call on `card` must return without doing anything, or success.
 nvml::Return check_call(const Machine& machine, const Call& call, std::optional<std::size_t> card);
 
 template <class Body>
@@ -59,7 +59,7 @@ nvml::Return on_unit(const Call& call, nvml::Device device, Body&& body) noexcep
   }
 }
 
-// For calls that only a whole card answers.
+// For calls that support only whole cards.
 template <class Body>
 nvml::Return on_card(const Call& call, nvml::Device device, Body&& body) noexcept {
   return on_unit(call, device, [&](const Machine& machine, const Unit& unit) {
@@ -77,7 +77,7 @@ nvml::Return store(T* out, const U& value) {
 nvml::Return store_text(char* out, unsigned length, std::string_view text);
 nvml::PciInfo pci_info(const PciAddress& address, std::uint32_t device_id);
 
-// The calls before _v3 have a shorter structure: its start is the same.
+// The calls before _v3 have a shorter structure with the same first members (`complete` is false).
 nvml::Return store_pci(nvml::PciInfo* out, const nvml::PciInfo& info, bool complete);
 
 }  // namespace berth::sim

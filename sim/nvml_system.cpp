@@ -1,4 +1,4 @@
-// The stand-in NVML: sessions, versions, names of processes, and finding devices.
+// The calls of the simulated NVML for sessions, versions, process names and device handles.
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
@@ -106,13 +106,13 @@ BERTH_NVML nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
       const bool there = stranger.pid == pid && stranger.window.contains(now);
       if (there) return store_text(name, length, stranger.name);
     }
-    for (const char* source : {"cmdline", "comm"}) {  // the kernel's threads have no command line
+    for (const char* source : {"cmdline", "comm"}) {  // kernel threads have no command line
       const UniqueFd file(
           ::open(fmt::format("/proc/{}/{}", pid, source).c_str(), O_RDONLY | O_CLOEXEC));
       if (!file) return errno == EACCES || errno == EPERM ? nvml::no_permission : nvml::not_found;
       std::array<char, 1024> text{};
       const auto got = ::read(file.get(), text.data(), text.size() - 1);
-      const std::string_view first(text.data());  // up to the first NUL: the program itself
+      const std::string_view first(text.data());  // the program, which ends at the first NUL
       if (got > 0 && !first.empty())
         return store_text(name, length, first.substr(0, first.find('\n')));
     }
@@ -133,7 +133,7 @@ BERTH_NVML nvmlDeviceGetCount_v2(unsigned* count) {
 
 namespace {
 
-// The handle of the first unit for which `matches` is true, faults of its card included.
+// Stores the handle of the first unit for which `matches` is true, or returns a fault of its card.
 template <class Predicate>
 nvml::Return store_handle(const Call& call, nvml::Device* device, nvml::Return otherwise,
                           Predicate&& matches) {

@@ -1,4 +1,5 @@
-// The stand-in NVML as a client sees it: sessions, devices, instances, topology, events, faults.
+// Tests of the simulated NVML through its exported functions: sessions, devices, instances,
+// topology, events, faults.
 #include <thread>
 
 #include "base/quantity.h"
@@ -294,8 +295,8 @@ TEST_F(NvmlTest, AHangingCallEndsOnlyWithItsProcess) {
   });
   ASSERT_TRUE(child.wait_for_point());
   child.go_on();
-  // The call blocks every signal: wait until the kernel says so, then see that SIGTERM does
-  // nothing.
+  // The call blocks every signal. Wait until the kernel reports that, then check that SIGTERM does
+  // not end the process.
   const std::string status = fmt::format("/proc/{}/status", child.pid());
   const auto blocks_sigterm = [&] {
     std::ifstream file(status);

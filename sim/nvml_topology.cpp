@@ -1,4 +1,4 @@
-// The stand-in NVML: what lies between devices, and between a device and the host.
+// The calls of the simulated NVML for connections between devices, and to the host.
 #include <algorithm>
 #include <climits>
 #include <unistd.h>
@@ -19,7 +19,7 @@ nvml::TopologyLevel level_between(const Card& a, const Card& b) {
   return a.numa_node == b.numa_node ? nvml::topology_node : nvml::topology_system;
 }
 
-// The far end of a link; an answer other than success if the card has no such link.
+// Calls `body` with the remote end of a link; returns an error if the card has no such link.
 template <class Body>
 nvml::Return on_link(const Call& call, nvml::Device device, unsigned link, Body&& body) {
   return on_card(call, device, [&](const Machine& machine, std::size_t card) {
@@ -66,7 +66,7 @@ BERTH_NVML nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml::Device device, unsigned lin
 BERTH_NVML nvmlDeviceGetCpuAffinity(nvml::Device device, unsigned words, unsigned long* set) {
   return on_unit(BERTH_THIS_CALL, device, [&](const Machine& machine, const Unit& unit) {
     if (words == 0 || set == nullptr) return nvml::invalid_argument;
-    // The host's CPUs, dealt out evenly to the NUMA nodes that the description has.
+    // The host's CPUs, distributed evenly over the NUMA nodes of the description.
     const auto cpus = static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_CONF)));
     unsigned nodes = 1;
     for (const Card& card : machine.server().cards) {
@@ -92,7 +92,7 @@ BERTH_NVML nvmlDeviceGetMaxPcieLinkWidth(nvml::Device device, unsigned* width) {
 }
 BERTH_NVML nvmlDeviceGetCurrPcieLinkGeneration(nvml::Device device, unsigned* generation) {
   return on_card(BERTH_THIS_CALL, device, [&](const Machine& machine, std::size_t card) {
-    return store(generation, machine.utilization_of(card) > 0 ? 5 : 1);  // links rest when idle
+    return store(generation, machine.utilization_of(card) > 0 ? 5 : 1);  // slower when idle
   });
 }
 BERTH_NVML nvmlDeviceGetCurrPcieLinkWidth(nvml::Device device, unsigned* width) {

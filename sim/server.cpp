@@ -1,4 +1,4 @@
-// Reading of BERTH_SIM: the short form, the file around the JSON form, derived UUIDs; see server.h.
+// Reads BERTH_SIM: the short form, the file with the JSON form, derived UUIDs; see server.h.
 #include "sim/server.h"
 
 #include <charconv>
@@ -20,7 +20,7 @@ tl::unexpected<Error> refuse(std::string_view what) {
   return fail(ErrorKind::usage, fmt::format("BERTH_SIM: {}", what));
 }
 
-// The next number in `text`, which must be `digits` long (0: any); it is taken off.
+// Removes a number of `digits` digits (0: any) from the start of `text` and returns it.
 std::optional<std::uint32_t> consume_number(std::string_view& text, int base, std::size_t digits) {
   std::uint32_t number = 0;
   const char* start = text.data();
@@ -65,7 +65,7 @@ Result<Server> read_short_form(std::string_view value) {
 }
 
 Result<std::string> read_file(const std::string& path) {
-  // Non-blocking, because opening a FIFO would otherwise wait for somebody to write to it.
+  // O_NONBLOCK: opening a named pipe would wait for a writer.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) {
@@ -77,7 +77,7 @@ Result<std::string> read_file(const std::string& path) {
   }
   std::string text;
   std::array<char, 16384> part{};
-  while (text.size() <= kMaxFileSize) {  // read, not trusted: the file may grow meanwhile
+  while (text.size() <= kMaxFileSize) {  // st_size is not used: the file may grow meanwhile
     const auto got = ::read(file.get(), part.data(), part.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
@@ -131,7 +131,7 @@ void assign_uuids(Server& server, std::string_view identity) {
       auto& instance = card.instances[k];
       if (!instance) continue;
       if (server.driver_version < DriverVersion{470}) {
-        // Before 470 an instance had no UUID of its own.
+        // Before driver 470, instances had no UUIDs of their own.
         instance->uuid = fmt::format("MIG-{}/{}/0", card.uuid, k + 1);
       } else if (instance->uuid.empty()) {
         instance->uuid = derive_uuid("MIG", identity, fmt::format("{}:{}", i, k));
@@ -147,9 +147,8 @@ Result<Server> read_server(std::string_view value, std::string_view identity) {
     return server;
   }
   if (value.find('\0') != std::string_view::npos) return refuse("the path contains a NUL byte");
-  const auto text = read_file(std::string(value));
-  if (!text) return tl::make_unexpected(text.error());
-  return parse_server(*text, value, identity);
+  const std::string text = TRY(read_file(std::string(value)));
+  return parse_server(text, value, identity);
 }
 
 }  // namespace berth::sim

@@ -1,6 +1,7 @@
-// A simulated server as its user describes it: cards, links, strangers and faults.
+// The description of a simulated server: cards, links, strangers and faults.
 //
-// Plain data, checked completely when it is read: whoever holds a Server need not check it again.
+// Plain data. read_server() checks it completely, so that users of a Server need not check it
+// again.
 #pragma once
 
 #include <array>
@@ -21,10 +22,10 @@ namespace berth::sim {
 constexpr std::size_t kMaxCards = 64;
 constexpr std::size_t kMaxInstances = 7;
 
-// Where memory is counted: a whole card, or one MIG instance of it.
+// A device with its own memory: a whole card, or one MIG instance of it.
 struct Unit {
   std::size_t card = 0;
-  std::optional<std::size_t> instance;  // of the card's MIG instances
+  std::optional<std::size_t> instance;  // the index in Card::instances
   bool operator==(const Unit&) const = default;
 };
 
@@ -34,8 +35,8 @@ struct PciAddress {
   std::uint32_t device = 0;
   auto operator<=>(const PciAddress&) const = default;
 };
-std::optional<PciAddress> parse_pci(
-    std::string_view text);  // "0000:3B:00.0", domain of 4 or 8 digits
+// Parses "0000:3B:00.0", with a domain of 4 or 8 digits.
+std::optional<PciAddress> parse_pci(std::string_view text);
 
 struct Instance {
   std::string name;  // 1g.10gb
@@ -47,11 +48,11 @@ struct Card {
   std::string name;
   std::string uuid;  // GPU-…
   Bytes memory;
-  Bytes reserved_memory;  // the driver's own
-  Bytes context_memory;   // what a context costs
+  Bytes reserved_memory;  // by the driver
+  Bytes context_memory;   // used by each context
   PciAddress pci;
   int numa_node = 0;
-  std::string host_bridge;  // empty: none was named
+  std::string host_bridge;  // empty: not described
   std::string pci_switch;
   double speed = 1;
   bool display = false;
@@ -59,16 +60,16 @@ struct Card {
   bool persistence_mode = false;
   bool fan = true;
   bool unified_memory = false;
-  bool process_memory = true;  // the driver tells how much each process uses
+  bool process_memory = true;  // the driver reports the memory of each process
   unsigned idle_power_w = 30;
   unsigned power_limit_w = 300;
   unsigned temperature_c = 35;
   bool mig_mode = false;
-  std::vector<std::optional<Instance>> instances;  // nullopt: an index that no instance has
-  std::vector<PciAddress> nvlinks;                 // the far end of each link
+  std::vector<std::optional<Instance>> instances;  // nullopt: an index without an instance
+  std::vector<PciAddress> nvlinks;                 // the remote end of each link
 };
 
-// A span of time since the server's start; `until` itself is outside.
+// A span of time since the server's start, without `until` itself.
 struct Window {
   std::chrono::nanoseconds after{0};
   std::optional<std::chrono::nanoseconds> until;
@@ -86,7 +87,7 @@ struct Stranger {
   std::optional<Bytes> memory;  // nullopt: the driver does not know
   ProcessKind kind = ProcessKind::compute;
   unsigned utilization = 0;
-  bool hidden = false;  // its memory is used, but no list has it
+  bool hidden = false;  // uses memory, but is not in the process lists
   Window window;
 };
 
@@ -109,16 +110,16 @@ struct Server {
   std::vector<Fault> faults;
 };
 
-// The server that `value` (of BERTH_SIM) describes: "4x24GiB", or the path of a JSON file. UUIDs
-// that it does not give are derived from `identity`. The error is one printable line,
-// ErrorKind::usage.
+// Reads the server that `value` (of BERTH_SIM) describes: "4x24GiB", or the path of a JSON file.
+// UUIDs that the description lacks are derived from `identity`. The error is ErrorKind::usage with
+// one printable line.
 Result<Server> read_server(std::string_view value, std::string_view identity);
 
-// The JSON form of read_server(), without the file around it (`where` names it in errors).
+// The JSON form of read_server(), from text. `where` is the name of the file for errors.
 Result<Server> parse_server(std::string_view text, std::string_view where,
                             std::string_view identity);
 
-// Fills in what the description left out: addresses in order, then UUIDs.
+// Sets the UUIDs that the description lacks.
 void assign_uuids(Server& server, std::string_view identity);
 
 }  // namespace berth::sim

@@ -1,4 +1,4 @@
-// Reading of faults; see server_faults.h.
+// Reads the description of faults; see server_faults.h.
 #include "sim/server_faults.h"
 
 #include <algorithm>
@@ -67,7 +67,8 @@ void read_answer(Fields& fields, Fault& fault) {
     if (!code) fields.report("answer", fmt::format("{} is no name of a code", in_quotes(name)));
     fault.answer = code.value_or(1);
   } else {
-    // Not 0: success without a result would leave the caller with what its memory held before.
+    // 0 is not allowed: after a success without a result, the caller would use uninitialised
+    // memory.
     fault.answer = static_cast<int>(fields.integer("answer", 1, 999).value_or(1));
   }
 }

@@ -1,4 +1,4 @@
-// Reading of what goes wrong on a simulated server, and when.
+// Reads the faults of a simulated server from its description.
 #pragma once
 
 #include "sim/json_fields.h"
@@ -6,13 +6,13 @@
 
 namespace berth::sim {
 
-// "after" and "until".
+// Reads "after" and "until".
 Window read_window(Fields& fields);
 
-// "gpu": the number of a card that `server` has; nothing if it is absent.
+// Reads "gpu", the number of a card of `server`; nullopt if it is absent or wrong.
 std::optional<std::size_t> read_card_index(Fields& fields, const Server& server);
 
-// One entry of "faults"; `where` names it in messages.
+// Reads one entry of "faults"; `where` is its name in messages.
 Fault read_fault(const Json& json, const std::string& where, FirstProblem& problem,
                  const Server& server);
 

@@ -1,4 +1,4 @@
-// The JSON form of a simulated server; every key is documented in docs/simulated-driver.md.
+// Reads the JSON form of a simulated server; docs/simulated-driver.md documents every key.
 #include <fmt/format.h>
 #include <set>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr Bytes kMaxMemory = gib(4096);
 constexpr std::size_t kMaxStrangers = 1024;
 constexpr std::size_t kMaxFaults = 256;
-constexpr std::uint32_t kFirstStrangerPid = 5000001;  // above any pid that Linux gives out
+constexpr std::uint32_t kFirstStrangerPid = 5000001;  // above the largest PID of Linux
 
 bool is_uuid(std::string_view text, std::string_view prefix) {
   constexpr std::string_view form = "-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
@@ -129,7 +129,7 @@ void read_cards(const Json& json, const std::string& where, FirstProblem& proble
   const auto address = pci ? parse_pci(*pci) : std::nullopt;
   if (pci && !address) fields.report("pci", "must look like 0000:3B:00.0");
   for (long long i = 0; i < count && server.cards.size() < kMaxCards + 1; ++i) {
-    // NVML numbers cards by PCI address: a card without one comes right after the card before it.
+    // NVML numbers cards by PCI address. A card without an address follows the card before it.
     PciAddress next{0, 1, 0};
     if (!server.cards.empty()) {
       const PciAddress& last = server.cards.back().pci;
@@ -144,7 +144,7 @@ void read_cards(const Json& json, const std::string& where, FirstProblem& proble
   }
 }
 
-// "gpu": 2, or "0:1" for an instance.
+// Reads "gpu": 2, or "0:1" for an instance.
 Unit read_unit(Fields& fields, const Server& server) {
   const Json* value = fields.any("gpu");
   if (value == nullptr) {
@@ -200,7 +200,7 @@ void read_stranger(const Json& json, std::size_t i, FirstProblem& problem, Serve
 }
 
 PciAddress nvswitch_address(const Server& server, std::size_t number) {
-  // From the top of the bus numbers down, past those that cards have.
+  // Counts bus numbers down from the highest, without those of cards.
   for (std::uint32_t bus = 0xFF;; --bus) {
     const PciAddress address{0, bus, 0};
     const bool taken = std::any_of(server.cards.begin(), server.cards.end(),
@@ -287,9 +287,9 @@ void read_description(const Json& json, FirstProblem& problem, std::string_view 
   if (server.cards.empty() || server.cards.size() > kMaxCards) {
     fields.report("gpus", fmt::format("must describe 1 to {} cards", kMaxCards));
   }
-  // What follows refers to cards, and would only repeat what is wrong with them.
+  // The rest refers to the cards, so that their problems would cause further ones.
   if (problem.any()) return;
-  // Up to the first problem: else a file with too many links would fill the memory with them.
+  // Stop at the first problem: a file with too many links would otherwise fill the memory.
   for (std::size_t i = 0; nvlinks != nullptr && i < nvlinks->size() && !problem.any(); ++i) {
     read_nvlink((*nvlinks)[i], i, problem, server);
   }

@@ -1,4 +1,4 @@
-// Reading of descriptions: the good ones, every kind of bad one, and thousands of damaged ones.
+// Tests of server.h: valid descriptions, every kind of invalid one, and thousands of damaged ones.
 #include "sim/server.h"
 
 #include <random>
@@ -30,12 +30,12 @@ void expect_problem(std::string_view json, std::string_view part) {
   EXPECT_NE(problem_of(json).find(part), std::string::npos) << json << "\n" << problem_of(json);
 }
 
-// What comes beside one good card.
+// Expects a problem in `rest`, which follows a valid list of cards.
 void expect_problem_beside(std::string_view rest, std::string_view part) {
   expect_problem(fmt::format(R"({{"gpus": [{{"memory": "24GiB", "count": 2}}], {}}})", rest), part);
 }
 
-// Read to its end, this would take gigabytes.
+// Reading all these links would take gigabytes.
 TEST(Server, TooManyLinksAreRefusedAtTheFirst) {
   std::string all;
   for (int i = 0; i < 64; ++i) all += fmt::format("{}{}", i == 0 ? "" : ",", i);
@@ -228,7 +228,7 @@ TEST(Server, WrongFaults) {
             "");
 }
 
-// Damaged descriptions either still mean something, or give one printable line; nothing crashes.
+// A damaged description is either still valid, or gives an error of one printable line.
 TEST(Server, DamagedFiles) {
   std::mt19937 random(20240607);
   const auto below = [&](std::size_t n) {

@@ -1,4 +1,4 @@
-// The shared file of a simulated server; see state.h.
+// The shared state file of a simulated server; see state.h.
 #include "sim/state.h"
 
 #include <array>
@@ -20,27 +20,27 @@
 namespace berth::sim {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32306d6973687462;  // changes with the layout
+constexpr std::uint64_t kMagic = 0x32306d6973687462;  // must change with the layout
 constexpr std::size_t kMaxSlots = 1024;
 constexpr std::size_t kMaxUnits = kMaxCards * kUnitsPerCard;
 
-// Lock bytes lie far beyond the data: a lock needs no byte to exist.
+// The lock bytes are far behind the data: a byte need not exist to be locked.
 constexpr off_t kLockOffset = off_t{1} << 40;
 constexpr off_t kGlobalByte = kLockOffset;
-constexpr off_t kClaimBytes =
-    kLockOffset + 4096;  // held by the owner of a slot from before it is cleared
-constexpr off_t kLiveBytes =
-    kLockOffset + 8192;  // held from when the slot's content is the owner's
+// The owner of a slot holds its claim byte from before it clears the slot.
+constexpr off_t kClaimBytes = kLockOffset + 4096;
+// The owner of a slot holds its live byte from the moment when the content of the slot is valid.
+constexpr off_t kLiveBytes = kLockOffset + 8192;
 
-// The pid that stands for a process which the reader's PID namespace cannot see: above what Linux
-// gives out, and different for each.
+// The PID for a process that is outside the reader's PID namespace, plus the number of its slot: it
+// is above the largest PID of Linux, and different for each process.
 constexpr pid_t kInvisiblePid = 6'000'001;
 
 using Counter = std::atomic<std::uint64_t>;
 static_assert(Counter::is_always_lock_free, "the file is shared by processes");
 
 struct UnitUse {
-  Counter memory;  // contexts included
+  Counter memory;  // including contexts
   std::atomic<std::uint32_t> contexts;
   std::atomic<std::uint32_t> utilization;
 };
@@ -59,7 +59,7 @@ bool try_lock(int fd, off_t byte) {
   return ::fcntl(fd, F_SETLK, &lock) == 0;
 }
 
-// The lock that only one process of the host can hold.
+// Held by at most one process of the host at a time.
 class GlobalLock {
  public:
   explicit GlobalLock(int fd) : fd_(fd) {
@@ -85,7 +85,7 @@ std::uint64_t boot_clock() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// A number that is different after each boot, or 0 where the kernel does not tell.
+// A number that differs for each boot; 0 if it is unknown.
 std::uint64_t boot_number() {
   const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
@@ -104,7 +104,7 @@ tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
 }  // namespace
 
 struct StateSlot {
-  Counter generation;  // counts owners: a reader that sees it change reads again
+  Counter generation;  // incremented by each owner; if it changes, a reader must read again
   std::array<UnitUse, kMaxUnits> units;
 };
 
@@ -117,7 +117,7 @@ struct StateLayout {
 };
 
 Result<StateFile*> StateFile::map_file(int fd, const std::string& path) {
-  // Whatever is wrong with the file, it is another program's: no lock is lost by closing it.
+  // A file with a problem is not a state file in use, so that closing it loses no lock.
   const auto close_and_refuse = [&](std::string_view why) {
     ::close(fd);
     return refuse(path, why);
@@ -143,8 +143,8 @@ Result<StateFile*> StateFile::map_file(int fd, const std::string& path) {
 
 namespace {
 
-// A complete new file appears under its name at once, so that nobody sees half of one. -1 with
-// EEXIST if somebody else was first.
+// Creates a complete file and then links it to its name, so that no process sees an incomplete one.
+// -1 with EEXIST if another process was first.
 int create_file(const std::string& path) {
   std::string draft = path + ".XXXXXX";
   const int fd = ::mkostemp(draft.data(), O_CLOEXEC);
@@ -164,8 +164,8 @@ int create_file(const std::string& path) {
 }
 
 int open_file(const std::string& path) {
-  // Without O_CREAT first: in a sticky directory the kernel refuses O_CREAT on another user's file.
-  // Twice, because the file may be created, or removed, in between.
+  // First without O_CREAT: in a sticky directory the kernel refuses O_CREAT on another user's file.
+  // In a loop, because another process may create or remove the file in between.
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd >= 0 || errno != ENOENT) return fd;
@@ -187,7 +187,7 @@ Result<StateFile*> StateFile::open(const std::string& path) {
   for (const auto& [known, file] : open_files.files) {
     if (known == path && file->is_still_at(path)) return file;
   }
-  const StandardDescriptorGuard standard;  // nobody may print into this file
+  const StandardDescriptorGuard standard;  // the file must not become stdout or stderr
   const int fd = open_file(path);
   if (fd < 0) return refuse(path, fmt::format("cannot be opened ({})", std::strerror(errno)));
   auto file = map_file(fd, path);
@@ -206,7 +206,7 @@ void StateFile::update_boot() {
   const std::uint64_t boot = boot_number();
   if (layout_->boot == boot) return;
   const GlobalLock guard(fd_);
-  // Another process may have noted it meanwhile.
+  // Another process may have updated it meanwhile.
   // cppcheck-suppress identicalConditionAfterEarlyExit
   if (layout_->boot == boot) return;
   layout_->start = boot_clock();
@@ -219,8 +219,8 @@ std::chrono::nanoseconds StateFile::uptime() const {
   return std::chrono::nanoseconds{now > start ? static_cast<std::int64_t>(now - start) : 0};
 }
 
-// Appends what the slot's owner uses on `card`; the owner's pid, or nothing if the slot has no
-// owner.
+// Appends the use of `card` by the slot's owner, and returns the owner's PID; nullopt: the slot has
+// no owner.
 std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
                                           std::vector<ProcessUse>& uses) const {
   const StateSlot& slot = layout_->slots[index];
@@ -228,10 +228,10 @@ std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
   for (;;) {
     uses.resize(before);
     const std::uint64_t generation = slot.generation;
-    // An OFD query, because it also sees the locks of this very process.
+    // F_OFD_GETLK, because it also reports the locks of this process itself.
     struct flock lock = make_lock(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
     if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
-    // The kernel's word, unless it is for a process that this PID namespace cannot see.
+    // The kernel reports no PID for a process outside this PID namespace.
     const pid_t pid = lock.l_pid > 0 ? lock.l_pid : kInvisiblePid + static_cast<pid_t>(index);
     for (std::size_t i = 0; i < kUnitsPerCard; ++i) {
       const UnitUse& use = slot.units[card * kUnitsPerCard + i];
@@ -254,7 +254,7 @@ bool StateFile::claim_slot() {
   if (slot_ != nullptr) return true;
   for (std::size_t i = 0; i < kMaxSlots; ++i) {
     if (!try_lock(fd_, kClaimBytes + static_cast<off_t>(i))) continue;
-    // A page that the disk has no room for would kill whoever writes to it.
+    // Writing to a page for which the disk has no room would kill this process (SIGBUS).
     const auto offset = offsetof(StateLayout, slots) + i * sizeof(StateSlot);
     if (::posix_fallocate(fd_, static_cast<off_t>(offset), sizeof(StateSlot)) != 0) return false;
     StateSlot& slot = layout_->slots[i];
@@ -264,7 +264,7 @@ bool StateFile::claim_slot() {
       use.memory = 0;
       use.utilization = 0;
     }
-    // Before the live byte: a reader must not stop short of a live slot.
+    // Updated before the live byte is locked, so that readers do not miss a live slot.
     std::uint32_t ever = layout_->slots_ever_used;
     while (ever < i + 1 && !layout_->slots_ever_used.compare_exchange_weak(
                                ever, static_cast<std::uint32_t>(i + 1))) {

@@ -1,12 +1,13 @@
-// What the processes on a simulated server use, shared by all of them through one file.
+// The use of a simulated server by all its processes, shared through one file.
 //
-// A dead process's memory disappears because the kernel says so. Each process that uses a GPU owns
-// one slot of the file, and proves that it lives by a POSIX record lock on the slot's "live" byte:
-// such locks die with the process, are not inherited by fork(), and carry their owner's pid. Only
-// the owner writes to its slot, so a process that is killed at any line leaves a true file behind.
+// The memory of a process disappears from the file when the process exits or is killed, without any
+// action of its own. Each process that uses a GPU owns one slot of the file, and holds a POSIX
+// record lock on the slot's "live" byte. The kernel releases such locks when the process ends, does
+// not pass them on to forks, and reports the PID of the holder. Only the owner writes to its slot,
+// so that the file is consistent if a process is killed at any line.
 //
-// POSIX locks are dropped when the process closes *any* descriptor of the file. So a file that was
-// opened is never closed, and StateFile objects are never destroyed.
+// POSIX locks are released when the process closes *any* descriptor of the file. So an open state
+// file is never closed, and StateFile objects are never destroyed.
 #pragma once
 
 #include <chrono>
@@ -25,12 +26,12 @@ namespace berth::sim {
 
 constexpr std::size_t kUnitsPerCard = 1 + kMaxInstances;
 
-// The place of a unit in a slot.
+// The index of a unit in a slot.
 constexpr std::size_t unit_number(const Unit& unit) {
   return unit.card * kUnitsPerCard + (unit.instance ? 1 + *unit.instance : 0);
 }
 
-// What one live process has on one unit.
+// The use of one unit by one live process.
 struct ProcessUse {
   pid_t pid = 0;
   Unit unit;
@@ -43,24 +44,25 @@ struct StateSlot;
 
 class StateFile {
  public:
-  // Opens the file, or creates it. The same object for the same file each time; thread-safe. The
-  // error is ErrorKind::io when the file cannot be used.
+  // Opens or creates the file. Returns the same object for the same file each time. Thread-safe.
+  // ErrorKind::io: the file cannot be used.
   static Result<StateFile*> open(const std::string& path);
 
-  // How long the simulated server has been up: since its file was made, or since the host's boot.
+  // The time since the state file was created, or since its first use after a boot of the host.
   std::chrono::nanoseconds uptime() const;
 
-  // Every live process with a context on `card`, by slot. Takes no lock; thread-safe.
+  // The use by each live process with a context on `card`, in the order of slots. Takes no lock;
+  // thread-safe.
   std::vector<ProcessUse> uses_on(std::size_t card) const;
 
-  // The most that may be used on a unit, asked for while no other process can allocate.
+  // The limits for an allocation. They are checked under a lock that excludes other allocations.
   struct Limits {
-    std::uint64_t memory = 0;     // what processes may use together
-    bool exclusive_card = false;  // a context only if no other process has one (exclusive-process)
+    std::uint64_t memory = 0;     // for all processes on the unit together
+    bool exclusive_card = false;  // only one process may have contexts (exclusive-process mode)
   };
   enum class Outcome { done, no_memory, busy, no_slot };
 
-  // Adds a context, or memory, of this process. Nothing changes unless the outcome is done.
+  // Adds a context or memory of this process. Changes nothing unless the outcome is `done`.
   Outcome add_context(const Unit& unit, std::uint64_t memory, const Limits& limits);
   Outcome add_memory(const Unit& unit, std::uint64_t memory, const Limits& limits);
   void remove_context(const Unit& unit, std::uint64_t memory);
@@ -82,8 +84,8 @@ class StateFile {
 
   const int fd_;
   StateLayout* const layout_;
-  Mutex mutex_;  // POSIX locks do not exclude threads of one process
-  StateSlot* slot_ GUARDED_BY(mutex_) = nullptr;  // this process's own
+  Mutex mutex_;  // POSIX locks do not exclude other threads of the same process
+  StateSlot* slot_ GUARDED_BY(mutex_) = nullptr;  // the slot of this process
 };
 
 }  // namespace berth::sim

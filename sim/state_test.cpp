@@ -1,4 +1,4 @@
-// The shared file: memory that dies with its process, and is never given out twice.
+// Tests of state.h: memory is freed when its process ends, and is never allocated twice.
 #include "sim/state.h"
 
 #include <fcntl.h>
@@ -102,7 +102,7 @@ TEST(State, AForkedChildOwnsNothingOfItsParent) {
     StateFile& state = open_state(folder.file("state"));
     EXPECT_EQ(state.add_context(kFirst, 5, kRoomy), Outcome::done);
     in_child([&] {
-      // Even as it ends, and its copy of the descriptor is closed.
+      // When this child exits, its copy of the descriptor is closed; the parent keeps its locks.
       EXPECT_EQ(sum_of(state.uses_on(0)), 5U);
     });
     EXPECT_EQ(sum_of(state.uses_on(0)), 5U);
@@ -132,7 +132,7 @@ TEST(State, RacingProcessesGetExactlyWhatThereIs) {
   EXPECT_EQ(state.uses_on(0).size(), racers - 1);
 }
 
-// Only one of them fits at a time: while it is in, it must never see another.
+// Only one allocation fits at a time: while a process has it, it must never see another one.
 TEST(State, TheLimitHoldsUnderContention) {
   const TestFolder folder;
   StateFile& state = open_state(folder.file("state"));
@@ -262,7 +262,7 @@ TEST(State, ARemovedFileIsARestart) {
 TEST(State, AnotherBootIsARestart) {
   const TestFolder folder;
   in_child([&] { open_state(folder.file("state")); });
-  // The second and third number of the file: which boot it is from, and when the server started.
+  // The second and third number of the file are the boot and the start of the server.
   const int fd = ::open(folder.file("state").c_str(), O_RDWR | O_CLOEXEC);
   const std::array<std::uint64_t, 2> old{1, 1};
   ASSERT_EQ(::pwrite(fd, old.data(), sizeof(old), 8), static_cast<ssize_t>(sizeof(old)));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A live story on a simulated server, in under a minute: jobs arrive and queue, one is killed -9 and its
-# GPU goes on to the next, a stranger is seen. Run by `./dev run`; needs berth and berth-sim-job in PATH.
+# A demonstration on a simulated server, in under a minute: jobs start and queue, one is killed with -9 and the
+# next job gets its GPU, a stranger is detected. Run by `./dev run`; needs berth and berth-sim-job in PATH.
 set -euo pipefail
 
 folder=$(mktemp -d)
@@ -19,9 +19,9 @@ trap 'exit 130' INT
 if [ -t 1 ]; then bold=$'\e[1m' plain=$'\e[0m'; else bold='' plain=''; fi
 tell() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
-# pause SECONDS: for the reader, not for the programs.
+# pause SECONDS: gives the viewer time to read; the programs do not need it.
 pause() { sleep "${BERTH_STORY_PAUSE:-$1}"; }
-# until_true COMMAND...: waits for it, 20 seconds at most.
+# until_true COMMAND...: waits until the command succeeds, for at most 20 seconds.
 until_true() {
     local i
     for i in $(seq 200); do
@@ -31,7 +31,7 @@ until_true() {
     echo "story: it never came true: $*" >&2
     exit 1
 }
-# job WHO SECONDS: a job of WHO's in the background, which logs to a file of its own.
+# job LABEL SECONDS: starts a job in the background, with its messages in a file of its own.
 job() {
     printf '$ berth run --label %s -- berth-sim-job --mem 8GiB --time %ss &\n' "$1" "$2"
     berth run --label "$1" -- berth-sim-job --quiet --mem 8GiB --util 90 --time "$2s" 2>"$folder/$1.log" &

@@ -1,4 +1,4 @@
-// What the tests of the simulated driver share: folders, child processes, calls by name.
+// Helpers for the tests of the simulated driver: folders, child processes, calls by name.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace berth::sim {
 
-// A folder of the test's own, removed with what is in it.
+// A temporary folder, which the destructor removes with its contents.
 class TestFolder {
  public:
   TestFolder() {
@@ -39,8 +39,9 @@ class TestFolder {
   std::string path_;
 };
 
-// A child process that runs `body`, tells when it comes to the point, and stays there until it is
-// told to go on, or killed. An expectation that fails in it makes its end a failure here.
+// A child process that runs `body`. Where `body` calls its argument, the child reports that it has
+// reached this point, and waits there for go_on() or kill(). If an expectation fails in the child,
+// its exit status is 1.
 class Child {
  public:
   using Point = std::function<void()>;
@@ -103,7 +104,8 @@ inline void in_child(const std::function<void()>& body) {
   EXPECT_EQ(child.finish(), 0);
 }
 
-// A stand-in library as a client has it. The arguments must have the types that the call has.
+// A library of the simulated driver, loaded as by a client. The arguments of call() must have the
+// types of the function's parameters.
 class Library {
  public:
   explicit Library(const std::string& path)
@@ -126,7 +128,7 @@ class Library {
   void* handle_;
 };
 
-// NVML with a session open.
+// NVML with an open session.
 class Nvml : public Library {
  public:
   Nvml() : Library(BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1") { EXPECT_EQ(call("nvmlInit_v2"), 0); }
@@ -155,7 +157,7 @@ inline Library cuda_library() {
   return Library(BERTH_TEST_SIM_DIR "/libcuda.so.1");
 }
 
-// Names the simulated server for this process and its children.
+// Selects the simulated server for this process and its children.
 inline void use_server(const TestFolder& folder, const std::string& sim) {
   ::setenv("BERTH_SIM", sim.c_str(), 1);
   ::setenv("BERTH_SIM_STATE", folder.file("state").c_str(), 1);
@@ -163,11 +165,11 @@ inline void use_server(const TestFolder& folder, const std::string& sim) {
   ::unsetenv("CUDA_DEVICE_ORDER");
 }
 
-// A test on a simulated server of its own.
+// Gives each test its own simulated server.
 class ServerTest : public testing::Test {
  protected:
   TestFolder folder;
-  // Runs `body` in a process of its own on the server that `sim` describes.
+  // Runs `body` in a child process on the server that `sim` describes.
   void on(const std::string& sim, const std::function<void()>& body) {
     in_child([&] {
       use_server(folder, sim);

@@ -1,9 +1,10 @@
-// Which devices a CUDA program sees; see visible_devices.h.
+// Interprets CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; see visible_devices.h.
 #include "sim/visible_devices.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
+
+#include "base/text.h"
 
 namespace berth::sim {
 namespace {
@@ -27,19 +28,17 @@ class DeviceEnumeration {
     return units;
   }
 
-  // What one entry of CUDA_VISIBLE_DEVICES means; nothing if it is invalid.
+  // The unit of one entry of CUDA_VISIBLE_DEVICES; nullopt: the entry is invalid.
   std::optional<Unit> find_unit(std::string_view entry) const {
     if (entry.starts_with("GPU-")) return by_card_uuid(entry);
     if (entry.starts_with("MIG-")) return by_instance_uuid(entry);
-    std::size_t index = 0;
-    const auto [end, problem] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-    if (problem != std::errc{} || end != entry.data() + entry.size()) return {};
-    if (index >= order_.size()) return {};
-    return unit_of(order_[index]);
+    const auto index = parse_integer<std::size_t>(entry);
+    if (!index || *index >= order_.size()) return {};
+    return unit_of(order_[*index]);
   }
 
  private:
-  // The card itself, or in MIG mode its first instance; nothing if it has none.
+  // The card itself, or in MIG mode its first instance; nullopt: there is no instance.
   std::optional<Unit> unit_of(std::size_t card) const {
     if (!cards_[card].mig_mode) return Unit{card, {}};
     const auto& instances = cards_[card].instances;
@@ -105,7 +104,7 @@ std::vector<Unit> visible_devices(const std::vector<Card>& cards, const std::vec
       start = end + 1;
     }
   }
-  // A program can use one MIG instance, and then nothing else.
+  // A program that uses a MIG instance cannot use any other device.
   const auto instance = std::find_if(units.begin(), units.end(),
                                      [](const Unit& unit) { return unit.instance.has_value(); });
   if (instance != units.end()) return {*instance};

@@ -1,4 +1,4 @@
-// CUDA_VISIBLE_DEVICES, rule by rule.
+// Tests of visible_devices.h, one for each rule of CUDA_VISIBLE_DEVICES.
 #include "sim/visible_devices.h"
 
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 namespace berth::sim {
 namespace {
 
-// Four plain cards; the last is the fastest.
+// Four cards without MIG; the last is the fastest.
 std::vector<Card> plain_cards() {
   std::vector<Card> cards(4);
   const std::array uuids{
@@ -21,7 +21,7 @@ std::vector<Card> plain_cards() {
   return cards;
 }
 
-// Card 0 has instances 0 and 2 (1 is a hole), card 1 has none, card 2 is whole.
+// Card 0 has instances 0 and 2 (but not 1), card 1 has MIG mode without instances, card 2 is whole.
 std::vector<Card> mig_cards() {
   auto cards = plain_cards();
   cards.resize(3);

@@ -1,12 +1,12 @@
 // @ts-check
-// Questions to the server, and the token that some servers want.
+// Requests to the server, and the token that some servers require.
 import {printable} from "./format.js";
 
 const KEY = "berth-token";
 
 /** @template T @typedef {{data: T, problem: null, status: number} | {data: null, problem: string, status: number}} Answer */
 
-/** The token, if there is one: from the address (#token=…), which is cleaned at once, or from the form. */
+/** The token or null. It comes from the page's address (#token=…), which is cleared at once, or from the form. */
 export function stored_token() {
   return sessionStorage.getItem(KEY);
 }
@@ -25,7 +25,7 @@ export function store_token_from_url() {
 }
 
 /**
- * The header that shows the token, if there is one.
+ * The Authorization header, if there is a token.
  * @returns {Record<string, string>}
  */
 export function authorization() {
@@ -34,7 +34,7 @@ export function authorization() {
 }
 
 /**
- * Asks, or with a body changes. Never throws: what went wrong is in the answer, in words.
+ * Sends a GET request, or a POST request if there is a body. Never throws: a failure is a message in `problem`.
  * @param {string} path below /api/v1/
  * @param {object} [body]
  * @returns {Promise<Answer<any>>}
@@ -55,7 +55,7 @@ export async function call(path, body) {
 }
 
 /**
- * Asks the server whether a token is right, and keeps it if it is. What is wrong, in words, or null.
+ * Asks the server whether a token is valid, and stores it if so. Returns a message, or null on success.
  * @param {string} value
  */
 export async function check_token(value) {

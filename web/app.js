@@ -1,5 +1,5 @@
 // @ts-check
-// The page of `berth serve`: what the stream says goes to the parts that show it.
+// The page of `berth serve`: passes the events of the stream to the parts that show them.
 import {call, check_token, store_token, store_token_from_url, stored_token} from "./api.js";
 import {draw_plots, show_hosts, state_icon} from "./cards.js";
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
@@ -16,7 +16,7 @@ import {show_usage} from "./usage.js";
 
 /** @type {Host[]} */
 let hosts = [];
-let last_status_time = 0; // when the last status came
+let last_status_time = 0; // of the last status event, in ms; 0: none so far
 let problem = "";
 /** @type {{link: import("./stream.js").ConnectionState, why: string}} */
 let connection = {link: "connecting", why: ""};
@@ -50,7 +50,7 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
     draw_connection();
   },
   history() {
-    // All viewers hear it at once; not all need to ask at once.
+    // All viewers get this event at once. A random delay spreads their requests.
     clearTimeout(history_timer);
     history_timer = setTimeout(load_history, 1000 * Math.random());
   },
@@ -123,13 +123,13 @@ function on_connection_state(link, why) {
   draw_connection();
 }
 
-/** @param {string} text to who listens instead of looking */
+/** @param {string} text for users of a screen reader */
 function announce(text) {
   set_text(element("announcer"), text);
 }
 
 /**
- * Tells what matters to somebody who waits for a GPU or looks after them, and nothing else.
+ * Announces only changes that matter to a user who waits for a GPU, or to an administrator.
  * @param {Host[]} next
  */
 function announce_state_changes(next) {
@@ -143,7 +143,8 @@ function announce_state_changes(next) {
   if (changes.length) announce(changes.slice(0, 4).join(", "));
 }
 
-// The history: asked for when it changed, now and then since running jobs go on, and when another time is chosen.
+// The history is requested when leases have ended, when the user chooses another period, and every minute, because
+// running leases grow.
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let history_timer;
@@ -165,7 +166,7 @@ async function load_history() {
 }
 for (const choice of document.querySelectorAll("input[name=period]")) choice.addEventListener("change", load_history);
 
-// The token: from the address, or from whoever sits here.
+// The token comes from the address of the page, or the user types it.
 
 let tried_token = "";
 

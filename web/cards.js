@@ -1,5 +1,5 @@
 // @ts-check
-// The GPUs: a card each, by host where there are several. A card is made once and changed in place.
+// The cards of the GPUs, grouped by host if there are several. A card is created once and updated in place.
 import {element, h, set_attribute, set_text, set_visible, svg, update_children} from "./dom.js";
 import {age, duration, measure, memory, moment, plural, printable, UNKNOWN} from "./format.js";
 import {gpu_key, STATE_ICONS} from "./model.js";
@@ -19,7 +19,7 @@ export function show_hosts(hosts) {
   update_children(element("hosts"), hosts, (host) => host.host, () => host_view(() => several));
 }
 
-/** Draws the plots of every card again: there is a new sample. */
+/** Redraws the plots of all cards; called after each new sample. */
 export function draw_plots() {
   for (const [card, draw] of plots) {
     if (card.isConnected) draw();
@@ -156,7 +156,7 @@ function lease_view() {
 }
 
 /**
- * What a job is, in one line: its label and its command, as far as they are told.
+ * A job in one line: its label and its command, as far as they are known.
  * @param {{label: string, command: string|null}} job
  */
 export function job_title(job) {
@@ -188,20 +188,24 @@ function memory_bar() {
 }
 
 /**
- * The memory of a GPU, in MiB: what is reserved, what leases use, and what strangers do.
+ * The memory of a GPU in MiB: reserved by leases, used by leases, and used by strangers.
  * @param {Gpu} gpu
  */
 function memory_parts(gpu) {
   const strangers = gpu.reason !== "" && ["stranger", "shared", "leased"].includes(gpu.state);
   const listed = gpu.processes.reduce((sum, process) => sum + (process.lease ? 0 : process.memory_mib ?? 0), 0);
   const used = gpu.memory_used_mib ?? 0;
-  // Of a stranger that no list shows there is only the sum.
+  // The driver may not list the stranger's process. Then only the sum of all used memory is known.
   const stranger = !strangers ? 0 : gpu.state === "stranger" ? used : Math.min(used, listed);
   return {stranger, leased: used - stranger, whole: gpu.leases.some((lease) => lease.exclusive),
     reserved: gpu.leases.reduce((sum, lease) => sum + (lease.memory_mib ?? 0), 0)};
 }
 
-/** @param {number | null} mib @param {number | null} total in words, with the unit once where both have the same */
+/**
+ * "3 of 24 GiB": with only one unit if both have the same.
+ * @param {number | null} mib
+ * @param {number | null} total
+ */
 function format_of_total(mib, total) {
   const [some, all] = [memory(mib), memory(total)];
   if (mib === null || total === null) return some;
@@ -209,7 +213,7 @@ function format_of_total(mib, total) {
   return `${some.endsWith(unit) ? some.slice(0, -unit.length) : some} of ${all}`;
 }
 
-/** @param {number | null} mib @param {number | null} total in percent */
+/** @param {number | null} mib @param {number | null} total */
 function percent_of(mib, total) {
   return mib === null || !total ? null : (100 * mib) / total;
 }

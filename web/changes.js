@@ -1,5 +1,5 @@
 // @ts-check
-// Cancel, release, drain and undrain: each asks first, and shows what the server answers if it refuses.
+// Cancel, release, drain and undrain: each needs a confirmation; the dialog shows why the server refuses.
 import {call, stored_token} from "./api.js";
 import {element, set_text, set_visible} from "./dom.js";
 import {server} from "./model.js";
@@ -18,7 +18,8 @@ const CHANGES = /** @type {Record<Change, {path: string, title: (what: string) =
 });
 
 /**
- * May who serves change things there, and those of this user? Only where he serves.
+ * Whether the server may change something on this host, and of this owner. A server can change things only on its own
+ * host, and only those of its own user unless that is root.
  * @param {import("./model.js").Host} host
  * @param {string} [owner]
  */
@@ -35,7 +36,7 @@ const yes = /** @type {HTMLButtonElement} */ (element("dialog-yes"));
 let asked = null;
 
 /**
- * Asks whether it shall be done, and does it.
+ * Shows the confirmation dialog; its submit handler sends the change.
  * @param {Change} change
  * @param {{id: string, what: string}} about
  */

@@ -1,5 +1,5 @@
 // @ts-check
-// Making and changing nodes. Nothing here takes markup: foreign text only ever becomes a text node.
+// Creates and changes nodes. No function accepts markup: text of users only ever becomes a text node.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -7,7 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Attributes */
 
 /**
- * A new element of HTML.
+ * Creates an HTML element.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {Attributes} [attributes]
@@ -22,7 +22,7 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /**
- * A new element of SVG.
+ * Creates an SVG element.
  * @template {keyof SVGElementTagNameMap} T
  * @param {T} tag
  * @param {Attributes} [attributes]
@@ -37,7 +37,7 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 /**
- * Sets an attribute, where it differs; null and false remove it.
+ * Sets an attribute if its value differs; null and false remove it.
  * @param {Element} node
  * @param {string} name
  * @param {string | number | boolean | null | undefined} value
@@ -52,7 +52,7 @@ export function set_attribute(node, name, value) {
 }
 
 /**
- * Sets the text of a node, where it differs: what stays is not painted again, and a selection in it survives.
+ * Sets the text of a node if it differs. Unchanged text is not painted again, and keeps the user's selection.
  * @param {Element} node
  * @param {string} text
  */
@@ -61,7 +61,6 @@ export function set_text(node, text) {
 }
 
 /**
- * Shows or hides.
  * @param {HTMLElement} node
  * @param {boolean} shown
  */
@@ -70,7 +69,7 @@ export function set_visible(node, shown) {
 }
 
 /**
- * An element of index.html.
+ * The element of index.html with this id. Throws if there is none.
  * @param {string} id
  * @returns {HTMLElement}
  */
@@ -89,8 +88,8 @@ export function element(id) {
 const views_by_parent = new WeakMap();
 
 /**
- * Makes the children of `parent` those of `items`. A node is made once for each key, changed in place, and moved only
- * where the order changed, so that focus, selection and scrolling stay.
+ * Makes the children of `parent` match `items`. The node of each key is created once, updated in place, and moved only
+ * if the order has changed, so that focus, selection and scroll position are kept.
  * @template T
  * @param {HTMLElement} parent
  * @param {T[]} items
@@ -125,7 +124,8 @@ export function update_children(parent, items, key, make) {
 }
 
 /**
- * Who stands in a node that goes is put at the heading of its section, and not at the start of the page.
+ * If a node that is removed has the focus, moves the focus to its section. Otherwise the browser would move it to the
+ * start of the page.
  * @param {HTMLElement} node
  */
 function move_focus_out(node) {

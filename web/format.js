@@ -1,16 +1,17 @@
 // @ts-check
-// Sizes, times and foreign text as people read them. Unknown is a dash, never 0.
+// Formats sizes, times and text of users. An unknown value is a dash, never 0.
 
 export const UNKNOWN = "–";
 
-// Control characters, and those that are invisible or change the direction of what follows: as printable() has it.
+// Control characters, and characters that are invisible or change the text direction: the same as printable() of
+// src/base/text.cpp escapes.
 const UNPRINTABLE =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
 /**
- * Text from users, drivers and files, with what cannot be seen made visible.
+ * Escapes invisible characters in text from users, drivers and files.
  * @param {string | null | undefined} text
- * @param {number} [limit] characters at most
+ * @param {number} [limit] maximum length in characters
  */
 export function printable(text, limit = 2000) {
   if (text === null || text === undefined) return "";
@@ -63,7 +64,7 @@ export function day(time) {
 }
 
 /**
- * A moment: the clock, with the day where it is not today.
+ * The time of day, with the day if it is not today.
  * @param {number} time
  */
 export function moment(time) {
@@ -73,13 +74,13 @@ export function moment(time) {
 
 let skew = 0;
 
-/** The server's time, in milliseconds: a viewer's clock may be wrong. */
+/** The server's time in milliseconds: the clock of the viewer's computer may be wrong. */
 export function now() {
   return Date.now() + skew;
 }
 
 /**
- * What the server's clock says just now, give or take some seconds.
+ * Sets the server's time. Differences below 30 s are ignored, because the time of a sample is not exact.
  * @param {string} time
  */
 export function set_clock(time) {
@@ -87,7 +88,10 @@ export function set_clock(time) {
   skew = Math.abs(difference) > 30000 ? difference : 0;
 }
 
-/** @param {string} time seconds since then */
+/**
+ * The seconds since a time.
+ * @param {string} time
+ */
 export function age(time) {
   return (now() - Date.parse(time)) / 1000;
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// The types of what the server sends (docs/json.md has the keys), and the little that all parts of the page know.
+// The types of the server's JSON (docs/json.md describes the keys), and the state that all parts of the page share.
 
 /** @typedef {"free"|"leased"|"shared"|"stranger"|"drained"|"lost"|"unknown"} State */
 /** @typedef {{pid: number, user: string|null, name: string|null, memory_mib: number|null, lease: string|null}} Process */
@@ -36,7 +36,7 @@
  */
 /** @typedef {{since: string, until: string, users: UserFigures[]}} Report */
 
-/** What each state looks like: a shape of its own, so that colour is never the only sign. */
+/** The icon of each state. The shapes differ, so that colour is never the only distinction. */
 export const STATE_ICONS = /** @type {Record<State, string>} */ ({
   free: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Zm0 2a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7Z",
   leased: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Z",
@@ -49,14 +49,14 @@ export const STATE_ICONS = /** @type {Record<State, string>} */ ({
 
 export const STATES = /** @type {State[]} */ (Object.keys(STATE_ICONS));
 
-/** What is known of who serves, and what may be done here. */
+/** What the server has sent about itself; null before the first connection. */
 export const server = {
   /** @type {Hello | null} */
   hello: null,
 };
 
 /**
- * What tells GPUs apart: a lost one may have no UUID.
+ * Identifies a GPU. A lost GPU may not have a UUID; then its index is used.
  * @param {string} host
  * @param {{uuid: string|null, index: number|string|null}} gpu
  */

@@ -1,5 +1,5 @@
 // @ts-check
-// A small plot of the last hour: a line over its area, with a gap where nothing is known.
+// A small plot of the last hour: a line with a filled area below it, and gaps where values are unknown.
 import {h, set_attribute, set_text, svg} from "./dom.js";
 import {UNKNOWN} from "./format.js";
 
@@ -8,7 +8,7 @@ const HEIGHT = 40;
 
 /**
  * @param {string} title
- * @param {string} kind a class
+ * @param {string} kind a CSS class
  * @param {(value: number) => string} format_value
  */
 export function plot(title, kind, format_value) {
@@ -20,13 +20,13 @@ export function plot(title, kind, format_value) {
   const node = h("div", {class: `plot ${kind}`}, h("div", {class: "caption"}, h("span", {}, title), value), chart);
   return {
     node,
-    /** @param {number | null} latest as the status says */
+    /** @param {number | null} latest the value of the newest status */
     set_value(latest) {
       set_text(value, latest === null ? UNKNOWN : format_value(latest));
     },
     /**
      * @param {(number | null)[]} values oldest first
-     * @param {number} max_value what the upper edge means
+     * @param {number} max_value the value at the upper edge
      */
     draw(values, max_value) {
       const paths = make_paths(values.slice(-POINTS), max_value);

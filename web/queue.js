@@ -1,5 +1,5 @@
 // @ts-check
-// Who waits, why, and for how long still; and leases that nobody uses.
+// The queue, with reasons and expected start times; and the list of idle leases.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
 import {age, duration, memory, moment, plural, printable} from "./format.js";
 import {user_classes} from "./user_colours.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// The measurements of the last hour, by GPU, as they come with the stream.
+// The samples of the last hour for each GPU, as received from the stream.
 import {gpu_key} from "./model.js";
 
 /** @typedef {import("./model.js").Samples} Samples */
@@ -10,7 +10,7 @@ const POINTS = 360;
 /** @type {Map<string, {utilization: (number|null)[], memory: (number|null)[]}>} */
 const series = new Map();
 
-/** @param {Samples} samples all of them */
+/** @param {Samples} samples of the last hour */
 export function set_samples(samples) {
   series.clear();
   for (const host of samples.hosts) {
@@ -21,7 +21,7 @@ export function set_samples(samples) {
   }
 }
 
-/** @param {Sample} sample the next one: what it does not name is not known */
+/** @param {Sample} sample the next one; GPUs that are missing in it are unknown at that time */
 export function add_sample(sample) {
   const missing = new Set(series.keys());
   for (const host of sample.hosts) {

@@ -1,17 +1,17 @@
 // @ts-check
-// The live connection: opened again by itself, whatever ends it, and closed while nobody looks.
+// The event stream from the server. It reconnects automatically, and is closed while the page is hidden.
 import {authorization, call} from "./api.js";
 
 /** @typedef {"connecting"|"live"|"lost"|"token"} ConnectionState */
 
 const MAX_RETRY_DELAY_MS = 10_000;
-// A sample comes every 10 s. A connection that says nothing for so long is dead, though nobody has closed it.
+// The server sends a sample every 10 s. A connection that is silent for so long is broken, even if it was not closed.
 const SILENCE_TIMEOUT_MS = 35_000;
-// A browser has few connections to one server: tabs in the background leave theirs to others.
+// A browser opens only a few connections to one server, so tabs in the background must not occupy them.
 const HIDDEN_TIMEOUT_MS = 30_000;
 
 /**
- * Reads the events of the server until the connection ends. Not an EventSource: that cannot send the token in a header.
+ * Reads the events of the server until the connection ends. An EventSource cannot send the token in a header.
  * @param {AbortSignal} signal
  * @param {(name: string, data: string) => void} on_event
  */
@@ -85,7 +85,7 @@ export function stream(on_event, on_state) {
     failures += 1;
     retry_timer = setTimeout(open, Math.min(MAX_RETRY_DELAY_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2));
     on_state("lost", "");
-    // The browser does not say why; the server may.
+    // The browser does not report why the stream failed; an ordinary request may get a reason from the server.
     const answer = await call("queue");
     if (connection !== null || answer.status === 0) return;
     if (answer.status === 401) {

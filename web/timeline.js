@@ -1,5 +1,5 @@
 // @ts-check
-// Who had which GPU when: a row for each GPU, a span for each time of a user, and the same as a table.
+// The timeline of GPU use: a row for each GPU, a span for each period of a user, and the same as a table.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
 import {clock, day, hours, moment, printable} from "./format.js";
 import {gpu_key} from "./model.js";
@@ -31,7 +31,7 @@ let range = null;
 
 /**
  * @param {Timeline} timeline
- * @param {Host[]} hosts as they are now: their GPUs have a row, used or not
+ * @param {Host[]} hosts the current ones: each of their GPUs has a row, even if it was not used
  */
 export function show_timeline(timeline, hosts) {
   const place = element("timeline");
@@ -76,7 +76,7 @@ function make_lines(timeline, hosts) {
 }
 
 /**
- * Those who share a GPU at a time stand one above the other.
+ * Puts spans that overlap (users who share a GPU) into different lanes, one above the other.
  * @param {Piece[]} pieces
  */
 function assign_lanes(pieces) {
@@ -104,7 +104,10 @@ function assign_lanes(pieces) {
   return pieces;
 }
 
-/** @param {Line[]} lines who had most first */
+/**
+ * The total time of each user, largest first.
+ * @param {Line[]} lines
+ */
 function total_by_user(lines) {
   /** @type {Map<string, number>} */
   const sums = new Map();
@@ -112,7 +115,10 @@ function total_by_user(lines) {
   return [...sums].sort((a, b) => b[1] - a[1]);
 }
 
-/** @param {number} time where it is in the range, in percent */
+/**
+ * The position of a time in the range, in percent.
+ * @param {number} time
+ */
 function position_percent(time) {
   if (!range) return 0;
   return Math.min(100, Math.max(0, (100 * (time - range.since)) / (range.until - range.since)));
@@ -217,7 +223,7 @@ function tick_view(kind) {
   };
 }
 
-/** A name is shown where there is room for all of it. */
+/** Shows the user's name in a span only if all of it fits. */
 function update_span_labels() {
   const total_width = rows.querySelector(".spans")?.clientWidth ?? 0;
   for (const node of rows.querySelectorAll(".span")) {

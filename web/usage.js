@@ -1,5 +1,5 @@
 // @ts-check
-// GPU-hours by user: a table whose bars show who had most.
+// The table of GPU-hours by user, with bars.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
 import {duration, hours, measure, printable} from "./format.js";
 import {user_classes} from "./user_colours.js";

@@ -1,6 +1,6 @@
 // @ts-check
-// A colour and a pattern for each user, the same all over the page. Both differ, so that people who see fewer colours
-// can tell them apart; style.css has them as .who-N and .mark-N.
+// Assigns each user a colour and a pattern, the same on the whole page. The patterns distinguish users for people who
+// are colour-blind. style.css defines them as the classes who-N and mark-N.
 
 const COLOURS = 9;
 const PATTERNS = 4;
@@ -8,7 +8,10 @@ const PATTERNS = 4;
 /** @type {Map<string, {colour: number, pattern: number}>} */
 const assigned = new Map();
 
-/** @param {string} user the classes of what is coloured for this user */
+/**
+ * The CSS classes of an element in the user's colour and pattern.
+ * @param {string} user
+ */
 export function user_classes(user) {
   let style = assigned.get(user);
   if (!style) {
@@ -23,7 +26,8 @@ export function user_classes(user) {
 }
 
 /**
- * The first that fewest have, from where the name says: so most users look tomorrow as they do today.
+ * The least used number, preferring the one that the hash of the name gives: so most users keep their colour when the
+ * page is loaded again.
  * @param {number} count
  * @param {number} hash
  * @param {number[]} used

@@ -5,11 +5,12 @@
 ...     print(lease.indices)
 [0, 1]
 
-A lease lasts until it is released, or until the process and those of its children that hold it have ended, however
-they end: the kernel sees to it. `acquire` leases until further notice, `job` for each call of a function, `run` for a
-command. `status` and `queue` tell who has what, and `select` chooses GPUs without leasing them.
+A lease lasts until it is released, or until this process and those of its children that hold the lease have ended,
+even by SIGKILL. `acquire` leases GPUs until `release()`, `gpus` for a block, `job` for each call of a function, and
+`run` for a command. `status` and `queue` show all leases and tickets. `select` chooses GPUs without leasing them.
 
-What is imported here costs nothing until it is used, and no driver is touched before a function is called.
+`import berth` is fast: modules are loaded when they are first used, and the driver is not used before a function is
+called.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for when it is asked for."""
+    """Imports the module of a public name when the name is first used."""
     from importlib import import_module
 
     for module, names in _MODULES.items():
@@ -61,7 +62,7 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-# A child of multiprocessing that was started anew (spawn, forkserver), and any Python program that was started inside
-# a lease, holds that lease too: see _attach.py.
+# A child of multiprocessing that was not forked from this process (spawn, forkserver), and every Python program that is
+# started inside a lease, also holds that lease: see _attach.py.
 if _os.environ.get("BERTH_LEASE"):
     from . import _attach as _attach

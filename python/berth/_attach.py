@@ -1,8 +1,8 @@
-"""Holding the lease inside which this program was started, so that it lasts as long as this program, too.
+"""Makes this process a holder of the lease inside which it was started, so that the lease lasts as long as the process.
 
-A child that was made by fork has the bell. One that was started anew does not where the starter closes descriptors, as
-subprocess and multiprocessing do; it has BERTH_LEASE in its environment, and opens the bell by that name. This is
-imported by `import berth` if that variable is set.
+A forked child has the bell open already. A program that was started by exec may not have it: subprocess and
+multiprocessing close descriptors. Such a program finds the id of the lease in BERTH_LEASE, and opens the bell by its
+name. `import berth` imports this module if that variable is set.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ _bell_fd: Optional[int] = None
 
 
 def attach_to_lease() -> None:
-    """Holds the lease until this process ends; does nothing if there is none to hold."""
+    """Holds the lease until this process ends. Does nothing if the lease has ended."""
     global _bell_fd
     try:
         _bell_fd = _native.attach(os.environ.get("BERTH_LEASE", ""))
-    except Exception:  # a harbour that cannot be used: to import a module is not the time to fail for it
+    except Exception:  # the harbour cannot be used: an import must not fail because of that
         _bell_fd = None
 
 
 def _is_forkserver() -> bool:
-    """Is this the server of multiprocessing's forkserver? It stays until its owner ends, and uses nothing itself."""
+    """Whether this is the server process of multiprocessing's forkserver. It must not hold the lease: it does not use
+    GPUs itself, and runs until its owner ends."""
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     if server is None or getattr(server, "_forkserver_alive_fd", None) is not None:
-        return False  # a child of the server has the descriptor by which it knows whether its server lives
+        return False  # a child of the server: only children have this descriptor, which detects the server's end
     with open("/proc/self/cmdline", "rb") as file:
         return b"multiprocessing.forkserver" in file.read()
 

@@ -1,4 +1,4 @@
-"""Whether CUDA was started in this process, after which a choice of GPUs has no effect."""
+"""Detects whether CUDA was started in this process: after that, CUDA_VISIBLE_DEVICES has no effect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _jax_started(_: Any) -> bool:
     return any(name in ("cuda", "gpu") for name in backends)
 
 
-# What frameworks say themselves. The last two say it only inside; where that has changed, the driver says it.
+# Checks with the frameworks' own functions. Those of TensorFlow and JAX use private names; if a version does not have
+# them, started_by() relies on the driver.
 _FRAMEWORK_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "torch": _torch_started, "tensorflow": _tensorflow_started, "jax": _jax_started,
 }
@@ -37,7 +38,7 @@ def _framework_started(name: str) -> bool:
 
 
 def started_by() -> Optional[str]:
-    """Who has started CUDA: the name of a framework, or "this process"; None if nobody has."""
+    """What has started CUDA: the name of a framework, or "this process"; None if CUDA was not started."""
     loaded = [name for name in _FRAMEWORKS if name in sys.modules]
     for name in loaded:
         if _framework_started(name):

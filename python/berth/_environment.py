@@ -1,4 +1,4 @@
-"""os.environ while leases are held: that of the newest one, and what was there before once all are gone."""
+"""Sets os.environ to the variables of the newest lease, and restores the original values after the last one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from . import _native
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 LEASE_ID = "BERTH_LEASE"
 
-_lock = threading.RLock()  # a signal's handler may release a lease in the middle of this
-_original_values: dict[str, Optional[str]] = {}  # the values that were there before the first lease
-_lease_variables: dict[str, dict[str, str]] = {}  # by id, the oldest first
-_set_values: dict[str, str] = {}  # what stands there by berth's doing
+_lock = threading.RLock()  # reentrant: a signal handler may release a lease while this thread has the lock
+_original_values: dict[str, Optional[str]] = {}  # the values before the first lease
+_lease_variables: dict[str, dict[str, str]] = {}  # variables by lease id, the oldest lease first
+_set_values: dict[str, str] = {}  # the values that Berth has set
 
 
 def _newest() -> Optional[dict[str, str]]:
-    held = list(_lease_variables.values())  # in one step
+    held = list(_lease_variables.values())  # one step: no signal handler can run in between
     return held[-1] if held else None
 
 
 def _apply_newest() -> None:
-    """Shows the newest lease, or what was there before. What somebody else has changed meanwhile is his."""
+    """Sets the variables of the newest lease, or the original values. A variable that the program has changed meanwhile
+    keeps the program's value."""
     while True:
         target = _newest()
         names = list(_set_values)
@@ -42,12 +43,12 @@ def _apply_newest() -> None:
             return
 
 
-# In these two, each step can be repeated, and a handler may come between any two of them, raise, or call them itself.
-# (os.environb is os.environ, and quicker.)
+# A signal handler may run between any two steps of push() and pop(). It may raise, or call these functions itself. So
+# each step can be repeated. (os.environb is the same as os.environ, but faster.)
 
 
 def push(lease: str, variables: dict[str, str]) -> None:
-    """Sets what a program sees of this lease."""
+    """Sets the variables of a new lease."""
     with _lock:
         if not _lease_variables:
             _original_values.update(zip(variables, _native.getenv(list(variables))))
@@ -61,7 +62,7 @@ def push(lease: str, variables: dict[str, str]) -> None:
 
 
 def pop(lease: str) -> None:
-    """Takes it back, also if it is not the newest."""
+    """Removes the variables of a lease, which need not be the newest."""
     with _lock:
         _lease_variables.pop(lease, None)
         if _set_values:
@@ -69,16 +70,16 @@ def pop(lease: str) -> None:
 
 
 def outer_restrictions() -> tuple[Optional[str], str]:
-    """What restricts the choice from outside, and inside which lease this process was started. What berth itself has
-    set in this process does not count: a second lease is a second request."""
+    """CUDA_VISIBLE_DEVICES and BERTH_LEASE as this process has got them from outside. Values that Berth has set in this
+    process do not count: a second lease is a new request, not a part of the first one."""
     names = [VISIBLE_DEVICES, LEASE_ID]
     with _lock:
         while True:
             set_values = dict(_set_values)
-            # in the middle of push(), what is there may be an older one's
+            # If a handler has interrupted push(), the environment may still have the values of an older lease.
             own_values = [set_values, *_lease_variables.values()]
             values = _native.getenv(names)
-            if set_values == _set_values:  # no handler came in between
+            if set_values == _set_values:  # no handler has run in between
                 break
         visible, lease = [
             _original_values.get(name)
@@ -89,7 +90,7 @@ def outer_restrictions() -> tuple[Optional[str], str]:
 
 
 def _reset_after_fork() -> None:
-    """A child stands inside the leases of its parent."""
+    """In a forked child the leases of its parent count as set from outside."""
     global _lock
     _lock = threading.RLock()
     _lease_variables.clear()

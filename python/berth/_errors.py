@@ -1,35 +1,35 @@
-"""What can go wrong: one exception for each kind of error that the command line has an exit code for."""
+"""The exceptions: one for each kind of error for which the command line has an exit code."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """What berth refuses or cannot do. The message says what, why, and what to do."""
+    """The base of all exceptions of Berth. The message says what is wrong, why, and what to do."""
 
 
 class UsageError(Error, ValueError):
-    """Arguments, or variables of the environment, that make no sense."""
+    """An argument or an environment variable is invalid."""
 
 
 class NotGranted(Error):
-    """Not granted in time (`timeout`, `no_wait`), or taken out of the queue by `berth cancel`."""
+    """The request was not granted in time (`timeout`, `no_wait`), or was cancelled by `berth cancel`."""
 
 
 class Impossible(Error):
-    """A request that this host can never meet."""
+    """This host can never meet the request."""
 
 
 class NoDriver(Error):
-    """The NVIDIA driver is missing, refuses, or does not answer."""
+    """The NVIDIA driver is missing, fails, or does not answer."""
 
 
 class HarbourError(Error):
-    """The harbour, the directory where all users of a host meet, cannot be used."""
+    """The harbour (the directory or server that keeps tickets and leases) cannot be used."""
 
 
 class NotYours(Error):
-    """Somebody else's lease."""
+    """The lease or file belongs to another user."""
 
 
 for _class in (Error, UsageError, NotGranted, Impossible, NoDriver, HarbourError, NotYours):
-    _class.__module__ = "berth"  # as people write it, and as tracebacks should
+    _class.__module__ = "berth"  # tracebacks then show the public name, such as berth.NotGranted

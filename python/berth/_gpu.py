@@ -1,4 +1,4 @@
-"""What `berth status` tells, as Python objects. The names are those of its JSON (docs/json.md)."""
+"""The output of `berth status` as Python objects. The names are those of its JSON (docs/json.md)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Process:
     """A process on a GPU."""
 
     pid: int
-    """The host's number."""
+    """The process id on the host, also in a container."""
     user: Optional[str]
-    """None if the process cannot be seen from here, as in a container."""
+    """None if the process is not visible from here, as in a container."""
     name: Optional[str]
     memory_mib: Optional[int]
     lease: Optional[str]
-    """The lease that it runs under. A process that computes without one is a stranger."""
+    """The lease under which the process runs. A process that computes without a lease is a stranger."""
 
 
 @dataclass(frozen=True)
 class LeaseInfo:
-    """Somebody's lease, as all can see it."""
+    """A lease of any user. Every user can see it."""
 
     id: str
     user: str
@@ -37,18 +37,18 @@ class LeaseInfo:
     command: str
     label: str
     since: datetime
-    """When it was granted."""
+    """The time of the grant."""
     exclusive: bool
     memory_mib: Optional[int]
-    """Reserved on each of its GPUs; None if it is exclusive."""
+    """The memory that is reserved on each of its GPUs; None if the lease is exclusive."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card, or a MIG instance. What the driver does not tell is None, never 0."""
+    """A card or a MIG instance. A value that the driver does not report is None, never 0."""
 
     index: Union[int, str]
-    """For people: a number, or "card:instance" for a MIG instance."""
+    """A number, or "card:instance" for a MIG instance."""
     uuid: Optional[str]
     name: Optional[str]
     state: str
@@ -61,14 +61,14 @@ class Gpu:
     power_w: Optional[float]
     performance_state: Optional[int]
     reason: str
-    """Why it is not free, in words."""
+    """Why the GPU is not free, as text."""
     processes: tuple[Process, ...]
     leases: tuple[LeaseInfo, ...]
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """A request that waits."""
+    """A request that waits in the queue."""
 
     ticket: str
     position: int
@@ -80,9 +80,9 @@ class Ticket:
     count: int
     memory_mib: Optional[int]
     reason: str
-    """Why it waits, in words."""
+    """Why the request waits, as text."""
     starts: Optional[datetime]
-    """An estimate."""
+    """The estimated start; None if it is unknown."""
 
 
 def _parse_time(text: Optional[str]) -> Optional[datetime]:
@@ -104,12 +104,12 @@ def _build_gpu(values: dict[str, Any]) -> Gpu:
 
 
 def gpus_from_json(text: str) -> list[Gpu]:
-    """The GPUs of a document of `berth status --json`."""
+    """The GPUs of the output of `berth status --json`."""
     return [_build_gpu(values) for values in json.loads(text)["gpus"]]
 
 
 def status() -> list[Gpu]:
-    """Every GPU of this host: its state, its load, who uses it.
+    """Every GPU of this host, with its state, its load, its processes and its leases.
 
     >>> import berth
     >>> [(gpu.index, gpu.state, gpu.memory_total_mib) for gpu in berth.status()]
@@ -120,7 +120,7 @@ def status() -> list[Gpu]:
 
 
 def queue() -> list[Ticket]:
-    """Who waits, in the order of the queue, and why.
+    """The requests that wait, in the order of the queue, with their reasons.
 
     >>> import berth
     >>> berth.queue()

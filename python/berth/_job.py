@@ -1,4 +1,4 @@
-"""Functions that need a GPU: a lease for each call."""
+"""The decorator `job`: a lease for each call of a function."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ R = TypeVar("R")
 
 
 def has_profile(job: str, count: int = 1) -> bool:
-    """Has a job of this type been seen to its end?"""
+    """Whether there is a profile of this job type, from an earlier run that succeeded."""
     program()
     return _native.has_profile(job, count)
 
 
 class Job(Generic[R]):
-    """A function that gets a lease for each call. Made by `berth.job`."""
+    """A function that gets a lease for each call. `berth.job` creates it."""
 
     def __init__(self, function: Callable[..., R], count: Optional[int], request: _request.Request) -> None:
         functools.update_wrapper(self, function)
-        _request.parse(count, request)  # what is wrong with it is said where it is written
+        _request.parse(count, request)  # an invalid request raises here, where it is written
         if not callable(function):
             raise UsageError(f"job: {function!r} is no function")
         self._function = function
@@ -50,14 +50,14 @@ class Job(Generic[R]):
         profile = self._pending_profile()
         if profile is not None:
             with gpus(self._count, **self._request):
-                if self._pending_profile() is not None:  # else another process has been quicker
+                if self._pending_profile() is not None:  # otherwise another process has measured it meanwhile
                     profile(*args, **keywords)
             self._profiled = True
         with gpus(self._count, **self._request):
             return self._function(*args, **keywords)
 
     def _pending_profile(self) -> Optional[Callable[..., object]]:
-        """The lighter function, while nothing is known of this job."""
+        """The profile function, if it must be called: as long as there is no profile of this job type."""
         if self._profile is None or self._profiled or not self._auto_memory:
             return None
         return None if has_profile(str(self._request["job"]), self._count or 1) else self._profile
@@ -79,25 +79,26 @@ class Job(Generic[R]):
             return await cast(Awaitable[Any], self._function(*args, **keywords))
 
     def __reduce__(self) -> str:
-        """By its name, as functions are pickled: a pool's workers find it there."""
+        """Pickled by its name, like a function: the workers of a pool import it."""
         return str(getattr(self, "__qualname__"))
 
     def __get__(self, instance: object, owner: Optional[type] = None) -> Any:
-        """For methods: bound, as functions are."""
+        """Binds methods to their instance, like a function."""
         return self if instance is None else functools.partial(self, instance)
 
     def profile(self, function: Callable[..., object]) -> Callable[..., object]:
-        """Names a lighter function that needs as much memory, for a job that takes too long to be measured itself. With
-        mem="auto" it is called before the first call of the job, with the same arguments, and measured instead."""
+        """Registers a shorter function that needs as much memory, for a job that takes too long to be measured itself.
+        With mem="auto" it is called before the first call of the job, with the same arguments, and measured instead."""
         self._profile = function
         return function
 
 
 def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]:
-    """A decorator: each call of the function waits for GPUs, and gives them back when it returns.
+    """A decorator: each call of the function waits for GPUs, and releases them when it returns.
 
-    Takes what `acquire` takes. With `mem="auto"` a call reserves what earlier ones needed: the first has a whole GPU and
-    is measured, others of the same function wait for that. The type of the job is the script and the function.
+    Takes the arguments of `acquire`. With `mem="auto"` a call reserves as much memory as earlier calls needed. The
+    first call gets a whole GPU and is measured; other calls of the same function wait for it. The job type is the
+    script and the function.
 
     >>> import berth, os
     >>> @berth.job(mem="auto")

@@ -1,4 +1,4 @@
-"""Leases: how a Python program gets one, holds it and gives it back."""
+"""Acquires, holds and releases leases in a Python program."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ._gpu import Gpu
 
 
-_MAX_ERROR_TEXT = 4096  # of an error's text
+_MAX_ERROR_TEXT = 4096  # characters
 
 
 class _LeaseHandle(Protocol):
-    """What keeps a lease alive in this process."""
+    """The object that keeps a lease alive in this process."""
 
     def gpus_json(self) -> str: ...
     def fileno(self) -> int: ...
@@ -39,14 +39,14 @@ class _LeaseHandle(Protocol):
 
 
 class Lease(_native.Releasable):
-    """GPUs that are this program's, until `release` or until the last process that holds it has ended.
+    """GPUs that are leased until `release()`, or until the last process that holds the lease has ended.
 
-    Processes that hold it: this one, its forks, programs that it starts with the descriptor `fileno()` open, and
-    Python programs started inside it that import berth. A lease can be sent to a child of multiprocessing, which then
-    holds it too.
+    These processes hold it: this one, its forked children, programs that it starts with the descriptor `fileno()` open,
+    and Python programs started inside the lease that import berth. A lease can be sent to a child of multiprocessing,
+    which then also holds it.
 
-    `release()` gives the GPUs back, and os.environ what it was; to call it again does nothing. It is False if other
-    processes hold the lease: then it stays until they have ended, and the log says who they are.
+    `release()` releases the GPUs and restores os.environ; a second call has no effect. It returns False if other
+    processes hold the lease: the lease then lasts until they have ended, and the log names them.
 
     >>> import berth
     >>> with berth.acquire(mem="8GiB") as lease:
@@ -63,19 +63,19 @@ class Lease(_native.Releasable):
         self._gpus: Optional[list[Gpu]] = None
         self._pid = os.getpid()
         self.id = lease_id
-        """What `berth status` and BERTH_LEASE call it."""
+        """The id that `berth status` and BERTH_LEASE show."""
         self.indices = indices
-        """The GPUs for people: numbers, or "card:instance" for MIG instances."""
+        """The indices of the GPUs: numbers, or "card:instance" for MIG instances."""
         self.uuids = uuids
         self.environment = environment
-        """What a program needs to see its GPUs: CUDA_VISIBLE_DEVICES and its like."""
+        """The environment variables for a program on these GPUs: CUDA_VISIBLE_DEVICES and others."""
         self.placeholders: list[object] = []
-        """What the placeholder function has given, for each device."""
+        """The results of the placeholder function, one for each device."""
         self.released = False
 
     @property
     def gpus(self) -> list[Gpu]:
-        """The GPUs as they were when they were granted; `berth.status()` tells how they are now."""
+        """The state of the GPUs when they were granted; `berth.status()` shows their current state."""
         from ._gpu import gpus_from_json
 
         if self._gpus is None:
@@ -83,11 +83,11 @@ class Lease(_native.Releasable):
         return self._gpus
 
     def fileno(self) -> int:
-        """The bell: `subprocess.Popen(..., pass_fds=[lease.fileno()])` lets a program hold the lease."""
+        """The bell: a program started with `subprocess.Popen(..., pass_fds=[lease.fileno()])` holds the lease."""
         return self._handle.fileno()
 
     def _release(self) -> bool:
-        """Of release(). Can be called again after it was left half-way."""
+        """Called by release(). If a signal handler raises in the middle, a second call completes it."""
         if self.released:
             return True
         _environment.pop(self.id)
@@ -110,29 +110,29 @@ class Lease(_native.Releasable):
 
     @property
     def measures(self) -> bool:
-        """This is the first run of its type with mem="auto": it has its GPUs alone, and others of its type wait until it
-        is released."""
+        """Whether this is the first run of its job type with mem="auto": it has whole GPUs, and other jobs of its type
+        wait until it is released."""
         return self._handle.is_profiling_run()
 
     def _record_failure_of(self, error: Optional[BaseException]) -> None:
-        """What is released because of an error does not teach what the job needs, unless it says that the memory did not
-        suffice."""
+        """Reports the exception because of which the lease is released, if there is one. Berth then learns nothing from
+        this run, unless the exception says that the memory was not sufficient."""
         ended_well = isinstance(error, SystemExit) and error.code in (None, 0)
         if error is not None and not ended_well:
             self.failed(f"{type(error).__name__}: {error}")
 
     def failed(self, words: str = "") -> None:
-        """Says that what the GPUs were used for has failed: berth then learns nothing of it. Where the words say that the
-        memory did not suffice, the next run reserves more. What is released while an exception is handled has failed
-        anyway."""
+        """Reports that the job on these GPUs has failed: Berth then learns nothing from this run. If `words` (such as
+        the error message) say that the memory was not sufficient, the next run reserves more. A lease that is released
+        while an exception is handled counts as failed without this call."""
         self._handle.record_failure(_request.clean(words)[-_MAX_ERROR_TEXT:])
 
     def _current_entry(self) -> Lease:
-        """Of __exit__()."""
+        """Called by __exit__()."""
         return self
 
     def _exit_entry(self, entry: Lease) -> None:
-        """The same."""
+        """Called by __exit__()."""
         entry._release()
 
     def __enter__(self) -> Lease:
@@ -147,7 +147,7 @@ class Lease(_native.Releasable):
 
 
 class _AttachedHandle:
-    """The hold of a child to which a lease was sent."""
+    """The handle of a lease that was sent to this process by pickle."""
 
     def __init__(self, bell: Optional[int]) -> None:
         self._bell = bell
@@ -159,7 +159,7 @@ class _AttachedHandle:
         return -1 if self._bell is None else self._bell
 
     def record_failure(self, error_text: str) -> None:
-        """Who has made the lease knows."""
+        """Does nothing: the process that acquired the lease reports failures."""
 
     def is_profiling_run(self) -> bool:
         return False
@@ -179,7 +179,7 @@ class _AttachedHandle:
 
 def _unpickle_lease(lease_id: str, indices: list[Union[int, str]], uuids: list[str],
                     environment: dict[str, str]) -> Lease:
-    """What is unpickled: the same lease, held by this process too, and seen by it."""
+    """Unpickles a lease: this process then also holds it, and gets its environment variables."""
     if lease_id in _held_leases:
         return _held_leases[lease_id]
     program()
@@ -190,20 +190,21 @@ def _unpickle_lease(lease_id: str, indices: list[Union[int, str]], uuids: list[s
         lease.released = True
         return lease
     _held_leases[lease_id] = lease
-    os.environ.update(environment)  # for good: this process stands inside the lease, as a fork does
+    os.environ.update(environment)  # permanently: this process runs inside the lease, like a forked child
     return lease
 
 
-# Until they are released: a lease does not end because nobody has kept its object.
+# All leases that are not released: a lease must not end because the program has dropped its object.
 _held_leases: dict[str, Lease] = {}
-# Of a fork: the leases of its parent, which it holds by their bells until it ends.
+# In a forked child: the leases of its parent. The child holds them by their bells until it ends.
 _inherited: list[Lease] = []
-# The lease of the `with berth.gpus()` around us, in this thread or task.
+# The lease of the innermost `with berth.gpus()` block of this thread or task.
 _enclosing_lease: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
 
 
 def _restrictions(parsed: _request.ParsedRequest) -> tuple[Optional[str], str]:
-    """What restricts the choice, and the lease that the GPUs come out of, if one does."""
+    """The value of CUDA_VISIBLE_DEVICES that restricts the request, and the id of the lease that provides the GPUs
+    ("": the queue)."""
     outer = parsed.within or _enclosing_lease.get()
     if parsed.within is not None and parsed.within.released:
         raise UsageError(f"within: the lease {parsed.within.id} has ended; leave it out to ask the queue")
@@ -222,7 +223,7 @@ def _make_selector(parsed: _request.ParsedRequest) -> Optional[Callable[[], list
 
 
 def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
-    """Waits for the lease; None if it was told to leave."""
+    """Waits for a lease; None if `interrupt` was cancelled."""
     program()
     _native.prefetch_snapshot()
     visible, within = _restrictions(parsed)
@@ -235,7 +236,7 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
 
 
 def _adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease:
-    """What is to be done with a lease that was just granted."""
+    """Makes a Lease of a native lease that was just granted, and sets up environment and placeholders."""
     lease = Lease(native, *native.describe(parsed.ids))
     try:
         _held_leases[lease.id] = lease
@@ -267,18 +268,18 @@ def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], o
     elif placeholder:
         try:
             lease.placeholders.append(_native.start_placeholders(lease.uuids))
-        except Exception as problem:  # as with `berth run`: the program goes on without
+        except Exception as problem:  # the program continues without placeholders, as `berth run` does
             logger.warning("%s", problem)
 
 
 def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
-    """Waits for GPUs and leases them until `release()`, or until this process has ended, however it ends.
+    """Waits for GPUs and leases them until `release()`, or until this process ends, in whatever way.
 
     Takes `count` (1) and the keywords of `berth._request.Request`: gpu, name, mem, min_mem, util, mem_util, processes,
     policy, time, job, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait, progress, command,
     within.
 
-    Raises NotGranted, Impossible, NoDriver, HarbourError, NotYours, or UsageError for arguments that make no sense.
+    Raises NotGranted, Impossible, NoDriver, HarbourError, NotYours, or UsageError for invalid arguments.
 
     >>> import berth
     >>> lease = berth.acquire(name="A6000", timeout="10m")
@@ -295,8 +296,8 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
 
 
 def _acquire(parsed: _request.ParsedRequest) -> Lease:
-    # A signal's handler may raise between any two steps. Until _adopt_lease() has it, nobody but this frame knows the
-    # lease, and it ends with the frame.
+    # A signal handler may raise between any two steps. Until _adopt_lease() has registered the lease, only this frame
+    # refers to it, so the lease ends with the frame.
     native = _wait_for_lease(parsed, None)
     assert native is not None, "nobody has told it to leave"
     return _adopt_lease(native, parsed)
@@ -305,8 +306,8 @@ def _acquire(parsed: _request.ParsedRequest) -> Lease:
 class gpus(_native.InterruptSafeContext):
     """GPUs for a block of code: `with berth.gpus(2, name="A6000") as lease:`, or `async with`.
 
-    Takes what `acquire` takes. What asks for GPUs inside the block, in the same thread or task, gets them out of this
-    lease and does not wait.
+    Takes the arguments of `acquire`. A request inside the block, in the same thread or task, is granted GPUs of this
+    lease, without waiting in the queue.
 
     >>> import berth, os
     >>> with berth.gpus(2):
@@ -332,16 +333,16 @@ class gpus(_native.InterruptSafeContext):
             raise
 
     def _current_entry(self) -> _Entry:
-        """Of __exit__(): what this thread or task has entered last; where another one leaves it, the last of all."""
+        """Called by __exit__(). The last entry of this thread or task; if it has none, the last entry of all."""
         own_entries = [entry for entry in self._entries if entry.task_key == _current_task_key()]
         return (own_entries or self._entries)[-1]
 
     def _exit_entry(self, entry: _Entry) -> None:
-        """Of __exit__(). Can be called again after it was left half-way."""
+        """Called by __exit__(). If a signal handler raises in the middle, a second call completes it."""
         try:
             _enclosing_lease.reset(entry.token)
         except (ValueError, RuntimeError):
-            pass  # in another context than it was entered in, as generators can be; or for the second time
+            pass  # this context is not the one of __enter__(), as in generators; or this is the second call
         entry.lease.release()
         if entry in self._entries:
             self._entries.remove(entry)
@@ -357,7 +358,7 @@ class gpus(_native.InterruptSafeContext):
 
 
 class _Entry(NamedTuple):
-    """A block that was entered and not left yet."""
+    """A `with` block that was entered and not yet left."""
 
     lease: Lease
     token: contextvars.Token[Optional[Lease]]
@@ -365,17 +366,17 @@ class _Entry(NamedTuple):
 
 
 def _current_task_key() -> tuple[int, int]:
-    """This thread, and its task if it has one."""
+    """Identifies this thread and, if there is one, its asyncio task."""
     tasks = sys.modules.get("asyncio.tasks")
     try:
         task = None if tasks is None else tasks.current_task()
-    except RuntimeError:  # no loop runs here
+    except RuntimeError:  # no event loop runs in this thread
         task = None
     return threading.get_ident(), id(task)
 
 
 async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
-    """The same as `acquire`, for asyncio: other tasks go on meanwhile, and to cancel the task leaves the queue.
+    """Like `acquire`, for asyncio: other tasks run while it waits. Cancelling the task cancels the request.
 
     >>> import asyncio, berth
     >>> async def main():
@@ -389,7 +390,7 @@ async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.
 async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
     import asyncio
 
-    # A thread of its own, not one of the loop's: those are few, and others wait for them.
+    # Its own thread, not one of the loop's executor: those are few, and a wait may take hours.
     loop = asyncio.get_running_loop()
     granted: asyncio.Future[Optional[_native.Lease]] = loop.create_future()
     interrupt = _native.Interrupt()
@@ -412,7 +413,7 @@ async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
             problem = caught
         try:
             loop.call_soon_threadsafe(deliver, native, problem)
-        except RuntimeError:  # the loop is closed: nobody waits for it any more
+        except RuntimeError:  # the loop is closed, so no task waits for the lease any more
             if native is not None:
                 native.release()
 
@@ -421,7 +422,7 @@ async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
         native = await granted
     except BaseException:  # cancelled, or closed
         interrupt.cancel()
-        if granted.done() and not granted.cancelled():  # granted, and cancelled before the task could hear of it
+        if granted.done() and not granted.cancelled():  # the grant came before the cancellation
             unclaimed = None if granted.exception() else granted.result()
             if unclaimed is not None:
                 unclaimed.release()
@@ -432,11 +433,11 @@ async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
 
 def select(count: Optional[int] = None, *, set_environment: bool = False,
            **choice: Unpack[_request.Choice]) -> list[Gpu]:
-    """Chooses GPUs that are free now, without leasing them: the next moment they may be somebody else's.
+    """Chooses GPUs that are free now, without leasing them: a moment later another job may have them.
 
-    Takes of `acquire`'s keywords those that say which GPUs: gpu, name, min_mem, util, mem_util, processes, policy,
-    selector. With `set_environment`, CUDA_VISIBLE_DEVICES is set to them for good. Raises NotGranted if too few are
-    free. Inside a lease, the GPUs are that lease's.
+    Takes those keywords of `acquire` that choose GPUs: gpu, name, min_mem, util, mem_util, processes, policy, selector.
+    With `set_environment`, sets CUDA_VISIBLE_DEVICES permanently. Raises NotGranted if too few GPUs are free. Inside a
+    lease, chooses among the GPUs of that lease.
 
     >>> import berth
     >>> [gpu.index for gpu in berth.select(count=2, util=10)]

@@ -1,4 +1,4 @@
-"""The berth command of the same installation as this package: it asks the driver for us."""
+"""Finds the `berth` command of the same installation as this package, which runs as the driver's helper process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Iterator
 from . import _native
 from ._errors import NoDriver
 
-# Where this package is, and where it is imported from: its folder or its files may be symbolic links to another place
-# (uv --link-mode=symlink, GNU Stow), and the command is then beside the links or beside the files.
+# The real folder of this package, and the folder from which it was imported. They differ if the folder or its files are
+# symbolic links (uv --link-mode=symlink, GNU Stow). The command is then beside the links or beside the files.
 _PACKAGES = list(dict.fromkeys(os.path.dirname(path) for path in (os.path.realpath(__file__), os.path.abspath(__file__))))
 
 
 def _candidates(package: str) -> Iterator[str]:
-    """Where the command is, for each layout in which this package is installed."""
+    """The possible paths of the command, one for each way in which this package can be installed."""
     parent = os.path.dirname(package)
     packages, version, library = (os.path.basename(name) for name in (
         parent, os.path.dirname(parent), os.path.dirname(os.path.dirname(parent))))
@@ -30,7 +30,7 @@ def _candidates(package: str) -> Iterator[str]:
 
 
 def _find_program() -> str:
-    """The command of this installation, never one that another user could have put there."""
+    """The path of the command. Refuses a file that another user could have put there."""
     refusal = None
     for package in _PACKAGES:
         for path in _candidates(package):
@@ -55,7 +55,8 @@ def program() -> str:
         _path = _find_program()
         _native.set_helper_program(_path)
         atexit.register(_native.archive_all)
-        atexit.register(_native.block_interpreter_reentry)  # daemon threads, which Python does not wait for
+        # Daemon threads may still run when the interpreter shuts down; Python does not wait for them.
+        atexit.register(_native.block_interpreter_reentry)
     return _path
 
 

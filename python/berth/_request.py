@@ -1,5 +1,4 @@
-"""A request as people write it in Python, checked as far as its types go. What the values mean is checked in C++, as
-for the command line."""
+"""The keywords of a request, and the check of their types. C++ checks their values, as for the command line."""
 
 from __future__ import annotations
 
@@ -23,62 +22,63 @@ Duration = Union[str, float, "timedelta"]
 
 
 class Choice(TypedDict, total=False):
-    """Which GPUs."""
+    """The keywords that choose GPUs."""
 
     gpu: Union[int, str, Iterable[Union[int, str]], None]
-    """All of these, by index or UUID; with `count`, so many of them."""
+    """All of these GPUs, by index or UUID; with `count`, that many of them."""
     name: Optional[str]
     """Only GPUs with this text in their name, such as "3090"."""
     min_mem: Optional[Size]
-    """Only GPUs with so much memory in all."""
+    """Only GPUs with at least this much memory in total."""
     util: Optional[int]
-    """Only GPUs of at most so many percent utilization."""
+    """Only GPUs with at most this utilization, in percent."""
     mem_util: Optional[int]
-    """The same of memory utilization."""
+    """Only GPUs with at most this memory utilization, in percent."""
     processes: Optional[int]
-    """Accept so many strangers' processes on a GPU (0)."""
+    """Accept GPUs with up to this many processes of strangers (default: 0)."""
     policy: Optional[str]
     """"spread" (the emptiest; default), "pack" (the fullest) or "random"."""
     selector: Optional[Callable[[Gpu], bool]]
-    """Only GPUs for which it is true. Asked again while too few are."""
+    """Only GPUs for which this function returns True. It is called again while too few GPUs match."""
 
 
 class Request(Choice, total=False):
-    """What `acquire` and its like take."""
+    """The keywords of `acquire`, `gpus`, `job` and `run`."""
 
     mem: Optional[Size]
-    """Share GPUs: reserve so much on each, such as "8GiB" (a number is bytes). Without it, whole GPUs. "auto":
-    what earlier runs of this job needed, which berth has learned; the first has whole GPUs, and is measured."""
+    """Share GPUs: memory to reserve on each, such as "8GiB" (a number is bytes). Default: whole GPUs. "auto": as much
+    as earlier runs of this job needed; the first run gets whole GPUs and is measured."""
     job: Optional[str]
-    """The type of the job, of which berth learns memory and run time; for "auto" by default the program's script."""
+    """The job type under which memory and run time are learned. Default with mem="auto": the program's script."""
     time: Optional[Duration]
-    """How long it runs, such as "2h" (a number is seconds): short jobs fill gaps."""
+    """The expected run time, such as "2h" (a number is seconds). Short jobs can fill gaps in the schedule."""
     label: Optional[str]
-    """Words that people see beside the job."""
+    """Text shown next to the job."""
     no_wait: bool
     """Raise NotGranted at once if the GPUs are not free."""
     timeout: Optional[Duration]
-    """Raise NotGranted if they are not granted in time."""
+    """Raise NotGranted if the GPUs are not granted in this time."""
     ids: str
-    """How CUDA_VISIBLE_DEVICES names the GPUs: "index" or "uuid"."""
+    """The form of the GPUs in CUDA_VISIBLE_DEVICES: "index" or "uuid"."""
     set_environment: bool
-    """Whether os.environ is set (default). It is the whole process's: with several leases at once in threads, leave it
-    and tell each thread its `lease.indices`."""
+    """Whether to set os.environ (default: True). All threads share os.environ: if threads have leases at the same time,
+    use False and pass each thread its `lease.indices`."""
     placeholder: Union[bool, Callable[[int], object]]
-    """Take a little memory on the GPUs, for neighbours who only look at nvidia-smi: True for berth's own, which leaves
-    when the program itself uses the GPU; or a function that is called for each of the program's devices (0, 1, ...)."""
+    """Use a little memory on the GPUs, so that users who only look at nvidia-smi see that the GPUs are in use. True: a
+    process of Berth, which exits when the program itself uses the GPU. A function: called for each of the program's
+    devices (0, 1, ...)."""
     on_wait: Optional[Callable[[Waiting], None]]
-    """Called when it begins to wait, and whenever its position or the reason changes."""
+    """Called when the request begins to wait, and when its position or the reason changes."""
     progress: Optional[bool]
-    """Whether to show a line while it waits; by default on a terminal."""
+    """Whether to show a line on stderr while the request waits. Default: only on a terminal."""
     command: Optional[str]
-    """What people see in `berth status`; by default the program's command line."""
+    """The command that `berth status` shows. Default: the program's command line."""
     within: Optional[Lease]
-    """Take the GPUs out of this lease of the process. A request inside `with berth.gpus()` does so by itself."""
+    """Use GPUs of this lease of the same process. Default: the lease of the enclosing `with berth.gpus()` block."""
 
 
 class ParsedRequest(NamedTuple):
-    """A request, read."""
+    """A request whose keywords were checked. `values` are the arguments for C++, as text."""
 
     values: dict[str, str]
     selector: Optional[Callable[[Gpu], bool]] = None
@@ -107,12 +107,12 @@ def _checked_text(name: str, value: object) -> str:
 
 
 def clean(text: str) -> str:
-    """Text from outside, such as a file's name, that C++ can take: bytes that are not UTF-8 become question marks."""
+    """Makes text from outside, such as a file name, valid UTF-8 for C++: other bytes become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _job_text(name: str, value: object) -> str:
-    """Of a long one, the end: it says more than the start."""
+    """Keeps only the end of a long job type: it says more than the start."""
     return _checked_text(name, value).encode()[-_MAX_JOB_BYTES:].decode(errors="ignore")
 
 
@@ -150,13 +150,13 @@ _CALLABLES = ("selector", "on_wait")
 _FLAGS = ("no_wait", "set_environment", "progress")
 
 
-_MAX_JOB_BYTES = 256  # bytes
-_MAX_COMMAND = 256  # characters: all who look at the queue read it, and `python -c` has whole programs
+_MAX_JOB_BYTES = 256
+_MAX_COMMAND = 256  # characters: `berth status` shows the command, and that of `python -c` is a whole program
 
 
 def command_text(words: Sequence[str], shell: bool = False) -> str:
-    """A command line for people. Where command lines are hidden from other users (hidepid, BERTH_COMMANDS), only the
-    program's name."""
+    """The command line as `berth status` shows it; only the program's name if command lines are hidden from other users
+    (hidepid, BERTH_COMMANDS)."""
     name = words[0].rpartition("/")[2]
     if _native.are_commands_hidden():
         return "sh" if shell else clean(name)
@@ -166,12 +166,12 @@ def command_text(words: Sequence[str], shell: bool = False) -> str:
 
 @functools.lru_cache(maxsize=None)
 def command_line() -> str:
-    """What this program was called as."""
+    """The command line of this program."""
     return command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
 
 
 def script_type() -> str:
-    """The type of this program's job, as `berth run` derives it: the same script is the same type."""
+    """The job type of this program, as `berth run` derives it: the same script is the same type."""
     script = sys.argv[0] if sys.argv else ""
     if os.path.isfile(script):
         path = clean(os.path.realpath(script))
@@ -181,12 +181,12 @@ def script_type() -> str:
 
 @functools.lru_cache(maxsize=None)
 def _default_request() -> ParsedRequest:
-    """What most programs ask for."""
+    """The request without any keyword, cached: most programs use it."""
     return ParsedRequest({}, command=command_line())
 
 
 def parse(count: Optional[int], request: Mapping[str, Any]) -> ParsedRequest:
-    """The keywords of a call, checked; those that are None count as left out."""
+    """Checks the keywords of a call; a keyword that is None counts as omitted."""
     if count is None and not request:
         return _default_request()
     given = {name: value for name, value in {"count": count, **request}.items() if value is not None}

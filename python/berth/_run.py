@@ -1,4 +1,4 @@
-"""Commands on leased GPUs."""
+"""Runs commands on leased GPUs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _to_text(word: object) -> str:
 def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, *,
         run_timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None, pass_fds: Sequence[int] = (),
         **keywords: Any) -> subprocess.CompletedProcess[Any]:
-    """Waits for GPUs, runs a command on them, and gives them back when its last process has ended.
+    """Waits for GPUs, runs a command on them, and releases them when its last process has ended.
 
-    Takes the keywords of `acquire`, and those of subprocess.run: check, capture_output, text, cwd, env, and so on.
-    `timeout` is how long to wait for the GPUs, as everywhere in berth; `run_timeout` is how long the command may take.
+    Takes the keywords of `acquire` and those of subprocess.run: check, capture_output, text, cwd, env, and so on.
+    `timeout` limits the wait for the GPUs, as everywhere in Berth; `run_timeout` limits the run time of the command.
 
     >>> import berth
     >>> berth.run("echo GPU $CUDA_VISIBLE_DEVICES", shell=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""What people see while a request waits: a callback, a line on the terminal, the log."""
+"""Reports the progress of a request that waits: to a callback, on the terminal and in the log."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ logger = logging.getLogger("berth")
 
 
 class Waiting(NamedTuple):
-    """Where a request stands, for `on_wait`."""
+    """The state of a request that waits, for `on_wait`."""
 
     position: int
-    """In the queue, from 1; 0 while the selector takes too few GPUs to stand there."""
+    """The position in the queue, from 1. 0: the selector matches too few GPUs, so the request is not in the queue."""
     length: int
     reason: str
-    """Who or what is in the way, in words."""
+    """Why the request waits, as text."""
     starts: Optional[datetime]
-    """An estimate, if those in the way have said how long they run."""
+    """The estimated start, if the run times of the jobs ahead are known; otherwise None."""
 
     def __str__(self) -> str:
         text = f"position {self.position} of {self.length}: {self.reason}" if self.position else self.reason
@@ -42,7 +42,7 @@ def _format_duration(seconds: int) -> str:
 
 
 class WaitReporter:
-    """Tells whoever wants to know how the waiting goes: a callback, a line on the terminal, the log."""
+    """Reports the wait of one request to the callback, the terminal and the log."""
 
     def __init__(self, on_wait: Optional[Callable[[Waiting], None]], progress: Optional[bool],
                  held_leases: Sized = ()) -> None:
@@ -53,15 +53,15 @@ class WaitReporter:
         self._reported = False
 
     def report_wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
-        """For the native module: it waits, and why."""
-        from datetime import datetime, timezone  # who does not wait does not need it
+        """Called by the native module when the request begins to wait, and when its position or reason changes."""
+        from datetime import datetime, timezone  # imported only here, because most programs never wait
 
         when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
-        if self._held_leases:  # a loop that forgets to release waits for itself
+        if self._held_leases:  # a loop that does not release its leases waits for itself
             leases = "a lease" if len(self._held_leases) == 1 else f"{len(self._held_leases)} leases"
             reason += f"; this program holds {leases} itself: release() what it no longer needs"
         waiting = Waiting(position, length, reason, when)
-        # Who shows nothing and hears nothing must not wonder for hours: the first time, the log warns.
+        # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
         show_line = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
         silent = self._on_wait is None and not show_line and not self._reported
         logger.log(logging.WARNING if silent else logging.INFO, "waiting, %s", waiting)
@@ -72,12 +72,12 @@ class WaitReporter:
             self._on_wait(waiting)
 
     def report_notice(self, text: str) -> None:
-        """For the native module: something that the user should know."""
+        """Called by the native module with a message for the user."""
         self.clear_line()
         logger.warning("%s", text)
 
     def clear_line(self) -> None:
-        """Takes the line away."""
+        """Removes the line from the terminal."""
         if self._line_shown:
             self._print("\r\033[K", end="")
         self._line_shown = False
@@ -86,14 +86,14 @@ class WaitReporter:
         if sys.stderr is None or not sys.stderr.isatty():
             self._print(text)
             return
-        with contextlib.suppress(OSError):  # a terminal that is gone
+        with contextlib.suppress(OSError):  # the terminal was closed
             room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
             self._print(f"\r{text[:room]}\033[K", end="")
             self._line_shown = True
 
     @staticmethod
     def _print(text: str, end: str = "\n") -> None:
-        """Who cannot be told waits all the same."""
-        if sys.stderr is not None:  # print() would take stdout for it
+        """Prints to stderr. A failure is ignored: the request waits all the same."""
+        if sys.stderr is not None:  # print() would use stdout instead
             with contextlib.suppress(OSError, ValueError):
                 print(text, end=end, file=sys.stderr, flush=True)

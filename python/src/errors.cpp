@@ -1,4 +1,4 @@
-// Raising; see errors.h.
+// Raises errors as Python exceptions; see errors.h.
 #include "python/src/errors.h"
 
 #include <nanobind/nanobind.h>

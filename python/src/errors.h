@@ -1,4 +1,4 @@
-// Errors become Python's exceptions here, by the one table of kinds (base/result.h).
+// Turns errors (base/result.h) into Python exceptions: one exception class for each kind.
 #pragma once
 
 #include <utility>
@@ -7,10 +7,11 @@
 
 namespace berth::python {
 
-// Raises the exception of the error's kind, with its message made fit for a terminal: Python prints
-// it there. Needs the interpreter.
+// Raises the exception of the error's kind. The message is escaped, since Python prints it to the
+// terminal. Needs the GIL.
 [[noreturn]] void raise_error(const Error& error);
 
+// The value of `result`, or raises its error.
 template <class T>
 T value_or_raise(Result<T> result) {
   if (!result) raise_error(result.error());

@@ -1,4 +1,4 @@
-// Who returns to the interpreter, and when nobody does any more; see interpreter.h.
+// Acquiring the GIL, also during Python's shutdown; see interpreter.h.
 #include "python/src/interpreter.h"
 
 #include <atomic>
@@ -9,12 +9,13 @@ namespace berth::python {
 namespace {
 
 std::atomic<bool> shutting_down = false;
-std::atomic<int> reentering_threads = 0;  // threads that wait for the interpreter
+std::atomic<int> reentering_threads = 0;  // threads that wait for the GIL
 
-// A fork has none of them.
+// A fork does not have the threads of its parent.
 const int kForkHandler = ::pthread_atfork(nullptr, nullptr, [] { reentering_threads = 0; });
 
-// Between this and the end of its scope, block_interpreter_reentry() waits for us; or we sleep.
+// block_interpreter_reentry() waits until no guard exists. Afterwards the constructor does not
+// return, except in the main thread: the thread sleeps until the process exits.
 class ReentryGuard {
  public:
   ReentryGuard() {

@@ -1,19 +1,19 @@
-// Working without the interpreter, and with it again.
+// Releases and acquires Python's GIL, safely also while the interpreter shuts down.
 //
-// When Python ends, its main thread goes on alone: a daemon thread that then asks for the
-// interpreter is ended by Python in the middle of C++ (pthread_exit), which brings the whole
-// process down with an abort. So from block_interpreter_reentry() on such a thread sleeps instead,
-// until the process is gone. (Python 3.14 does the same by itself.)
+// When Python exits, only its main thread continues. If a daemon thread then tries to acquire the
+// GIL, Python ends that thread in the middle of C++ code (pthread_exit), and the whole process
+// aborts. So after block_interpreter_reentry() such a thread sleeps until the process exits.
+// (Python 3.14 does the same by itself.)
 #pragma once
 
 #include <Python.h>
 
 namespace berth::python {
 
-// For Python's atexit. Those who are on their way back arrive first.
+// Called from Python's atexit. First waits for the threads that are already acquiring the GIL.
 void block_interpreter_reentry();
 
-// For as long as this lives, other threads may have the interpreter.
+// Releases the GIL for its lifetime.
 class ScopedGilRelease {
  public:
   ScopedGilRelease() : state_(PyEval_SaveThread()) {}
@@ -25,7 +25,7 @@ class ScopedGilRelease {
   PyThreadState* state_;
 };
 
-// For as long as this lives, this thread has it; inside of the above.
+// Holds the GIL for its lifetime; for use inside of a ScopedGilRelease.
 class ScopedGilAcquire {
  public:
   ScopedGilAcquire();

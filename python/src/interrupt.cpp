@@ -1,4 +1,4 @@
-// The pipe; see interrupt.h.
+// The pipe that wakes a waiting thread; see interrupt.h.
 #include "python/src/interrupt.h"
 
 #include <array>
@@ -41,7 +41,7 @@ void Interrupt::drain_pipe() {
     count = ::read(read_end_.get(), bytes.data(), bytes.size());
     for (ssize_t i = 0; i < count; ++i) {
       const char number = bytes.at(static_cast<std::size_t>(i));
-      if (number != 0) signals_.push_back(number);  // 0: our own
+      if (number != 0) signals_.push_back(number);  // 0: written by wake()
     }
   }
 }
@@ -68,7 +68,7 @@ Interrupt& thread_interrupt() {
 
 namespace {
 
-// signal.set_wakeup_fd(): the descriptor before it. Python has no such function for C.
+// Calls signal.set_wakeup_fd(), which is not in Python's C API. Returns the previous descriptor.
 int exchange_wakeup_fd(int fd) {
   static const auto* const call =
       new nb::object(nb::module_::import_("_signal").attr("set_wakeup_fd"));
@@ -83,7 +83,7 @@ SignalWakeup::SignalWakeup(Interrupt& interrupt)
   try {
     previous_fd_ = exchange_wakeup_fd(interrupt.write_fd());
   } catch (nb::python_error&) {
-    main_thread_ = false;  // a subinterpreter's
+    main_thread_ = false;  // the main thread of a subinterpreter
   }
 }
 
@@ -91,7 +91,7 @@ SignalWakeup::~SignalWakeup() {
   if (!main_thread_) return;
   try {
     exchange_wakeup_fd(previous_fd_);
-  } catch (nb::python_error& error) {  // somebody has closed the one before
+  } catch (nb::python_error& error) {  // the previous descriptor was closed
     error.discard_as_unraisable("berth");
     return;
   }

@@ -1,4 +1,4 @@
-// How a thread that waits in C++ is told that Python wants something: Ctrl-C, or a task's end.
+// Wakes a thread that waits in C++ when Python has a signal (Ctrl-C) or a task is cancelled.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace berth::python {
 
-// A pipe. What is written into it wakes who waits: Python's own signal handler writes there (see
-// SignalWakeup), and so does cancel().
+// A pipe. The waiting thread polls read_fd(). Python's own signal handler writes to the pipe (see
+// SignalWakeup), and so do cancel() and wake().
 class Interrupt {
  public:
   Interrupt();
@@ -19,15 +19,14 @@ class Interrupt {
   int read_fd() const { return read_end_.get(); }
   int write_fd() const { return write_end_.get(); }
 
-  // Any thread may call them.
+  // Thread-safe.
   void cancel();
   void wake();
 
-  // Takes what was written; with signals, runs their Python handlers. True if it is time to leave:
-  // because cancel() was called, or a handler raised, and then that exception is set. Needs the
-  // interpreter.
+  // Drains the pipe and runs the Python handlers of pending signals. True if the wait must end:
+  // cancel() was called, or a handler raised an exception, which is then set. Needs the GIL.
   bool check_cancelled();
-  // The numbers of the signals that came since the last time, as Python wrote them.
+  // The numbers of the signals since the last call, one byte each, as Python writes them.
   std::string take_signals();
 
  private:
@@ -39,13 +38,13 @@ class Interrupt {
   std::atomic<bool> cancelled_ = false;
 };
 
-// This thread's own, kept for the next time; in a fork, the fork's.
+// The Interrupt of this thread, which is reused. A fork gets a new one.
 Interrupt& thread_interrupt();
 
-// For as long as this lives, signals wake who waits with `interrupt`, if this is the main thread,
-// in which Python runs their handlers. Python's own part of a handler only makes a note and writes
-// to the wakeup descriptor. What arrived is passed on to whoever had the descriptor before: an
-// event loop, for example. Needs the interpreter.
+// For its lifetime, signals wake a wait with `interrupt`. Does nothing outside of the main thread,
+// the only thread in which Python runs signal handlers. (The C handler only notes the signal and
+// writes to the wakeup descriptor.) The destructor restores the previous wakeup descriptor, such as
+// that of an event loop, and passes the signals on to it. Needs the GIL.
 class SignalWakeup {
  public:
   explicit SignalWakeup(Interrupt& interrupt);

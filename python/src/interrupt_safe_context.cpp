@@ -1,4 +1,4 @@
-// The base classes; see interrupt_safe_context.h.
+// InterruptSafeContext and Releasable; see interrupt_safe_context.h.
 #include "python/src/interrupt_safe_context.h"
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace {
 struct InterruptSafeContext {};
 struct Releasable : InterruptSafeContext {};
 
-// Steps that are taken whatever is raised on the way; that is raised at the end.
+// Runs steps again if they raise, up to three times each. The first exception is raised at the end.
 class RetriedSteps {
  public:
   template <class Step>
@@ -35,7 +35,7 @@ class RetriedSteps {
   std::optional<nb::python_error> first_error_;
 };
 
-void exit_context(const nb::object& self, const nb::args& /*the exception, if there is one*/) {
+void exit_context(const nb::object& self, const nb::args& /*exception*/) {
   RetriedSteps steps;
   const nb::object entry = steps.run([&] { return self.attr("_current_entry")(); });
   steps.run([&] { return self.attr("_exit_entry")(entry); });

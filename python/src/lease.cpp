@@ -1,4 +1,4 @@
-// Acquiring and holding from Python; see lease.h.
+// Acquires and holds leases for a Python program; see lease.h.
 #include "python/src/lease.h"
 
 #include <chrono>
@@ -36,7 +36,8 @@ namespace {
 
 using Values = std::map<std::string, std::string>;
 
-// Calls from the broker into Python. What they raise ends the waiting, and is raised at its end.
+// Calls from acquire() into Python. An exception of a callback ends the wait; raise_problem()
+// raises it then.
 class PythonCallbacks {
  public:
   PythonCallbacks(Interrupt& interrupt, nb::object on_wait, nb::object on_notice,
@@ -65,7 +66,8 @@ class PythonCallbacks {
     };
   }
 
-  // In a fork, too: signal handlers, callbacks and selectors may fork, and the child returns here.
+  // True also in a fork: signal handlers, callbacks and selectors may fork, and the child process
+  // returns here.
   bool has_failed() const { return problem_.has_value() || is_forked(); }
   void raise_problem() const {
     if (problem_) throw nb::python_error(*problem_);
@@ -93,8 +95,8 @@ class PythonCallbacks {
   bool is_cancelled() {
     const ScopedGilAcquire gil;
     if (!has_failed() && !interrupt_.check_cancelled() && !is_forked()) return false;
-    if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes what a signal's handler raised
-    if (!is_forked()) interrupt_.wake();  // so that the next question is answered so
+    if (PyErr_Occurred() != nullptr) problem_.emplace();  // takes the exception of a signal handler
+    if (!is_forked()) interrupt_.wake();  // stay readable, so that the next wait ends, too
     return true;
   }
 
@@ -122,7 +124,7 @@ class PythonCallbacks {
   std::optional<nb::python_error> problem_;
 };
 
-// Has the driver's questions obey the interrupt, until this ends.
+// Makes driver calls interruptible for its lifetime.
 class ProbeInterruptScope {
  public:
   ProbeInterruptScope(Probe& probe, PythonCallbacks& callbacks) : probe_(probe) {
@@ -137,7 +139,7 @@ class ProbeInterruptScope {
   Probe& probe_;
 };
 
-// Nothing if it was told to leave.
+// Null if the wait was cancelled.
 std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
                                            std::optional<std::string> visible_devices,
                                            std::string parent_lease, std::string command,
@@ -206,7 +208,7 @@ nb::list indices(const PythonLease& lease) {
   return list;
 }
 
-// What Python's own object keeps: in one call, which is quicker than four.
+// Everything that the Python object stores, in one call: faster than four calls.
 nb::tuple describe(const PythonLease& lease, const std::string& ids) {
   const Record& record = lease.record();
   const auto form = ids == "uuid" ? GpuIdFormat::uuid : GpuIdFormat::index;
@@ -218,7 +220,7 @@ nb::tuple describe(const PythonLease& lease, const std::string& ids) {
   return nb::make_tuple(record.id, indices(lease), record.uuids, environment);
 }
 
-// Its GPUs as they were when it was granted, in the form of `berth status --json`.
+// The lease's GPUs as they were when it was granted, in the format of `berth status --json`.
 std::string gpus_json(const PythonLease& lease) {
   const Record& record = lease.record();
   Status status;
@@ -237,7 +239,7 @@ std::string gpus_json(const PythonLease& lease) {
   return status_json(status, JsonForm::line);
 }
 
-// Has a job of this type of this user run to its end, or was its memory set?
+// Whether this user has a finished run of this job type, or has set its memory.
 bool has_profile(const std::string& job, unsigned count) {
   const ScopedGilRelease gil_release;
   const HarbourLocation harbour = harbour_location();
@@ -273,7 +275,8 @@ void PythonLease::set_inheritable_bell(UniqueFd bell) {
   bell_fd_ = inheritable_bell_.get();
 }
 
-// In a fork there is no other thread, and the mutex may be held by one that is not there.
+// Takes no lock: a fork has no other thread, and a thread of the parent may have held the mutex at
+// the time of the fork.
 void PythonLease::release_in_fork() NO_THREAD_SAFETY_ANALYSIS {
   set_inheritable_bell(UniqueFd());
   lease_.hand_over_bell();
@@ -297,7 +300,7 @@ void PythonLease::add_sample(const Result<std::vector<GpuSample>>& samples) {
   if (!released_ && sampler_) sampler_->add_sample(samples, lease_);
 }
 
-// Before the release, for the same reason as with `berth run`.
+// Called before the release: a waiter that is granted first would profile again.
 void PythonLease::record_profile_run() {
   if (record_.job.empty() || !record_.parent_lease.empty()) return;
   const auto lasted = std::chrono::steady_clock::now() - start_time_;
@@ -316,7 +319,7 @@ bool PythonLease::release() {
   if (!already_released) record_profile_run();
   set_inheritable_bell(UniqueFd());
   bool ended = lease_.release();
-  // A helper that the watcher has only begun to start has the bell until it is itself.
+  // A helper process that the watcher is starting holds a copy of the bell until its exec.
   constexpr int kMaxWaitMs = 20;
   for (int i = 0; !ended && i < kMaxWaitMs && is_watcher_querying_driver(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

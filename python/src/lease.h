@@ -1,4 +1,4 @@
-// A lease that a Python program holds, and how it gets one.
+// A lease that a Python program holds, and the functions that acquire it.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace berth::python {
 
-// Safe for several threads. In a fork of the process that made it, it can only be let go.
+// Thread-safe. In a fork of the process that made it, only release() has an effect.
 class PythonLease {
  public:
   PythonLease(Lease lease, SamplingRate sampling_rate);
@@ -24,33 +24,35 @@ class PythonLease {
   const Record& record() const { return record_; }
   const std::vector<Gpu>& host_gpus() const { return host_gpus_; }
   const HarbourLocation& location() const { return location_; }
-  // The bell that programs inherit; -1 once it is released.
+  // The descriptor of the bell that child programs inherit; -1 after the release.
   int bell_fd() const { return bell_fd_; }
 
-  // What it was used for went wrong, with these words of an error: it teaches nothing, unless they
-  // say that the memory did not suffice.
+  // The code that used the lease failed with this error. The run then does not count for the
+  // profile, unless the error says that GPU memory ran out.
   void record_failure(const std::string& error_text);
-  // Others of its type wait until it has been measured.
+  // Whether other tickets of the job's type wait until this run has been measured.
   bool is_profiling_run() const { return record_.is_profiling_run; }
 
-  // Whether it is time to ask the driver about its GPUs, which takes place without any lock.
+  // Time until the next sample is due; zero or less: now. The caller then queries the driver,
+  // without a lock, and passes the answer to add_sample().
   std::chrono::milliseconds time_until_sample();
   void add_sample(const Result<std::vector<GpuSample>>& samples);
   SamplingRate sampling_rate() const { return sampling_rate_; }
 
-  // False if others hold it still. In a fork: lets go of the fork's own hold.
+  // False if other processes still hold the lease. In a fork: closes the fork's own copy of the
+  // bell.
   bool release();
 
-  // As the history has it now; nothing once it was released.
+  // The lease as an entry of the history; nullopt after the release.
   std::optional<HistoryEntry> current_history_entry(Ending ending);
 
-  // Says that it lives, where that must be said; see Lease::keep(). Not in a fork.
+  // See Lease::maintain_heartbeat(). Not in a fork.
   std::chrono::milliseconds maintain_heartbeat();
-  // Puts the lease back if somebody deleted its files, and notes it. Not in a fork.
+  // Restores the lease if its files were deleted, and adds a notice. Not in a fork.
   void restore_if_deleted();
-  // Tells when that may be needed; -1 if nothing does.
+  // Readable when the files may have been deleted; -1 if there is no watch.
   int deletion_watch_fd();
-  // What happened to it since the last time, for a log.
+  // Messages for the user since the last call.
   std::vector<std::string> notices();
 
  private:
@@ -62,23 +64,22 @@ class PythonLease {
 
   mutable Mutex mutex_;
   Lease lease_ GUARDED_BY(mutex_);
-  // Parts of the lease that never change.
+  // Parts of lease_ that never change, and so need no lock.
   const Record& record_;
   const std::vector<Gpu>& host_gpus_;
   const HarbourLocation& location_;
   const SamplingRate sampling_rate_;
-  std::optional<Sampler> sampler_
-      GUARDED_BY(mutex_);  // since the first look: most leases are short
+  std::optional<Sampler> sampler_ GUARDED_BY(mutex_);  // made late: most leases are short
   ExitClass exit_class_ GUARDED_BY(mutex_) = ExitClass::success;
   const std::chrono::steady_clock::time_point start_time_ = std::chrono::steady_clock::now();
   UniqueFd inheritable_bell_ GUARDED_BY(mutex_);
-  std::atomic<int> bell_fd_ = -1;  // its number
+  std::atomic<int> bell_fd_ = -1;  // of inheritable_bell_
   std::vector<std::string> notices_ GUARDED_BY(mutex_);
   const pid_t owner_pid_;
   bool released_ GUARDED_BY(mutex_) = false;
 };
 
-// Gives up the close-on-exec flag: programs that this process starts have it open, too.
+// Clears the close-on-exec flag, so that child programs inherit the descriptor. The caller owns it.
 int make_inheritable(UniqueFd fd);
 
 void define_lease(nanobind::module_& module);

@@ -1,26 +1,28 @@
-// berth._native: the C++ of berth for the Python package, which is the only one to call it.
+// The extension module berth._native, which only the Python package berth uses.
 //
-// Thin on purpose: what a person calls, and what it means, is in python/berth/. Here stands what
-// must not hold the interpreter: waiting, the driver, the harbour's lock.
+// It is thin on purpose: the public interface is in python/berth/. The C++ part does what must not
+// hold the GIL: waiting, driver calls, and the harbour's lock.
+#include <dlfcn.h>
+#include <link.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <string_view>
 
 #include "base/environment.h"
 #include "base/file_trust.h"
 #include "base/simulation.h"
 #include "base/text.h"
 #include "devices/driver.h"
-#include "lease/attach.h"
-#include "python/src/cuda.h"
+#include "devices/placeholder.h"
+#include "lease/lease.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"
 #include "python/src/interrupt.h"
 #include "python/src/interrupt_safe_context.h"
 #include "python/src/lease.h"
-#include "python/src/placeholder.h"
 #include "python/src/request.h"
 #include "python/src/watcher.h"
 #include "status/status_json.h"
@@ -41,8 +43,8 @@ std::string status() {
   }());
 }
 
-// The descriptor that keeps the lease alive, for its caller to close; nothing if there is no lease
-// to join.
+// A descriptor that keeps the lease alive, which the caller must close; nullopt if the lease does
+// not exist.
 std::optional<int> attach(const std::string& id) {
   auto bell = value_or_raise([&] {
     HarbourLocation where = harbour_location();
@@ -53,14 +55,15 @@ std::optional<int> attach(const std::string& id) {
   return make_inheritable(std::move(*bell));
 }
 
-// The file of the simulated server; nothing if the GPUs are real.
+// The file of the simulated server; nullopt if the GPUs are real.
 std::optional<std::string> simulated_state() {
   if (!is_driver_simulated()) return std::nullopt;
   return simulated_state_path();
 }
 
-// Variables of this process as text. As os.environ has them, which takes much longer to say that it
-// has not. A value that is not UTF-8 has U+FFFD in it, and so equals nothing that berth has set.
+// Environment variables of this process. The same as os.environ, which takes much longer for a
+// variable that is not set. In a value that is not UTF-8, U+FFFD replaces the wrong bytes, so it
+// never equals a value that berth has set.
 nb::list get_variables(const std::vector<std::string>& names) {
   nb::list values;
   for (const std::string& name : names) {
@@ -75,12 +78,44 @@ nb::list get_variables(const std::vector<std::string>& names) {
   return values;
 }
 
+// Checks the libraries that are loaded. dlopen() would search the file system for one that is not.
+bool is_cuda_loaded() {
+  return ::dl_iterate_phdr(
+             [](dl_phdr_info* info, std::size_t, void*) {
+               const std::string_view path = info->dlpi_name;
+               return path.find("libcuda.so") != std::string_view::npos ? 1 : 0;
+             },
+             nullptr) != 0;
+}
+
+// Whether cuInit() was called in this process. CUDA reads CUDA_VISIBLE_DEVICES then, and a later
+// choice of GPUs has no effect. Loads nothing.
+bool cuda_is_started() {
+  constexpr int kNotInitialized = 3;  // CUDA_ERROR_NOT_INITIALIZED
+  if (!is_cuda_loaded()) return false;
+  void* library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  // This call returns at once, whatever the state of the driver, and changes nothing.
+  auto* count = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDeviceGetCount"));
+  int devices = 0;
+  const bool started = count != nullptr && count(&devices) != kNotInitialized;
+  ::dlclose(library);
+  return started;
+}
+
+Placeholders start_placeholders(const std::vector<std::string>& uuids) {
+  return value_or_raise([&] {
+    const ScopedGilRelease gil_release;
+    return Placeholders::start(uuids);
+  }());
+}
+
 }  // namespace
 }  // namespace berth::python
 
 NB_MODULE(_native, module) {
   using namespace berth::python;
-  nb::set_leak_warnings(false);  // leases are kept until the process ends: they are no leak
+  nb::set_leak_warnings(false);  // leases are held until the process exits on purpose
   module.attr("__version__") = BERTH_VERSION;
   module.def("describe_trust_problem", &berth::describe_trust_problem, "own"_a, "path"_a);
   module.def("set_helper_program", &berth::set_helper_program, "path"_a);
@@ -100,5 +135,8 @@ NB_MODULE(_native, module) {
   define_interrupt(module);
   define_interrupt_safe_context(module);
   define_lease(module);
-  define_placeholder(module);
+  nb::class_<berth::Placeholders>(module, "Placeholders")
+      .def("pids", &berth::Placeholders::pids)
+      .def("release", &berth::Placeholders::stop, nb::call_guard<ScopedGilRelease>());
+  module.def("start_placeholders", &start_placeholders, "uuids"_a);
 }

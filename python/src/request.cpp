@@ -1,4 +1,4 @@
-// Probes and asks of Python's threads; see request.h.
+// Requests and driver probes of Python threads; see request.h.
 #include "python/src/request.h"
 
 #include <algorithm>
@@ -18,15 +18,14 @@ namespace berth::python {
 namespace {
 
 struct ThreadProbe {
-  std::string settings_key;  // by what the environment said then
+  std::string settings_key;  // driver_settings_key() when the probe was opened
   std::shared_ptr<Probe> probe;
 };
 
-thread_local std::vector<ThreadProbe>
-    thread_probes;  // more than one where calls were inside of calls
+thread_local std::vector<ThreadProbe> thread_probes;  // more than one after nested calls
 thread_local std::function<void(const std::string&)> slow_driver_callback;
 
-// One that no call uses now.
+// A probe that is not in use.
 std::vector<ThreadProbe>::iterator find_idle_probe() {
   return std::find_if(thread_probes.begin(), thread_probes.end(),
                       [](const ThreadProbe& one) { return one.probe.use_count() == 1; });
@@ -34,7 +33,7 @@ std::vector<ThreadProbe>::iterator find_idle_probe() {
 
 }  // namespace
 
-// What a helper takes over from its parent's environment when it starts.
+// The variables that a helper process reads when it starts, and its program.
 std::string driver_settings_key() {
   std::string key;
   for (const char* name :

@@ -1,4 +1,4 @@
-// A request as Python writes it, and the driver that is asked about it.
+// Requests of Python programs, and the driver probes of their threads.
 #pragma once
 
 #include <functional>
@@ -13,19 +13,19 @@
 
 namespace berth::python {
 
-// This thread's probe, for the driver that the environment chooses at this moment. One for each
-// thread: a probe's helper ends with the thread that started it. Keep it while it is used: a
-// callback or a signal's handler may ask berth again, and then gets another. Raises; needs the
-// interpreter.
+// The probe of this thread, for the driver that the environment selects now. Each thread has its
+// own, since the helper process of a probe ends with the thread that started it. The caller holds
+// the pointer while it uses the probe: a callback or signal handler that calls berth meanwhile gets
+// another probe. Raises; needs the GIL.
 std::shared_ptr<Probe> thread_probe();
 
-// What the environment says of the driver to ask: it may change between two requests.
+// The settings in the environment that select the driver; they may change between two requests.
 std::string driver_settings_key();
 
-// If there is one already, it may ask the driver while the caller makes up its mind.
+// If this thread has an idle probe, it begins to query the driver ahead of the next request.
 void prefetch_snapshot();
 
-// `notice` is told when the driver of this thread is slow, until this ends.
+// For its lifetime, `notice` is called when the driver of this thread is slow.
 class SlowDriverNotice {
  public:
   explicit SlowDriverNotice(std::function<void(const std::string&)> notice);
@@ -37,8 +37,8 @@ class SlowDriverNotice {
   std::function<void(const std::string&)> previous_callback_;
 };
 
-// What to ask for, by the keywords of the package (each value as text) and by what surrounds the
-// caller: `visible_devices` and `parent_lease` as in Ask. Raises.
+// A request from the keywords of the Python package (each value as text) and the environment of the
+// caller: `visible_devices` and `parent_lease` as in AcquireRequest. Raises.
 AcquireRequest make_python_request(const std::map<std::string, std::string>& values, bool no_wait,
                                    std::optional<std::string> visible_devices,
                                    std::string parent_lease);

@@ -1,4 +1,4 @@
-// The thread; see watcher.h.
+// The background thread for the leases of a Python program; see watcher.h.
 #include "python/src/watcher.h"
 
 #include <algorithm>
@@ -24,10 +24,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A watch has its price when it ends (see supervise()): a short lease does not pay it.
+// An inotify watch is expensive to remove (see supervise()), so short leases do without one.
 constexpr std::chrono::seconds kWatchDelay(1);
 constexpr std::chrono::seconds kAuditInterval(60);
-// What is to be learned from must be looked at from its start.
+// A run whose profile is learned is sampled from its start.
 constexpr std::chrono::milliseconds kLearningWatchDelay(20);
 
 class LeaseWatcher {
@@ -42,8 +42,8 @@ class LeaseWatcher {
         {lease, now + (is_learning ? kLearningWatchDelay : kWatchDelay), now + kWatchDelay});
     open_probe();
     if (!thread_.joinable()) start();
-    // Not if it wakes soon enough by itself: a program that leases a thousand times a second must
-    // not wake it as often.
+    // Do not wake the thread if it wakes soon enough by itself: a program that leases a thousand
+    // times a second must not wake it as often.
     const auto max_delay = is_learning ? kLearningWatchDelay : kWatchDelay;
     if (wakes_at_ <= watched_.back().sample_from + max_delay) return;
     wakes_at_ = {};
@@ -54,7 +54,7 @@ class LeaseWatcher {
     const MutexLock lock(mutex_);
     if (pending_entries_.empty()) write_pending_at_ = Clock::now() + kWatchDelay;
     pending_entries_.push_back({harbour, std::move(entry)});
-    if (paused_) return;  // resume() sees to it
+    if (paused_) return;  // resume() starts the thread
     if (!thread_.joinable()) start();
     if (wakes_at_ <= write_pending_at_) return;
     wakes_at_ = {};
@@ -99,8 +99,8 @@ class LeaseWatcher {
   struct WatchedLease {
     std::weak_ptr<PythonLease> lease;
     Clock::time_point sample_from;
-    Clock::time_point restore_from;  // put back if somebody deletes it
-    bool start_archived = false;     // that it has begun
+    Clock::time_point restore_from;  // before this, deleted files are not restored
+    bool start_archived = false;
   };
   struct PendingEntry {
     HarbourLocation harbour;
@@ -112,7 +112,7 @@ class LeaseWatcher {
       (void)archive_entry(lease.location(), *entry);
   }
 
-  // What has waited long enough.
+  // Writes the entries if they are due.
   void write_pending_entries() {
     std::vector<PendingEntry> entries;
     {
@@ -128,7 +128,7 @@ class LeaseWatcher {
     (void)!::write(wake_event_.get(), &one, sizeof one);
   }
 
-  // Signals are Python's: its main thread must be the one that they wake.
+  // Blocks all signals in the thread: they must reach Python's main thread.
   void start() REQUIRES(mutex_) {
     sigset_t all_signals;
     sigset_t previous_mask;
@@ -137,12 +137,13 @@ class LeaseWatcher {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error&) {
-      // No thread is to be had: then the lease is not put back. Tried again with the next one.
+      // Without a thread, leases are not restored. The next call tries again.
     }
     ::pthread_sigmask(SIG_SETMASK, &previous_mask, nullptr);
   }
 
-  // By what the environment says now: the thread must not look at it.
+  // Opens the driver that the environment selects. Called by add(), since the thread must not read
+  // the environment, which Python may change at any time.
   void open_probe() REQUIRES(mutex_) {
     std::string key = driver_settings_key();
     if (probe_ && key == probe_key_) return;
@@ -161,7 +162,7 @@ class LeaseWatcher {
     return ::read(wake_event_.get(), &count, sizeof count) > 0;
   }
 
-  // Asks about the leases whose time it is, and gives when the next one's is. Without any lock: a
+  // Samples the leases that are due, and returns when the next one is. Takes no lock, since a
   // driver may hang.
   Clock::time_point sample_leases(const std::vector<std::shared_ptr<PythonLease>>& leases,
                                   Probe* probe) {
@@ -215,12 +216,12 @@ class LeaseWatcher {
       started.clear();
       sleep(std::move(restorable), until);
     }
-    // Its helper would end with this thread.
+    // The helper process of the probe ends with the thread that started it.
     const MutexLock lock(mutex_);
     if (probe_) probe_->close_session();
   }
 
-  // Until then, or until there is something to do.
+  // Sleeps until then, or until a lease is added or deleted. Restores leases if that is due.
   void sleep(std::vector<std::shared_ptr<PythonLease>> restorable, Clock::time_point until) {
     std::vector<pollfd> watched{{wake_event_.get(), POLLIN, 0}};
     for (const auto& lease : restorable) watched.push_back({lease->deletion_watch_fd(), POLLIN, 0});
@@ -250,23 +251,23 @@ class LeaseWatcher {
   const UniqueFd wake_event_;
   Mutex mutex_;
   std::vector<WatchedLease> watched_ GUARDED_BY(mutex_);
-  std::vector<PendingEntry> pending_entries_ GUARDED_BY(mutex_);  // to be written
-  Clock::time_point write_pending_at_ GUARDED_BY(mutex_){};       // all of them
-  Clock::time_point wakes_at_ GUARDED_BY(mutex_){};               // the thread, at the latest
-  std::shared_ptr<Probe> probe_ GUARDED_BY(mutex_);               // asked by the thread alone
-  std::string probe_key_ GUARDED_BY(mutex_);  // by what the environment said then
+  std::vector<PendingEntry> pending_entries_ GUARDED_BY(mutex_);  // not yet written
+  Clock::time_point write_pending_at_ GUARDED_BY(mutex_){};
+  Clock::time_point wakes_at_ GUARDED_BY(mutex_){};  // when the thread wakes, at the latest
+  std::shared_ptr<Probe> probe_ GUARDED_BY(mutex_);  // only the thread queries it
+  std::string probe_key_ GUARDED_BY(mutex_);         // driver_settings_key() when it was opened
   bool paused_ GUARDED_BY(mutex_) = false;
-  // Under the mutex, except while it is paused: then only pause() and resume() touch it.
+  // Guarded by the mutex, except while paused: then only pause() and resume() use it.
   std::thread thread_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> querying_driver_ = false;
-  // The thread's own.
-  Clock::time_point next_audit_{};  // of the files, at the latest
-  bool woken_ = false;              // there was news while the thread asked the driver
+  // Used by the thread alone.
+  Clock::time_point next_audit_{};  // the files are checked then, at the latest
+  bool woken_ = false;              // wake() was called while the thread queried the driver
 };
 
-// Of this process: a fork has no thread, and its copy of the lock may be held for ever. The
-// first call in a process needs the interpreter.
+// The watcher of this process. A fork gets a new one: it does not have the thread, and its copy of
+// the mutex may be locked for ever. The first call in a process needs the GIL.
 LeaseWatcher& process_watcher() {
   static LeaseWatcher* watcher = nullptr;
   static pid_t owner = 0;
@@ -299,8 +300,8 @@ void pause_watching() {
   process_watcher().pause();
 }
 
-// In the main thread a little later, when it goes on: Python 3.13 looks for threads when it has
-// called us. Another thread cannot wait for that.
+// In the main thread, resumes a little later, as a pending call: Python 3.13 looks for threads
+// after it has called this function. Other threads cannot run pending calls, and resume at once.
 void resume_watching() {
   if (::gettid() != ::getpid()) {
     process_watcher().resume();

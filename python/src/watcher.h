@@ -1,5 +1,5 @@
-// What goes on beside a Python program that holds leases: those that somebody deletes are put back,
-// and the history is written, as `berth run` does both.
+// A background thread for the leases of a Python program: it samples what they use, keeps up their
+// heartbeat, restores deleted files and writes the history, as `berth run` does for its job.
 #pragma once
 
 #include <memory>
@@ -8,21 +8,23 @@
 
 namespace berth::python {
 
-// From a second after now until it is released or nobody has it any more, by one thread for all
-// leases of the process, which sleeps. Not in forks.
+// Watches the lease until it is released, or until the last pointer to it is gone. One thread
+// serves all leases of the process. Restoring begins after a second, sampling after a second or (if
+// a profile is to be learned) after 20 ms. Not in forks.
 void watch_lease(const std::shared_ptr<PythonLease>& lease);
 
-// Written within about a second, by the same thread: who leases a thousand times a second does not
-// wait for the disk as often. Any thread may call it.
+// The same thread writes the entry, within about a second, so that a program that leases a thousand
+// times a second does not wait for the disk each time. Thread-safe.
 void archive_later(const HarbourLocation& harbour, HistoryEntry entry);
 
-// At the end of the program: what is yet to be written, and the end of what it still holds.
+// Called when the program exits: writes all pending entries, and the end of all leases that it
+// holds.
 void archive_all();
 
-// The driver is being asked at this moment, and a helper perhaps started for that.
+// Whether the thread is querying the driver, and perhaps starting a helper process for that.
 bool is_watcher_querying_driver();
 
-// For the time of a fork, of which Python warns where there are threads.
+// Stop and restart the thread around a fork: Python warns about a fork of a process with threads.
 void pause_watching();
 void resume_watching();
 

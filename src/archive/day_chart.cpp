@@ -1,4 +1,4 @@
-// The chart; see day_chart.h.
+// Draws the chart of GPU-hours by day; see day_chart.h.
 #include "archive/day_chart.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr std::size_t kChartRows = 5;
 constexpr std::size_t kDefaultWidth = 100;
 constexpr std::size_t kMaxDayWidth = 4;
 
-// Part of a column that `eighths` of a cell high is.
+// The character for a cell of which `eighths` are filled, from the bottom.
 std::string_view bar_glyph(std::size_t eighths, Charset charset) {
   constexpr std::array<std::string_view, 9> kBlocks{
       " ", "\u2581", "\u2582", "\u2583", "\u2584", "\u2585", "\u2586", "\u2587", "\u2588"};
@@ -36,8 +36,7 @@ std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
   if (days.empty()) return "";
   const std::size_t width = std::max<std::size_t>(terminal.width.value_or(kDefaultWidth), 24);
   const std::size_t chart_width = width - std::string_view("12345.6 ").size();
-  const std::size_t days_per_column =
-      (days.size() + chart_width - 1) / chart_width;  // days in a column
+  const std::size_t days_per_column = (days.size() + chart_width - 1) / chart_width;
   std::vector<double> hours((days.size() + days_per_column - 1) / days_per_column);
   for (std::size_t i = 0; i < days.size(); ++i) {
     const std::size_t in_column =
@@ -52,7 +51,7 @@ std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
   for (std::size_t row = kChartRows; row-- > 0;) {
     std::string line;
     for (const double value : hours) {
-      // What there is can be seen, however little it is.
+      // A value above zero is always visible.
       const auto bar_eighths = std::max<std::size_t>(
           round_positive(value / max_hours * static_cast<double>(8 * kChartRows)),
           value > 0 ? 1 : 0);

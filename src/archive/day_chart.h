@@ -1,4 +1,4 @@
-// A chart of GPU-hours by day, of characters.
+// A text chart of GPU-hours by day.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace berth {
 
 std::string repeat_text(std::string_view piece, std::size_t times);
 
-// Columns from left to right that fit in the terminal's width: several to a day, or several days to
-// one. Nothing if there are no days.
+// The chart fits into the terminal's width: a day has up to 4 columns of text, or several days
+// share one column. Empty if there are no days.
 std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
                              const Terminal& terminal);
 

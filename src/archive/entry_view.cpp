@@ -1,4 +1,4 @@
-// The keys of a line, and what their values must be; see entry_view.h.
+// Parses the keys and values of a history line; see entry_view.h.
 #include "archive/entry_view.h"
 
 #include <algorithm>
@@ -13,9 +13,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::int64_t kMaxTimeMs = 4'000'000'000'000;  // the year 2096: nanoseconds still count it
+// The year 2096, which fits into 64 bits of nanoseconds.
+constexpr std::int64_t kMaxTimeMs = 4'000'000'000'000;
 
-// What a line must have.
+// The fields that a line must have.
 enum RequiredField : unsigned {
   kId = 1U << 0,
   kUid = 1U << 1,
@@ -30,8 +31,7 @@ enum RequiredField : unsigned {
   kAllFields = (1U << 10) - 1,
 };
 
-// Where a value is of another kind it is as if the key were not there; where a key is there twice,
-// the last one counts.
+// A value of another type counts as a missing key. If a key occurs twice, the last value counts.
 bool read_optional_text(JsonCursor& in, std::string_view& target) {
   target = {};
   return in.peek() == '"' ? in.read_string(target) : in.skip_value();
@@ -143,11 +143,11 @@ bool EntryReader::read_member(JsonCursor& in, std::string_view key) {
     view_.code = code.value_or(0);
     return true;
   }
-  return in.skip_value();  // of a later version of berth
+  return in.skip_value();  // a key of a later version of Berth
 }
 
 void EntryReader::clear() {
-  auto gpus = std::move(view_.gpus);  // its place is used again
+  auto gpus = std::move(view_.gpus);  // keeps its memory for the next line
   gpus.clear();
   view_ = {};
   view_.gpus = std::move(gpus);
@@ -173,9 +173,9 @@ bool EntryReader::read_canonical_gpus(JsonCursor& in) {
   return in.consume_literal("]");
 }
 
-// Almost all lines have their keys in the order of serialize_entry(), without a blank: then no key
-// needs to be read before it is compared. A line that is otherwise, or damaged, is left to
-// member().
+// The fast path. Almost all lines have their keys in the order of serialize_entry() and no blanks,
+// so each key can be compared with the expected text. Returns false for any other line; then read()
+// reads it by read_member().
 bool EntryReader::read_canonical(JsonCursor& in) {
   std::optional<int> code;
   const bool complete =
@@ -201,7 +201,7 @@ bool EntryReader::read_canonical(JsonCursor& in) {
   return in.consume_literal("}") && in.at_end() && fields_read_ == kAllFields;
 }
 
-// The view, with texts of a bounded length.
+// Limits the length of all texts, and returns the view.
 EntryView* EntryReader::truncate_texts() {
   const auto bound = [](std::string_view& text, std::size_t max_bytes) {
     text = truncate_utf8(text, max_bytes);
@@ -291,7 +291,7 @@ std::size_t read_entry_views(const UserFolder& folder, const std::string& file, 
     if (line->empty()) continue;
     EntryView* const view = reader.read(*line);
     if (view != nullptr && (folder.uid == 0 || view->uid == folder.uid)) {
-      view->host = view->user = {};  // of this host, whatever somebody has written
+      view->host = view->user = {};  // a file has lines of this host only, whatever its owner wrote
       on_view(*view);
     } else {
       ++damaged;

@@ -1,5 +1,5 @@
-// A line of the history as it is read: its texts are views, so that nobody pays for copies of what
-// he throws away.
+// Reads a line of the history into a struct of views. Most readers discard most lines, so copying
+// all texts would be a waste.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct GpuView {
   std::optional<unsigned> utilization_pct{};
 };
 
-// See HistoryEntry. Times are milliseconds since 1970, none after the year 2096.
+// The members are those of HistoryEntry. Times are milliseconds since 1970, at most the year 2096.
 struct EntryView {
   std::string_view id;
   uid_t uid = 0;
@@ -48,24 +48,24 @@ inline LeaseKey lease_key(const EntryView& view) {
   return {std::string(view.host), view.uid, std::string(view.id)};
 }
 
-// As the lines have times.
+// The form of times in the lines.
 inline std::int64_t to_ms(TimePoint time) {
   return std::chrono::floor<std::chrono::milliseconds>(time.time_since_epoch()).count();
 }
 
-// Of an entry that lives as long as the view.
+// The entry must live as long as the view.
 EntryView make_entry_view(const HistoryEntry& entry);
 HistoryEntry make_entry(const EntryView& view);
 
-// Reads line after line into the same place.
+// Reads one line after the other into the same view. Not thread-safe.
 class EntryReader {
  public:
-  // Nothing if the line is damaged. Texts that are too long are cut (EntryLimits). The view is true
-  // until the next one is read, or `line` is gone.
+  // Null if the line is damaged. Cuts texts that are too long (EntryLimits). The view is valid
+  // until the next call, and while `line` exists.
   EntryView* read(std::string_view line);
 
-  // Was the last line just as serialize_entry() writes them? Such lines are read about twice as
-  // fast.
+  // Did the last line have exactly the form that serialize_entry() writes? Such lines are read
+  // about twice as fast.
   bool was_canonical() const { return canonical_; }
 
  private:
@@ -83,14 +83,13 @@ class EntryReader {
   bool read_idle(JsonCursor& in);
 
   EntryView view_;
-  unsigned fields_read_ = 0;  // which parts that a line must have were read
-  bool gpus_valid_ = true;    // each of them has a UUID
+  unsigned fields_read_ = 0;  // the required fields that were read, as bits
+  bool gpus_valid_ = true;    // each GPU so far has a UUID
   bool canonical_ = false;
-  std::string decoded_;
+  std::string decoded_;  // strings that had escapes; views point into it
 };
 
-// The lines of one of a user's files from `offset` on; see read_entries(), which gives them as
-// entries.
+// Reads the lines of a user's file from `offset` on. Like read_entries(), but without copies.
 using EntryViewCallback = std::function<void(const EntryView& view)>;
 std::size_t read_entry_views(const UserFolder& folder, const std::string& file, off_t& offset,
                              const EntryViewCallback& on_view);

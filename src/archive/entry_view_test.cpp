@@ -1,4 +1,4 @@
-// Lines are read as a reader that builds a tree of each would read them, damaged ones too.
+// Unit tests of entry_view.h: it reads each line, damaged or not, as a tree-building parser does.
 #include "archive/entry_view.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The yardstick: plain, and slow. Nothing where the line is damaged; else all of it, as a tree.
+// The reference: simple and slow. nullopt if the line is damaged; else the whole line as a tree.
 class ReferenceReader {
  public:
   static std::optional<Json> read(const std::string& line) {
@@ -134,7 +134,7 @@ std::string generate_line() {
   return serialize_entry(entry);
 }
 
-// A line with something else in the place of a value, of a GPU's value, or beside them.
+// A line with a value (or a value of a GPU) replaced or added.
 std::string change_line(const std::string& line) {
   Json tree = Json::parse(line);
   std::vector<std::string> keys{"of a later version"};
@@ -147,7 +147,7 @@ std::string change_line(const std::string& line) {
     }
   }
   std::string text = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (*rc::gen::arbitrary<bool>()) {  // a key that is there twice
+  if (*rc::gen::arbitrary<bool>()) {  // a duplicate key
     text.back() = ',';
     text += fmt::format("\"{}\":{}}}", *rc::gen::elementOf(keys),
                         generate_value().dump(-1, ' ', true, Json::error_handler_t::replace));
@@ -169,7 +169,8 @@ RC_GTEST_PROP(EntryReader, recognizes_canonical_lines, ()) {
   const std::string line = generate_line();
   EntryReader reader;
   RC_ASSERT(reader.read(line) != nullptr);
-  RC_ASSERT(reader.was_canonical());  // if not, serialize_entry() has changed: change this one, too
+  // If this fails, serialize_entry() has changed: change EntryReader::read_canonical(), too.
+  RC_ASSERT(reader.was_canonical());
   const std::string other = fmt::format(" {}", line);
   RC_ASSERT(reader.read(other) != nullptr);
   RC_ASSERT(!reader.was_canonical());
@@ -177,7 +178,7 @@ RC_GTEST_PROP(EntryReader, recognizes_canonical_lines, ()) {
 
 RC_GTEST_PROP(EntryReader, reads_like_the_reference_reader, ()) {
   EntryReader reader;
-  for (int i = 0; i < 10; ++i) {  // the same reader: nothing of a line is left for the next
+  for (int i = 0; i < 10; ++i) {  // with the same reader, which must not mix lines
     const std::string line =
         *rc::gen::arbitrary<bool>() ? change_line(generate_line()) : generate_line();
     RC_ASSERT(read_as_json(reader, line) == ReferenceReader::read(line));
@@ -190,7 +191,7 @@ std::string damage_line(std::string line) {
     const auto place = *rc::gen::inRange<std::size_t>(0, line.size());
     const char value = *rc::gen::oneOf(rc::gen::arbitrary<char>(),
                                        rc::gen::element('"', '{', '}', ',', '\\', '0', '-', ' '));
-    if (value == '\0') continue;  // which ends a text for nlohmann
+    if (value == '\0') continue;  // ends a text for nlohmann
     if (*rc::gen::arbitrary<bool>()) {
       line[place] = value;
     } else {

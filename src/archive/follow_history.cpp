@@ -1,4 +1,4 @@
-// Watching files and a stream grow; see follow_history.h.
+// Reads new lines of history files and of the server's stream; see follow_history.h.
 #include "archive/follow_history.h"
 
 #include <algorithm>
@@ -32,15 +32,17 @@ std::vector<HistoryEntry> FileFollower::read_new_entries() {
   return entries;
 }
 
-// Watched before it is read: what comes in between is seen twice rather than never.
+// Adds the watches before it reads: a line that is written in between causes one event too many,
+// but is not missed. Without `entries` it only skips the existing lines.
 void FileFollower::read_folder(const UserFolder& folder, std::vector<HistoryEntry>* entries) {
   ::inotify_add_watch(inotify_.get(), archive_.c_str(), IN_CREATE | IN_MOVED_TO | IN_ATTRIB);
   ::inotify_add_watch(inotify_.get(), folder.path.c_str(), IN_MODIFY | IN_CREATE);
-  // What is written from now on ends from now on. A day for clocks that differ.
+  // New lines are about leases that end now, so older files cannot grow. A day allows for clocks
+  // that differ.
   const auto since = std::chrono::system_clock::now() - std::chrono::hours(24);
   for (const std::string& name : list_month_files(folder, since)) {
     off_t& offset = offsets_[fmt::format("{}/{}", folder.path, name)];
-    // Of more than a user's jobs can have written meanwhile, only the end.
+    // Jobs of one user cannot have written more than this since the last call: skip the rest.
     offset = std::max(offset, file_size(folder, name) - kMaxNewBytes);
     read_entry_views(folder, name, offset, [&](const EntryView& view) {
       if (entries != nullptr) entries->push_back(make_entry(view));
@@ -58,7 +60,7 @@ void StreamFollower::open_wait_connection() {
   if (opened && opened->send(stream_.wait_command())) wait_connection_ = std::move(*opened);
 }
 
-// Asked also where nothing was heard: a connection can be cut without a word.
+// Reads the stream even if the blocking read has not returned: the connection may be broken.
 std::vector<HistoryEntry> StreamFollower::read_new_entries() {
   bool still_waiting = false;
   if (wait_connection_) {
@@ -81,12 +83,10 @@ std::vector<HistoryEntry> StreamFollower::read_new_entries() {
 
 Result<std::unique_ptr<HistoryFollower>> follow_history(const HarbourLocation& harbour) {
   if (!harbour.url) {
-    return std::unique_ptr<HistoryFollower>(std::make_unique<FileFollower>(archive_path(harbour)));
+    return std::make_unique<FileFollower>(archive_path(harbour));
   }
-  auto stream = HistoryStream::open_at_end(*harbour.url);
-  if (!stream) return tl::make_unexpected(stream.error());
-  return std::unique_ptr<HistoryFollower>(
-      std::make_unique<StreamFollower>(*harbour.url, std::move(*stream)));
+  HistoryStream stream = TRY(HistoryStream::open_at_end(*harbour.url));
+  return std::make_unique<StreamFollower>(*harbour.url, std::move(stream));
 }
 
 }  // namespace berth

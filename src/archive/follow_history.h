@@ -1,4 +1,4 @@
-// New lines of everybody's history, as they are written.
+// Follows the history of all users: returns new lines as they are written (`berth log --follow`).
 #pragma once
 
 #include <map>
@@ -16,6 +16,8 @@
 
 namespace berth {
 
+// Not thread-safe. With a server a line may be returned twice: a host sends it again if it gets no
+// reply.
 class HistoryFollower {
  public:
   HistoryFollower() = default;
@@ -23,17 +25,18 @@ class HistoryFollower {
   HistoryFollower& operator=(const HistoryFollower&) = delete;
   virtual ~HistoryFollower() = default;
 
-  // Readable when there may be something new; -1 if nobody can tell now.
+  // A descriptor that is readable when there may be new lines; -1 if there is none now (the server
+  // does not answer). Call read_new_entries() now and then even if it is not readable.
   virtual int poll_fd() const = 0;
 
-  // What has been written since the last time.
+  // The entries that were written since the last call.
   virtual std::vector<HistoryEntry> read_new_entries() = 0;
 };
 
-// From now on: what stands there already is not new.
+// Starts now: existing lines are not new. Fails only with a server (`harbour.url`).
 Result<std::unique_ptr<HistoryFollower>> follow_history(const HarbourLocation& harbour);
 
-// By this host's files. Users who come later are seen too.
+// Follows the files of this host by inotify. Includes users whose first line comes later.
 class FileFollower : public HistoryFollower {
  public:
   explicit FileFollower(std::string archive);
@@ -46,10 +49,10 @@ class FileFollower : public HistoryFollower {
 
   std::string archive_;
   UniqueFd inotify_;
-  std::map<std::string, off_t> offsets_;  // how much of each file
+  std::map<std::string, off_t> offsets_;  // by path: up to where each file was read
 };
 
-// By the stream of all hosts. With a server that is away nothing is new until it is back.
+// Follows the server's stream of all hosts. Returns no lines while the server does not answer.
 class StreamFollower : public HistoryFollower {
  public:
   StreamFollower(const RedisUrl& url, HistoryStream stream);
@@ -63,7 +66,7 @@ class StreamFollower : public HistoryFollower {
   RedisUrl url_;
   RedisSession server_;
   HistoryStream stream_;
-  std::optional<RedisConnection> wait_connection_;  // waits for what comes next
+  std::optional<RedisConnection> wait_connection_;  // has sent a blocking read of the stream
 };
 
 }  // namespace berth

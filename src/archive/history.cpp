@@ -1,4 +1,4 @@
-// The lines; see history.h.
+// Writes, reads and merges the lines of the history; see history.h.
 #include "archive/history.h"
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "archive/entry_view.h"
+#include "base/time_text.h"
 #include "cluster/store/history_stream.h"
 #include "harbour/file_error.h"
 
@@ -37,8 +38,8 @@ constexpr std::array<std::pair<Ending, const char*>, 5> kEndings{{{Ending::runni
                                                                   {Ending::released, "released"},
                                                                   {Ending::lost, "lost"}}};
 
-// Just as month_file_name() names them: else their owner could have others read any number of
-// files.
+// Only names that month_file_name() can return count. Otherwise a user could make other users read
+// any number of files.
 bool is_month_file(std::string_view name) {
   constexpr std::string_view kPattern = "history-dddd-dd.jsonl";
   return std::equal(
@@ -49,7 +50,7 @@ bool is_month_file(std::string_view name) {
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{256} << 20;
 
-// The largest share such that nobody has more and all together have at most `max_bytes`.
+// The largest limit for each user such that all users together have at most `max_bytes`.
 std::uint64_t fair_share(std::vector<std::uint64_t> sizes, std::uint64_t max_bytes) {
   std::sort(sizes.begin(), sizes.end());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -64,13 +65,13 @@ std::uint64_t history_file_size(const HistoryFile& file) {
   return static_cast<std::uint64_t>(file_size(*file.folder, file.name));
 }
 
-// About how much memory an entry takes up, with its place in the index.
+// The approximate memory of an entry, with its place in the index.
 std::uint64_t estimate_entry_memory(const HistoryEntry& entry) {
   constexpr std::uint64_t kIndexBytes = 160;
   std::uint64_t size = kIndexBytes + sizeof entry + entry.gpus.capacity() * sizeof(HistoryGpu);
   const auto add = [&](const std::string& text) {
-    constexpr std::size_t kInlineBytes =
-        sizeof(std::string) / 2;  // shorter texts need no memory of their own
+    // Shorter texts are inside the std::string itself.
+    constexpr std::size_t kInlineBytes = sizeof(std::string) / 2;
     if (text.capacity() >= kInlineBytes) size += text.capacity() + 16;
   };
   for (const std::string* text :
@@ -84,7 +85,7 @@ std::uint64_t estimate_entry_memory(const HistoryEntry& entry) {
   return size;
 }
 
-// Puts the lines of each lease together, in a bounded amount of memory.
+// Merges the lines of each lease into one entry, in a limited amount of memory.
 class HistoryMerger {
  public:
   HistoryMerger(TimePoint since, const EntryFilter& filter) : since_(since), filter_(filter) {}
@@ -129,14 +130,14 @@ class HistoryMerger {
   // The leases of one user on one host, in the order in which they were read.
   struct OwnerEntries {
     std::deque<HistoryEntry> entries;
-    std::size_t dropped_count = 0;  // how many were left out before the first of them
-    std::unordered_map<std::string, std::size_t> positions;  // by id: `dropped_count` and the index
+    std::size_t dropped_count = 0;  // how many were removed from the front of `entries`
+    std::unordered_map<std::string, std::size_t> positions;  // by id: index + `dropped_count`
     std::uint64_t memory = 0;
 
     std::size_t size() const { return entries.size(); }
   };
 
-  // Leaves out the oldest leases of the owners with the most, until half of the room is free.
+  // Removes the oldest leases of the owners with the most, until half of the memory is free.
   void drop_oldest() {
     std::vector<std::uint64_t> sizes;
     for (const auto& [key, owner] : owners_) sizes.push_back(owner.memory);
@@ -189,7 +190,7 @@ bool lost_after_end(Ending lost, Ending seen) {
 
 std::string_view truncate_utf8(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
-  constexpr unsigned kContinuationByte = 0x80;  // 10xxxxxx: not the first byte of a letter
+  constexpr unsigned kContinuationByte = 0x80;  // 10xxxxxx: not the first byte of a character
   while (max_bytes > 0 &&
          (static_cast<unsigned char>(text[max_bytes]) & 0xC0U) == kContinuationByte)
     --max_bytes;
@@ -233,9 +234,7 @@ std::optional<HistoryEntry> parse_entry(std::string_view line) {
 }
 
 std::string month_file_name(TimePoint time) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(time.time_since_epoch()).count();
-  return fmt::format("{}{:%Y-%m}{}", kPrefix, fmt::gmtime(static_cast<std::time_t>(seconds)),
-                     kSuffix);
+  return fmt::format("{}{:%Y-%m}{}", kPrefix, fmt::gmtime(to_time_t(time)), kSuffix);
 }
 
 Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry) {
@@ -245,9 +244,9 @@ Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry)
   if (!file) return file_error("write the history in", folder.path);
   std::string text = serialize_entry(entry);
   text += '\n';
-  // A line that was cut short must not take this one with it.
   const off_t end = ::lseek(file.get(), 0, SEEK_END);
-  if (end == 0) ::fchmod(file.get(), 0644);  // whatever the umask is: others read it
+  if (end == 0) ::fchmod(file.get(), 0644);  // other users must read it, whatever the umask is
+  // If a full disk cut the last line short, the new line must not continue it.
   char last = '\n';
   if (end > 0 && ::pread(file.get(), &last, 1, end - 1) == 1 && last != '\n')
     text.insert(0, 1, '\n');
@@ -265,7 +264,7 @@ std::vector<std::string> list_month_files(const UserFolder& folder, TimePoint si
   if (copy < 0) return names;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(copy), ::closedir);
   const std::string first = month_file_name(since);
-  // A day for clocks that differ.
+  // A day allows for clocks that differ.
   const std::string last =
       month_file_name(std::chrono::system_clock::now() + std::chrono::hours(24));
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
@@ -286,12 +285,13 @@ off_t file_size(const UserFolder& folder, const std::string& name) {
 HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePoint since,
                                   std::optional<uid_t> user) {
   HistoryFiles selection;
-  // A sparse file can have any size. Each counts with what is read of it at most, so that the sums
-  // do not overflow.
+  // A sparse file can have any size. The size of each file is limited to what is read of it at
+  // most, so that the sums do not overflow.
   std::map<uid_t, std::uint64_t> totals;
-  std::vector<std::uint64_t> sizes;  // as in `files`
+  std::vector<std::uint64_t> sizes;  // parallel to `files`
   for (const UserFolder& folder : folders) {
-    if (user && folder.uid != *user && folder.uid != 0) continue;  // root may tell of others
+    // Root's folder has leases of all users.
+    if (user && folder.uid != *user && folder.uid != 0) continue;
     for (std::string& name : list_month_files(folder, since)) {
       selection.files.push_back({&folder, std::move(name)});
       HistoryFile& file = selection.files.back();
@@ -306,7 +306,7 @@ HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePo
   by_user.reserve(totals.size());
   for (const auto& [uid, total] : totals) by_user.push_back(total);
   const std::uint64_t share = fair_share(std::move(by_user), kMaxFileBytes);
-  // The oldest files come first, and lose what is too much.
+  // The oldest files come first, so the oldest lines are skipped.
   for (std::size_t i = 0; i < selection.files.size(); ++i) {
     std::uint64_t& total = totals[selection.files[i].folder->uid];
     if (total <= share) continue;
@@ -351,10 +351,9 @@ Result<History> read_all_history(const RedisUrl& url, TimePoint since, const Ent
   RedisSession server(url);
   HistoryStream stream(url, since);
   for (;;) {
-    const auto more =
-        stream.read_next(server, [&](const EntryView& view) { merger.add(make_entry(view)); });
-    if (!more) return tl::make_unexpected(more.error());
-    if (!*more) return merger.finish(stream.damaged());
+    const bool has_more =
+        TRY(stream.read_next(server, [&](const EntryView& view) { merger.add(make_entry(view)); }));
+    if (!has_more) return merger.finish(stream.damaged());
   }
 }
 

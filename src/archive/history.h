@@ -1,8 +1,9 @@
-// What happened: a line of JSON for each lease that has ended, in a file for each month.
+// The history: a line of JSON for each lease, in files by month in the folder of each user.
 //
-// docs/history.md describes the lines, and why they are no database. A line is written at once, by
-// one call: it is there whole or, on a full disk, damaged, and then it alone is lost. Lines are
-// only ever appended, by the user whose folder it is.
+// A lease gets a line when it ends, and one before that when it has lasted a second
+// (Ending::running). Only the owner of a folder appends lines to its files. A line is written by
+// one call of write(): it is complete or, on a full disk, damaged, and a damaged line does not
+// affect others. docs/history.md describes the lines, and why they are not a database.
 #pragma once
 
 #include <chrono>
@@ -22,29 +23,30 @@
 namespace berth {
 
 enum class Ending : std::uint8_t {
-  running,   // nobody has seen its end yet
-  exited,    // with `code`
-  killed,    // by the signal `code`
-  released,  // given back by who held it
-  lost,      // its holder was gone, some time before `ended`
+  running,   // the end has not been recorded
+  exited,    // the job exited with `code`
+  killed,    // the job was killed by the signal `code`
+  released,  // the holder released the lease
+  lost,      // the holder was gone; the lease ended some time before `ended`
 };
 
-// "exited", in the lines and in JSON.
+// "exited", as in the lines and in JSON output.
 const char* ending_name(Ending ending);
 std::optional<Ending> parse_ending(std::string_view word);
-// Of two lines about one lease: has the writer of `one` seen more of its end?
+// For two lines about the same lease: does `one` say more about the end than `other`?
 bool is_more_final(Ending one, Ending other);
-// Of two lines about one lease: did what its holder left behind keep it, after `seen` was written,
-// until somebody found it `lost`? Then the later time is its end.
+// For two lines about the same lease: did the holder record the end `seen`, but processes that it
+// left behind keep the lease until a client recorded it as `lost`? Then the lease ended at the
+// later of the two times.
 bool lost_after_end(Ending lost, Ending seen);
 
 struct HistoryGpu {
   std::string uuid;
-  std::string index;  // as people saw it then; empty if nobody knows
+  std::string index;  // at the time of the lease; empty if unknown
   std::string name;
-  // What was measured while it was held, if anything was.
-  std::optional<Bytes> peak{};                // the most that the job had on it
-  std::optional<unsigned> utilization_pct{};  // the card's, on average
+  // Measured during the lease; absent if not measured.
+  std::optional<Bytes> peak{};  // the largest amount of memory that the job used on it
+  std::optional<unsigned> utilization_pct{};  // the average utilization of the whole card
 };
 
 struct HistoryEntry {
@@ -52,22 +54,22 @@ struct HistoryEntry {
   uid_t uid = 0;
   std::string command;
   std::string label;
-  std::string job;           // its type, or nothing
-  std::string parent_lease;  // the lease that it was carved out of, or nothing
+  std::string job;           // the job type; empty if there is none
+  std::string parent_lease;  // the id of the lease that this one is a part of; empty for most
   std::vector<HistoryGpu> gpus;
-  std::optional<Bytes> memory;  // reserved on each; nothing: the whole GPU
+  std::optional<Bytes> memory;  // reserved on each GPU; absent: the whole GPU
   TimePoint asked;
   TimePoint granted;
-  TimePoint ended;  // when it was seen; for one that runs, when that was written
+  TimePoint ended;  // when the end was noticed; for Ending::running, when the line was written
   Ending ending = Ending::running;
-  int code = 0;
+  int code = 0;                                   // the exit code or signal
   std::optional<std::chrono::milliseconds> idle;  // how long none of its GPUs was utilized
-  // Of a history of several hosts: where it was, and the name of `uid` there. Else empty.
+  // In a history of several hosts: the host, and the name of `uid` there. Else empty.
   std::string host{};
   std::string user{};
 };
 
-// Tells a lease from all others: an id says nothing of another user's lease, nor of another host's.
+// Identifies a lease. An id alone does not: leases of other users and hosts may have the same id.
 struct LeaseKey {
   std::string host;
   uid_t uid = 0;
@@ -79,74 +81,77 @@ inline LeaseKey lease_key(const HistoryEntry& entry) {
   return {entry.host, entry.uid, entry.id};
 }
 
-// What a line has at most, in bytes (and GPUs). Whatever is longer is cut, when a line is written
-// and when it is read: its writer may be another user, or an old version of berth.
+// The limits of a line. Longer texts are cut when a line is written and when it is read, since the
+// writer may be a hostile user or an old version of Berth.
 struct EntryLimits {
   static constexpr std::size_t kIdBytes = 64;
   static constexpr std::size_t kCommandBytes = 4096;
   static constexpr std::size_t kLabelBytes = 1024;
   static constexpr std::size_t kJobBytes = 1024;
   static constexpr std::size_t kGpus = 512;
-  static constexpr std::size_t kGpuTextBytes = 128;  // its UUID, its index, its name
+  static constexpr std::size_t kGpuTextBytes = 128;  // for each of UUID, index and name
   static constexpr std::size_t kUserBytes = 256;
 };
 
-// The start of a text, at most so many bytes, without half a letter.
+// At most the first `max_bytes` bytes of `text`, without a part of a character at the end.
 std::string_view truncate_utf8(std::string_view text, std::size_t max_bytes);
 
-// One line, without its end.
+// One line, without a line break.
 std::string serialize_entry(const HistoryEntry& entry);
-// Nothing if it is damaged.
+// nullopt if the line is damaged.
 std::optional<HistoryEntry> parse_entry(std::string_view line);
 
+// Appends a line to the file of the month in which the lease ended.
 Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry);
 
-// The names of a user's files that tell of what ended at that time or later, the oldest first. None
-// of a month that is yet to come.
+// The names of a user's history files for leases that ended at `since` or later, the oldest first.
+// Excludes files of future months.
 std::vector<std::string> list_month_files(const UserFolder& folder, TimePoint since);
 
-// How long one of them is; 0 if it cannot be read.
+// The size of a history file; 0 if it cannot be read.
 off_t file_size(const UserFolder& folder, const std::string& name);
 
-// A file to read, from an offset on.
+// A history file and the offset from which to read it. Does not own the folder.
 struct HistoryFile {
   const UserFolder* folder = nullptr;
   std::string name;
   off_t offset = 0;
 };
 
-// The files to read for what ended at that time or later, of one user or of all, at most 512 MiB of
-// them together. Where there is more, the users with the most lose their oldest lines.
+// The files with the leases that ended at `since` or later, of one user or of all. In total at most
+// 512 MiB are read: beyond that, the users with the most lose their oldest lines, so that one user
+// cannot displace the history of another.
 struct HistoryFiles {
   std::vector<HistoryFile> files;
-  bool truncated = false;
+  bool truncated = false;  // some lines are left out
 };
 HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePoint since,
                                   std::optional<uid_t> user = std::nullopt);
 
-// What stands in one of them from `offset` on, which becomes where to go on: a line without its end
-// may still be being written. Gives the number of lines that are damaged. Only root may tell of
-// others than himself.
+// Reads the complete lines of a history file from `offset` on, and sets `offset` behind the last
+// one (a line without its line break may be incomplete). Returns the number of damaged lines. A
+// line about another user's lease counts as damaged, except in root's folder: root records dead
+// leases of other users.
 using EntryCallback = std::function<void(HistoryEntry&& entry)>;
 std::size_t read_entries(const UserFolder& folder, const std::string& file, off_t& offset,
                          const EntryCallback& on_entry);
 
-// Everybody's, put together: each lease once, in the order of their grants. One that has begun and
-// not ended is still running, for all that is written. Of more than fits into 256 MiB of memory,
-// the oldest leases of the users with the most are left out.
+// The history of all users: each lease once, sorted by the time of the grant. A lease without a
+// recorded end is Ending::running. At most 256 MiB of memory are used: beyond that, the oldest
+// leases of the users with the most are left out.
 struct History {
   std::vector<HistoryEntry> entries;
-  std::size_t damaged = 0;
-  bool truncated = false;  // more was written than was read
+  std::size_t damaged = 0;  // the number of damaged lines
+  bool truncated = false;   // some leases are left out
 };
 using EntryFilter = std::function<bool(const HistoryEntry& entry)>;
 History read_all_history(const std::string& archive, TimePoint since, const EntryFilter& filter);
-// The same, of all hosts.
+// The same for all hosts, from the server.
 Result<History> read_all_history(const RedisUrl& url, TimePoint since, const EntryFilter& filter);
 
 void sort_by_grant(std::vector<HistoryEntry>& entries);
 
-// The name of the file that takes what ends at that time: "history-2026-11.jsonl".
+// The name of the file for leases that end at `time`: "history-2026-11.jsonl".
 std::string month_file_name(TimePoint time);
 
 }  // namespace berth

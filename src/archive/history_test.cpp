@@ -1,4 +1,4 @@
-// Lines of history: written, read, put together; damaged ones.
+// Unit tests of history.h and follow_history.h: lines are written, read and merged.
 #include "archive/history.h"
 
 #include <filesystem>
@@ -62,7 +62,7 @@ class HistoryTest : public testing::Test {
   std::string archive_;
 };
 
-// A job's command may have two million bytes, and another user may write any line.
+// A command can have two million bytes, and another user can write any line.
 TEST_F(HistoryTest, truncates_long_texts_on_write_and_on_read) {
   const std::string longest(100'000, 'x');
   HistoryEntry large = entry("aaaaaaaa");
@@ -96,7 +96,7 @@ TEST_F(HistoryTest, truncation_keeps_utf8_characters_whole) {
 TEST_F(HistoryTest, round_trip_keeps_every_field) {
   HistoryEntry written = entry("aaaaaaaa", Ending::killed);
   written.code = 9;
-  written.label = "a \"b\"\n\x1b[31m\xff";  // the last byte is no UTF-8
+  written.label = "a \"b\"\n\x1b[31m\xff";  // the last byte is not UTF-8
   written.parent_lease = "bbbbbbbb";
   written.job = "train";
   written.gpus.front().peak = gib(5);
@@ -153,7 +153,7 @@ TEST_F(HistoryTest, skips_only_damaged_lines) {
 
 TEST_F(HistoryTest, reads_only_the_tail_of_a_huge_file) {
   append(entry("aaaaaaaa"));
-  std::filesystem::resize_file(file(), std::uintmax_t{1} << 40);  // a hole: it takes up nothing
+  std::filesystem::resize_file(file(), std::uintmax_t{1} << 40);  // a hole needs no disk space
   std::ofstream(file(), std::ios::app) << "\n";
   append(entry("bbbbbbbb"));
   EXPECT_EQ(ids(), std::vector<std::string>{"bbbbbbbb"});
@@ -163,7 +163,7 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   append(entry("aaaaaaaa"));
   for (const char* id : {"bbbbbbbb", "cccccccc"}) {
     std::filesystem::resize_file(file(), std::filesystem::file_size(file()) + (16U << 20));
-    // Zeros are left before and behind it, in the pages of the lines: damage, and no more.
+    // The pages of the lines have zeros before and behind the hole, which count as damaged lines.
     std::ofstream(file(), std::ios::app) << '\n' << serialize_entry(entry(id)) << '\n';
   }
   std::filesystem::resize_file(file(), std::filesystem::file_size(file()) + (16U << 20));
@@ -173,7 +173,7 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   read_entries(*folder, month_file_name(at(0)), done,
                [&](const HistoryEntry& one) { found.push_back(one.id); });
   EXPECT_EQ(found, (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb", "cccccccc"}));
-  // Behind whole pages nothing is left of it.
+  // A hole of whole pages leaves no zeros.
   std::filesystem::resize_file(file(), 0);
   std::filesystem::resize_file(file(), 16U << 20);
   std::ofstream(file(), std::ios::app) << serialize_entry(entry("dddddddd")) << '\n';
@@ -185,7 +185,7 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   EXPECT_EQ(static_cast<std::uintmax_t>(done), std::filesystem::file_size(file()));
 }
 
-// Of an implausibly large file only the end is read, which may begin anywhere in a line.
+// Of an implausibly large file only the end is read, which may begin in the middle of a line.
 TEST_F(HistoryTest, partial_line_at_the_offset_is_not_damage) {
   for (const char* id : {"aaaaaaaa", "bbbbbbbb", "cccccccc"}) append(entry(id));
   const auto folder = open_own_folder(archive_);
@@ -214,7 +214,7 @@ TEST_F(HistoryTest, long_partial_line_at_the_offset_is_not_damage) {
   EXPECT_EQ(count, 1U);
 }
 
-// The end of a line that is being written is read later, and is not the end of an unknown line.
+// The end of a line that is being written is read later, together with its beginning.
 TEST_F(HistoryTest, reads_a_line_only_when_it_is_complete) {
   append(entry("aaaaaaaa"));
   const std::string text = serialize_entry(entry("bbbbbbbb")) + '\n';
@@ -362,14 +362,14 @@ TEST_F(HistoryTest, follower_reads_new_entries) {
   std::ofstream(
       fmt::format("{}/{}", open_own_folder(archive_)->path, month_file_name(second.ended)),
       std::ios::app)
-      << "{\"id\":";  // its rest is yet to come
+      << "{\"id\":";  // an incomplete line
   auto entries = follower.read_new_entries();
   ASSERT_EQ(entries.size(), 1U);
   EXPECT_EQ(entries[0].id, "bbbbbbbb");
   EXPECT_TRUE(follower.read_new_entries().empty());
 }
 
-// However long the history is, who follows does not read all of it.
+// A follower does not read all of a long history.
 TEST_F(HistoryTest, follower_skips_old_months) {
   FileFollower follower(archive_);
   append(entry("aaaaaaaa"));

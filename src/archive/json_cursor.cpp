@@ -1,4 +1,4 @@
-// The strict part of reading JSON; see json_cursor.h.
+// Parses JSON strings, numbers and skipped values; see json_cursor.h.
 #include "archive/json_cursor.h"
 
 #include <bit>
@@ -21,8 +21,8 @@ bool is_plain(char c) {
   return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
 }
 
-// Past all that a string may hold and that needs no look of its own: sixteen bytes at a time, for
-// strings are most of a line, and SSE2 is in every x86-64.
+// Skips the characters of a string that need no processing. Strings are most of a line, so it
+// checks sixteen bytes at a time. Every x86-64 processor has SSE2.
 inline const char* find_plain_end(const char* at, const char* end) {
 #ifdef __SSE2__
   const __m128i quote = _mm_set1_epi8('"');
@@ -30,7 +30,7 @@ inline const char* find_plain_end(const char* at, const char* end) {
   const __m128i blank = _mm_set1_epi8(0x20);
   while (end - at >= 16) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-    // As signed numbers those from 0x80 on are less than a blank, too.
+    // As signed numbers, bytes from 0x80 on are also less than a blank.
     const __m128i special =
         _mm_or_si128(_mm_cmplt_epi8(bytes, blank),
                      _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
@@ -67,7 +67,8 @@ void append_utf8(std::string& out, std::uint32_t c) {
 JsonCursor::JsonCursor(std::string_view text, std::string& decoded)
     : at_(text.data()), end_(text.data() + text.size()), decoded_(decoded) {
   if (text.starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
-  // An escape is longer than what it stands for: so this never grows, and no view of it moves.
+  // An escape is longer than its decoded character, so the string never grows beyond this, and
+  // views of it stay valid.
   decoded_.clear();
   decoded_.reserve(text.size());
 }
@@ -85,12 +86,12 @@ bool JsonCursor::read_string(std::string_view& value) {
     }
     if (*at_ == '\\') return read_escaped_string(begin, value);
     const std::size_t length = utf8_length({at_, static_cast<std::size_t>(end_ - at_)});
-    if (length < 2) return false;  // a control character, or no UTF-8
+    if (length < 2) return false;  // a control character, or not UTF-8
     at_ += length;
   }
 }
 
-// A string that begins at `begin`, where the first escape is the next character.
+// Continues a string that begins at `begin`. The next character is its first escape.
 bool JsonCursor::read_escaped_string(const char* begin, std::string_view& value) {
   const std::size_t start = decoded_.size();
   decoded_.append(begin, at_);
@@ -127,7 +128,7 @@ bool JsonCursor::read_escape() {
   }
   std::uint32_t c = 0;
   if (letter != 'u' || !read_code_unit(c)) return false;
-  if (c >= 0xDC00 && c <= 0xDFFF) return false;  // the second half of a pair, without the first
+  if (c >= 0xDC00 && c <= 0xDFFF) return false;  // a low surrogate without a high one
   if (c >= 0xD800 && c <= 0xDBFF) {
     std::uint32_t second = 0;
     if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') return false;
@@ -139,7 +140,7 @@ bool JsonCursor::read_escape() {
   return true;
 }
 
-// The four hexadecimal digits behind \u.
+// Reads the four hexadecimal digits after \u.
 bool JsonCursor::read_code_unit(std::uint32_t& value) {
   if (end_ - at_ < 4) return false;
   for (int i = 0; i < 4; ++i, ++at_) {
@@ -164,7 +165,7 @@ bool JsonCursor::skip_digits() {
 }
 
 bool JsonCursor::read_number(std::optional<std::uint64_t>& value) {
-  constexpr std::ptrdiff_t kSafeDigits = 19;  // so many never overflow
+  constexpr std::ptrdiff_t kSafeDigits = 19;  // 19 digits never overflow
   value.reset();
   const bool negative = peek() == '-';
   const char* const begin = at_;
@@ -183,8 +184,8 @@ bool JsonCursor::read_number(std::optional<std::uint64_t>& value) {
   return finish_number(begin, value);
 }
 
-// The rest of a number whose digits before the point have been read. One that no double can hold is
-// an error, as for nlohmann.
+// Reads the rest of a number after its integer part. A number that does not fit into a double is an
+// error, as for nlohmann.
 bool JsonCursor::finish_number(const char* begin, std::optional<std::uint64_t>& value) {
   const auto [rest, problem] = std::from_chars(begin, at_, value.emplace());
   if (problem != std::errc() || rest != at_) value.reset();  // negative, or too large
@@ -202,7 +203,7 @@ bool JsonCursor::finish_number(const char* begin, std::optional<std::uint64_t>& 
   return value || std::isfinite(std::strtod(std::string(begin, at_).c_str(), nullptr));
 }
 
-// A value that holds no others.
+// Skips a value that is not an object or array.
 bool JsonCursor::skip_scalar() {
   std::string_view ignored;
   std::optional<std::uint64_t> number_ignored;
@@ -220,9 +221,9 @@ bool JsonCursor::skip_scalar() {
   }
 }
 
-// Not by recursion: whoever wrote the line may have nested it deeper than there is stack.
+// Without recursion: a hostile user may have nested a line deeper than the stack allows.
 bool JsonCursor::skip_value() {
-  std::string closers;  // what closes the objects and arrays that are open
+  std::string closers;  // the closing brackets of the open objects and arrays
   const auto key = [this] {
     std::string_view ignored;
     return read_string(ignored) && consume(':');

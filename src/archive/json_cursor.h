@@ -1,8 +1,9 @@
-// Reading one JSON text from front to back, without building a tree of it.
+// A JSON parser that reads a text from front to back without building a tree.
 //
-// A report reads a million lines, and a tree for each would take most of its time. Strict: what it
-// takes is JSON (RFC 8259) in valid UTF-8, and nlohmann's parser takes the same (json_cursor_test
-// compares them), but for a zero byte, which ends a text for that one and is an error here.
+// A report reads a million lines, and building a tree for each would take most of its time. The
+// parser is strict: it accepts JSON (RFC 8259) in valid UTF-8. It accepts the same texts as
+// nlohmann's parser (json_cursor_test compares them), except for a zero byte: that ends a text for
+// nlohmann, and is an error here.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +14,13 @@
 
 namespace berth {
 
-// Every function that reads says false where the text is damaged; then there is nothing more to
-// read. Strings are views of the text or, if they had escapes, of `decoded`, which must live as
-// long as they do.
+// Functions that read return false if the text is not valid; then the caller must stop reading.
+// Strings are views of the text or, if they have escapes, of `decoded`. Both must outlive them.
 class JsonCursor {
  public:
   JsonCursor(std::string_view text, std::string& decoded);
 
-  // The first character of the next value, which tells its kind; '\0' at the end.
+  // The first character of the next value, which shows its type; '\0' at the end.
   char peek() {
     while (at_ != end_ && is_blank(*at_)) ++at_;
     return at_ == end_ ? '\0' : *at_;
@@ -49,8 +49,8 @@ class JsonCursor {
     return consume(']');
   }
 
-  // Exactly this, if it comes next, character by character; else nothing is read. Inline: most are
-  // known when this is compiled, and compared in a step or two.
+  // Reads exactly `expected` if the text continues with it; else reads nothing and returns false.
+  // Always inline: most callers pass a constant, which the compiler compares in one or two steps.
   [[gnu::always_inline]] bool consume_literal(std::string_view expected) {
     if (static_cast<std::size_t>(end_ - at_) < expected.size() ||
         std::memcmp(at_, expected.data(), expected.size()) != 0) {
@@ -61,11 +61,11 @@ class JsonCursor {
   }
 
   bool read_string(std::string_view& value);
-  // Nothing for a number that is negative, no integer, or beyond 64 bits.
+  // nullopt for a number that is negative, not an integer, or larger than 64 bits.
   bool read_number(std::optional<std::uint64_t>& value);
-  // Any value, however deep.
+  // Skips a value of any type and any depth of nesting.
   bool skip_value();
-  // Is this all there is?
+  // Does only white space follow?
   bool at_end() { return peek() == '\0' && at_ == end_; }
 
  private:

@@ -1,4 +1,5 @@
-// The cursor takes what nlohmann's parser takes, and gives the same strings and numbers.
+// Unit tests of json_cursor.h: it accepts the same texts as nlohmann's parser, and returns the same
+// strings and numbers.
 #include "archive/json_cursor.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ bool is_accepted(std::string_view text) {
   return in.skip_value() && in.at_end();
 }
 
-// What JSON is made of, and what is nearly JSON.
+// Pieces of JSON, and texts that are nearly JSON.
 std::string generate_fragment() {
   return *rc::gen::element<std::string>(
       "{", "}", "[", "]", ",", ":", " ", "\t", "\"a\"", "\"\"", "\"a\\n\"", "\"\\u00e9\"",
@@ -68,7 +69,7 @@ RC_GTEST_PROP(JsonCursor, reads_strings_and_numbers_like_nlohmann, ()) {
       list.push_back(*rc::gen::string<std::string>());
     }
   }
-  // With every escape that there is, or with few.
+  // With all characters that are not ASCII escaped, or only those that must be.
   const std::string text =
       list.dump(-1, ' ', *rc::gen::arbitrary<bool>(), Json::error_handler_t::replace);
   const Json expected = Json::parse(text);

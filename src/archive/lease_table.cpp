@@ -1,27 +1,30 @@
-// The table of leases; see lease_table.h.
+// Adds leases to the table and merges tables; see lease_table.h.
 #include "archive/lease_table.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstring>
+#include <map>
 #include <sys/random.h>
+#include <tuple>
 #include <utility>
 
 namespace berth {
 namespace {
 
 constexpr std::int64_t kMinIdleMs = 600'000;
-constexpr std::size_t kMaxTextBytes = 200;  // of a command, for people
+constexpr std::size_t kMaxTextBytes = 200;  // of a command, as reports show it
 constexpr std::size_t kInitialSlots = 1024;
 constexpr char kKeySeparator = '\x1f';
-// Of one user: more jobs than these are counted as one, and more GPUs are left out.
+// Limits for each user. Further job types are counted as one, and further GPUs are left out.
 constexpr std::uint32_t kMaxJobs = 4096;
 constexpr std::uint32_t kMaxGpus = 1024;
 constexpr std::string_view kOtherJobs = "(other jobs)";
 
-// An id that berth made is eight letters. Whoever writes others into his own file can only make
-// his own leases be taken for each other.
+// An id that Berth made has eight characters. A user who writes other ids can only cause collisions
+// between their own leases.
 std::uint64_t short_id(std::string_view id) {
   std::uint64_t number = 0;
   if (id.size() == sizeof number) {
@@ -31,16 +34,16 @@ std::uint64_t short_id(std::string_view id) {
   return std::hash<std::string_view>()(id);
 }
 
-// In an order that does not depend on which of the two came first.
+// Does `one` replace `other`? Does not depend on which of the two was added first.
 bool supersedes(const CompactLease& one, const CompactLease& other) {
   if (is_more_final(one.ending, other.ending)) return true;
   return !is_more_final(other.ending, one.ending) && one.ended_ms > other.ended_ms;
 }
 
-// One that nobody can guess: else somebody could choose ids that all want the same place, and keep
-// everybody's report busy.
+// A random factor. If users could predict it, they could choose ids that all hash to the same slot,
+// and make every report slow.
 std::uint64_t make_hash_factor() {
-  std::uint64_t factor = 0x9E3779B97F4A7C15ULL;  // the golden ratio, if there is no better
+  std::uint64_t factor = 0x9E3779B97F4A7C15ULL;  // the golden ratio, if there are no random numbers
   if (::getrandom(&factor, sizeof factor, 0) != sizeof factor) return factor;
   return factor | 1;
 }
@@ -62,7 +65,20 @@ std::string_view next_word(std::string_view& rest) {
   return word;
 }
 
+// The number of the card, and what follows it: "10" comes after "9", and "0:1" (MIG) after "0".
+std::pair<unsigned, std::string_view> gpu_sort_key(std::string_view index) {
+  unsigned card_number = ~0U;
+  const auto [rest, problem] =
+      std::from_chars(index.data(), index.data() + index.size(), card_number);
+  return {card_number, index.substr(static_cast<std::size_t>(rest - index.data()))};
+}
+
 }  // namespace
+
+bool is_listed_before(const GpuIdentity& a, const GpuIdentity& b) {
+  return std::tuple(a.host, gpu_sort_key(a.index), a.uuid) <
+         std::tuple(b.host, gpu_sort_key(b.index), b.uuid);
+}
 
 bool was_idle(const CompactLease& lease) {
   return lease.idle_ms >= kMinIdleMs && lease.idle_ms >= (lease.ended_ms - lease.granted_ms) / 2;
@@ -72,7 +88,7 @@ std::string job_name(const EntryView& entry) {
   if (!entry.job.empty()) return std::string(entry.job.substr(0, kMaxTextBytes));
   std::string_view rest = entry.command.substr(0, kMaxTextBytes);
   std::string name(base_name(next_word(rest)));
-  // "python" alone would tell nobody anything.
+  // "python" alone says nothing about the job, so add the script.
   for (std::string_view word = next_word(rest); !word.empty(); word = next_word(rest)) {
     if (!is_script(word)) continue;
     name += ' ';
@@ -85,12 +101,23 @@ std::string job_name(const EntryView& entry) {
 std::uint32_t StringTable::intern(std::string_view text) {
   if (const auto known = indices_.find(text); known != indices_.end()) return known->second;
   const auto added = indices_.emplace(std::string(text), size()).first;
-  texts_.push_back(&added->first);  // the nodes of a map stay where they are
+  texts_.push_back(&added->first);  // nodes of an unordered_map do not move
   return added->second;
 }
 
 LeaseTable::LeaseTable()
     : texts_(1), recent_gpus_(256), slots_(kInitialSlots), hash_factor_(make_hash_factor()) {}
+
+std::vector<std::uint32_t> LeaseTable::find_users_of_owners() const {
+  std::vector<std::uint32_t> user_by_owner;
+  std::map<std::pair<uid_t, std::string_view>, std::uint32_t> users;
+  for (const LeaseOwner& owner : owners_) {
+    const auto next = static_cast<std::uint32_t>(user_by_owner.size());
+    const uid_t uid = owner.user.empty() ? owner.uid : 0;  // a named user has another uid elsewhere
+    user_by_owner.push_back(users.try_emplace({uid, owner.user}, next).first->second);
+  }
+  return user_by_owner;
+}
 
 LeaseTable::Slot& LeaseTable::find_slot(const CompactLease& lease) {
   const std::uint64_t hash = (lease.id ^ (std::uint64_t{lease.owner} << 32)) * hash_factor_;
@@ -260,11 +287,12 @@ void LeaseTable::apply_live_leases(const std::vector<HistoryEntry>& live,
   for (const HistoryEntry& entry : live) {
     EntryView view = make_entry_view(entry);
     view.ending = Ending::running;
-    view.ended_ms = view.granted_ms;  // before what is written, which knows more of its GPUs
+    // So that a written line supersedes it, which has more information about the GPUs.
+    view.ended_ms = view.granted_ms;
     add(view);
     running_keys.insert(lease_key(entry));
   }
-  std::set<std::pair<std::uint32_t, std::uint64_t>> running;  // by owner
+  std::set<std::pair<std::uint32_t, std::uint64_t>> running;  // owner and id
   for (const LeaseKey& key : running_keys) {
     for (std::uint32_t i = 0; i < owners_.size(); ++i) {
       if (owners_[i].uid == key.uid && owners_[i].host == key.host) {

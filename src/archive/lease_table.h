@@ -1,4 +1,6 @@
-// What a report needs of each lease, in little room: a million of them take up about 100 MiB.
+// A compact table of leases for reports and timelines: a million leases need about 100 MiB.
+//
+// It has each lease once, whatever the order in which lines are added and tables are merged.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +18,17 @@
 
 namespace berth {
 
-// A GPU while a lease held it.
+// A GPU of one lease.
 struct LeasedGpu {
   std::uint32_t gpu = 0;              // LeaseTable::gpus()[gpu]
   std::int32_t utilization_pct = -1;  // -1: not measured
 };
 
-// Texts stand elsewhere, once for all leases that have them. Times are milliseconds since 1970.
+// A lease without its texts, which are indices into the table. Times are milliseconds since 1970.
 struct CompactLease {
   static constexpr std::uint64_t kWholeGpu = UINT64_MAX;
 
-  std::uint64_t id = 0;  // with `owner`, tells leases apart
+  std::uint64_t id = 0;  // unique together with `owner`
   std::int64_t granted_ms = 0;
   std::int64_t ended_ms = 0;
   std::int64_t idle_ms = -1;         // -1: not measured
@@ -34,22 +36,22 @@ struct CompactLease {
   float waited_s = 0;
   std::uint32_t owner = 0;  // LeaseTable::owners()[owner]
   std::uint32_t job = 0;    // LeaseTable::jobs()[job]
-  std::uint32_t text = 0;   // LeaseTable::text(); only of those that were idle
+  std::uint32_t text = 0;   // LeaseTable::text(); only set if was_idle()
   std::uint32_t first_use = 0;
   std::uint32_t uses = 0;
   Ending ending = Ending::running;
-  bool nested = false;  // carved out of another, which counts
+  bool nested = false;  // a part of another lease; reports count only that one
 
   bool exclusive() const { return memory == kWholeGpu; }
 };
 
-// Has it held GPUs for long that nobody utilized: ten minutes, and half of its time?
+// Were its GPUs not utilized for at least ten minutes and half of its time?
 bool was_idle(const CompactLease& lease);
 
-// The type of the job: as the line has it or, where it has none, what its command runs.
+// The job type for reports: that of the line or, if it has none, the command's program and script.
 std::string job_name(const EntryView& entry);
 
-// Texts that occur many times, as numbers. Move-only: its list of texts points into its map.
+// Stores each text once and gives it an index. Move-only: `texts_` points into `indices_`.
 class StringTable {
  public:
   StringTable() = default;
@@ -75,36 +77,42 @@ class StringTable {
   std::vector<const std::string*> texts_;
 };
 
-// Who had a lease, and where. In a history of several hosts uids say nothing: there he has a name.
+// The user and host of a lease. In a history of several hosts the name identifies the user, since a
+// uid may belong to another user on each host.
 struct LeaseOwner {
   uid_t uid = 0;
-  std::string user{};  // empty: `uid` tells
-  std::string host{};  // empty: this one
+  std::string user{};  // empty: `uid` identifies the user
+  std::string host{};  // empty: this host
 };
 
 struct GpuIdentity {
   std::string uuid;
-  std::string index;  // as it was then; empty if nobody knew
+  std::string index;  // at the time of the lease; empty if unknown
   std::string name;
-  std::string host{};  // empty: this one
+  std::string host{};  // empty: this host
 };
+
+// The order in which reports list GPUs: by host, index and UUID. "9" comes before "10", and "0"
+// before "0:1" (MIG).
+bool is_listed_before(const GpuIdentity& a, const GpuIdentity& b);
 
 struct LeaseText {
   std::string command;
   std::string label;
 };
 
-// Each lease once, as who knows most tells it: in whatever order lines are taken, and tables
-// merged.
+// Not thread-safe. Users are hostile: the number of names that one user can add is limited.
 class LeaseTable {
  public:
   LeaseTable();
 
+  // If the lease is known, the line that says more about its end counts (see is_more_final()).
   void add(const EntryView& entry);
   void merge(const LeaseTable& other);
-  // What the harbour says: who is in `live` or `remote_keys` runs until now, whatever is written,
-  // and how well it uses its GPUs is not known yet. Of the others that are written as running, each
-  // is lost. Of who is `remote_keys`, on other hosts, nothing is known but what is written.
+  // Applies the leases that are in the harbour now. `live` are those of this host; `remote_keys`
+  // are those of other hosts, of which the table has only what their lines say. All of these run
+  // until `now`, whatever their lines say, and their use of the GPUs is not measured yet. Any other
+  // lease that is Ending::running becomes Ending::lost.
   void apply_live_leases(const std::vector<HistoryEntry>& live,
                          const std::set<LeaseKey>& remote_keys, TimePoint now);
 
@@ -113,22 +121,24 @@ class LeaseTable {
     return std::span(uses_).subspan(lease.first_use, lease.uses);
   }
   const std::vector<LeaseOwner>& owners() const { return owners_; }
+  // For each owner, the index of the first owner that is the same user (on any host).
+  std::vector<std::uint32_t> find_users_of_owners() const;
   const StringTable& jobs() const { return jobs_; }
   const std::vector<GpuIdentity>& gpus() const { return gpus_; }
   const LeaseText& text(const CompactLease& lease) const { return texts_[lease.text]; }
 
  private:
   void insert_or_update(CompactLease lease, std::span<const LeasedGpu> uses, const LeaseText* text);
-  // Where the index has a lease, or would have it.
+  // A slot of the hash table: the place of a lease, or the free place for a new one.
   struct Slot {
-    std::uint32_t lease = 0;     // its number and 1; 0: nothing is here
-    std::uint32_t hash_tag = 0;  // tells most others without a look at them
+    std::uint32_t lease = 0;  // the index in `leases_` plus 1; 0: free
+    std::uint32_t hash_tag =
+        0;  // a part of the hash, to skip most other leases without a comparison
   };
   Slot& find_slot(const CompactLease& lease);
   void grow_index();
   std::uint32_t owner_index(uid_t uid, std::string_view user, std::string_view host);
-  // kNoGpu if it is new, and its owner has brought in (`names_added`, if not null) too many
-  // already.
+  // kNoGpu if the GPU is new and its owner has added too many (`names_added`; null: no limit).
   static constexpr std::uint32_t kNoGpu = UINT32_MAX;
   std::uint32_t gpu_index(const GpuView& gpu, std::string_view host, std::uint32_t* names_added);
   std::uint32_t job_index(const EntryView& entry);
@@ -138,21 +148,22 @@ class LeaseTable {
   std::vector<LeaseText> texts_;
   StringTable owner_names_;
   std::vector<LeaseOwner> owners_;
-  std::uint32_t last_owner_ = 0;  // which was the last one
-  // How many names of jobs and GPUs each owner has brought in.
+  std::uint32_t last_owner_ = 0;  // the owner of the last entry, as a cache
+  // How many names of jobs and GPUs an owner has added.
   struct NamesAdded {
     std::uint32_t jobs = 0;
     std::uint32_t gpus = 0;
   };
-  std::vector<NamesAdded> names_added_;  // as in `owners_`
+  std::vector<NamesAdded> names_added_;  // parallel to `owners_`
   StringTable jobs_;
   StringTable gpu_names_;
   std::vector<GpuIdentity> gpus_;
-  std::vector<std::uint32_t> recent_gpus_;  // which was the last one whose UUID ends so
-  std::vector<Slot> slots_;                 // open addressing
+  std::vector<std::uint32_t>
+      recent_gpus_;          // by the last byte of the UUID: the last such GPU (cache)
+  std::vector<Slot> slots_;  // open addressing
   std::uint64_t hash_factor_;
-  std::vector<LeasedGpu> scratch_uses_;  // of the entry at hand
-  std::string key_;
+  std::vector<LeasedGpu> scratch_uses_;  // reused by add() and merge()
+  std::string key_;                      // reused by owner_index() and gpu_index()
 };
 
 }  // namespace berth

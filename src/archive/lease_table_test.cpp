@@ -1,4 +1,5 @@
-// Leases in a table: each once, whoever tells of it, in whatever order; and what jobs are called.
+// Unit tests of lease_table.h and read_lease_history.h: each lease is in the table once, whatever
+// the order of its lines; names of jobs.
 #include "archive/lease_table.h"
 
 #include <filesystem>
@@ -10,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "archive/read_leases.h"
+#include "archive/read_lease_history.h"
 
 namespace berth {
 namespace {
@@ -64,7 +65,7 @@ TEST(LeaseTable, merges_lines_of_one_lease_in_any_order) {
   }
 }
 
-// Of a user who names more jobs and GPUs than there can be, the rest is put together or left out.
+// Of a user with implausibly many jobs and GPUs, further jobs are combined and GPUs left out.
 TEST(LeaseTable, bounds_the_names_each_user_can_add) {
   LeaseTable table;
   for (int i = 0; i < 6000; ++i) {
@@ -193,15 +194,15 @@ TEST(ReadLeases, reads_all_users_files_and_counts_damage) {
     std::ofstream(fmt::format("{}/{}", folder.path, month_file_name(one.ended)), std::ios::app)
         << "{\n";
   }
-  const LeaseHistory all = read_leases(archive, {}, std::nullopt);
+  const LeaseHistory all = read_lease_history(archive, {}, std::nullopt);
   EXPECT_EQ(all.table.leases().size(), 6U);
   EXPECT_EQ(all.damaged, 6U);
   const TimePoint later = entry("", 0, Ending::exited).ended + std::chrono::hours(24 * 70);
-  EXPECT_EQ(read_leases(archive, later, std::nullopt).table.leases().size(), 3U);
-  EXPECT_EQ(read_leases(archive, {}, me).table.leases().size(), 6U);
-  EXPECT_TRUE(read_leases(archive, {}, me + 1).table.leases().empty());
+  EXPECT_EQ(read_lease_history(archive, later, std::nullopt).table.leases().size(), 3U);
+  EXPECT_EQ(read_lease_history(archive, {}, me).table.leases().size(), 6U);
+  EXPECT_TRUE(read_lease_history(archive, {}, me + 1).table.leases().empty());
   EXPECT_TRUE(
-      read_leases(fmt::format("{}/none", archive), {}, std::nullopt).table.leases().empty());
+      read_lease_history(fmt::format("{}/none", archive), {}, std::nullopt).table.leases().empty());
   std::filesystem::remove_all(archive);
 }
 

@@ -1,4 +1,4 @@
-// Reading of lines; see line_reader.h.
+// Reads a file block by block and splits it into lines; see line_reader.h.
 #include "archive/line_reader.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kBlockBytes = 256 << 10;  // which the processor's cache holds
+constexpr std::size_t kBlockBytes = 256 << 10;  // fits into the processor's cache
 constexpr off_t kMaxBytes = off_t{1} << 29;
 
 }  // namespace
@@ -22,7 +22,7 @@ LineReader::LineReader(int directory, const std::string& name, off_t offset)
     : file_(open_inside(directory, name.c_str(), O_RDONLY)), offset_(offset) {
   struct stat status {};
   if (!file_ || ::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) file_.reset();
-  // Of an implausibly large file, only its end.
+  // Of an implausibly large file, read only the end.
   if (file_ && status.st_size - offset_ > kMaxBytes) offset_ = status.st_size - kMaxBytes;
   read_offset_ = offset_;
   char previous = '\n';
@@ -54,18 +54,18 @@ std::optional<std::string_view> LineReader::next() {
   }
 }
 
-// Passes over a hole; gives how much of what follows it can be read at once. 0 at the end.
+// Skips a hole. Returns how many bytes behind it can be read at once; 0 at the end of the file.
 std::size_t LineReader::find_data() {
   if (!file_) return 0;
   const off_t data = ::lseek(file_.get(), read_offset_, SEEK_DATA);
-  if (data < 0) return errno == ENXIO ? 0 : kBlockBytes;  // ENXIO: there is no more
+  if (data < 0) return errno == ENXIO ? 0 : kBlockBytes;  // ENXIO: no data follows
   hole_bytes_ += data - std::exchange(read_offset_, data);
   const off_t end = ::lseek(file_.get(), read_offset_, SEEK_HOLE);
   return end <= read_offset_ ? kBlockBytes
                              : std::min(kBlockBytes, static_cast<std::size_t>(end - read_offset_));
 }
 
-// The beginning of a line goes to the front, and behind it what comes next.
+// Moves the incomplete line to the front of the buffer, and appends the next block.
 bool LineReader::read_block() {
   std::copy(buffer_.data() + begin_, buffer_.data() + end_, buffer_.data());
   end_ -= begin_;

@@ -1,4 +1,4 @@
-// The lines of a file that somebody else may have written.
+// Reads the lines of a file that another, possibly hostile, user may have written.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,22 @@
 
 namespace berth {
 
-// What is longer is no line of ours.
+// Berth never writes a longer line.
 constexpr std::size_t kMaxLineBytes = 256 << 10;
 
-// The lines of a regular file that begin at `offset` or behind it, piece by piece: its owner may
-// have made it of any length. Holes, which the owner never wrote, are passed over. A line that is
-// too long is given as one that cannot be read. The file is not mapped: the reader would be killed
-// if the owner truncated the file.
+// The lines of a regular file that begin at `offset` or later. The owner can make the file any
+// size: LineReader reads it block by block, skips the holes of a sparse file, and of an implausibly
+// large file reads only the end. In place of a line that is too long it returns a text that is not
+// a valid line. It does not map the file into memory, because the process would be killed (SIGBUS)
+// if the owner truncated the file. A file that cannot be opened has no lines.
 class LineReader {
  public:
   LineReader(int directory, const std::string& name, off_t offset);
 
-  // Nothing at the end. True until the next one is asked for.
+  // The next complete line, without its end; nullopt if there is none. Valid until the next call.
   std::optional<std::string_view> next();
 
-  // Where the lines that were given end.
+  // The offset behind the last line that next() returned.
   off_t offset() const { return offset_; }
 
  private:
@@ -34,12 +35,12 @@ class LineReader {
 
   UniqueFd file_;
   off_t offset_;
-  off_t read_offset_ = 0;         // how much of the file is in the piece, or was
-  bool in_partial_line_ = false;  // the line at hand begins before the first offset
-  off_t hole_bytes_ = 0;          // how much of that was passed over, in the line at hand
+  off_t read_offset_ = 0;         // up to where the file was read
+  bool in_partial_line_ = false;  // the current line begins before the first offset
+  off_t hole_bytes_ = 0;          // skipped in the current line
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;  // of the next line, in the piece
-  std::size_t end_ = 0;    // of what was read
+  std::size_t begin_ = 0;  // of the next line, in the buffer
+  std::size_t end_ = 0;    // of the data in the buffer
 };
 
 }  // namespace berth

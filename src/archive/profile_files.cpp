@@ -1,4 +1,4 @@
-// The files of what was learned; see profile_files.h.
+// Reads and writes profile files; see profile_files.h.
 #include "archive/profile_files.h"
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "profile-";
 constexpr std::string_view kSuffix = ".json";
-constexpr std::size_t kMaxProfiles = 4096;  // that are read of one user
+constexpr std::size_t kMaxProfiles = 4096;  // read for one user at most
 
-// A type may be any text, a file's name may not.
+// A hash, since a type may contain any character.
 std::string profile_file_name(std::string_view type) {
   constexpr std::uint64_t kBasis = 14695981039346656037ULL;  // FNV-1a
   constexpr std::uint64_t kPrime = 1099511628211ULL;
@@ -46,7 +46,8 @@ std::optional<Profile> read_profile_at(int folder, const std::string& name, uid_
   return profile;
 }
 
-// Two types may have the same file name, if somebody looks for such: then the later one has it.
+// Two types can have the same hash if a user constructs them. Then the one that was written last
+// has the file.
 std::optional<Profile> read_profile_of_type(int folder, const std::string& type, uid_t uid) {
   auto profile = read_profile_at(folder, profile_file_name(type), uid);
   if (profile && profile->type != type) profile.reset();
@@ -75,7 +76,7 @@ Result<void> replace_file(const UserFolder& folder, const std::string& name,
   const int at = folder.directory.get();
   const UniqueFd file(
       ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (file) ::fchmod(file.get(), 0644);  // whatever the umask is: others read it
+  if (file) ::fchmod(file.get(), 0644);  // other users must read it, whatever the umask is
   const bool written = file && ::write(file.get(), content.data(), content.size()) ==
                                    static_cast<ssize_t>(content.size());
   if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
@@ -112,15 +113,13 @@ std::vector<Profile> read_all_profile_files(const std::string& archive) {
 
 Result<void> change_profile_file(const std::string& archive, const std::string& type,
                                  const std::function<void(Profile& profile)>& change) {
-  const auto folder = open_own_folder(archive);
-  if (!folder) return tl::make_unexpected(folder.error());
-  const auto lock = lock_folder(*folder);
-  if (!lock) return tl::make_unexpected(lock.error());
+  const UserFolder folder = TRY(open_own_folder(archive));
+  const UniqueFd lock = TRY(lock_folder(folder));
   Profile profile =
-      read_profile_of_type(folder->directory.get(), type, folder->uid).value_or(Profile{});
+      read_profile_of_type(folder.directory.get(), type, folder.uid).value_or(Profile{});
   profile.type = type;
   change(profile);
-  return replace_file(*folder, profile_file_name(type), serialize_profile(profile));
+  return replace_file(folder, profile_file_name(type), serialize_profile(profile));
 }
 
 Result<bool> forget_profile_file(const std::string& archive, const std::string& type) {

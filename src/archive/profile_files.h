@@ -1,8 +1,8 @@
-// What was learned on this host: each type has a file in its user's folder of the archive, which
-// everybody can read and he alone writes.
+// The profile files of this host: one file for each job type, in the user's folder of the archive.
 //
-// docs/learning.md describes it. It is replaced as a whole, under a lock of the folder, so that of
-// two runs that end at once neither is lost.
+// All users can read the files, and only their owner can write them. A change replaces the whole
+// file under a lock of the folder, so that no run is lost when two runs end at the same time.
+// docs/learning.md describes the files. profile/profile_store.h also covers profiles on the server.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,18 @@
 
 namespace berth {
 
-// This user's of a type, or nothing.
+// The profile of this process's user; nullopt if there is none.
 std::optional<Profile> read_profile_file(const std::string& archive, const std::string& type);
-// The other users' of a type.
+// The profiles of all other users for this type.
 std::vector<Profile> read_other_users_profile_files(const std::string& archive,
                                                     const std::string& type);
-// Everybody's.
+// All profiles of all users.
 std::vector<Profile> read_all_profile_files(const std::string& archive);
 
+// Calls `change` with this user's profile of the type (or a new one), and writes the result.
 Result<void> change_profile_file(const std::string& archive, const std::string& type,
                                  const std::function<void(Profile& profile)>& change);
-// Whether there was one.
+// Removes this user's profile of the type. Returns whether there was one.
 Result<bool> forget_profile_file(const std::string& archive, const std::string& type);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// What follows from the runs, and its text; see profiles.h.
+// Estimates needs from runs, and converts profiles to and from JSON; see profiles.h.
 #include "archive/profiles.h"
 
 #include <algorithm>
@@ -7,33 +7,28 @@
 #include <string_view>
 #include <utility>
 
+#include "archive/entry_view.h"
 #include "archive/history.h"
+#include "base/json_fields.h"
 
 namespace berth {
 namespace {
 
 using Json = nlohmann::ordered_json;
-// For reading: ordered_json takes quadratic time for an object with many keys.
-using ParsedJson = nlohmann::json;
 using std::chrono::milliseconds;
 
-// Of 50 runs the largest may be an accident; of fewer, none is.
+// Of 50 runs this ignores the largest peak, which may be an outlier. Of fewer it is the largest.
 constexpr std::size_t kQuantilePct = 98;
 constexpr double kMinMargin = 0.02;
 constexpr double kFirstRunMargin = 0.10;  // after one run
 constexpr double kMaxMargin = 0.25;
-// Also for who did not use its GPU so far.
+// Reserved even for a job that did not use its GPU so far.
 constexpr Bytes kMinReserve = mib(512);
-// A run time is a promise to who waits: not before it is known to be one.
+// The scheduler relies on a run time for its reservations, so a few runs must agree on it.
 constexpr std::size_t kMinTimedRuns = 3;
 constexpr double kTimeMargin = 1.25;
-constexpr int kMaxTimeSpread = 4;
-constexpr std::size_t kMaxTypeBytes = 8192;  // bytes: a path and a little more
-
-template <class Time>
-std::int64_t to_ms(Time time) {
-  return std::chrono::floor<milliseconds>(time).count();
-}
+constexpr int kMaxTimeSpread = 4;            // the longest run, as a multiple of the median
+constexpr std::size_t kMaxTypeBytes = 8192;  // a path and a little more
 
 Json bytes_or_null(const std::optional<Bytes>& size) {
   return size ? Json(size->count) : Json(nullptr);
@@ -41,9 +36,8 @@ Json bytes_or_null(const std::optional<Bytes>& size) {
 
 std::optional<std::uint64_t> read_number(const ParsedJson& object, const char* key) {
   constexpr std::uint64_t kMaxNumber = 1ULL << 53;
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
-  return std::min(found->get<std::uint64_t>(), kMaxNumber);
+  const auto number = number_field(object, key);
+  return number ? std::optional(std::min(*number, kMaxNumber)) : std::nullopt;
 }
 
 std::optional<Bytes> read_bytes(const ParsedJson& object, const char* key) {
@@ -57,17 +51,6 @@ std::optional<milliseconds> read_duration(const ParsedJson& object, const char* 
   return count ? std::optional(milliseconds(std::min(*count, kMaxDurationMs))) : std::nullopt;
 }
 
-std::string read_text(const ParsedJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-bool read_flag(const ParsedJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_boolean() && found->get<bool>();
-}
-
-// The last peaks, in their order by size.
 std::vector<std::uint64_t> sorted_peaks(const Profile& profile) {
   std::vector<std::uint64_t> peaks;
   for (const ProfileRun& run : profile.runs) {
@@ -87,7 +70,7 @@ void estimate_memory(const Profile& profile, NeedsEstimate& result) {
                             ? 0
                             : static_cast<double>(quantile - std::min(peaks.front(), quantile)) /
                                   static_cast<double>(quantile);
-  // What has varied so far may vary further, less so the longer it was watched.
+  // Peaks that have varied may vary more in the next run, but less so after many runs.
   result.margin = std::clamp(std::max(kFirstRunMargin, spread) / count, kMinMargin, kMaxMargin);
   result.quantile = Bytes{quantile};
   const auto with_margin =
@@ -114,7 +97,7 @@ void estimate_time(const Profile& profile, NeedsEstimate& result) {
 std::string serialize_profile(const Profile& profile) {
   Json runs = Json::array();
   for (const ProfileRun& run : profile.runs) {
-    Json one{{"ended_ms", to_ms(run.ended.time_since_epoch())},
+    Json one{{"ended_ms", to_ms(run.ended)},
              {"peak", bytes_or_null(run.peak)},
              {"lasted_ms", run.lasted.count()}};
     if (run.out_of_memory) one["out_of_memory"] = true;
@@ -134,16 +117,16 @@ std::string serialize_profile(const Profile& profile) {
 
 std::optional<Profile> parse_profile(std::string_view text) {
   const ParsedJson json = ParsedJson::parse(text, nullptr, false);
-  if (!json.is_object() || read_text(json, "type").empty()) return std::nullopt;
+  if (!json.is_object() || string_field(json, "type").empty()) return std::nullopt;
   Profile profile;
-  profile.type = read_text(json, "type");
+  profile.type = string_field(json, "type");
   if (profile.type.size() > kMaxTypeBytes) return std::nullopt;
-  profile.command = truncate_utf8(read_text(json, "command"), EntryLimits::kCommandBytes);
+  profile.command = truncate_utf8(string_field(json, "command"), EntryLimits::kCommandBytes);
   profile.set_memory = read_bytes(json, "set_memory");
   profile.set_time = read_duration(json, "set_time_ms");
   profile.failures = static_cast<unsigned>(
       std::min<std::uint64_t>(read_number(json, "failures").value_or(0), kMaxRuns));
-  profile.framework = truncate_utf8(read_text(json, "framework"), EntryLimits::kGpuTextBytes);
+  profile.framework = truncate_utf8(string_field(json, "framework"), EntryLimits::kGpuTextBytes);
   const auto runs = json.find("runs");
   if (runs == json.end() || !runs->is_array()) return profile;
   for (const ParsedJson& one : *runs) {
@@ -151,7 +134,7 @@ std::optional<Profile> parse_profile(std::string_view text) {
     profile.runs.push_back({TimePoint(read_duration(one, "ended_ms").value_or(milliseconds(0))),
                             read_bytes(one, "peak"),
                             read_duration(one, "lasted_ms").value_or(milliseconds(0)),
-                            read_flag(one, "out_of_memory"), read_flag(one, "doubtful")});
+                            bool_field(one, "out_of_memory"), bool_field(one, "doubtful")});
   }
   return profile;
 }

@@ -1,4 +1,4 @@
-// What was learned of each type of job: its memory on each GPU, and how long it runs.
+// Profiles: memory and run time of earlier runs of a job type, and the estimate for the next run.
 #pragma once
 
 #include <chrono>
@@ -14,54 +14,57 @@
 
 namespace berth {
 
-// One run that taught something.
+// A run from which Berth learned.
 struct ProfileRun {
   TimePoint ended;
-  std::optional<Bytes> peak;  // on the GPU where it was most; nothing: too short to be seen
+  std::optional<Bytes> peak;  // on the GPU where it was highest; absent if the run was too short
   std::chrono::milliseconds lasted{};
-  bool out_of_memory = false;  // then `peak` is what it should have had
-  bool doubtful = false;       // the peak was not told by the driver, but concluded
+  bool out_of_memory = false;  // `peak` is then the memory that the next run should have
+  bool doubtful = false;  // the driver did not report the peak completely; see docs/learning.md
 };
 
 struct Profile {
   std::string type;
   uid_t uid = 0;
-  std::string user{};               // of several hosts: whose, instead of `uid`
-  std::string command;              // the last that ran
-  std::optional<Bytes> set_memory;  // by the user, whatever is learned
-  std::optional<std::chrono::milliseconds> set_time;
-  unsigned failures = 0;         // since the last success
-  std::string framework;         // see Usage
-  std::vector<ProfileRun> runs;  // the last ones, the latest at the end
-  std::string change_id{};       // of several hosts: tells who wrote it from others
+  std::string user{};               // with a server: the owner's name, which replaces `uid`
+  std::string command;              // of the last run
+  std::optional<Bytes> set_memory;  // set by the user; replaces the estimate
+  std::optional<std::chrono::milliseconds> set_time;  // the same
+  unsigned failures = 0;                              // since the last success
+  std::string framework;                              // see Usage::framework
+  std::vector<ProfileRun> runs;                       // the last kMaxRuns, the latest at the end
+  // With a server: random in each version that is written, so that two versions with the same runs
+  // differ. Not read back.
+  std::string change_id{};
 };
 
-// So many are kept.
 constexpr std::size_t kMaxRuns = 50;
 
-// What to expect of the next run.
+// The expected needs of the next run.
 struct NeedsEstimate {
-  std::optional<Bytes> memory;                    // to be reserved; nothing: unknown
+  std::optional<Bytes> memory;                    // to reserve on each GPU; absent: unknown
   std::optional<Bytes> quantile;                  // of the peaks, without the margin
-  double margin = 0;                              // of 1
-  std::optional<std::chrono::milliseconds> time;  // nothing: unknown
+  double margin = 0;                              // as a fraction of the quantile
+  std::optional<std::chrono::milliseconds> time;  // absent: unknown
 };
 
-// A high quantile of the peaks, with a margin that is smaller the more runs agree.
+// The memory is a high quantile of the peaks plus a margin, which shrinks as more runs agree.
+// Values that the user has set take precedence.
 NeedsEstimate estimate_needs(const Profile& profile);
 
-// Takes a run in.
+// Adds a run, and removes the oldest if there are more than kMaxRuns.
 void add_run(Profile& profile, ProfileRun run);
 
-// As text, and from it; nothing if that is damaged: then it is learned anew.
+// As JSON text; the owner is not part of it. parse_profile() returns nullopt for a damaged text:
+// then Berth learns the type again.
 std::string serialize_profile(const Profile& profile);
 std::optional<Profile> parse_profile(std::string_view text);
-constexpr std::size_t kMaxProfileBytes = 256 << 10;  // as text
+constexpr std::size_t kMaxProfileBytes = 256 << 10;  // of the text
 
-// By user and type.
+// Sorted by user and type.
 struct ProfileList {
   std::vector<Profile> profiles;
-  std::size_t damaged = 0;  // what is no profile, and was left out
+  std::size_t damaged = 0;  // the number of entries that could not be read
 };
 
 }  // namespace berth

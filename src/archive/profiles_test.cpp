@@ -1,4 +1,4 @@
-// What is expected of the next run, from those before it.
+// Unit tests of profiles.h: estimates for the next run, and parsing.
 #include "archive/profiles.h"
 
 #include <gtest/gtest.h>
@@ -41,9 +41,9 @@ TEST(NeedsEstimate, margin_grows_with_the_spread) {
 TEST(NeedsEstimate, uses_a_high_quantile) {
   std::vector<std::optional<Bytes>> peaks(49, gib(5));
   peaks.insert(peaks.begin(), gib(20));
-  EXPECT_EQ(estimate_needs(after(peaks)).quantile, gib(5));  // one of fifty may be an accident
+  EXPECT_EQ(estimate_needs(after(peaks)).quantile, gib(5));  // one of fifty may be an outlier
   peaks.resize(10);
-  EXPECT_EQ(estimate_needs(after(peaks)).quantile, gib(20));  // one of ten is none
+  EXPECT_EQ(estimate_needs(after(peaks)).quantile, gib(20));  // one of ten is not
 }
 
 TEST(NeedsEstimate, has_a_minimum) {
@@ -71,7 +71,7 @@ TEST(NeedsEstimate, values_set_by_the_user_win) {
   EXPECT_EQ(estimate_needs(profile).time, milliseconds(7));
 }
 
-// In quadratic time this would take minutes, and the test's time limit would end it.
+// In quadratic time this would take minutes, and the test would time out.
 TEST(ParseProfile, parses_many_keys_in_linear_time) {
   std::string text = "{\"type\":\"x\"";
   for (int i = 0; i < 200'000; ++i) text += ",\"" + std::to_string(i) + "\":1";

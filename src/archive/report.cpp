@@ -1,10 +1,8 @@
-// The sums of a report; see report.h.
+// Computes the sums of a report; see report.h.
 #include "archive/report.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <map>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -23,7 +21,7 @@ struct GroupTotals {
   std::vector<float> waited_s;
 };
 
-// The smallest that so many of a hundred do not exceed.
+// The smallest value that at least `percent` of the values do not exceed. Reorders the values.
 double percentile(std::vector<float>& values, std::size_t percent) {
   const std::size_t rank = (values.size() * percent + 99) / 100;
   const auto position = values.begin() + static_cast<std::ptrdiff_t>(rank - 1);
@@ -40,14 +38,6 @@ Figures finish_totals(GroupTotals& totals) {
   return totals.figures;
 }
 
-// "10" behind "9", and "0:1" (MIG) behind "0".
-std::pair<unsigned, std::string_view> gpu_sort_key(std::string_view index) {
-  unsigned card_number = ~0U;
-  const auto [rest, problem] =
-      std::from_chars(index.data(), index.data() + index.size(), card_number);
-  return {card_number, index.substr(static_cast<std::size_t>(rest - index.data()))};
-}
-
 class ReportBuilder {
  public:
   ReportBuilder(const LeaseTable& table, const ReportQuery& query);
@@ -57,8 +47,8 @@ class ReportBuilder {
  private:
   struct GpuGroup {
     GroupTotals totals;
-    std::uint32_t name_index = 0;  // which of the names that it had is the last
-    std::int64_t named_ms = -1;
+    std::uint32_t name_index = 0;  // LeaseTable::gpus() with the latest index and name of this GPU
+    std::int64_t named_ms = -1;    // the time of that; -1: none yet
   };
 
   Amounts hourly_amounts(const CompactLease& lease, const LeasedGpu& use) const;
@@ -74,17 +64,17 @@ class ReportBuilder {
   std::int64_t since_;
   std::int64_t now_;
   std::vector<std::int64_t> midnights_;
-  std::vector<char> included_;                    // of the GPUs' names in the table
-  std::vector<std::uint32_t> gpu_group_by_name_;  // of each name, that of its UUID
+  std::vector<char> included_;                    // parallel to LeaseTable::gpus()
+  std::vector<std::uint32_t> gpu_group_by_name_;  // the same; entries with one UUID are one group
   std::vector<GpuGroup> gpu_groups_;
   Report report_;
   GroupTotals total_;
-  std::vector<std::uint32_t> user_by_owner_;  // of each owner, the first that is the same user
+  std::vector<std::uint32_t> user_by_owner_;  // see LeaseTable::find_users_of_owners()
   std::vector<GroupTotals> users_;
   std::vector<GroupTotals> jobs_;
   std::vector<GroupTotals> days_;
-  // What each day has more per hour, from end to end, than the one before it: so that a lease of
-  // years costs no more than another.
+  // For leases that cover a whole day: the change of the amounts per hour from the day before to
+  // each day. With changes instead of sums, a lease of years costs as little time as a short one.
   std::vector<Amounts> rate_changes_;
   std::vector<const CompactLease*> idle_;
 };
@@ -93,6 +83,7 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
     : table_(table),
       since_(to_ms(query.since)),
       now_(to_ms(query.now)),
+      user_by_owner_(table.find_users_of_owners()),
       users_(table.owners().size()),
       jobs_(table.jobs().size()) {
   report_.since = query.since;
@@ -100,12 +91,6 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
   for (const TimePoint midnight : query.midnights) midnights_.push_back(to_ms(midnight));
   days_.resize(std::max<std::size_t>(midnights_.size(), 2) - 1);
   rate_changes_.resize(days_.size() + 1);
-  std::map<std::pair<uid_t, std::string_view>, std::uint32_t> users;
-  for (const LeaseOwner& owner : table.owners()) {
-    const auto next = static_cast<std::uint32_t>(user_by_owner_.size());
-    const uid_t uid = owner.user.empty() ? owner.uid : 0;  // which is another on each host
-    user_by_owner_.push_back(users.try_emplace({uid, owner.user}, next).first->second);
-  }
   std::unordered_map<std::string_view, std::uint32_t> groups;
   for (const GpuIdentity& gpu : table.gpus()) {
     const auto next = static_cast<std::uint32_t>(groups.size());
@@ -113,7 +98,7 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
     included_.push_back(!query.includes_gpu || query.includes_gpu(gpu.uuid, gpu.index) ? 1 : 0);
   }
   gpu_groups_.resize(groups.size());
-  // The harbour knows no index: then any that the same GPU had will do.
+  // Leases from the harbour have no index: they are included if any index of the same GPU is.
   for (std::size_t i = 0; i < included_.size(); ++i) {
     if (included_[i] != 0 || !table.gpus()[i].index.empty()) continue;
     for (std::size_t j = 0; j < included_.size(); ++j) {
@@ -129,7 +114,7 @@ std::size_t ReportBuilder::day_of(std::int64_t ms) const {
   return std::min(day - 1, days_.size() - 1);
 }
 
-// What was measured of the whole lease is taken to be the same at each moment of it.
+// Measurements are for the whole lease, so they count evenly for each hour of it.
 Amounts ReportBuilder::hourly_amounts(const CompactLease& lease, const LeasedGpu& use) const {
   Amounts rate;
   if (lease.exclusive()) {
@@ -196,7 +181,7 @@ void ReportBuilder::add(const CompactLease& lease) {
     GpuGroup& group = gpu_groups_[gpu_group_by_name_[use.gpu]];
     group.totals.figures.add(one, hours);
     count_lease(group.totals, lease);
-    // As it was named last; the harbour knows no names.
+    // Use the latest name. Leases from the harbour have no name.
     const bool named = !table_.gpus()[use.gpu].index.empty();
     if (group.named_ms < 0 || (named && lease.granted_ms > group.named_ms)) {
       group.name_index = use.gpu;
@@ -213,7 +198,7 @@ void ReportBuilder::add(const CompactLease& lease) {
 
 std::vector<ReportGroup<TimePoint>> ReportBuilder::make_days() {
   std::vector<ReportGroup<TimePoint>> days;
-  Amounts whole_day;  // of those that neither begin nor end on it
+  Amounts whole_day;  // per hour, of the leases that cover the whole day
   for (std::size_t i = 0; i + 1 < midnights_.size(); ++i) {
     whole_day.add(rate_changes_[i]);
     days_[i].figures.add(whole_day,
@@ -231,10 +216,8 @@ std::vector<ReportGroup<GpuIdentity>> ReportBuilder::make_gpus() {
     if (group.totals.figures.leases == 0) continue;
     gpus.push_back({table_.gpus()[group.name_index], finish_totals(group.totals)});
   }
-  std::sort(gpus.begin(), gpus.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a.key.host, gpu_sort_key(a.key.index), a.key.uuid) <
-           std::tuple(b.key.host, gpu_sort_key(b.key.index), b.key.uuid);
-  });
+  std::sort(gpus.begin(), gpus.end(),
+            [](const auto& a, const auto& b) { return is_listed_before(a.key, b.key); });
   return gpus;
 }
 

@@ -1,7 +1,7 @@
-// What the leases of a time come to: GPU-hours, waiting, utilization, idleness; by user, job, GPU
-// and day. Pure: no clock, no file, no time zone.
+// Sums up the leases of a period: GPU-hours, waiting time, utilization and idle time, by user, job,
+// GPU and day.
 //
-// docs/history.md says what is counted, and how.
+// Pure: it reads no clock, no file and no time zone. docs/history.md says what is counted, and how.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@
 
 namespace berth {
 
-// All that grows with time, in GPU-hours: what a lease comes to in an hour, or several came to.
+// The quantities that grow with time, in GPU-hours: the amount of one lease per hour, or a sum.
 struct Amounts {
-  double gpu_hours = 0;         // of whole GPUs
-  double shared_gpu_hours = 0;  // of GPUs that others may have had a share of
-  double shared_gib_hours = 0;  // what was reserved there
-  double utilized = 0;          // as if what was measured had been utilized wholly, and then not
-  double utilization_measured = 0;
-  double idle = 0;  // of whole GPUs
-  double idle_measured = 0;
+  double gpu_hours = 0;             // of exclusive leases
+  double shared_gpu_hours = 0;      // of leases that share a GPU
+  double shared_gib_hours = 0;      // the memory that these reserved, in GiB-hours
+  double utilized = 0;              // measured GPU-hours times their utilization (0 to 1)
+  double utilization_measured = 0;  // GPU-hours whose utilization was measured
+  double idle = 0;                  // of exclusive leases
+  double idle_measured = 0;         // GPU-hours of exclusive leases whose idle time was measured
 
   void add(const Amounts& other, double factor = 1);
 };
@@ -40,10 +40,10 @@ struct Figures : Amounts {
   std::size_t leases = 0;
   std::size_t running = 0;
   std::size_t lost = 0;
-  std::optional<WaitTimes> waits;  // nothing if none of them was granted in that time
+  std::optional<WaitTimes> waits;  // absent if no lease was granted in the period
 
   double held_hours() const { return gpu_hours + shared_gpu_hours; }
-  // Nothing if nothing of it was measured.
+  // nullopt if it was not measured.
   std::optional<double> utilization_pct() const;
   std::optional<double> idle_pct() const;
 };
@@ -69,22 +69,20 @@ struct Report {
   TimePoint since;
   TimePoint until;
   Figures total;
-  std::size_t nested = 0;  // leases that were carved out of others, and count there
-  std::vector<ReportGroup<LeaseOwner>> users;  // who had most first; on whatever host
-  std::vector<ReportGroup<std::string>> jobs;  // likewise
-  std::vector<ReportGroup<GpuIdentity>> gpus;  // by index
-  std::vector<ReportGroup<TimePoint>>
-      days;                     // each from its midnight on; from the first that has any
-  std::vector<IdleLease> idle;  // the worst
+  std::size_t nested = 0;  // leases that are a part of others; only those are counted
+  std::vector<ReportGroup<LeaseOwner>> users;  // of all hosts; the most hours first
+  std::vector<ReportGroup<std::string>> jobs;  // the most hours first
+  std::vector<ReportGroup<GpuIdentity>> gpus;  // sorted by is_listed_before()
+  std::vector<ReportGroup<TimePoint>> days;    // by midnight, from the first day with a lease on
+  std::vector<IdleLease> idle;                 // a few, those with the most idle GPU time first
 };
 
 struct ReportQuery {
   TimePoint since;
   TimePoint now;
-  // The midnights of the place: from the one before `since` (or before the first grant) to the one
-  // after `now`.
+  // The local midnights, from the one before `since` (or the first grant) to the one after `now`.
   std::vector<TimePoint> midnights;
-  // Which GPUs count; nothing: all.
+  // Which GPUs to include; empty: all.
   std::function<bool(std::string_view uuid, std::string_view index)> includes_gpu;
 };
 

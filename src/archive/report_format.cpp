@@ -1,4 +1,4 @@
-// Figures as words; see report_format.h.
+// Formats the figures of a report as text; see report_format.h.
 #include "archive/report_format.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@ bool is_partial(double measured, double all) {
   return measured > 0 && measured < kMostlyMeasured * all;
 }
 
-// How much of `all` was measured, in words; nothing where all was.
+// The measured share of `all`, in `words`; empty if all was measured.
 std::string format_measured_share(const char* words, double measured, double all) {
   if (all <= 0 || measured >= 0.995 * all) return "";
   return fmt::format(fmt::runtime(words), 100 * measured / all);
 }
 
-// Of several hosts: "gpu07:0".
+// "0", or "gpu07:0" in a history of several hosts.
 std::string gpu_label(const GpuIdentity& gpu) {
   if (gpu.index.empty()) return gpu.uuid;
   return gpu.host.empty() ? gpu.index : fmt::format("{}:{}", gpu.host, gpu.index);

@@ -1,4 +1,4 @@
-// What leases come to: cut at midnight and at the beginning, shared, lost, not measured, idle.
+// Unit tests of report.h: leases cut at midnight, shared, lost, unmeasured and idle.
 #include "archive/report.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ class ReportTest : public testing::Test {
     for (int day = 0; day <= 4; ++day) query_.midnights.push_back(kMidnight + hours(24 * day));
   }
 
-  // One GPU of its own, of user 1; `change` makes it another.
+  // An exclusive lease of user 1 on one GPU; `change` can modify it.
   void lease(double from, double to, const std::function<void(HistoryEntry&)>& change = {}) {
     HistoryEntry entry;
     entry.id = fmt::format("a{:07}", ++number_);
@@ -66,13 +66,13 @@ TEST_F(ReportTest, groups_by_user_job_gpu_and_day) {
   const Report all = report();
   EXPECT_DOUBLE_EQ(all.total.gpu_hours, 17);
   ASSERT_EQ(all.users.size(), 2U);
-  EXPECT_EQ(all.users[0].key.uid, 2U);  // who had most
+  EXPECT_EQ(all.users[0].key.uid, 2U);  // the user with the most hours
   EXPECT_DOUBLE_EQ(all.users[0].figures.gpu_hours, 15);
   ASSERT_EQ(all.jobs.size(), 2U);
   EXPECT_EQ(all.jobs[0].key, "evaluate");
   EXPECT_EQ(all.jobs[1].key, "python train.py");
   ASSERT_EQ(all.gpus.size(), 3U);
-  EXPECT_EQ(all.gpus[1].key.index, "9");  // before 10
+  EXPECT_EQ(all.gpus[1].key.index, "9");  // 9 comes before 10
   EXPECT_DOUBLE_EQ(all.gpus[0].figures.gpu_hours, 7);
   EXPECT_EQ(all.gpus[0].figures.leases, 2U);
   ASSERT_EQ(all.days.size(), 4U);
@@ -108,7 +108,7 @@ TEST_F(ReportTest, ignores_time_before_since) {
   EXPECT_EQ(clipped.total.leases, 1U);
   EXPECT_DOUBLE_EQ(clipped.total.gpu_hours, 2);
   EXPECT_DOUBLE_EQ(clipped.total.idle, 1);
-  EXPECT_EQ(clipped.total.waits, std::nullopt);  // it did not wait in that time
+  EXPECT_EQ(clipped.total.waits, std::nullopt);  // it was granted before the period
 }
 
 TEST_F(ReportTest, ignores_time_after_now) {
@@ -149,7 +149,7 @@ TEST_F(ReportTest, counts_lost_and_running_leases) {
   const Figures total = report().total;
   EXPECT_EQ(total.lost, 1U);
   EXPECT_EQ(total.running, 1U);
-  EXPECT_DOUBLE_EQ(total.gpu_hours, 4);  // two up to what is written, two until now
+  EXPECT_DOUBLE_EQ(total.gpu_hours, 4);  // two up to the written line, two until now
 }
 
 TEST_F(ReportTest, unmeasured_is_unknown_and_not_zero) {
@@ -161,7 +161,7 @@ TEST_F(ReportTest, unmeasured_is_unknown_and_not_zero) {
     entry.idle = minutes(30);
   });
   const Figures total = report().total;
-  EXPECT_DOUBLE_EQ(*total.utilization_pct(), 80);  // the six hours do not make it less
+  EXPECT_DOUBLE_EQ(*total.utilization_pct(), 80);  // the six unmeasured hours do not count
   EXPECT_DOUBLE_EQ(total.utilization_measured, 2);
   EXPECT_DOUBLE_EQ(*total.idle_pct(), 25);
   EXPECT_DOUBLE_EQ(total.idle_measured, 2);
@@ -177,7 +177,8 @@ TEST_F(ReportTest, counts_only_selected_gpus) {
   query_.includes_gpu = [](std::string_view, std::string_view index) { return index == "1"; };
   lease(0, 1);
   lease(0, 2, [](HistoryEntry& entry) { entry.gpus.push_back({"GPU-2", "1", ""}); });
-  lease(4, 7, [](HistoryEntry& entry) { entry.gpus = {{"GPU-2", "", ""}}; });  // as the harbour
+  // A lease from the harbour has no index.
+  lease(4, 7, [](HistoryEntry& entry) { entry.gpus = {{"GPU-2", "", ""}}; });
   const Report some = report();
   EXPECT_EQ(some.total.leases, 2U);
   EXPECT_DOUBLE_EQ(some.total.gpu_hours, 5);
@@ -202,7 +203,7 @@ TEST_F(ReportTest, lists_the_worst_idle_leases) {
   };
   lease(0, 1, idle_for(9));    // too short to matter
   lease(0, 10, idle_for(60));  // worked most of the time
-  lease(0, 1);                 // nobody knows
+  lease(0, 1);                 // not measured
   for (int i = 0; i < 12; ++i) lease(0, 1, idle_for(30 + i));
   lease(0, 1, [](HistoryEntry& entry) {
     entry.idle = minutes(35);
@@ -218,7 +219,7 @@ TEST_F(ReportTest, lists_the_worst_idle_leases) {
   EXPECT_EQ(found.idle[1].text.command, "python train.py");
 }
 
-// However leases lie: all parts come to the whole.
+// For any leases, the groups add up to the total.
 RC_GTEST_FIXTURE_PROP(ReportTest, groups_add_up_to_the_total, ()) {
   const int leases = *rc::gen::inRange(0, 12);
   for (int i = 0; i < leases; ++i) {

@@ -1,11 +1,9 @@
-// Leases to spans; see timeline.h.
+// Merges leases into spans; see timeline.h.
 #include "archive/timeline.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <map>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -19,7 +17,7 @@ constexpr std::int64_t kDefaultSteps = 720;
 
 // Times are milliseconds since 1970.
 struct Interval {
-  std::uint32_t user = 0;  // an owner that is the same user
+  std::uint32_t user = 0;  // an index of LeaseTable::owners(), the same for all owners of one user
   std::int64_t start = 0;
   std::int64_t end = 0;
   std::size_t leases = 1;
@@ -28,23 +26,15 @@ struct Interval {
 
 struct TimelineRow {
   GpuIdentity gpu;
-  std::int64_t named_ms = -1;  // when it had that name
+  std::int64_t named_ms = -1;  // when it had that name; -1: unknown
   std::vector<Interval> intervals;
 };
-
-// "10" behind "9", and "0:1" (MIG) behind "0".
-std::pair<unsigned, std::string_view> gpu_sort_key(std::string_view index) {
-  unsigned card_number = ~0U;
-  const auto [rest, problem] =
-      std::from_chars(index.data(), index.data() + index.size(), card_number);
-  return {card_number, index.substr(static_cast<std::size_t>(rest - index.data()))};
-}
 
 bool is_before_by_user(const Interval& a, const Interval& b) {
   return std::tuple(a.user, a.start, a.end) < std::tuple(b.user, b.start, b.end);
 }
 
-// Of stretches in the order of is_before_by_user().
+// `intervals` are sorted by is_before_by_user().
 std::vector<Interval> merge_intervals(const std::vector<Interval>& intervals,
                                       std::int64_t resolution_ms) {
   std::vector<Interval> result;
@@ -62,7 +52,7 @@ std::vector<Interval> merge_intervals(const std::vector<Interval>& intervals,
   return result;
 }
 
-// So many users as there are spans allowed can only be bounded by leaving the shortest out.
+// With more users than spans, merging is not enough: leave out the shortest spans.
 void drop_shortest(std::vector<Interval>& intervals) {
   if (intervals.size() <= kMaxSpans) return;
   std::nth_element(
@@ -91,13 +81,17 @@ class TimelineBuilder {
   std::int64_t resolution_ms_ = 0;
   std::map<std::pair<std::string, std::string>, std::size_t> row_positions_;  // by host and UUID
   std::vector<TimelineRow> rows_;
-  std::vector<std::size_t> row_by_gpu_;       // of the GPUs' names in the table
-  std::vector<std::uint32_t> user_by_owner_;  // of each owner, the first that is the same user
+  std::vector<std::size_t> row_by_gpu_;       // parallel to LeaseTable::gpus()
+  std::vector<std::uint32_t> user_by_owner_;  // see LeaseTable::find_users_of_owners()
   Timeline timeline_;
 };
 
 TimelineBuilder::TimelineBuilder(const LeaseTable& table, const TimelineQuery& query)
-    : table_(table), query_(query), since_(to_ms(query.since)), until_(to_ms(query.until)) {
+    : table_(table),
+      query_(query),
+      since_(to_ms(query.since)),
+      until_(to_ms(query.until)),
+      user_by_owner_(table.find_users_of_owners()) {
   timeline_.since = query.since;
   timeline_.until = query.until;
   timeline_.resolution = query.resolution.count() > 0
@@ -106,12 +100,6 @@ TimelineBuilder::TimelineBuilder(const LeaseTable& table, const TimelineQuery& q
   resolution_ms_ = milliseconds(timeline_.resolution).count();
   for (const GpuIdentity& gpu : query.present) rows_[find_row(gpu)].named_ms = INT64_MAX;
   for (const GpuIdentity& gpu : table.gpus()) row_by_gpu_.push_back(find_row(gpu));
-  std::map<std::pair<uid_t, std::string_view>, std::uint32_t> users;
-  for (const LeaseOwner& owner : table.owners()) {
-    const auto next = static_cast<std::uint32_t>(user_by_owner_.size());
-    const uid_t uid = owner.user.empty() ? owner.uid : 0;  // which is another on each host
-    user_by_owner_.push_back(users.try_emplace({uid, owner.user}, next).first->second);
-  }
 }
 
 std::size_t TimelineBuilder::find_row(const GpuIdentity& gpu) {
@@ -133,7 +121,7 @@ void TimelineBuilder::add(const CompactLease& lease) {
     TimelineRow& row = rows_[row_by_gpu_[use.gpu]];
     row.intervals.push_back(
         {user_by_owner_[lease.owner], start, std::max(start, end), 1, !lease.exclusive()});
-    // The harbour knows no names.
+    // Leases from the harbour have no index and name.
     const GpuIdentity& named = table_.gpus()[use.gpu];
     if (!named.index.empty() && lease.granted_ms > row.named_ms) {
       row.gpu.index = named.index;
@@ -166,15 +154,13 @@ std::vector<TimelineSpan> TimelineBuilder::make_spans(std::vector<Interval>& int
 
 Timeline TimelineBuilder::finish() {
   for (TimelineRow& row : rows_) {
-    // One that only the past had, and not this one, is nobody's to show.
+    // A GPU that is not present and has no lease in this period is left out.
     if (row.intervals.empty() && row.named_ms < 0) continue;
     timeline_.gpus.push_back({std::move(row.gpu), make_spans(row.intervals)});
   }
-  std::sort(timeline_.gpus.begin(), timeline_.gpus.end(),
-            [](const TimelineGpu& a, const TimelineGpu& b) {
-              return std::tuple(a.gpu.host, gpu_sort_key(a.gpu.index), a.gpu.uuid) <
-                     std::tuple(b.gpu.host, gpu_sort_key(b.gpu.index), b.gpu.uuid);
-            });
+  std::sort(
+      timeline_.gpus.begin(), timeline_.gpus.end(),
+      [](const TimelineGpu& a, const TimelineGpu& b) { return is_listed_before(a.gpu, b.gpu); });
   return std::move(timeline_);
 }
 

@@ -1,4 +1,6 @@
-// Who had each GPU when, as far as a picture can show it. Pure: no clock, no file, no time zone.
+// A timeline: which user held each GPU when, in the resolution of a chart.
+//
+// Pure: it reads no clock, no file and no time zone.
 #pragma once
 
 #include <chrono>
@@ -10,18 +12,18 @@
 
 namespace berth {
 
-// For as long a user had a GPU, or a share of it. Those of several users overlap where they shared
-// it, and where they took turns faster than the resolution.
+// A period in which a user held a GPU, or a share of it. Spans of several users overlap if they
+// shared the GPU, or took turns faster than the resolution.
 struct TimelineSpan {
   LeaseOwner owner;
   TimePoint start;
   TimePoint end;
-  std::size_t leases = 0;  // how many of them it is made of
-  bool shared = false;     // at least one of them had not all of the GPU
+  std::size_t leases = 0;  // the number of leases in the span
+  bool shared = false;     // at least one of them shared the GPU
 };
 
 struct TimelineGpu {
-  GpuIdentity gpu;  // as it was named last
+  GpuIdentity gpu;  // with its latest index and name
   std::vector<TimelineSpan> spans;
 };
 
@@ -29,27 +31,25 @@ struct Timeline {
   TimePoint since;
   TimePoint until;
   std::chrono::seconds resolution{};
-  std::vector<TimelineGpu> gpus;  // by host and index
+  std::vector<TimelineGpu> gpus;  // sorted by is_listed_before()
 };
 
 struct TimelineQuery {
   TimePoint since;
   TimePoint until;
-  // What is called nothing in the table.
+  // The host of leases and GPUs whose host is empty in the table.
   std::string this_host;
-  // These are shown even if nobody had them; with their hosts, and as they are named now.
+  // GPUs to show even if they have no leases, with their present hosts, indices and names.
   std::vector<GpuIdentity> present;
   std::chrono::seconds resolution{};  // 0: timeline_resolution()
 };
 
-// What is shorter can be told by no picture of usual width: a 720th.
+// The default resolution: a 720th of the period. A chart of usual width cannot show less.
 std::chrono::seconds timeline_resolution(TimePoint since, TimePoint until);
 
-// Spans of one user with less than the resolution between them are one. At most 400 for a GPU:
-// where there would be more, it is as if the resolution were coarser.
-//
-// Leases that run end at `until`. Those that were carved out of another are left out: the other
-// has the GPU.
+// Spans of one user with a gap shorter than the resolution are merged. A GPU has at most 400 spans:
+// if there are more, the resolution is coarser for that GPU. Running leases end at `until`. Leases
+// that are a part of another are left out, since the other one has the GPU.
 Timeline make_timeline(const LeaseTable& table, const TimelineQuery& query);
 
 }  // namespace berth

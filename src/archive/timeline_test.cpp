@@ -1,4 +1,4 @@
-// Who had each GPU when: cut, merged, shared, running, nested, named, bounded.
+// Unit tests of timeline.h: spans that are cut, merged, shared, running, nested and limited.
 #include "archive/timeline.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ class TimelineTest : public testing::Test {
     query_.resolution = seconds(10);
   }
 
-  // Of user 1 on GPU 0; `change` makes it another.
+  // A lease of user 1 on GPU 0; `change` can modify it.
   void lease(std::int64_t from, std::int64_t to,
              const std::function<void(HistoryEntry&)>& change = {}) {
     HistoryEntry entry;
@@ -78,7 +78,7 @@ TEST_F(TimelineTest, clips_spans_to_the_query) {
 TEST_F(TimelineTest, merges_spans_closer_than_the_resolution) {
   lease(0, 10);
   lease(19, 30);
-  lease(40, 50);  // after the resolution
+  lease(40, 50);  // after a gap as long as the resolution
   EXPECT_EQ(spans(), "1: 0-30 x2, 1: 40-50 x1");
 }
 

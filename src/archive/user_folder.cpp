@@ -1,4 +1,4 @@
-// The folders; see user_folder.h.
+// Finds, creates and opens the folders of users; see user_folder.h.
 #include "archive/user_folder.h"
 
 #include <algorithm>
@@ -26,25 +26,23 @@
 namespace berth {
 namespace {
 
-constexpr mode_t kArchiveMode = 01777;
 constexpr mode_t kFolderMode = 0755;
 constexpr const char* kLockFile = ".lock";
-// Another user may have planted a folder of our name, which only that user can remove: then berth
-// takes another name.
+// Another user may have created a folder with the name of this user's, which only that user can
+// remove. Then Berth tries the next name.
 constexpr int kMaxFolderNames = 16;
 
 UniqueFd open_folder(int at, const char* name) {
   return UniqueFd(::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-// Opens the folder, and makes it if there is none.
 UniqueFd open_or_make_folder(int at, const char* name, mode_t mode) {
   UniqueFd folder = make_directory_at(at, name, mode);
   return folder || errno != EEXIST ? std::move(folder) : open_folder(at, name);
 }
 
-// The only user who can write in the folder. A folder that others can write in is not one that
-// berth made: another user may have moved it here.
+// The only user who can write in the folder. nullopt if others can write in it: Berth never creates
+// such a folder, so another user may have moved it here.
 std::optional<uid_t> find_sole_owner(const UniqueFd& folder) {
   struct stat status {};
   if (!folder || ::fstat(folder.get(), &status) != 0) return std::nullopt;
@@ -52,7 +50,7 @@ std::optional<uid_t> find_sole_owner(const UniqueFd& folder) {
   return status.st_uid;
 }
 
-// Is there enough left for others? `errno` says if not.
+// Is there enough free space left for leases? Sets errno if not.
 bool has_free_space(int folder) {
   constexpr std::uint64_t kMinFreeBytes = 1 << 20;
   struct statvfs status {};
@@ -65,8 +63,8 @@ std::string folder_name(uid_t uid, int number) {
   return number == 0 ? fmt::format("{}", uid) : fmt::format("{}-{}", uid, number);
 }
 
-// Of a folder's name: whose it claims to be. Only names that folder_name() gives: else a user could
-// have others open any number of folders.
+// The uid in a folder's name. Only names that folder_name() can return count: otherwise a user
+// could make other users open any number of folders.
 std::optional<uid_t> parse_folder_name(std::string_view name) {
   uid_t uid = 0;
   const char* const end = name.data() + name.size();
@@ -78,8 +76,8 @@ std::optional<uid_t> parse_folder_name(std::string_view name) {
   return std::nullopt;
 }
 
-// Without openat2(), which some containers forbid: a handle first, which asks nothing of the file
-// system, then whether it is the same one.
+// For containers that forbid openat2(). Opens a handle (O_PATH) first, which sends no request to
+// the file system, and checks that it is on the same file system.
 UniqueFd open_on_same_device(int directory, const char* name, int flags) {
   const UniqueFd handle(::openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!handle) return {};
@@ -110,8 +108,8 @@ std::string archive_path(const HarbourLocation& harbour) {
 }
 
 Result<UserFolder> open_own_folder(const std::string& archive) {
-  // The usual case, in few system calls: the end of each job waits for this. The archive is opened
-  // on its own, since another user may have put a symbolic link in its place.
+  // The usual case takes few system calls, because the end of each job waits for it. The archive is
+  // opened in a step of its own with O_NOFOLLOW: another user may have put a symbolic link there.
   const std::string default_name = folder_name(::geteuid(), 0);
   if (const UniqueFd archive_fd = open_folder(AT_FDCWD, archive.c_str())) {
     UniqueFd folder = open_folder(archive_fd.get(), default_name.c_str());
@@ -125,7 +123,7 @@ Result<UserFolder> open_own_folder(const std::string& archive) {
   const UniqueFd parent(::open(archive.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!parent || !has_free_space(parent.get())) return file_error("write in", archive);
   const UniqueFd archive_fd =
-      open_or_make_folder(parent.get(), archive.substr(slash + 1).c_str(), kArchiveMode);
+      open_or_make_folder(parent.get(), archive.substr(slash + 1).c_str(), kHarbourMode);
   if (!archive_fd) return file_error("open the archive", archive);
   for (int number = 0; number < kMaxFolderNames; ++number) {
     const std::string name = folder_name(::geteuid(), number);
@@ -170,7 +168,7 @@ std::vector<UserFolder> open_user_folders(const std::string& archive) {
   if (!archive_fd) return folders;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(archive_fd.get()), ::closedir);
   if (!listing) return folders;
-  const int at = archive_fd.release();  // the listing's
+  const int at = archive_fd.release();  // the listing owns the descriptor now
   while (const dirent* entry = ::readdir(listing.get())) {
     const auto uid = parse_folder_name(entry->d_name);
     if (!uid) continue;

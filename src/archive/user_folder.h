@@ -1,9 +1,8 @@
-// Where what lasts is kept: each user's history and profiles, in a folder of his own that everybody
-// can read.
+// The archive: a directory with a folder for each user, for the user's history and profiles.
 //
-// The archive is a directory like the harbour's, writable for all and sticky, and whoever needs it
-// first makes it. Only its owner writes in a user's folder. Nothing that berth promises depends on
-// what is in there: where it cannot be written, jobs run all the same.
+// Like the harbour, the archive is writable for all users and sticky, and the first client that
+// needs it creates it. All users can read a user's folder, and only the user writes in it. Leases
+// do not depend on the archive: if it cannot be written, jobs run all the same.
 #pragma once
 
 #include <optional>
@@ -17,8 +16,8 @@
 
 namespace berth {
 
-// Beside the default harbour, which a reboot may empty, a place that lasts; else inside of the
-// harbour, so that who moves the one moves both.
+// The default harbour may be emptied by a reboot, so its archive is elsewhere. The archive of any
+// other harbour is inside the harbour, so that BERTH_DIR sets both.
 std::string archive_path(const HarbourLocation& harbour);
 
 struct UserFolder {
@@ -27,25 +26,27 @@ struct UserFolder {
   UniqueFd directory;
 };
 
-// This user's, to write in; made where there is none. An Error where the disk is nearly full: what
-// is left there may be what the next lease needs.
+// Opens the folder of this process's user for writing, and creates it if it does not exist. An
+// Error if the disk is nearly full: the next lease may need the remaining space.
 Result<UserFolder> open_own_folder(const std::string& archive);
 
-// The same, if there is one; makes nothing.
+// Opens the folder if it exists; nullopt if not.
 std::optional<UserFolder> find_own_folder(const std::string& archive);
 
-// For one process of this user at a time, until it is closed. Not by a lock of the folder: whoever
-// can read a file can lock it, and then nobody's job would end before he says so.
+// Waits until no other process of this user has the lock. The lock ends when the descriptor is
+// closed. It is on a file that only the user can open, not on the folder itself: any user that can
+// read a file can lock it, and could then delay the end of this user's jobs.
 Result<UniqueFd> lock_folder(const UserFolder& folder);
 
-// Everybody's that can be read, by user. Not among them: folders that belong to another user than
-// their name says, and those where another file system is mounted (see open_inside()).
+// All users' folders that can be read, sorted by user. Leaves out folders that belong to another
+// user than their name says, that other users can write to, or that are mount points (see
+// open_inside()).
 std::vector<UserFolder> open_user_folders(const std::string& archive);
 
-// Opens a file or folder directly inside of another, if it is neither a symbolic link nor on
-// another file system. A user can mount a file system of their own (FUSE) over what is theirs, and
-// whoever reads there would wait for as long as that user likes. Empty, with errno set, if it
-// cannot be opened.
+// Opens a file or folder directly inside `directory`, if it is neither a symbolic link nor on
+// another file system. A user can mount a file system (FUSE) over their own files, and a process
+// that reads there would wait for as long as that user likes. Returns an empty descriptor, with
+// errno, if it cannot be opened.
 UniqueFd open_inside(int directory, const char* name, int flags);
 
 }  // namespace berth

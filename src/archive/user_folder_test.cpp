@@ -1,4 +1,4 @@
-// Folders of users: made, found, and not taken from somebody else.
+// Unit tests of user_folder.h: folders are created and found, and those of others are not used.
 #include "archive/user_folder.h"
 
 #include <cerrno>
@@ -59,7 +59,7 @@ TEST_F(UserFolderTest, avoids_a_name_taken_by_another_user) {
 
 TEST_F(UserFolderTest, rejects_an_archive_that_is_a_symlink) {
   const std::string target = temp_folder_ + "/target";
-  const auto there = open_own_folder(target);  // even where the folder of this user exists already
+  const auto there = open_own_folder(target);  // even if this user's folder exists there
   ASSERT_TRUE(there);
   ASSERT_EQ(::symlink(target.c_str(), archive_.c_str()), 0);
   EXPECT_FALSE(open_own_folder(archive_));
@@ -70,13 +70,13 @@ TEST_F(UserFolderTest, requires_the_owner_to_match_the_name) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
   ASSERT_TRUE(open_own_folder(archive_));
   const std::string planted = archive_ + "/1000";
-  ASSERT_EQ(::mkdir(planted.c_str(), 0755), 0);  // root's, in another's name
+  ASSERT_EQ(::mkdir(planted.c_str(), 0755), 0);  // owned by root, with the name of another user
   EXPECT_EQ(open_user_folders(archive_).size(), 1U);
   ASSERT_EQ(::chown(planted.c_str(), 1000, 1000), 0);
   EXPECT_EQ(open_user_folders(archive_).size(), 2U);
 }
 
-// Else a user could have every reader open any number of folders.
+// Otherwise a user could make every reader open any number of folders.
 TEST_F(UserFolderTest, ignores_names_that_berth_does_not_make) {
   ASSERT_TRUE(open_own_folder(archive_));
   const std::string ours = open_own_folder(archive_)->path;

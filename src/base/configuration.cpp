@@ -1,10 +1,9 @@
-// Reading of the site's files; see configuration.h.
+// Reads the configuration files and the variables that override them; see configuration.h.
 #include "base/configuration.h"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,13 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// The compiled form is a shared library, which a user's host need not have.
+// toml++ is used header-only: its compiled form is a shared library, which a user's host may lack.
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
-// One of its assertions fails for "[=", which the line behind it reports as an error.
+// One of toml++'s assertions fails for "[=", although the code after it reports that as an error.
 #define TOML_ASSERT(condition) static_assert(true)
 // In Debian 12's version the test for blanks has undefined behaviour for letters such as e with an
-// accent (toml++ issues 190 and 295). As in later versions, it must answer false.
+// accent (toml++ issues 190 and 295). It must return false, as it does in later versions.
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false
@@ -44,12 +43,12 @@ struct FileText {
   struct stat info {};
 };
 
-// Nothing if there is no such file.
+// nullopt: there is no such file.
 Result<std::optional<FileText>> read_file(const std::string& path) {
   const auto read_error = [&path](std::string_view why) {
     return fail(ErrorKind::io, fmt::format("cannot read {}: {}", in_quotes(path), why));
   };
-  // Without waiting: it might be a pipe.
+  // O_NONBLOCK: opening a named pipe would wait for a writer.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   FileText read;
   if (!file) {
@@ -67,20 +66,20 @@ Result<std::optional<FileText>> read_file(const std::string& path) {
   return read;
 }
 
-// Whether somebody else could read, or change, what is in the file.
+// Whether a user other than the caller and root could read or change the file.
 bool is_open_to_others(const struct stat& info) {
   const bool owned = info.st_uid == ::geteuid() || info.st_uid == 0;
   return !owned || (info.st_mode & S_IRWXO) != 0;
 }
 
-// What to do about it, behind "; ".
+// The remedy for a file that is_open_to_others(); the caller's message has it after "; ".
 std::string format_ownership_fix(const std::string& path, const struct stat& info) {
   const bool owned = info.st_uid == ::geteuid() || info.st_uid == 0;
   if (owned) return fmt::format("chmod o= {}", in_quotes(path));
   return fmt::format("it belongs to {}, and should to you or to root", user_name(info.st_uid));
 }
 
-// Before the last @, since one may have forgotten to write that in a password as %40.
+// Searches up to the last @: a user may have written an @ of the password as it is, not as %40.
 bool has_password(std::string_view url) {
   const auto scheme = url.find("://");
   const auto at = url.rfind('@');
@@ -100,7 +99,7 @@ struct Settings {
   std::string hosts_source;
   std::optional<Setting> commands;
 
-  // The one that `key` names in a file; null: there is no such setting.
+  // The setting that has the name `key` in a file; nullptr: there is no such setting.
   std::optional<Setting>* find(std::string_view key) {
     if (key == "url") return &url;
     if (key == "host") return &host;
@@ -108,7 +107,7 @@ struct Settings {
   }
 };
 
-// The names in the list, or what is wrong with it.
+// The names in the list. The message of an error does not name the file; the caller adds it.
 Result<std::vector<std::string>> parse_host_list(const toml::node& node) {
   std::vector<std::string> names;
   const auto* list = node.as_array();
@@ -128,18 +127,17 @@ Result<std::vector<std::string>> parse_host_list(const toml::node& node) {
   return names;
 }
 
-// Takes from the file what `settings` has not yet.
+// Adds each setting of the file that `settings` does not have yet. A missing file is not an error.
 Result<void> merge_file(const std::string& path, Settings& settings) {
-  const auto file = read_file(path);
-  if (!file) return tl::make_unexpected(file.error());
-  if (!*file) return {};
+  const std::optional<FileText> file = TRY(read_file(path));
+  if (!file) return {};
   const auto error_at = [&path](const toml::source_region& where, std::string_view problem) {
     return fail(ErrorKind::usage,
                 fmt::format("{}, line {}: {}", printable(path), where.begin.line, problem));
   };
-  const toml::parse_result parsed = toml::parse((*file)->text, path);
+  const toml::parse_result parsed = toml::parse(file->text, path);
   if (!parsed) {
-    // Without the parser's words, which quote the line: it may have a password in it.
+    // The parser's own message is not shown: it quotes the line, which may contain a password.
     return error_at(parsed.error().source(), "this is not TOML; write KEY = \"VALUE\"");
   }
   for (const auto& [key, node] : parsed.table()) {
@@ -164,7 +162,7 @@ Result<void> merge_file(const std::string& path, Settings& settings) {
       return error_at(key.source(),
                       fmt::format("{0} is not in quotes; write {0} = \"VALUE\"", key.str()));
     }
-    if (is_url && has_password(text->get()) && is_open_to_others((*file)->info)) {
+    if (is_url && has_password(text->get()) && is_open_to_others(file->info)) {
       return fail(ErrorKind::io,
                   fmt::format("{}, line {}: others can read the password in the URL; write url = "
                               "\"file:/etc/berth.url\", and the URL into that file of mode 0640 or "
@@ -176,11 +174,11 @@ Result<void> merge_file(const std::string& path, Settings& settings) {
   return {};
 }
 
-// Nothing if there is no such file, or none that this user could see: HOME may be another's, as it
-// is with sudo.
+// nullopt: there is no such file, or this user cannot see it. HOME may be another user's folder, as
+// it is with sudo.
 std::optional<std::string> find_user_file() {
   std::string folder(get_env_or_empty("XDG_CONFIG_HOME"));
-  if (!folder.starts_with('/')) {  // as its specification has it
+  if (!folder.starts_with('/')) {  // the XDG specification: ignore a relative path
     if (get_env_or_empty("HOME").empty()) return std::nullopt;
     folder = fmt::format("{}/.config", get_env_or_empty("HOME"));
   }
@@ -190,18 +188,12 @@ std::optional<std::string> find_user_file() {
   return path;
 }
 
-std::string kernel_host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 Result<std::string> resolve_host(const Settings& settings, bool has_url) {
   Setting chosen{std::string(get_env_or_empty("BERTH_HOST")), "BERTH_HOST"};
   if (chosen.value.empty() && settings.host) chosen = *settings.host;
   if (chosen.value.empty()) chosen = {kernel_host_name(), "gethostname()"};
   if (is_host_name(chosen.value)) return chosen.value;
-  // Who shares nothing with other hosts needs no name among them.
+  // Without a server, no other host sees the name: a default is good enough.
   if (!has_url && chosen.source == "gethostname()") return "localhost";
   return fail(ErrorKind::usage,
               fmt::format("this host's name, {} by {}, is not of 1 to {} letters, digits, and -_.; "
@@ -222,6 +214,11 @@ Result<std::optional<bool>> resolve_hides_commands(const Settings& settings) {
 
 }  // namespace
 
+std::string kernel_host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
 bool is_host_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxHostNameLength &&
          std::all_of(name.begin(), name.end(), [](char c) {
@@ -239,19 +236,18 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
                 fmt::format("{} has a file: URL without a whole path; write file:/PATH",
                             printable(source)));
   }
-  const auto file = read_file(path);
-  if (!file) return tl::make_unexpected(file.error());
-  if (!*file) {
+  const std::optional<FileText> file = TRY(read_file(path));
+  if (!file) {
     return fail(ErrorKind::io, fmt::format("there is no file {}, which {} names; write the "
                                            "Redis URL into it, and give it mode 0600",
                                            in_quotes(path), printable(source)));
   }
-  if (is_open_to_others((*file)->info)) {
+  if (is_open_to_others(file->info)) {
     return fail(ErrorKind::io,
                 fmt::format("others can read or replace the Redis URL in {}; {}", in_quotes(path),
-                            format_ownership_fix(path, (*file)->info)));
+                            format_ownership_fix(path, file->info)));
   }
-  std::string line = (*file)->text.substr(0, (*file)->text.find('\n'));
+  std::string line = file->text.substr(0, file->text.find('\n'));
   while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r')) {
     line.pop_back();
   }
@@ -275,25 +271,17 @@ Result<Configuration> read_configuration() {
     settings.url = Setting{std::string(*given), "BERTH_URL"};
   }
   for (const auto& path : {find_user_file(), std::optional(configuration_path())}) {
-    if (!path) continue;
-    if (auto merged = merge_file(*path, settings); !merged)
-      return tl::make_unexpected(merged.error());
+    if (path) TRY(merge_file(*path, settings));
   }
   Configuration configuration;
   if (settings.url) {
     configuration.url_source = settings.url->source;
-    auto url = resolve_file_url(settings.url->value, configuration.url_source);
-    if (!url) return tl::make_unexpected(url.error());
-    configuration.url = std::move(*url);
+    configuration.url = TRY(resolve_file_url(settings.url->value, configuration.url_source));
   }
-  auto host = resolve_host(settings, !configuration.url.empty());
-  if (!host) return tl::make_unexpected(host.error());
-  configuration.host = std::move(*host);
+  configuration.host = TRY(resolve_host(settings, !configuration.url.empty()));
   configuration.hosts = std::move(settings.hosts);
   configuration.hosts_source = std::move(settings.hosts_source);
-  const auto hidden = resolve_hides_commands(settings);
-  if (!hidden) return tl::make_unexpected(hidden.error());
-  configuration.hides_commands = *hidden;
+  configuration.hides_commands = TRY(resolve_hides_commands(settings));
   return configuration;
 }
 

@@ -1,13 +1,13 @@
-// What a site sets once for all its users: where the harbour's server is, this host's name, the
-// hosts on which `berth run --host` may start jobs, and whether other users see commands.
+// The configuration that a site sets for all its users: where the harbour's server is, this host's
+// name, the hosts on which `berth run --host` may start jobs, and whether other users see commands.
 //
-// From the environment (BERTH_URL, BERTH_HOST, BERTH_COMMANDS), else from
-// $XDG_CONFIG_HOME/berth.toml or ~/.config/berth.toml, else from /etc/berth.toml (or the file that
-// BERTH_SITE_FILE names):
+// Each setting comes from the first of these places that has it: the environment (BERTH_URL,
+// BERTH_HOST, BERTH_COMMANDS); $XDG_CONFIG_HOME/berth.toml, or ~/.config/berth.toml without that
+// variable; /etc/berth.toml, or the file that BERTH_SITE_FILE names instead:
 //
 //   url = "redis://gpu-head/0"          # or "file:/etc/berth.url", where the URL has a password
 //   host = "gpu07"
-//   hosts = ["gpu07", "gpu08"]          # that --host may connect to
+//   hosts = ["gpu07", "gpu08"]          # the hosts that --host may connect to
 //   commands = "hidden"                 # publish the program's name only; default: what `ps` shows
 #pragma once
 
@@ -24,28 +24,32 @@ namespace berth {
 constexpr std::size_t kMaxHostNameLength = 64;
 
 struct Configuration {
-  std::string url;         // with its password; empty: no server, but the directory of this host
-  std::string url_source;  // where it was written: "BERTH_URL", or the path of a file
-  std::string host;        // letters, digits and -_. only, at most 64
-  // The hosts that `berth run --host` may connect to; nothing: no file says.
+  std::string url;         // with the password; empty: no server, the harbour is a local directory
+  std::string url_source;  // "BERTH_URL" or the path of the file that has the URL
+  std::string host;        // satisfies is_host_name()
+  // The hosts that `berth run --host` may connect to; nullopt: no file has such a list.
   std::optional<std::vector<std::string>> hosts{};
   std::string hosts_source{};  // the path of the file
-  // Whether to keep command lines from other users; nothing: as `ps` does on this host.
+  // Whether to hide command lines from other users; nullopt: as `ps` does on this host.
   std::optional<bool> hides_commands{};
 };
 
-// Errors name the file and the line, and no secret. ErrorKind::usage: what is written there is
-// wrong. ErrorKind::io: a file cannot be read, or others could read a password in it.
+// Errors name the file and the line, and never contain a secret. ErrorKind::usage: a setting is
+// wrong. ErrorKind::io: a file cannot be read, or other users could read a password in it.
 Result<Configuration> read_configuration();
 
-// The URL that is meant by one that a user gave: the first line of PATH for "file:PATH", which
-// others must not be able to read; else the same. `source` becomes PATH, too.
+// For "file:PATH": the first line of that file, which other users must not be able to read or
+// replace; `source` becomes PATH. Any other URL is returned unchanged.
 Result<std::string> resolve_file_url(const std::string& url, std::string& source);
 
-// May a host be called so?
+// Whether `name` is a valid host name: 1 to kMaxHostNameLength letters, digits, '-', '_' and '.'.
 bool is_host_name(std::string_view name);
 
-// The file that a site writes: /etc/berth.toml, or what BERTH_SITE_FILE names.
+// The name that the kernel has for this host, as hostname(1) prints it. Configuration::host may
+// override it.
+std::string kernel_host_name();
+
+// The site's file: /etc/berth.toml, or the file that BERTH_SITE_FILE names.
 std::string configuration_path();
 
 }  // namespace berth

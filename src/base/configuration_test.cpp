@@ -1,4 +1,4 @@
-// What a site's files say, who wins, and that secrets stay where they are.
+// Tests of configuration.h: settings, their precedence, mistakes, and that secrets are not shown.
 #include "base/configuration.h"
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace berth {
 namespace {
 
-// Neither this host's files nor the environment of whoever runs the test have a say.
+// Isolates the tests from this host's files and from the environment.
 class ConfigurationTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class ConfigurationTest : public ::testing::Test {
     std::ofstream(path(name)) << text;
     ::chmod(path(name).c_str(), mode);
   }
-  // The message of an error of that kind, which names no secret.
+  // Expects an error of that kind without the secret "Xq7Z", and returns its message.
   std::string expect_error(ErrorKind kind) const {
     const auto configuration = read_configuration();
     EXPECT_FALSE(configuration);
@@ -135,7 +135,7 @@ TEST_F(ConfigurationTest, mistakes_are_named_by_file_and_line) {
   EXPECT_TRUE(contains(expect_error(ErrorKind::io), path("site.toml")));
 }
 
-// Found by fuzzing: toml++ asserted that a key follows, and had undefined behaviour for some
+// Found by fuzzing: toml++ asserts that a key follows, and has undefined behaviour for some
 // letters.
 TEST_F(ConfigurationTest, odd_characters_outside_of_strings_are_a_mistake) {
   for (const char* text : {"[=]", "[}", "[[.a]]", "[ #", "h\xc3\xb6st = \"a\"", "\xef\xbb\xbb"}) {

@@ -1,5 +1,4 @@
-// Descriptors: 0, 1 and 2 when a program is started without them, several to wait for, and how many
-// there may be.
+// File descriptors: closed standard descriptors, waiting for several, and the limit on open files.
 #pragma once
 
 #include <array>
@@ -13,20 +12,20 @@
 
 namespace berth {
 
-// If a standard descriptor is closed, the next file that is opened takes its number, and what was
-// meant for a terminal goes into that file. Call this first in main(): a closed descriptor is
-// filled so that using it fails, as it should.
+// Opens /dev/null on each of the descriptors 0, 1 and 2 that is closed, in a mode in which using it
+// fails. Call this first in main(): otherwise the next file that is opened gets the number of the
+// closed descriptor, and output for the terminal goes into that file.
 inline void fill_closed_standard_descriptors() {
   constexpr std::array unusable_mode{O_WRONLY, O_RDONLY, O_RDONLY};  // for stdin, stdout, stderr
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // The lowest free number is what open() returns, and all below are taken.
+    // open() returns the lowest free number, which is `fd`: all numbers below it are in use.
     (void)::open("/dev/null", unusable_mode[static_cast<std::size_t>(fd)]);
   }
 }
 
-// For libraries, which must leave the program's descriptors as they are: keeps the free ones among
-// 0, 1 and 2 from being taken for as long as this lives.
+// Occupies the free ones of the descriptors 0, 1 and 2 during its lifetime, so that no other open()
+// gets these numbers. For libraries, which must leave the program's descriptors as they are.
 class StandardDescriptorGuard {
  public:
   StandardDescriptorGuard() {
@@ -51,7 +50,8 @@ class StandardDescriptorGuard {
   std::array<int, 3> placeholders_{-1, -1, -1};
 };
 
-// Readable when one of them is. Empty, with errno set, if there is no descriptor left.
+// A descriptor that is readable when one of `fds` is. Empty, with errno set, if the process has no
+// free descriptor.
 inline UniqueFd open_epoll(std::initializer_list<int> fds) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   for (const int fd : fds) {
@@ -61,8 +61,8 @@ inline UniqueFd open_epoll(std::initializer_list<int> fds) {
   return epoll;
 }
 
-// Raises the limit of open files as far as it goes (who is first in the queue holds one per lease),
-// and gives what it was before: a child should start with that.
+// Raises the soft limit on open files to the hard limit: the first waiter of the queue holds one
+// descriptor for each lease. Returns the previous limit, with which child processes should start.
 inline rlimit raise_descriptor_limit() {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);

@@ -1,4 +1,4 @@
-// Environment variables.
+// Reads environment variables.
 #pragma once
 
 #include <cstdlib>
@@ -7,14 +7,14 @@
 
 namespace berth {
 
-// The variable's value, which lives until the variable is changed; nothing if it is not set.
+// The variable's value, valid until the variable is changed; nullopt if it is not set.
 inline std::optional<std::string_view> get_env(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return std::nullopt;
   return value;
 }
 
-// The same where a variable that is empty means what an unset one means.
+// The same, for variables whose empty value means the same as unset.
 inline std::string_view get_env_or_empty(const char* name) {
   return get_env(name).value_or("");
 }

@@ -1,4 +1,4 @@
-// Waking a thread that waits in poll(), from any other one.
+// Wakes a thread that waits in poll() or epoll_wait().
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace berth {
 
+// Thread-safe: any thread may notify() and clear().
 class EventFd {
  public:
   EventFd() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-  // Readable once somebody has called it, until clear().
+  // Readable from the first notify() until clear().
   int fd() const { return fd_.get(); }
   void notify() const {
     const std::uint64_t one = 1;
-    // It fails where the number would not fit any more: then there is one already.
+    // write() fails only if the counter would overflow; the descriptor is readable then anyway.
     (void)!::write(fd_.get(), &one, sizeof one);
   }
   void clear() const {

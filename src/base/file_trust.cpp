@@ -1,4 +1,4 @@
-// Compares owners and modes; see file_trust.h.
+// Compares owners and modes of files; see file_trust.h.
 #include "base/file_trust.h"
 
 #include <algorithm>
@@ -19,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The users who can change a file.
+// The users and groups that can change one of several files.
 struct Writers {
   std::set<uid_t> users;
   std::set<gid_t> groups;
   bool everyone = false;
 };
 
-// The parts of `path` below its first `skip` components, outermost first.
+// The prefixes of `path` that are longer than `skip` components, shortest first.
 std::vector<std::string> path_prefixes(const fs::path& path, std::ptrdiff_t skip) {
   std::vector<std::string> parts;
   fs::path current;
@@ -44,7 +44,7 @@ Writers collect_writers(const std::vector<std::string>& parts) {
     struct stat info {};
     if (::stat(part.c_str(), &info) != 0) continue;
     writers.users.insert(info.st_uid);
-    // In a sticky folder a file can be replaced by its owner alone.
+    // In a sticky folder only a file's owner can replace the file.
     if (S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0) continue;
     if ((info.st_mode & S_IWGRP) != 0) writers.groups.insert(info.st_gid);
     if ((info.st_mode & S_IWOTH) != 0) writers.everyone = true;
@@ -56,8 +56,8 @@ Writers collect_writers(const std::vector<std::string>& parts) {
 
 std::optional<std::string> describe_trust_problem(const std::string& own, const std::string& path) {
   std::error_code problem;
-  // Links are resolved in `own` alone. A link in `path` can be trusted if its owner can be, and the
-  // folders above it.
+  // Links are resolved in `own` only. A link in `path` is trusted if its owner and the folders
+  // above it are.
   const fs::path own_path = fs::canonical(own, problem);
   const fs::path checked_path = fs::path(path).lexically_normal();
   const auto common =
@@ -66,7 +66,7 @@ std::optional<std::string> describe_trust_problem(const std::string& own, const 
   const auto skip = std::distance(own_path.begin(), common);
   const Writers allowed = collect_writers(path_prefixes(own_path, skip));
   for (const std::string& part : path_prefixes(checked_path, skip)) {
-    // Both a link and what it leads to: the owner of a link can replace it.
+    // A link and its target are both checked: the owner of a link can replace it.
     struct stat link {};
     struct stat info {};
     if (::lstat(part.c_str(), &link) != 0 || ::stat(part.c_str(), &info) != 0) {

@@ -1,4 +1,4 @@
-// Which files count as parts of one installation.
+// Tests of file_trust.h: which files count as parts of one installation.
 #include "base/file_trust.h"
 
 #include <filesystem>
@@ -56,7 +56,7 @@ TEST_F(FileTrustTest, a_missing_file_is_not_trusted) {
 TEST_F(FileTrustTest, a_folder_that_others_may_write_to_is_not_trusted) {
   set_mode("bin", 0757);
   EXPECT_NE(trust_problem().find("every user"), std::string::npos);
-  set_mode("bin", 01757);  // the file could have been there before berth's own
+  set_mode("bin", 01757);  // a user could have created the file before Berth was installed
   EXPECT_NE(trust_problem().find("every user"), std::string::npos);
   set_mode("bin", 0775);
   EXPECT_NE(trust_problem().find("the group"), std::string::npos);
@@ -73,7 +73,7 @@ TEST_F(FileTrustTest, writers_that_can_change_our_own_files_are_trusted) {
   EXPECT_EQ(trust_problem(), "");
   set_mode("bin/berth", 0777);
   EXPECT_NE(trust_problem(), "");
-  set_mode("lib", 01777);  // in a sticky folder others cannot replace ours
+  set_mode("lib", 01777);  // in a sticky folder other users cannot replace Berth's files
   EXPECT_NE(trust_problem(), "");
   set_mode("lib", 0777);
   EXPECT_EQ(trust_problem(), "");
@@ -85,7 +85,7 @@ TEST_F(FileTrustTest, owners) {
   constexpr uid_t kMallory = 2003;
   set_owner("bin/berth", kMallory, kMallory);
   EXPECT_NE(trust_problem().find("belongs to user"), std::string::npos);
-  set_owner("lib/python/berth", kMallory, kMallory);  // whose package it is
+  set_owner("lib/python/berth", kMallory, kMallory);  // the package is Mallory's
   EXPECT_EQ(trust_problem(), "");
   set_owner("bin", kAlice, kAlice);
   EXPECT_NE(trust_problem().find("belongs to user"), std::string::npos);
@@ -105,7 +105,7 @@ TEST_F(FileTrustTest, a_link_to_our_own_files_is_resolved) {
             std::nullopt);
 }
 
-// The owner of a link can make it lead elsewhere at any time.
+// The owner of a link can change its target at any time.
 TEST_F(FileTrustTest, the_owner_of_a_link_must_be_trusted) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   constexpr uid_t kMallory = 2003;
@@ -120,7 +120,7 @@ TEST_F(FileTrustTest, the_owner_of_a_link_must_be_trusted) {
   EXPECT_EQ(trust_problem(), "");
   set_owner("programs/berth", kMallory, kMallory);
   EXPECT_NE(trust_problem().find("belongs to user"), std::string::npos);
-  set_owner("lib/python/berth", kMallory, kMallory);  // the package is this user's
+  set_owner("lib/python/berth", kMallory, kMallory);  // the package is Mallory's, too
   EXPECT_EQ(trust_problem(), "");
 }
 

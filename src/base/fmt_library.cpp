@@ -1,11 +1,13 @@
-// The fmt library, compiled once. Debian ships it as headers and as a shared library, but not as a
-// static one, and berth must need nothing but glibc. Header-only use makes every file that formats
-// a line three to four times slower to compile.
+// The fmt library, compiled once as a part of Berth.
+//
+// Debian ships fmt as headers and as a shared library, but not as a static one, and Berth must
+// depend on glibc only. Header-only use makes each file that formats text three to four times
+// slower to compile.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
 namespace detail {
-// What fmt's headers declare as being instantiated elsewhere.
+// fmt's headers declare these templates as instantiated elsewhere.
 template dragonbox::decimal_fp<float> dragonbox::to_decimal(float) noexcept;
 template dragonbox::decimal_fp<double> dragonbox::to_decimal(double) noexcept;
 template locale_ref::locale_ref(const std::locale&);

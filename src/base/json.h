@@ -1,14 +1,11 @@
-// What every JSON that berth prints has in common.
+// The JSON type and the conversions that all JSON output of Berth uses.
 #pragma once
 
-#include <chrono>
-#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/quantity.h"
-#include "base/time.h"
 
 namespace berth {
 
@@ -23,20 +20,13 @@ inline Json mib_or_null(const std::optional<Bytes>& size) {
   return size ? Json(to_mib(*size)) : Json(nullptr);
 }
 
-// Whose command lines may be shown; nothing: everybody's. Where a host hides processes from other
-// users, a page must not show what `ps` would not.
+// The user whose command lines may be shown; nullopt: those of all users. On a host that hides
+// processes from other users, Berth must not show command lines that `ps` hides.
 using CommandVisibility = std::optional<std::string>;
 
 inline Json command_or_null(const std::string& command, const std::string& user,
                             const CommandVisibility& visibility) {
   return !visibility || *visibility == user ? Json(command) : Json(nullptr);
-}
-
-// "2026-11-15T23:11:51Z".
-inline std::string format_iso_time(TimePoint time) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(
-                         std::chrono::time_point_cast<std::chrono::system_clock::duration>(time))));
 }
 
 }  // namespace berth

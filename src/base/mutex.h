@@ -20,7 +20,7 @@ class CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex for as long as it lives, except between unlock() and lock().
+// Holds a mutex during its lifetime, except between unlock() and lock().
 class SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
@@ -52,7 +52,7 @@ class Condition {
     condition_.wait(lock);
     (void)lock.release();
   }
-  // The same; false if `until` has passed.
+  // The same; returns false if `until` has passed.
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point until) REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     const auto result = condition_.wait_until(lock, until);

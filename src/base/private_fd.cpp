@@ -1,4 +1,4 @@
-// The list of descriptors that a fork closes; see private_fd.h.
+// The registry of descriptors that are closed in forked children; see private_fd.h.
 #include "base/private_fd.h"
 
 #include <algorithm>
@@ -14,19 +14,19 @@ namespace berth {
 namespace {
 
 struct DescriptorRegistry {
-  Mutex mutex;  // held over a fork: the child finds the list whole
+  Mutex mutex;  // held during a fork, so that the child's copy of the list is consistent
   std::vector<int> descriptors GUARDED_BY(mutex);
-  std::atomic<unsigned> fork_generation =
-      0;  // grows with each fork; not a PID, which may be used again
+  // Incremented in the child of each fork. Not a PID, because the kernel reuses PIDs.
+  std::atomic<unsigned> fork_generation = 0;
 };
 
 DescriptorRegistry& registry() {
-  static auto* const instance =
-      new DescriptorRegistry;  // never destroyed: threads may outlive main()
+  // Never destroyed: threads may outlive main().
+  static auto* const instance = new DescriptorRegistry;
   return *instance;
 }
 
-// These hold the mutex from one function to the next, which the analysis cannot follow.
+// The analysis cannot follow a mutex that one function locks and another unlocks.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
   registry().mutex.lock();
 }
@@ -64,7 +64,7 @@ bool PrivateFd::is_from_this_process() const {
 
 UniqueFd PrivateFd::share() && {
   if (!is_from_this_process()) {
-    (void)fd_.release();  // closed by the fork; the number may be another file's now
+    (void)fd_.release();  // the fork closed it; the number may belong to another file now
     return {};
   }
   DescriptorRegistry& state = registry();

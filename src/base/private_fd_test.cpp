@@ -1,4 +1,4 @@
-// That a fork does not get a private descriptor, and gets it once it is shared.
+// Tests of private_fd.h: a forked child inherits a descriptor only after share().
 #include "base/private_fd.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ TEST(PrivateFd, is_empty_in_a_fork_and_closes_nothing_there) {
     const bool reused = ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), number) == number;
     one.reset();
     const bool open = ::fcntl(number, F_GETFD) >= 0;
-    one = open_null();  // a new one is the child's own
+    one = open_null();  // belongs to the child
     ::_exit(empty && reused && open && one && !std::move(one).share() == false ? 0 : 1);
   }
   int status = 0;

@@ -1,4 +1,4 @@
-// Reads /proc/PID/stat and asks pidfds; see process.h.
+// Reads /proc and uses pidfds; see process.h.
 #include "base/process.h"
 
 #include <algorithm>
@@ -18,11 +18,14 @@
 namespace berth {
 namespace {
 
-// PF_FORKNOEXEC of the kernel's flags: set by fork, cleared by exec. ps(1) shows it in its column F
-// ("forked but didn't exec"), so it does not change.
+// PF_FORKNOEXEC of the kernel's flags: fork sets it and exec clears it. The value is stable,
+// because ps(1) shows it in its column F ("forked but didn't exec").
 constexpr unsigned kForkedWithoutExec = 0x40;
 
-// The number at the start of the `skip`-th field (from 0) of `text`.
+// The kernel's fixed inode number of the initial PID namespace (PROC_PID_INIT_INO).
+constexpr std::uint64_t kHostPidNamespace = 4026531836;
+
+// The number at the start of field `skip` (from 0) of `text`.
 template <class T>
 std::optional<T> parse_number_field(std::string_view text, int skip) {
   for (; skip > 0; --skip) {
@@ -36,7 +39,7 @@ std::optional<T> parse_number_field(std::string_view text, int skip) {
   return value;
 }
 
-// The value of an option in "rw,relatime,hidepid=invisible"; empty if it is not there.
+// The value of an option in a list such as "rw,relatime,hidepid=invisible"; empty: not in the list.
 std::string find_mount_option(std::string_view options, std::string_view name) {
   while (!options.empty()) {
     const std::string_view one = options.substr(0, options.find(','));
@@ -57,8 +60,8 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   const auto length = ::read(file.get(), buffer.data(), buffer.size());
   if (length <= 0) return std::nullopt;
   const std::string_view line(buffer.data(), static_cast<std::size_t>(length));
-  // "PID (name) state parent group session terminal foreground flags ...": a name may hold blanks
-  // and brackets, and no later field does.
+  // "PID (name) state parent group session terminal foreground flags ...": the name may contain
+  // blanks and brackets; no later field does.
   const auto open = line.find('(');
   const auto close = line.rfind(") ");
   if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
@@ -66,7 +69,7 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   const auto parent = parse_number_field<pid_t>(rest, 1);
   const auto flags = parse_number_field<unsigned>(rest, 6);
   if (!parent || !flags) return std::nullopt;
-  // Not 't': a tracer (strace) stops a running process so at each system call.
+  // Not 't', the state of a running process that a tracer (strace) stops at each system call.
   const bool stopped = rest.starts_with('T');
   return ProcessStat{std::string(line.substr(open + 1, close - open - 1)), *parent, stopped,
                      (*flags & kForkedWithoutExec) == 0};
@@ -96,7 +99,7 @@ std::string read_hidepid_option() {
   std::ifstream mounts("/proc/self/mountinfo");
   std::string line;
   std::string found;
-  // Of several mounts at /proc the last one is visible.
+  // If several file systems are mounted at /proc, the last one is visible.
   while (std::getline(mounts, line)) {
     std::istringstream words(line);
     std::string word;
@@ -111,6 +114,23 @@ std::string read_hidepid_option() {
     found = type == "proc" ? find_mount_option(options, "hidepid") : "";
   }
   return found == "0" || found == "off" ? "" : found;
+}
+
+std::uint64_t pid_namespace() {
+  // The namespace of a process never changes. A forked child may be in another one, but then its
+  // PID differs, too.
+  thread_local pid_t cached_pid = 0;
+  thread_local std::uint64_t cached_namespace = 0;
+  if (const pid_t pid = ::getpid(); pid != cached_pid) {
+    struct stat info {};
+    cached_namespace = ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+    cached_pid = pid;
+  }
+  return cached_namespace;
+}
+
+bool is_in_host_pid_namespace() {
+  return pid_namespace() == kHostPidNamespace;
 }
 
 std::string executable_path() {

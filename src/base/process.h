@@ -1,6 +1,7 @@
-// What the kernel tells of a process: its line in /proc, and a handle that outlives its number.
+// Processes: their state in /proc, handles that stay valid when PIDs are reused, PID namespaces.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <sys/types.h>
@@ -10,33 +11,40 @@
 namespace berth {
 
 struct ProcessStat {
-  std::string name;      // as the process, or its program, chose it: printable() before it is shown
-  pid_t parent = 0;      // 0 if it lies outside this PID namespace
+  std::string name;      // chosen by the process: pass it through printable() before showing it
+  pid_t parent = 0;      // 0 if the parent is outside this PID namespace
   bool stopped = false;  // by a signal (Ctrl-Z, SIGSTOP); not by a tracer
-  bool ran_exec = true;  // false: a mere fork, still the program that its parent was
+  bool ran_exec = true;  // false: forked without exec, so it still runs its parent's program
 };
 
-// Nothing if the process is gone, or hidden from us (hidepid).
+// nullopt: the process does not exist, or is hidden from this process (hidepid).
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 
-// The user that it runs as (its effective uid), also where the rest is hidden from us.
+// The process's effective uid, which is readable even where hidepid hides the rest.
 std::optional<uid_t> read_process_owner(pid_t pid);
 
-// A pidfd: it means this process for ever, also when its number belongs to another one. Empty, with
-// errno set, if there is no such process (ESRCH), or no descriptor is left.
+// A pidfd. It refers to this process even after the process has exited and its PID was reused.
+// Empty, with errno set, if there is no such process (ESRCH) or no free descriptor.
 UniqueFd open_process(pid_t pid);
 
-// The process has ended, whether or not somebody has waited for it.
+// Whether the process has exited; true for a zombie, too.
 bool has_ended(const UniqueFd& handle);
 
-// As kill(2), without the danger to hit another process: 0, or -1 with errno set.
+// Like kill(2), but cannot reach another process that reuses the PID: 0, or -1 with errno set.
 int send_signal(const UniqueFd& handle, int number);
 
-// The value of the option hidepid of the mount at /proc ("invisible", "2"); empty if other users'
-// processes are shown.
+// The value of the mount option hidepid of /proc ("invisible", "2"); empty if /proc shows the
+// processes of other users.
 std::string read_hidepid_option();
 
-// The file of the program that we are; empty if /proc is not there.
+// The number of this process's PID namespace; 0 if it is unknown. A PID means the same process to
+// two programs only if they are in the same namespace.
+std::uint64_t pid_namespace();
+
+// Whether this process is in the host's PID namespace, so that its PIDs are the host's.
+bool is_in_host_pid_namespace();
+
+// The path of the program that this process runs; empty without /proc.
 std::string executable_path();
 
 }  // namespace berth

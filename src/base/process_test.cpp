@@ -1,4 +1,4 @@
-// Processes with awkward names, forks, and handles that outlive a process.
+// Tests of process.h: hostile process names, forks, stopped processes, and handles.
 #include "base/process.h"
 
 #include <cerrno>

@@ -1,9 +1,8 @@
-// Parsing and formatting of sizes and durations; see quantity.h.
+// Parses and formats sizes and durations; see quantity.h.
 #include "base/quantity.h"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
@@ -49,7 +48,7 @@ constexpr std::array<Unit, 5> kTimeUnits{{
 
 constexpr double kMaxQuantity = 9.2e18;  // just below 2^63, in bytes or nanoseconds
 
-// The number and its unit multiplied, or why not (the end of a sentence that starts with the text).
+// The number multiplied by its unit. The error is the end of a sentence that begins with the text.
 template <std::size_t N>
 tl::expected<double, std::string> parse_quantity(std::string_view text,
                                                  const std::array<Unit, N>& units,
@@ -63,9 +62,7 @@ tl::expected<double, std::string> parse_quantity(std::string_view text,
   if (number < 0 || std::signbit(number)) return tl::make_unexpected("is negative");
   while (rest != end && *rest == ' ') ++rest;
   if (rest == end) return tl::make_unexpected(fmt::format("has no unit; write {}", example));
-  std::string unit(rest, end);
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string unit = lower_case({rest, end});
   const auto* found = std::find_if(units.begin(), units.end(),
                                    [&](const Unit& candidate) { return candidate.name == unit; });
   if (found == units.end()) {

@@ -1,4 +1,4 @@
-// Sizes and durations: what is taken, what is refused, and how they are shown.
+// Tests of quantity.h: which texts are accepted, which are refused, and how values are formatted.
 #include "base/quantity.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// A limit on how often something is done that anybody can bring about: bursts are free, then there
-// are pauses.
+// Limits the rate of work that other users can cause: bursts run at once, then there are pauses.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +7,16 @@
 
 namespace berth {
 
+// Allows kBurst calls at once, and one every kInterval in the long run. Not thread-safe.
 class RateLimiter {
  public:
-  // Pauses if there were many calls lately; ends the pause when `interrupt` (or -1) becomes
-  // readable.
+  // Call this before each unit of work. Pauses if there were too many calls lately; the pause ends
+  // early when the descriptor `interrupt` becomes readable (-1: never).
   void wait(int interrupt = -1) {
     constexpr std::chrono::milliseconds kInterval(50);
     constexpr int kBurst = 20;
     const auto now = Clock::now();
-    // What was done so far is forgiven at the rate that is allowed.
+    // Each call costs one interval. At most kBurst intervals of idle time are credited.
     paid_until_ = std::max(paid_until_, now - kInterval * kBurst) + kInterval;
     if (paid_until_ <= now) return;
     const auto pause = std::chrono::ceil<std::chrono::milliseconds>(paid_until_ - now);

@@ -1,8 +1,8 @@
-// What can go wrong, as a closed set that callers branch on, and the message for the user.
+// The type of errors, the result of functions that can fail, and the macro that propagates errors.
 //
-// A function that can fail returns Result<T>. The message is one line for a person: what, why, and
-// what to do. The kind decides the exit code (and, in the binding, the Python exception): one
-// table, here, so that the two never disagree.
+// A function that can fail returns Result<T>. The message is one line for the user: what is wrong,
+// why, and what to do. Callers branch on the kind, which also decides the exit code and, in the
+// Python binding, the exception.
 #pragma once
 
 #include <string>
@@ -33,12 +33,12 @@ inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
   return tl::make_unexpected(Error{kind, std::move(message)});
 }
 
-// The value of a Result, or a return from the enclosing function with its error:
+// Evaluates to the value of a Result, or returns its error from the enclosing function:
 //
 //   const Record record = TRY(parse_record(path));
 //   TRY(transaction.write_lease(record));  // Result<void>
 //
-// The enclosing function must return a Result.
+// The enclosing function (or lambda, with an explicit return type) must return a Result.
 #define TRY(...) BERTH_TRY(BERTH_TRY_NAME(__COUNTER__), __VA_ARGS__)
 #define BERTH_TRY_NAME(number) BERTH_TRY_JOIN(try_result_, number)
 #define BERTH_TRY_JOIN(a, b) a##b
@@ -57,7 +57,7 @@ T value_of(Result<T>&& result) {
 inline void value_of(Result<void>&& /*result*/) {}
 }  // namespace detail
 
-// The exit codes of the command line (sysexits.h has the same numbers).
+// The exit codes of the command line; the numbers are those of sysexits.h.
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::usage:

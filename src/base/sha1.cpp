@@ -1,4 +1,4 @@
-// SHA-1 as RFC 3174 has it (its "method 1"); see sha1.h.
+// SHA-1 by "method 1" of RFC 3174; see sha1.h.
 #include "base/sha1.h"
 
 #include <array>
@@ -47,7 +47,7 @@ void update_state(State& state, std::string_view block) {
 
 std::string sha1(std::string_view text) {
   State state{0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0};
-  // One bit, zeros up to the end of a block, and there the length in bits.
+  // The padding: a one bit, zero bits, and the length in bits at the end of a block.
   std::string padded(text);
   padded += '\x80';
   while (padded.size() % kBlockSize != kBlockSize - sizeof(std::uint64_t)) padded += '\0';

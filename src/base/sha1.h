@@ -1,4 +1,4 @@
-// SHA-1, by which Redis names scripts. Not for secrets.
+// The hash SHA-1, by which Redis identifies scripts. It is not secure; do not use it for secrets.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace berth {
 
-// In hexadecimal, lower case.
+// The hash of `text` in lower-case hexadecimal.
 std::string sha1(std::string_view text);
 
 }  // namespace berth

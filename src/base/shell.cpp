@@ -1,4 +1,4 @@
-// Quoting for POSIX shells; see shell.h.
+// Quotes text for POSIX shells; see shell.h.
 #include "base/shell.h"
 
 namespace berth {

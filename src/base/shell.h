@@ -1,4 +1,4 @@
-// Quoting for POSIX shells.
+// Quotes text for POSIX shells.
 #pragma once
 
 #include <string>
@@ -6,10 +6,11 @@
 
 namespace berth {
 
-// `text` in single quotes: one word, in which nothing is special to a shell.
+// `text` in single quotes: one word without characters that are special to a shell.
 std::string single_quote(std::string_view text);
 
-// The same, but text that needs no quotes stays as it is: for commands that people read.
+// The same, except that text without special characters stays unquoted. For commands that are shown
+// to users.
 std::string shell_quote(std::string_view text);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Signals through a descriptor; see signals.h.
+// Receives signals through a signalfd; see signals.h.
 #include "base/signals.h"
 
 #include <unistd.h>
@@ -9,11 +9,11 @@ SignalQueue::SignalQueue(std::initializer_list<int> numbers) {
   sigset_t set;
   ::sigemptyset(&set);
   for (const int number : numbers) {
-    // Where it is ignored, the kernel forgets how children ended. It stays so: POSIX leaves open
-    // whether a program starts with SIGCHLD ignored, and no job that waits for its own children
-    // could use it.
+    // If SIGCHLD is ignored, the kernel discards the exit status of children. The destructor does
+    // not restore this: POSIX does not specify whether exec keeps SIGCHLD ignored, and a job that
+    // waits for its own children could not work with it.
     if (number == SIGCHLD) std::signal(SIGCHLD, SIG_DFL);
-    // The kernel keeps a blocked signal even where it is ignored.
+    // Ignored signals are not blocked: the kernel queues a blocked signal even if it is ignored.
     struct sigaction current {};
     const bool ignored =
         ::sigaction(number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;

@@ -1,4 +1,4 @@
-// Signals as something to wait for, instead of something that interrupts.
+// Receives signals through a descriptor instead of signal handlers.
 #pragma once
 
 #include <csignal>
@@ -10,8 +10,9 @@
 
 namespace berth {
 
-// From its making, these signals wait to be read. One that was ignored before stays ignored
-// (nohup), but for SIGCHLD: who asks for that has children whose ends he must learn.
+// Blocks the given signals in the calling thread and queues them for next(), during its lifetime.
+// A signal that was ignored before stays ignored (nohup), except SIGCHLD: a caller that names
+// SIGCHLD has children and needs their exit status.
 class SignalQueue {
  public:
   explicit SignalQueue(std::initializer_list<int> numbers);
@@ -19,11 +20,11 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
   ~SignalQueue();
 
-  // Readable when a signal waits.
+  // Readable while a signal is queued.
   int fd() const { return fd_.get(); }
-  // The next signal, or nothing if none waits.
+  // Removes and returns the next signal; nullopt: no signal is queued. Never waits.
   std::optional<signalfd_siginfo> next();
-  // What was blocked before, for a child to be started with.
+  // The signal mask before this object, with which child processes should start.
   const sigset_t& previous_mask() const { return previous_mask_; }
 
  private:

@@ -1,4 +1,4 @@
-// The simulated server's identity; see simulation.h.
+// Identifies the simulated server; see simulation.h.
 #include "base/simulation.h"
 
 #include <filesystem>
@@ -31,7 +31,8 @@ std::string simulated_state_path() {
 }
 
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
-  // FNV-1a, then a finaliser: without it, texts that differ in their last byte share their start.
+  // FNV-1a, then a finaliser. Without it, the hashes of texts that differ only in the last byte
+  // begin with the same digits.
   std::uint64_t hash = 0xcbf29ce484222325 ^ (seed * 0x9e3779b97f4a7c15);
   for (const char c : text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

@@ -1,5 +1,5 @@
-// Which simulated server the environment names: what the stand-in driver and the harbour of that
-// server must agree on.
+// Identifies the simulated server that the environment selects (BERTH_SIM, BERTH_SIM_STATE). The
+// simulated driver and the harbour both use this, so that they agree on the server.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace berth {
 
-// "4x24GiB" and the like, as opposed to the path of a file.
+// Whether `sim` is a shorthand such as "4x24GiB", not the path of a file.
 bool is_sim_shorthand(std::string_view sim);
 
-// The file through which all processes of the simulated server know each other: BERTH_SIM_STATE, or
-// one that follows from BERTH_SIM. Absolute where that can be said.
+// The file that all processes of the simulated server share: BERTH_SIM_STATE, or a name derived
+// from BERTH_SIM. The path is absolute unless the working directory is unknown.
 std::string simulated_state_path();
 
-// A number that is the same for the same text everywhere, and for no other text that is met.
+// A 64-bit hash that is the same in every process and version, with few collisions. Not secure.
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed = 0);
 
 }  // namespace berth

@@ -1,8 +1,7 @@
-// Asking the environment about the terminal, and laying text out on it; see terminal.h.
+// Detects what the terminal can show, and lays out text for it; see terminal.h.
 #include "base/terminal.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <fmt/format.h>
 #include <strings.h>
@@ -14,8 +13,8 @@
 namespace berth {
 namespace {
 
-// By the variables alone: a locale that is named but not installed still tells what the terminal
-// shows, and the C library need not be set up.
+// Reads only the variables: even a locale that is not installed says what the terminal shows, and
+// the C library's locale need not be initialised.
 Charset detect_charset() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = get_env_or_empty(name);
@@ -30,13 +29,8 @@ Charset detect_charset() {
 }
 
 std::optional<std::size_t> read_columns_variable() {
-  const std::string_view value = get_env_or_empty("COLUMNS");
-  std::size_t columns = 0;
-  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), columns);
-  if (problem != std::errc{} || end != value.data() + value.size() || columns == 0) {
-    return std::nullopt;
-  }
-  return columns;
+  const auto columns = parse_integer<std::size_t>(get_env_or_empty("COLUMNS"));
+  return columns == 0 ? std::nullopt : columns;
 }
 
 std::string_view style_code(Style style) {

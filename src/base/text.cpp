@@ -1,4 +1,4 @@
-// Escaping, measuring and cutting of text for terminals; see text.h.
+// Escapes, measures and truncates text for terminals; see text.h.
 #include "base/text.h"
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct CodePoint {
 };
 
 // Decodes the first code point of a text that is not empty. Overlong forms, surrogates and values
-// beyond Unicode are invalid: they are ways to smuggle a control character past a filter.
+// beyond Unicode are invalid: they are used to smuggle control characters past a filter.
 CodePoint decode_code_point(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -39,7 +39,7 @@ bool is_between(char32_t value, char32_t low, char32_t high) {
   return value >= low && value <= high;
 }
 
-// Controls, and code points that are invisible or change what is around them.
+// Controls, and code points that are invisible or change how their neighbours are shown.
 bool is_deceptive(char32_t c) {
   return c < 0x20 || is_between(c, 0x7F, 0x9F) || c == 0xAD || c == 0x61C || c == 0x180E ||
          is_between(c, 0x200B, 0x200F) || is_between(c, 0x2028, 0x202E) ||
@@ -54,7 +54,7 @@ bool is_combining(char32_t c) {
          is_between(c, 0xFE20, 0xFE2F);
 }
 
-// East Asian wide and emoji, as every terminal of the last decade draws them.
+// East Asian wide characters and emoji, which current terminals draw two columns wide.
 bool is_wide(char32_t c) {
   return is_between(c, 0x1100, 0x115F) || is_between(c, 0x2E80, 0x303E) ||
          is_between(c, 0x3041, 0xA4CF) || is_between(c, 0xAC00, 0xD7A3) ||
@@ -85,7 +85,7 @@ void append_escape(std::string& out, char32_t c, std::string_view bytes) {
   }
 }
 
-// What stands where something was cut out.
+// The mark that replaces omitted text.
 struct Ellipsis {
   std::string_view text;
   std::size_t width;
@@ -95,7 +95,7 @@ Ellipsis ellipsis_for(Charset charset) {
   return charset == Charset::utf8 ? Ellipsis{"\u2026", 1} : Ellipsis{"...", 3};
 }
 
-// The longest start of `text` that takes up at most `columns`.
+// The longest prefix of `text` that is at most `columns` wide.
 std::string_view prefix_of_width(std::string_view text, std::size_t columns) {
   std::size_t width = 0;
   std::size_t bytes = 0;
@@ -128,7 +128,7 @@ std::string printable(std::string_view text, Charset charset) {
 }
 
 std::string in_quotes(std::string_view text) {
-  // Cut before escaping: a file of 100 MB may have been given where a name belongs.
+  // Truncate before escaping: a user may pass 100 MB where a name is expected.
   const auto start = text.substr(0, 4 * kMaxQuotedColumns);
   return fmt::format("'{}'", truncate_text(printable(start), kMaxQuotedColumns, Charset::ascii));
 }

@@ -1,40 +1,69 @@
-// Text from users, drivers and files, made fit for a terminal.
+// Text: escaping for terminals, width and truncation, joining, and parsing integers.
 //
-// Nothing that berth did not write itself reaches a terminal without passing through printable():
-// names, commands and labels can contain escape sequences, line breaks, bidirectional controls or
-// bytes that are not UTF-8.
+// All text that comes from users, drivers or files must pass through printable() before it is
+// written to a terminal: names, commands and labels can contain escape sequences, line breaks,
+// bidirectional controls or bytes that are not UTF-8.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace berth {
 
 enum class Charset { ascii, utf8 };
 
-// `text` with every control character, invisible or direction-changing code point and invalid byte
-// replaced by a visible escape (\n, \x1b, \u202e). With Charset::ascii whatever is not ASCII too.
+// `text` with a visible escape (\n, \x1b, \u202e) in place of each control character, invisible or
+// direction-changing code point and invalid byte; with Charset::ascii, of each character that is
+// not ASCII, too.
 std::string printable(std::string_view text, Charset charset = Charset::utf8);
 
-// printable() in single quotes, shortened if it is very long: for error messages.
+// printable() in single quotes, truncated to 80 columns. For error messages.
 std::string in_quotes(std::string_view text);
 
-// With the letters of ASCII in lower case; whatever else there is stays.
+// The elements of `range` with `separator` between them. `to_text` converts an element to text: a
+// function or a pointer to a member, such as &Record::id.
+template <class Range, class ToText = std::identity>
+std::string join_text(const Range& range, std::string_view separator, ToText to_text = {}) {
+  std::string text;
+  bool is_first = true;
+  for (const auto& element : range) {
+    if (!is_first) text += separator;
+    is_first = false;
+    text += std::invoke(to_text, element);
+  }
+  return text;
+}
+
+// Converts the letters A to Z only; all other bytes stay as they are.
 std::string lower_case(std::string_view text);
 
-// Bytes of the code point at the start of `text`, which is not empty; 0 if they are not UTF-8.
+// The number of bytes of the first code point of `text`, which is not empty; 0 if it is not UTF-8.
 std::size_t utf8_length(std::string_view text);
 
-// Columns that `text`, which must be printable, takes up on a terminal.
+// The width of `text` on a terminal, in columns. Here and below, `text` has passed printable().
 std::size_t display_width(std::string_view text);
 
-// The longest start of `text` (printable) that fits in `columns`, its end marked when it was cut.
+// `text`, cut off at the end with a mark ("…", in ASCII "...") if it is wider than `columns`.
 std::string truncate_text(std::string_view text, std::size_t columns,
                           Charset charset = Charset::utf8);
 
-// The same, but what is cut out is in the middle: for names that end in what tells them apart.
+// The same, but the middle is left out: for names that differ at the end.
 std::string truncate_middle(std::string_view text, std::size_t columns,
                             Charset charset = Charset::utf8);
+
+// nullopt unless all of `text` is a decimal integer that fits into the type.
+template <class Integer>
+std::optional<Integer> parse_integer(std::string_view text) {
+  Integer value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc{} || rest != end) return std::nullopt;
+  return value;
+}
 
 }  // namespace berth

@@ -1,7 +1,8 @@
-// Hostile text does not reach the terminal, and honest text does.
+// Tests of text.h: hostile text is escaped, ordinary text is not changed, and widths are right.
 #include "base/text.h"
 
 #include <gtest/gtest.h>
+#include <vector>
 
 namespace berth {
 namespace {
@@ -57,6 +58,14 @@ TEST(TruncateMiddle, keeps_both_ends) {
   EXPECT_EQ(truncate_middle("東京都庁", 5), "東…庁");
   EXPECT_EQ(truncate_middle("abcdef", 2), "a…");
   EXPECT_EQ(truncate_middle("abcdef", 0), "");
+}
+
+TEST(JoinText, puts_the_separator_between_elements_only) {
+  EXPECT_EQ(join_text(std::vector<std::string>{}, ", "), "");
+  EXPECT_EQ(join_text(std::vector<std::string>{"a"}, ", "), "a");
+  EXPECT_EQ(join_text(std::vector<std::string>{"", "b", "c"}, ", "), ", b, c");
+  const auto double_text = [](int number) { return std::to_string(2 * number); };
+  EXPECT_EQ(join_text(std::vector<int>{1, 2}, " and ", double_text), "2 and 4");
 }
 
 TEST(InQuotes, is_short_even_for_a_huge_text) {

@@ -1,8 +1,9 @@
-// Which mutex guards what, for clang's thread-safety analysis (-Wthread-safety).
+// Annotations that say which mutex guards what, for clang's thread-safety analysis
+// (-Wthread-safety).
 //
-// A member that is GUARDED_BY a mutex can be used only where the mutex is held; a function that
-// REQUIRES a mutex can be called only there; one that EXCLUDES it can be called only elsewhere. The
-// build with clang++ fails where that is not so. Other compilers ignore it.
+// A member that is GUARDED_BY a mutex may be used only while the mutex is held; a function that
+// REQUIRES a mutex may be called only while it is held; one that EXCLUDES a mutex, only while it is
+// not. The build with clang++ fails on violations. Other compilers ignore the annotations.
 #pragma once
 
 #if defined(__clang__)
@@ -23,5 +24,5 @@
 #define ACQUIRE(...) BERTH_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) BERTH_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 
-// For a function that the analysis cannot follow, with a comment that says why.
+// For a function that the analysis cannot follow. A comment beside it must say why.
 #define NO_THREAD_SAFETY_ANALYSIS BERTH_THREAD_ANNOTATION(no_thread_safety_analysis)

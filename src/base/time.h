@@ -1,4 +1,4 @@
-// The clock of everything that is written down.
+// The type of all points in time that Berth stores or shows.
 #pragma once
 
 #include <chrono>

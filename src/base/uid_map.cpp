@@ -1,4 +1,4 @@
-// Reading of /proc/self/uid_map; see uid_map.h.
+// Reads /proc/self/uid_map; see uid_map.h.
 #include "base/uid_map.h"
 
 #include <fstream>

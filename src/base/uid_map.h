@@ -1,4 +1,4 @@
-// User ids on both sides of a user namespace, for records that other hosts read.
+// Translates user ids between a user namespace and its parent, for records that other hosts read.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace berth {
 
-// The kernel's map of uids between a user namespace and the one around it.
+// The kernel's map of uids between a user namespace (inside) and its parent (outside).
 class UidMap {
  public:
-  // `text` as in /proc/PID/uid_map: on each line the first uid inside, the first outside, and a
-  // count.
+  // `text` has the format of /proc/PID/uid_map: each line has the first uid inside, the first uid
+  // outside, and a count.
   explicit UidMap(std::string_view text);
 
-  // Nothing if the namespace does not map it.
+  // nullopt: the namespace does not map the uid.
   std::optional<uid_t> outside(uid_t inside) const;
   std::optional<uid_t> inside(uid_t outside) const;
 
-  // Every uid is the same on both sides: this is the host's own namespace, or as good as that.
+  // Whether every uid is the same on both sides: the host's own namespace, or an equivalent one.
   bool is_identity() const;
 
  private:
@@ -32,9 +32,8 @@ class UidMap {
   std::vector<Range> ranges_;
 };
 
-// The uid that a user of this process's namespace has outside of it, and the other way round. On a
-// host, or without /proc, they are the same. The kernel tells of one level only: in a namespace
-// inside another one, "outside" is that other one.
+// The map of this process's namespace, and its translations. Without /proc, it is the identity. The
+// kernel shows one level only: in a nested namespace, "outside" is its direct parent.
 const UidMap& own_uid_map();
 std::optional<uid_t> uid_outside(uid_t inside);
 std::optional<uid_t> uid_inside(uid_t outside);

@@ -1,4 +1,4 @@
-// Uids inside and outside of a user namespace.
+// Tests of uid_map.h with the maps of a host, of a rootless container, and of no map.
 #include "base/uid_map.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A file descriptor that is closed with its owner. Move-only.
+// A file descriptor that its destructor closes. Move-only.
 #pragma once
 
 #include <unistd.h>
@@ -21,7 +21,7 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // Not ours any more: for who closes it.
+  // Gives up ownership: the caller must close the descriptor.
   int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));

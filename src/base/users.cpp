@@ -1,4 +1,4 @@
-// User names from the host's user directory, and the kernel's map of uids; see users.h.
+// Looks up user names, and tells root of the host from root of a user namespace; see users.h.
 #include "base/users.h"
 
 #include <cerrno>
@@ -27,7 +27,8 @@ std::string look_up_user_name(uid_t uid) {
 }  // namespace
 
 const std::string& user_name(uid_t uid) {
-  // Each thread has its own: a lock that another one has at a fork would stay locked in the child.
+  // One cache for each thread: a mutex that another thread holds during a fork would stay locked in
+  // the child.
   thread_local std::map<uid_t, std::string> cache;
   const auto found = cache.find(uid);
   if (found != cache.end()) return found->second;

@@ -1,4 +1,4 @@
-// Users: their names, and what a user namespace makes of their numbers.
+// Users: their names, and which uids mean root or an unknown user inside a user namespace.
 #pragma once
 
 #include <string>
@@ -6,20 +6,19 @@
 
 namespace berth {
 
-// The name of `uid` as the host knows it, else its number. Each thread remembers it: a host's user
-// directory may be a slow server. What is returned lives as long as the thread.
+// The name of `uid` in the host's user directory, or else its number. Each thread caches names,
+// because the directory may be a slow server. The reference is valid until the thread ends.
 const std::string& user_name(uid_t uid);
 
-// The same, unless the name is given, as where several hosts meet: there a uid says nothing.
+// `given` unless it is empty. Records of other hosts contain the name: uids differ between hosts.
 const std::string& user_name(uid_t uid, const std::string& given);
 
-// Is `uid` root of the host? Root inside a user namespace (rootless containers, `unshare -r`) is an
-// ordinary user outside of it.
+// Whether `uid`, or the user of this process, is root of the host. Root inside a user namespace
+// (rootless containers, `unshare -r`) is an ordinary user outside of it.
 bool is_root(uid_t uid);
-// Does this process run as root of the host?
 bool is_root();
 
-// The uid that the kernel shows in place of every user that this user namespace does not map
+// The uid that the kernel shows for each user that this user namespace does not map
 // (/proc/sys/kernel/overflowuid, 65534 by default).
 uid_t overflow_uid();
 

@@ -1,4 +1,4 @@
-// Sharing of cards by number; see gpu_share.h.
+// Divides the memory of a GPU among jobs; see gpu_share.h.
 #include "batch/gpu_share.h"
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 
 namespace berth::batch {
 
-// Beside others, kContextMargin must remain on a card (see schedule/match.cpp). A little less than
-// the rest is reserved, for a display or the like; not so much that one more would fit.
+// On a shared GPU the scheduler keeps kContextMargin free (see schedule/match.cpp). The jobs
+// reserve a little less than the rest, which leaves room for a display or the like; but not so
+// little that another job would fit.
 Bytes memory_per_job(Bytes gpu_memory, unsigned jobs) {
   const std::uint64_t usable = gpu_memory.count > kContextMargin.count
                                    ? gpu_memory.count - kContextMargin.count
@@ -25,16 +26,12 @@ Bytes memory_per_job(Bytes gpu_memory, unsigned jobs) {
 }
 
 Result<Bytes> smallest_gpu_memory(const AcquireRequest& acquire_request) {
-  auto probe = open_driver(print_driver_is_slow);
-  if (!probe) return tl::make_unexpected(probe.error());
-  const auto snapshot = (*probe)->snapshot();
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  const auto probe = TRY(open_driver(print_driver_is_slow));
+  const auto snapshot = TRY(probe->snapshot());
   Request request = acquire_request.gpu_request;
-  if (auto chosen = restrict_to_allowed_gpus(request, acquire_request, snapshot->gpus); !chosen) {
-    return tl::make_unexpected(chosen.error());
-  }
+  TRY(restrict_to_allowed_gpus(request, acquire_request, snapshot.gpus));
   std::optional<Bytes> smallest;
-  for (const Gpu& gpu : snapshot->gpus) {
+  for (const Gpu& gpu : snapshot.gpus) {
     if (!gpu.memory_total || !matches(gpu, request)) continue;
     smallest = std::min(smallest.value_or(*gpu.memory_total), *gpu.memory_total);
   }

@@ -1,4 +1,4 @@
-// --per-gpu K: how much of a card each of K jobs may have, so that K fit and no more.
+// --per-gpu K: how much memory each of K jobs on a GPU reserves, so that K fit and no more.
 #pragma once
 
 #include "base/quantity.h"
@@ -7,10 +7,11 @@
 
 namespace berth::batch {
 
-// Of a card of this size; K is 2 or more.
+// The memory that each of `jobs` jobs (2 or more) reserves on a GPU of this size.
 Bytes memory_per_job(Bytes gpu_memory, unsigned jobs);
 
-// The smallest of the GPUs that would do for the request; asks the driver.
+// The memory of the smallest GPU that matches the request. Calls the driver. ErrorKind::impossible
+// if there is no matching GPU whose memory the driver reports.
 Result<Bytes> smallest_gpu_memory(const AcquireRequest& acquire_request);
 
 }  // namespace berth::batch

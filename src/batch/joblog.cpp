@@ -1,4 +1,4 @@
-// Reading and writing of joblogs; see joblog.h.
+// Reads and writes joblogs; see joblog.h.
 #include "batch/joblog.h"
 
 #include <algorithm>
@@ -12,14 +12,12 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/json_fields.h"
 #include "base/text.h"
+#include "base/time_text.h"
 
 namespace berth::batch {
 namespace {
-
-// For reading: Json keeps the order of keys, and takes quadratic time for an object with many of
-// them.
-using ParsedJson = nlohmann::json;
 
 constexpr int kSignalBase = 128;
 constexpr int kLastSignal = 64;
@@ -34,19 +32,8 @@ double seconds_between(TimePoint begin, TimePoint end) {
       .count();
 }
 
-std::string string_field(const ParsedJson& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::size_t number_field(const ParsedJson& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_number_unsigned() ? found->get<std::size_t>() : 0;
-}
-
-bool bool_field(const ParsedJson& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_boolean() && found->get<bool>();
+std::size_t count_field(const ParsedJson& json, const char* name) {
+  return number_field<std::size_t>(json, name).value_or(0);
 }
 
 void apply_event(const ParsedJson& json, JoblogContent& content) {
@@ -54,14 +41,14 @@ void apply_event(const ParsedJson& json, JoblogContent& content) {
   if (event == "begin") {
     content.is_joblog = true;
     content.finished = false;
-    content.total = number_field(json, "lines");
+    content.total = count_field(json, "lines");
   } else if (event == "line" && !string_field(json, "key").empty()) {
     content.is_joblog = true;
     content.finished = false;
     content.lines[string_field(json, "key")] = bool_field(json, "succeeded");
   } else if (event == "end") {
     content.is_joblog = true;
-    content.finished = number_field(json, "failed") == 0 && number_field(json, "not_run") == 0;
+    content.finished = count_field(json, "failed") == 0 && count_field(json, "not_run") == 0;
   }
 }
 
@@ -125,8 +112,8 @@ std::string format_joblog_line(const BatchLine& line, const LineResult& result) 
 Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
   Joblog joblog;
   joblog.path_ = path;
-  // Another user may have put something else there: a link, a FIFO, or a joblog of their own, which
-  // could say that lines have succeeded that never ran.
+  // In a shared folder another user may have put something else at this path: a link, a FIFO, or a
+  // joblog of their own, which could claim that lines have succeeded that never ran.
   joblog.file_ = logs.open_file(path, O_RDWR | O_CREAT | O_APPEND);
   if (!joblog.file_) {
     return fail(ErrorKind::io,
@@ -139,18 +126,17 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
                             "choose another --joblog",
                             in_quotes(path)));
   }
-  // A file system without locks does not keep two batches apart.
+  // On a file system without locks, flock() fails with another error: two batches are not detected.
   if (::flock(joblog.file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: another batch is running on the joblog {}; wait for it, or "
                             "choose another --logs",
                             in_quotes(path)));
   }
-  const auto text = read_whole_file(joblog.file_.get(), path);
-  if (!text) return tl::make_unexpected(text.error());
-  joblog.content_ = parse_joblog(*text);
-  joblog.last_line_incomplete_ = !text->empty() && !text->ends_with('\n');
-  if (!text->empty() && !joblog.content_.is_joblog) {
+  const std::string text = TRY(read_whole_file(joblog.file_.get(), path));
+  joblog.content_ = parse_joblog(text);
+  joblog.last_line_incomplete_ = !text.empty() && !text.ends_with('\n');
+  if (!text.empty() && !joblog.content_.is_joblog) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: {} is not a joblog; choose another --joblog", in_quotes(path)));
   }

@@ -1,7 +1,7 @@
-// The joblog: which lines of a batch have ended, and how, so that an interrupted batch can go on.
+// The joblog: records which lines of a batch have ended, and how, so that --resume can continue it.
 //
-// A file of lines of JSON, each appended by one write(2); docs/batch.md describes them. A line that
-// was being written when its writer was killed loses only itself. One batch at a time has it.
+// A file of JSON lines, described in docs/batch.md. Each is appended by one write(2). If the batch
+// is killed during a write, only that line is lost. Only one batch at a time can open a joblog.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace berth::batch {
 
-// How a line of the batch has ended.
+// How a line of a batch ended.
 struct LineResult {
   int code = 0;  // the exit code; 128+N for signal N
   bool timed_out = false;
@@ -26,39 +26,42 @@ struct LineResult {
   unsigned attempts = 1;
   TimePoint begin{};  // of the last attempt
   TimePoint end{};
-  std::string lease{};  // empty: it never had one
+  std::string lease{};  // empty: no lease was granted
   std::string gpus{};   // "0,1"
   std::string log{};
 
   bool succeeded() const { return code == 0 && !timed_out; }
 };
 
-// What a joblog says, as far as it can be read.
+// The content of a joblog; lines that cannot be parsed are skipped.
 struct JoblogContent {
-  std::map<std::string, bool> lines{};  // by key: whether it succeeded the last time
-  bool is_joblog = false;               // it holds something that is a joblog's
-  bool finished = false;                // the last batch in it has run all lines, with success
-  std::size_t total = 0;                // how many lines that batch had
+  std::map<std::string, bool> lines{};  // BatchLine::key -> whether its last run succeeded
+  bool is_joblog = false;               // it has at least one line of a joblog
+  bool finished = false;                // in the last batch, all lines succeeded
+  std::size_t total = 0;                // number of lines of the last batch
   std::size_t succeeded() const;
 };
 JoblogContent parse_joblog(std::string_view text);
 
 std::string format_joblog_line(const BatchLine& line, const LineResult& result);
 
+// Used by one thread.
 class Joblog {
  public:
-  // Opens it, or makes it, and locks it. ErrorKind::usage where another batch has it, or it is
-  // something else; also where it cannot be written. `logs` opens it if it lies there.
+  // Opens or creates the file and locks it, until this object is destroyed. A file in the folder
+  // `logs` is opened through that folder. ErrorKind::usage: another batch has locked the file, or
+  // it is not a joblog. ErrorKind::io: it cannot be used, or is not a private file of this user.
   static Result<Joblog> open(const std::string& path, const LogFolder& logs);
 
   const JoblogContent& content() const { return content_; }
   const std::string& path() const { return path_; }
-  // Forgets what is there.
+  // Truncates the file.
   void clear();
+  // Writing does not fail visibly: see problem().
   void write_begin(std::size_t total, TimePoint now);
   void write_line(const BatchLine& line, const LineResult& result);
   void write_end(std::size_t succeeded, std::size_t failed, std::size_t not_run, TimePoint now);
-  // What kept the last lines from being written, if anything.
+  // The message for the user, if a line could not be written.
   std::optional<std::string> problem() const;
 
  private:
@@ -67,8 +70,8 @@ class Joblog {
   std::string path_;
   UniqueFd file_;
   JoblogContent content_;
-  bool last_line_incomplete_ = false;  // the last line has no end
-  int problem_ = 0;                    // errno
+  bool last_line_incomplete_ = false;  // the file does not end with a newline
+  int problem_ = 0;                    // errno of the last write that failed
 };
 
 }  // namespace berth::batch

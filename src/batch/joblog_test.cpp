@@ -1,4 +1,4 @@
-// What a joblog remembers.
+// Tests of reading and writing joblogs.
 #include "batch/joblog.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ class JoblogTest : public testing::Test {
 
   const BatchLine line_{2, 3, "train \xff", "k2"};
   const TimePoint now_{};
-  // Each test is a process of its own, and several run at once.
+  // ctest runs each test in its own process, and several at once.
   const std::string path_ = fmt::format("{}berth-joblog-{}.jsonl", testing::TempDir(), ::getpid());
   const std::string folder_ = fmt::format("{}berth-joblog-{}", testing::TempDir(), ::getpid());
   const LogFolder logs_ = LogFolder::open(folder_).value();
@@ -85,7 +85,7 @@ TEST_F(JoblogTest, refuses_a_file_that_is_not_a_joblog) {
   }
 }
 
-// In quadratic time this would take minutes, and the test's time limit would end it.
+// With quadratic time this would take minutes, and the test's time limit would end it.
 TEST_F(JoblogTest, many_keys_take_linear_time) {
   std::string text = "{\"event\":\"begin\"";
   for (int i = 0; i < 200'000; ++i) text += ",\"" + std::to_string(i) + "\":1";
@@ -100,7 +100,7 @@ TEST_F(JoblogTest, writes_how_a_line_ended) {
   EXPECT_EQ(killed["gpus"], "0,1");
   EXPECT_EQ(killed["lease"], nullptr);
   EXPECT_EQ(killed["succeeded"], false);
-  // It may end well when it is asked to, and was not let run to its end all the same.
+  // A job that is stopped by a time limit may exit with 0, but it has not done all of its work.
   const Json late = Json::parse(format_joblog_line(line_, {.code = 0, .timed_out = true}));
   EXPECT_EQ(late["succeeded"], false);
 }

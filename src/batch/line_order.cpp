@@ -1,4 +1,4 @@
-// The order of lines; see line_order.h.
+// Chooses the next line of a batch; see line_order.h.
 #include "batch/line_order.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::optional<std::size_t> LineOrder::next_required() {
 
 std::optional<std::size_t> LineOrder::next() {
   if (const auto line = next_required()) return line;
-  // Those of unknown types come last: they would only wait for who is measured.
+  // Other lines of a type that is being measured come last: they would only wait for that.
   Type* best = nullptr;
   for (Type& type : types_) {
     if (type.lines.empty()) continue;

@@ -1,4 +1,4 @@
-// Which line of a batch is run next.
+// The order in which the lines of a batch run.
 #pragma once
 
 #include <cstddef>
@@ -10,35 +10,39 @@
 
 namespace berth::batch {
 
-// The order of the file, unless the lines are of several types and it is known what those need.
-// Then first comes one line of each type that is still to be measured: the others of that type wait
-// for it in any case. Of the others, the one that takes up most comes first: at the end of a batch
-// it would leave the other GPUs idle.
+// The lines that are still to be run, in the order of the file, unless their types and the work of
+// each type are known. Then one line of each type that must still be measured comes first, because
+// the other lines of that type wait for its measurement anyway. After those, the line with the most
+// work comes first: if it came last, the other GPUs would be idle while it runs. Used by one
+// thread.
+//
+// Lines are identified by their index in BatchPlan::lines.
 class LineOrder {
  public:
-  // What a line of this type takes up: its memory times its run time, in any unit; nothing: it is
-  // to be measured.
+  // The work of a line of this type: its memory times its run time, in any unit. nullopt: the type
+  // must still be measured.
   using WorkEstimate = std::function<std::optional<double>(const std::string& type)>;
 
-  // Lines from 0 on that are left to be run: `types` has the type of each of `lines`.
+  // `types` has the type of each of `lines`.
   LineOrder(const std::vector<std::size_t>& lines, const std::vector<std::string>& types,
             WorkEstimate work);
-  // In the order given.
+  // Keeps the given order.
   explicit LineOrder(const std::vector<std::size_t>& lines);
 
-  // The next one, which is then not here any more; nothing if none is left.
+  // Removes and returns the next line; nullopt if there is none.
   std::optional<std::size_t> next();
-  // The next one that is run whatever fits: once more, or to be measured.
+  // Removes and returns the next line that must start even if it has to wait for a GPU: a retry, or
+  // a line to measure.
   std::optional<std::size_t> next_required();
-  // Lines of which it is known what they need, the largest first: of each type `max_per_type` at
-  // most.
+  // Lines of types that were measured, those with the most work first; at most `max_per_type` of
+  // each type. Does not remove them.
   std::vector<std::size_t> known_lines(std::size_t max_per_type) const;
-  // Takes out one that known_lines() gave.
+  // Removes a line that known_lines() has returned.
   void remove(std::size_t line);
 
-  // A line that was taken has ended: by now more may be known of its type.
+  // A line that was removed has ended. Updates the estimate of its type.
   void on_line_ended(std::size_t line);
-  // It is to be run once more, before the others.
+  // Adds a line that has ended again, before all others.
   void requeue(std::size_t line);
 
   std::size_t remaining() const { return remaining_; }
@@ -53,8 +57,8 @@ class LineOrder {
   std::size_t pop_front_line(Type& type);
   std::optional<std::size_t> pop_retry();
 
-  std::vector<Type> types_;           // by their first line
-  std::vector<std::size_t> type_of_;  // by line
+  std::vector<Type> types_;           // in the order of their first lines
+  std::vector<std::size_t> type_of_;  // line -> index in types_
   std::deque<std::size_t> retries_;
   WorkEstimate work_;
   std::size_t remaining_ = 0;

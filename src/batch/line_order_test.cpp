@@ -1,4 +1,4 @@
-// Which line comes next.
+// Tests of the order of lines.
 #include "batch/line_order.h"
 
 #include <gtest/gtest.h>

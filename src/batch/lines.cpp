@@ -1,4 +1,4 @@
-// Reading of commands; see lines.h.
+// Reads and checks the commands of a batch; see lines.h.
 #include "batch/lines.h"
 
 #include <algorithm>
@@ -16,13 +16,13 @@
 namespace berth::batch {
 namespace {
 
-// The kernel takes no longer argument (MAX_ARG_STRLEN), its closing NUL included.
+// The kernel's limit of one argument (MAX_ARG_STRLEN), without its final NUL.
 constexpr std::size_t kMaxCommandLength = (128 << 10) - 1;
 constexpr std::size_t kMaxFileSize = 256 << 20;
 constexpr std::string_view kBlanks = " \t\r";
 
-// A hash, FNV-1a, of the text and of how many of the same stood before it: what stands elsewhere in
-// the file does not count, so that lines may be added, removed and moved before a batch goes on.
+// The FNV-1a hash of the command and of the number of equal commands before it. It does not depend
+// on the other lines, so a user may add, remove and move lines before --resume.
 std::string make_line_key(std::string_view command, std::size_t occurrence) {
   constexpr std::uint64_t kBasis = 14695981039346656037ULL;
   constexpr std::uint64_t kPrime = 1099511628211ULL;
@@ -37,7 +37,7 @@ std::string make_line_key(std::string_view command, std::size_t occurrence) {
 
 class LineCollector {
  public:
-  // What is wrong with the command, or nothing.
+  // Returns what is wrong with the command, or null if it was added.
   const char* add(std::string_view command, std::size_t line) {
     if (command.find('\0') != std::string_view::npos) {
       return "holds a NUL byte, which no command can; is it a text file?";
@@ -67,7 +67,7 @@ tl::unexpected<Error> cannot_read(std::string_view path, int reason) {
 }  // namespace
 
 Result<std::vector<BatchLine>> parse_lines(std::string_view text, std::string_view source) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // that some editors put before UTF-8
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin UTF-8 with it
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   LineCollector commands;
   for (std::size_t number = 1; !text.empty(); ++number) {

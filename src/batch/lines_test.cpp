@@ -1,4 +1,4 @@
-// Lines of a file, and what they are called.
+// Tests of parsing lines, and of their keys and log names.
 #include "batch/lines.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Opening of logs; see log_folder.h.
+// Opens log folders and logs; see log_folder.h.
 #include "batch/log_folder.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace berth::batch {
 namespace {
 
-constexpr mode_t kFileMode = 0666;  // as the user's umask has it
+constexpr mode_t kFileMode = 0666;  // reduced by the user's umask
 constexpr int kSafeOpenFlags = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 tl::unexpected<Error> folder_error(const std::string& path, const std::string& why) {
@@ -36,7 +36,7 @@ struct PathParts {
   std::string name;
 };
 
-// The folder of a path, and the name in it. "/" has the name ".".
+// Splits a path into its folder and its name. The name of "/" is ".".
 PathParts split_path(std::string_view path) {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   const auto slash = path.rfind('/');
@@ -46,7 +46,7 @@ PathParts split_path(std::string_view path) {
           std::string(name.empty() ? "." : name)};
 }
 
-// Where a link leads that is open with O_PATH.
+// The target of a link that was opened with O_PATH.
 std::optional<std::string> read_link(int link) {
   std::array<char, PATH_MAX> text{};
   const ssize_t size = ::readlinkat(link, "", text.data(), text.size());
@@ -54,11 +54,12 @@ std::optional<std::string> read_link(int link) {
   return std::string(text.data(), static_cast<std::size_t>(size));
 }
 
-// Opens a directory of this user. A link at its name is followed if it belongs to this user, or to
-// root behind such a link. Each name is opened once without following it, and what was opened is
-// checked: exchanging it meanwhile has no effect. The error is a text.
+// Opens a directory that belongs to this user. Follows a link at its name if the link belongs to
+// this user; after such a link also links of root. Each name is opened once, without following it,
+// and the checks are made on the open file: another user who replaces the name meanwhile has no
+// effect. The error is the reason, as text.
 tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
-  constexpr int kMaxLinks = 40;  // as the kernel
+  constexpr int kMaxLinks = 40;  // the kernel's limit
   const auto failed = [] { return tl::make_unexpected(std::string(std::strerror(errno))); };
   UniqueFd parent;
   for (int links = 0; links <= kMaxLinks; ++links) {
@@ -88,7 +89,7 @@ tl::expected<UniqueFd, std::string> open_own_directory(std::string path) {
   return failed();
 }
 
-// A job must not inherit O_NONBLOCK with its output.
+// Clears O_NONBLOCK: the job inherits the file as its output.
 UniqueFd make_blocking(UniqueFd file) {
   if (file) ::fcntl(file.get(), F_SETFL, O_APPEND);
   return file;
@@ -113,7 +114,7 @@ Result<LogFolder> LogFolder::open(const std::string& path) {
 }
 
 bool LogFolder::is_this_folder(const std::string& parent) const {
-  // By its name first: another directory may have that name by now.
+  // First by name: if the folder was moved, another directory may have its name now.
   const auto normal = [](const std::string& folder) {
     return std::filesystem::path(folder + "/.").lexically_normal();
   };

@@ -1,7 +1,8 @@
-// The folder for the logs of a batch, and the safe opening of files in it.
+// The folder for the logs of a batch; opens files in it safely.
 //
-// The folder may stand where other users can write, such as /tmp. So it must belong to the user of
-// the batch, and nothing in it is opened through a link, or waits for the other end of a FIFO.
+// Other users may be able to write to the parent of the folder, such as /tmp. So the folder must
+// belong to the user of the batch, and no file is opened through a link or by waiting for the other
+// end of a FIFO.
 #pragma once
 
 #include <string>
@@ -13,35 +14,36 @@ namespace berth::batch {
 
 class LogFolder {
  public:
-  // Opens the folder, and makes it if there is none. ErrorKind::io if it cannot be used.
+  // Opens the folder, or creates it. ErrorKind::io if it cannot be used.
   static Result<LogFolder> open(const std::string& path);
 
   const std::string& path() const { return path_; }
 
-  // The log of that name, to append to. A new one if `fresh`, if there is none, or if what is there
-  // is not a regular file of this user with one name; what was there is removed then. Empty, with
-  // errno, if that fails.
+  // Opens the log of that name for appending. Creates a new file if `fresh`, if there is no file,
+  // or if it is not an own file (see is_own_file()); the old file is then removed. On failure the
+  // result is empty, and errno is set.
   UniqueFd open_log(const std::string& name, bool fresh) const;
-  // The same, of a log that must be there.
+  // The same for a log that exists: never creates or removes a file.
   UniqueFd reopen_log(const std::string& name) const;
-  // Opens a file without following a link at its name, and without waiting for a FIFO. A file that
-  // lies in this folder is opened through it, also if the folder has been moved meanwhile. Empty,
-  // with errno, if that fails.
+  // Opens a file without following a link at its name, and without waiting for a FIFO. A file in
+  // this folder is opened through the open folder, so also if the folder was moved. On failure the
+  // result is empty, and errno is set.
   UniqueFd open_file(const std::string& path, int flags) const;
   void remove_if_empty(const std::string& name) const;
 
  private:
   LogFolder(std::string path, UniqueFd directory)
       : path_(std::move(path)), directory_(std::move(directory)) {}
-  // Whether that path names this folder.
+  // Whether the path `parent` names this folder.
   bool is_this_folder(const std::string& parent) const;
 
   std::string path_;
   UniqueFd directory_;
 };
 
-// Is the open file a regular one that belongs to this user and has no second name? Another user can
-// give a second name (a hard link) to a file that they cannot write to.
+// Whether the open file is a regular file that belongs to this user and has only one name. Another
+// user may be able to make a hard link to a file of this user that they cannot write to, and so
+// redirect the output into it.
 bool is_own_file(int file);
 
 }  // namespace berth::batch

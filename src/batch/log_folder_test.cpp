@@ -1,4 +1,4 @@
-// Folders for logs: which are used, and that a folder stays the one that was opened.
+// Tests which log folders are accepted, and that files are opened through the open folder.
 #include "batch/log_folder.h"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ TEST_F(LogFolderTest, refuses_links_of_another_user) {
   }
 }
 
-// In a parent where others may rename, another folder can take its name at any time.
+// Where another user can rename the folder, another folder may have its name at any time.
 TEST_F(LogFolderTest, opens_files_through_the_opened_folder) {
   const auto logs = LogFolder::open(folder_ / "own");
   ASSERT_TRUE(logs);
@@ -79,7 +79,7 @@ TEST_F(LogFolderTest, opens_files_through_the_opened_folder) {
     EXPECT_TRUE(fs::exists(folder_ / "moved" / "joblog.jsonl"));
     EXPECT_FALSE(fs::exists(folder_ / "own" / "joblog.jsonl"));
   }
-  // By another path to it, too; elsewhere by the path.
+  // Another path to the folder is recognized; files elsewhere are opened by their path.
   EXPECT_TRUE(logs->open_file(folder_ / "moved" / "file", O_RDWR | O_CREAT));
   EXPECT_TRUE(fs::exists(folder_ / "moved" / "file"));
   EXPECT_TRUE(logs->open_file(folder_ / "elsewhere", O_RDWR | O_CREAT));

@@ -1,4 +1,4 @@
-// The progress of a batch in words; see progress.h.
+// Formats the progress of a batch; see progress.h.
 #include "batch/progress.h"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ std::string format_position(std::size_t number, std::size_t total) {
 
 std::vector<std::string> progress_lines(const Progress& progress, const Terminal& terminal,
                                         std::size_t rows) {
-  // One column stays free: a character in the last one makes some terminals begin a new line.
+  // The last column stays free: after a character there, some terminals begin a new line.
   const std::size_t room = std::max<std::size_t>(terminal.width.value_or(80), 2) - 1;
   std::vector<std::string> lines{first_line(progress, terminal, room)};
   std::string rest = wrap_text(counts_text(progress), room, 0);

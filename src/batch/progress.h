@@ -1,4 +1,4 @@
-// How far a batch is, and the text that says so.
+// The progress of a batch, and its text for the terminal. Pure.
 #pragma once
 
 #include <chrono>
@@ -21,34 +21,35 @@ struct RunningJob {
 
 struct Progress {
   std::size_t total = 0;
-  std::size_t succeeded = 0;  // in an earlier batch, too
+  std::size_t succeeded = 0;  // including those of an earlier batch
   std::size_t failed = 0;
   std::vector<RunningJob> running{};  // in the order of their start
-  std::string reason{};               // why the next one waits; empty if none does
+  std::string reason{};               // why the next line waits; empty if no line waits
   std::chrono::nanoseconds elapsed{};
-  std::optional<std::chrono::nanoseconds> left{};  // an estimate, if there is one
+  std::optional<std::chrono::nanoseconds> left{};  // estimate; nullopt: unknown
   bool stopping = false;
 
   std::size_t waiting() const { return total - succeeded - failed - running.size(); }
 };
 
-// The live block: at most `rows` lines that fit the width.
+// The progress block for a terminal: at most `rows` lines, each of which fits the width.
 std::vector<std::string> progress_lines(const Progress& progress, const Terminal& terminal,
                                         std::size_t rows);
 
-// Ten seconds and more to the second; what is shorter, a little more exactly.
+// From 10 s on in whole seconds, from 1 s on in tenths, below that in milliseconds.
 std::string format_brief_duration(std::chrono::nanoseconds time);
 
-// "[3/200]", of the same width for each.
+// "[  3/200]": the width is the same for all numbers up to `total`.
 std::string format_position(std::size_t number, std::size_t total);
 
-// How long jobs take, learned as they end, and how much longer the rest will.
+// The run times of the jobs of this batch, and estimates from them.
 class RunTimes {
  public:
   void add(const std::string& type, std::chrono::nanoseconds lasted);
-  // Has one of this type ended?
+  // Whether a job of this type has ended.
   bool has_type(const std::string& type) const { return types_.contains(type); }
-  // Of a line of this type: by those that have ended, or by `known`, or by the others that have.
+  // The expected run time of a line: the average of its type; without one `known`, the value of its
+  // profile; without that the average of all types; nullopt without any of those.
   std::optional<double> estimate_seconds(const std::string& type,
                                          std::optional<double> known) const;
 

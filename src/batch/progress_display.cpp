@@ -1,4 +1,4 @@
-// Showing of a batch; see progress_display.h.
+// Writes the progress of a batch to stderr; see progress_display.h.
 #include "batch/progress_display.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr int kSignalBase = 128;
 constexpr std::size_t kDefaultHeight = 24;
 
-// From below the block to its first line.
+// Moves the cursor from below the block to its first line.
 std::string cursor_to_top(std::size_t lines) {
   return lines == 0 ? std::string() : fmt::format("\r\x1b[{}A", lines);
 }
@@ -77,8 +77,8 @@ void ProgressDisplay::update(const Progress& progress) {
     reason_ = progress.reason;
     return print_line(Style::plain, fmt::format("berth: waiting: {}", reason_));
   }
-  // The last row stays free for the cursor: there the terminal shows ^C and ^Z, which behind a long
-  // line would begin a new one.
+  // The last row stays free for the cursor: the terminal shows ^C and ^Z there. After a long line
+  // they would begin a new line and shift the block.
   const std::size_t height = terminal.height.value_or(kDefaultHeight);
   const auto lines = progress_lines(progress, terminal, std::max<std::size_t>(height, 3) - 1);
   std::string block;

@@ -1,5 +1,7 @@
-// What a person sees of a batch while it runs: on a terminal a live block at the bottom, and what
-// went wrong above it; elsewhere a line for each event. Written to stderr.
+// Shows a running batch on stderr.
+//
+// On a terminal: a block at the bottom that is redrawn, and above it a line for each failure and
+// notice. In a file or pipe: a line for each event.
 #pragma once
 
 #include <cstddef>
@@ -19,27 +21,29 @@ class ProgressDisplay {
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
-  // A terminal that wants to be drawn anew every second.
+  // Whether stderr is a terminal: then call update() every second.
   bool is_live() const;
   void show_started(const BatchLine& line, const std::string& gpus, unsigned attempt);
   void show_ended(const BatchLine& line, const LineResult& result, bool again);
   void show_notice(const std::string& text);
   void show_notice(const BatchLine& line, const std::string& text);
   void update(const Progress& progress);
-  // The block stands elsewhere by now (the shell has written below it), and is left there.
+  // Call it after SIGCONT: the shell has written below the block, so the old block is left where it
+  // is, and the next update() draws a new one.
   void detach() { drawn_lines_ = 0; }
-  // The terminal has another size: the block is written again, even if it is the same.
+  // Call it when the terminal has a new size: the next update() draws the block even if its text is
+  // the same.
   void redraw() { drawn_text_.clear(); }
-  // Takes the block away.
+  // Removes the block.
   void clear();
 
  private:
   void print_line(Style style, const std::string& text);
 
   std::size_t total_;
-  std::size_t drawn_lines_ = 0;  // lines of the block; the cursor stands below them
-  std::string drawn_text_;       // the block as it was written last
-  std::string reason_;           // the last that was said
+  std::size_t drawn_lines_ = 0;  // lines of the block; the cursor is below them
+  std::string drawn_text_;       // the block as it was last drawn
+  std::string reason_;           // the last wait reason that was printed
 };
 
 // "ok in 12s", "failed (exit 1) after 3s".

@@ -1,4 +1,4 @@
-// What is shown of a batch.
+// Tests of the progress text, run events and --per-gpu.
 #include "batch/progress.h"
 
 #include <gtest/gtest.h>

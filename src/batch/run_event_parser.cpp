@@ -1,21 +1,15 @@
-// Reading of events; see run_event_parser.h.
+// Parses lines of JSON into events; see run_event_parser.h.
 #include "batch/run_event_parser.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "base/json_fields.h"
 
 namespace berth::batch {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string string_field(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 std::optional<RunEvent> parse_line(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const ParsedJson json = ParsedJson::parse(line, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const std::string event = string_field(json, "event");
   if (event == "waiting") return RunEvent{RunEvent::Kind::waiting, string_field(json, "reason")};
@@ -25,12 +19,7 @@ std::optional<RunEvent> parse_line(std::string_view line) {
         RunEvent::Kind::granted, {}, string_field(json, "lease"), string_field(json, "gpus")};
   }
   if (event == "ended") {
-    const auto oom = json.find("out_of_memory");
-    return RunEvent{RunEvent::Kind::ended,
-                    {},
-                    {},
-                    {},
-                    oom != json.end() && oom->is_boolean() && oom->get<bool>()};
+    return RunEvent{RunEvent::Kind::ended, {}, {}, {}, bool_field(json, "out_of_memory")};
   }
   return std::nullopt;
 }

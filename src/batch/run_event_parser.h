@@ -1,4 +1,4 @@
-// What a `berth run` that was started by a batch tells it; see run/run_event_writer.h.
+// Parses the events that a `berth run` writes for its batch; see run/run_event_writer.h.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@ namespace berth::batch {
 struct RunEvent {
   enum class Kind : std::uint8_t { waiting, notice, granted, ended };
   Kind kind{};
-  std::string text{};   // of waiting: why; of notice
-  std::string lease{};  // of granted
-  std::string gpus{};   // of granted: "0,1"
-  bool out_of_memory = false;
+  std::string text{};          // waiting: the reason; notice: the text
+  std::string lease{};         // granted: the id
+  std::string gpus{};          // granted: "0,1"
+  bool out_of_memory = false;  // ended
 };
 
-// Takes bytes as they come; gives the events that are whole by now. What is none is left out.
 class RunEventParser {
  public:
+  // Adds bytes as they were read, and returns the events that are now complete. Lines that are not
+  // events are skipped.
   std::vector<RunEvent> parse_bytes(std::string_view bytes);
 
  private:

@@ -1,4 +1,4 @@
-// Starting and ending of the processes of a batch; see run_process.h.
+// Starts and stops the processes of a batch; see run_process.h.
 #include "batch/run_process.h"
 
 #include <array>
@@ -28,20 +28,21 @@ struct ChildFds {
   int events_write_end;
 };
 
-// Between fork() and exec: nothing here allocates. Does not come back.
+// Runs between fork() and exec, so it must not allocate memory.
 [[noreturn]] void exec_run(char* const* argv, const ChildFds& fds, pid_t parent,
                            const InheritedState& inherited) {
   constexpr int kNotRunnable = 126;
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(kNotRunnable);  // it was killed before it could be watched
+  // If the batch was killed before prctl(), no signal comes.
+  if (::getppid() != parent) ::_exit(kNotRunnable);
   const bool ready = ::dup2(fds.input, STDIN_FILENO) >= 0 && ::dup2(fds.log, STDOUT_FILENO) >= 0 &&
                      ::dup2(fds.log, STDERR_FILENO) >= 0 &&
                      ::fcntl(fds.events_write_end, F_SETFD, 0) == 0;
   ::signal(SIGPIPE, inherited.sigpipe_handler);
   ::setrlimit(RLIMIT_NOFILE, &inherited.descriptors);
   ::sigprocmask(SIG_SETMASK, inherited.mask, nullptr);
-  // The file that runs now, even if another berth has been installed in its place.
+  // The file that runs now, even if another version was installed in its place meanwhile.
   if (ready) ::execv("/proc/self/exe", argv);
   ::_exit(kNotRunnable);
 }
@@ -69,7 +70,8 @@ Result<RunProcess> RunProcess::start(const std::vector<std::string>& arguments, 
   if (pid == 0) {
     exec_run(argv.data(), {input.get(), log.get(), events_write_end.get()}, parent, inherited);
   }
-  ::setpgid(pid, pid);  // here too: whoever comes first
+  // In parent and child: the group must exist before the parent kills it and before exec.
+  ::setpgid(pid, pid);
   return RunProcess(pid, std::move(events_read_end));
 }
 

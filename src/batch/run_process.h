@@ -1,4 +1,4 @@
-// One `berth run` of a batch, as a process: in a group of its own, with its output in a file.
+// The `berth run` process of one line: in its own process group, with its output in a log.
 #pragma once
 
 #include <optional>
@@ -14,32 +14,32 @@
 
 namespace berth::batch {
 
-// What this process must give back to its children: they start as if it were not there.
+// The process state from before the batch changed it. Jobs start with it, as if they were started
+// by the user's shell.
 struct InheritedState {
   rlimit descriptors{};
   const sigset_t* mask = nullptr;
-  void (*sigpipe_handler)(int) = nullptr;  // what SIGPIPE did
+  void (*sigpipe_handler)(int) = nullptr;
 };
 
-// It ends with this process, however that ends: a batch that was killed leaves no tickets, and its
-// jobs are asked to end (SIGTERM).
+// The process gets SIGTERM when this process ends, even by SIGKILL (PR_SET_PDEATHSIG): a batch that
+// was killed leaves no tickets behind, and its jobs get SIGTERM, too.
 class RunProcess {
  public:
-  // Runs this same program with `arguments`, its flags for `run` and the command; --event-fd is
-  // added. The output is appended to `log`. An Error (ErrorKind::usage) if the system has no room
-  // for it.
+  // Runs this program as `berth run --event-fd=N ARGUMENTS`; `arguments` are flags and the command.
+  // The output is appended to `log`. ErrorKind::usage if the system cannot start another process.
   static Result<RunProcess> start(const std::vector<std::string>& arguments, const UniqueFd& log,
                                   const InheritedState& inherited);
 
-  // Readable when it has something to tell.
+  // Readable when there are events, or when the process has ended.
   int fd() const { return events_.get(); }
-  // What it has told since the last time; never waits.
+  // The events since the last call. Does not block.
   std::vector<RunEvent> read_events();
-  // How it has ended, as waitpid() gives it; nothing as long as it runs.
+  // The status of waitpid(), once the process has ended; nullopt while it runs.
   std::optional<int> poll_exit();
-  // It leaves the queue, or passes the signal on to all of the job.
+  // Sends SIGTERM: `berth run` leaves the queue, or passes the signal on to the whole job.
   void terminate() const;
-  // It and all of the job's processes that have not left its group, at once.
+  // Sends SIGKILL to the process group: `berth run`, and the job's processes that are still in it.
   void kill() const;
 
  private:

@@ -1,4 +1,4 @@
-// The loop of a batch; see runner.h.
+// The main loop of a batch; see runner.h.
 #include "batch/runner.h"
 
 #include <algorithm>
@@ -26,32 +26,35 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between the SIGTERM of a time limit and the SIGKILL.
+// Between SIGTERM and SIGKILL after a time limit.
 constexpr std::chrono::seconds kKillDelay(10);
 constexpr std::chrono::seconds kRedrawInterval(1);
-// One wish may come as several signals: `timeout` sends its own to the process and to the group.
+// One request to stop may arrive as several signals: `timeout` sends its signal to the process and
+// to the group.
 constexpr std::chrono::seconds kRepeatedSignalWindow(1);
-// What others give back is seen by who waits in the queue; a smaller line that would fit, only so.
+// Clients in the queue notice when other jobs release GPUs. A smaller line of this batch that is
+// not in the queue, but would fit now, is found only by checking again.
 constexpr std::chrono::seconds kRecheckInterval(5);
-// More of one type than this do not start at the same moment.
+// More lines of one type never start at the same moment.
 constexpr std::size_t kMaxPerType = 64;
 
-// A line whose `berth run` is there.
+// A line that has a `berth run` process.
 struct ActiveLine {
   std::size_t line;
   RunProcess process;
   std::string log;
   std::size_t log_begin = 0;
   LineResult result{};
-  bool queued = false;  // it stands in the queue, or has stood there
-  bool granted = false;
-  bool stopped = false;  // asked to end by us, for no fault of its own
-  Clock::time_point since{};
-  std::optional<Clock::time_point> limit{};  // when it is asked to end, or killed
-  std::string reason{};
+  bool queued = false;        // has entered the queue (and may have left it)
+  bool granted = false;       // has a lease now
+  bool stopped = false;       // the batch has stopped it, not because of a time limit
+  Clock::time_point since{};  // the last grant
+  std::optional<Clock::time_point> limit{};  // when to send SIGTERM or SIGKILL: see kKillDelay
+  std::string reason{};                      // why it waits
 };
 
-// Did `berth run` itself fail, before the line could? Then so would every other one.
+// The error kind of an exit code with which `berth run` itself fails, before it runs the command.
+// The other lines would fail in the same way.
 std::optional<ErrorKind> batch_error_kind(int code) {
   for (const ErrorKind kind :
        {ErrorKind::usage, ErrorKind::no_driver, ErrorKind::io, ErrorKind::permission}) {
@@ -74,7 +77,7 @@ class BatchRunner {
     for (const std::size_t line : plan.to_run) ++to_start_[plan.types[line]];
     inherited_.descriptors = raise_descriptor_limit();
     inherited_.mask = &signals_.previous_mask();
-    // Who reads our output may leave before us; the batch goes on.
+    // The reader of this process's output may exit first; the batch must continue.
     inherited_.sigpipe_handler = std::signal(SIGPIPE, SIG_IGN);
   }
 
@@ -84,10 +87,12 @@ class BatchRunner {
       display_.update(progress());
       wait();
       handle_signals();
-      // All of them first: one that fails ends those that are known to wait.
+      // All events are read before any end is handled: after a failure, stop_starting() ends the
+      // lines that wait, and must know which ones have been granted.
       for (ActiveLine& one : active_) read_events(one);
       for (auto one = active_.begin(); one != active_.end();) one = update_line(one);
-      // Not before the queue is left: who waits there would be granted what they give back.
+      // Running jobs are stopped only after the waiting lines have left the queue; otherwise those
+      // would be granted the GPUs that the jobs release.
       if (result_.signal != 0 && waiting() == 0) terminate_running();
     }
     display_.clear();
@@ -107,19 +112,19 @@ class BatchRunner {
         active_.begin(), active_.end(), [](const ActiveLine& one) { return !one.granted; }));
   }
 
-  // One after the other, so that they stand in the queue in their order.
+  // Lines enter the queue one at a time, so that they are there in the right order.
   bool all_queued() const {
     return std::all_of(active_.begin(), active_.end(),
                        [](const ActiveLine& one) { return one.queued; });
   }
 
-  // May a line be started now? Else one of those that are there must tell or end first.
+  // Whether a line may be started now. If not, an event or an end of an active line comes first.
   bool has_room() const {
     return !stopped_starting_ && active_.size() < plan_.jobs && waiting() < plan_.window &&
            all_queued();
   }
 
-  // Afterwards there is no room, or no line to start, or next_check_ is to come.
+  // Afterwards there is no room, or no line to start, or next_check_ is in the future.
   void start_lines() {
     while (has_room()) {
       if (plan_.find_startable ? !start_fitting_lines() : !start_next(order_.next())) return;
@@ -132,8 +137,8 @@ class BatchRunner {
     return true;
   }
 
-  // What fits now, the largest first; where nothing does, the largest waits in the queue, and the
-  // scheduler keeps a place for it. False if there is nothing to do before something changes.
+  // Starts the lines that fit now, those with the most work first. If none fits, the first one
+  // waits in the queue, and the scheduler reserves GPUs for it. False if nothing was started.
   bool start_fitting_lines() {
     if (start_next(order_.next_required())) return true;
     if (Clock::now() < next_check_) return false;
@@ -163,9 +168,8 @@ class BatchRunner {
     ::fstat(log.get(), &info);
     if (info.st_size > 0) write_log_remark(log, fmt::format("attempt {}", attempt));
     ::fstat(log.get(), &info);
-    auto process = RunProcess::start(run_arguments(line), log, inherited_);
-    if (!process) return tl::make_unexpected(process.error());
-    active_.push_back({index, std::move(*process), path, static_cast<std::size_t>(info.st_size)});
+    RunProcess process = TRY(RunProcess::start(run_arguments(line), log, inherited_));
+    active_.push_back({index, std::move(process), path, static_cast<std::size_t>(info.st_size)});
     active_.back().result.attempts = attempt;
     active_.back().result.log = path;
     return {};
@@ -181,7 +185,7 @@ class BatchRunner {
     return arguments;
   }
 
-  // A line of berth's own in a log.
+  // Writes a line of Berth into the log of a job.
   static void write_log_remark(const UniqueFd& log, const std::string& text) {
     const std::string line = fmt::format("--- berth: {}\n", text);
     (void)!::write(log.get(), line.data(), line.size());
@@ -191,7 +195,8 @@ class BatchRunner {
     std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> until;
     if (display_.is_live()) until = Clock::now() + kRedrawInterval;
-    // Without room a look would start nothing, and start_lines() leaves next_check_ in the past.
+    // Without room a check would start nothing, and next_check_ may be in the past: poll() would
+    // return at once again and again.
     if (plan_.find_startable && order_.remaining() > 0 && has_room())
       until = std::min(until.value_or(next_check_), next_check_);
     for (const ActiveLine& one : active_) {
@@ -229,7 +234,7 @@ class BatchRunner {
                           running, running == 1 ? "job is" : "jobs are"));
   }
 
-  // A terminal that is closed sends more than one SIGHUP, and nobody is there to mean it.
+  // Ignores a second SIGHUP: a terminal that is closed sends several, without a user's intention.
   void kill_all(int number) {
     if (number == SIGHUP || Clock::now() - stopped_at_ < kRepeatedSignalWindow) return;
     result_.signal = number;
@@ -251,11 +256,11 @@ class BatchRunner {
     one.process.terminate();
   }
 
-  // Starts nothing more, and leaves the queue; what runs goes on.
+  // Starts no more lines, and ends those that wait. Running jobs continue.
   void stop_starting() {
     stopped_starting_ = true;
     for (ActiveLine& one : active_) {
-      read_events(one);  // it may run by now, which it tells before it does
+      read_events(one);  // it may have been granted: that event is written before the job starts
       if (!one.granted && !one.stopped) terminate_line(one);
     }
   }
@@ -266,7 +271,7 @@ class BatchRunner {
   }
 
   Iterator update_line(Iterator one) {
-    // Its end first: then all that it told is there to be read.
+    // The exit is polled first: after it, all events are in the pipe.
     const auto status = one->process.poll_exit();
     read_events(*one);
     if (!status) {
@@ -289,7 +294,7 @@ class BatchRunner {
     if (event.kind != RunEvent::Kind::notice) one.queued = true;
     switch (event.kind) {
       case RunEvent::Kind::waiting:
-        if (one.granted) add_gpu_time(one);  // it ran out of memory, and asks for more
+        if (one.granted) add_gpu_time(one);  // it ran out of memory, and requests more
         one.granted = false;
         one.limit.reset();
         one.reason = event.text;
@@ -304,8 +309,8 @@ class BatchRunner {
         one.result.begin = std::chrono::system_clock::now();
         one.result.lease = event.lease;
         one.result.gpus = event.gpus;
-        if (one.stopped || one.result.timed_out)
-          one.process.terminate();  // what was sent came too early
+        // The SIGTERM before the grant came too early to reach the job.
+        if (one.stopped || one.result.timed_out) one.process.terminate();
         if (one.result.timed_out) {
           one.limit = one.since + kKillDelay;
         } else if (plan_.timeout && !one.stopped) {
@@ -319,7 +324,7 @@ class BatchRunner {
     }
   }
 
-  // What it has used of the GPUs since it was granted them.
+  // Adds the GPU time since the last grant.
   void add_gpu_time(const ActiveLine& one) {
     const auto gpus = std::count(one.result.gpus.begin(), one.result.gpus.end(), ',') + 1;
     result_.gpu_time += (Clock::now() - one.since) * gpus;
@@ -351,7 +356,7 @@ class BatchRunner {
     order_.on_line_ended(one.line);
     known_seconds_.erase(plan_.types[one.line]);
     next_check_ = {};
-    // Whatever its code: nobody can tell whether it did all that it was to do.
+    // A stopped line counts as not run, whatever its exit code: its work may be incomplete.
     if (one.stopped) return discard_log(one);
     const auto error_kind = one.result.lease.empty() ? batch_error_kind(code) : std::nullopt;
     if (error_kind) {
@@ -381,12 +386,12 @@ class BatchRunner {
     }
   }
 
-  // It was kept from running, or from ending: as if it had not been started.
+  // For a line that was not run to its end: removes its log if that is empty.
   void discard_log(const ActiveLine& one) const {
     plan_.logs->remove_if_empty(log_name(plan_.lines[one.line], plan_.lines.size()));
   }
 
-  // The complaint of `berth run`, which went into the log.
+  // The error message of `berth run`, which is in the log.
   static std::string read_run_error(const ActiveLine& one) {
     const auto lines = last_lines(one.log, one.log_begin, 1);
     if (lines.empty()) return fmt::format("batch: a line could not be run; see {}", one.log);
@@ -416,7 +421,7 @@ class BatchRunner {
     return now;
   }
 
-  // As if as many as run now went on to run at once.
+  // The estimate assumes that as many jobs as now keep running at once.
   std::optional<std::chrono::nanoseconds> time_left() {
     double sum = 0;
     double longest = 0;
@@ -441,8 +446,8 @@ class BatchRunner {
         std::chrono::duration<double>(std::max(longest, sum / static_cast<double>(running))));
   }
 
-  // What was learned is read from a file: only where it is needed, and once until one of that type
-  // has ended.
+  // plan_.known_seconds() reads a file. So it is called only if needed, and its result is cached
+  // until a line of that type ends.
   std::optional<double> expected_seconds(const std::string& type) {
     if (run_times_.has_type(type) || !plan_.known_seconds)
       return run_times_.estimate_seconds(type, {});
@@ -459,16 +464,16 @@ class BatchRunner {
   InheritedState inherited_;
   std::list<ActiveLine> active_;  // in the order of their start
   std::vector<unsigned> attempts_;
-  std::map<std::string, std::size_t> to_start_;  // lines of each type
+  std::map<std::string, std::size_t> to_start_;  // number of lines of each type
   std::size_t succeeded_before_ = 0;
   BatchResult result_;
   RunTimes run_times_;
-  std::map<std::string, std::optional<double>> known_seconds_;  // of each type, as it was read
+  std::map<std::string, std::optional<double>> known_seconds_;  // cache of plan_.known_seconds()
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point next_check_{};  // at what fits
-  Clock::time_point stopped_at_{};  // when the first signal came
-  bool stopped_starting_ = false;   // nothing more is started
-  bool warned_ = false;
+  Clock::time_point next_check_{};  // when to call plan_.find_startable() again
+  Clock::time_point stopped_at_{};  // time of the first signal
+  bool stopped_starting_ = false;   // no more lines are started
+  bool warned_ = false;             // about the joblog
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Runs the lines of a batch, each by a `berth run` of its own.
+// Runs the lines of a batch, each in its own `berth run` process.
 #pragma once
 
 #include <chrono>
@@ -24,46 +24,48 @@ namespace berth::batch {
 
 struct BatchPlan {
   std::vector<BatchLine> lines;
-  std::vector<std::string> types;      // of each line
-  std::vector<std::size_t> to_run;     // of the lines; the others have succeeded before
+  std::vector<std::string> types;      // job type of each line
+  std::vector<std::size_t> to_run;     // indices of lines; the others succeeded in an earlier batch
   std::vector<std::string> run_flags;  // for each `berth run`
-  std::string label;                   // of each, followed by its number; empty: it has one
+  std::string label;  // the label of a job is this and its number; empty: run_flags has the label
   std::shared_ptr<const LogFolder> logs;
-  bool replace_logs = true;  // logs that are there already are replaced
-  std::size_t jobs = std::numeric_limits<std::size_t>::max();  // at once, with those that wait
-  std::size_t window = 1;                                      // how many may wait
+  bool replace_logs = true;  // replace existing logs instead of appending
+  std::size_t jobs =
+      std::numeric_limits<std::size_t>::max();  // processes at once, also waiting ones
+  std::size_t window = 1;                       // of those, how many may wait
   unsigned retries = 0;
-  std::optional<std::chrono::nanoseconds> timeout{};  // of each run
+  std::optional<std::chrono::nanoseconds> timeout{};  // of each run, from the grant on
   bool keep_going = false;
-  // Of lines of known needs, those that would be granted GPUs at once; empty: they all take their
-  // turns in the queue.
+  // Returns those of `lines` that would be granted GPUs at once: see StartableLines. Empty
+  // function: all lines wait in the queue, in order.
   std::function<std::vector<std::size_t>(const std::vector<std::size_t>& lines)> find_startable{};
-  // What was learned of a type's run time, in seconds.
+  // The run time of a type's profile, in seconds.
   std::function<std::optional<double>(const std::string& type)> known_seconds{};
 };
 
 struct FailedLine {
   const BatchLine* line;
   LineResult result;
-  std::size_t log_begin;  // where in the log the last attempt begins
+  std::size_t log_begin;  // offset of the last attempt in the log, in bytes
 };
 
 struct BatchResult {
-  std::size_t succeeded = 0;  // now, not earlier
+  std::size_t succeeded = 0;  // without those of an earlier batch
   std::vector<FailedLine> failed{};
-  std::size_t not_run = 0;  // or not to their end
+  std::size_t not_run = 0;  // not started, or stopped before they ended
   std::chrono::nanoseconds elapsed{};
-  std::chrono::nanoseconds gpu_time{};  // of every attempt, times its GPUs
-  int signal = 0;                       // by which the user ended it
-  std::optional<Error> error{};         // what kept it from going on
+  std::chrono::nanoseconds gpu_time{};  // sum of run time times GPUs, over all attempts
+  int signal = 0;                       // the signal by which the user stopped the batch
+  std::optional<Error> error{};         // why the batch could not go on
 };
 
-// By these signals the user ends a batch, and it learns of its children and its terminal.
+// The signals that run_batch() handles: requests to stop, the end of a child, and changes of the
+// terminal.
 constexpr std::initializer_list<int> kBatchSignals{SIGINT,  SIGTERM, SIGHUP,
                                                    SIGCHLD, SIGCONT, SIGWINCH};
 
-// `order` holds the lines to be run; `signals` are kBatchSignals. Comes back when nothing runs any
-// more. `plan` must outlive the result.
+// Runs the lines of `order`, and returns when no job runs any more. `signals` must be a queue of
+// kBatchSignals. `plan` must outlive the result.
 BatchResult run_batch(const BatchPlan& plan, LineOrder order, Joblog& joblog,
                       ProgressDisplay& display, SignalQueue& signals);
 

@@ -1,4 +1,4 @@
-// What fits; see startable_lines.h.
+// Simulates the scheduler with the lines of a batch; see startable_lines.h.
 #include "batch/startable_lines.h"
 
 #include <chrono>
@@ -51,7 +51,7 @@ std::vector<std::size_t> StartableLines::find_startable(const std::vector<std::s
   const HostView view = attribute_processes(*snapshot, contents.leases, contents.drains);
   const PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
   Planner planner(input);
-  std::list<QueuedTicket> tickets;  // a list: the scheduler keeps references to them
+  std::list<QueuedTicket> tickets;  // a list, because the planner keeps references to its elements
   const auto is_granted = [&](QueuedTicket ticket) {
     tickets.push_back(std::move(ticket));
     return planner.decide(tickets.back(), Planner::Explain::no).grant.has_value();

@@ -1,7 +1,8 @@
-// Which lines of a batch would be granted GPUs at once, by what was learned of them.
+// Finds the lines of a batch that would be granted GPUs at once, according to their profiles.
 //
-// Only few lines wait in the queue, so that others have their turn. The scheduler can fill gaps
-// only with what waits there: so the batch looks itself which of its lines would fit.
+// Only a few lines of a batch wait in the queue, so that other users get their turn. The scheduler
+// can fill gaps only with tickets in the queue. So the batch itself checks which of its other lines
+// would fit.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +17,22 @@
 
 namespace berth::batch {
 
-// While a driver is asked that takes long.
+// What to do while the driver is slow.
 struct SlowDriver {
-  std::function<void()> on_slow;  // that it does
-  int interrupt = -1;             // when this can be read, it is not waited for any more
+  std::function<void()> on_slow;  // called when the driver does not answer soon
+  int interrupt = -1;             // the call of the driver ends when this descriptor is readable
 };
 
+// Used by one thread.
 class StartableLines {
  public:
-  // What every line asks for, but for its memory and run time; and the type of each line.
+  // `acquire_request` is the request of every line, without memory and run time. `types` has the
+  // job type of each line, and must outlive this object.
   StartableLines(AcquireRequest acquire_request, const std::vector<std::string>& types,
                  SlowDriver slow);
 
-  // Of `lines`, asked for in this order behind the queue as it is now, those that would be granted.
-  // None where that cannot be found out: then they take their places in the queue.
+  // Those of `lines` that would be granted if they entered the queue now, in this order. Empty if
+  // the driver or the harbour cannot be read: the lines then wait in the queue.
   std::vector<std::size_t> find_startable(const std::vector<std::size_t>& lines);
 
  private:
@@ -39,8 +42,8 @@ class StartableLines {
   const std::vector<std::string>& types_;
   SlowDriver slow_;
   std::unique_ptr<Probe> probe_;
-  bool restricted_ = false;
-  std::map<std::string, Request> requests_;  // of this look
+  bool restricted_ = false;                  // acquire_request_ is limited to the allowed GPUs
+  std::map<std::string, Request> requests_;  // by type; filled anew by each call
 };
 
 }  // namespace berth::batch

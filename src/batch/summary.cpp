@@ -1,4 +1,4 @@
-// The summary of a batch; see summary.h.
+// Formats the summary of a batch; see summary.h.
 #include "batch/summary.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ std::vector<std::string> last_lines(const std::string& path, std::size_t begin, 
   for (std::string_view rest = text; !rest.empty();) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    // Of a progress bar that draws over itself, what one would see.
+    // A progress bar overwrites its line after each CR: only the text after the last CR is visible.
     while (line.ends_with('\r')) line.remove_suffix(1);
     if (const auto over = line.rfind('\r'); over != std::string_view::npos) {
       line.remove_prefix(over + 1);

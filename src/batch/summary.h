@@ -1,4 +1,4 @@
-// What is said when a batch has ended: failures first.
+// The summary at the end of a batch: failures first.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace berth::batch {
 
-// The last lines of a file that are not empty, of what stands behind `begin` (bytes); not yet made
-// fit for a terminal.
+// The last `count` lines of a file that are not blank, after the offset `begin` (in bytes). Not
+// escaped for the terminal. Empty if the file cannot be read.
 std::vector<std::string> last_lines(const std::string& path, std::size_t begin, std::size_t count);
 
 std::string format_summary(const BatchPlan& plan, const BatchResult& result,

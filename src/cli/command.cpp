@@ -13,7 +13,7 @@
 namespace berth {
 namespace {
 
-// How many letters must change to make `a` into `b`.
+// The number of letters to insert, delete or replace that turns `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -61,11 +61,6 @@ std::span<const Command> commands() {
       Command{"help", "Show help for a command", define_help},
   };
   return table;
-}
-
-std::vector<std::string>& trailing_command() {
-  static std::vector<std::string> words;
-  return words;
 }
 
 Error unknown_command_error(std::string_view name) {

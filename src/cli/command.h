@@ -1,4 +1,4 @@
-// What a command of berth is: a name, a line of help, and how it declares its flags.
+// A command of berth: its name, its line of help, and the function that declares its flags.
 #pragma once
 
 #include <cstdint>
@@ -13,55 +13,59 @@
 
 namespace berth {
 
-// Runs a command whose flags have been parsed; gives the exit code.
+// Runs a command whose flags have been parsed; returns the exit code.
 using Action = std::function<Result<int>()>;
 
-// Which words of a command line are a command line of their own, see trailing_command().
+// Where the trailing command of a command line begins; see CommandContext::trailing_command.
 enum class TrailingCommand : std::uint8_t { none, from_first_word, after_dashes };
+
+// What the program passes to the commands that it declares. Outlives their actions.
+struct CommandContext {
+  CLI::App& program;  // the parser of the whole command line, with all declared commands
+
+  // The command line that the user wants to run: the words behind "--", or (from_first_word) from
+  // the first word that is not a flag. Filled in after the command was declared, before its action
+  // runs. The parser never sees these words: it would split a word such as [1,2].
+  std::vector<std::string> trailing_command;
+};
 
 struct Command {
   const char* name;
   const char* summary;
-  // Declares flags on `command` and returns what to run. `program` is the whole command line, which
-  // lives as long as the action.
-  Action (*define)(Flags& command, CLI::App& program);
+  // Declares flags on `command` and returns the action. The action may refer to `context`.
+  Action (*define)(Flags& command, const CommandContext& context);
   bool uses_harbour = false;
-  bool needs_driver = false;  // always, and at once
+  bool needs_driver = false;  // in every use: the driver is queried before the flags are parsed
   TrailingCommand trailing = TrailingCommand::none;
-  // What to print for who reads its output, where it ended with this code; see
-  // acquire_failure_output().
+  // Output for the reader of stdout if the command fails with `code`; see acquire_failure_output().
   std::string (*failure_output)(int code, std::span<const char* const> words) = nullptr;
 };
-
-// The command line that the user wants to run: what follows "--", or (from_first_word) the first
-// word that is no flag. The parser never sees it, since it would take a word such as [1,2] apart.
-std::vector<std::string>& trailing_command();
 
 // Every command, in the order in which help shows them.
 std::span<const Command> commands();
 
-// Says that `name` is no command, and which one was perhaps meant.
+// The error for an unknown command `name`, with a suggestion if a similar command exists.
 Error unknown_command_error(std::string_view name);
 
-Action define_run(Flags& command, CLI::App& program);
-Action define_batch(Flags& command, CLI::App& program);
-Action define_acquire(Flags& command, CLI::App& program);
+Action define_run(Flags& command, const CommandContext& context);
+Action define_batch(Flags& command, const CommandContext& context);
+Action define_acquire(Flags& command, const CommandContext& context);
 std::string acquire_failure_output(int code, std::span<const char* const> words);
-Action define_release(Flags& command, CLI::App& program);
-Action define_queue(Flags& command, CLI::App& program);
-Action define_cancel(Flags& command, CLI::App& program);
-Action define_log(Flags& command, CLI::App& program);
-Action define_report(Flags& command, CLI::App& program);
-Action define_profile(Flags& command, CLI::App& program);
-Action define_drain(Flags& command, CLI::App& program);
-Action define_undrain(Flags& command, CLI::App& program);
-Action define_serve(Flags& command, CLI::App& program);
-Action define_status(Flags& command, CLI::App& program);
-Action define_top(Flags& command, CLI::App& program);
-Action define_compat(Flags& command, CLI::App& program);
-Action define_doctor(Flags& command, CLI::App& program);
-Action define_setup(Flags& command, CLI::App& program);
-Action define_help(Flags& command, CLI::App& program);
-Action define_completion(Flags& command, CLI::App& program);
+Action define_release(Flags& command, const CommandContext& context);
+Action define_queue(Flags& command, const CommandContext& context);
+Action define_cancel(Flags& command, const CommandContext& context);
+Action define_log(Flags& command, const CommandContext& context);
+Action define_report(Flags& command, const CommandContext& context);
+Action define_profile(Flags& command, const CommandContext& context);
+Action define_drain(Flags& command, const CommandContext& context);
+Action define_undrain(Flags& command, const CommandContext& context);
+Action define_serve(Flags& command, const CommandContext& context);
+Action define_status(Flags& command, const CommandContext& context);
+Action define_top(Flags& command, const CommandContext& context);
+Action define_compat(Flags& command, const CommandContext& context);
+Action define_doctor(Flags& command, const CommandContext& context);
+Action define_setup(Flags& command, const CommandContext& context);
+Action define_help(Flags& command, const CommandContext& context);
+Action define_completion(Flags& command, const CommandContext& context);
 
 }  // namespace berth

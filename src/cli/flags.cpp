@@ -1,4 +1,4 @@
-// Declaring of flags to CLI11; see flags.h.
+// Declares flags to CLI11; see flags.h.
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
@@ -42,7 +42,8 @@ CLI::Option* Flags::add_option(const char* names, const char* type, const char* 
     return true;
   };
   return parser_.add_option(all, read, help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)  // `read` refuses them in our words
+      ->multi_option_policy(
+          CLI::MultiOptionPolicy::TakeAll)  // `read` rejects repetition with our own message
       ->type_name(type)
       ->group(group_);
 }

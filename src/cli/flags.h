@@ -1,7 +1,7 @@
-// How a command declares its flags.
+// The interface by which a command declares its flags.
 //
-// The parser, CLI11, stands behind it, in one file: it is all headers, and whoever includes it
-// takes ten seconds to compile, and some of the time of each start of berth.
+// It hides the parser, CLI11, which is a header-only library: each file that includes it takes ten
+// seconds to compile, and makes each start of berth slower.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,26 @@ class Flags {
  public:
   explicit Flags(CLI::App& parser) : parser_(parser) {}
 
-  // Takes the text of a value, or says what is wrong with it, to be read after the flag's name.
+  // Stores the value of `text`, or returns an error whose message follows the flag's name.
   using ValueParser = std::function<Result<void>(std::string_view text)>;
 
-  // The heading in the help for what is declared from here on; "" hides it there.
+  // Sets the heading in the help for the flags declared from here on; "" hides them.
   void set_group(std::string heading) { group_ = std::move(heading); }
 
   void add_flag(const char* name, bool& target, const char* help);
-  // With a value, given once at most. A type that reads "a|b|c" completes to these words.
+  // A flag with a value, given at most once. A type such as "a|b|c" completes to these words.
   void add_value(const char* names, const char* type, const char* help, ValueParser parse);
-  // May be given again and again.
+  // The same, but may be given any number of times.
   void add_repeated_value(const char* names, const char* type, const char* help, ValueParser parse);
-  // One of the words of `type`, "a|b|c".
+  // A flag whose value is one of the words of `type`, "a|b|c".
   void add_choice(const char* names, const char* type, const char* help, std::string& target);
-  // Its value may be left out: then `parse` gets nothing.
+  // A flag whose value may be left out: `parse` then gets an empty text.
   void add_optional_value(const char* names, const char* type, const char* help, ValueParser parse);
   // Arguments without a flag, any number of them.
   void add_positionals(const char* name, const char* help, std::vector<std::string>& target);
-  // Shown in the help, and nothing more.
+  // An entry in the help that the parser does not handle.
   void add_help_entry(const char* name, const char* type, const char* help);
-  // Called when all is parsed, to say whether it makes sense together.
+  // `check` is called when all flags are parsed, to reject combinations that contradict each other.
   void set_check(std::function<Result<void>()> check);
   void set_footer(const char* text);
 

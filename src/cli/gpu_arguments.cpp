@@ -1,6 +1,7 @@
-// Finding of GPUs that were named; see gpu_arguments.h.
+// Finds the GPUs that a user names; see gpu_arguments.h.
 #include "cli/gpu_arguments.h"
 
+#include <memory>
 #include <utility>
 
 #include "base/terminal.h"
@@ -10,21 +11,22 @@
 namespace berth {
 
 Result<std::vector<NamedGpu>> find_gpus(const std::string& list) {
-  auto probe = open_driver(print_driver_is_slow);
-  if (!probe) return tl::make_unexpected(probe.error());
-  const auto snapshot = (*probe)->snapshot();
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
-  auto uuids = select_gpus(snapshot->gpus, list, Selectable::known);
-  if (!uuids) return tl::make_unexpected(uuids.error());
+  const std::unique_ptr<Probe> probe = TRY(open_driver(print_driver_is_slow));
+  const Snapshot snapshot = TRY(probe->snapshot());
+  std::vector<std::string> uuids = TRY(select_gpus(snapshot.gpus, list, Selectable::known));
   std::vector<NamedGpu> gpus;
-  for (std::string& uuid : *uuids) {
-    for (const Gpu& gpu : snapshot->gpus) {
+  for (std::string& uuid : uuids) {
+    for (const Gpu& gpu : snapshot.gpus) {
       if (gpu.uuid != uuid) continue;
       gpus.push_back({std::move(uuid), to_string(gpu.index)});
       break;
     }
   }
   return gpus;
+}
+
+Result<std::vector<NamedGpu>> find_gpus(const std::vector<std::string>& words) {
+  return find_gpus(TRY(join_gpu_list(words)));
 }
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// GPUs as arguments of a command: "berth drain 0 2", "berth release 0,2".
+// Finds the GPUs that a user names as arguments: "berth drain 0 2", "berth release 0,2".
 #pragma once
 
 #include <string>
@@ -9,7 +9,10 @@
 
 namespace berth {
 
-// Which GPUs a list means; asks the driver. A lost one will do, if the driver says its UUID.
+// The GPUs that `list` names ("0,2", UUIDs), by querying the driver. A lost GPU is found, too, if
+// the driver reports its UUID. Errors: as open_driver() and select_gpus().
 Result<std::vector<NamedGpu>> find_gpus(const std::string& list);
+// The same for several arguments.
+Result<std::vector<NamedGpu>> find_gpus(const std::vector<std::string>& words);
 
 }  // namespace berth

@@ -8,10 +8,10 @@
 
 namespace berth {
 
-// Declares --since, --user, --host and --gpu. `options` lives as long as the command.
+// Declares --since, --user, --host and --gpu. `options` must outlive the parsing.
 void add_history_flags(Flags& command, HistoryFilter& options, const char* since_help);
 
-// Says what was left out, if anything was: damaged lines, and what was too much to read.
+// Prints what was left out, if anything: damaged lines, and leases beyond the read limit.
 void warn_about_omitted_history(std::size_t damaged, bool truncated, const HarbourLocation& where);
 
 }  // namespace berth

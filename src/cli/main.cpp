@@ -1,4 +1,4 @@
-// The berth program. Everything but this function is in libraries.
+// The main function of berth. All other code is in libraries.
 #include <csignal>
 #include <cstdio>
 #include <exception>

@@ -1,20 +1,23 @@
-// Parsing of the command line and reporting of errors; see program.h.
+// Parses the command line, runs the command and reports errors; see program.h.
 #include "cli/program.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/url_flag.h"
+#include "cluster/redis/url.h"
 #include "devices/driver.h"
 
 namespace berth {
@@ -44,7 +47,7 @@ int report_error(const Error& error) {
   return exit_code(error.kind);
 }
 
-// The parser's complaint in our words: what, where, and what to do.
+// The parser's error as a message of our own: what is wrong, where, and what to do.
 Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
   const auto chosen = program.get_subcommands();
   const auto extra = program.remaining(true);
@@ -52,7 +55,8 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
     return unknown_command_error(extra.front());
   }
   const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
-  // Words are left over after any error (a "--" too): only where that is the error, they are named.
+  // The parser leaves words over after any error (and a "--"). Name them only if they are the
+  // error.
   const bool unexpected =
       !extra.empty() && dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr;
   std::string what = unexpected ? fmt::format("{} is not expected", in_quotes(extra.front()))
@@ -66,7 +70,7 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
                       command, command.empty() ? "" : " ")};
 }
 
-// Whether `command` is what the arguments call.
+// Whether the arguments call `command`.
 bool is_called(const Command& command, int argc, const char* const* argv) {
   const auto* const end = argv + argc;
   const auto* const name =
@@ -74,8 +78,8 @@ bool is_called(const Command& command, int argc, const char* const* argv) {
   return name != end && std::string_view(*name) == command.name;
 }
 
-// To declare every command and its flags costs more than `berth run` costs otherwise: only the
-// named one is declared, unless all are asked for.
+// Declaring every command and its flags takes longer than all else that berth does in a `berth
+// run`, so only the named command is declared, unless help or completion need all of them.
 bool is_needed(const Command& command, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -86,7 +90,7 @@ bool is_needed(const Command& command, int argc, const char* const* argv) {
   return true;
 }
 
-// Where the command line to run begins, behind the flags of `command`; argc if there is none.
+// The index in `argv` where the trailing command begins, behind the flags of `command`; or argc.
 int find_trailing_command(const CLI::App& command, TrailingCommand kind, int argc,
                           const char* const* argv) {
   int i = 1;
@@ -96,36 +100,57 @@ int find_trailing_command(const CLI::App& command, TrailingCommand kind, int arg
     if (word == "--") return i;
     if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
     const auto* option = command.get_option_no_throw(std::string(word));
-    if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // over its value
+    if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // skip its value
   }
   return argc;
 }
 
-// Output that did not arrive (a full disk) must not look like success.
+// Output that could not be written (a full disk) must not look like success.
 int flush_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   print_message(fmt::format("the output cannot be written: {}", std::strerror(errno)));
   return code == 0 ? kExitOutput : code;
 }
 
-// Parses the arguments, and does what they say.
+// Stores the value of --url in the environment, so that processes that this command starts (the
+// jobs of a batch, berth inside a job) use the same server.
+Result<void> set_harbour_url(std::string_view text) {
+  const std::string url(text);
+  if (!url.empty() && !url.starts_with("file:")) {
+    const RedisUrl parsed = TRY(parse_redis_url(url));
+    if (!parsed.password.empty()) {
+      return fail(ErrorKind::usage,
+                  "its password would show in 'ps'; write the URL to a file that "
+                  "only you can read (chmod 600), and say --url file:PATH");
+    }
+  }
+  ::setenv("BERTH_URL", url.c_str(), 1);
+  return {};
+}
+
+void add_url_flag(Flags& command) {
+  command.set_group("Options");
+  command.add_value("--url", "URL", "The harbour's server, instead of BERTH_URL", set_harbour_url);
+}
+
 int parse_and_run(int argc, const char* const* argv) {
   CLI::App program(kDescription, "berth");
   program.footer(kFooter);
   program.set_help_flag("-h,--help", "Show this help");
   program.set_version_flag("--version", "berth " BERTH_VERSION, "Show the version");
   program.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  CommandContext context{program, {}};
   std::map<const CLI::App*, Action> actions;
   for (const Command& command : commands()) {
     if (!is_needed(command, argc, argv)) continue;
     CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
     Flags flags(*sub);
-    actions[sub] = command.define(flags, program);
+    actions[sub] = command.define(flags, context);
     if (command.uses_harbour) add_url_flag(flags);
     if (command.trailing == TrailingCommand::none || !is_called(command, argc, argv)) continue;
     const int end = find_trailing_command(*sub, command.trailing, argc, argv);
     const bool dashes = end < argc && std::string_view(argv[end]) == "--";
-    trailing_command().assign(argv + end + (dashes ? 1 : 0), argv + argc);
+    context.trailing_command.assign(argv + end + (dashes ? 1 : 0), argv + argc);
     argc = end;
   }
   program.require_subcommand(0, 1);
@@ -159,7 +184,7 @@ int run_program(int argc, const char* const* argv) {
   const bool help = std::any_of(words.begin(), words.end(), [](std::string_view word) {
     return word == "-h" || word == "--help";
   });
-  // The driver takes longer to answer than the command line to be understood.
+  // Ask the driver first: it takes longer to answer than the command line takes to parse.
   if (called->needs_driver && !help) prefetch_driver_snapshot();
   const int code = parse_and_run(argc, argv);
   if (code == 0 || called->failure_output == nullptr || std::ferror(stdout) != 0) return code;

@@ -1,4 +1,4 @@
-// The flags of a request; see request_flags.h.
+// Declares the flags of a GPU request; see request_flags.h.
 #include "cli/request_flags.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The flags of a request; the same for every command that takes one.
+// The flags of a GPU request, which several commands share.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace berth {
 // Whether the command has flags that limit the wait (--timeout, --no-wait).
 enum class WaitLimits : std::uint8_t { offered, none };
 
-// Declares the flags on `command`. The result is filled in by parsing, and is complete after it.
+// Declares the flags on `command`. Parsing fills in the result.
 std::shared_ptr<RequestOptions> add_request_flags(Flags& command,
                                                   WaitLimits limits = WaitLimits::offered);
 

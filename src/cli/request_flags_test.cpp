@@ -1,4 +1,4 @@
-// The flags of a request: what they mean, and that wrong ones are refused in one clear line.
+// Tests of the flags of a request: their meaning, and the one-line message for a wrong one.
 #include "cli/request_flags.h"
 
 #include <CLI/CLI.hpp>
@@ -14,13 +14,13 @@ using std::chrono::minutes;
 using std::chrono::nanoseconds;
 using Arguments = std::vector<std::string>;
 
-// Parsed as a command of a program, as it is used.
+// Parses the arguments of a subcommand, as the program does.
 RequestOptions parse_flags(Arguments arguments) {
   CLI::App program;
   Flags flags(*program.add_subcommand("run"));
   const auto options = add_request_flags(flags);
   arguments.insert(arguments.begin(), "run");
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse order
   program.parse(arguments);
   return *options;
 }
@@ -174,7 +174,7 @@ TEST(RequestOptions, what_follows_a_value_is_not_taken_for_more_of_it) {
   EXPECT_NE(parse_error({"--gpu", "0", "1"}), "");
 }
 
-// A '|' in a type name is a choice of words for the shells' completion.
+// A '|' in a type name makes shell completion offer these words.
 TEST(RequestOptions, only_the_policy_completes_to_words) {
   CLI::App command;
   Flags flags(command);

@@ -1,8 +1,9 @@
-// The binary interface of the CUDA driver, as far as berth speaks it: codes and handles.
+// The part of the CUDA driver's binary interface that Berth uses: codes and handles.
 //
 // Written from the documented interface; tests/test_abi.py compares it with NVIDIA's own header
-// where a registry has it. Used by the stand-in driver in sim/, by berth-sim-job, and by the
-// placeholder. Take the _v2 names: the bare ones mean something else in later versions.
+// where a registry has it. Used by the simulated driver in sim/, by berth-sim-job, and by the
+// placeholder. Use the _v2 symbols: the names without a suffix have another meaning in later
+// versions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The choice of the driver; see driver.h.
+// Selects the driver by the environment; see driver.h.
 #include "devices/driver.h"
 
 #include <algorithm>
@@ -21,12 +21,12 @@ std::string& helper_program_path() {
   return path;
 }
 
-// The berth program whose installation is used.
+// The path of the berth program whose installation contains the simulated driver.
 std::string berth_program() {
   return helper_program().empty() ? executable_path() : helper_program();
 }
 
-// Of <prefix>/bin/berth: <prefix>.
+// For <prefix>/bin/berth: <prefix>.
 std::string install_prefix(std::string program) {
   for (int i = 0; i < 2; ++i) program.erase(std::min(program.rfind('/'), program.size()));
   return program;
@@ -34,17 +34,13 @@ std::string install_prefix(std::string program) {
 
 Result<std::unique_ptr<GuardedProbe>> make_probe() {
   GuardedProbeSettings settings;
-  const auto timeout = read_driver_timeout();
-  if (!timeout) return tl::make_unexpected(timeout.error());
-  settings.timeout = *timeout;
+  settings.timeout = TRY(read_driver_timeout());
   settings.program = helper_program();
-  auto library = find_driver_library("libnvidia-ml.so.1");
-  if (!library) return tl::make_unexpected(library.error());
-  settings.library = std::move(*library);
+  settings.library = TRY(find_driver_library("libnvidia-ml.so.1"));
   return std::make_unique<GuardedProbe>(std::move(settings));
 }
 
-// What prefetch_driver_snapshot() made, for the next open_driver().
+// The probe that prefetch_driver_snapshot() made for the next open_driver().
 std::unique_ptr<GuardedProbe>& prefetched_probe() {
   static std::unique_ptr<GuardedProbe> probe;
   return probe;
@@ -68,7 +64,7 @@ Result<std::string> find_driver_library(std::string_view file) {
   if (!is_driver_simulated()) return std::string(file);
   const std::string program = berth_program();
   const std::string prefix = install_prefix(program);
-  // The stand-in is in lib/berth/sim of an installation, and in lib/sim of a build tree.
+  // The simulated driver is in lib/berth/sim of an installation, and in lib/sim of a build tree.
   std::string path = fmt::format("{}/lib/berth/sim/{}", prefix, file);
   if (::access(path.c_str(), F_OK) != 0) path = fmt::format("{}/lib/sim/{}", prefix, file);
   if (::access(path.c_str(), R_OK) != 0) {
@@ -106,16 +102,12 @@ void prefetch_driver_snapshot() {
   if (auto probe = make_probe()) {
     (*probe)->prefetch_snapshot();
     prefetched_probe() = std::move(*probe);
-  }  // else open_driver() will say why
+  }  // open_driver() reports an error of make_probe()
 }
 
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow) {
   std::unique_ptr<GuardedProbe> probe = std::move(prefetched_probe());
-  if (!probe) {
-    auto made = make_probe();
-    if (!made) return tl::make_unexpected(made.error());
-    probe = std::move(*made);
-  }
+  if (!probe) probe = TRY(make_probe());
   probe->set_on_slow(std::move(on_slow));
   return probe;
 }

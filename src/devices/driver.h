@@ -1,4 +1,4 @@
-// Which driver berth talks to, decided by the environment: the real one, or the simulated one.
+// Selects the driver by the environment: the host's own, or the simulated one (BERTH_SIM).
 #pragma once
 
 #include <chrono>
@@ -12,34 +12,33 @@
 
 namespace berth {
 
-// For a library in another program's process: the berth program that it belongs to. What calls a
-// driver runs in that one, and the simulated driver is the one of its installation. Call it before
-// anything else here, from one thread.
+// Sets the path of the berth program, for a library in the process of another program (Python).
+// Helper processes, which call the driver, then run that program, and its installation contains the
+// simulated driver. Call it before the other functions of this file, from one thread.
 void set_helper_program(std::string path);
 
-// That program; empty if this process is berth itself.
+// The path that was set; empty if this process is the berth program itself.
 const std::string& helper_program();
 
-// BERTH_SIM is set: the GPUs are not real, and everything that shows them must say so.
+// Whether BERTH_SIM is set: the GPUs are not real, and all output that shows them must say so.
 bool is_driver_simulated();
 
-// What to give to dlopen() for a library of the driver such as libcuda.so.1: its name, or the path
-// of the stand-in in the installation of this program. The error (ErrorKind::no_driver) says that
-// the stand-in is missing, or that another user could have put it there.
+// The name or path for dlopen() of a library of the driver such as libcuda.so.1: its name, or with
+// BERTH_SIM the path of the simulated one in the installation of this program.
+// ErrorKind::no_driver: the simulated driver is missing, or another user could have put it there.
 Result<std::string> find_driver_library(std::string_view file);
 
-// How long a driver may take to answer: BERTH_DRIVER_TIMEOUT, or a usual time. The error is
+// The time within which the driver must answer: BERTH_DRIVER_TIMEOUT, or a default. Errors are
 // ErrorKind::usage.
 Result<std::chrono::milliseconds> read_driver_timeout();
 
-// Begins to ask the driver for a snapshot, in a process of its own, ahead of the open_driver() to
-// come: what else there is to do when a program starts is done meanwhile.
+// Starts a helper process that reads a snapshot for the next open_driver(), while this process does
+// the rest of its startup. open_driver() reports the errors.
 void prefetch_driver_snapshot();
 
-// A probe for this host's driver; nothing is loaded before its first question. BERTH_SIM chooses
-// the simulated driver that lies beside this program, BERTH_DRIVER_TIMEOUT the time limit.
-// `on_slow` is called when a question takes long. Errors: a setting that cannot be used
-// (ErrorKind::usage), or no simulated driver where it should be (no_driver).
+// A probe for the selected driver. No library is loaded before the first query. The probe calls
+// `on_slow` when a query takes long. ErrorKind::usage: BERTH_DRIVER_TIMEOUT is wrong. no_driver:
+// the simulated driver cannot be used.
 Result<std::unique_ptr<Probe>> open_driver(std::function<void()> on_slow = nullptr);
 
 }  // namespace berth

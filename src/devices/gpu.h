@@ -1,7 +1,7 @@
-// What a driver says of the GPUs of this host: plain data, no behaviour.
+// The state of this host's GPUs, as the driver reports it: plain data without behaviour.
 //
-// A value that the driver does not give is std::nullopt, never zero: unknown is not idle, not empty
-// and not free.
+// A value that the driver does not report is std::nullopt, never zero: unknown is not the same as
+// idle, empty or free.
 #pragma once
 
 #include <compare>
@@ -15,8 +15,9 @@
 
 namespace berth {
 
-// A GPU's number for people: "2" for a card, "2:1" for the MIG instance 1 of card 2. The card's
-// number is the driver's (PCI order). Not an identity: it may change with the next reboot.
+// The number of a GPU that users see: "2" for card 2, "2:1" for MIG instance 1 of card 2. The
+// card's number is the driver's (PCI order). It does not identify the GPU: it may change with a
+// reboot.
 struct GpuIndex {
   unsigned card = 0;
   std::optional<unsigned> instance;
@@ -29,38 +30,38 @@ inline std::string to_string(const GpuIndex& index) {
   return text;
 }
 
-// Graphics alone is a display (Xorg and the like); a process that computes as well is compute.
+// `graphics` is a process that only draws (Xorg); a process that does both is `compute`.
 enum class ProcessKind : std::uint8_t { compute, graphics };
 
 // A process on a GPU, or one of its ancestors.
 struct Ancestor {
   std::int64_t pid = 0;
   std::optional<uid_t> uid;  // the effective one
-  std::string name;          // chosen by the process itself; empty: hidden from us (hidepid)
-  bool is_root = false;      // its real, effective and saved uids are 0: no setuid program
+  std::string name;          // chosen by the process itself; empty: hidden by hidepid
+  bool is_root = false;      // real, effective and saved uid are 0, so it is not a setuid program
 };
 
 struct GpuProcess {
-  std::int64_t pid = 0;  // the host's number, also when berth runs in a container
+  std::int64_t pid = 0;  // in the host's PID namespace, even if Berth runs in a container
   ProcessKind kind = ProcessKind::compute;
   std::optional<Bytes> memory;
   std::optional<std::string> name;
   std::optional<uid_t> uid;  // the real one
-  // The process itself, its parent, and so on, as far as they can be seen, at most 64. Empty in a
-  // container, where the driver's PIDs mean nothing.
+  // The process itself, its parent, and so on, as far as /proc shows them, at most 64. Empty in a
+  // container, where the driver's PIDs cannot be looked up.
   std::vector<Ancestor> lineage{};
-  // BERTH_LEASE in its environment, empty if it is not set. Absent if the environment cannot be
-  // read: it is another user's, or the process is stuck.
+  // BERTH_LEASE in the process's environment; empty: not set there. nullopt: the environment cannot
+  // be read, because it belongs to another user or the process is stuck.
   std::optional<std::string> lease{};
-  // A framework that takes most of a GPU's memory by default ("JAX"), if the process has loaded one
-  // and uses most of the memory. Only in GpuSample.
+  // The framework that takes most of a GPU's memory by default ("JAX"), if the process has loaded
+  // one and uses most of the memory. Set only in GpuSample.
   std::string framework{};
 };
 
 enum class Health : std::uint8_t {
   ok,
-  lost,        // the driver says that the GPU is gone, or needs a reset
-  unreadable,  // it is there, and the driver does not let us see whether it is busy
+  lost,        // the driver reports that the GPU is gone or needs a reset
+  unreadable,  // the GPU exists, but the driver does not report whether it is busy
 };
 
 enum class ComputeMode : std::uint8_t { shared, exclusive_process, prohibited };
@@ -68,13 +69,15 @@ enum class ComputeMode : std::uint8_t { shared, exclusive_process, prohibited };
 struct Gpu {
   GpuIndex index;
   Health health = Health::ok;
-  std::string problem;  // in words, when health is not ok
+  std::string problem;  // for the user, if health is not ok
   std::optional<std::string> uuid;
   std::optional<std::string> name;
   std::optional<Bytes> memory_total;
   std::optional<Bytes> memory_used;
-  bool memory_used_counts_reserved = false;  // the old memory call: the driver's own share is in it
-  bool memory_is_hosts = false;  // the GPU has no memory of its own (GB10): these are the host's
+  // memory_used includes the driver's reserved memory, as the old memory call reports it.
+  bool memory_used_counts_reserved = false;
+  // The GPU has no memory of its own (GB10): memory_total and memory_used are the host's.
+  bool memory_is_hosts = false;
   std::optional<unsigned> utilization_pct;
   std::optional<unsigned> memory_utilization_pct;
   std::optional<unsigned> temperature_c;
@@ -82,29 +85,28 @@ struct Gpu {
   std::optional<unsigned> performance_state;
   std::optional<ComputeMode> compute_mode;
   std::optional<bool> display_active;
-  bool mig_without_instances = false;  // MIG mode is on, and there is no instance
+  bool mig_without_instances = false;  // MIG mode is on, but there is no instance
   std::vector<GpuProcess> processes;   // complete if health is ok
 };
 
-// Everything of one moment, in the order of the indices.
+// All GPUs at one moment, ordered by index.
 struct Snapshot {
   std::optional<std::string> driver_version;
   std::vector<Gpu> gpus;
 };
 
-// What one GPU is used for at a moment, and nothing else: cheap enough to be asked several times a
-// second.
+// The use of one GPU at one moment. Cheaper than a snapshot: it can be read several times a second.
 struct GpuSample {
   std::string uuid;
   std::optional<Bytes> memory_total;
   std::optional<Bytes> memory_used;
   std::optional<unsigned> utilization_pct;
   std::vector<GpuProcess> processes;
-  bool complete = false;         // these are all processes
+  bool complete = false;         // `processes` contains all processes
   bool memory_is_hosts = false;  // as in Gpu
 };
 
-// The nearest thing that two cards share on their way to the processor, nearest first.
+// The closest component that the PCIe paths of two cards share, closest first.
 enum class Proximity : std::uint8_t {
   board,
   pcie_switch,
@@ -118,10 +120,10 @@ struct Connection {
   GpuIndex a;
   GpuIndex b;
   std::optional<Proximity> proximity;
-  std::optional<unsigned> nvlinks;  // active ones between the two, directly or through switches
+  std::optional<unsigned> nvlinks;  // active links between the two, direct or through NVSwitches
 };
 
-// Every pair of cards once (a before b), also of lost ones: nothing is known of those. MIG
+// Each pair of cards once (a before b). Pairs with a lost card are present without values. MIG
 // instances have no connections of their own.
 struct Topology {
   std::vector<Connection> connections;

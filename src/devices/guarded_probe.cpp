@@ -1,4 +1,4 @@
-// The child with the driver's session, and the parent that asks it; see guarded_probe.h.
+// The helper process that holds the driver's session, and the client side; see guarded_probe.h.
 #include "devices/guarded_probe.h"
 
 #include <algorithm>
@@ -23,23 +23,22 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kSnapshotQuery = 's';
 constexpr char kTopologyQuery = 't';
-constexpr char kSampleQuery = 'u';  // and of which GPUs: a size, and as many bytes
+constexpr char kSampleQuery = 'u';  // followed by the UUIDs: a size, and as many bytes
 constexpr const char* kExitWhenIdle = "leaves";
-constexpr std::uint32_t kMaxReplySize = 64 << 20;  // a sane driver stays far below
+constexpr std::uint32_t kMaxReplySize = 64 << 20;  // far above the reply of a correct driver
 constexpr std::uint32_t kMaxQuerySize = 1 << 20;
 
-// A Python program that has leased may run for days: its helper does not sit there as long, with a
-// session that costs the driver memory.
+// A Python program with a lease may run for days. Its helper exits earlier, because an open session
+// costs the driver memory.
 constexpr std::chrono::seconds kIdleTimeout(10);
 
 // A prefetched snapshot expires: the caller may use it much later.
 constexpr std::chrono::seconds kPrefetchLifetime(1);
 
-// How long a child may take to exit after it closed its socket: the kernel closes the driver's
-// devices after the socket, which takes a while with many GPUs.
+// The time that a child may take to exit after it closed its socket: the kernel closes the driver's
+// devices after the socket, which takes long with many GPUs.
 constexpr std::chrono::seconds kExitTimeout(2);
 
-// With its size before it.
 std::string with_length_prefix(const std::string& bytes) {
   const auto size = static_cast<std::uint32_t>(bytes.size());
   std::string message(reinterpret_cast<const char*>(&size), sizeof size);
@@ -47,7 +46,7 @@ std::string with_length_prefix(const std::string& bytes) {
   return message;
 }
 
-// The GPUs that a question is about.
+// Reads the rest of a kSampleQuery. Empty if the message is malformed.
 std::vector<std::string> receive_uuids(int socket) {
   std::uint32_t size = 0;
   std::vector<std::string> uuids;
@@ -70,7 +69,8 @@ std::string answer_query(char query, NvmlSession& session, int socket) {
 
 }  // namespace
 
-// Answers questions until the parent's end is gone, or no question has come for kIdleTimeout.
+// Answers queries until the parent closes its socket. If the helper is a program of its own, it
+// also exits after kIdleTimeout without a query.
 void serve_probe(int socket, const HelperArguments& arguments) {
   NvmlSession session(arguments.at(0));
   const bool exits_when_idle = arguments.at(1) == kExitWhenIdle;
@@ -78,7 +78,7 @@ void serve_probe(int socket, const HelperArguments& arguments) {
   const auto deadline = [&] {
     return exits_when_idle ? Clock::now() + kIdleTimeout : Clock::time_point::max();
   };
-  // A second question often follows at once; a Python program takes a little longer to ask it.
+  // A second query often follows at once; a Python program takes slightly longer to send it.
   const std::chrono::microseconds spin_time(exits_when_idle ? 1000 : 200);
   while (wait_readable(socket, deadline(), -1, spin_time) && ::recv(socket, &query, 1, 0) == 1) {
     if (!send_all(socket, with_length_prefix(answer_query(query, session, socket)))) break;
@@ -93,18 +93,17 @@ GuardedProbe::~GuardedProbe() {
 Result<void> GuardedProbe::start() {
   drop_child_if_forked();
   if (socket_) return {};
-  auto helper = start_helper(kProbeHelper,
-                             {settings_.library, settings_.program.empty() ? "" : kExitWhenIdle},
-                             settings_.program);
-  if (!helper) return tl::make_unexpected(helper.error());
-  socket_ = std::move(helper->socket);
-  handle_ = std::move(helper->handle);
+  HelperProcess helper = TRY(start_helper(
+      kProbeHelper, {settings_.library, settings_.program.empty() ? "" : kExitWhenIdle},
+      settings_.program));
+  socket_ = std::move(helper.socket);
+  handle_ = std::move(helper.handle);
   owner_pid_ = ::getpid();
   has_replied_ = false;
   return {};
 }
 
-// The child is the parent's, which may be in the middle of a question.
+// After a fork, the child belongs to the parent process, which may be in the middle of a query.
 void GuardedProbe::drop_child_if_forked() {
   if (owner_pid_ == ::getpid()) return;
   socket_.reset();
@@ -113,8 +112,9 @@ void GuardedProbe::drop_child_if_forked() {
   prefetched_at_.reset();
 }
 
-// Ends the child, and does not wait for that: a process with 8 GPUs open takes a while to go.
-// Unless it has only been forked: then it may hold what is ours, such as a bell, until it is gone.
+// Kills the child without waiting for its exit, which takes long with 8 open GPUs. But a child that
+// has not replied yet may still hold descriptors of this process, such as a bell: stop() waits for
+// that one.
 void GuardedProbe::stop() {
   drop_child_if_forked();
   prefetched_at_.reset();
@@ -125,15 +125,15 @@ void GuardedProbe::stop() {
   if (!has_replied_) kill_helper(std::exchange(exiting_child_, UniqueFd()));
 }
 
-// The socket is closed, or the child does not read its question. The child may still run: it can
-// have closed the socket and hang, in the driver or while it exits. It is waited for only as long
-// as for an answer, and at most kExitTimeout.
+// Call this when the socket is closed or the child does not read a query. The child may still run:
+// it may have closed the socket and hang, in the driver or while it exits. This waits for its exit
+// until the query's deadline, and at most kExitTimeout.
 Error GuardedProbe::handle_lost_connection(Clock::time_point begin) {
   const auto deadline = std::min(begin + settings_.timeout, Clock::now() + kExitTimeout);
   const auto info = reap_helper(handle_, deadline);
   const bool still_runs = !info && handle_ && !has_ended(handle_);
   const bool exited = info && info->si_code == CLD_EXITED;
-  // Without `info` the host program has collected the child before us.
+  // Without `info`, the host program has reaped the child.
   const bool exited_cleanly = !still_runs && (!info || (exited && info->si_status == 0));
   exited_when_idle_ = exited_cleanly && has_replied_ && !settings_.program.empty();
   if (still_runs) {
@@ -168,7 +168,7 @@ Error GuardedProbe::handle_timeout() {
                       format_duration(settings_.timeout))};
 }
 
-// True once there is something to read; false if not by then, or if it is time to leave.
+// True when the socket is readable; false at the deadline, or when the wait is interrupted.
 bool GuardedProbe::wait_for_reply(Clock::time_point deadline) {
   for (;;) {
     if (wait_readable(socket_.get(), deadline, interrupt_fd_)) return true;
@@ -176,16 +176,16 @@ bool GuardedProbe::wait_for_reply(Clock::time_point deadline) {
   }
 }
 
-// Receives exactly `size` bytes of the answer to a question that was asked at `begin`.
+// Receives exactly `size` bytes of the reply to a query that was sent at `begin`.
 Result<std::string> GuardedProbe::receive_bytes(std::size_t size, Clock::time_point begin) {
   std::string bytes(size, '\0');
   std::size_t received = 0;
-  std::optional<Clock::time_point>
-      read_deadline;  // an answer in time may be read so long after the limit
+  // Set at the timeout: a reply that has arrived by then may be read until this later time.
+  std::optional<Clock::time_point> read_deadline;
   while (received < size) {
     const auto slow_at = begin + std::min(settings_.slow_after, settings_.timeout);
     if (!wait_for_reply(slow_at)) {
-      const bool was_interrupted = Clock::now() < slow_at;  // then it was interrupted
+      const bool was_interrupted = Clock::now() < slow_at;
       if (!was_interrupted && settings_.on_slow && !std::exchange(slow_reported_, true))
         settings_.on_slow();
       if (was_interrupted || !wait_for_reply(begin + settings_.timeout)) {
@@ -206,10 +206,9 @@ Result<std::string> GuardedProbe::receive_bytes(std::size_t size, Clock::time_po
 
 Result<std::string> GuardedProbe::receive_reply(Clock::time_point begin) {
   slow_reported_ = false;
-  auto header = receive_bytes(sizeof(std::uint32_t), begin);
-  if (!header) return header;
+  const std::string header = TRY(receive_bytes(sizeof(std::uint32_t), begin));
   std::uint32_t size = 0;
-  std::memcpy(&size, header->data(), sizeof size);
+  std::memcpy(&size, header.data(), sizeof size);
   has_replied_ = true;
   return receive_bytes(std::min(size, kMaxReplySize), begin);
 }
@@ -222,7 +221,7 @@ Result<std::string> GuardedProbe::query(const std::string& message) {
 }
 
 Result<std::string> GuardedProbe::query_once(const std::string& message, Clock::time_point begin) {
-  if (auto started = start(); !started) return tl::make_unexpected(started.error());
+  TRY(start());
   if (const auto prefetched_at = std::exchange(prefetched_at_, std::nullopt)) {
     const bool fresh = Clock::now() - *prefetched_at < kPrefetchLifetime;
     auto prefetched = receive_reply(begin);
@@ -235,16 +234,14 @@ Result<std::string> GuardedProbe::query_once(const std::string& message, Clock::
 }
 
 void GuardedProbe::prefetch_snapshot() {
-  if (prefetched_at_ || !start()) return;  // snapshot() will report the problem
+  if (prefetched_at_ || !start()) return;  // snapshot() reports an error of start()
   const auto now = Clock::now();
   if (send_all(socket_.get(), {&kSnapshotQuery, 1}, now)) prefetched_at_ = now;
 }
 
 template <class T>
 Result<T> GuardedProbe::query_as(const std::string& message) {
-  auto bytes = query(message);
-  if (!bytes) return tl::make_unexpected(bytes.error());
-  auto answer = wire::unpack<T>(*bytes);
+  auto answer = wire::unpack<T>(TRY(query(message)));
   if (answer) return std::move(*answer);
   stop();
   return fail(ErrorKind::no_driver,

@@ -1,11 +1,11 @@
-// A probe that a bad driver cannot take down: the session lives in a child process.
+// A probe that survives a hanging or crashing driver: a child process holds the session.
 //
-// A driver can hang in an uninterruptible wait, where not even kill -9 ends it, and a process with
-// such a thread cannot exit either. So the parent never calls the driver: it asks the child, waits
-// a limited time, and otherwise leaves the child behind. The limit holds whatever the child does:
-// also if it closes its socket and goes on, reads nothing, or sends byte after byte. A driver that
-// crashes ends only the child. The child holds no descriptor of the parent's (no bell, no lock, no
-// pipe with a reader), and ends with the thread that started it.
+// A driver can hang in an uninterruptible wait that even kill -9 does not end, and a process with
+// such a thread cannot exit. So the parent never calls the driver: it sends a query to the child,
+// waits a limited time, and then abandons the child. The limit holds whatever the child does: even
+// if it closes its socket and keeps running, reads nothing, or sends single bytes. A crash of the
+// driver ends only the child. The child holds no descriptor of the parent (no bell, no lock, no
+// pipe with a reader), and the kernel kills it when the thread that started it ends.
 #pragma once
 
 #include <chrono>
@@ -24,17 +24,17 @@ struct GuardedProbeSettings {
   std::string library;                          // see NvmlSession
   std::string program;                          // see start_helper()
   std::chrono::milliseconds timeout{20'000};    // some servers take 15 s to start NVML
-  std::chrono::milliseconds slow_after{2'000};  // when a person starts to wonder
-  std::function<void()> on_slow;                // called once per question that takes that long
+  std::chrono::milliseconds slow_after{2'000};  // when to call on_slow
+  std::function<void()> on_slow;                // called once for each query that takes that long
 };
 
-// The helper that answers.
+// The work of the helper process. Its arguments are the library and the exit mode.
 void serve_probe(int socket, const HelperArguments& arguments);
 inline constexpr Helper kProbeHelper{"berth-probe", serve_probe};
 
-// The child is started by the first question, and stays for the next ones; in a program of its own
-// (GuardedProbeSettings::program), until no question has come for a while. A fork of this process
-// does not use it, and starts its own.
+// The first query starts the child, which then answers the later ones. A child that is a program of
+// its own (GuardedProbeSettings::program) exits after some time without queries; the next query
+// starts another. A forked child of this process does not use the child, and starts its own.
 class GuardedProbe final : public Probe {
  public:
   explicit GuardedProbe(GuardedProbeSettings settings) : settings_(std::move(settings)) {}
@@ -71,16 +71,16 @@ class GuardedProbe final : public Probe {
 
   GuardedProbeSettings settings_;
   UniqueFd socket_;
-  UniqueFd handle_;         // the child, also when the host program has collected it
-  pid_t owner_pid_ = -1;    // the process that has started the child
-  UniqueFd exiting_child_;  // the last child that was told to end, and is yet to be collected
+  UniqueFd handle_;         // the child's pidfd, valid even if the host program has reaped it
+  pid_t owner_pid_ = -1;    // the process that started the child
+  UniqueFd exiting_child_;  // the last child that was killed and is not reaped yet
   int interrupt_fd_ = -1;
   std::function<bool()> confirm_interrupt_;
-  bool exited_when_idle_ = false;  // the last child had answered before, and then exited by itself
-  bool has_replied_ = false;       // the child has, so it has shed what it had of ours
-  bool slow_reported_ = false;     // on_slow, of the current question
-  std::optional<Clock::time_point>
-      prefetched_at_;  // a snapshot was asked for then, its answer not read
+  bool exited_when_idle_ = false;  // the last child replied at least once, and then exited normally
+  bool has_replied_ = false;       // the child has replied, so it has closed inherited descriptors
+  bool slow_reported_ = false;     // on_slow was called for the current query
+  // When a snapshot query was sent whose reply is not read yet.
+  std::optional<Clock::time_point> prefetched_at_;
 };
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// The probe on a good driver, and on drivers that hang, crash or are not there.
+// Tests of guarded_probe.h with a working driver, and with drivers that hang, crash or are missing.
 #include "devices/guarded_probe.h"
 
 #include <array>
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 const std::string kSim = BERTH_TEST_SIM_DIR "/libnvidia-ml.so.1";
 
-// A simulated server of its own for each test.
+// Gives each test its own simulated server.
 class GuardedProbeTest : public testing::Test {
  protected:
   GuardedProbeTest() {
@@ -82,7 +82,7 @@ TEST_F(GuardedProbeTest, sees_the_gpus_again_and_again) {
   EXPECT_EQ(topology->connections.size(), 6U);
 }
 
-// Where the driver does not support the memory calls, a GPU that is alone uses the host's memory.
+// If the driver does not support the memory calls, the only GPU of a host uses the host's memory.
 TEST_F(GuardedProbeTest, only_a_whole_gpu_that_is_alone_has_the_hosts_memory) {
   const auto reads_host = [&](const std::string& server) {
     simulate(server);
@@ -153,11 +153,11 @@ TEST_F(GuardedProbeTest, passes_the_users_own_mistake_on) {
   EXPECT_EQ(snapshot.error().kind, ErrorKind::usage);
 }
 
-// A hung child that kept the parent's pipe open would keep the reader of that pipe waiting.
+// A hung child that kept the parent's pipe open would block the reader of that pipe.
 TEST_F(GuardedProbeTest, child_holds_nothing_of_the_parents) {
   simulate("1x1GiB");
   std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);  // not close-on-exec: a fork inherits it in any case
+  ASSERT_EQ(::pipe(ends.data()), 0);  // close-on-exec would not matter: a fork inherits it anyway
   GuardedProbe probe(sim_settings());
   ASSERT_TRUE(probe.snapshot());
   ::close(ends[1]);
@@ -167,19 +167,19 @@ TEST_F(GuardedProbeTest, child_holds_nothing_of_the_parents) {
   ::close(ends[0]);
 }
 
-// Without a handle, a child that hangs could be neither killed nor collected.
-// Not with sanitizers, which are built with clang: UBSan needs descriptors of its own to look at
-// memory, and reports an error where it has none.
+// Without a handle, a child that hangs could be neither killed nor reaped. The test does not run in
+// the sanitizer builds, which use clang: UBSan needs free descriptors to check memory, and reports
+// an error without them.
 #ifndef __clang__
 TEST_F(GuardedProbeTest, a_child_that_cannot_be_watched_is_an_error_and_ends) {
   simulate("1x1GiB");
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  std::vector<UniqueFd> filled;  // so that only numbers above are free
+  std::vector<UniqueFd> filled;  // occupies all lower numbers
   while (filled.size() < 64) filled.emplace_back(::dup(STDERR_FILENO));
   const auto next = static_cast<rlim_t>(filled.back().get()) + 1;
   GuardedProbe probe(sim_settings());
-  const rlimit few{next + 2, before.rlim_max};  // for the socket alone
+  const rlimit few{next + 2, before.rlim_max};  // enough for the socket pair only
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   const auto snapshot = probe.snapshot();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -188,7 +188,7 @@ TEST_F(GuardedProbeTest, a_child_that_cannot_be_watched_is_an_error_and_ends) {
   EXPECT_NE(snapshot.error().message.find("cannot be watched"), std::string::npos)
       << snapshot.error().message;
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "there is no child";
-  EXPECT_TRUE(probe.snapshot());  // with descriptors, it works
+  EXPECT_TRUE(probe.snapshot());  // works again with free descriptors
 }
 #endif
 

@@ -1,4 +1,4 @@
-// Starting a helper, and what it does first; see helper_process.h.
+// Starts helper processes and isolates them from their parent; see helper_process.h.
 #include "devices/helper_process.h"
 
 #include <algorithm>
@@ -28,17 +28,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kChildSocket = 3;  // the child's only descriptor beside 0, 1, 2
+constexpr int kChildSocket = 3;  // the child's only descriptor besides 0, 1 and 2
 constexpr const char* kHelperFlag = "--helper";
-constexpr std::chrono::milliseconds kKillTimeout(200);  // for a child that was killed
+constexpr std::chrono::milliseconds kKillTimeout(200);  // for the exit of a killed child
 
-// For poll(2): at most a minute at a time, since its timeout is an int.
+// The timeout for poll(2), which is an int: at most a minute, so callers must poll in a loop.
 int poll_timeout(Clock::duration left) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<std::int64_t>(ms, 0, 60'000));
 }
 
-// False if the descriptor is not ready when the time is up.
+// False if the descriptor is not ready at the deadline.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     const auto now = Clock::now();
@@ -48,13 +48,13 @@ bool wait_for(int fd, short events, Clock::time_point deadline) {
   }
 }
 
-// Leaves the child with nothing of the parent's but the socket. A descriptor that a hung child kept
-// open would keep its other end waiting: the reader of `berth status | cat`, or a whole lease.
-// Works also where the parent has used up its descriptors. Exits if it fails: the helper must not
-// take a descriptor of the parent's for its socket.
+// Closes all descriptors of the parent except the socket. A descriptor that a hung child kept open
+// would block its other end: the reader of `berth status | cat`, or the end of a lease. Works even
+// if the parent has used up its descriptors. Exits on failure: the helper must not use a descriptor
+// of the parent as its socket.
 void close_inherited_descriptors(int socket) {
-  const int moved = socket < kChildSocket ? ::fcntl(socket, F_DUPFD, kChildSocket)
-                                          : socket;  // out of the way of 0 to 2
+  // The socket must not be one of 0 to 2, which are replaced below.
+  const int moved = socket < kChildSocket ? ::fcntl(socket, F_DUPFD, kChildSocket) : socket;
   if (moved < 0 || (moved != kChildSocket && ::dup2(moved, kChildSocket) < 0)) ::_exit(1);
   ::close_range(kChildSocket + 1, ~0U, 0);
   const int null = ::open("/dev/null", O_RDWR);
@@ -64,7 +64,7 @@ void close_inherited_descriptors(int socket) {
   if (null > kChildSocket) ::close(null);
 }
 
-// The parent's handlers first: they must not run here once the mask is gone.
+// Removes the parent's handlers before the mask: they must not run in the child.
 void restore_signals() {
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   sigset_t none;
@@ -72,7 +72,8 @@ void restore_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// A parent that is killed while the driver hangs must not leave us behind.
+// Lets the kernel kill this process with its parent: a parent that is killed while the driver hangs
+// must not leave this process behind.
 void exit_with_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
@@ -82,7 +83,7 @@ int run_work(const Helper& helper, const HelperArguments& arguments) {
   ::prctl(PR_SET_NAME, helper.name);
   try {
     helper.work(kChildSocket, arguments);
-  } catch (...) {  // never into the parent's code, of which a fork has a copy
+  } catch (...) {  // a fork must not unwind into its copy of the parent's code
     return 1;
   }
   return 0;
@@ -93,14 +94,14 @@ int fork_helper(const Helper& helper, const HelperArguments& arguments, int sock
   child = ::fork();
   if (child != 0) return child < 0 ? errno : 0;
   exit_with_parent(parent);
-  ::setsid();  // Ctrl-C is the parent's business
+  ::setsid();  // so that Ctrl-C reaches only the parent
   close_inherited_descriptors(socket);
   restore_signals();
   ::_exit(run_work(helper, arguments));
 }
 
-// posix_spawn()'s file actions and attributes, which can fail for want of memory. After the
-// first error nothing more is set, and spawn() returns that error.
+// The file actions and attributes of posix_spawn(). Setting them can fail for lack of memory. After
+// the first error nothing more is set, and spawn() returns that error.
 class SpawnSettings {
  public:
   SpawnSettings() {
@@ -114,7 +115,7 @@ class SpawnSettings {
     if (has_actions_) ::posix_spawn_file_actions_destroy(&actions_);
   }
 
-  // The child has `socket` as kChildSocket, /dev/null as 0 to 2, and no other descriptor.
+  // The child gets `socket` as kChildSocket, /dev/null as 0 to 2, and no other descriptor.
   void set_descriptors(int socket) {
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       if (problem_ != 0) return;
@@ -125,7 +126,7 @@ class SpawnSettings {
       check(::posix_spawn_file_actions_addclosefrom_np(&actions_, kChildSocket + 1));
   }
 
-  // The child has a session of its own, no signal handlers and no blocked signals.
+  // The child gets a session of its own, no signal handlers and no blocked signals.
   void set_session_and_signals() {
     sigset_t all;
     sigset_t none;
@@ -155,7 +156,7 @@ class SpawnSettings {
   int problem_ = 0;
 };
 
-// What run_helper() reads: NAME --helper PARENT ARGUMENT...
+// Starts `program` with the command line that run_helper() parses: NAME --helper PARENT ARGUMENT...
 int spawn_helper(const Helper& helper, const HelperArguments& arguments, int socket,
                  const std::string& program, pid_t& child) {
   std::vector<std::string> words{helper.name, kHelperFlag, std::to_string(::getpid())};
@@ -164,8 +165,8 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const UniqueFd moved(
-      ::fcntl(socket, F_DUPFD_CLOEXEC, kChildSocket + 1));  // out of the way of 0 to 3
+  // The socket must not be one of 0 to 3, which the file actions replace.
+  const UniqueFd moved(::fcntl(socket, F_DUPFD_CLOEXEC, kChildSocket + 1));
   if (!moved) return errno;
   SpawnSettings settings;
   settings.set_descriptors(moved.get());
@@ -173,7 +174,7 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   return settings.spawn(program, argv.data(), child);
 }
 
-// Kills a child for which there is no handle, and collects it. Its number is its own until then.
+// Kills and reaps a child without a handle. The kernel cannot reuse its PID before it is reaped.
 void kill_by_pid(pid_t child) {
   ::kill(child, SIGKILL);
   const auto deadline = Clock::now() + kKillTimeout;
@@ -199,7 +200,8 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
                           : spawn_helper(helper, arguments, child_end.get(), program, child);
   if (problem == 0) {
     UniqueFd handle = open_process(child);
-    // A host program that ignores SIGCHLD does not keep a child that has ended.
+    // ESRCH: the child has exited already, and the host program ignores SIGCHLD, so that the kernel
+    // has reaped it.
     if (handle || errno == ESRCH)
       return HelperProcess{child, std::move(parent_end), std::move(handle)};
     const int reason = errno;
@@ -228,7 +230,7 @@ int run_helper(int argc, const char* const* argv, const std::vector<Helper>& hel
   std::from_chars(number.data(), number.data() + number.size(), parent);
   exit_with_parent(parent);
   for (const Helper& helper : helpers) {
-    // Not by way of exit(): the driver's library may hang or crash in its exit handlers.
+    // _exit(), because the driver's library may hang or crash in its exit handlers.
     if (std::string_view(argv[0]) == helper.name)
       ::_exit(run_work(helper, {argv + 3, argv + argc}));
   }
@@ -245,7 +247,7 @@ std::optional<siginfo_t> reap_helper(const UniqueFd& handle, Clock::time_point d
   if (!handle || !wait_for(handle.get(), POLLIN, deadline)) return std::nullopt;
   siginfo_t info{};
   const auto id = static_cast<id_t>(handle.get());
-  // WNOHANG: a pidfd can be read once its process has ended, unless a debugger holds that process.
+  // WNOHANG: the pidfd is readable although waitid() would wait if a debugger holds the process.
   if (::waitid(P_PIDFD, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
     return std::nullopt;
   }
@@ -281,7 +283,7 @@ bool wait_readable(int fd, std::chrono::steady_clock::time_point deadline, int i
         ::poll(watched.data(), watched.size(), may_sleep ? poll_timeout(deadline - now) : 0);
     if (ready > 0) return watched[0].revents != 0;
     if (now >= deadline) return false;
-    // With one processor, the other side needs it to answer.
+    // On a single processor, the other process needs it to answer.
     if (!may_sleep) ::sched_yield();
   }
 }

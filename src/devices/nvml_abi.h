@@ -1,8 +1,8 @@
-// The binary interface of NVML, as far as berth speaks it: codes, structures, version words.
+// The part of NVML's binary interface that Berth uses: codes, structures, version numbers.
 //
 // Written from the documented layouts; tests/test_abi.py compares every size, offset and code here
 // with NVIDIA's own header where a registry has it. Both sides use this file: the client in
-// devices/nvml_*.cpp and the stand-in driver in sim/.
+// devices/nvml_*.cpp and the simulated driver in sim/.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace berth::nvml {
 
-// A handle of the driver's; never looked into by a client.
+// Handles of the driver. Clients do not access their contents.
 struct OpaqueDevice;
 using Device = OpaqueDevice*;
 struct OpaqueEventSet;
@@ -41,9 +41,9 @@ enum Return : int {
   unknown = 999,
 };
 
-// A memory figure that the driver does not know, in the process lists.
+// In the process lists: an amount of memory that the driver does not know.
 constexpr std::uint64_t kMemoryNotAvailable = ~std::uint64_t{0};
-// "No MIG instance", in the process lists.
+// In the process lists: the process does not run in a MIG instance.
 constexpr std::uint32_t kNoInstance = 0xFFFFFFFF;
 constexpr unsigned kMaxNvLinks = 36;
 constexpr int kPerformanceStateUnknown = 32;
@@ -54,7 +54,7 @@ enum ComputeMode : int {
   compute_exclusive_process = 3
 };
 
-// The nearest thing that the paths of two GPUs have in common.
+// The closest component that the PCIe paths of two GPUs share.
 enum TopologyLevel : int {
   topology_internal = 0,     // the same board
   topology_single = 10,      // one PCIe switch
@@ -78,16 +78,16 @@ static_assert(sizeof(PciInfo) == 68 && offsetof(PciInfo, bus_id) == 36);
 struct MemoryV1 {
   std::uint64_t total;
   std::uint64_t free;
-  std::uint64_t used;  // with what the driver keeps for itself
+  std::uint64_t used;  // including the driver's reserved memory
 };
 static_assert(sizeof(MemoryV1) == 24);
 
 struct MemoryV2 {
-  std::uint32_t version;  // kMemoryV2Version, or the driver answers function_not_found
+  std::uint32_t version;  // kMemoryV2Version; otherwise the driver returns function_not_found
   std::uint64_t total;
   std::uint64_t reserved;
   std::uint64_t free;
-  std::uint64_t used;  // without what the driver keeps for itself
+  std::uint64_t used;  // without the driver's reserved memory
 };
 static_assert(sizeof(MemoryV2) == 40 && offsetof(MemoryV2, total) == 8);
 constexpr std::uint32_t kMemoryV2Version = 0x02000028;
@@ -104,7 +104,7 @@ struct ProcessInfoV1 {
 };
 static_assert(sizeof(ProcessInfoV1) == 16);
 
-struct ProcessInfoV2 {  // of _v2 and _v3
+struct ProcessInfoV2 {  // for the list functions _v2 and _v3
   std::uint32_t pid;
   std::uint64_t used_memory;
   std::uint32_t gpu_instance;
@@ -112,7 +112,7 @@ struct ProcessInfoV2 {  // of _v2 and _v3
 };
 static_assert(sizeof(ProcessInfoV2) == 24);
 
-struct ProcessDetail {  // also what _v3 silently used in drivers 535.43 to 535.86
+struct ProcessDetail {  // drivers 535.43 to 535.86 also use it for _v3, against the documentation
   std::uint32_t pid;
   std::uint64_t used_memory;
   std::uint32_t gpu_instance;

@@ -1,4 +1,4 @@
-// The table of NVML's functions; see nvml_api.h.
+// Loads NVML's functions by a table of symbols; see nvml_api.h.
 #include "devices/nvml_api.h"
 
 #include <array>
@@ -84,7 +84,7 @@ Result<Api> load_api(const std::string& library) {
   if (handle == nullptr) {
     const char* reason = ::dlerror();
     const std::string_view why = reason == nullptr ? "" : reason;
-    // "Not there" and "there but broken" (wrong architecture, cut short) call for different help.
+    // A missing library and a broken one (wrong architecture, truncated) need different remedies.
     if (why.find("No such file") != std::string_view::npos) {
       return fail(ErrorKind::no_driver,
                   fmt::format("no NVIDIA driver: {} was not found; install the driver, or set "

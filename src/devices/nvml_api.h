@@ -1,8 +1,8 @@
-// The functions of libnvidia-ml.so.1, found at run time: berth is never linked against a driver.
+// The functions of libnvidia-ml.so.1, loaded at run time: Berth is never linked against a driver.
 //
-// Required functions exist in every driver that berth supports; without one of them the library is
-// refused. Optional ones are null where the driver is too old for them. Where a function has
-// several versions that behave alike, the newest that exists is taken.
+// Required functions exist in every driver that Berth supports; load_api() refuses a library that
+// lacks one of them. Optional functions are null if the driver is too old. If a function has
+// several versions that behave alike, load_api() uses the newest one.
 #pragma once
 
 #include <string>
@@ -35,7 +35,7 @@ struct Api {
   Return (*pci_info)(Device, PciInfo*);
   Return (*process_name)(unsigned pid, char*, unsigned);
 
-  // The three lists of processes; [0] is v1 (16-byte entries), [1] v2, [2] v3.
+  // The three lists of processes; [0] is version 1 (16-byte entries), [1] is _v2, [2] is _v3.
   Return (*compute_processes[3])(Device, unsigned* count, void*);
   Return (*graphics_processes[3])(Device, unsigned* count, void*);
   Return (*mps_processes[3])(Device, unsigned* count, void*);
@@ -48,17 +48,17 @@ struct Api {
   Return (*nvlink_state)(Device, unsigned link, int* active);
   Return (*nvlink_remote_pci)(Device, unsigned link, PciInfo*);
 
-  // Only in the simulated driver: why BERTH_SIM could not be used, and whether that is the user's
-  // own input.
+  // Only in the simulated driver: why BERTH_SIM could not be used, and whether the user's input is
+  // wrong.
   const char* (*sim_problem)();
   int (*sim_problem_is_usage)();
 };
 
-// Loads `library` (a name for the dynamic linker, or a path) for the rest of the process's life:
-// drivers start threads and are not made to be unloaded. Errors are ErrorKind::no_driver.
+// Loads `library`, a name or path for dlopen(). It stays loaded until the process exits: drivers
+// start threads and do not support unloading. Errors are ErrorKind::no_driver.
 Result<Api> load_api(const std::string& library);
 
-// The driver's words for a code, fit for a terminal.
+// The driver's text for a code, escaped by printable().
 std::string describe_error(const Api& api, Return answer);
 
 }  // namespace berth::nvml

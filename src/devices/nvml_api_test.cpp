@@ -1,4 +1,4 @@
-// Loading of driver libraries: complete, old, broken and missing ones.
+// Tests of nvml_api.h with complete, old, broken and missing driver libraries.
 #include "devices/nvml_api.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Reading of one device; see nvml_gpu.h.
+// Reads one device through NVML; see nvml_gpu.h.
 #include "devices/nvml_gpu.h"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace {
 
 constexpr unsigned kMaxTextLength = 96;
 
-// Asks one question after the other and keeps in mind what the answers say of the GPU's health.
+// Calls NVML's functions for one device, and sets the GPU's health by their answers.
 class DeviceReader {
  public:
   DeviceReader(const Api& api, Device device, Gpu& gpu) : api_(api), device_(device), gpu_(gpu) {}
 
-  // True if `function` exists and answered. A missing value is not a fault; a GPU that falls
-  // off the bus may say so at any call.
+  // True if `function` exists and succeeded. A missing value is not a fault. Any call may report
+  // that the GPU has fallen off the bus.
   template <class... Parameters, class... Arguments>
   bool query(Return (*function)(Device, Parameters...), Arguments... arguments) {
     if (function == nullptr || gpu_.health == Health::lost) return false;
@@ -31,7 +31,8 @@ class DeviceReader {
 
   Return last_answer() const { return last_answer_; }
 
-  // For what every healthy GPU can answer: there, "unknown error" is how some drivers say lost.
+  // For calls that succeed on every healthy GPU: some drivers answer "unknown error" for a lost
+  // one.
   void record_failure(Return answer) {
     const bool lost = answer == gpu_is_lost || answer == reset_required || answer == unknown;
     if (gpu_.health == Health::lost) return;
@@ -81,19 +82,19 @@ void read_memory(const Api& api, DeviceReader& reader, Gpu& gpu) {
     gpu.memory_used = Bytes{v1.used};
     gpu.memory_used_counts_reserved = true;
   } else if (reader.last_answer() == not_supported) {
-    gpu.memory_is_hosts = true;  // all other answers are a fault
+    gpu.memory_is_hosts = true;  // provisional: see read_host_memory()
   } else {
     reader.record_failure(reader.last_answer());
   }
 }
 
 // A GPU without memory of its own (GB10, Jetson Thor) uses the host's: MemTotal, of which
-// MemAvailable can still be allocated. NVML does not say which GPUs are such: no call tells an
-// integrated GPU from a card, and only CUDA has an attribute for it, which costs a CUDA session at
-// each start. So this is inferred: the memory calls are not supported although the lists of
-// processes work, and the GPU is the only one of its host. Beside others, a card whose driver does
-// not support the memory calls may have memory of its own, of unknown size; and a MIG instance is
-// always a part of a card with memory.
+// MemAvailable can still be allocated. NVML has no call that tells an integrated GPU from a card.
+// Only CUDA has an attribute for it, which would cost a CUDA session at each start. So this
+// function infers it: the memory calls are not supported although the lists of processes work, and
+// the GPU is the only one of its host. On a host with several cards, one whose driver does not
+// support the memory calls may have memory of its own, of unknown size. A MIG instance is always a
+// part of a card with memory.
 void read_host_memory(const HostContext& host, Gpu& gpu) {
   gpu.memory_is_hosts = gpu.memory_is_hosts && host.may_use_host_memory && gpu.health == Health::ok;
   if (!gpu.memory_is_hosts) return;
@@ -136,7 +137,7 @@ void read_measurements(const Api& api, DeviceReader& reader, Gpu& gpu) {
   }
 }
 
-// The driver's own word for a process that /proc does not show us: its program's file name.
+// For a process that /proc does not show: the file name of its program, as the driver reports it.
 std::optional<std::string> name_from_driver(const Api& api, std::int64_t pid) {
   std::array<char, 1024> buffer{};
   if (api.process_name == nullptr) return std::nullopt;
@@ -151,7 +152,7 @@ std::optional<std::string> name_from_driver(const Api& api, std::int64_t pid) {
   return std::string(name);
 }
 
-// Its processes, and whether these are all.
+// Sets the GPU's processes. If a list is missing, health says so: then they may not be all.
 void read_gpu_processes(const Api& api, DeviceReader& reader, Device device, HostContext& host,
                         Gpu& gpu) {
   if (gpu.health == Health::lost) return;
@@ -161,7 +162,7 @@ void read_gpu_processes(const Api& api, DeviceReader& reader, Device device, Hos
     if (!host.processes.identify(process)) process.name = name_from_driver(api, process.pid);
   }
   if (result.compute != success) reader.record_failure(result.compute);
-  // The other lists alone prove no loss: "unknown error" there is just an answer that is missing.
+  // "unknown error" for the other lists does not prove that the GPU is lost.
   if (result.optional_lists != success) {
     reader.record_failure(result.optional_lists == unknown ? not_supported : result.optional_lists);
   }

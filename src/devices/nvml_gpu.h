@@ -1,4 +1,4 @@
-// Everything that NVML says of one device, as one Gpu.
+// Reads the state of one device through NVML.
 #pragma once
 
 #include "devices/gpu.h"
@@ -8,23 +8,23 @@
 
 namespace berth::nvml {
 
-// What the devices of one reading have in common.
+// The state that all devices of one snapshot or sample share.
 struct HostContext {
   ListLayout layout;
-  // The only card of the host, and not cut into MIG instances; see Gpu::memory_is_hosts.
+  // The device is the only card of the host, without MIG instances; see Gpu::memory_is_hosts.
   bool may_use_host_memory = false;
   ProcessTable processes{};
 };
 
-// Never fails: what the driver does not give is absent, and a device that is lost or cannot be read
-// says so in its health.
-// Processes have no lease yet: ProcessMemoryReader reads those last.
+// Never fails: values that the driver does not report are nullopt, and `health` says whether the
+// device is lost or unreadable. Does not set GpuProcess::lease; ProcessMemoryReader does that
+// later.
 Gpu read_gpu(const Api& api, Device device, GpuIndex index, HostContext& host);
 
-// The same for a device that could not even be opened.
+// The same for a device that cannot be opened.
 Gpu make_unreadable_gpu(const Api& api, Return answer, GpuIndex index);
 
-// How it is used, and nothing else; without its UUID.
+// Reads only the device's use. The caller sets the UUID.
 GpuSample read_sample(const Api& api, Device device, HostContext& host);
 
 }  // namespace berth::nvml

@@ -1,4 +1,4 @@
-// Reading and merging of NVML's process lists; see nvml_processes.h.
+// Reads and merges NVML's process lists; see nvml_processes.h.
 #include "devices/nvml_processes.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 
 using ListFunction = Return (*)(Device, unsigned*, void*);
 
-constexpr unsigned kInitialCapacity = 32;  // entries; saves the call that only asks for the number
-constexpr unsigned kMaxEntries = 65536;    // more than this is a broken driver, not a busy GPU
+constexpr unsigned kInitialCapacity = 32;  // entries; usually saves the call for the number
+constexpr unsigned kMaxEntries = 65536;    // a driver that reports more is broken
 constexpr int kMaxAttempts = 8;            // the list may grow between two calls
 
 std::size_t stride_of(std::size_t version, ListLayout layout) {
@@ -27,7 +27,7 @@ std::size_t stride_of(std::size_t version, ListLayout layout) {
   }
 }
 
-// One list in one version, as raw entries of `stride` bytes.
+// Reads one list by one version of its function, whose entries have `stride` bytes.
 tl::expected<std::vector<ProcessInfoV1>, Return> read_version(ListFunction function, Device device,
                                                               std::size_t stride) {
   unsigned capacity = kInitialCapacity;
@@ -50,8 +50,8 @@ tl::expected<std::vector<ProcessInfoV1>, Return> read_version(ListFunction funct
   return tl::make_unexpected(insufficient_size);
 }
 
-// The newest version that this driver has. A driver lacks a version either as a symbol or by
-// answering function_not_found.
+// Reads a list by the newest version that this driver has. If a driver lacks a version, its library
+// lacks the symbol, or the function returns function_not_found.
 tl::expected<std::vector<ProcessInfoV1>, Return> read_list(
     std::span<const ListFunction, 3> versions, Device device, ListLayout layout) {
   for (std::size_t version = versions.size(); version-- > 0;) {
@@ -75,7 +75,7 @@ void merge_entries(std::vector<GpuProcess>& into, const std::vector<ProcessInfoV
       into.push_back({entry.pid, kind, memory, std::nullopt, std::nullopt});
       continue;
     }
-    // Each list gives the process's whole memory on the GPU: the larger figure, not the sum.
+    // Each list has the process's whole memory on the GPU, so the values must not be added.
     known->memory = std::max(known->memory, memory);
     if (kind == ProcessKind::compute) known->kind = kind;
   }

@@ -1,4 +1,4 @@
-// The process lists of drivers of every age, merged by PID.
+// Tests of nvml_processes.h with the process lists of old and new drivers.
 #include "devices/nvml_processes.h"
 
 #include <cstring>
@@ -7,7 +7,7 @@
 namespace berth::nvml {
 namespace {
 
-// One list of a make-believe driver: entries of whatever size that driver uses.
+// One process list of a fake driver, with entries of a configurable size.
 struct FakeList {
   Return answer = success;
   std::vector<ProcessInfoV1> entries;
@@ -86,8 +86,8 @@ TEST_F(ProcessLists, longer_than_expected_are_read_whole) {
 }
 
 TEST_F(ProcessLists, fall_back_to_the_version_that_the_driver_has) {
-  api.compute_processes[2] = missing_list;  // the symbol exists, and says that it does not
-  api.compute_processes[1] = nullptr;       // no such symbol
+  api.compute_processes[2] = missing_list;  // the symbol exists, but returns function_not_found
+  api.compute_processes[1] = nullptr;       // the symbol does not exist
   api.compute_processes[0] = compute_list;
   compute.stride = sizeof(ProcessInfoV1);
   compute.entries = {{7, 70}, {8, 80}};
@@ -108,7 +108,7 @@ TEST_F(ProcessLists, that_cannot_be_read_are_not_taken_for_empty) {
   compute.answer = not_supported;
   EXPECT_EQ(read_processes(api, nullptr, {}).compute, not_supported);
   compute.answer = success;
-  graphics.answer = not_supported;  // many cards have no graphics list: none there
+  graphics.answer = not_supported;  // as on many cards; counts as an empty list
   EXPECT_EQ(read_processes(api, nullptr, {}).optional_lists, success);
   compute.entries = {{7, 70}};
   mps.answer = no_permission;

@@ -1,4 +1,4 @@
-// Opening NVML and walking over its devices; see nvml_session.h.
+// Opens NVML and reads all devices; see nvml_session.h.
 #include "devices/nvml_session.h"
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 using nvml::Return;
 
-// Why the driver could not be started, and what to do.
+// The error for a driver that does not start.
 Error make_start_error(const nvml::Api& api, Return answer) {
   const char* problem = api.sim_problem == nullptr ? nullptr : api.sim_problem();
   if (problem != nullptr) {
@@ -52,7 +52,7 @@ Error make_start_error(const nvml::Api& api, Return answer) {
   }
 }
 
-// Whether the card is cut into MIG instances, or the answer that leaves it unknown.
+// Whether the card is partitioned into MIG instances, or the driver's error.
 tl::expected<bool, Return> is_mig_enabled(const nvml::Api& api, nvml::Device device) {
   if (api.mig_mode == nullptr || api.mig_max_count == nullptr || api.mig_by_index == nullptr) {
     return false;
@@ -65,11 +65,11 @@ tl::expected<bool, Return> is_mig_enabled(const nvml::Api& api, nvml::Device dev
   return current == 1;
 }
 
-// The MIG instances of a card, each a GPU of its own; the card itself cannot be used then.
+// Appends each MIG instance as a GPU of its own; the card itself cannot be used in MIG mode.
 void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_index,
                       nvml::HostContext& host, std::vector<Gpu>& gpus) {
   const GpuIndex whole{card_index, std::nullopt};
-  host.may_use_host_memory = false;  // a card that can be cut has memory of its own
+  host.may_use_host_memory = false;  // a card with MIG has memory of its own
   unsigned count = 0;
   if (const Return answer = api.mig_max_count(card, &count); answer != nvml::success) {
     gpus.push_back(nvml::make_unreadable_gpu(api, answer, whole));
@@ -79,8 +79,8 @@ void append_instances(const nvml::Api& api, nvml::Device card, unsigned card_ind
   for (unsigned i = 0; i < count; ++i) {
     nvml::Device instance = nullptr;
     const Return answer = api.mig_by_index(card, i, &instance);
-    if (answer == nvml::not_found) continue;  // a hole: instances may be destroyed in any order
-    if (answer != nvml::success) {            // what else is there is unknown: one row says so
+    if (answer == nvml::not_found) continue;  // a gap: instances may be destroyed in any order
+    if (answer != nvml::success) {            // one entry stands for the remaining instances
       gpus.push_back(nvml::make_unreadable_gpu(api, answer, whole));
       return;
     }
@@ -115,21 +115,20 @@ void append_card(const nvml::Api& api, unsigned card_index, nvml::HostContext& h
 
 Result<void> NvmlSession::open() {
   if (api_) return {};
-  auto api = nvml::load_api(library_);
-  if (!api) return tl::make_unexpected(api.error());
-  if (const Return answer = api->init(); answer != nvml::success) {
-    return tl::make_unexpected(make_start_error(*api, answer));
+  const nvml::Api api = TRY(nvml::load_api(library_));
+  if (const Return answer = api.init(); answer != nvml::success) {
+    return tl::make_unexpected(make_start_error(api, answer));
   }
   std::array<char, 81> version{};
-  if (api->driver_version(version.data(), 80) == nvml::success) driver_version_ = version.data();
+  if (api.driver_version(version.data(), 80) == nvml::success) driver_version_ = version.data();
   layout_ = nvml::detect_list_layout(driver_version_.value_or(""));
-  api_ = *api;
+  api_ = api;
   return {};
 }
 
-// Also opens the session: every question starts with this one.
+// Also opens the session.
 Result<unsigned> NvmlSession::card_count() {
-  if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
+  TRY(open());
   unsigned count = 0;
   if (const Return answer = api_->device_count(&count); answer != nvml::success) {
     return tl::make_unexpected(make_start_error(*api_, answer));
@@ -138,18 +137,17 @@ Result<unsigned> NvmlSession::card_count() {
 }
 
 Result<Snapshot> NvmlSession::snapshot() {
-  const auto count = card_count();
-  if (!count) return tl::make_unexpected(count.error());
+  const unsigned count = TRY(card_count());
   Snapshot snapshot;
   snapshot.driver_version = driver_version_;
-  nvml::HostContext host{layout_, *count == 1};
-  for (unsigned i = 0; i < *count; ++i) append_card(*api_, i, host, snapshot.gpus);
+  nvml::HostContext host{layout_, count == 1};
+  for (unsigned i = 0; i < count; ++i) append_card(*api_, i, host, snapshot.gpus);
   process_memory_.read_into(snapshot.gpus);
   return snapshot;
 }
 
 Result<std::vector<GpuSample>> NvmlSession::sample(const std::vector<std::string>& uuids) {
-  if (auto opened = open(); !opened) return tl::make_unexpected(opened.error());
+  TRY(open());
   unsigned count = 0;
   const bool single_card = api_->device_count(&count) == nvml::success && count == 1;
   std::vector<GpuSample> samples;
@@ -167,9 +165,8 @@ Result<std::vector<GpuSample>> NvmlSession::sample(const std::vector<std::string
 }
 
 Result<Topology> NvmlSession::topology() {
-  const auto count = card_count();
-  if (!count) return tl::make_unexpected(count.error());
-  return nvml::read_topology(*api_, *count);
+  const unsigned count = TRY(card_count());
+  return nvml::read_topology(*api_, count);
 }
 
 }  // namespace berth

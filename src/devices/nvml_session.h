@@ -1,7 +1,7 @@
-// A session with NVML in this process: opened once, asked as often as one likes.
+// A session with NVML in this process, opened by the first query and used for all later ones.
 //
-// A driver can hang, even where no signal ends it, and it can crash. So berth itself holds a
-// session only in a child process that it can leave behind: see guarded_probe.h.
+// A driver can crash, and it can hang so that no signal ends the process. So Berth holds sessions
+// only in child processes that it can abandon; see guarded_probe.h.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace berth {
 
 class NvmlSession final : public Probe {
  public:
-  // `library`: what to load, as for load_api(). Nothing is loaded before the first question.
+  // `library` is as for load_api(). It is not loaded before the first query.
   explicit NvmlSession(std::string library) : library_(std::move(library)) {}
 
   Result<Snapshot> snapshot() override;

@@ -1,4 +1,4 @@
-// Reading of the topology; see nvml_topology.h.
+// Reads the topology through NVML; see nvml_topology.h.
 #include "devices/nvml_topology.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Card {
   std::string bus_id;
   bool links_known = false;
   std::map<std::string, unsigned> links;  // active NVLinks by the PCI address of the other end
-  unsigned switch_links = 0;              // those of them that end at an NVSwitch
+  unsigned switch_links = 0;              // the links among them that end at an NVSwitch
 };
 
 std::string bus_id_of(const PciInfo& pci) {
@@ -23,13 +23,13 @@ std::string bus_id_of(const PciInfo& pci) {
   return {std::begin(pci.bus_id), end};
 }
 
-// False if the driver fails instead of saying which links there are.
+// False if the driver does not report which links there are.
 bool read_links(const Api& api, Card& card) {
   if (api.nvlink_state == nullptr || api.nvlink_remote_pci == nullptr) return true;
   for (unsigned link = 0; link < kMaxNvLinks; ++link) {
     int active = 0;
     const Return answer = api.nvlink_state(card.device, link, &active);
-    // Past the card's last link the driver answers one of these.
+    // The driver returns one of these for numbers after the card's last link.
     if (answer == invalid_argument || answer == not_supported) return true;
     if (answer != success) return false;
     if (active != 1) continue;
@@ -53,7 +53,7 @@ std::vector<Card> read_cards(const Api& api, unsigned count) {
     }
     card.links_known = read_links(api, card);
   }
-  // A link whose other end is no card ends at a switch, which connects all cards behind it.
+  // A link whose other end is not a card ends at a switch, which connects all cards attached to it.
   for (Card& card : cards) {
     for (const auto& [bus_id, links] : card.links) {
       const bool is_card = std::any_of(cards.begin(), cards.end(),

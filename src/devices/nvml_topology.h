@@ -1,4 +1,5 @@
-// How the cards of a host are connected, as NVML says: PCIe distance and NVLinks, pair by pair.
+// Reads how the cards of a host are connected through NVML: PCIe proximity and NVLinks of each
+// pair.
 #pragma once
 
 #include "devices/gpu.h"
@@ -6,7 +7,7 @@
 
 namespace berth::nvml {
 
-// Of cards that are lost or cannot be opened, nothing is known but that they are there.
+// Connections of cards that are lost or cannot be opened are present without values.
 Topology read_topology(const Api& api, unsigned card_count);
 
 }  // namespace berth::nvml

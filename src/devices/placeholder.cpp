@@ -1,4 +1,4 @@
-// The helpers of the placeholder, and the parent that starts them; see placeholder.h.
+// The helper processes that hold placeholders, and their parent's side; see placeholder.h.
 #include "devices/placeholder.h"
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/pid_namespace.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "devices/cuda_memory.h"
@@ -24,37 +23,31 @@
 namespace berth {
 namespace {
 
-constexpr Bytes kPlaceholderMemory =
-    mib(16);  // beside the context, which is several times as large
+// In addition to the CUDA context, which is several times as large.
+constexpr Bytes kPlaceholderMemory = mib(16);
 
 using Pids = std::vector<std::int64_t>;
 
 Result<Gpu> find_gpu(NvmlSession& session, const std::string& uuid) {
-  auto snapshot = session.snapshot();
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
-  for (Gpu& gpu : snapshot->gpus) {
+  Snapshot snapshot = TRY(session.snapshot());
+  for (Gpu& gpu : snapshot.gpus) {
     if (gpu.uuid == uuid) return Result<Gpu>(std::move(gpu));
   }
   return fail(ErrorKind::no_driver, "the driver does not show it; see berth status");
 }
 
-// Takes the memory; the processes that are on the GPU then, this one included.
+// Allocates the memory. Returns the processes that are on the GPU afterwards, including this one.
 Result<Pids> allocate_placeholder(NvmlSession& session, const std::string& uuid,
                                   const std::string& cuda) {
-  auto gpu = find_gpu(session, uuid);
-  if (!gpu) return tl::make_unexpected(gpu.error());
-  if (gpu->compute_mode == ComputeMode::exclusive_process) {
+  if (TRY(find_gpu(session, uuid)).compute_mode == ComputeMode::exclusive_process) {
     return fail(ErrorKind::impossible,
                 "the GPU is in exclusive-process mode, so the job could not use it beside a "
                 "placeholder; go without one, as nobody else can use it beside the job either");
   }
-  if (auto allocated = allocate_gpu_memory(cuda, uuid, kPlaceholderMemory); !allocated) {
-    return tl::make_unexpected(allocated.error());
-  }
-  gpu = find_gpu(session, uuid);
-  if (!gpu) return tl::make_unexpected(gpu.error());
+  TRY(allocate_gpu_memory(cuda, uuid, kPlaceholderMemory));
+  const Gpu gpu = TRY(find_gpu(session, uuid));
   Pids pids;
-  for (const GpuProcess& process : gpu->processes) pids.push_back(process.pid);
+  for (const GpuProcess& process : gpu.processes) pids.push_back(process.pid);
   return pids;
 }
 
@@ -63,21 +56,22 @@ bool descends_from(const GpuProcess& process, pid_t ancestor) {
                      [&](const Ancestor& one) { return one.pid == ancestor; });
 }
 
-// Whether a process of the job is on the GPU. In a container the driver's PIDs are the host's, and
-// mean nothing in /proc: there, every process that came later is taken for the job. `parent` is a
-// number of our own namespace, and the two cases never mix.
+// Whether a process of the job is on the GPU. In a container the driver's PIDs are the host's,
+// which the container's /proc does not have: there, every process that was not on the GPU before
+// counts as the job. `parent` is a PID of this process's namespace, and is used only outside of
+// containers.
 bool is_job_on_gpu(const Gpu& gpu, const Pids& before, pid_t parent) {
   const bool host_pids = is_in_host_pid_namespace();
   return std::any_of(gpu.processes.begin(), gpu.processes.end(), [&](const GpuProcess& process) {
     if (!host_pids) return std::find(before.begin(), before.end(), process.pid) == before.end();
-    // The name tells the helpers apart: this one, and those of a berth that the job itself runs.
+    // Placeholders do not count: this one, and those of a berth that the job itself runs.
     return process.name != kPlaceholderHelper.name && descends_from(process, parent);
   });
 }
 
 }  // namespace
 
-// Its end is what gives the memory back.
+// The exit of the process releases the memory.
 void run_placeholder(int socket, const HelperArguments& arguments) {
   const std::string& uuid = arguments.at(0);
   const pid_t parent = ::getppid();
@@ -85,7 +79,8 @@ void run_placeholder(int socket, const HelperArguments& arguments) {
   NvmlSession session(arguments.at(1));
   const auto before = allocate_placeholder(session, uuid, arguments.at(2));
   if (!send_all(socket, wire::pack(before)) || !before) return;
-  ::shutdown(socket, SHUT_WR);  // the end of the report; the parent's end still says when to leave
+  // Marks the end of the report. The other direction stays open: the parent closes it to end this.
+  ::shutdown(socket, SHUT_WR);
   while (!wait_readable(socket, std::chrono::steady_clock::now() + poll_interval)) {
     const auto gpu = find_gpu(session, uuid);
     if (gpu && is_job_on_gpu(*gpu, *before, parent)) return;
@@ -93,24 +88,18 @@ void run_placeholder(int socket, const HelperArguments& arguments) {
 }
 
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids) {
-  const auto limit = read_driver_timeout();
-  if (!limit) return tl::make_unexpected(limit.error());
-  auto nvml = find_driver_library("libnvidia-ml.so.1");
-  if (!nvml) return tl::make_unexpected(nvml.error());
-  auto cuda = find_driver_library("libcuda.so.1");
-  if (!cuda) return tl::make_unexpected(cuda.error());
   PlaceholderSettings settings;
-  settings.nvml = std::move(*nvml);
-  settings.cuda = std::move(*cuda);
+  settings.timeout = TRY(read_driver_timeout());
+  settings.nvml = TRY(find_driver_library("libnvidia-ml.so.1"));
+  settings.cuda = TRY(find_driver_library("libcuda.so.1"));
   settings.program = helper_program();
-  settings.timeout = *limit;
   return start(uuids, settings);
 }
 
 Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
                                          const PlaceholderSettings& settings) {
   const auto deadline = Clock::now() + settings.timeout;
-  Placeholders placeholders;  // wherever this returns early, those that were started end
+  Placeholders placeholders;  // on an early return, its destructor stops the helpers
   placeholders.owner_pid_ = ::getpid();
   const auto placeholder_error = [](const std::string& uuid, const Error& error) {
     return fail(error.kind,
@@ -132,7 +121,7 @@ Result<Placeholders> Placeholders::start(const std::vector<std::string>& uuids,
   return placeholders;
 }
 
-// Reads the helper's report, however the helper sends it.
+// Reads the helper's report, which may arrive in pieces.
 Result<void> Placeholders::wait_until_ready(const PlaceholderHelper& helper,
                                             Clock::time_point deadline) {
   constexpr std::size_t kMaxReportSize = 1 << 20;
@@ -177,7 +166,8 @@ std::vector<pid_t> Placeholders::pids() {
 
 void Placeholders::stop() {
   if (owner_pid_ != ::getpid()) helpers_.clear();
-  for (PlaceholderHelper& helper : helpers_) {  // all at once: a context ends slowly
+  // Kill all before waiting for any: a process with a CUDA context exits slowly.
+  for (PlaceholderHelper& helper : helpers_) {
     helper.socket.reset();
     send_signal(helper.handle, SIGKILL);
   }

@@ -1,9 +1,9 @@
-// The placeholder, for neighbours who only look at nvidia-smi: a little memory on each leased GPU
-// until the job's own process shows up there.
+// Placeholders: a little memory on each leased GPU until the job's own process uses the GPU. They
+// show users who do not use Berth, but look at nvidia-smi, that the GPU is taken.
 //
-// Each GPU has a helper process of its own (helper_process.h), which sees only that GPU. It leaves
-// when a process of the job is on the GPU, when it is told to, and when the process that started it
-// dies, however it dies: a placeholder cannot outlive its lease.
+// Each GPU has its own helper process (helper_process.h), which sees only that GPU. The helper
+// exits when a process of the job is on the GPU, when stop() is called, and when the process that
+// started it exits or is killed: a placeholder cannot outlive its lease.
 #pragma once
 
 #include <chrono>
@@ -21,22 +21,22 @@ struct PlaceholderSettings {
   std::string nvml;  // libraries to load, as for dlopen()
   std::string cuda;
   std::string program;                           // see start_helper()
-  std::chrono::milliseconds timeout{20'000};     // for all helpers together to have their memory
-  std::chrono::milliseconds poll_interval{500};  // for the job's process
+  std::chrono::milliseconds timeout{20'000};     // until all helpers have allocated their memory
+  std::chrono::milliseconds poll_interval{500};  // between two checks for the job's process
 };
 
-// The helper of one GPU.
+// The work of one helper process. Its arguments are the UUID, both libraries and the poll interval.
 void run_placeholder(int socket, const HelperArguments& arguments);
 inline constexpr Helper kPlaceholderHelper{"berth-hold", run_placeholder};
 
-// Not safe for several threads at once. The helpers end with the thread that called start().
+// Not thread-safe. The kernel kills the helpers when the thread that called start() ends.
 class Placeholders {
  public:
-  // Starts a helper for each of `uuids` (GPUs or MIG instances), on the driver that the environment
-  // chooses, and returns when each has its memory. All or none: the error names the GPU. Its kind
-  // is impossible for a GPU on which a placeholder would keep the job itself out (exclusive-process
-  // mode), usage for a wrong setting, else no_driver. The job is whatever descends from the calling
-  // process; start it afterwards.
+  // Starts a helper for each of `uuids` (GPUs or MIG instances) with the driver that the
+  // environment selects, and returns when all have allocated their memory. If one fails, all are
+  // stopped, and the error names its GPU. ErrorKind::impossible: in exclusive-process mode, a
+  // placeholder would keep the job itself out. usage: a setting is wrong. no_driver: all other
+  // errors. The job is any descendant of the calling process; start it afterwards.
   static Result<Placeholders> start(const std::vector<std::string>& uuids);
   static Result<Placeholders> start(const std::vector<std::string>& uuids,
                                     const PlaceholderSettings& settings);
@@ -51,12 +51,11 @@ class Placeholders {
   Placeholders& operator=(const Placeholders&) = delete;
   ~Placeholders() { stop(); }
 
-  // The helpers that are still there. Those that have left are collected (wait(2)): call this when
-  // SIGCHLD comes, or they stay as zombies until stop(). A caller that waits for any child may
-  // collect them as well.
+  // The helpers that still run. Reaps those that have exited: call this after SIGCHLD, or they stay
+  // zombies until stop(). A caller that waits for any child may reap them as well.
   std::vector<pid_t> pids();
 
-  // Ends all helpers. Does not wait for one that hangs in the driver.
+  // Kills all helpers. Does not wait for one that hangs in the driver.
   void stop();
 
  private:
@@ -72,7 +71,7 @@ class Placeholders {
   static Result<void> wait_until_ready(const PlaceholderHelper& helper, Clock::time_point deadline);
 
   std::vector<PlaceholderHelper> helpers_;
-  pid_t owner_pid_ = -1;  // the process that has started them: a fork leaves them alone
+  pid_t owner_pid_ = -1;  // the process that started the helpers; its forks do not stop them
 };
 
 }  // namespace berth

@@ -1,4 +1,5 @@
-// Placeholders on the simulated driver: real helpers, real jobs, and drivers that refuse or hang.
+// Tests of placeholder.h on the simulated driver: with helpers, jobs, and drivers that fail or
+// hang.
 #include "devices/placeholder.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Waits until `condition` holds. The limit only ends a test that has failed.
+// Waits until `condition` holds. The limit is reached only if the test fails.
 bool eventually(const std::function<bool()>& condition) {
   const auto limit = std::chrono::steady_clock::now() + 30s;
   while (!condition()) {
@@ -39,7 +40,7 @@ void exec_job(const std::string& uuid) {
   ::_exit(127);
 }
 
-// A process of the test's, ended with this object, or with its parent.
+// A child process of the test, which is killed with this object or with its parent.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) : pid_(::fork()) {
@@ -69,8 +70,7 @@ class Child {
   pid_t pid_;
 };
 
-// A job that descends from no process of the test: the one between has ended before the job is on
-// the GPU.
+// A job that is not a descendant of the test: its parent exits before the job is on the GPU.
 class Stranger {
  public:
   explicit Stranger(const std::string& uuid) {
@@ -100,7 +100,7 @@ class Stranger {
   UniqueFd handle_;
 };
 
-// A simulated server of its own for each test.
+// Gives each test its own simulated server.
 class PlaceholderTest : public testing::Test {
  protected:
   PlaceholderTest() {
@@ -144,7 +144,7 @@ class PlaceholderTest : public testing::Test {
     const auto pids = pids_on(index);
     return std::find(pids.begin(), pids.end(), pid) != pids.end();
   }
-  // Each sleep and each wake-up is a switch: the helper has looked at the GPU again.
+  // Each sleep and wake-up is a context switch: more of them show that the helper has polled again.
   static bool wait_for_polls(pid_t helper) {
     const auto switches = [&] {
       std::ifstream status("/proc/" + std::to_string(helper) + "/status");
@@ -202,7 +202,7 @@ TEST_F(PlaceholderTest, makes_way_for_the_job_on_its_gpu) {
   auto placeholders = Placeholders::start(all, settings_);
   ASSERT_TRUE(placeholders) << placeholders.error().message;
   const pid_t other = placeholders->pids()[1];
-  // A grandchild, as of a shell that starts a training script.
+  // A grandchild, as when a shell starts a training script.
   const Child shell([&] {
     const Child job([&] { exec_job(all[0]); });
     for (;;) ::pause();
@@ -220,7 +220,7 @@ TEST_F(PlaceholderTest, stays_while_only_others_use_the_gpu) {
   const pid_t helper = placeholders->pids()[0];
   const Stranger stranger(all[0]);
   ASSERT_TRUE(eventually([&] { return is_pid_on_gpu(0, stranger.pid()); }));
-  // Another placeholder of this process is no job either.
+  // Another placeholder of this process does not count as a job either.
   auto another = Placeholders::start(all, settings_);
   ASSERT_TRUE(another) << another.error().message;
   ASSERT_TRUE(wait_for_polls(helper));
@@ -229,7 +229,7 @@ TEST_F(PlaceholderTest, stays_while_only_others_use_the_gpu) {
   EXPECT_EQ(pids_on(0).size(), 3U);
 }
 
-// In a container the driver's PIDs cannot be looked up: whoever comes is taken for the job.
+// In a container the driver's PIDs cannot be looked up: any new process counts as the job.
 TEST_F(PlaceholderTest, in_a_container_makes_way_for_any_newcomer) {
   simulate("1x8GiB");
   const auto all = uuids();
@@ -238,7 +238,7 @@ TEST_F(PlaceholderTest, in_a_container_makes_way_for_any_newcomer) {
     Child first([&] {
       if (::mount("", "/", "", MS_PRIVATE | MS_REC, "") != 0) ::_exit(77);
       if (::mount("proc", "/proc", "proc", 0, "") != 0) ::_exit(77);
-      // Two processes of a container: the helper's parent, and one that does not descend from it.
+      // Two processes of a container: the helper's parent, and one that is not its descendant.
       std::array<int, 2> started{};
       if (::pipe(started.data()) != 0) ::_exit(1);
       Child parent([&] {
@@ -253,7 +253,7 @@ TEST_F(PlaceholderTest, in_a_container_makes_way_for_any_newcomer) {
       char byte = 0;
       if (::read(started[0], &byte, 1) != 1) ::_exit(4);
       const Child job([&] { exec_job(all[0]); });
-      ::_exit(WEXITSTATUS(parent.finish()));  // as PID 1 it takes all others with it
+      ::_exit(WEXITSTATUS(parent.finish()));  // this is PID 1: the kernel kills all others, too
     });
     ::_exit(WEXITSTATUS(first.finish()));
   });
@@ -274,7 +274,7 @@ TEST_F(PlaceholderTest, goes_when_its_parent_is_killed) {
   EXPECT_TRUE(eventually([&] { return pids_on(0).empty(); }));
 }
 
-// A helper that is inside a call does not see its parent's end of the socket close.
+// A helper that hangs in a call does not notice that its parent closes the socket.
 TEST_F(PlaceholderTest, goes_when_its_parent_is_killed_while_the_driver_hangs) {
   simulate(R"({"gpus":[{"memory":"8GiB"}], "faults":[{"call":"cuMemAlloc","hang":true}]})");
   const auto all = uuids();
@@ -289,7 +289,7 @@ TEST_F(PlaceholderTest, goes_when_its_parent_is_killed_while_the_driver_hangs) {
 
 class PlaceholderFailure : public PlaceholderTest {
  protected:
-  // Starting on all GPUs fails, in these words, and leaves nothing behind.
+  // Starting on all GPUs fails with this message, and no helper remains.
   void expect_failure(ErrorKind kind, const std::string& words) {
     const auto placeholders = Placeholders::start(uuids(), settings_);
     ASSERT_FALSE(placeholders);

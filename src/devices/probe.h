@@ -1,4 +1,4 @@
-// The seam between berth and the drivers: who can say what the GPUs of this host are doing.
+// The interface through which Berth reads the state of this host's GPUs.
 #pragma once
 
 #include <functional>
@@ -10,26 +10,25 @@
 
 namespace berth {
 
-// Not safe for several threads at once. Calls may take long (a driver that starts), but not for
-// ever: an implementation gives up and says so. A GPU that fails is reported inside the snapshot;
-// an Error (ErrorKind::no_driver, or usage where the user's own setting is wrong) means that no GPU
-// can be seen at all.
+// Not thread-safe. Calls may take long (a driver that starts), but every implementation has a time
+// limit and then returns an error. A GPU that fails is reported inside the snapshot; an error
+// (ErrorKind::no_driver, or usage if a setting is wrong) means that no GPU can be read at all.
 class Probe {
  public:
   virtual ~Probe() = default;
   virtual Result<Snapshot> snapshot() = 0;
   virtual Result<Topology> topology() = 0;
-  // Of these GPUs alone, in their order. Of one that the driver does not know any more: nothing but
-  // its UUID.
+  // The use of these GPUs, in their order. For a GPU that the driver no longer has, the sample
+  // contains only the UUID.
   virtual Result<std::vector<GpuSample>> sample(const std::vector<std::string>& uuids) = 0;
 
-  // A snapshot will be wanted at once: the driver may begin. That snapshot may be as old as this
-  // call, or asked for anew.
+  // A hint that snapshot() follows soon: the driver may begin with it now. That snapshot() may
+  // return the state at the time of this call, or a newer one.
   virtual void prefetch_snapshot() {}
-  // A question that takes long ends, with an Error, when this descriptor can be read and
-  // `confirm_interrupt` (which takes what is there), if there is one, says so; -1: none does.
+  // Lets the caller end a slow query with an error: when `fd` is readable, and `confirm_interrupt`
+  // (which reads from it), if there is one, returns true. -1: queries are not interrupted.
   virtual void set_interrupt(int /*fd*/, const std::function<bool()>& /*confirm_interrupt*/ = {}) {}
-  // Nothing will be wanted for long: what a session costs can be given back.
+  // A hint that no query follows for a long time: the session may be closed to free its resources.
   virtual void close_session() {}
 
  protected:

@@ -1,4 +1,4 @@
-// Reads /proc/PID/status, environ and maps; see process_table.h.
+// Reads the files status, environ and maps of /proc/PID; see process_table.h.
 #include "devices/process_table.h"
 
 #include <algorithm>
@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "base/pid_namespace.h"
 #include "base/process.h"
 #include "base/unique_fd.h"
 
@@ -25,11 +24,11 @@ constexpr std::size_t kMaxLineage = 64;
 constexpr std::size_t kMaxEnvironmentSize = 256 << 10;
 constexpr std::size_t kMaxMapsSize = 4 << 20;
 
-// A process that uses so much of a GPU's memory may have taken it without need.
+// A process that uses this share of a GPU's memory may have allocated it without need.
 constexpr double kMostMemoryShare = 0.7;
 
 struct Framework {
-  std::string_view library;  // a part of the path of what its processes have loaded
+  std::string_view library;  // a part of the path of its loaded libraries
   const char* name;
 };
 constexpr std::array kFrameworks{Framework{"/jaxlib/", "JAX"},
@@ -40,7 +39,7 @@ bool has_host_pids() {
   return known;
 }
 
-// What follows `key` on its line, without the leading blank.
+// The text after `key` up to the end of its line.
 std::optional<std::string_view> find_field(std::string_view status, std::string_view key) {
   const auto start = status.find(key);
   if (start == std::string_view::npos) return std::nullopt;
@@ -48,7 +47,7 @@ std::optional<std::string_view> find_field(std::string_view status, std::string_
   return status.substr(0, status.find('\n'));
 }
 
-// The kernel writes a newline in a name as \n, and a backslash as two.
+// The kernel escapes a newline in a name as \n and a backslash as \\.
 std::string unescape_name(std::string_view name) {
   std::string out;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -75,7 +74,7 @@ std::optional<std::array<uid_t, N>> parse_numbers(std::string_view text) {
   return values;
 }
 
-// The beginning of a file in /proc/PID; nothing if it cannot be read.
+// The beginning of a file in /proc/PID; nullopt if it cannot be read.
 std::optional<std::string> read_start(std::int64_t pid, const char* file, std::size_t max_size) {
   const UniqueFd fd(::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return std::nullopt;
@@ -97,13 +96,13 @@ std::optional<std::string> read_lease_variable(std::int64_t pid) {
   if (!environment) return std::nullopt;
   std::string_view rest = *environment;
   const bool was_cut = environment->size() >= kMaxEnvironmentSize;
-  if (was_cut) rest = rest.substr(0, rest.rfind('\0') + 1);  // without the entry that was cut
+  if (was_cut) rest = rest.substr(0, rest.rfind('\0') + 1);  // drop the truncated last entry
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find('\0'));
     if (entry.starts_with(kName)) return std::string(entry.substr(kName.size(), kLongestId));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
   }
-  // The part that was not read may have the variable.
+  // The part that was not read may contain the variable.
   return was_cut ? std::nullopt : std::optional<std::string>("");
 }
 
@@ -132,7 +131,7 @@ std::optional<ProcessIdentity> identify_process(std::int64_t pid) {
   if (!has_host_pids() || pid <= 0) return std::nullopt;
   const UniqueFd file(::open(fmt::format("/proc/{}/status", pid).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return std::nullopt;
-  std::array<char, 1024> buffer{};  // Name is its first line, Uid its ninth
+  std::array<char, 1024> buffer{};  // large enough: Name is the first line, Uid the ninth
   const auto length = ::read(file.get(), buffer.data(), buffer.size());
   if (length <= 0) return std::nullopt;
   const std::string_view status(buffer.data(), static_cast<std::size_t>(length));
@@ -164,7 +163,7 @@ bool ProcessTable::identify(GpuProcess& process) {
   for (std::int64_t pid = process.pid; pid > 1 && process.lineage.size() < kMaxLineage;) {
     const auto& ancestor = look_up(pid);
     if (!ancestor) {
-      // With hidepid the owner of /proc/PID is all that other users see.
+      // With hidepid, other users see only the owner of /proc/PID.
       const auto owner = read_process_owner(static_cast<pid_t>(pid));
       if (owner) process.lineage.push_back({pid, owner, "", false});
       break;
@@ -175,13 +174,14 @@ bool ProcessTable::identify(GpuProcess& process) {
   return identity.has_value();
 }
 
-// What one thread reads. It outlives the reader if the thread is stuck.
+// The state that a thread shares with its ProcessMemoryReader. It outlives the reader if the thread
+// is stuck.
 struct ProcessMemoryReader::ReaderThread {
   Read read;
   std::vector<ProcessQuery> queries;
   Mutex mutex;
   Condition more;
-  // Of the first of `queries`; the thread is at the next one.
+  // The results of the first found.size() queries; the thread works on the next one.
   std::vector<ProcessFacts> found GUARDED_BY(mutex);
   bool abandoned GUARDED_BY(mutex) = false;
   bool ended GUARDED_BY(mutex) = false;
@@ -198,7 +198,7 @@ struct ProcessMemoryReader::ReaderThread {
     ended = true;
   }
 
-  // Waits until more than `count` are found; false if that takes longer than `timeout`.
+  // Waits for more than `count` results; false if that takes longer than `timeout`.
   bool wait_for_more(std::size_t count, std::chrono::milliseconds timeout) REQUIRES(mutex) {
     const auto until = std::chrono::steady_clock::now() + timeout;
     while (found.size() <= count) {
@@ -233,7 +233,7 @@ void ProcessMemoryReader::read(std::map<std::int64_t, ProcessFacts>& found,
     try {
       std::thread([thread] { thread->run(); }).detach();
     } catch (const std::system_error&) {
-      return;  // no thread can be started (ulimit -u): the leases stay unknown
+      return;  // no thread can be started (ulimit -u), so the leases stay unknown
     }
     const MutexLock lock(thread->mutex);
     std::size_t count = 0;
@@ -265,7 +265,7 @@ void ProcessMemoryReader::read_into(std::vector<Gpu>& gpus) {
 }
 
 void ProcessMemoryReader::read_into(std::vector<GpuSample>& samples) {
-  std::map<std::int64_t, bool> pids;  // whether to look for a framework
+  std::map<std::int64_t, bool> pids;  // value: whether to search for a framework
   for (const GpuSample& sample : samples) {
     for (const GpuProcess& process : sample.processes) {
       if (process.lineage.empty()) continue;

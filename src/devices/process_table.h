@@ -1,8 +1,8 @@
-// The processes on the GPUs as /proc shows them: names, users, ancestors, environments.
+// Reads facts about the processes on the GPUs from /proc: names, users, ancestors, environments.
 //
 // Only helper processes (helper_process.h) use this. Reading /proc/PID/environ or /proc/PID/maps
-// waits for the memory lock of that process, which a hung driver may hold for ever, so it must
-// happen neither under the harbour's lock nor in berth's own loop.
+// waits for the memory lock of that process, which a hung driver may hold for ever. So it must not
+// happen under the harbour's lock or in Berth's own process.
 #pragma once
 
 #include <chrono>
@@ -20,23 +20,24 @@
 namespace berth {
 
 struct ProcessIdentity {
-  uid_t uid = 0;  // the real one
+  uid_t uid = 0;  // the real uid
   uid_t effective_uid = 0;
   bool is_root = false;  // see Ancestor
   std::string name;
   pid_t parent = 0;
 };
 
-// /proc/PID/status. Nothing if the process is gone, hidden from us (hidepid), or if our PIDs are
-// not the host's: in a container a driver's PID may be the number of a quite different process, and
-// a wrong name is worse than none. A missing PID is not proof of death.
+// Reads /proc/PID/status. nullopt: the process does not exist, hidepid hides it, or this process is
+// not in the host's PID namespace. In a container, the driver's PID may belong to an unrelated
+// process, and a wrong name is worse than no name. So nullopt does not prove that the process has
+// exited.
 std::optional<ProcessIdentity> identify_process(std::int64_t pid);
 
-// The identities of one moment. Processes that are on several GPUs, or have ancestors in common,
+// A cache of identities for one snapshot. Processes that are on several GPUs, and common ancestors,
 // are read once.
 class ProcessTable {
  public:
-  // Sets name, uid and lineage, as far as /proc shows them; false if it hides the name.
+  // Sets name, uid and lineage, as far as /proc shows them; false if the name is unknown.
   bool identify(GpuProcess& process);
 
  private:
@@ -45,13 +46,12 @@ class ProcessTable {
   std::map<std::int64_t, std::optional<ProcessIdentity>> cache_;
 };
 
-// What is read of a process's memory: BERTH_LEASE (GpuProcess::lease), and the framework that it
-// has loaded.
+// Reads BERTH_LEASE (GpuProcess::lease) and the loaded framework from the memory of processes.
 //
-// The reading is done by threads that can be left behind. A process that keeps its reader waiting
-// longer than `timeout` goes without, and so does every later reading until that reader returns;
-// all other processes are read as usual. With kMaxStuckThreads such readers nothing is read any
-// more. Not safe for several threads at once.
+// Threads that can be abandoned do the reading. If a process blocks its thread longer than
+// `timeout`, its facts stay unknown, now and in later calls until that thread returns; all other
+// processes are read as usual. With kMaxStuckThreads blocked threads, no process is read any more.
+// Not thread-safe.
 class ProcessMemoryReader {
  public:
   static constexpr std::size_t kMaxStuckThreads = 3;
@@ -66,12 +66,13 @@ class ProcessMemoryReader {
   };
   using Read = std::function<ProcessFacts(const ProcessQuery&)>;
 
-  // `read` is for tests; by default /proc is read.
+  // `read` is for tests; the default reads /proc.
   explicit ProcessMemoryReader(std::chrono::milliseconds timeout = std::chrono::milliseconds(500),
                                Read read = nullptr);
 
-  // Fills in `lease`, and `framework` of the processes that use most of `memory_total`. Processes
-  // without a lineage are left out. Starts no thread, and makes no system call, for no process.
+  // Sets `lease`, and in samples the `framework` of processes that use most of `memory_total`.
+  // Skips processes without a lineage. Starts no thread and makes no system call if there is no
+  // process.
   void read_into(std::vector<Gpu>& gpus);
   void read_into(std::vector<GpuSample>& samples);
 
@@ -83,8 +84,8 @@ class ProcessMemoryReader {
 
   std::chrono::milliseconds timeout_;
   Read read_;
-  std::vector<std::shared_ptr<ReaderThread>> stuck_;  // whose thread was left behind
-  std::map<std::int64_t, std::string> frameworks_;    // of processes that were looked at already
+  std::vector<std::shared_ptr<ReaderThread>> stuck_;  // the abandoned threads
+  std::map<std::int64_t, std::string> frameworks_;    // of processes that were searched already
 };
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Processes as /proc shows them, and processes that cannot be read.
+// Tests of process_table.h: identities, leases in environments, and processes that block a reader.
 #include "devices/process_table.h"
 
 #include <array>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/pid_namespace.h"
+#include "base/process.h"
 
 namespace berth {
 namespace {
@@ -46,7 +46,7 @@ TEST(ProcessTable, knows_a_process_and_its_ancestors) {
 
 TEST(ProcessTable, says_nothing_of_a_process_that_is_gone) {
   GpuProcess gone;
-  gone.pid = 5'000'001;  // above what Linux gives out
+  gone.pid = 5'000'001;  // above the largest PID of Linux
   EXPECT_FALSE(ProcessTable().identify(gone));
   EXPECT_EQ(gone.uid, std::nullopt);
   EXPECT_TRUE(gone.lineage.empty());
@@ -54,7 +54,7 @@ TEST(ProcessTable, says_nothing_of_a_process_that_is_gone) {
 
 TEST(ProcessMemoryReader, finds_the_lease_in_an_environment) {
   std::vector<Gpu> gpus{gpu_with({::getpid(), 5'000'001})};
-  // A fork shows the environment that its program was started with.
+  // /proc shows the environment with which a program was started, in a fork, too.
   ProcessMemoryReader().read_into(gpus);
   ASSERT_TRUE(gpus[0].processes[0].lease);
   const char* set = ::getenv("BERTH_LEASE");
@@ -62,7 +62,7 @@ TEST(ProcessMemoryReader, finds_the_lease_in_an_environment) {
   EXPECT_EQ(gpus[0].processes[1].lease, std::nullopt);
 }
 
-// Runs a program with this environment; what is found in it.
+// The lease that is found in a program with this environment.
 std::optional<std::string> read_lease_with_environment(std::vector<std::string> environment) {
   std::vector<char*> pointers;
   for (std::string& one : environment) pointers.push_back(one.data());
@@ -77,7 +77,7 @@ std::optional<std::string> read_lease_with_environment(std::vector<std::string> 
   }
   ::close(started[1]);
   char byte = 0;
-  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // closed by exec
+  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // exec closes the other end
   ::close(started[0]);
   std::vector<Gpu> gpus{gpu_with({child})};
   ProcessMemoryReader(30s).read_into(gpus);
@@ -95,7 +95,7 @@ TEST(ProcessMemoryReader, does_not_guess_about_the_part_of_an_environment_that_i
   EXPECT_EQ(read_lease_with_environment({lease, large, large, large}), "abcdefgh");
   EXPECT_EQ(read_lease_with_environment({large, large, large, lease}), std::nullopt);
   EXPECT_EQ(read_lease_with_environment({large, large, large}), std::nullopt);
-  // An entry that lies across the limit is not taken for a shorter one.
+  // An entry that is truncated at the limit must not be read as a shorter one.
   for (std::size_t before = 0; before < lease.size(); before += 3) {
     const std::string filled = "X=" + std::string((256 << 10) - 200'006 - 3 - before, 'x');
     EXPECT_EQ(read_lease_with_environment({large, large, filled, lease}).value_or("abcdefgh"),
@@ -121,7 +121,7 @@ TEST(ProcessMemoryReader, reads_all_but_the_process_that_is_stuck) {
     EXPECT_EQ(gpus[0].processes[1].lease, std::nullopt);
     EXPECT_EQ(gpus[0].processes[2].lease, "3");
   }
-  EXPECT_EQ(times_stuck, 1);  // the later readings left it out
+  EXPECT_EQ(times_stuck, 1);  // later calls skip the process
   release.set_value();
   const auto deadline = std::chrono::steady_clock::now() + 30s;
   for (std::optional<std::string> lease; lease != "2";) {

@@ -1,7 +1,7 @@
-// Snapshots and topologies as bytes, between a probe's child process and its parent.
+// Serialises snapshots, samples and topologies between a probe's child process and its parent.
 //
-// Both ends are the same program, so the format needs no version. The reader still trusts nothing:
-// the child runs a driver's code, and whatever it sends, unpack() answers with a value or nothing.
+// Both ends are the same program, so the format needs no version. The reader still trusts nothing,
+// because the child runs the driver's code: for any bytes, unpack() returns a value or nullopt.
 #pragma once
 
 #include <concepts>
@@ -21,7 +21,7 @@ namespace berth::wire {
 template <class T, class Of>
 concept Is = std::same_as<std::remove_const_t<T>, Of>;
 
-// The fields of each structure, named once, for both directions.
+// The fields of each structure. Writer and Reader both use these functions as `archive`.
 void fields(auto& archive, Is<Bytes> auto& bytes) {
   archive(bytes.count);
 }
@@ -58,7 +58,7 @@ void fields(auto& archive, Is<Error> auto& error) {
   archive(error.kind, error.message);
 }
 
-// The last value of each enumeration: a larger number has no meaning.
+// The last value of each enumeration: the reader refuses larger numbers.
 constexpr ErrorKind last_value(ErrorKind /*of*/) {
   return ErrorKind::permission;
 }
@@ -124,7 +124,7 @@ class Reader {
     } else if constexpr (std::is_enum_v<T>) {
       std::underlying_type_t<T> number{};
       get(number);
-      // As unsigned, so that a negative number is too large.
+      // Compared as unsigned numbers, so that negative ones are too large.
       if (static_cast<std::uint64_t>(number) > static_cast<std::uint64_t>(last_value(T{}))) {
         ok_ = false;
         return;
@@ -157,7 +157,8 @@ class Reader {
     const auto size = count();
     for (std::size_t i = 0; i < size && ok_; ++i) get(values.emplace_back());
   }
-  // How many elements follow; never more than there are bytes left, as each takes at least one.
+  // The number of elements that follow. Each takes at least one byte, so that a number larger than
+  // the rest of the input is an error.
   std::size_t count() {
     std::uint32_t size = 0;
     get(size);
@@ -181,7 +182,7 @@ std::string pack(const Result<T>& result) {
   return writer.release_bytes();
 }
 
-// Nothing if `bytes` are not what pack<T>() makes.
+// nullopt: `bytes` are not a result of pack<T>().
 template <class T>
 std::optional<Result<T>> unpack(std::string_view bytes) {
   if (bytes.empty() || bytes.front() < 0 || bytes.front() > 1) return std::nullopt;

@@ -1,4 +1,4 @@
-// Snapshots survive the way from child to parent, and rubbish on that way does no harm.
+// Tests of wire.h: values are restored unchanged, and malformed bytes are refused.
 #include "devices/wire.h"
 
 #include <gtest/gtest.h>
@@ -70,10 +70,10 @@ TEST(Wire, refuses_what_was_cut_short_or_has_something_behind_it) {
 }
 
 TEST(Wire, refuses_numbers_that_mean_nothing) {
-  // A flag is 0 or 1.
+  // A flag must be 0 or 1.
   EXPECT_FALSE(wire::unpack<Snapshot>(std::string("\2\0\0\0\0\0", 6)));
   EXPECT_FALSE(wire::unpack<Snapshot>(std::string("\1\2\0\0\0\0", 6)));
-  // An unknown health must not pass for a GPU that is well.
+  // An unknown health must not be read as a healthy GPU.
   Snapshot snapshot{std::nullopt, {Gpu{}}};
   for (const int health : {0, 1, 2, 3, 200}) {
     snapshot.gpus[0].health = static_cast<Health>(health);
@@ -87,7 +87,7 @@ TEST(Wire, refuses_numbers_that_mean_nothing) {
 RC_GTEST_PROP(Wire, survives_any_damage, (std::size_t place, char value)) {
   std::string bytes = wire::pack(Result<Snapshot>(example()));
   bytes[place % bytes.size()] = value;
-  (void)wire::unpack<Snapshot>(bytes);  // whatever it answers, it answers
+  (void)wire::unpack<Snapshot>(bytes);  // any result is right; it must not crash
 }
 
 RC_GTEST_PROP(Wire, survives_any_bytes, (const std::string& bytes)) {

@@ -1,5 +1,5 @@
-// Conclusions about the harbour and its surroundings; see checks.h. Those about GPUs and clients
-// are in client_checks.cpp.
+// The checks of the harbour and of the host around it; see checks.h. The checks of GPUs, leases and
+// the queue are in client_checks.cpp.
 #include "doctor/checks.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ Finding check_mode(const DirectoryFacts& facts) {
     finding.level = Level::problem;
     finding.text += ", so that anybody could delete another's lease; berth refuses it";
   } else if (!all_write) {
-    // Who chose a folder may have meant it for a group, or for himself.
+    // The user who chose a folder may have meant it for a group or for themselves.
     finding.level = facts.where.is_custom || facts.simulated ? Level::note : Level::problem;
     finding.text += fmt::format(", so that not every user of this host can use it");
   }
@@ -81,7 +81,7 @@ Finding check_space(const DirectoryFacts& facts) {
   return finding;
 }
 
-// How to delete a file, in words that a shell takes whatever the file is called.
+// A command that deletes the file, safe to paste into a shell whatever the file is called.
 std::string format_remove_command(const std::string& path, const IgnoredFile& file) {
   constexpr std::string_view plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -101,7 +101,7 @@ Finding check_untrusted_file(const std::string& path, const IgnoredFile& file, u
                              owner ? user_name(*owner) : "an unknown user", file.entry.problem);
   const std::string command = format_remove_command(path, file);
   if (file.entry.has_live_bell) {
-    // Deleting it would not end its process, which puts it back.
+    // Deleting the file would not end its process, which writes it again.
     finding.remedy = fmt::format("ask {} to end its process", user_name(*owner));
   } else if (viewer == 0 || owner == viewer) {
     finding.remedy = command;
@@ -230,10 +230,9 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
     findings.push_back({"leftovers", Level::ok, "no files of dead clients", ""});
     return findings;
   }
-  std::string owners;
-  for (const auto& [name, count] : leftovers) {
-    owners += fmt::format("{}{} of {}", owners.empty() ? "" : ", ", count, name);
-  }
+  const std::string owners = join_text(leftovers, ", ", [](const auto& leftover) {
+    return fmt::format("{} of {}", leftover.second, leftover.first);
+  });
   findings.push_back({"leftovers", Level::note,
                       fmt::format("{} {} of dead clients ({}), which {} no harm", left,
                                   left == 1 ? "file" : "files", owners, left == 1 ? "does" : "do"),
@@ -258,7 +257,7 @@ Findings check_other_harbours(const OtherHarbours& others, const HarbourLocation
   std::map<std::string, std::vector<const ForeignHolder*>> by_harbour;
   for (const ForeignHolder& holder : others.holders) by_harbour[holder.harbour].push_back(&holder);
   for (const auto& [harbour, holders] : by_harbour) {
-    if (others.in_default > 0 && harbour == others.default_path) continue;  // said already
+    if (others.in_default > 0 && harbour == others.default_path) continue;  // reported above
     findings.push_back(
         {"harbours", Level::problem,
          fmt::format("{} (pid {}){} under a lease of another harbour, {}: the same GPUs may be "

@@ -99,7 +99,7 @@ TEST(DoctorChecks, modes) {
   EXPECT_EQ(level(0775), Level::problem);
   EXPECT_EQ(level(0755), Level::problem) << "the default is for all";
   facts.where.is_custom = true;
-  EXPECT_EQ(level(0700), Level::note) << "who chose it may want it for himself";
+  EXPECT_EQ(level(0700), Level::note) << "the user who chose it may want it for themselves";
   EXPECT_EQ(level(01770), Level::note);
   EXPECT_EQ(level(0770), Level::problem);
 }

@@ -1,4 +1,4 @@
-// Conclusions about GPUs, leases and the queue; see checks.h.
+// The checks of GPUs, leases and the queue; see checks.h.
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 
 constexpr minutes kMaxClockSkew(1);
+
 std::string describe_client(const Record& record) {
   return fmt::format("{} of {} (pid {})", record.id, user_name(record.uid), record.pid);
 }
@@ -46,12 +47,6 @@ void check_version(const char* what, const Record& record, Findings& findings) {
   findings.push_back(std::move(finding));
 }
 
-std::string join_with_and(const std::set<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " and ") + word;
-  return text;
-}
-
 std::string format_stranger_remedy(const GpuWithLeases& gpu_view, uid_t viewer) {
   std::set<std::string> users;
   std::string pids;
@@ -76,7 +71,7 @@ std::string format_stranger_remedy(const GpuWithLeases& gpu_view, uid_t viewer) 
   std::string remedy = viewers_own ? "start it with 'berth run'" : "";
   if (!users.empty()) {
     remedy += fmt::format("{}ask {} to use 'berth run'", remedy.empty() ? "" : "; ",
-                          join_with_and(users));
+                          join_text(users, " and "));
   }
   if (unknown) {
     remedy += fmt::format("{}find out on the host, as root, whose it is (ps -fp{})",
@@ -89,7 +84,7 @@ std::string format_stranger_remedy(const GpuWithLeases& gpu_view, uid_t viewer) 
   return remedy;
 }
 
-// In a container, a process that cannot be named may well be one of the lease's own.
+// In a container, a process without a known user may well belong to the lease itself.
 bool has_only_unidentified_strangers(const GpuWithLeases& gpu_view) {
   return !gpu_view.leases.empty() &&
          std::none_of(
@@ -165,10 +160,10 @@ Findings check_unreadable(const std::string& path, const std::vector<Record>& le
     if (lease.problem.empty()) continue;
     findings.push_back(
         {"unreadable", Level::problem,
-         fmt::format("lease {} of {} is alive, and {}: it counts as holding {}", lease.id,
-                     user_name(lease.uid), lease.problem,
-                     lease.holds_all_gpus ? std::string("every GPU")
-                                          : fmt::format("{}", fmt::join(lease.uuids, ", "))),
+         fmt::format(
+             "lease {} of {} is alive, and {}: it counts as holding {}", lease.id,
+             user_name(lease.uid), lease.problem,
+             lease.holds_all_gpus ? std::string("every GPU") : join_text(lease.uuids, ", ")),
          fmt::format("ask {} to end the process that holds it (fuser -v {})", user_name(lease.uid),
                      shell_quote(fmt::format("{}/{}", path, bell_file_name(lease.id))))});
   }

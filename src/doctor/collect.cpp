@@ -1,4 +1,4 @@
-// Gathers the facts, and has them judged; see collect.h.
+// Collects the facts about driver and harbour, and runs all checks; see collect.h.
 #include "doctor/collect.h"
 
 #include <cerrno>
@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -21,6 +22,7 @@
 #include "doctor/host_facts.h"
 #include "doctor/redis_checks.h"
 #include "harbour/bell.h"
+#include "harbour/directory_transaction.h"
 #include "harbour/lock.h"
 #include "harbour/safe_directory.h"
 #include "harbour/setup.h"
@@ -30,9 +32,7 @@ namespace berth {
 namespace {
 
 constexpr std::chrono::milliseconds kLockTimeout(2000);
-constexpr time_t kMinLoneBellAge = 60;  // see DirectoryTransaction::remove_leftovers()
 
-// What was found in the harbour.
 struct DoctorInput {
   HarbourContents contents;
   std::vector<IgnoredFile> files;
@@ -43,8 +43,7 @@ void append(Findings& findings, Findings more) {
                   std::make_move_iterator(more.end()));
 }
 
-// Opened here and not through Harbour, which makes a directory where there is none, and refuses one
-// that is not fit.
+// Does not use Harbour, which creates a missing directory and refuses an unsafe one.
 UniqueFd open_directory(const HarbourLocation& where) {
   const int follow = where.is_custom ? 0 : O_NOFOLLOW;
   return UniqueFd(::open(where.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
@@ -89,7 +88,7 @@ Finding describe_open_failure(const HarbourLocation& where) {
               : "");
     if (where.is_custom || is_simulated(where)) {
       finding.remedy = "set BERTH_DIR to the path of a directory, the same for all users";
-    } else {  // setup moves aside only what an ordinary user has put there
+    } else {  // setup moves aside only what does not belong to root
       finding.remedy = known && attributes.st_uid == 0
                            ? std::string("move it away")
                            : fmt::format("{} moves it aside", setup_command(where));
@@ -101,8 +100,8 @@ Finding describe_open_failure(const HarbourLocation& where) {
   return finding;
 }
 
-// Who, besides root and the directory's owner, can rename it: the owner of the folder above it, and
-// everybody where that is writable for all and not sticky.
+// The name of a user, other than root and the directory's owner, who can rename the directory: the
+// owner of the folder above it, or any user if that folder is writable for all and not sticky.
 std::string find_mover(const std::string& path, uid_t owner) {
   struct stat above {};
   if (::stat(fmt::format("{}/..", path).c_str(), &above) != 0) return "";
@@ -133,29 +132,28 @@ DirectoryFacts collect_directory_facts(const HarbourLocation& where, int directo
   return facts;
 }
 
-// Bells without a record.
-void collect_lone_bells(const DirectoryTransaction& transaction,
-                        std::vector<IgnoredEntry>& ignored_entries) {
+// Adds the bells without a record that are not trusted, or were left by a client that is gone.
+void collect_orphan_bells(const DirectoryTransaction& transaction,
+                          std::vector<IgnoredEntry>& ignored_entries) {
   const DirectoryListing& listing = transaction.listing();
   std::set<std::string> known(listing.leases.begin(), listing.leases.end());
   for (const TicketName& name : listing.tickets) known.insert(name.id);
-  const auto add_if_ignored = [&](const std::string& file, const std::string& id,
-                                  time_t old_enough) {
+  const time_t orphaned_since = ::time(nullptr) - kOrphanBellSeconds;
+  for (const std::string& id : listing.bells) {
+    if (known.contains(id)) continue;
+    const std::string file = bell_file_name(id);
     struct statx attributes {};
-    if (!stat_at(transaction.directory(), file, attributes)) return;
+    if (!stat_at(transaction.directory(), file, attributes)) continue;
     std::optional<uid_t> owner;
     if (!is_mount_point(attributes)) owner = attributes.stx_uid;
     const auto bell = open_bell(transaction.directory(), id, owner);
-    if (!bell) return;
+    if (!bell) continue;
     if (bell->state == PeerBell::State::untrusted) {
       ignored_entries.push_back({file, owner, bell->problem, false});
-    } else if (bell->state == PeerBell::State::dead && attributes.stx_mtime.tv_sec <= old_enough) {
+    } else if (bell->state == PeerBell::State::dead &&
+               attributes.stx_mtime.tv_sec <= orphaned_since) {
       ignored_entries.push_back({file, owner, "its process is gone", true});
     }
-  };
-  for (const std::string& id : listing.bells) {
-    if (!known.contains(id))
-      add_if_ignored(bell_file_name(id), id, ::time(nullptr) - kMinLoneBellAge);
   }
 }
 
@@ -184,20 +182,18 @@ IgnoredFile inspect_file(int directory, IgnoredEntry entry) {
 }
 
 Result<DoctorInput> collect_clients(DirectoryTransaction& transaction) {
-  if (auto listed = transaction.list(); !listed) return tl::make_unexpected(listed.error());
-  auto contents = read_contents(transaction);
-  if (!contents) return tl::make_unexpected(contents.error());
+  TRY(transaction.list());
   DoctorInput input;
-  collect_lone_bells(transaction, contents->ignored_entries);
-  for (IgnoredEntry& entry : contents->ignored_entries) {
+  input.contents = TRY(read_contents(transaction));
+  collect_orphan_bells(transaction, input.contents.ignored_entries);
+  for (IgnoredEntry& entry : input.contents.ignored_entries) {
     input.files.push_back(inspect_file(transaction.directory(), std::move(entry)));
   }
-  input.contents = std::move(*contents);
   return input;
 }
 
-// Takes the lock as a decision does. Who cannot have it still reads, and may then see a client in
-// the middle of a change.
+// Takes the lock as a decision does. If the lock cannot be taken, it reads all the same, and may
+// see a client in the middle of a change.
 DoctorInput check_harbour_contents(const HarbourLocation& where, int directory,
                                    Findings& findings) {
   UniqueFd own(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -211,7 +207,7 @@ DoctorInput check_harbour_contents(const HarbourLocation& where, int directory,
                             : make_problem("lock", locked.error()));
   Result<DoctorInput> input = DoctorInput{};
   {
-    DirectoryTransaction transaction(std::move(own));  // drops the lock before anything is judged
+    DirectoryTransaction transaction(std::move(own));  // releases the lock before the checks
     input = collect_clients(transaction);
   }
   if (!input) {
@@ -241,14 +237,15 @@ std::set<std::string> find_grantable_tickets(const HarbourContents& contents,
   return ids;
 }
 
-// A granted client claims its GPUs within a moment. One that has not after some seconds is silent.
+// A client that can be granted GPUs claims them within a moment. A client that has not done so
+// after a few seconds is silent.
 std::vector<WaitingTicket> find_waiting_tickets(const HarbourLocation& where,
                                                 const HarbourContents& contents,
                                                 const Snapshot& snapshot) {
-  constexpr std::chrono::seconds kMoment(3);
+  constexpr std::chrono::seconds kClaimTime(3);
   std::set<std::string> silent = find_grantable_tickets(contents, snapshot);
   if (!silent.empty()) {
-    std::this_thread::sleep_for(kMoment);
+    std::this_thread::sleep_for(kClaimTime);
     auto harbour = Harbour::open_existing(where);
     const auto later = harbour && *harbour ? read_contents(**harbour) : HarbourContents{};
     const auto still = later ? find_grantable_tickets(*later, snapshot) : std::set<std::string>{};
@@ -265,7 +262,7 @@ std::vector<WaitingTicket> find_waiting_tickets(const HarbourLocation& where,
   return tickets;
 }
 
-// Live clients in the default harbour, where that is another directory than ours.
+// Live clients in the default harbour; 0 if that is the directory that this process uses.
 std::size_t count_clients_in_default(const HarbourLocation& ours) {
   const UniqueFd our_directory = open_directory(ours);
   UniqueFd default_directory = open_directory(default_harbour_location());
@@ -277,17 +274,16 @@ std::size_t count_clients_in_default(const HarbourLocation& ours) {
                     ours_stat.st_dev == default_stat.st_dev &&
                     ours_stat.st_ino == default_stat.st_ino;
   if (same) return 0;
-  DirectoryTransaction transaction(
-      std::move(default_directory));  // without the lock: a count needs none
+  // A count does not need the lock.
+  DirectoryTransaction transaction(std::move(default_directory));
   if (!transaction.list()) return 0;
   const auto contents = read_contents(transaction);
   return contents ? contents->leases.size() + contents->tickets.size() : 0;
 }
 
 Result<Snapshot> read_snapshot(const std::function<void()>& on_slow) {
-  auto probe = open_driver(on_slow);
-  if (!probe) return tl::make_unexpected(probe.error());
-  return (*probe)->snapshot();
+  const std::unique_ptr<Probe> probe = TRY(open_driver(on_slow));
+  return probe->snapshot();
 }
 
 Finding describe_driver(const Result<Snapshot>& snapshot) {
@@ -313,7 +309,7 @@ Findings run_checks(const std::function<void()>& on_slow) {
   const HarbourLocation where = harbour_location();
   Findings findings;
   DoctorInput input;
-  // A path that is not whole is not looked at: who asks may stand anywhere.
+  // A relative path is not opened: the result would depend on the folder that doctor runs in.
   const UniqueFd directory = where.path.front() == '/' ? open_directory(where) : UniqueFd();
   if (directory) {
     findings.push_back({"harbour", Level::ok, describe_location(where), ""});
@@ -348,7 +344,7 @@ Findings run_checks(const std::function<void()>& on_slow) {
   append(findings, check_limits(collect_limits_facts()));
   append(findings, check_proc(collect_proc_facts()));
   append(findings, check_links(collect_links_facts()));
-  // What most people came for stands first.
+  // The GPUs come first: most users run doctor because of them.
   Findings all{describe_driver(snapshot)};
   if (snapshot) append(all, check_gpus(view, ::geteuid()));
   append(all, std::move(findings));

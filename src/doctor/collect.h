@@ -1,4 +1,4 @@
-// Looks at everything that `berth doctor` judges: driver, harbour, surroundings.
+// Collects the facts about driver, harbour and host, and runs the checks of `berth doctor`.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,9 @@
 
 namespace berth {
 
-// Goes on where a part fails, makes and changes nothing, and takes a limited time: that of the
-// driver (see open_driver(), which gets `on_slow`) and 2 s for a lock that somebody keeps.
+// Continues if a part fails. Makes and changes nothing. Takes a limited time: the driver's time
+// limit (open_driver() gets `on_slow`), 2 s for the harbour's lock if another process holds it, and
+// 3 s to see whether a ticket claims its GPUs.
 Findings run_checks(const std::function<void()>& on_slow);
 
 }  // namespace berth

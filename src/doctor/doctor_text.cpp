@@ -1,4 +1,4 @@
-// Findings as lines and as JSON; see doctor_text.h.
+// The findings of `berth doctor` as text and as JSON; see doctor_text.h.
 #include "doctor/doctor_text.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kLevelWidth = 9;   // "problem" and a gap
 constexpr std::size_t kCheckWidth = 15;  // "pid_namespace" and a gap
 constexpr std::size_t kIndent = kLevelWidth + kCheckWidth;
-constexpr std::size_t kMinTwoColumnWidth = 60;  // where two columns leave too little for the text
+constexpr std::size_t kMinTwoColumnWidth =
+    60;  // below this, two columns leave too little for the text
 
 Style style_of(Level level) {
   switch (level) {
@@ -53,7 +54,7 @@ std::string doctor_text(const Findings& findings, const Terminal& terminal) {
     std::string text = wrap_text(
         terminal.escape(narrow ? fmt::format("{}: {}", check, finding.text) : finding.text),
         terminal.width, indent);
-    // The first line stands behind what names it.
+    // The first line follows the name of the check, instead of the indent.
     if (!narrow) out += align_left(check, kCheckWidth);
     out += text.substr(indent);
     out += '\n';
@@ -73,7 +74,7 @@ std::string doctor_json(const Findings& findings) {
                     {"text", finding.text},
                     {"remedy", finding.remedy.empty() ? Json(nullptr) : Json(finding.remedy)}});
   }
-  // "replace": a file name that is not UTF-8 becomes U+FFFD instead of an exception.
+  // "replace": a file name that is not UTF-8 gives U+FFFD instead of an exception.
   return Json{{"findings", list}}.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

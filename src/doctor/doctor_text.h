@@ -1,4 +1,4 @@
-// `berth doctor` for people, and as JSON.
+// The findings of `berth doctor` as text and as JSON.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace berth {
 
-// One line per finding, what to do about it below, and a summary; whole lines, fit for `terminal`.
+// A line for each finding, the remedy below it, and a summary; escaped and wrapped for `terminal`.
 std::string doctor_text(const Findings& findings, const Terminal& terminal);
 
-// A document and a newline, in ASCII. A finding without a remedy has null.
+// One JSON document and a newline, in ASCII. An empty remedy is null.
 std::string doctor_json(const Findings& findings);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Facts from /proc, limits and tmpfiles.d; see host_facts.h.
+// Reads facts from /proc, resource limits, tmpfiles.d and the archive; see host_facts.h.
 #include "doctor/host_facts.h"
 
 #include <array>
@@ -15,7 +15,6 @@
 
 #include "archive/user_folder.h"
 #include "base/environment.h"
-#include "base/pid_namespace.h"
 #include "base/process.h"
 #include "base/users.h"
 #include "harbour/tmpfiles.h"
@@ -85,7 +84,7 @@ ProcFacts collect_proc_facts() {
 
 LinkFacts collect_links_facts() {
   const auto is_on = [](const char* setting) {
-    int value = 1;  // where it cannot be read, it has the value that systemd sets
+    int value = 1;  // if it cannot be read, assume the value that systemd sets
     std::ifstream(setting) >> value;
     return value != 0;
   };
@@ -149,7 +148,7 @@ std::vector<ForeignHolder> find_foreign_holders(const HarbourLocation& ours,
     }
     const std::string& chosen = variables["BERTH_DIR"];
     const std::string harbour = chosen.empty() ? default_harbour_location().path : chosen;
-    if (harbour == ours.path) continue;  // its lease has ended
+    if (harbour == ours.path) continue;  // a lease of our harbour that has ended
     std::string name;
     std::ifstream comm(entry.path() / "comm");
     std::getline(comm, name);

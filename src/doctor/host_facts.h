@@ -1,4 +1,4 @@
-// What the kernel and the host say around the harbour: limits, /proc, cleaning, other harbours.
+// Facts from the host around the harbour: limits, /proc, links, cleaning, archive, other harbours.
 #pragma once
 
 #include <set>
@@ -14,8 +14,8 @@ LinkFacts collect_links_facts();
 CleaningFacts collect_cleaning_facts(const HarbourLocation& where);
 ArchiveFacts collect_archive_facts(const HarbourLocation& where);
 
-// Processes of the same GPUs that run under a lease which is not among `known` (ids), as far as
-// their environment can be read: our own; root reads all. Nothing of theirs is opened.
+// Processes on the same GPUs (or the same simulated server) that run under a lease whose id is not
+// in `known`. Reads only the environment of processes: the user's own; root reads all.
 std::vector<ForeignHolder> find_foreign_holders(const HarbourLocation& ours,
                                                 const std::set<std::string>& known);
 

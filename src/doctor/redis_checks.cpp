@@ -1,4 +1,4 @@
-// Questions to the harbour's server; see redis_checks.h.
+// Queries the Redis server of a harbour of several hosts; see redis_checks.h.
 #include "doctor/redis_checks.h"
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace berth {
 namespace {
 
 bool is_loopback(std::string_view address) {
-  if (address.starts_with('-')) address.remove_prefix(1);  // "if there is such a one"
+  if (address.starts_with('-')) address.remove_prefix(1);  // "-": optional address
   return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
 
-// The value of a setting; nothing if we may not ask.
+// The value of a setting; nullopt if this user may not read it.
 std::optional<std::string> read_setting(RedisConnection& server, const char* name) {
   const auto reply = server.call({"CONFIG", "GET", name});
   if (!reply || reply->list().size() < 2) return std::nullopt;
@@ -25,12 +25,12 @@ std::optional<std::string> read_setting(RedisConnection& server, const char* nam
 
 bool accepts_remote_connections(RedisConnection& server, const RedisUrl& url) {
   const auto bind = read_setting(server, "bind");
-  if (!bind) {  // who reaches it from elsewhere knows
+  if (!bind) {  // hidden from us: a URL that is not loopback shows that other hosts can connect
     return std::any_of(url.addresses.begin(), url.addresses.end(),
                        [](const auto& address) { return !is_loopback(address.host); });
   }
   if (read_setting(server, "port") == "0") return false;
-  // Without a password it then answers nobody from elsewhere.
+  // In protected mode, a server without a password refuses connections from other hosts.
   if (read_setting(server, "protected-mode") == "yes") return false;
   std::istringstream addresses(*bind);
   std::string address;
@@ -39,7 +39,7 @@ bool accepts_remote_connections(RedisConnection& server, const RedisUrl& url) {
     any = true;
     if (!is_loopback(address)) return true;
   }
-  return !any;  // none is all
+  return !any;  // an empty list means all addresses
 }
 
 }  // namespace

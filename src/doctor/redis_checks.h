@@ -1,4 +1,4 @@
-// What doctor asks the server of a harbour of several hosts.
+// Facts about the Redis server of a harbour of several hosts.
 #pragma once
 
 #include "doctor/checks.h"
@@ -6,8 +6,8 @@
 
 namespace berth {
 
-// Fills `contents` with what the server has of this host, if it can be had. `local_contents` is
-// what lies in this host's directory.
+// Queries the server. Sets `contents` to what the server stores of this host, unless it cannot be
+// read (ServerFacts::error says why). `local_contents` is the contents of this host's directory.
 ServerFacts collect_server_facts(const HarbourLocation& where,
                                  const HarbourContents& local_contents, HarbourContents& contents);
 

@@ -1,4 +1,4 @@
-// Bells; see bell.h.
+// Creates, opens and rings bells; see bell.h.
 #include "harbour/bell.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 constexpr mode_t kBellMode = 0622;
 constexpr const char* kAccessList = "system.posix_acl_access";
 
-// Then its mode does not say which users may open it. errno stays as it is.
+// With an access control list, the mode does not say which users may open the bell. Keeps errno.
 bool bell_has_access_list(int directory, const std::string& name) {
   const int before = errno;
   const std::string path = fmt::format("/proc/self/fd/{}/{}", directory, name);
@@ -50,15 +50,16 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
     return file_error("make a bell in", directory);
   }
   UniqueFd bell(::openat(directory, name.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
-  // Whoever owns the directory could have put something else of ours there, which must not become
-  // writable for all.
+  // The owner of the directory can rename files in it: the name may mean another file of this user
+  // now, which must not become writable for all users.
   struct stat file_info {};
   if (bell && (::fstat(bell.get(), &file_info) != 0 || !S_ISFIFO(file_info.st_mode))) {
     return fail(ErrorKind::io, "somebody replaced a bell while it was made; try again");
   }
-  // It may have inherited an access control list, which the directory's owner had set for a moment.
+  // The bell inherits an access control list if the directory has a default one. Berth refuses such
+  // a directory, but its owner can set the list after that check.
   if (bell) (void)::fremovexattr(bell.get(), kAccessList);
-  // By chmod, since a umask of 077 must not make it deaf to others.
+  // mkfifo() applies the umask; with a umask of 077 other users could not ring the bell.
   if (!bell || ::fchmod(bell.get(), kBellMode) != 0) {
     const int reason = errno;
     ::unlinkat(directory, name.c_str(), 0);
@@ -69,8 +70,8 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
 }
 
 bool drain_rings(int bell) {
-  // What is there now and no more: any user may write, without end and faster than we read, and
-  // this is done under the lock.
+  // Any user can write to the bell, without end and faster than this loop reads, and the caller may
+  // hold the lock. So the loop reads only the bytes that are there now.
   int remaining = 0;
   if (::ioctl(bell, FIONREAD, &remaining) != 0 || remaining == 0) return false;
   std::array<char, 4096> rings{};
@@ -90,7 +91,8 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
   const char* const kMounted = "a file system is mounted over its bell";
   const std::string name = bell_file_name(id);
   struct statx file_info {};
-  // Looked at before it is opened: opening a device that somebody planted could do anything.
+  // Check the type before opening: a hostile user may have put a device there, and opening a device
+  // can have any effect.
   if (!stat_at(directory, name, file_info)) {
     if (errno == ENOENT) return PeerBell{};
     return file_error("look at a bell in", directory);
@@ -104,8 +106,7 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
   if (!write_end) {
     if (errno == ENXIO || errno == ENOENT) return PeerBell{};
     if (errno == EXDEV) return untrusted(kMounted);
-    // The owner of a FIFO can cause EACCES by its mode or by an access control list, and cannot
-    // cause EPERM.
+    // The owner of a FIFO can cause EACCES, by its mode or an access control list, but not EPERM.
     const bool by_mode = errno == EACCES && (file_info.stx_mode & kBellMode) != kBellMode;
     if ((errno == EACCES || errno == EPERM) && !by_mode && !bell_has_access_list(directory, name)) {
       return PeerBell{PeerBell::State::unknown,
@@ -126,7 +127,8 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
 
 void ring(int write_end) {
   if (has_unread_ring(write_end)) return;
-  // The reader may die just now, and a write to a FIFO without a reader raises SIGPIPE.
+  // The last reader may exit at any moment, and a write to a FIFO without a reader raises SIGPIPE.
+  // So block the signal, and consume it unless it was pending before.
   sigset_t pipe;
   sigset_t before;
   sigset_t pending;
@@ -148,7 +150,8 @@ std::optional<std::chrono::nanoseconds> unanswered_for(int write_end) {
   timespec now{};
   if (::fstat(write_end, &file_info) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0)
     return std::nullopt;
-  // The kernel notes when a FIFO was last written to, and ring() writes only to one that is empty.
+  // ring() writes only to an empty FIFO, so the FIFO's modification time is that of the oldest
+  // unread ring.
   return std::chrono::seconds(now.tv_sec - clamp_file_time(file_info.st_mtim.tv_sec)) +
          std::chrono::nanoseconds(now.tv_nsec - file_info.st_mtim.tv_nsec);
 }

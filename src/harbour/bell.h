@@ -1,9 +1,16 @@
-// Bells: the FIFOs that prove that a client lives, and that wake it.
+// Bells: the FIFO of each client, which proves that the client lives and which wakes it.
 //
-// The kernel's part, all of it tried: opening a FIFO for writing fails with ENXIO if no process has
-// its reading end, and only the owner may open that (mode 0622), so life cannot be forged. Whoever
-// keeps the writing end sees POLLERR when the last reader is gone, grandchildren included. No PID
-// is involved, so PID namespaces do not matter.
+// A client is a ticket (it waits) or a lease (it holds GPUs). Its processes keep the bell open: the
+// process that made it, and the children that inherited it. A bell rests on these facts about
+// Linux, which tests check:
+// - Opening a FIFO for writing fails with ENXIO if no process has its read end open.
+// - Only the owner and root can open a FIFO of mode 0622 for reading, so another user cannot make a
+//   dead client look alive.
+// - A process that keeps the write end open gets POLLERR when the last reader is gone. Readers
+//   include grandchildren.
+// No PID is involved, so PID namespaces (containers) do not matter.
+//
+// All functions are thread-safe. `directory` is an open descriptor of the harbour's directory.
 #pragma once
 
 #include <chrono>
@@ -16,41 +23,44 @@
 
 namespace berth {
 
-// Makes `directory`/bell-`id` and opens it. Read-write, not read-only: otherwise each probe that
-// opens and closes it would leave POLLHUP set, and the waiter would spin. Nothing if there is a
-// file of that name already.
+// Creates the FIFO bell-`id` with mode 0622, whatever the umask is, and opens it. nullopt if a file
+// of that name exists. The descriptor is read-write: with a read-only one, each probe that opens
+// and closes the write end would leave POLLHUP set, and the poll() of the waiter would return at
+// once, forever.
 Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id);
 
-// Forgets every ring so far; true if there was one. What others write meanwhile does not make it
-// take longer.
+// Discards the rings that are in the bell now. Returns whether there was one. Rings that arrive
+// during the call stay in the bell, so a user that rings without end cannot prolong the call.
 bool drain_rings(int bell);
 
-// The other end: somebody's bell, opened for writing.
+// The bell of any client, opened for writing.
 struct PeerBell {
   enum class State {
-    alive,
-    unknown,  // of this owner, and cannot be opened although its mode permits (an ACL, an LSM): it
-              // counts as alive, and can be neither rung nor watched
-    dead,     // no process has its reading end, or there is no such file
-    untrusted,  // not a FIFO of this owner that every user may ring
+    alive,    // a process has the read end open
+    unknown,  // the kernel forbids to open it although its mode permits it (a security module, for
+              // example): the client counts as alive, but cannot be rung or watched
+    dead,     // no process has the read end open, or the file does not exist
+    untrusted,  // not a FIFO, of another owner, or made unopenable by its owner
   };
   State state = State::dead;
-  UniqueFd write_end;   // if it is alive
-  std::string problem;  // if it is unknown or planted
-  uid_t owner = 0;      // if it is alive or unknown
+  UniqueFd write_end;   // only of a live client
+  std::string problem;  // why the state is unknown or untrusted, for messages
+  uid_t owner = 0;      // set if the state is alive or unknown
 
   bool counts_as_alive() const { return state == State::alive || state == State::unknown; }
 };
 
-// An Error means that nobody can say (no descriptor left): unknown is not dead. Without `owner`, a
-// bell of any user counts.
+// Opens bell-`id` for writing. It must belong to `owner`; without `owner`, any user's bell is
+// accepted. An Error (ErrorKind::io) means that the state cannot be determined, because this
+// process has no descriptor left, for example: the caller must not treat the client as dead.
 Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<uid_t> owner);
 
-// Wakes whoever reads the bell whose writing end this is. Does nothing if it was rung and has not
-// woken yet. Never raises SIGPIPE.
+// Wakes the client whose bell has this write end. Does nothing if the client has an unread ring.
+// Never raises SIGPIPE.
 void ring(int write_end);
 
-// How long ago it was rung, if it has not woken since: it is stopped, or slow.
+// The age of the oldest unread ring: the client is stopped, or slow. nullopt if every ring was
+// read. May be negative, since the owner of a FIFO can set its times.
 std::optional<std::chrono::nanoseconds> unanswered_for(int write_end);
 
 std::string bell_file_name(const std::string& id);

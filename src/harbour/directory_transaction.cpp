@@ -1,4 +1,4 @@
-// Reading and writing of the harbour's files; see directory_transaction.h and
+// Reads and writes the files of the harbour's directory; see directory_transaction.h and
 // docs/harbour-protocol.md.
 #include "harbour/directory_transaction.h"
 
@@ -32,23 +32,21 @@ constexpr std::string_view kTicketPrefix = "ticket-";
 constexpr std::string_view kBellPrefix = "bell-";
 constexpr std::string_view kDrainPrefix = "drain-";
 constexpr std::string_view kRequestPrefix = "request-";
-constexpr std::string_view kTemporaryPrefix =
-    "new-";  // and a random id, before the name that the file gets
+// A file is written as new-RANDOM-NAME, and then renamed to NAME.
+constexpr std::string_view kTemporaryPrefix = "new-";
 constexpr std::size_t kNumberDigits = 15;
 constexpr mode_t kFileMode = 0644;
-// On the record of a ticket or of a shell's lease: it was told to end.
+// On the record of a ticket or of a shell's lease: its owner or root has ended it.
 constexpr mode_t kEndedFlag = S_ISVTX;
 // Ticket numbers are times, in units of 100 µs since 1970.
 constexpr std::uint64_t kUnitNs = 100'000;
 constexpr std::uint64_t kUnitsPerSecond = 1'000'000'000 / kUnitNs;
-// Housekeeping of one decision.
+// How many files one call of remove_leftovers() removes.
 constexpr std::size_t kMaxRemovals = 256;
-// What is ignored is listed up to here; a hostile user can plant any number of files.
+// Limits ignored_entries(), since a hostile user can create any number of files.
 constexpr std::size_t kMaxIgnoredEntries = 1000;
-// What must remain beside the bells of leases: those of tickets, records, /proc, the lock.
+// Descriptors that the bells of leases must leave for tickets, records, /proc and the lock.
 constexpr rlim_t kSpareDescriptors = 64;
-// A bell is made before its record is written. Only one that stays alone is a leftover.
-constexpr time_t kOrphanBellSeconds = 60;
 
 // Older drivers write the UUIDs of MIG instances with slashes: "MIG-GPU-…/1/0".
 std::string drain_file_name(std::string uuid) {
@@ -56,7 +54,7 @@ std::string drain_file_name(std::string uuid) {
   return fmt::format("{}{}", kDrainPrefix, uuid);
 }
 
-// A UUID is part of a file's name, so it must not lead elsewhere.
+// A UUID is part of a file's name, so it must not contain '/'.
 bool is_uuid(std::string_view text) {
   constexpr std::string_view letters =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -108,8 +106,8 @@ std::uint64_t units_now() {
          static_cast<std::uint64_t>(now.tv_nsec) / kUnitNs;
 }
 
-// May a user make a hard link to another's file? Where the kernel allows that
-// (fs.protected_hardlinks=0), other users can give a record a second name, and change its ctime.
+// Can a user make a hard link to another user's file? Where the kernel allows it
+// (fs.protected_hardlinks=0), other users can give a record a second name, which changes its ctime.
 bool others_can_link() {
   static const bool allowed = [] {
     int setting = 1;
@@ -119,9 +117,10 @@ bool others_can_link() {
   return allowed;
 }
 
-// A ticket came when its file got its name, and no earlier: the kernel sets ctime then, and no user
-// can set it back. A number that is larger only puts its own ticket further back. Where other users
-// can change ctime (by a hard link), the time at which the file was made has to do.
+// The order of a ticket in the queue: the later of its number and the time at which its file got
+// its name. The kernel sets the ctime then, and no user can set it back, so a forged small number
+// gains nothing. A larger number only moves its own ticket back. Where other users can change the
+// ctime (by a hard link), the birth time of the file takes its place.
 std::uint64_t ticket_order(std::uint64_t number, const struct statx& file_info) {
   const bool use_birth_time = others_can_link() && (file_info.stx_mask & STATX_BTIME) != 0;
   return std::max(number, to_units(use_birth_time ? file_info.stx_btime : file_info.stx_ctime));
@@ -131,8 +130,8 @@ bool contains_sorted(const std::vector<std::string>& sorted, const std::string& 
   return std::binary_search(sorted.begin(), sorted.end(), id);
 }
 
-// Berth never makes such a file. Another user may have written it, and given it this name by a hard
-// link, which the kernel permits for files that a user can write to.
+// Berth never makes such a file. Another user may have written its content, and may have given it
+// this name: the kernel permits hard links to files that a user can write to.
 bool others_can_write(const struct statx& file_info) {
   return S_ISREG(file_info.stx_mode) && (file_info.stx_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
@@ -145,7 +144,7 @@ std::vector<std::string> sorted_ticket_ids(const std::vector<TicketName>& ticket
   return ids;
 }
 
-// Why a file cannot be a record or drain, before it is opened; null if it can.
+// Why a file cannot be a record or drain, known before it is opened; null if it can be one.
 const char* find_file_problem(const struct statx& file_info) {
   if (is_mount_point(file_info)) return "a file system is mounted over it";
   if (!S_ISREG(file_info.stx_mode)) return "it is not a regular file";
@@ -154,7 +153,7 @@ const char* find_file_problem(const struct statx& file_info) {
   return nullptr;
 }
 
-// Some file systems do not tell the type in a listing (DT_UNKNOWN).
+// Some file systems do not report types in a listing (DT_UNKNOWN).
 bool is_directory(int parent, const dirent64& entry) {
   if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
   struct statx file_info {};
@@ -203,8 +202,8 @@ bool DirectoryTransaction::is_ended(const std::string& id,
 DirectoryTransaction::DirectoryTransaction(PrivateFd lock) : lock_(std::move(lock)) {}
 
 DirectoryTransaction::~DirectoryTransaction() {
-  // Not by closing alone: a child that another thread has just forked has a copy of the descriptor,
-  // and would keep the lock.
+  // Closing the descriptor does not unlock: a child that another thread has just forked has a copy
+  // of it.
   unlock();
 }
 
@@ -216,7 +215,7 @@ Result<void> DirectoryTransaction::list() {
   listing_ = {};
   ignored_entries_.clear();
   DirectoryListing directories;
-  // By the system call: opendir() allocates and frees 32 KiB, which costs more than the list.
+  // opendir() would allocate and free 32 KiB, which costs more than the listing itself.
   alignas(dirent64) std::array<char, 16384> buffer;
   ::lseek(lock_.get(), 0, SEEK_SET);
   for (;;) {
@@ -228,8 +227,8 @@ Result<void> DirectoryTransaction::list() {
       at += entry->d_reclen;
       const std::string_view name = entry->d_name;
       if (name == "." || name == "..") continue;
-      // Never looked at: the owner of a directory can mount a file system there (FUSE) that does
-      // not answer.
+      // Directories are never opened: the owner of a directory can mount a file system there (FUSE)
+      // that does not answer.
       const bool directory = is_directory(lock_.get(), *entry);
       if (directory && name == kArchiveInHarbour) continue;
       if (!add_to_listing(name, directory ? directories : listing_)) {
@@ -246,8 +245,7 @@ Result<void> DirectoryTransaction::list() {
   return {};
 }
 
-// By the kernel's word for when each ticket came (see ticket_order()), and without those that one
-// user has beyond the limit.
+// Sorts the tickets by ticket_order(), and drops those of a user that exceed the limit.
 void DirectoryTransaction::order_tickets() {
   struct statx file_info {};
   struct Ticket {
@@ -258,7 +256,8 @@ void DirectoryTransaction::order_tickets() {
   std::vector<Ticket> tickets;
   tickets.reserve(listing_.tickets.size());
   for (TicketName& name : listing_.tickets) {
-    // One that cannot be looked at keeps its number: whether it counts, find_live_record() says.
+    // A ticket whose file cannot be examined keeps its number. find_live_record() decides later
+    // whether it counts.
     const bool known = stat_at(lock_.get(), ticket_file_name(name), file_info);
     if (known && is_mount_point(file_info)) {
       ignore(ticket_file_name(name), std::nullopt, find_file_problem(file_info));
@@ -272,8 +271,8 @@ void DirectoryTransaction::order_tickets() {
   std::sort(tickets.begin(), tickets.end(),
             [](const Ticket& a, const Ticket& b) { return a.name < b.name; });
   listing_.tickets.clear();
-  // Users that cannot be told apart here (a user namespace) have no limit: the tickets of one would
-  // make those of another not count.
+  // Owners that this user namespace does not map have no limit: they all look like one user, and
+  // the tickets of one of them would make those of another not count.
   std::map<uid_t, TicketTotals> totals;
   for (Ticket& ticket : tickets) {
     TicketTotals unlimited;
@@ -303,7 +302,8 @@ void DirectoryTransaction::ignore(const std::string& file, std::optional<uid_t> 
 
 Result<std::optional<struct statx>> DirectoryTransaction::stat_file(const std::string& file) const {
   struct statx file_info {};
-  // Before it is opened: opening a planted device could do anything.
+  // Callers check the type before they open the file: a hostile user may have put a device there,
+  // and opening a device can have any effect.
   if (stat_at(lock_.get(), file, file_info)) return file_info;
   if (errno == ENOENT) return std::nullopt;
   return file_error("look at a file in", lock_.get());
@@ -327,50 +327,42 @@ Result<DirectoryTransaction::FileText> DirectoryTransaction::read_file(
   return FileText{std::move(text), ""};
 }
 
-// The kernel says who the owner is. The bell is opened before the record is read: what a dead
-// client left may well be half a record.
+// The owner is the one that the kernel reports. The bell is opened before the record is read, since
+// a killed client may have left half a record.
 Result<std::optional<DirectoryTransaction::LiveRecordFile>> DirectoryTransaction::find_live_record(
     const std::string& file, const std::string& id) {
-  const auto file_info = stat_file(file);
-  if (!file_info) return tl::make_unexpected(file_info.error());
-  if (!*file_info) return std::nullopt;
-  // Of a mount point the owner cannot be seen: then it is the bell's.
+  const std::optional<struct statx> file_info = TRY(stat_file(file));
+  if (!file_info) return std::nullopt;
+  // The owner of a file under a mount point is unknown: then the bell's owner is taken.
   std::optional<uid_t> owner;
-  if (!is_mount_point(**file_info)) owner = (*file_info)->stx_uid;
-  auto bell = open_bell(lock_.get(), id, owner);
-  if (!bell) return tl::make_unexpected(bell.error());
-  if (!bell->counts_as_alive()) {
-    const char* const type = find_file_problem(**file_info);
-    const bool dead = bell->state == PeerBell::State::dead && type == nullptr;
-    ignore(file, owner,
-           dead              ? "its process is gone"
-           : type != nullptr ? type
-                             : bell->problem,
-           dead);
+  if (!is_mount_point(*file_info)) owner = file_info->stx_uid;
+  PeerBell bell = TRY(open_bell(lock_.get(), id, owner));
+  if (!bell.counts_as_alive()) {
+    const char* const type = find_file_problem(*file_info);
+    const bool dead = bell.state == PeerBell::State::dead && type == nullptr;
+    ignore(file, owner, dead ? "its process is gone" : type != nullptr ? type : bell.problem, dead);
     return std::nullopt;
   }
-  auto content = read_file(file, **file_info);
-  if (!content) return tl::make_unexpected(content.error());
-  return LiveRecordFile{**file_info, bell->owner, std::move(*content), std::move(bell->write_end),
-                        std::move(bell->problem)};
+  FileText content = TRY(read_file(file, *file_info));
+  return LiveRecordFile{*file_info, bell.owner, std::move(content), std::move(bell.write_end),
+                        std::move(bell.problem)};
 }
 
-// A lease file beside a live bell of its owner always counts. What cannot be understood of it may
-// hold any GPU.
+// A lease file beside a live bell of its owner counts, whatever it contains: a lease that cannot be
+// understood may hold any GPU.
 Result<std::optional<Client>> DirectoryTransaction::read_lease(const std::string& id) {
   const std::string file = lease_file_name(id);
-  auto found = find_live_record(file, id);
-  if (!found) return tl::make_unexpected(found.error());
-  if (!*found) return std::nullopt;
-  const struct statx& file_info = (*found)->file_info;
-  const uid_t owner = (*found)->owner;
-  const FileText& content = (*found)->content;
+  std::optional<LiveRecordFile> found = TRY(find_live_record(file, id));
+  if (!found) return std::nullopt;
+  const struct statx& file_info = found->file_info;
+  const uid_t owner = found->owner;
+  const FileText& content = found->content;
   const auto ignore_record = [&](const char* problem) {
     ignore_live(file, owner, problem);
     return std::nullopt;
   };
   if (others_can_write(file_info)) return ignore_record("other users can write to it");
-  // The bell may be that of another user's ticket, which must not be taken for a lease.
+  // The bell may belong to another user's ticket, which must not count as a lease.
   if (is_mount_point(file_info) && has_ticket_with_id(id)) {
     ignore(file, std::nullopt, find_file_problem(file_info));
     return std::nullopt;
@@ -382,19 +374,19 @@ Result<std::optional<Client>> DirectoryTransaction::read_lease(const std::string
   if (problem.empty() && is_ticket) return ignore_record("it is the record of a ticket");
   if (problem.empty() && record->id != id) problem = "it names another id than its file";
   if (!problem.empty()) {
-    // Another user may have given any file of this owner's the name of a lease.
+    // Another user may have given any file of this owner the name of a lease, by a hard link.
     if (others_can_link() && file_info.stx_nlink > 1)
       return ignore_record("it is a second name of a file");
     record = parse_damaged_lease(content.text, std::move(problem));
   } else if ((file_info.stx_mode & kEndedFlag) != 0 && record->holder == HolderKind::shell) {
     return ignore_record("it was ended");
   }
-  if (record->problem.empty()) record->problem = (*found)->bell_problem;
+  if (record->problem.empty()) record->problem = found->bell_problem;
   record->id = id;
   record->uid = owner;
   record->last_used = TimePoint(std::chrono::seconds(clamp_file_time(file_info.stx_mtime.tv_sec)) +
                                 std::chrono::nanoseconds(file_info.stx_mtime.tv_nsec));
-  return Client{std::move(*record), std::move((*found)->bell)};
+  return Client{std::move(*record), std::move(found->bell)};
 }
 
 bool DirectoryTransaction::has_ticket_with_id(const std::string& id) const {
@@ -404,44 +396,43 @@ bool DirectoryTransaction::has_ticket_with_id(const std::string& id) const {
 
 Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName& name) {
   const std::string file = ticket_file_name(name);
-  // A client that has both holds. (One that was killed between the two is dead.)
+  // A client with both a ticket and a lease is a lease. (If it was killed between writing the lease
+  // and removing the ticket, its bell has no reader.)
   if (contains_sorted(listing_.leases, name.id)) {
-    // Any user can plant a file of that name: only a sound lease of the same owner takes the
-    // ticket's place.
-    auto client = read_lease(name.id);
-    if (!client) return client;
-    if (*client && (*client)->record.problem.empty() && is_identified((*client)->record.uid)) {
+    // Any user can create a file of that name, so only a readable lease takes the ticket's place.
+    // It has the owner of the bell, as the ticket does.
+    const std::optional<Client> lease = TRY(read_lease(name.id));
+    if (lease && lease->record.problem.empty() && is_identified(lease->record.uid)) {
       ignore(file, std::nullopt, "it has become a lease", true);
       return std::nullopt;
     }
   }
-  auto found = find_live_record(file, name.id);
-  if (!found) return tl::make_unexpected(found.error());
-  if (!*found) return std::nullopt;
-  const struct statx& file_info = (*found)->file_info;
+  std::optional<LiveRecordFile> found = TRY(find_live_record(file, name.id));
+  if (!found) return std::nullopt;
+  const struct statx& file_info = found->file_info;
   const auto ignore_record = [&](const std::string& problem) {
-    ignore_live(file, (*found)->owner, problem);
+    ignore_live(file, found->owner, problem);
     return std::nullopt;
   };
-  if (!(*found)->content.problem.empty()) return ignore_record((*found)->content.problem);
+  if (!found->content.problem.empty()) return ignore_record(found->content.problem);
   if ((file_info.stx_mode & kEndedFlag) != 0) return ignore_record("it was ended");
-  auto record = parse_record((*found)->content.text);
+  auto record = parse_record(found->content.text);
   if (!record) return ignore_record(record.error().message);
   if (record->id != name.id) return ignore_record("it names another id than its file");
-  // Another user may have given the record this name (a hard link).
+  // Another user may have given the record this name, by a hard link.
   const bool is_other_name = record->order && *record->order != name.number;
   const bool is_lease = record->version <= kProtocolVersion && !record->uuids.empty();
   if (is_other_name || is_lease) return ignore_record("it is a second name of a ticket or lease");
-  if (contains_sorted(listing_.requests, name.id)) apply_changed_request(*record, (*found)->owner);
-  record->uid = (*found)->owner;
-  return Client{std::move(*record), std::move((*found)->bell)};
+  if (contains_sorted(listing_.requests, name.id)) apply_changed_request(*record, found->owner);
+  record->uid = found->owner;
+  return Client{std::move(*record), std::move(found->bell)};
 }
 
-// Takes over the request that the ticket's owner has changed since it came.
+// Replaces the request of a ticket by the one that its owner wrote later (see write_ticket()).
 void DirectoryTransaction::apply_changed_request(Record& ticket, uid_t owner) const {
   const std::string file = request_file_name(ticket.id);
   const auto file_info = stat_file(file);
-  // Two files of users that cannot be told apart here may be two users'.
+  // Two files with an owner that this user namespace does not map may belong to different users.
   if (!file_info || !*file_info || (*file_info)->stx_uid != owner || !is_identified(owner)) return;
   const auto content = read_file(file, **file_info);
   if (!content || !content->problem.empty()) return;
@@ -456,17 +447,12 @@ Result<std::vector<Client>> DirectoryTransaction::read_leases() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   for (const std::string& id : listing_.leases) {
-    auto one = read_lease(id);
-    if (!one) return tl::make_unexpected(one.error());
-    if (!*one) continue;
-    // One user can have more leases than another may open files. They count all the same.
-    if (!(*one)->bell) {
-      found.push_back(std::move(**one));
-      continue;
-    }
-    const auto number = static_cast<rlim_t>((*one)->bell.get());
-    if (number + kSpareDescriptors >= limit.rlim_cur) (*one)->bell.reset();
-    found.push_back(std::move(**one));
+    std::optional<Client> lease = TRY(read_lease(id));
+    if (!lease) continue;
+    // There may be more leases than this process may open files. They count without their bell.
+    const auto number = static_cast<rlim_t>(lease->bell.get());
+    if (lease->bell && number + kSpareDescriptors >= limit.rlim_cur) lease->bell.reset();
+    found.push_back(std::move(*lease));
   }
   return found;
 }
@@ -474,29 +460,26 @@ Result<std::vector<Client>> DirectoryTransaction::read_leases() {
 Result<std::vector<Drain>> DirectoryTransaction::read_drains() {
   std::vector<Drain> found;
   if (listing_.drains.empty()) return found;
-  const auto allowed_owner = harbour_owner();
-  if (!allowed_owner) return tl::make_unexpected(allowed_owner.error());
+  const uid_t allowed_owner = TRY(harbour_owner());
   for (const std::string& uuid : listing_.drains) {
     const std::string file = drain_file_name(uuid);
-    const auto file_info = stat_file(file);
-    if (!file_info) return tl::make_unexpected(file_info.error());
-    if (!*file_info) continue;
-    const uid_t owner = (*file_info)->stx_uid;
-    if (const char* problem = find_file_problem(**file_info)) {
-      ignore(file, is_mount_point(**file_info) ? std::nullopt : std::optional(owner), problem);
+    const std::optional<struct statx> file_info = TRY(stat_file(file));
+    if (!file_info) continue;
+    const uid_t owner = file_info->stx_uid;
+    if (const char* problem = find_file_problem(*file_info)) {
+      ignore(file, is_mount_point(*file_info) ? std::nullopt : std::optional(owner), problem);
       continue;
     }
-    if (owner != 0 && owner != *allowed_owner) {
+    if (owner != 0 && owner != allowed_owner) {
       ignore(file, owner, "only root or the owner of the harbour may drain a GPU");
       continue;
     }
-    const auto content = read_file(file, **file_info);
-    if (!content) return tl::make_unexpected(content.error());
-    if (!content->problem.empty()) {
-      ignore(file, owner, content->problem);
+    const FileText content = TRY(read_file(file, *file_info));
+    if (!content.problem.empty()) {
+      ignore(file, owner, content.problem);
       continue;
     }
-    auto drain = parse_drain(content->text);
+    auto drain = parse_drain(content.text);
     if (!drain || drain_file_name(drain->uuid) != file) {
       ignore(file, owner, drain ? "it names another GPU" : drain.error().message);
       continue;
@@ -516,8 +499,8 @@ Result<uid_t> DirectoryTransaction::harbour_owner() const {
 Result<std::uint64_t> DirectoryTransaction::next_order() {
   const std::uint64_t now = units_now();
   if (listing_.tickets.empty()) return now;
-  // Two tickets of one moment keep their order. A number from the future means nothing to others: a
-  // millisecond is all that it can change.
+  // Two tickets of the same moment keep their order. A ticket with a number from the future changes
+  // the numbers of others by a millisecond at most.
   const std::uint64_t last = listing_.tickets.back().order;
   return last >= now && last - now < kUnitsPerSecond / 1000 ? last + 1 : now;
 }
@@ -528,7 +511,7 @@ Result<void> DirectoryTransaction::write_file(const std::string& file, const std
   has_name_conflict_ = !fd && errno == EEXIST;
   if (!fd) return file_error("write a record in", lock_.get());
   struct stat file_info {};
-  // By chmod: with a umask of 077 other users could not read it.
+  // With a umask of 077 other users could not read the file.
   const bool readable =
       ::fstat(fd.get(), &file_info) == 0 &&
       ((file_info.st_mode & 07777) == kFileMode || ::fchmod(fd.get(), kFileMode) == 0);
@@ -545,13 +528,14 @@ Result<void> DirectoryTransaction::write_lease(const Record& record) {
 Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t order) {
   Record ticket = record;
   TicketName name{order, record.id, order};
-  // A file that is written again would lose its place: the change goes into a file beside it.
+  // Writing the file again would change its ctime, and the ticket would lose its place in the
+  // queue. So the changed request goes into a file of its own.
   if (is_own_file(ticket_file_name(name))) {
     ticket.order = name.number;
     const std::string file = request_file_name(record.id);
     struct statx existing {};
-    // Another user's file cannot be replaced. Other clients then know the request of before, which
-    // costs nothing but precision.
+    // A file of another user cannot be replaced. Other clients then see the old request, which only
+    // makes their decisions less precise.
     if (stat_at(lock_.get(), file, existing) && existing.stx_uid != ::geteuid()) return {};
     return replace_file(file, format_record(ticket));
   }
@@ -566,7 +550,7 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
                             listing_.own_tickets.count, TicketTotals::kMaxTickets,
                             TicketTotals::kMaxBytes >> 20));
   }
-  if (auto written = write_file(ticket_file_name(name), text); !written) return written;
+  TRY(write_file(ticket_file_name(name), text));
   struct statx file_info {};
   if (stat_at(lock_.get(), ticket_file_name(name), file_info)) {
     name.order = ticket_order(name.number, file_info);
@@ -591,11 +575,11 @@ TicketName DirectoryTransaction::current_ticket_name(const TicketName& written) 
   return written;
 }
 
-// Under another name first, so that on a full disk the file before it stays. The name is random:
-// another user could have taken one that is known.
+// Writes a temporary file first, so that on a full disk the old file stays. Its name is random:
+// another user could have created a file of a predictable name.
 Result<void> DirectoryTransaction::replace_file(const std::string& file, const std::string& text) {
   const std::string temporary = fmt::format("{}{}-{}", kTemporaryPrefix, make_id(), file);
-  if (auto written = write_file(temporary, text); !written) return written;
+  TRY(write_file(temporary, text));
   if (::renameat(lock_.get(), temporary.c_str(), lock_.get(), file.c_str()) == 0) return {};
   auto error = file_error("write a file in", lock_.get());
   ::unlinkat(lock_.get(), temporary.c_str(), 0);
@@ -609,11 +593,11 @@ Result<void> DirectoryTransaction::write_drain(const Drain& drain) {
 void DirectoryTransaction::remove_ticket(const TicketName& name) {
   std::erase(listing_.tickets, name);
   ::unlinkat(lock_.get(), ticket_file_name(name).c_str(), 0);
-  // Even if the listing has none: this transaction may have written it.
+  // Even if it is not in the listing: this transaction may have written it.
   ::unlinkat(lock_.get(), request_file_name(name.id).c_str(), 0);
 }
 
-// Through a descriptor: what the name means may change between the look and the chmod.
+// Uses a descriptor, since the name may mean another file between the check and the chmod.
 Result<void> DirectoryTransaction::set_ended_flag(const std::string& file, uid_t owner) {
   const UniqueFd fd(::openat(lock_.get(), file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return file_error("end a ticket or lease in", lock_.get());
@@ -628,10 +612,9 @@ Result<void> DirectoryTransaction::set_ended_flag(const std::string& file, uid_t
 }
 
 Result<void> DirectoryTransaction::end_ticket(const TicketName& name) {
-  const auto client = read_ticket(name);
-  if (!client) return tl::make_unexpected(client.error());
-  if (!*client) return {};  // it has ended by itself
-  return set_ended_flag(ticket_file_name(name), (*client)->record.uid);
+  const std::optional<Client> client = TRY(read_ticket(name));
+  if (!client) return {};  // it no longer counts
+  return set_ended_flag(ticket_file_name(name), client->record.uid);
 }
 
 Result<void> DirectoryTransaction::end_lease(const Client& lease) {
@@ -651,22 +634,22 @@ Result<bool> DirectoryTransaction::remove_drain(const std::string& uuid) {
 void DirectoryTransaction::remove_leftovers() {
   const uid_t own_uid = ::geteuid();
   const bool as_root = is_root();
-  const std::vector<IgnoredEntry> found = ignored_entries_;  // more may be found on the way
+  const std::vector<IgnoredEntry> found = ignored_entries_;  // the calls below may add more
   std::size_t removed = 0;
   for (const IgnoredEntry& entry : found) {
     if (!entry.leftover || (!as_root && entry.owner && entry.owner != own_uid)) continue;
     if (++removed > kMaxRemovals) return;
     remove_dead_client(entry);
   }
-  // One bell more than records is our own, whose record is being written.
+  // One bell more than records is normal: that of this client, whose record is not written yet.
   if (listing_.bells.size() > listing_.leases.size() + listing_.tickets.size() + 1) {
     remove_orphan_bells();
   }
   remove_orphan_requests();
 }
 
-// Makes room below the limit: a decision does not read every ticket, so it does not know all that
-// are dead.
+// Removes dead tickets of this user, to get below the limit. A decision does not read every ticket,
+// so remove_leftovers() does not know all dead ones.
 void DirectoryTransaction::remove_dead_tickets() {
   std::size_t removed = 0;
   const std::vector<TicketName> tickets = listing_.tickets;
@@ -684,8 +667,9 @@ void DirectoryTransaction::remove_dead_tickets() {
   }
 }
 
-// The files of a dead client. The bell goes first, so that a kill between the two leaves what still
-// counts as dead.
+// Removes the files of a dead client; if its ticket became a lease (read_ticket() leaves the owner
+// empty then), only those of the ticket. The bell is removed first: if this process is killed
+// between the two, the record still belongs to a dead client.
 void DirectoryTransaction::remove_dead_client(const IgnoredEntry& entry) {
   const std::string id = entry.file.substr(entry.file.rfind('-') + 1);
   const bool became_lease = !entry.owner;
@@ -705,7 +689,8 @@ void DirectoryTransaction::remove_orphan_bells() {
     struct statx file_info {};
     const std::string file = bell_file_name(id);
     if (!stat_at(lock_.get(), file, file_info) || is_mount_point(file_info)) continue;
-    // Only bells that may be removed count, so that those of other users do not protect them.
+    // Only bells that this user may remove count for the limit: otherwise bells of other users
+    // could use it up.
     if (!as_root && file_info.stx_uid != own_uid) continue;
     if (++checked > kMaxRemovals) return;
     if (clamp_file_time(file_info.stx_mtime.tv_sec) + kOrphanBellSeconds > ::time(nullptr))
@@ -715,8 +700,8 @@ void DirectoryTransaction::remove_orphan_bells() {
   }
 }
 
-// Changed requests whose ticket is gone, and files whose client was killed before it could rename
-// them. All of them are written under the lock, so none is being written now.
+// Removes changed requests whose ticket is gone, and temporary files whose client was killed before
+// it could rename them. Clients write all of these under the lock, so none is being written now.
 void DirectoryTransaction::remove_orphan_requests() {
   std::size_t checked = 0;
   const auto remove = [&](const std::string& file, const std::string& id) {
@@ -745,8 +730,9 @@ void DirectoryTransaction::remove_orphan_requests() {
   }
 }
 
-// The record of a lease that has ended, for the history. Only with the bell that proves that its
-// owner made it as a lease: any user can plant a record.
+// The record of a lease that has ended, for the history. nullopt unless its bell is there, a FIFO
+// of the same owner: any user can create a file of that name, and only the bell proves that the
+// owner made it as a lease.
 std::optional<Record> DirectoryTransaction::read_dead_lease(const IgnoredEntry& entry,
                                                             const std::string& id) const {
   if (!entry.owner || entry.file != lease_file_name(id)) return std::nullopt;

@@ -1,8 +1,10 @@
-// The directory harbour under its lock.
+// A transaction on the harbour's directory.
 //
-// What is read here was true at one moment, because every client changes the harbour under the same
-// lock. Every change is made at once. Nothing here opens a file of another process: that could
-// block, and the whole host would wait.
+// It holds the directory's lock, and every client changes the directory only under that lock. So
+// everything that a transaction reads was true at one moment. It makes each change at once, not in
+// commit(). It never opens a file that can block (a file in /proc of another process, a device, a
+// mounted file system of a user): all clients of the host would wait. It trusts no file: any user
+// can create any file in the directory. Entries that do not count are in ignored_entries().
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@
 
 namespace berth {
 
-// The tickets of one user: their number, and how much there is to read of them, are limited.
+// The number and total size of one user's tickets, and their limits: other clients must read them.
 struct TicketTotals {
   static constexpr std::size_t kMaxTickets = 2000;
   static constexpr std::uint64_t kMaxBytes = 4 << 20;
@@ -39,26 +41,32 @@ struct TicketTotals {
   }
 };
 
-// What lies in the directory, by the files' names alone.
+// A client makes its bell before it writes its record. A bell without a record is a leftover only
+// at this age.
+constexpr time_t kOrphanBellSeconds = 60;
+
+// The entries of the directory, known by their names alone.
 struct DirectoryListing {
   std::vector<std::string> leases;         // ids, sorted
   std::vector<TicketName> tickets;         // in the order of the queue
   std::vector<std::string> bells;          // ids
-  std::vector<std::string> requests;       // ids, sorted, of tickets whose request has changed
+  std::vector<std::string> requests;       // ids of tickets whose request has changed, sorted
   std::vector<std::string> drains;         // UUIDs, with '_' for '/'
-  std::vector<std::string> unknown_names;  // names that are not berth's
-  TicketTotals own_tickets{};              // of this process's user
+  std::vector<std::string> unknown_names;  // names that Berth does not use
+  TicketTotals own_tickets{};              // the tickets of this process's user
 };
 
 class DirectoryTransaction : public Transaction {
  public:
-  // `lock` is the harbour's directory, opened for this alone and locked; the lock ends with this.
+  // `lock` is the harbour's directory, opened for this transaction alone and locked. The destructor
+  // releases the lock. Call list() before anything else.
   explicit DirectoryTransaction(PrivateFd lock);
   ~DirectoryTransaction() override;
 
+  // Reads the names of the directory's entries, and sorts the tickets.
   Result<void> list();
   const DirectoryListing& listing() const { return listing_; }
-  // Earlier than with the destructor, for a caller that still has something slow to do.
+  // Releases the lock before the destructor does, for a caller that continues with something slow.
   void unlock();
 
   const std::vector<std::string>& lease_ids() const override { return listing_.leases; }
@@ -76,13 +84,13 @@ class DirectoryTransaction : public Transaction {
   Result<void> write_drain(const Drain& drain) override;
   Result<bool> remove_drain(const std::string& uuid) override;
   void remove_ticket(const TicketName& name) override;
-  // By the sticky bit of its record, which only the owner of the file and root can set: not even
-  // the owner of the directory. It needs no space.
+  // These two set the sticky bit of the record. Only the owner of the file and root can set it, not
+  // even the owner of the directory. It needs no disk space.
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
   const std::vector<IgnoredEntry>& ignored_entries() const override { return ignored_entries_; }
-  // Of this user (root: of any), and a bounded number at a time.
+  // Removes files of this process's user; run as root, files of any user.
   void remove_leftovers() override;
   Result<bool> commit() override { return true; }
   TicketName current_ticket_name(const TicketName& written) const override;
@@ -91,18 +99,18 @@ class DirectoryTransaction : public Transaction {
   int directory() const { return lock_.get(); }
 
  private:
-  // The text of a record, or why there is none.
+  // The text of a file, or the reason why it cannot be read.
   struct FileText {
     std::string text;
     std::string problem;
   };
-  // A record's file beside the live bell of its owner.
+  // The file of a record whose owner has a live bell of the same id.
   struct LiveRecordFile {
     struct statx file_info {};
     uid_t owner = 0;
     FileText content;
     UniqueFd bell;
-    std::string bell_problem;  // it cannot be opened, and counts as alive
+    std::string bell_problem;  // not empty if the bell cannot be opened (PeerBell::State::unknown)
   };
 
   void order_tickets();
@@ -111,7 +119,7 @@ class DirectoryTransaction : public Transaction {
   bool has_ticket_with_id(const std::string& id) const;
   Result<std::optional<LiveRecordFile>> find_live_record(const std::string& file,
                                                          const std::string& id);
-  // What the kernel says of a file before it is opened (see stat_at()); nothing if there is none.
+  // The kernel's information about a file (see stat_at()); nullopt if it does not exist.
   Result<std::optional<struct statx>> stat_file(const std::string& file) const;
   Result<FileText> read_file(const std::string& file, const struct statx& file_info) const;
   Result<void> write_file(const std::string& file, const std::string& text);
@@ -134,7 +142,8 @@ class DirectoryTransaction : public Transaction {
   bool has_name_conflict_ = false;
 };
 
-// Was a client of this owner's told to end? Says the mode of its record.
+// Does the record of this owner's client (the ticket if `ticket` is set, else the lease) have the
+// sticky bit? Then its owner or root has ended the client from outside.
 bool has_ended_flag(int directory, const std::string& id, const std::optional<TicketName>& ticket,
                     uid_t owner);
 

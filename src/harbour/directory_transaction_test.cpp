@@ -1,5 +1,5 @@
-// The harbour's files: who counts, who does not, and that whatever a client dies of frees its
-// place.
+// Unit tests of the directory harbour: which files count, and that a client's place becomes free
+// however the client ends.
 #include <array>
 #include <csignal>
 #include <cstddef>
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
-#include "base/pid_namespace.h"
+#include "base/process.h"
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
 #include "harbour/safe_directory.h"
@@ -49,7 +49,7 @@ class HarbourTest : public testing::Test {
     return std::move(*transaction);
   }
 
-  // A live client, whose bell the caller holds.
+  // A live client. It lives while the caller keeps the bell.
   std::pair<Record, UniqueFd> client(std::vector<std::string> uuids = {}) {
     auto bell = harbour_->make_bell();
     Record record;
@@ -94,7 +94,7 @@ TEST_F(HarbourTest, a_child_that_inherits_the_bell_keeps_the_lease) {
   ASSERT_EQ(leases->size(), 1U);
   ::kill(child, SIGKILL);
   pollfd end{leases->front().bell.get(), 0, 0};
-  EXPECT_EQ(::poll(&end, 1, 10'000), 1);  // the death is noticed
+  EXPECT_EQ(::poll(&end, 1, 10'000), 1);  // POLLERR: the last reader is gone
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(begin()->read_leases()->size(), 0U);
 }
@@ -112,7 +112,7 @@ TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
   drain_rings(bell.get());
   EXPECT_EQ(::poll(&own, 1, 0), 0);
   bell.reset();
-  ring(end);  // nobody reads any more: no SIGPIPE
+  ring(end);  // without a reader; must not raise SIGPIPE
 }
 
 TEST_F(HarbourTest, tickets_are_read_in_the_order_in_which_they_came) {
@@ -140,7 +140,7 @@ TEST_F(HarbourTest, a_forged_number_gains_nothing_and_moves_no_other_ticket) {
     ASSERT_TRUE(transaction->write_ticket(record, number.value_or(honest)));
   };
   write(first, std::nullopt);
-  write(forged, 1);  // as if it had come in 1970
+  write(forged, 1);  // a time in 1970
   write(future, 999'999'999'999'999);
   write(last, std::nullopt);
   std::vector<std::string> ids;
@@ -258,7 +258,7 @@ TEST_F(HarbourTest, a_jobs_lease_ends_only_with_its_processes) {
   ASSERT_TRUE(begin()->end_lease({record, {}}));
   EXPECT_EQ(begin()->read_leases()->size(), 1U);
   fs::permissions(path_ / lease_file_name(record.id), fs::perms::none);
-  EXPECT_EQ(begin()->read_leases()->size(), 1U);  // unreadable for all but root
+  EXPECT_EQ(begin()->read_leases()->size(), 1U);  // only root can read it
 }
 
 TEST_F(HarbourTest, a_ticket_is_ended_from_outside) {
@@ -348,7 +348,8 @@ TEST_F(HarbourTest, a_writer_that_does_not_stop_does_not_keep_the_reader_busy) {
   ::waitpid(child, nullptr, 0);
 }
 
-// Of datagrams, FIONREAD counts the first alone: the second stands for what came after that.
+// A datagram socket takes the place of the bell: FIONREAD counts only the first datagram, so the
+// second is like a ring that arrives during the call.
 TEST(Bell, rings_during_drain_rings_stay_unread) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -366,7 +367,7 @@ TEST_F(HarbourTest, remove_leftovers_keeps_files_of_live_clients) {
   auto [dead, dead_bell] = client({"GPU-1"});
   auto [alive, alive_bell] = client({"GPU-2"});
   auto [waiting, waiting_bell] = client();
-  auto [young, young_bell] = client();  // has made its bell, and not yet its record
+  auto [young, young_bell] = client();  // has a bell, but no record yet
   ASSERT_TRUE(begin()->write_lease(dead));
   ASSERT_TRUE(begin()->write_lease(alive));
   ASSERT_TRUE(begin()->write_ticket(waiting, 1));
@@ -382,7 +383,7 @@ TEST_F(HarbourTest, remove_leftovers_keeps_files_of_live_clients) {
   EXPECT_TRUE(fs::exists(path_ / bell_file_name(young.id)));
 }
 
-// Any user can plant a record, and root's history keeps what is cleared.
+// Any user can create a lease file, and root's history would record it when root removes it.
 TEST_F(HarbourTest, a_dead_lease_is_reported_as_removed_only_with_a_bell_of_its_owner) {
   constexpr uid_t kMallory = 2003;
   enum class Change { none, missing, regular_file, foreign };
@@ -395,8 +396,7 @@ TEST_F(HarbourTest, a_dead_lease_is_reported_as_removed_only_with_a_bell_of_its_
     const fs::path file = path_ / bell_file_name(record.id);
     const auto transaction = begin();
     ASSERT_EQ(transaction->read_leases()->size(), 0U);
-    // After the bell was found dead: until remove_leftovers() is called, its owner can still
-    // replace it.
+    // The bell was found dead. Its owner can still replace it until remove_leftovers() is called.
     if (change == Change::missing || change == Change::regular_file) fs::remove(file);
     if (change == Change::regular_file) std::ofstream(file).flush();
     if (change == Change::foreign) {
@@ -409,7 +409,7 @@ TEST_F(HarbourTest, a_dead_lease_is_reported_as_removed_only_with_a_bell_of_its_
   }
 }
 
-// Another user could wait for a ticket with a number from the future, and come before it.
+// A ticket with a number from the future could be overtaken by a later ticket of another user.
 TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
   const auto units = [] {
     return static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
@@ -438,7 +438,7 @@ TEST_F(HarbourTest, a_request_that_the_same_transaction_changed_goes_with_its_ti
 }
 
 TEST_F(HarbourTest, remove_leftovers_removes_requests_without_a_ticket) {
-  auto [alive, bell] = client();  // its ticket was deleted, and it is about to put it back
+  auto [alive, bell] = client();  // its ticket was deleted, and the client will put it back
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   const auto write = [&](const std::string& name, bool is_old) {
     std::ofstream(path_ / name) << "{}";
@@ -532,7 +532,7 @@ TEST_F(HarbourTest, times_that_an_owner_sets_do_not_overflow) {
   EXPECT_LT(*unanswered_for(leases->front().bell.get()), std::chrono::seconds(0));
 }
 
-// From now on this process may not open anything for writing only, and has no openat2().
+// From now on this process cannot open files with O_WRONLY, and has no openat2().
 void forbid_writing() {
   constexpr auto kArguments = static_cast<unsigned>(offsetof(seccomp_data, args));
   std::array<sock_filter, 7> filter{
@@ -564,7 +564,7 @@ TEST_F(HarbourTest, a_bell_that_the_kernel_forbids_to_open_counts_as_alive) {
   EXPECT_EQ(status, 0);
 }
 
-// Berth refuses a harbour with an access control list; its owner can set one just after that check.
+// Berth refuses a harbour with an access control list, but its owner can set one after that check.
 TEST_F(HarbourTest, a_bell_inherits_no_access_control_list) {
   const std::string command = fmt::format("setfacl -d -m u:2002:--- '{}'", path_.string());
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << "no access control lists here";
@@ -624,7 +624,7 @@ TEST_F(HarbourTest, the_default_path_does_not_follow_symbolic_links) {
   const fs::path link = path_.string() + ".link";
   fs::create_symlink(path_, link);
   EXPECT_FALSE(Harbour::open({link.string(), false}));
-  EXPECT_TRUE(Harbour::open({link.string(), true}));  // whoever chose it may
+  EXPECT_TRUE(Harbour::open({link.string(), true}));  // BERTH_DIR may be a symbolic link
   fs::remove(link);
 }
 

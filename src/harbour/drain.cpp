@@ -1,9 +1,10 @@
-// Drains as JSON; see drain.h.
+// Formats and parses drains as JSON; see drain.h.
 #include "harbour/drain.h"
 
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/json_fields.h"
 #include "harbour/record.h"
 
 namespace berth {
@@ -28,11 +29,10 @@ Result<Drain> parse_drain(std::string_view text) {
   }
   Drain drain;
   drain.uuid = json["gpu"].get<std::string>();
-  if (json.contains("reason") && json["reason"].is_string()) drain.reason = json["reason"];
-  if (json.contains("since_ms") && json["since_ms"].is_number_unsigned()) {
-    constexpr std::uint64_t kMaxTimeMs = 4'000'000'000'000;  // as in a record
-    const auto since = std::min(json["since_ms"].get<std::uint64_t>(), kMaxTimeMs);
-    drain.since = TimePoint(std::chrono::milliseconds(since));
+  drain.reason = string_field(json, "reason");
+  if (const auto since = number_field(json, "since_ms")) {
+    constexpr std::uint64_t kMaxTimeMs = 4'000'000'000'000;  // the year 2096, as in a record
+    drain.since = TimePoint(std::chrono::milliseconds(std::min(*since, kMaxTimeMs)));
   }
   return drain;
 }

@@ -1,4 +1,4 @@
-// errno in words; see file_error.h.
+// Error messages for errno; see file_error.h.
 #include "harbour/file_error.h"
 
 #include <array>
@@ -39,12 +39,12 @@ const char* remedy(int reason) {
 bool is_caused_by_owner(int reason) {
   switch (reason) {
     case EACCES:
-    case EPERM:  // append-only
+    case EPERM:  // an append-only file
     case ELOOP:  // a symbolic link
     case EISDIR:
     case ENXIO:  // a socket
     case ENODEV:
-    case ETXTBSY:  // a program that runs
+    case ETXTBSY:  // a running program
     case EAGAIN:   // F_SETLEASE
     case EXDEV:    // a mount point (FUSE)
       return true;

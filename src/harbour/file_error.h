@@ -1,4 +1,4 @@
-// Errors of the file system, in words: the one place that turns errno into an Error of the harbour.
+// Turns errno into an Error for the files of the harbour.
 #pragma once
 
 #include <string_view>
@@ -7,14 +7,14 @@
 
 namespace berth {
 
-// "cannot make a bell in /tmp/berth: No space left on device; free some space". `directory` is
-// named by what the kernel calls it.
+// The error (ErrorKind::io) for errno, with a remedy: "cannot make a bell in '/tmp/berth': No space
+// left on device; free some space". `directory` is open; the kernel reports its path.
 tl::unexpected<Error> file_error(std::string_view what, int directory);
 tl::unexpected<Error> file_error(std::string_view what, std::string_view path);
 
-// Is this errno of opening a file one that whoever made the file can bring about, and only for his
-// own (no permission, another type put there in between, F_SETLEASE)? Then it says nothing of the
-// others. Whatever else goes wrong means that nobody can say.
+// Can the owner of a file cause this errno when another process opens that file (by removing the
+// permission, replacing the file by one of another type, or F_SETLEASE)? Then only this file cannot
+// be used. Any other errno means that the state of the harbour cannot be determined.
 bool is_caused_by_owner(int reason);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// The directory that is the harbour; see harbour.h.
+// Opens the harbour, begins transactions and manages a client's own files; see harbour.h.
 #include "harbour/harbour.h"
 
 #include <algorithm>
@@ -13,15 +13,9 @@
 #include "cluster/store/redis_transaction.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
-namespace {
-
-bool is_same_file(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-}  // namespace
 
 Harbour::Harbour(HarbourLocation location, UniqueFd directory)
     : location_(std::move(location)), directory_(std::move(directory)) {
@@ -29,9 +23,8 @@ Harbour::Harbour(HarbourLocation location, UniqueFd directory)
 }
 
 Result<Harbour> Harbour::open(HarbourLocation location, const DirectoryInitializer& initialize) {
-  auto directory = open_harbour_directory(location, initialize);
-  if (!directory) return tl::make_unexpected(directory.error());
-  return Harbour(std::move(location), std::move(*directory));
+  UniqueFd directory = TRY(open_harbour_directory(location, initialize));
+  return Harbour(std::move(location), std::move(directory));
 }
 
 Result<std::optional<Harbour>> Harbour::open_existing(HarbourLocation location) {
@@ -39,9 +32,7 @@ Result<std::optional<Harbour>> Harbour::open_existing(HarbourLocation location) 
   const bool needed = location.url || location.configuration_error;
   if (!needed && ::lstat(location.path.c_str(), &file_info) != 0 && errno == ENOENT)
     return std::nullopt;
-  auto harbour = open(std::move(location));
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  return std::move(*harbour);
+  return TRY(open(std::move(location)));
 }
 
 bool Harbour::is_still_at_path() const {
@@ -53,18 +44,13 @@ bool Harbour::is_still_at_path() const {
 
 Result<std::unique_ptr<Transaction>> Harbour::begin(LockMode mode, const LockOptions& lock_options,
                                                     const std::string& client) {
-  // Before the lock, which nobody keeps while he talks to a server.
+  // Before the lock: a client must not wait for a server while it holds the lock.
   StoreSnapshot snapshot;
-  if (store_) {
-    auto read = store_->read_snapshot(client, directory_id());
-    if (!read) return tl::make_unexpected(read.error());
-    snapshot = std::move(*read);
-  }
-  auto directory = begin_directory(mode, lock_options);
-  if (!directory) return tl::make_unexpected(directory.error());
-  if (!store_) return std::unique_ptr<Transaction>(std::move(*directory));
-  return std::unique_ptr<Transaction>(std::make_unique<RedisTransaction>(
-      *store_, std::move(snapshot), std::move(*directory), directory_id()));
+  if (store_) snapshot = TRY(store_->read_snapshot(client, directory_id()));
+  std::unique_ptr<DirectoryTransaction> directory = TRY(begin_directory(mode, lock_options));
+  if (!store_) return directory;
+  return std::make_unique<RedisTransaction>(*store_, std::move(snapshot), std::move(directory),
+                                            directory_id());
 }
 
 std::string Harbour::directory_id() const {
@@ -83,22 +69,18 @@ Result<std::unique_ptr<DirectoryTransaction>> Harbour::begin_directory(
     LockMode mode, const LockOptions& lock_options) {
   constexpr int kMaxReplacements = 100;
   for (int i = 0; i < kMaxReplacements; ++i) {
-    // An open file of its own: the lock belongs to it, and ends with the transaction.
+    // A lock belongs to an open file, so each transaction opens the directory again.
     PrivateFd lock = UniqueFd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!lock && errno != ENOENT) return file_error("open the harbour", location_.path);
     if (lock) {
-      if (auto locked = lock_directory(lock.get(), mode, lock_options); !locked) {
-        return tl::make_unexpected(locked.error());
-      }
+      TRY(lock_directory(lock.get(), mode, lock_options));
       if (is_still_at_path()) {
         auto transaction = std::make_unique<DirectoryTransaction>(std::move(lock));
-        if (auto listed = transaction->list(); !listed) return tl::make_unexpected(listed.error());
+        TRY(transaction->list());
         return transaction;
       }
     }
-    auto directory = open_harbour_directory(location_);
-    if (!directory) return tl::make_unexpected(directory.error());
-    directory_ = std::move(*directory);
+    directory_ = TRY(open_harbour_directory(location_));
   }
   return fail(ErrorKind::io,
               fmt::format("{} is replaced again and again; find out who does it", location_.path));
@@ -110,9 +92,7 @@ Result<Harbour::OwnBell> Harbour::make_bell() {
     std::string id = make_id();
     auto bell = berth::make_bell(directory_.get(), id);
     if (!bell && !is_still_at_path()) {  // the directory was deleted
-      auto directory = open_harbour_directory(location_);
-      if (!directory) return tl::make_unexpected(directory.error());
-      directory_ = std::move(*directory);
+      directory_ = TRY(open_harbour_directory(location_));
       continue;
     }
     if (!bell) return tl::make_unexpected(bell.error());
@@ -164,7 +144,7 @@ void Harbour::touch_lease(const std::string& id) const {
 }
 
 bool Harbour::has_ticket(const TicketName& name) const {
-  if (store_) return true;  // its bell, which can be watched, says whether it lives
+  if (store_) return true;
   return ::faccessat(directory_.get(), ticket_file_name(name).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) ==
          0;
 }
@@ -177,17 +157,15 @@ bool Harbour::has_lease(const std::string& id) const {
 }
 
 Result<StoppedProcesses> find_stopped_processes(Harbour& harbour) {
-  constexpr std::size_t kMaxFrontTickets = 16;  // of one user
+  constexpr std::size_t kMaxFrontTickets = 16;  // for each user
   std::vector<Record> front;
   std::map<uid_t, std::size_t> counts;
   {
-    auto transaction = harbour.begin(LockMode::shared, {});
-    if (!transaction) return tl::make_unexpected(transaction.error());
-    auto visited = (*transaction)->visit_front([&](const Client& client) {
+    const std::unique_ptr<Transaction> transaction = TRY(harbour.begin(LockMode::shared, {}));
+    TRY(transaction->visit_front([&](const Client& client) {
       front.push_back(client.record);
       return ++counts[client.record.uid] >= kMaxFrontTickets;
-    });
-    if (!visited) return tl::make_unexpected(visited.error());
+    }));
   }
   StoppedProcesses stopped;
   stopped.read(front);

@@ -1,10 +1,15 @@
-// The harbour: where tickets and leases live. In one directory for all users of a host; or in a
-// Redis server for several hosts, and then each host's directory has its bells and the files of its
-// leases all the same (see redis_transaction.h).
+// The harbour: the place where all users of a host keep tickets (requests that wait) and leases
+// (granted requests).
 //
-// In the directory: per client there are two files that only their owner can write: a record and a
-// bell. A record counts only beside a bell that is a FIFO of the same owner and has a reader;
-// owners are those that the kernel reports. docs/harbour-protocol.md is the whole protocol.
+// On a single host the harbour is a directory. Each client has two files there that only the
+// client's owner can write: a record (see record.h) and a bell (see bell.h). A record counts only
+// while the bell beside it is a FIFO of the same owner that a process has open for reading. The
+// owner of a file is the one that the kernel reports. There is no daemon: each client reads and
+// changes the directory itself, under one lock. docs/harbour-protocol.md is the whole protocol.
+//
+// For several hosts, a Redis server keeps the tickets, leases and drains. Each host still has its
+// directory, with the bells of its clients and the files of its leases; see
+// cluster/store/redis_transaction.h.
 #pragma once
 
 #include <memory>
@@ -22,64 +27,77 @@
 
 namespace berth {
 
+// An open harbour. Owns the open directory and the connections to the server. Not thread-safe.
 class Harbour {
  public:
-  // Makes the directory where nobody else has. Errors are ErrorKind::io.
-  // `initialize` as for open_harbour_directory().
+  // Opens the harbour, and creates the directory if it does not exist. `initialize`: see
+  // open_harbour_directory(). The server is contacted only later. Errors are ErrorKind::io, or that
+  // of an invalid configuration (HarbourLocation::configuration_error).
   static Result<Harbour> open(HarbourLocation location = harbour_location(),
                               const DirectoryInitializer& initialize = {});
 
-  // The same, but makes nothing: nothing if there is no directory.
+  // The same for a caller that only reads: nullopt if the directory does not exist. With a server,
+  // the directory is created all the same.
   static Result<std::optional<Harbour>> open_existing(
       HarbourLocation location = harbour_location());
 
   const HarbourLocation& location() const { return location_; }
   int directory() const { return directory_.get(); }
 
-  // The directory's lock, and a listing of what is there. If the directory was replaced meanwhile,
-  // the new one is locked (and made, if there is none). `client` is who decides, if it is one: its
-  // rings so far are covered by what it sees.
+  // Locks the directory and lists it; with a server, reads the server's contents before that. The
+  // lock ends with the transaction. If another process deleted or replaced the directory, begin()
+  // opens or creates the directory that is at the path now. `client` is the id of the client that
+  // decides, if the caller is a client: the transaction sees everything that this client was rung
+  // for so far. Errors are ErrorKind::io, or those of the server (ErrorKind::unavailable if it does
+  // not answer).
   Result<std::unique_ptr<Transaction>> begin(LockMode mode, const LockOptions& lock_options,
                                              const std::string& client = "");
-  // The same, by its files alone.
+  // The same for the directory alone, even if the harbour has a server.
   Result<std::unique_ptr<DirectoryTransaction>> begin_directory(LockMode mode,
                                                                 const LockOptions& lock_options);
 
-  // Makes a bell with a new id, without the lock: nobody looks at a bell without a record. It
-  // becomes what a fork may have, too, with the lease.
+  // The bell of a client of this process.
   struct OwnBell {
     std::string id;
-    PrivateFd fd;
+    PrivateFd fd;  // closed in forks, until the lease is granted and its job inherits the bell
   };
+  // Makes a bell with a new id. Needs no lock: clients ignore a bell without a record.
   Result<OwnBell> make_bell();
 
-  // Removes a client of ours that has ended. Needs no lock and no space; must not be called under
-  // the lock, since it may wait for Redis.
+  // Removes an ended client of this process: its bell, and its ticket (if `ticket` is set) or
+  // lease. Needs neither the lock nor disk space. Must not be called under the lock, since it may
+  // wait for the server. Failure is harmless: a record without a live bell does not count.
   void remove_client(const std::string& id, const std::optional<TicketName>& ticket);
-  // Only its files, which may be done under the lock.
+  // Removes only the client's files. May be called under the lock.
   void remove_client_files(const std::string& id, const std::optional<TicketName>& ticket);
 
-  // The same for a client that has neither ticket nor lease.
+  // Removes the bell of a client that has neither ticket nor lease.
   void remove_bell(const std::string& id);
 
-  // Does the client's bell (and so its place here) still exist? If not, somebody deleted it.
+  // Is `bell` still the file bell-`id` at the harbour's path? If not, another process deleted it or
+  // the whole directory, and the client must put its files back.
   bool has_bell(const std::string& id, int bell) const;
-  bool has_ticket(const TicketName& name) const;  // as far as one must ask
+  // Does the ticket's file exist? Always true with a server: there a caller watches the bell.
+  bool has_ticket(const TicketName& name) const;
+  // Does the file of this lease of the process's user exist?
   bool has_lease(const std::string& id) const;
-  // Was this lease of ours told to end, by its owner or root? Only a shell's lease can be.
+  // Did the owner or root end this lease of the process's user from outside? Only a lease with
+  // HolderKind::shell can be ended so.
   bool is_lease_ended(const std::string& id) const;
 
-  // Of several hosts?
+  // Does the harbour have a server, which several hosts share?
   bool is_multi_host() const { return store_ != nullptr; }
-  // Names this host's directory, since it was last started: who has the same id sees the same
-  // bells. Empty where nobody else could be asked.
+  // Identifies this host's directory until the host is restarted. Two clients with the same id see
+  // the same bells, so each can check whether the other lives. Empty without a server, where all
+  // clients see the same bells.
   std::string directory_id() const;
 
-  // In a harbour of several hosts a client must say again and again that it lives, and can be rung
-  // from elsewhere: see RedisHostStore. There is none in a directory.
+  // The server's part of the harbour; null without a server. A client of a harbour with a server
+  // must send heartbeats, and is rung from other hosts through the server; see RedisHostStore.
   RedisHostStore* store() { return store_.get(); }
 
-  // Tells whoever looks that a lease of ours is used: its record's time is then.
+  // Sets the modification time of a lease's record, which says when its GPUs were last used (see
+  // Record::sampled).
   void touch_lease(const std::string& id) const;
 
  private:
@@ -91,8 +109,9 @@ class Harbour {
   std::unique_ptr<RedisHostStore> store_;
 };
 
-// The processes at the front of the queue that the kernel calls stopped, for a transaction that is
-// about to ring the first ticket. Takes the lock for a moment, and reads /proc without it.
+// The stopped processes at the front of the queue (see StoppedProcesses). Call it before a
+// transaction that rings the first ticket, and pass the result to set_stopped_processes(). Takes
+// the shared lock for a moment, and reads /proc after it has released the lock.
 Result<StoppedProcesses> find_stopped_processes(Harbour& harbour);
 
 }  // namespace berth

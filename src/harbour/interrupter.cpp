@@ -1,4 +1,4 @@
-// The timer and its signal; see interrupter.h.
+// Sets up the timer and its signal; see interrupter.h.
 #include "harbour/interrupter.h"
 
 #include <pthread.h>
@@ -14,9 +14,9 @@ constexpr long kTickNs = 200'000'000;
 
 void do_nothing(int /*number*/) {}
 
-// The signal in use, which all threads share.
+// The signal that all threads share.
 struct SignalState {
-  Mutex mutex;  // held over a fork
+  Mutex mutex;  // held during a fork
   int number GUARDED_BY(mutex) = 0;
   unsigned users GUARDED_BY(mutex) = 0;
   struct sigaction before GUARDED_BY(mutex) {};
@@ -36,7 +36,7 @@ sigset_t make_signal_set(int number) {
   return set;
 }
 
-// Unless the program has set another action meanwhile.
+// Restores the program's action, unless the program has set another one meanwhile.
 void restore_action(SignalState& state) REQUIRES(state.mutex) {
   struct sigaction now {};
   if (::sigaction(state.number, nullptr, &now) == 0 && now.sa_handler == do_nothing) {
@@ -45,7 +45,7 @@ void restore_action(SignalState& state) REQUIRES(state.mutex) {
   state.number = 0;
 }
 
-// These hold the mutex from one function to the next, which the analysis cannot follow.
+// before_fork() locks the mutex and another function unlocks it, which the analysis cannot follow.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
   signal_state().mutex.lock();
 }
@@ -66,8 +66,8 @@ void register_fork_handlers() {
   (void)once;
 }
 
-// A real-time signal that nothing in this process seems to use; 0 if there is none. Rather one that
-// this thread does not block: a blocked signal may be read by sigwait() or a signalfd.
+// A real-time signal that this process does not seem to use; 0 if there is none. Prefers a signal
+// that this thread does not block: the program may read a blocked one by sigwait() or a signalfd.
 int find_free_signal() {
   sigset_t blocked;
   sigset_t pending;
@@ -86,7 +86,7 @@ int find_free_signal() {
   return second_choice;
 }
 
-// The signal, with our handler; 0 if there is none.
+// Installs the handler if no other thread has, and returns the signal; 0 if no signal is free.
 int acquire_signal() {
   register_fork_handlers();
   SignalState& state = signal_state();
@@ -95,7 +95,7 @@ int acquire_signal() {
     state.number = find_free_signal();
     if (state.number == 0) return 0;
     struct sigaction action {};
-    action.sa_handler = do_nothing;  // without SA_RESTART: the call returns EINTR
+    action.sa_handler = do_nothing;  // without SA_RESTART, so that calls return EINTR
     ::sigaction(state.number, &action, &state.before);
   }
   ++state.users;
@@ -129,8 +129,8 @@ Interrupter::Interrupter() : number_(acquire_signal()), owner_(::getpid()) {
 
 Interrupter::~Interrupter() {
   if (number_ == 0) return;
-  // A signal that is pending by now is delivered before this call returns, since it is not blocked:
-  // none can meet the action that is restored.
+  // A signal that is pending now is delivered before this call returns, because it is not blocked.
+  // So no signal arrives after the program's action is restored.
   if (*this) ::timer_delete(timer_);
   const sigset_t set = make_signal_set(number_);
   if (was_blocked_) ::pthread_sigmask(SIG_BLOCK, &set, nullptr);

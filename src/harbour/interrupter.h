@@ -1,4 +1,4 @@
-// A time limit for system calls that have none, such as flock().
+// Interrupts blocking system calls that have no time limit, such as flock().
 #pragma once
 
 #include <csignal>
@@ -7,14 +7,14 @@
 
 namespace berth {
 
-// While one exists, a timer sends its thread a signal every 200 ms whose handler does nothing, so
-// that a blocking call of this thread returns EINTR.
+// While it exists, a timer sends the thread that made it a signal every 200 ms. The handler does
+// nothing, so a blocking call of that thread returns EINTR.
 //
-// The process may be another program's, with Berth as a library. The signal is a real-time signal
-// whose action is the default one and that is not pending; the process's action and this thread's
-// mask are restored at the end. Several threads may have one at once, and a fork may happen
-// meanwhile: in the child, only what the thread that forked has remains. Must end in the thread
-// that made it.
+// Berth may be a library in another program (Python), so it must not disturb that program's
+// signals. It uses a real-time signal that has the default action and is not pending, and the
+// destructor restores the process's action and the thread's mask. Several threads may have an
+// Interrupter at the same time. In a forked child, only that of the thread that forked remains,
+// without its timer. The thread that made it must destroy it.
 class Interrupter {
  public:
   Interrupter();
@@ -22,15 +22,15 @@ class Interrupter {
   Interrupter& operator=(const Interrupter&) = delete;
   ~Interrupter();
 
-  // False if no signal or timer was free, or in a fork: then nothing interrupts.
+  // False if there was no free signal or timer, and in a forked child: then nothing is interrupted.
   explicit operator bool() const;
 
  private:
-  int number_ = 0;  // the signal; 0: there is none
+  int number_ = 0;  // of the signal; 0 if no signal is free
   bool was_blocked_ = false;
   bool has_timer_ = false;
   timer_t timer_{};
-  pid_t owner_;  // timers are not inherited by forks
+  pid_t owner_;  // a forked child does not inherit the timer
 };
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Finding, making and judging of the harbour's directory; see location.h.
+// Finds, creates and checks the harbour's directory; see location.h.
 #include "harbour/location.h"
 
 #include <array>
@@ -18,8 +18,8 @@
 
 #include "base/configuration.h"
 #include "base/environment.h"
-#include "base/pid_namespace.h"
 #include "base/private_fd.h"
+#include "base/process.h"
 #include "base/simulation.h"
 #include "base/text.h"
 #include "base/users.h"
@@ -30,10 +30,9 @@
 namespace berth {
 namespace {
 
-constexpr mode_t kHarbourMode = 01777;
-
-// Who held leases in a directory that was deleted needs a moment to notice, and to put them into
-// the new one, before anybody is granted anything there.
+// The time for which a new directory stays locked after its creation. Clients that held leases in a
+// deleted directory notice the loss and put their leases into the new one, before a client can be
+// granted GPUs there.
 constexpr std::chrono::milliseconds kRecoveryDelay(200);
 
 struct NetworkFileSystem {
@@ -54,12 +53,13 @@ constexpr std::array kNetworkFileSystems{
     NetworkFileSystem{0xAAD7AAEA, "PanFS"},  NetworkFileSystem{0x20030528, "OrangeFS"}};
 
 UniqueFd open_directory(const HarbourLocation& location) {
-  // Nobody chose the default, so nobody may lead it elsewhere; who chose BERTH_DIR may.
+  // The default path must not be a symbolic link: another user may have made it. BERTH_DIR is the
+  // choice of this user, so it may be one.
   const int follow = location.is_custom ? 0 : O_NOFOLLOW;
   return UniqueFd(::open(location.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
 }
 
-// By errno. `parent` is the folder that the harbour at `path` is made in.
+// The error for errno. `parent` is the folder in which the harbour at `path` was to be created.
 tl::unexpected<Error> harbour_creation_error(const std::string& path, const std::string& parent) {
   const int reason = errno;
   struct stat file_info {};
@@ -73,9 +73,10 @@ tl::unexpected<Error> harbour_creation_error(const std::string& path, const std:
   return file_error("make the harbour", path);
 }
 
-// Makes a directory under another name and locks it before it gets its own, so that clients with a
-// lease to put back come before any other. `flags` are those of renameat2(). False, with errno, if
-// it did not get its name; then it is gone again.
+// Creates a directory under a temporary name, locks it, renames it, and keeps the lock for
+// kRecoveryDelay. So clients put lost leases back (without the lock) before another client decides.
+// `flags` are those of renameat2(). On failure it removes the directory and returns false, with
+// errno.
 bool make_locked_directory(int parent, const std::string& name, const std::string& temporary_name,
                            unsigned flags, const DirectoryInitializer& initialize) {
   const PrivateFd made = make_directory_at(parent, temporary_name, kHarbourMode);
@@ -92,13 +93,14 @@ bool make_locked_directory(int parent, const std::string& name, const std::strin
   return false;
 }
 
-// Success means that there is a directory now; another client may have made it.
+// On success the directory exists; another client may have created it.
 Result<void> make_directory(const std::string& path, const DirectoryInitializer& initialize) {
   const auto end = path.find_last_not_of('/');
   const auto slash = path.rfind('/', end);
   const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
   const std::string name = path.substr(slash + 1, end - slash);
-  // All that follows is done in this folder, even if another one gets its name meanwhile.
+  // The following calls use this descriptor, so they stay in this folder even if another folder
+  // gets its name meanwhile.
   const UniqueFd parent(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat file_info {};
   if (!parent || ::fstat(parent.get(), &file_info) != 0)
@@ -133,9 +135,7 @@ Result<void> check_directory(const std::string& path, int directory) {
                             "and not sticky; {} should run: chmod 1777 {}",
                             in_quotes(path), user_name(file_info.st_uid), in_quotes(path)));
   }
-  const auto has_list = has_access_list(directory, path);
-  if (!has_list) return tl::make_unexpected(has_list.error());
-  if (*has_list) {
+  if (TRY(has_access_list(directory, path))) {
     return fail(ErrorKind::io,
                 fmt::format("{} has an access control list, which can hide leases from some users; "
                             "{} should run: setfacl -bk {}",
@@ -144,8 +144,8 @@ Result<void> check_directory(const std::string& path, int directory) {
   return {};
 }
 
-// The part of the mounted file system that shows at `path`, by /proc/self/mountinfo: "/tmp/berth",
-// or "/tmp/systemd-private-…/tmp/berth" where a service has a /tmp of its own.
+// The path of `path` inside its mounted file system, from /proc/self/mountinfo: "/tmp/berth", or
+// "/tmp/systemd-private-…/tmp/berth" in a service with a private /tmp.
 std::string find_mount_source(const std::string& path) {
   std::ifstream mounts("/proc/self/mountinfo");
   std::string line;
@@ -218,9 +218,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& location,
   }
   UniqueFd directory = open_directory(location);
   if (!directory && errno == ENOENT) {
-    if (auto made = make_directory(location.path, initialize); !made) {
-      return tl::make_unexpected(made.error());
-    }
+    TRY(make_directory(location.path, initialize));
     directory = open_directory(location);
   }
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {
@@ -235,9 +233,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& location,
                                                : "set BERTH_DIR to the path of a directory"));
   }
   if (!directory) return file_error("open the harbour", location.path);
-  if (auto checked = check_directory(location.path, directory.get()); !checked) {
-    return tl::make_unexpected(checked.error());
-  }
+  TRY(check_directory(location.path, directory.get()));
   return directory;
 }
 
@@ -246,7 +242,7 @@ bool make_harbour_directory(int parent, const std::string& name,
   const std::string temporary_name = fmt::format("{}.new-{}", name, make_id());
   if (make_locked_directory(parent, name, temporary_name, RENAME_NOREPLACE, initialize))
     return true;
-  // A file system that cannot rename without replacing.
+  // EINVAL: the file system does not support RENAME_NOREPLACE.
   if (errno == EINVAL && make_directory_at(parent, name, kHarbourMode)) return true;
   return errno == EEXIST;
 }

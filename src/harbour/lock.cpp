@@ -1,4 +1,4 @@
-// Taking the lock; see lock.h.
+// Takes the lock; see lock.h.
 #include "harbour/lock.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kSlowLock(3);
-// Where nothing interrupts a waiting flock(): how long to pause between attempts.
+// The pauses between attempts where no signal can interrupt a blocking flock().
 constexpr std::chrono::milliseconds kFirstPause(1);
 constexpr std::chrono::milliseconds kMaxPause(64);
 

@@ -1,7 +1,7 @@
-// The harbour's lock: flock on the directory itself, taken with patience.
+// The harbour's lock: flock() on the directory itself, with a time limit.
 //
-// The directory needs no lock file beside it: there is nothing to plant or to delete, and the
-// kernel drops the lock with its holder.
+// Without a separate lock file there is no file that a user could create beforehand or delete. The
+// kernel releases the lock when its last descriptor is closed, however the process ends.
 #pragma once
 
 #include <chrono>
@@ -15,15 +15,20 @@ namespace berth {
 
 enum class LockMode { shared, exclusive };
 
-// What to do about a lock that another process keeps, such as one stopped in the middle of a
-// decision.
+// How to wait while another process holds the lock. A process that is stopped while it holds the
+// lock (SIGSTOP) holds it until it continues.
 struct LockOptions {
   std::chrono::milliseconds timeout{10'000};
-  std::function<void(const std::string& holder)> on_slow;  // called once, after a few seconds
-  std::function<bool()> should_give_up;                    // asked several times a second
+  // Called once, after a few seconds. `holder` names the process that holds the lock.
+  std::function<void(const std::string& holder)> on_slow;
+  // Called several times a second; true ends the wait as if the time were over.
+  std::function<bool()> should_give_up;
 };
 
-// Locks the open directory. The error (ErrorKind::io) names the process that holds the lock.
+// Locks the open directory, and waits for the lock if needed. The lock belongs to the open file:
+// unlock it explicitly (flock() with LOCK_UN), since closing the descriptor does not unlock while a
+// fork has a copy. The error (ErrorKind::io) names the process that holds the lock. While it waits,
+// it uses a signal of this process; see interrupter.h.
 Result<void> lock_directory(int directory, LockMode mode, const LockOptions& lock_options);
 
 }  // namespace berth

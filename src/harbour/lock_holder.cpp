@@ -1,4 +1,4 @@
-// Reads /proc/locks and /proc/PID/fdinfo; see lock_holder.h.
+// Finds the holder of a lock in /proc/locks and /proc/PID/fdinfo; see lock_holder.h.
 #include "harbour/lock_holder.h"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A lock as /proc describes it: "1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF". The process is 0
-// if it has ended, or is not in our PID namespace.
+// A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF". The PID is 0 if the
+// process has exited, or is not in this PID namespace.
 struct LockLine {
   std::string kind;
   pid_t pid = 0;
@@ -50,8 +50,8 @@ std::vector<pid_t> find_lock_pids(const std::string& file) {
 
 enum class LockCheck { yes, no, unknown };
 
-// Whether the process has an open file that is the locked one. Unknown for other users' processes,
-// except for root.
+// Does the process have the locked open file? Unknown for processes of other users, unless this
+// process is root.
 LockCheck check_lock(pid_t pid, const std::string& file) {
   constexpr std::string_view kLock = "lock:";
   std::error_code problem;
@@ -89,8 +89,7 @@ bool is_process_stopped(pid_t pid) {
 
 std::string describe_process(pid_t pid) {
   const auto stat = read_process_stat(pid);
-  // Not the owner of its files in /proc: that is root for a process that hides them
-  // (PR_SET_DUMPABLE).
+  // Not the owner of its files in /proc, which is root if the process has cleared PR_SET_DUMPABLE.
   const auto owner = read_process_owner(pid);
   return fmt::format("{} (pid {}{})", stat ? printable(stat->name) : "a process", pid,
                      owner ? fmt::format(", user {}", user_name(*owner)) : "");
@@ -118,7 +117,8 @@ LockHolder find_lock_holder(int directory) {
     }
   }
   if (!holders.empty()) {
-    // Several share a lock for reading, or an open file. The stopped one is in the way.
+    // Several processes may have a shared lock, or share an open file. A stopped one is the likely
+    // cause of the wait.
     const auto stopped = std::find_if(holders.begin(), holders.end(), is_process_stopped);
     const pid_t pid = stopped == holders.end() ? holders.front() : *stopped;
     return {describe_process(pid), pid};

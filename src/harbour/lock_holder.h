@@ -1,4 +1,4 @@
-// Which process holds the harbour's lock, for messages to people.
+// Finds the process that holds the harbour's lock, for messages to the user.
 #pragma once
 
 #include <optional>
@@ -8,16 +8,16 @@
 namespace berth {
 
 struct LockHolder {
-  // "python (pid 4711, user ann)"; "an unknown process, perhaps python (pid 4711, user ann)"; or
-  // "a process that cannot be seen from here".
+  // "python (pid 4711, user ann)"; "an unknown process, perhaps python (pid 4711, user ann)"; or "a
+  // process that cannot be seen from here".
   std::string name;
-  // Only if that process was seen to have the locked open file. The kernel names the process that
-  // took a lock: it may have passed the open file on and ended, and its PID may be another
-  // process's now.
+  // Set only if /proc shows that this process has the locked open file. The kernel names the
+  // process that took the lock: it may have passed the open file on and exited, and another process
+  // may have its PID now. Messages must not advise killing a process that is not verified.
   std::optional<pid_t> verified_pid;
 };
 
-// Of a lock by flock() on the open directory.
+// The holder of an flock() lock on the file that `directory` is open on. Reads /proc.
 LockHolder find_lock_holder(int directory);
 
 }  // namespace berth

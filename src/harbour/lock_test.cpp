@@ -1,5 +1,5 @@
-// That waiting for the lock has an end, whatever the program does with signals, and leaves no
-// trace.
+// Unit tests of lock.h, interrupter.h and lock_holder.h: waiting for the lock times out whatever
+// the program does with signals, and leaves its signal handling unchanged.
 #include "harbour/lock.h"
 
 #include <array>
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 void own_handler(int /*number*/) {}
 
-// What the process does with each real-time signal, and which of them this thread blocks.
+// For each real-time signal: the handler, and whether this thread blocks the signal.
 using Actions = std::vector<std::pair<void (*)(int), bool>>;
 
 Actions actions() {
@@ -70,7 +70,7 @@ class LockTest : public testing::Test {
   UniqueFd open() const {
     return UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
-  // Waits in vain, and has changed nothing afterwards.
+  // The wait times out, and signal handling is the same as before.
   void expect_lock_timeout() const {
     const auto before = actions();
     const UniqueFd own = open();
@@ -127,7 +127,7 @@ TEST_F(LockTest, a_released_lock_is_acquired_without_signals_too) {
   set_all(SIG_IGN);
   const UniqueFd own = open();
   const LockOptions lock_options{60s, {}, [&] {
-                                   held_.reset();  // asked while it waits
+                                   held_.reset();  // called while lock_directory() waits
                                    return false;
                                  }};
   EXPECT_TRUE(lock_directory(own.get(), LockMode::exclusive, lock_options));
@@ -139,7 +139,7 @@ TEST_F(LockTest, threads_and_forks_at_once_leave_no_handler) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
-      // While it waits the others may have the handler still: what is left is looked at below.
+      // No check of handlers here: other threads may still wait. The check follows below.
       const UniqueFd own = open();
       EXPECT_FALSE(lock_directory(own.get(), LockMode::exclusive, {500ms, {}, {}}));
       --waiting;

@@ -1,4 +1,4 @@
-// Records as JSON; see record.h.
+// Formats and parses records as JSON; see record.h.
 #include "harbour/record.h"
 
 #include <algorithm>
@@ -17,9 +17,10 @@ constexpr std::string_view kIdLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 
 constexpr std::size_t kIdLength = 8;
 constexpr std::size_t kMaxCommandLength = 4096;
 constexpr std::size_t kMaxLabelLength = 256;
-constexpr std::uint64_t kMaxNumber = 1ULL << 53;  // what every JSON reader keeps exactly
+// Every JSON parser keeps numbers up to this exactly.
+constexpr std::uint64_t kMaxNumber = 1ULL << 53;
 
-// Deeper than any record is. Parsing it would take long, and a large stack.
+// Is the text nested deeper than any record? Parsing it would take long, and a large stack.
 bool is_nested_too_deeply(std::string_view text) {
   constexpr int kMaxDepth = 16;
   int depth = 0;
@@ -46,8 +47,8 @@ std::uint64_t to_ms(TimePoint time) {
 }
 
 TimePoint from_ms(std::uint64_t ms) {
-  constexpr std::uint64_t kMaxTimeMs =
-      4'000'000'000'000;  // the year 2096; with a run time added, still no overflow
+  // The year 2096: adding a run time does not overflow.
+  constexpr std::uint64_t kMaxTimeMs = 4'000'000'000'000;
   return TimePoint(std::chrono::milliseconds(std::min(ms, kMaxTimeMs)));
 }
 
@@ -63,7 +64,7 @@ Json bytes_or_null(const std::optional<Bytes>& size) {
 constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
     {{Policy::spread, "spread"}, {Policy::pack, "pack"}, {Policy::random, "random"}}};
 
-// Reads fields, and remembers the first thing that was wrong.
+// Reads fields of an object, and stores the first problem in `problem`.
 class FieldReader {
  public:
   FieldReader(const Json& object, std::string& problem) : object_(object), problem_(problem) {}
@@ -134,7 +135,7 @@ Json format_request(const Request& request) {
   const auto policy = std::find_if(kPolicies.begin(), kPolicies.end(),
                                    [&](const auto& row) { return row.first == request.policy; });
   Json json{{"count", request.count}, {"policy", policy->second}};
-  // What was not asked for is left out: most requests are a count and nothing else.
+  // Leaves out what was not requested: most requests are only a count.
   const auto add = [&json](const char* key, const Json& value) {
     if (!value.is_null()) json[key] = value;
   };
@@ -217,7 +218,7 @@ std::string format_record(const Record& record) {
     if (record.epoch > 0) json["epoch"] = record.epoch;
     if (record.sampled) json["sampled"] = true;
   }
-  // "replace": a command that is not UTF-8 becomes U+FFFD instead of an exception.
+  // "replace": bytes that are not UTF-8 become U+FFFD instead of raising an exception.
   return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
@@ -274,7 +275,8 @@ Record parse_damaged_lease(std::string_view text, std::string problem) {
 
 std::string make_id() {
   std::array<unsigned char, kIdLength> bytes{};
-  // Never short or interrupted for so few bytes, once the kernel's pool is filled at boot.
+  // For so few bytes getrandom() is never short or interrupted, once the kernel's pool is
+  // initialized at boot.
   (void)!::getrandom(bytes.data(), bytes.size(), 0);
   std::string id;
   for (const unsigned char byte : bytes) id += kIdLetters[byte % kIdLetters.size()];

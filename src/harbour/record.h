@@ -1,7 +1,9 @@
-// What a client of the harbour writes about itself: one record, as a ticket and then as a lease.
+// The record of a client: what a ticket or lease is, as JSON.
 //
-// docs/harbour-protocol.md describes the JSON. A record proves nothing by itself: its owner is the
-// owner of the file, and its client lives while the bell has a reader (see harbour.h).
+// A client writes a record as a ticket while it waits, and another one as a lease when it is
+// granted GPUs. A record proves nothing by itself: its owner is the owner of the file, and its
+// client lives while its bell has a reader (see harbour.h). Any user can write any text, so parsing
+// trusts nothing. docs/harbour-protocol.md describes the JSON.
 #pragma once
 
 #include <optional>
@@ -15,63 +17,66 @@
 
 namespace berth {
 
-// The version of the protocol that this program speaks.
+// The version of the protocol that this program implements.
 constexpr int kProtocolVersion = 1;
 
-// A longer record is not one of ours.
+// In bytes. Berth never writes a longer record.
 constexpr std::size_t kMaxRecordSize = 64 << 10;
 
-// Who ends a lease: a job does by ending; a shell's lease can also be given back while it lives.
+// A job's lease ends with the processes of the job. A shell's lease ends with the shell, and its
+// owner or root can also end it before ('berth release').
 enum class HolderKind : std::uint8_t { job, shell };
 
-// In the order in which one reads of it, not of its sizes. NOLINTNEXTLINE(*.performance.Padding)
+// The members are in an order for readers, not for size. NOLINTNEXTLINE(*.performance.Padding)
 struct Record {
   int version = kProtocolVersion;
   std::string id;
-  uid_t uid = 0;  // of the file's owner, whatever the text says
-  pid_t pid = 0;  // of the process that waits, or for which the lease was made
-  std::uint64_t pid_namespace = 0;
+  uid_t uid = 0;                    // after reading: the owner of the file, whatever the text says
+  pid_t pid = 0;                    // the process that waits, or for which the lease was made
+  std::uint64_t pid_namespace = 0;  // in which `pid` is valid
   HolderKind holder = HolderKind::job;
   std::string command;
   std::string label;
-  std::string job;  // its type, if it has one; see docs/learning.md
-  // It is to be measured, and others of its type and user wait until it has been.
+  std::string job;  // the job type; empty if there is none (see docs/learning.md)
+  // This run measures its job type. Other tickets of the same type and user wait for the result.
   bool is_profiling_run = false;
-  TimePoint since;  // when it asked
+  TimePoint since;  // when the client asked
   Request request;
-  std::string parent_lease;  // the lease that this one was carved out of, or nothing
-  // In a harbour of several hosts: the directory in which its bell is (see
-  // Harbour::directory_id()).
+  std::string parent_lease;  // the id of the lease that this one is a part of; empty for most
+  // With a server: the directory that has the client's bell (see Harbour::directory_id()).
   std::string directory_id;
-  // Of a ticket: the number in its file's name, so that another name (a hard link) does not count.
+  // For a ticket: the number in its file's name. Under another name (a hard link that another user
+  // made) the record does not count.
   std::optional<std::uint64_t> order;
 
-  // Of a lease:
-  std::vector<std::string> uuids;
+  // Only for a lease:
+  std::vector<std::string> uuids;  // the GPUs
   TimePoint granted;
-  std::uint64_t epoch = 0;  // see Transaction::next_epoch()
-  bool sampled = false;  // its holder looks at it, and tells by touching the file that it is used
-  TimePoint last_used;   // when it last did, or was granted
-  bool holds_all_gpus = false;  // which GPUs it holds cannot be read: it counts as holding all
-  // Why it could not be read whole, although its holder lives (see parse_damaged_lease()).
+  std::uint64_t epoch = 0;      // see Transaction::next_epoch()
+  bool sampled = false;         // the holder touches the record's file while its GPUs are used
+  TimePoint last_used;          // the time of the last touch, or of the grant
+  bool holds_all_gpus = false;  // the GPUs cannot be read, so the lease counts as holding all
+  // Why the record cannot be read completely although the holder lives (see parse_damaged_lease()).
   std::string problem{};
 
-  // When it said that it will have ended.
+  // When the lease will end by the run time that its request names.
   std::optional<TimePoint> expected_end() const;
 };
 
-// The record as JSON text: a lease if it names GPUs, else a ticket.
+// The record as JSON text: a lease if it has GPUs, else a ticket. Cuts a long command.
 std::string format_record(const Record& record);
 
-// The error says what is wrong, for doctor. A record of a later version is read as far as every
-// version can be: whose it is and which GPUs it holds. If not even that is clear, it holds all.
+// The error (ErrorKind::io) says what is wrong, as 'berth doctor' shows it. Of a record of a later
+// version it reads only the fields that every version has: the id, the owner and the GPUs. If the
+// GPUs cannot be read, the record counts as holding all.
 Result<Record> parse_record(std::string_view text);
 
-// A lease whose record parse_record() refuses, as far as it can be read: exclusively the GPUs that
-// it names, or all. An unknown lease is not a free GPU.
+// What can be read of a lease whose record parse_record() refuses. It holds the GPUs that the text
+// names, exclusively, or all GPUs if the text names none: a GPU must not count as free because its
+// lease cannot be read.
 Record parse_damaged_lease(std::string_view text, std::string problem);
 
-// Random, short, and unlike any other in this harbour: 8 letters and digits.
+// A new random id: 8 letters and digits, with a negligible chance of a collision in one harbour.
 std::string make_id();
 bool is_id(std::string_view text);
 

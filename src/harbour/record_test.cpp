@@ -1,4 +1,4 @@
-// Records: what is written is read again, and nonsense is refused with a reason.
+// Unit tests of record.h: formatted records are parsed back, and malformed ones are refused.
 #include "harbour/record.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Safe handling of directories; see safe_directory.h.
+// Implements safe_directory.h by openat2(), statx() and checks of owners and modes.
 #include "harbour/safe_directory.h"
 
 #include <algorithm>
@@ -23,11 +23,11 @@
 namespace berth {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel allows
+constexpr int kMaxLinks = 40;  // the kernel's limit
 constexpr std::array kAccessLists{"system.posix_acl_access", "system.posix_acl_default"};
 
-// Group write permission includes what an access control list grants: its mask is the group's part
-// of the mode.
+// The group's permission includes what an access control list grants, since its mask is the group's
+// part of the mode.
 bool others_can_write(const struct stat& directory) {
   return (directory.st_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
@@ -36,7 +36,7 @@ bool is_sticky(const struct stat& directory) {
   return (directory.st_mode & S_ISVTX) != 0;
 }
 
-// The components of `path` without "." and empty ones, the last one first.
+// The components of `path`, the last one first, without "." and empty ones.
 std::vector<std::string> reversed_components(std::string_view path) {
   std::vector<std::string> components;
   while (!path.empty()) {
@@ -55,7 +55,7 @@ std::string join_path(const std::vector<std::string>& components) {
   return path.empty() ? "/" : path;
 }
 
-// Resolves one component after the other, as the kernel does, and looks at each.
+// Resolves one component after the other, as the kernel does, and checks each.
 class PathResolver {
  public:
   explicit PathResolver(const std::string& path)
@@ -68,10 +68,8 @@ class PathResolver {
                   fmt::format("{} ends in '..'; give the path without it", in_quotes(path_)));
     }
     if (!go_to_root()) return file_error("open", "/");
-    if (auto trusted = check_current(); !trusted) return tl::make_unexpected(trusted.error());
-    while (remaining_.size() > 1) {
-      if (auto moved = resolve_next(); !moved) return tl::make_unexpected(moved.error());
-    }
+    TRY(check_current());
+    while (remaining_.size() > 1) TRY(resolve_next());
     const std::string name = remaining_.front();
     if (name != ".") resolved_.push_back(name);
     return TrustedPath{join_path(resolved_), std::move(current_), name};
@@ -143,13 +141,13 @@ class PathResolver {
   }
 
   const std::string& path_;
-  std::vector<std::string> remaining_;  // the next one last
+  std::vector<std::string> remaining_;  // components in reverse order: the next one is the last
   std::vector<std::string> resolved_;
   UniqueFd current_;
   int links_ = 0;
 };
 
-// By openat2(), which finds a mount point (EXDEV) before it asks the mounted file system anything.
+// openat2() detects a mount point (EXDEV) before it sends a request to the mounted file system.
 UniqueFd open_on_same_mount(int directory, const std::string& name, int flags) {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags | O_NOFOLLOW | O_CLOEXEC);
@@ -181,8 +179,8 @@ UniqueFd make_directory_at(int parent, const std::string& name, mode_t mode) {
   };
   struct stat file_info {};
   if (!made || ::fstat(made.get(), &file_info) != 0) return remove_and_fail();
-  // Another user who can rename in `parent` may have put another directory there. A set-group-ID
-  // bit comes from the parent.
+  // A user who can rename in `parent` may have put another directory there. The set-group-ID bit
+  // may be set: the directory inherits it from the parent.
   const bool own = file_info.st_uid == ::geteuid();
   if (!own || (file_info.st_mode & (S_ISUID | S_ISVTX | S_IRWXG | S_IRWXO)) != 0) {
     errno = EPERM;
@@ -212,8 +210,12 @@ bool remove_access_lists(int directory) {
 
 std::int64_t clamp_file_time(std::int64_t seconds) {
   constexpr std::int64_t kMaxSeconds = 1LL
-                                       << 33;  // the year 2242; in nanoseconds it fits into 64 bits
+                                       << 33;  // the year 2242: its nanoseconds fit into 64 bits
   return std::clamp<std::int64_t>(seconds, 0, kMaxSeconds);
+}
+
+bool is_same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 bool is_mount_point(const struct statx& file_info) {
@@ -221,13 +223,13 @@ bool is_mount_point(const struct statx& file_info) {
 }
 
 bool stat_at(int directory, const std::string& name, struct statx& file_info) {
-  // AT_STATX_DONT_SYNC: FUSE answers from what the kernel knows.
+  // AT_STATX_DONT_SYNC: for FUSE, the kernel answers from its cache.
   const bool known =
       ::statx(directory, name.c_str(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
               STATX_BASIC_STATS | STATX_BTIME, &file_info) == 0;
   if (known && !is_mount_point(file_info)) return true;
   if (!known) {
-    // FUSE refuses every user but the one that mounted it, root included.
+    // FUSE refuses every user but the one that mounted it, even root.
     const int reason = errno;
     const bool mounted =
         reason != ENOENT && !open_on_same_mount(directory, name, O_PATH) && errno == EXDEV;
@@ -243,8 +245,8 @@ bool stat_at(int directory, const std::string& name, struct statx& file_info) {
 UniqueFd open_at(int directory, const std::string& name, int flags) {
   UniqueFd file = open_on_same_mount(directory, name, flags);
   if (file || (errno != ENOSYS && errno != EPERM)) return file;
-  // Some containers forbid openat2(), and Linux has it since 5.6. A handle asks nothing of the file
-  // system.
+  // Some containers forbid openat2(), and Linux before 5.6 does not have it. Opening with O_PATH
+  // sends no request to the file system.
   const UniqueFd handle(::openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!handle) return {};
   struct statx file_info {};

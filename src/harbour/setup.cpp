@@ -1,4 +1,4 @@
-// Setting the harbour up as root; see setup.h.
+// Sets the harbour up as root; see setup.h.
 #include "harbour/setup.h"
 
 #include <algorithm>
@@ -26,24 +26,20 @@
 namespace berth {
 namespace {
 
-constexpr mode_t kHarbourMode = 01777;
 constexpr mode_t kFolderMode = 0755;
 constexpr mode_t kFileMode = 0644;
 constexpr const char* kTmpfilesConfName = "berth.conf";
 
-// Folders that other programs use, and whose age-based cleaning they count on.
+// Is it a folder that other programs use, and that must not be excluded from age-based cleaning?
 bool is_shared_folder(const struct stat& file_info) {
   for (const char* path : {"/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/run/lock", "/home"}) {
     struct stat one {};
-    if (::stat(path, &one) == 0 && one.st_dev == file_info.st_dev &&
-        one.st_ino == file_info.st_ino) {
-      return true;
-    }
+    if (::stat(path, &one) == 0 && is_same_file(one, file_info)) return true;
   }
   return false;
 }
 
-// Is `name` one that berth gives to a file of a harbour?
+// Is `name` a name that Berth uses in a harbour?
 bool is_harbour_name(std::string_view name) {
   constexpr std::array<std::string_view, 6> prefixes{"bell-",    "lease-", "ticket-",
                                                      "request-", "drain-", "new-"};
@@ -52,24 +48,25 @@ bool is_harbour_name(std::string_view name) {
                      [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Is `name` one that berth gives to a user's folder in an archive: "1000" or "1000-2"?
+// Is `name` a name that Berth uses for a user's folder in an archive: "1000" or "1000-2"?
 bool is_archive_name(std::string_view name) {
   return name.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
-// A directory that setup makes root's.
+// A directory that setup gives to root.
 struct TargetDirectory {
   enum class Kind { harbour, archive };
 
   TrustedPath path;
   Kind kind;
-  bool replaceable;  // it has a name of berth's own: what a user has put there instead is moved
+  // The name belongs to Berth, so setup may move away what a user has put there.
+  bool replaceable;
 
   bool is_expected_name(std::string_view name) const {
     return kind == Kind::harbour ? is_harbour_name(name) : is_archive_name(name);
   }
 
-  // True if it is there now, even if another process has made it.
+  // Returns true if the directory exists now, even if another process created it.
   bool create() const {
     if (kind == Kind::harbour) return make_harbour_directory(path.parent.get(), path.name);
     return make_directory_at(path.parent.get(), path.name, kHarbourMode) || errno == EEXIST;
@@ -82,34 +79,23 @@ class HarbourSetup {
       : options_(options), path_(options.location.path) {}
 
   Result<ActionLog> run() {
-    // A relative path: the same error as everywhere.
+    // For a relative path, report the same error as other commands.
     if (path_.front() != '/') {
       return tl::make_unexpected(open_harbour_directory(options_.location).error());
     }
-    auto at = resolve(path_);
-    if (!at) return tl::make_unexpected(at.error());
+    TrustedPath at = TRY(resolve(path_));
     const bool is_default = path_ == kDefaultHarbour;
-    std::string harbour = at->canonical;
-    const auto directory =
-        set_up_directory({std::move(*at), TargetDirectory::Kind::harbour, is_default});
-    if (!directory) return tl::make_unexpected(directory.error());
-    auto archive = archive_target(is_default, harbour, directory->get());
-    if (!archive) return tl::make_unexpected(archive.error());
-    const std::string archive_path = archive->path.canonical;
-    if (archive->path.parent) {
-      if (auto done = set_up_directory(std::move(*archive)); !done) {
-        return tl::make_unexpected(done.error());
-      }
-    }
-    if (auto done = write_tmpfiles_conf(harbour, archive_path); !done)
-      return tl::make_unexpected(done.error());
+    const std::string harbour = at.canonical;
+    const TargetDirectory target{std::move(at), TargetDirectory::Kind::harbour, is_default};
+    const UniqueFd directory = TRY(set_up_directory(target));
+    const TargetDirectory archive = TRY(archive_target(is_default, harbour, directory.get()));
+    if (archive.path.parent) TRY(set_up_directory(archive));
+    TRY(write_tmpfiles_conf(harbour, archive.path.canonical));
     return std::move(actions_);
   }
 
   Result<ActionLog> remove_tmpfiles_conf() {
-    auto text = read_tmpfiles_conf();
-    if (!text) return tl::make_unexpected(text.error());
-    if (!*text) return std::move(actions_);
+    if (!TRY(read_tmpfiles_conf())) return std::move(actions_);
     if (!options_.dry_run && ::unlink(tmpfiles_conf_path().c_str()) != 0)
       return make_error("remove", tmpfiles_conf_path());
     log("removed", "remove", tmpfiles_conf_path());
@@ -122,33 +108,29 @@ class HarbourSetup {
                                         : fmt::format("{} {}", done, what));
   }
 
-  // By errno. Not file_error(): its remedies are 'berth doctor' and 'berth setup'.
+  // The error for errno. file_error() would advise 'berth doctor' and 'berth setup'.
   static tl::unexpected<Error> make_error(std::string_view what, std::string_view path) {
     const int reason = errno;
     return fail(ErrorKind::io,
                 fmt::format("cannot {} {}: {}", what, in_quotes(path), std::strerror(reason)));
   }
 
-  // The path that berth.conf names consists of what the administrator has written and of root's
-  // symbolic links. It is never read from an open file, whose owner could rename it.
+  // The path for berth.conf. It consists of what the administrator wrote and of root's symbolic
+  // links. It is never taken from an open file, since the owner of that could rename it.
   Result<TrustedPath> resolve(const std::string& path) const {
-    auto at = resolve_trusted_path(path);
-    if (!at) return at;
-    // Before anything is changed; write_tmpfiles_conf() has the same check.
-    if (auto text = format_tmpfiles(at->canonical, ""); !text) {
-      return tl::make_unexpected(text.error());
-    }
+    TrustedPath at = TRY(resolve_trusted_path(path));
+    // Fail before the first change if berth.conf cannot express the path.
+    TRY(format_tmpfiles(at.canonical, ""));
     return at;
   }
 
-  // Beside the default harbour; else in the harbour itself, which is root's by now. Without a
-  // parent if there is no harbour (in a dry run).
+  // The archive of the default harbour has a path of its own; any other is in the harbour, which
+  // belongs to root by now. Without a parent if the harbour does not exist (in a dry run).
   Result<TargetDirectory> archive_target(bool is_default, const std::string& harbour,
                                          int directory) const {
     if (is_default) {
-      auto at = resolve(kDefaultArchive);
-      if (!at) return tl::make_unexpected(at.error());
-      return TargetDirectory{std::move(*at), TargetDirectory::Kind::archive, true};
+      TrustedPath at = TRY(resolve(kDefaultArchive));
+      return TargetDirectory{std::move(at), TargetDirectory::Kind::archive, true};
     }
     return TargetDirectory{{fmt::format("{}/{}", harbour, kArchiveInHarbour),
                             UniqueFd(::fcntl(directory, F_DUPFD_CLOEXEC, 0)), kArchiveInHarbour},
@@ -156,22 +138,15 @@ class HarbourSetup {
                            true};
   }
 
-  // Makes the directory root's, with mode 1777 and without access control lists, and gives it open.
-  // Empty if there is none (in a dry run).
+  // Gives the directory to root, with mode 1777 and without access control lists, and returns it
+  // open. Empty if it does not exist (in a dry run).
   Result<UniqueFd> set_up_directory(const TargetDirectory& target) {
     constexpr int kMaxReplacements = 3;
     for (int i = 0; i < kMaxReplacements; ++i) {
-      auto directory = open_or_create(target);
-      if (!directory) return directory;
-      if (*directory) {
-        if (auto usable = check_usable(target, directory->get()); !usable) {
-          return tl::make_unexpected(usable.error());
-        } else if (*usable) {
-          if (auto owned = set_owner_and_mode(target, directory->get()); !owned) {
-            return tl::make_unexpected(owned.error());
-          }
-          return directory;
-        }
+      UniqueFd directory = TRY(open_or_create(target));
+      if (directory && TRY(check_usable(target, directory.get()))) {
+        TRY(set_owner_and_mode(target, directory.get()));
+        return directory;
       }
       if (options_.dry_run) return UniqueFd();
     }
@@ -181,7 +156,8 @@ class HarbourSetup {
                             in_quotes(target.path.canonical)));
   }
 
-  // Empty if it was not a directory and was replaced, or does not exist (in a dry run).
+  // Empty if setup replaced something that was not a directory, or if the directory does not exist
+  // (in a dry run).
   Result<UniqueFd> open_or_create(const TargetDirectory& target) {
     const std::string& path = target.path.canonical;
     const auto open_directory = [&target] {
@@ -207,9 +183,7 @@ class HarbourSetup {
     }
     const char* const kind = S_ISLNK(file_info.st_mode) ? "a symbolic link" : "not a directory";
     if (target.replaceable && file_info.st_uid != 0) {
-      auto replaced =
-          replace(target, fmt::format("it is {} of {}", kind, user_name(file_info.st_uid)));
-      if (!replaced) return tl::make_unexpected(replaced.error());
+      TRY(replace(target, fmt::format("it is {} of {}", kind, user_name(file_info.st_uid))));
       return UniqueFd();
     }
     return fail(
@@ -219,7 +193,7 @@ class HarbourSetup {
             target.replaceable ? "move it away" : "set BERTH_DIR to the path of a directory"));
   }
 
-  // Can it be used? False if it could not, and was replaced.
+  // Can the directory be used? False if it could not, and setup replaced it.
   Result<bool> check_usable(const TargetDirectory& target, int directory) {
     const std::string& path = target.path.canonical;
     if (const auto network = detect_network_file_system(directory)) {
@@ -231,17 +205,15 @@ class HarbourSetup {
     }
     struct stat file_info {};
     if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
-    // Names that are not berth's mean that a directory that only its owner could write to is used
-    // for something else. In one that is open to all users they mean nothing.
+    // If only the owner could write to the directory, names that Berth does not use show that the
+    // owner uses it for something else. If all users could write, any user may have made them.
     const bool open_to_all = (file_info.st_mode & S_IWOTH) != 0;
     const bool other_use = !open_to_all && has_other_names(target, directory);
     if (!other_use && !is_shared_folder(file_info)) return true;
     if (target.replaceable && file_info.st_uid != 0) {
-      auto replaced =
-          replace(target, fmt::format("it belongs to {}, has the mode {:04o} and is "
+      TRY(replace(target, fmt::format("it belongs to {}, has the mode {:04o} and is "
                                       "used for other things",
-                                      user_name(file_info.st_uid), file_info.st_mode & 07777));
-      if (!replaced) return tl::make_unexpected(replaced.error());
+                                      user_name(file_info.st_uid), file_info.st_mode & 07777)));
       return false;
     }
     return fail(
@@ -251,7 +223,7 @@ class HarbourSetup {
                     in_quotes(path)));
   }
 
-  // Puts a new directory in its place, in one step: between two steps its owner could be faster.
+  // Exchanges it for a new directory in one step: between two steps its owner could interfere.
   Result<void> replace(const TargetDirectory& target, const std::string& why) {
     const std::string aside = fmt::format(".moved-{}", make_id());
     if (!options_.dry_run &&
@@ -265,8 +237,8 @@ class HarbourSetup {
     return {};
   }
 
-  // Every entry of the directory, until `visit` returns false. Bounded: its owner may have filled
-  // it.
+  // Calls `visit` for each entry of the directory until it returns false. Limited, since the owner
+  // may have filled the directory.
   static void for_each_name(int directory, const std::function<bool(std::string_view)>& visit) {
     constexpr int kMaxNames = 100'000;
     const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -290,8 +262,8 @@ class HarbourSetup {
     return found;
   }
 
-  // Through the descriptor, so that it is the same directory that was looked at. The owner first:
-  // from then on no other user can rename it or change its mode.
+  // Uses the descriptor, so that it changes the directory that was checked. Changes the owner
+  // first: from then on no other user can rename the directory or change its mode.
   Result<void> set_owner_and_mode(const TargetDirectory& target, int directory) {
     const std::string& path = target.path.canonical;
     struct stat file_info {};
@@ -302,13 +274,11 @@ class HarbourSetup {
           fmt::format("{} to root (it belonged to {})", in_quotes(path),
                       user_name(file_info.st_uid)));
     }
-    // Its former owner may have moved it before, and changed its mode.
-    if (auto same = check_name(target, directory); !same) return same;
+    // The former owner may have renamed it before that, and changed its mode.
+    TRY(check_name(target, directory));
     if (file_info.st_uid != 0 && target.kind == TargetDirectory::Kind::harbour)
       log_drains(directory, file_info.st_uid);
-    const auto has_list = has_access_list(directory, path);
-    if (!has_list) return tl::make_unexpected(has_list.error());
-    if (*has_list) {
+    if (TRY(has_access_list(directory, path))) {
       if (!options_.dry_run && !remove_access_lists(directory)) {
         return make_error("remove the access control list of", path);
       }
@@ -332,7 +302,7 @@ class HarbourSetup {
     if (::fstat(directory, &opened) == 0 &&
         ::fstatat(target.path.parent.get(), target.path.name.c_str(), &named,
                   AT_SYMLINK_NOFOLLOW) == 0 &&
-        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) {
+        is_same_file(opened, named)) {
       return {};
     }
     return fail(ErrorKind::io, fmt::format("another process moved {} while setup ran; run "
@@ -340,7 +310,7 @@ class HarbourSetup {
                                            in_quotes(target.path.canonical)));
   }
 
-  // Only root and the harbour's owner may drain, so the drains of the former owner end here.
+  // Logs the drains of the former owner, which end now: only root and the owner may drain.
   void log_drains(int directory, uid_t former_owner) {
     constexpr std::string_view prefix = "drain-";
     constexpr std::size_t kMaxDrains = 64;
@@ -366,7 +336,7 @@ class HarbourSetup {
     return fmt::format("{}/{}", options_.tmpfiles, kTmpfilesConfName);
   }
 
-  // What berth.conf says now; nullopt if there is none. One that setup did not write is an error.
+  // The text of berth.conf; nullopt if it does not exist. An Error if setup did not write it.
   Result<std::optional<std::string>> read_tmpfiles_conf() const {
     const std::string name = tmpfiles_conf_path();
     const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -384,24 +354,19 @@ class HarbourSetup {
   }
 
   Result<void> write_tmpfiles_conf(const std::string& harbour, const std::string& archive) {
-    const auto expected = format_tmpfiles(harbour, archive);
-    if (!expected) return tl::make_unexpected(expected.error());
-    auto text = read_tmpfiles_conf();
-    if (!text) return tl::make_unexpected(text.error());
-    if (*text == *expected) return {};
-    if (!options_.dry_run) {
-      if (auto done = write_file(*expected); !done) return done;
-    }
+    const std::string text = TRY(format_tmpfiles(harbour, archive));
+    if (TRY(read_tmpfiles_conf()) == text) return {};
+    if (!options_.dry_run) TRY(write_file(text));
     log("wrote", "write",
         fmt::format("{}, which keeps it over reboots and out of age-based cleaning",
                     in_quotes(tmpfiles_conf_path())));
     return {};
   }
 
-  // Whole or not at all: systemd may read it at any moment.
+  // Writes a temporary file and renames it, since systemd may read berth.conf at any moment.
   Result<void> write_file(const std::string& text) const {
     if (::mkdir(options_.tmpfiles.c_str(), kFolderMode) == 0) {
-      (void)::chmod(options_.tmpfiles.c_str(), kFolderMode);  // whatever the umask is
+      (void)::chmod(options_.tmpfiles.c_str(), kFolderMode);  // mkdir() applies the umask
     } else if (errno != EEXIST) {
       return make_error("make", options_.tmpfiles);
     }

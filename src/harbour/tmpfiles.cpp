@@ -1,5 +1,5 @@
-// Writing and reading of tmpfiles.d(5); see tmpfiles.h. Tried with systemd 252: each of the two
-// lines alone keeps the files, whatever is in the path.
+// Writes and reads the configuration of tmpfiles.d(5); see tmpfiles.h. Tested with systemd 252:
+// each of the two lines (d, x) alone keeps the files, whatever characters the path has.
 #include "harbour/tmpfiles.h"
 
 #include <algorithm>
@@ -33,9 +33,9 @@ bool is_plain(char c) {
 
 enum class WordKind { path, glob };
 
-// As a word of tmpfiles.d: read in this order, quotes and backslashes, then specifiers ('%'), then,
-// in an x line, a glob. Other bytes stand for themselves: not every version knows escapes such as
-// \x0a.
+// The path as a word of tmpfiles.d. systemd processes quotes and backslashes first, then specifiers
+// ('%'), then, in an x line, the glob. Other bytes are written as they are: not every version of
+// systemd knows escapes such as \x0a.
 std::string format_word(std::string_view path, WordKind kind) {
   std::string out;
   bool plain = true;
@@ -88,7 +88,8 @@ std::string unescape_specifiers(std::string_view text) {
 }
 
 bool line_excludes(std::string_view line, const std::string& path) {
-  constexpr std::string_view directories = "dDeqQv";  // an age of their own, and none is for ever
+  // Line types that have an age of their own; without an age, files are kept forever.
+  constexpr std::string_view directories = "dDeqQv";
   constexpr std::size_t kAge = 5;
   const std::vector<std::string> words = split_words(line);
   if (words.size() < 2 || words[0].empty() || words[0].front() == '#') return false;

@@ -1,4 +1,5 @@
-// Unit tests of tmpfiles.h. That systemd-tmpfiles reads it the same way: tests/test_setup.py.
+// Unit tests of tmpfiles.h. tests/test_setup.py checks that systemd-tmpfiles reads the text the
+// same way.
 #include "harbour/tmpfiles.h"
 
 #include <gtest/gtest.h>

@@ -1,20 +1,19 @@
-// What every transaction can do; see transaction.h.
+// The parts of a transaction that all kinds of harbour share; see transaction.h.
 #include "harbour/transaction.h"
 
-#include "base/pid_namespace.h"
 #include "base/process.h"
 #include "harbour/bell.h"
 
 namespace berth {
 namespace {
 
-// A client on a busy host may be slow to read its bell; so may one on another host.
+// A client on a busy host may be slow to read its bell. A ring of another host takes longer.
 constexpr std::chrono::seconds kUnresponsiveAfter(3);
 constexpr std::chrono::seconds kRemoteUnresponsiveAfter(5);
-// Of one user, in visit_front().
+// How many tickets of one user visit_front() visits.
 constexpr std::size_t kMaxFrontTickets = 17;
 
-// The number may belong to another process by now: its owner must be the client's.
+// The PID may belong to another process by now, so its owner must be the client's owner.
 bool is_stopped_process(pid_t pid, uid_t owner) {
   const auto process = read_process_stat(pid);
   return process && process->stopped && read_process_owner(pid) == owner;
@@ -65,10 +64,10 @@ Result<void> Transaction::visit_front(const std::function<bool(const Client&)>& 
   for (const TicketName& name : queue()) {
     UserFront& front = fronts[name.owner];
     if (front.done) continue;
-    const auto client = read_ticket(name);
-    if (!client) return tl::make_unexpected(client.error());
-    if (!*client) continue;
-    front.done = visit(**client) || (++front.visits >= kMaxFrontTickets && name.owner);
+    const std::optional<Client> client = TRY(read_ticket(name));
+    if (!client) continue;
+    // Tickets of unknown owners may belong to different users, so they have no limit.
+    front.done = visit(*client) || (++front.visits >= kMaxFrontTickets && name.owner);
   }
   return {};
 }

@@ -1,7 +1,8 @@
-// The harbour as it is at one moment, and the changes of one client, made together.
+// A transaction: the harbour's contents at one moment, and the changes that one client makes.
 //
-// A client changes only what is its own. It may be killed after any line: then its bell has no
-// reader, and whatever it left behind counts for nothing.
+// A client changes only its own files; root and the owner of a ticket or lease can also end it. A
+// client may be killed after any line of code: then its bell has no reader, and what it left behind
+// does not count. Implemented by DirectoryTransaction (one host) and RedisTransaction (several).
 #pragma once
 
 #include <chrono>
@@ -22,11 +23,13 @@
 
 namespace berth {
 
+// Identifies a ticket. Sorts by its place in the queue.
 struct TicketName {
-  std::uint64_t order = 0;  // of the queue: lower came first
+  std::uint64_t order = 0;  // the place in the queue: the lowest is granted first
   std::string id;
-  std::uint64_t number = 0;      // in the file's name, which its owner chooses
-  std::optional<uid_t> owner{};  // of the file; absent if it is not known, or not identified here
+  std::uint64_t number = 0;      // the number in the file's name, which the ticket's owner chooses
+  std::optional<uid_t> owner{};  // of the file; absent if unknown, or if this user namespace does
+                                 // not map the owner
 
   friend auto operator<=>(const TicketName& a, const TicketName& b) {
     return std::tie(a.order, a.id) <=> std::tie(b.order, b.id);
@@ -37,25 +40,27 @@ struct TicketName {
 // A live ticket or lease.
 struct Client {
   Record record;
-  UniqueFd bell;  // its writing end, if it can be opened from here
-  // How long ago it was rung without waking, where its bell cannot tell.
+  UniqueFd bell;  // the write end; empty if it cannot be opened on this host
+  // With a server: the age of the oldest ring that the client has not answered.
   std::optional<std::chrono::nanoseconds> unanswered{};
-  // When it counts no more unless it is heard of, where its bell cannot tell.
+  // For a client of another host: the time until it counts as dead, unless it sends a heartbeat.
   std::optional<std::chrono::milliseconds> expires_in{};
 };
 
-// It was rung and has not read its bell for some seconds: it is stopped, frozen or very slow. Reads
-// nothing but the bell, so it may be called under the lock.
+// Has the client not reacted to a ring for some seconds? Then it is stopped, frozen or very slow.
+// Reads nothing but the bell, so it may be called under the lock.
 bool is_unresponsive(const Client& client);
 
-// The waiting processes that the kernel calls stopped (SIGSTOP, Ctrl-Z). Their state is
-// read from /proc without the lock, and used under it.
+// The processes of waiting clients that the kernel reports as stopped (SIGSTOP, Ctrl-Z).
+//
+// Opening files in /proc can block, so a caller reads the states without the lock, and passes them
+// to a transaction that holds the lock.
 class StoppedProcesses {
  public:
-  // Reads the states of these clients' processes, where their PIDs mean something here. True if one
-  // is stopped that was not known to be.
+  // Reads the states of these clients' processes. Skips clients of other PID namespaces. Returns
+  // whether it found a stopped process that it did not know as stopped.
   bool read(const std::vector<Record>& clients);
-  // Reads those again that were stopped.
+  // Reads the states of the known stopped processes again, and forgets those that run.
   void refresh();
   bool contains(const Record& client) const;
 
@@ -63,16 +68,22 @@ class StoppedProcesses {
   std::map<pid_t, uid_t> owners_;  // by PID in this PID namespace
 };
 
-// What does not count: its client is dead, or its files are not those of one live client.
+// A file (or an entry of the server) that does not count, and why: its client is dead, or a user
+// put there something that is not part of a live client.
 struct IgnoredEntry {
   std::string file;
-  std::optional<uid_t> owner;
-  std::string problem;
-  bool leftover = false;  // of a dead client: harmless, and removed by its owner's next command
-  bool has_live_bell =
-      false;  // its owner has a bell of the same id that lives: it must not be deleted
+  std::optional<uid_t> owner;  // absent if unknown, and for the ticket of a client with a lease
+  std::string problem;         // for messages
+  // Left by a dead client. Harmless: the next command of its owner or of root removes it.
+  bool leftover = false;
+  // The owner has a live bell of the same id: the file must not be deleted.
+  bool has_live_bell = false;
 };
 
+// Holds the lock of this host's directory from its construction until commit() (with a server) or
+// its destruction. While it exists, the caller must not do anything that can block: ask the driver
+// or the server, sleep, write to a terminal, look up a user's name, or open a file of another
+// process. All clients of the host would wait. Not thread-safe.
 class Transaction {
  public:
   Transaction() = default;
@@ -80,85 +91,95 @@ class Transaction {
   Transaction& operator=(const Transaction&) = delete;
   virtual ~Transaction() = default;
 
-  // By their names alone: some may not count.
+  // The ids of all leases by the names of their entries. Some of them may not count.
   virtual const std::vector<std::string>& lease_ids() const = 0;
-  // In its order, as far as this transaction has changed it, too.
+  // All tickets in order, with the changes of this transaction. Some may not count.
   virtual const std::vector<TicketName>& queue() const = 0;
 
-  // Nothing if it does not count: then ignored_entries() says why. An Error means that nobody can
-  // say.
+  // nullopt if the lease or ticket does not count; ignored_entries() then says why. An Error means
+  // that this cannot be determined: the caller must give up its decision.
   virtual Result<std::optional<Client>> read_lease(const std::string& id) = 0;
   virtual Result<std::optional<Client>> read_ticket(const TicketName& name) = 0;
-  // Did read_ticket() fail because this ticket of a long queue was not read before the lock was
-  // taken? A new transaction has more of the queue.
+  // Did read_ticket() fail because the transaction read only a part of a long queue before it took
+  // the lock? Then the caller begins a new transaction, which reads more of the queue.
   virtual bool needs_more_tickets() const { return false; }
-  // All that count. Those for which descriptors are short come without their bell: they count, and
-  // cannot be watched.
+  // All leases that count. When this process runs short of descriptors, leases come without their
+  // bell: they count, but cannot be watched.
   virtual Result<std::vector<Client>> read_leases() = 0;
   virtual Result<std::vector<Drain>> read_drains() = 0;
-  // Who may drain GPUs, beside root.
+  // The user who may drain GPUs, beside root.
   virtual Result<uid_t> harbour_owner() const = 0;
-  // Was this client of ours told to end, by its owner or root?
+  // Did the owner or root end this client of the process's user from outside? The client is the
+  // ticket if `ticket` is set, else the lease `id`.
   virtual bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) = 0;
 
-  // The order of a ticket that arrives now: behind everybody who lives. Where others may arrive at
-  // the same time, only a guess; see current_ticket_name().
+  // The order for a ticket that is written now: behind all tickets. With a server, the server
+  // assigns the final order in commit(); see current_ticket_name().
   virtual Result<std::uint64_t> next_order() = 0;
 
-  // Of a lease that is written now: higher than that of any lease before it on these GPUs. 0 where
-  // the kernel ends leases, and nobody needs one.
+  // The epoch for a lease that is written now: higher than that of any earlier lease on these GPUs.
+  // 0 without a server: there the kernel ends leases, and no epoch is needed.
   virtual std::uint64_t next_epoch() const { return 0; }
 
-  // For how long nobody is to be granted anything yet: the server may have lost leases, and who
-  // holds them puts them back.
+  // For how long no client may be granted GPUs: the server may have lost leases, and their holders
+  // need this time to put them back.
   virtual std::chrono::milliseconds recovery_time_left() const { return {}; }
 
-  // The record of a client, which must have a bell. A name that is taken (planted) is an Error, and
-  // so is a full disk; then nothing has changed.
+  // Writes the record of a client, whose bell must exist. On an Error (a full disk, or a name
+  // conflict) nothing has changed.
   virtual Result<void> write_lease(const Record& record) = 0;
-  // The lease that is written next takes the place of this ticket, which waits on several hosts.
+  // The lease that is written next replaces this ticket, which waits on several hosts.
   virtual void set_ticket_to_replace(const TicketName& /*name*/) {}
+  // Writes a ticket, or the changed request of a ticket that exists, which keeps its place. An
+  // Error of ErrorKind::not_granted means that this user has too many tickets.
   virtual Result<void> write_ticket(const Record& record, std::uint64_t order) = 0;
-  // Did the last write fail because there is a file of that name? Any user can plant one, and only
-  // its owner can remove it: then take another id.
+  // Did the last write fail because a file of that name exists? Any user can create one, and only
+  // that user can remove it, so the caller continues with another id.
   virtual bool has_name_conflict() const = 0;
-  virtual Result<void> write_drain(const Drain& drain) = 0;  // replaces the one before it
-  // Forgets a drain; false if there was none.
+  virtual Result<void> write_drain(const Drain& drain) = 0;  // replaces an earlier drain of the GPU
+  // Returns false if the GPU is not drained.
   virtual Result<bool> remove_drain(const std::string& uuid) = 0;
   virtual void remove_ticket(const TicketName& name) = 0;
-  // A client of ours goes on under another id, and its files under this one were removed (see
-  // Harbour::remove_client_files()): the commit removes what else there is.
+  // A client of this process continues under another id, and the caller has removed its files under
+  // the old id (see Harbour::remove_client_files()). commit() removes it from the server, too.
   virtual void remove_old_id(const std::string& /*id*/) {}
-  // Ends a ticket, or a shell's lease, from outside, at once. Only its owner and root can. The
-  // caller rings its client, which then leaves, and the first ticket of the queue.
+  // Ends a ticket, or a lease with HolderKind::shell, from outside. Only its owner and root can. It
+  // does not count from now on. The caller must ring its client, which then leaves, and the first
+  // ticket of the queue.
   virtual Result<void> end_ticket(const TicketName& name) = 0;
   virtual Result<void> end_lease(const Client& lease) = 0;
 
   virtual void ring(const Client& client) = 0;
-  // Rings the first ticket of each user that is not stopped: something changed that may let it
-  // through. Not only the first of all: that may be a file of a hostile user.
+  // Rings the first ticket of each user that is not stopped, because a change may let it be
+  // granted. The first ticket of the whole queue alone is not enough: a hostile user may have put
+  // it there.
   Result<void> ring_front();
-  // The first live tickets of each user, a bounded number, until `visit` returns true for one of
-  // that user's.
+  // Calls `visit` for the first live tickets of each user, in the order of the queue, until it
+  // returns true for one of that user's tickets. The number of visits for a user is limited.
   Result<void> visit_front(const std::function<bool(const Client&)>& visit);
 
-  // A ticket is passed over while its process does not run.
-  void set_stopped_processes(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
-  // Clients could not read their bells, since a process has kept the lock.
-  void ignore_unread_bells() { check_unread_bells_ = false; }
+  // The scheduler passes over the ticket of a stopped client. Two facts make a client stopped: the
+  // kernel stopped its process, or the client has not read its bell for some seconds.
   bool is_stopped(const Client& client) const;
+  void set_stopped_processes(StoppedProcesses stopped) { stopped_ = std::move(stopped); }
+  // Unread bells do not count for is_stopped() from now on. For use after another process kept the
+  // lock for long: meanwhile no client could react to its bell.
+  void ignore_unread_bells() { check_unread_bells_ = false; }
 
+  // What the calls before found not to count.
   virtual const std::vector<IgnoredEntry>& ignored_entries() const = 0;
-  // Removes what dead clients left behind, as far as this user may. Never needed for correctness.
+  // Removes files of dead clients, as far as this user may, and a bounded number at a time. Only
+  // housekeeping: files of dead clients do not count.
   virtual void remove_leftovers() = 0;
 
-  // Where changes were only collected so far, makes them, all or none. False if somebody else
-  // changed meanwhile what they rest on: then none was made, and one has to begin again.
+  // With a server: makes all changes, or none. Returns false if another client changed what this
+  // transaction rests on; then nothing was changed, and the caller begins a new transaction.
+  // Without a server each change was made at once, and commit() does nothing.
   virtual Result<bool> commit() = 0;
-  // After that: where a ticket of ours is now.
+  // After commit(): the place of a ticket that this transaction wrote.
   virtual TicketName current_ticket_name(const TicketName& written) const { return written; }
 
-  // The leases that remove_leftovers() has removed, for the history.
+  // The leases that remove_leftovers() removed, for the history.
   virtual const std::vector<Record>& removed_leases() const = 0;
 
  private:

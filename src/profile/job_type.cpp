@@ -1,4 +1,4 @@
-// Deriving types of jobs; see job_type.h.
+// Derives job types from commands; see job_type.h.
 #include "profile/job_type.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool is_shell(const std::string& program) {
   return std::find(shells.begin(), shells.end(), program) != shells.end();
 }
 
-// "python3.11" and "python" run the same script.
+// Versions of Python do not count: "python3.11" and "python" have the same name.
 std::string program_name(const std::string& word) {
   std::string name = base_name(word);
   if (name.starts_with("python")) {
@@ -42,7 +42,8 @@ std::string program_name(const std::string& word) {
   return name;
 }
 
-// A file's whole path, so that `train.py` of two projects is two types; nothing if it is no file.
+// The absolute path of a file, so that `train.py` of two projects gives two types; nullopt if the
+// word is not a file.
 std::optional<std::string> file_path(const std::string& word) {
   struct stat status {};
   if (word.empty() || ::stat(word.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -65,7 +66,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Commands that prepare, and do not do the work; and words of the shell that are none.
+// Commands that only prepare the work, and words of the shell that are not commands.
 bool is_setup_command(const std::string& program) {
   return is_one_of(program,
                    {"cd",    "export", "source", ".",     "set",      "ulimit", "module", "echo",
@@ -74,23 +75,23 @@ bool is_setup_command(const std::string& program) {
                     "done",  "select", "fi",     "esac",  "hostname", "}"});
 }
 
-// Words of the shell behind which a command follows.
+// Words of the shell that precede a command.
 bool is_shell_keyword(const std::string& word) {
   return is_one_of(word, {"if", "then", "else", "elif", "while", "until", "do", "!", "{"});
 }
 
-// Programs whose arguments say what runs, and no file: all that is told of them is the type.
+// Programs whose arguments, and not a file, determine what runs: the whole command is the type.
 bool is_launcher(const std::string& program) {
   return is_one_of(program,
                    {"docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "make"});
 }
 
-// Programs that run the command line that follows them.
+// A program that runs the command that follows it.
 struct Wrapper {
   std::string_view name;
-  std::string_view value_flags{};      // letters of the flags whose value is a word of its own
-  std::size_t words_before_flags = 0;  // words of its own before its flags
-  std::size_t words_after_flags = 0;   // and behind them
+  std::string_view value_flags{};      // letters of flags whose value is the next word
+  std::size_t words_before_flags = 0;  // how many arguments stand before its flags
+  std::size_t words_after_flags = 0;   // and after them
 };
 
 const Wrapper* find_wrapper(const Words& words) {
@@ -114,11 +115,11 @@ const Wrapper* find_wrapper(const Words& words) {
       std::find_if(wrappers.begin(), wrappers.end(),
                    [&](const Wrapper& wrapper) { return wrapper.name == name; });
   if (found == wrappers.end()) return nullptr;
-  // "conda activate" only prepares.
+  // "conda run" runs a command; "conda activate" does not.
   return found->words_before_flags > 0 && (words.size() < 2 || words[1] != "run") ? nullptr : found;
 }
 
-// Without what stands before the program itself.
+// Removes wrappers, assignments and shell keywords before the program.
 Words strip_wrappers(Words words) {
   const auto drop = [&](std::size_t count) {
     count = std::min(count, words.size());
@@ -143,8 +144,8 @@ Words strip_wrappers(Words words) {
   return words;
 }
 
-// The commands of a line of shell, each as its words. Not the whole of the shell's grammar: enough
-// to see what programs it calls.
+// The commands of a line of shell, each as its words. Implements only as much of the shell's
+// grammar as is needed to find the programs.
 std::vector<Words> split_commands(std::string_view line) {
   std::vector<Words> commands(1);
   std::string word;
@@ -183,7 +184,8 @@ std::vector<Words> split_commands(std::string_view line) {
   return commands;
 }
 
-// A type is kept as JSON, and found again by its text: what is no UTF-8 is written as escapes.
+// Adds the number of GPUs, and escapes bytes that are not UTF-8: types are stored as JSON, and must
+// be the same after reading.
 std::string append_gpu_count(std::string_view name, unsigned count) {
   std::string type;
   while (!name.empty()) {
@@ -198,7 +200,7 @@ std::string append_gpu_count(std::string_view name, unsigned count) {
   return count == 1 ? type : fmt::format("{} on {} GPUs", type, count);
 }
 
-// Whether the value of a flag, variable or option of this name is a secret.
+// Is the value of a flag, variable or option of this name probably a secret?
 bool is_secret_name(std::string_view name) {
   const std::string lower = lower_case(name);
   constexpr std::array markers{"pass", "secret", "token", "key", "credential", "auth"};
@@ -206,7 +208,7 @@ bool is_secret_name(std::string_view name) {
                      [&](std::string_view part) { return lower.find(part) != std::string::npos; });
 }
 
-// Without what stands between "://" and "@" in each URL.
+// Removes what stands between "://" and "@" in each URL.
 std::string strip_url_passwords(std::string_view text) {
   std::string clean;
   for (;;) {
@@ -218,10 +220,6 @@ std::string strip_url_passwords(std::string_view text) {
     const auto at = authority.rfind('@');
     if (at != std::string_view::npos) text.remove_prefix(at + 1);
   }
-}
-
-std::string join_words(const Words& words) {
-  return fmt::format("{}", fmt::join(words, " "));
 }
 
 std::string short_hash(std::string_view text) {
@@ -238,32 +236,32 @@ Words split_words(std::string_view line) {
   return words;
 }
 
-// Whether a word is more than a name or a value: the text of a program, a header, a message.
+// Is the word more than a name or a value, such as the text of a program, a header or a message?
 bool is_free_text(std::string_view word) {
   return word.find_first_of(" \t\n\v\f\r;&|()<>`'\"") != std::string_view::npos;
 }
 
-// "me:password". Not "1000:1000", which is a user and a group.
+// Is it like "me:password"? "1000:1000" is not: that is a user and a group.
 bool is_login(std::string_view value) {
   return value.find(':') != std::string_view::npos &&
          value.find_first_not_of("0123456789:") != std::string_view::npos;
 }
 
-// A flag of a shell or of Python, such as "-c" or "-lc".
+// Is it a flag of a shell or of Python before a program's text, such as "-c" or "-lc"?
 bool is_program_text_flag(std::string_view flag) {
   return flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('c');
 }
 
-// Takes secrets out of the words of a command.
+// Removes secrets from the words of a command.
 class SecretRemover {
  public:
-  // Without the values of variables and of flags that take secrets. Any text may contain a secret
-  // that cannot be recognized: a hash takes its place.
+  // Removes the values of variables and of flags that take secrets. A free text may contain a
+  // secret that cannot be recognized, so a hash replaces it.
   Words clean(const Words& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
       const bool has_next = i + 1 < words.size();
       if (i > 0 && is_program_text_flag(words[i - 1]) && is_free_text(words[i])) {
-        add_value(words[i]);  // which may begin with an assignment
+        add_value(words[i]);  // add() would drop a text that begins with an assignment
       } else if (add(words[i], has_next ? &words[i + 1] : nullptr)) {
         ++i;
       }
@@ -272,7 +270,7 @@ class SecretRemover {
   }
 
  private:
-  // True if the next word was a value of this one, and is left out.
+  // Returns true if the next word is a secret value of this one: the caller skips it.
   bool add(const std::string& word, const std::string* next) {
     if (is_assignment(word)) return false;
     const auto equals = word.find('=');
@@ -294,7 +292,7 @@ class SecretRemover {
       clean_.push_back(is_login(value) ? name : word);
       return is_login(value) && !has_value;
     }
-    // A password in many programs, in others a flag without a value.
+    // -p takes a password in many programs, and is a flag without a value in others.
     if (is_short && word.starts_with("-p")) {
       clean_.emplace_back("-p");
       return word == "-p" && next != nullptr && !next->starts_with('-') && !file_path(*next);
@@ -304,12 +302,12 @@ class SecretRemover {
   }
 
   void add_value(const std::string& word) {
-    // Of a text, what can be recognized as a secret is not in the hash either: another user could
-    // guess a short one, and compare.
+    // Recognizable secrets are removed before hashing: another user could guess a short secret and
+    // compare the hash.
     if (is_free_text(word)) {
       const Words words = split_words(word);
-      const bool is_split = words != Words{word};  // then each of them is shorter
-      const std::string text = is_split ? join_words(SecretRemover().clean(words)) : word;
+      const bool is_split = words != Words{word};  // each part is shorter, so the recursion ends
+      const std::string text = is_split ? join_text(SecretRemover().clean(words), " ") : word;
       clean_.push_back(fmt::format("#{}", short_hash(text)));
       return;
     }
@@ -325,7 +323,7 @@ Words remove_secrets(const Words& words) {
   return SecretRemover().clean(words);
 }
 
-// The types of one command line.
+// Derives the type of one command.
 class JobTypeBuilder {
  public:
   JobTypeBuilder(unsigned count, bool hidden) : count_(count), hidden_(hidden) {}
@@ -338,18 +336,18 @@ class JobTypeBuilder {
     }
     std::vector<std::string> clean;
     clean.reserve(commands.size());
-    for (const Words& command : commands) clean.push_back(join_words(remove_secrets(command)));
-    return from_whole_command("sh", fmt::format("{}", fmt::join(clean, "; ")));
+    for (const Words& command : commands) clean.push_back(join_text(remove_secrets(command), " "));
+    return from_whole_command("sh", join_text(clean, "; "));
   }
 
-  // By the first argument that says what runs: a module, a program's text, or a file.
+  // Uses the first argument that determines what runs: a module, a program's text, or a file.
   JobType from_words(const Words& words) const {
     if (is_assignment(words.front())) {
       return make("sh", words.front().substr(0, words.front().find('=')), "the variable");
     }
     const std::string program = program_name(words.front());
     if (is_launcher(program)) {
-      return from_whole_command(program, join_words(remove_secrets(words)));
+      return from_whole_command(program, join_text(remove_secrets(words), " "));
     }
     for (std::size_t i = 1; i < words.size(); ++i) {
       const std::string& word = words[i];
@@ -370,8 +368,9 @@ class JobTypeBuilder {
   }
 
  private:
-  // Of `python -c TEXT`. Programs differ in the values that they set, so a program with a value, a
-  // text or the name of a secret in it is told by its hash.
+  // The type of `python -c TEXT`. If the text sets values, or contains a quoted text or the name of
+  // a secret, a hash replaces it: the text may contain a secret, and the hash still distinguishes
+  // programs.
   JobType from_program_text(const std::string& text) const {
     const Words words = split_words(text);
     const bool has_secret = is_secret_name(text) || remove_secrets(words) != words;
@@ -380,7 +379,7 @@ class JobTypeBuilder {
     return make("python", fmt::format("python -c {}", visible_text), "the program and its text");
   }
 
-  // Of a command that is its own type, whatever it runs.
+  // The type is the text of the command itself.
   JobType from_whole_command(const std::string& program, std::string_view text) const {
     return make(program, text.substr(0, kMaxTextBytes), "the text of the command");
   }
@@ -407,7 +406,7 @@ bool are_commands_hidden() {
 }
 
 std::string public_command(const Words& words, bool hidden) {
-  return hidden ? base_name(words.front()) : join_words(words);
+  return hidden ? base_name(words.front()) : join_text(words, " ");
 }
 
 JobType derive_job_type(const Words& command, unsigned count, bool hidden) {

@@ -1,4 +1,4 @@
-// The type of a job: what its runs have in common, so that one tells what the next will need.
+// Job types: the name under which Berth learns memory and run time of similar runs.
 #pragma once
 
 #include <string>
@@ -9,29 +9,31 @@ namespace berth {
 
 struct JobType {
   std::string name;
-  std::string derivation;  // in words: how it was derived
+  std::string derivation;  // how the name was derived, as text for the user
 };
 
-// Whether other users must not see this user's command lines: `ps` does not show them here (the
-// mount option hidepid), or a setting says so (BERTH_COMMANDS, or `commands` in berth.toml).
+// Must other users not see this user's command lines? True if `ps` does not show them on this host
+// (the mount option hidepid), if a setting says so (BERTH_COMMANDS, or `commands` in berth.toml),
+// or if the settings cannot be read.
 bool are_commands_hidden();
 
-// What other users see of a command: its words, or only the program if commands are hidden.
+// The part of a command that other users see: all words or, if `hidden`, only the program.
 std::string public_command(const std::vector<std::string>& words, bool hidden);
 
-// Of a command line: the program's name, and the script or module that it is given. Arguments do
-// not count: they are what differs from run to run. Of `sh -c TEXT`, that of the first command in
-// TEXT that does the work. `count` GPUs make another type than one. Looks whether files exist.
+// The type of a command: the name of the program, and the path of its script or the name of its
+// module. Arguments are not part of it, because they differ from run to run. For `sh -c TEXT`, it
+// is the type of the first command in TEXT that does the work. A job on `count` GPUs has another
+// type than the same job on one GPU. Checks which words are files. docs/learning.md has a table.
 //
-// Everybody can read types, so values of variables (`-e NAME=VALUE`, `NAME=VALUE`), of flags such
-// as --token, and passwords in URLs are never part of one. Of a hidden command only the program's
-// name is readable, and a hash stands for the rest.
+// All users can read types. So a type never contains values of variables (`-e NAME=VALUE`,
+// `NAME=VALUE`), values of flags such as --token, or passwords in URLs. If commands are hidden
+// (`hidden`), it contains only the program's name and a hash of the rest.
 JobType derive_job_type(const std::vector<std::string>& command, unsigned count, bool hidden);
 
-// Of a line of shell.
+// The type of a line of shell.
 JobType derive_line_job_type(std::string_view line, unsigned count, bool hidden);
 
-// Of a name that the user gave.
+// The type for a name that the user chose (--job).
 JobType make_named_job_type(std::string_view name, unsigned count);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// What counts as the same job.
+// Unit tests of job_type.h: which commands have the same type, and that types contain no secrets.
 #include "profile/job_type.h"
 
 #include <cstdio>
@@ -52,13 +52,13 @@ TEST_F(JobTypeTest, shell_lines) {
   EXPECT_EQ(type_of_line("if [ -e x ]; then python " + script_ + "; fi"), expected);
 }
 
-// What such a program runs is among its arguments: two of them are not taken for the same.
+// The arguments of a launcher determine what runs, so two such commands have different types.
 TEST_F(JobTypeTest, launchers_keep_all_their_words) {
   EXPECT_EQ(type_of({"docker", "run", "image", "train"}), "docker run image train");
   EXPECT_EQ(type_of_line("cd x && make train"), "make train");
 }
 
-// Everybody can read a type, and the history keeps it for ever.
+// All users can read a type, and the history keeps it forever.
 TEST_F(JobTypeTest, contains_no_secret) {
   const std::string expected = "docker run image train";
   EXPECT_EQ(type_of({"docker", "run", "-e", "TOKEN=hunter2", "image", "train"}), expected);
@@ -81,7 +81,7 @@ TEST_F(JobTypeTest, contains_no_secret) {
   }
 }
 
-// A word with blanks is a program's text, a header or a message: it can contain any secret.
+// A word with blanks is a program's text, a header or a message: it may contain a secret.
 TEST_F(JobTypeTest, hashes_free_text_that_may_hold_secrets) {
   const std::vector<std::vector<std::string>> commands{
       {"docker", "run", "image", "sh", "-c", "export TOKEN=hunter2; python t.py"},
@@ -115,7 +115,7 @@ TEST_F(JobTypeTest, hashes_free_text_that_may_hold_secrets) {
   }
 }
 
-// A hash of such a text, so that two programs are two types.
+// A hash replaces such a text, so that two programs have two types.
 TEST_F(JobTypeTest, distinguishes_texts_by_hash) {
   const auto type = [](const std::string& text) {
     return type_of({"docker", "run", "image", "sh", "-c", text});
@@ -124,8 +124,8 @@ TEST_F(JobTypeTest, distinguishes_texts_by_hash) {
   EXPECT_TRUE(first.starts_with("docker run image sh -c #")) << first;
   EXPECT_EQ(type("python a.py"), first);
   EXPECT_NE(type("python b.py"), first);
-  // The secret is not in what is hashed: nobody can find it by guessing, and a new one changes
-  // nothing.
+  // The hash does not include the secret: guessing cannot reveal it, and a new secret does not
+  // change the type.
   EXPECT_EQ(type("TOKEN=hunter2 python a.py --password hunter2"), first);
   EXPECT_EQ(type("TOKEN=hunter3 python a.py --password hunter3"), first);
   EXPECT_EQ(type("TOKEN=hunter2"), "docker run image sh -c");
@@ -139,7 +139,7 @@ TEST_F(JobTypeTest, a_file_is_not_a_password) {
   EXPECT_EQ(type_of({"docker", "run", "-p", "--rm", "image"}), "docker run -p --rm image");
 }
 
-// What `ps` does not show: all but the program's name.
+// If `ps` hides commands, a type shows only the program's name.
 TEST_F(JobTypeTest, hidden_command_shows_only_the_program) {
   const auto hidden = [](const std::vector<std::string>& command) {
     return derive_job_type(command, 1, true).name;
@@ -157,10 +157,10 @@ TEST_F(JobTypeTest, hidden_command_shows_only_the_program) {
   EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, false), "/opt/bin/train secret");
 }
 
-// A type is found again only by the text that was written.
+// A type must be the same after it was written and read.
 TEST_F(JobTypeTest, is_valid_utf8) {
   EXPECT_EQ(type_of({"tr\xe4in"}), "tr\\xe4in");
-  const std::string text = std::string(199, 'x') + "ä";  // cut in the middle of a letter
+  const std::string text = std::string(199, 'x') + "ä";  // cut in the middle of a character
   EXPECT_EQ(type_of({"python", "-c", text}), "python -c " + std::string(199, 'x') + "\\xc3");
 }
 

@@ -1,4 +1,4 @@
-// Learning; see learning.h.
+// Applies and records profiles, and wakes tickets that wait for one; see learning.h.
 #include "profile/learning.h"
 
 #include <algorithm>
@@ -15,12 +15,13 @@
 namespace berth {
 namespace {
 
-// A job that takes up most of a card may as well have it alone.
+// A job that needs more than this of a card gets it alone.
 constexpr double kNearlyWholeGpu = 0.9;
-// How full a card is when there is no more to be had.
+// A card that is fuller than this has no memory left to allocate.
 constexpr double kFullGpu = 0.95;
 
-// Samples after which one knows. The latter are some ten seconds' (see sampler.cpp).
+// The samples that a reliable peak needs: on the GPU; or, of a job that was hardly seen on it, in
+// total, which takes about ten seconds (see run/sampler.cpp).
 constexpr unsigned kMinSamplesOnGpu = 3;
 constexpr unsigned kMinSamples = 50;
 
@@ -28,7 +29,7 @@ Bytes scale(Bytes size, double factor) {
   return Bytes{static_cast<std::uint64_t>(static_cast<double>(size.count) * factor)};
 }
 
-// The memory of the largest GPU that will do.
+// The memory of the largest GPU that matches the request.
 std::optional<Bytes> largest_gpu_memory(const Request& request, const std::vector<Gpu>& gpus) {
   std::optional<Bytes> max_memory;
   for (const Gpu& gpu : gpus) {
@@ -38,7 +39,7 @@ std::optional<Bytes> largest_gpu_memory(const Request& request, const std::vecto
   return max_memory;
 }
 
-// Rings the client of a ticket if it waits for this profile, and can hear it.
+// Rings a ticket's client if it waits for this profile. Returns whether the client reacts to rings.
 bool ring_if_waiting(Transaction& transaction, const TicketName& name, uid_t uid,
                      const std::string& type) {
   const auto client = transaction.read_ticket(name);
@@ -49,8 +50,8 @@ bool ring_if_waiting(Transaction& transaction, const TicketName& name, uid_t uid
   return !is_unresponsive(**client);
 }
 
-// What is short may have been seen before it had its memory: that tells nothing. Who was looked at
-// for long, and hardly seen, needs little.
+// The peak, if it is reliable. The samples of a short job may be from before it allocated its
+// memory. A job that was sampled for long, and hardly seen on a GPU, needs little.
 std::optional<Bytes> reliable_peak(const Usage& usage) {
   if (usage.samples_on_gpu >= kMinSamplesOnGpu) return usage.peak();
   if (usage.samples < kMinSamples || usage.has_unattributed) return std::nullopt;
@@ -61,8 +62,8 @@ std::optional<Bytes> reliable_peak(const Usage& usage) {
 
 bool apply_profile(Record& record, const ProfileOptions& options, const std::vector<Gpu>& gpus,
                    const HarbourLocation& harbour) {
-  // Not another user's profile: it may say less than the job needs, and then a neighbour on the
-  // same GPU would run out of memory.
+  // Never use another user's profile: it may say less than the job needs, and then another job on
+  // the same GPU would run out of memory.
   const auto profile = read_profile(harbour, options.type);
   const NeedsEstimate estimate = profile ? estimate_needs(*profile) : NeedsEstimate{};
   const auto before =
@@ -79,8 +80,8 @@ bool apply_profile(Record& record, const ProfileOptions& options, const std::vec
   if (options.exclusive || (can_change_memory && needs_nearly_whole_gpu))
     record.request.memory.reset();
   if (options.use_memory) {
-    // A shell may do anything under its lease, so it teaches nothing. A type that keeps failing, or
-    // is too short to be seen, must not run one at a time for ever.
+    // A shell can run anything under its lease, so it is never a profiling run. Runs of a type that
+    // keeps failing, or is too short to measure, must not wait for each other forever.
     const bool has_run = profile && (profile->failures > 0 || !profile->runs.empty());
     record.is_profiling_run = record.holder == HolderKind::job && !has_run && !estimate.memory;
   }
@@ -133,7 +134,7 @@ void wake_next_profile_waiter(Harbour& harbour, const Record& ticket, const Tick
 }
 
 bool mentions_out_of_memory(std::string_view output) {
-  // PyTorch, CUDA, JAX, TensorFlow, CuPy, and the simulated job.
+  // Messages of PyTorch, CUDA, JAX, TensorFlow, CuPy and the simulated job.
   constexpr std::array<std::string_view, 7> kPatterns{"out of memory",
                                                       "outofmemoryerror",
                                                       "cuda_error_out_of_memory",
@@ -151,7 +152,7 @@ ExitClass classify_exit(bool succeeded, const Record& lease, const Usage& usage,
                         const std::string& output_tail) {
   if (succeeded) return ExitClass::success;
   if (mentions_out_of_memory(output_tail)) return ExitClass::out_of_memory;
-  // Beside others the card may be full by right: then it must have taken more than it had reserved.
+  // Other jobs may have filled a shared card, so the job must have used more than it reserved.
   const auto peak = usage.peak();
   const bool exceeds_reservation = peak && (!lease.request.memory || *peak > *lease.request.memory);
   return exceeds_reservation && usage.max_memory_fraction >= kFullGpu ? ExitClass::out_of_memory

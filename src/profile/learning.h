@@ -1,4 +1,4 @@
-// From what a job used to what the next of its type reserves.
+// Learning: records what a run used, and applies it to the next request of the same job type.
 #pragma once
 
 #include <chrono>
@@ -15,50 +15,53 @@
 
 namespace berth {
 
-// How a job ended, as far as learning cares.
+// How a job ended, as far as it matters for learning.
 enum class ExitClass : std::uint8_t { success, failure, out_of_memory };
 
-// A request of a job whose needs are known from earlier runs, or are to be.
+// How a request uses the profile of its job type.
 struct ProfileOptions {
   std::string type;
-  bool use_memory = false;  // reserve what was learned (--mem auto)
-  bool use_time = false;    // expect it to run as long as it did (where --time was not given)
-  // Reserve at least this much, whatever is known: the last attempt ran out of memory.
+  bool use_memory = false;  // reserve the learned memory (--mem auto)
+  bool use_time = false;    // use the learned run time (--time was not given)
+  // Reserve at least this much, whatever the profile says: the last attempt ran out of memory.
   std::optional<Bytes> min_memory{};
-  bool exclusive = false;  // have GPUs of its own, whatever is known: the same, for the last time
+  // Request exclusive GPUs, whatever the profile says: the last retry after running out of memory.
+  bool exclusive = false;
 };
 
-// Fills in what this user's own runs have shown of the type by now: the memory, the run time where
-// the user did not say it, and whether this run is to be measured. Where that is another than
-// before, the result is true.
+// Sets the memory and run time of the request from this user's profile of the type, and decides
+// whether this run is a profiling run. Call it again while the request waits, since the profile may
+// change. Returns whether the record changed.
 bool apply_profile(Record& record, const ProfileOptions& options, const std::vector<Gpu>& gpus,
                    const HarbourLocation& harbour);
 
-// What a job that ran out of memory with so much is given next: half as much again.
+// The memory for the next attempt after running out of memory with `previous`: half as much again.
 Bytes memory_after_oom(Bytes previous);
 
-// What a run has shown. Only success teaches, and running out of memory.
 struct RunOutcome {
   ExitClass exit_class = ExitClass::failure;
   std::chrono::milliseconds lasted{};
 };
+// Adds a run to the profile of the lease's job type. Berth learns only from runs that succeeded or
+// ran out of memory; other failures are only counted.
 Result<void> record_run(const HarbourLocation& harbour, const Record& lease, const Usage& usage,
                         const RunOutcome& outcome);
 
-// Wakes the tickets of this user that wait for the profile of a type: they look again at what is
-// known. Those who are not reached (this process may be killed) are woken by the next of them.
+// Rings the tickets of this user that wait for the profile of a type, so that they read it again.
+// If this process is killed half-way, each rung ticket rings the next one (see below). Takes the
+// harbour's lock.
 void wake_profile_waiters(Harbour& harbour, uid_t uid, const std::string& type);
-// The next of them behind a ticket of that type.
+// Rings the next such ticket behind `ticket`.
 void wake_next_profile_waiter(Harbour& harbour, const Record& ticket, const TicketName& name);
 
-// Did it run out of memory? By what the driver showed and by its last words, if it failed.
+// Did the job fail, and for want of memory? Uses the driver's figures and the job's last output.
 ExitClass classify_exit(bool succeeded, const Record& lease, const Usage& usage,
                         const std::string& output_tail);
 
-// Do these words of a program say that a GPU's memory did not suffice?
+// Does this output of a program say that it ran out of GPU memory?
 bool mentions_out_of_memory(std::string_view output);
 
-// What to advise, where a framework took the whole card; else nothing.
+// Advice for a framework that allocates most of a card at its start; empty for others.
 std::string preallocation_hint(const std::string& framework);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Files or Redis; see profile_store.h.
+// Reads and changes profiles in files or on the server; see profile_store.h.
 #include "profile/profile_store.h"
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 
 #include "archive/profile_files.h"
 #include "archive/user_folder.h"
+#include "base/json.h"
+#include "base/time_text.h"
 #include "base/users.h"
 #include "cluster/store/redis_profiles.h"
 
@@ -33,11 +35,12 @@ std::vector<Profile> read_own_files(const HarbourLocation& harbour) {
   return files;
 }
 
-// Of this user, also what only this host's files know.
+// Appends this user's profiles: those of the server, and of this host's files those that the server
+// does not have.
 Result<void> list_own_and_old(RedisProfiles& server, const HarbourLocation& harbour,
                               ProfileList& list) {
   std::vector<std::string> types;
-  if (auto listed = server.append_profiles(own_user_name(), list, types); !listed) return listed;
+  TRY(server.append_profiles(own_user_name(), list, types));
   for (Profile& old : read_own_files(harbour)) {
     if (std::find(types.begin(), types.end(), old.type) != types.end()) continue;
     old.user = own_user_name();
@@ -46,24 +49,21 @@ Result<void> list_own_and_old(RedisProfiles& server, const HarbourLocation& harb
   return {};
 }
 
-// What is to be changed: as Redis has it or, where it has nothing, as this host's file does.
+// This user's profile on the server or, if the server has none, in this host's file.
 Result<RedisProfiles::StoredProfile> read_current(RedisProfiles& server,
                                                   const HarbourLocation& harbour,
                                                   const std::string& type) {
-  auto stored = server.read(own_user_name(), type);
-  if (stored && stored->digest.empty()) {
-    stored->profile = read_profile_file(archive_path(harbour), type);
-  }
+  RedisProfiles::StoredProfile stored = TRY(server.read(own_user_name(), type));
+  if (stored.digest.empty()) stored.profile = read_profile_file(archive_path(harbour), type);
   return stored;
 }
 
-// Reads and writes until nobody comes in between. `change` gives whether it has written.
+// Calls `change` until it returns true: it reads and writes, and returns false if another process
+// wrote in between.
 Result<void> retry_until_written(const std::function<Result<bool>()>& change) {
   constexpr int kMaxTries = 1000;
   for (int i = 0; i < kMaxTries; ++i) {
-    const auto written = change();
-    if (!written) return tl::make_unexpected(written.error());
-    if (*written) return {};
+    if (TRY(change())) return {};
   }
   return fail(ErrorKind::io, "the profile is changed again and again; find out who does it");
 }
@@ -71,6 +71,18 @@ Result<void> retry_until_written(const std::function<Result<bool>()>& change) {
 tl::unexpected<Error> unavailable_error(const RedisUrl& url) {
   return fail(ErrorKind::unavailable,
               fmt::format("{} did not answer a moment ago", format_redacted_url(url)));
+}
+
+Json seconds_json(const std::optional<std::chrono::milliseconds>& time) {
+  return time ? Json(std::chrono::duration<double>(*time).count()) : Json(nullptr);
+}
+
+Json run_json(const ProfileRun& run) {
+  return {{"ended", format_iso_time(run.ended)},
+          {"peak_mib", mib_or_null(run.peak)},
+          {"lasted_s", seconds_json(run.lasted)},
+          {"out_of_memory", run.out_of_memory},
+          {"doubtful", run.doubtful || !run.peak}};
 }
 
 }  // namespace
@@ -116,9 +128,7 @@ Result<ProfileList> list_own_profiles(const HarbourLocation& harbour) {
     return sort_profiles(std::move(list));
   }
   RedisProfiles server(*harbour.url);
-  if (auto listed = list_own_and_old(server, harbour, list); !listed) {
-    return tl::make_unexpected(listed.error());
-  }
+  TRY(list_own_and_old(server, harbour, list));
   return sort_profiles(std::move(list));
 }
 
@@ -129,14 +139,12 @@ Result<ProfileList> list_all_profiles(const HarbourLocation& harbour) {
     return sort_profiles(std::move(list));
   }
   RedisProfiles server(*harbour.url);
-  const auto users = server.read_users();
-  if (!users) return tl::make_unexpected(users.error());
-  Result<void> listed = list_own_and_old(server, harbour, list);
-  for (const std::string& user : *users) {
+  const std::vector<std::string> users = TRY(server.read_users());
+  TRY(list_own_and_old(server, harbour, list));
+  for (const std::string& user : users) {
     std::vector<std::string> types;
-    if (listed && user != own_user_name()) listed = server.append_profiles(user, list, types);
+    if (user != own_user_name()) TRY(server.append_profiles(user, list, types));
   }
-  if (!listed) return tl::make_unexpected(listed.error());
   return sort_profiles(std::move(list));
 }
 
@@ -146,12 +154,11 @@ Result<void> change_profile(const HarbourLocation& harbour, const std::string& t
   RedisProfiles server(*harbour.url);
   if (server.was_recently_unavailable()) return unavailable_error(*harbour.url);
   return retry_until_written([&]() -> Result<bool> {
-    const auto before = read_current(server, harbour, type);
-    if (!before) return tl::make_unexpected(before.error());
-    Profile profile = before->profile.value_or(Profile{});
+    const RedisProfiles::StoredProfile before = TRY(read_current(server, harbour, type));
+    Profile profile = before.profile.value_or(Profile{});
     profile.type = type;
     change(profile);
-    return server.replace(own_user_name(), profile, before->digest);
+    return server.replace(own_user_name(), profile, before.digest);
   });
 }
 
@@ -159,14 +166,36 @@ Result<bool> forget_profile(const HarbourLocation& harbour, const std::string& t
   if (!harbour.url) return forget_profile_file(archive_path(harbour), type);
   RedisProfiles server(*harbour.url);
   bool known = false;
-  const auto forgotten = retry_until_written([&]() -> Result<bool> {
-    const auto before = read_current(server, harbour, type);
-    if (!before) return tl::make_unexpected(before.error());
-    known = before->profile.has_value();
-    return server.forget(own_user_name(), type, before->digest);
-  });
-  if (!forgotten) return tl::make_unexpected(forgotten.error());
+  TRY(retry_until_written([&]() -> Result<bool> {
+    const RedisProfiles::StoredProfile before = TRY(read_current(server, harbour, type));
+    known = before.profile.has_value();
+    return server.forget(own_user_name(), type, before.digest);
+  }));
   return known;
+}
+
+std::string profiles_json(const std::vector<Profile>& profiles) {
+  std::string text;
+  for (const Profile& profile : profiles) {
+    const NeedsEstimate estimate = estimate_needs(profile);
+    Json runs = Json::array();
+    for (const ProfileRun& run : profile.runs) runs.push_back(run_json(run));
+    const Json json{
+        {"type", profile.type},
+        {"user", user_name(profile.uid, profile.user)},
+        {"command", profile.command},
+        {"reserves_mib", mib_or_null(estimate.memory)},
+        {"quantile_mib", mib_or_null(estimate.quantile)},
+        {"margin_pct", estimate.margin * 100},
+        {"time_s", seconds_json(estimate.time)},
+        {"set_memory_mib", mib_or_null(profile.set_memory)},
+        {"set_time_s", seconds_json(profile.set_time)},
+        {"failures", profile.failures},
+        {"framework", profile.framework.empty() ? Json(nullptr) : Json(profile.framework)},
+        {"runs", std::move(runs)}};
+    text += json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  }
+  return text;
 }
 
 }  // namespace berth

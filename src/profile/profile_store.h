@@ -1,10 +1,13 @@
-// The profiles that count here: those of this host's files or, in a harbour of several hosts, those
-// in Redis. There what this user's old files say counts where Redis has nothing.
+// Reads and changes profiles: in files of this host or, for several hosts, on the server.
+//
+// With a server, this user's files on this host (from before it had a server) count for types of
+// which the server has no profile.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "archive/profiles.h"
 #include "base/result.h"
@@ -12,25 +15,29 @@
 
 namespace berth {
 
+// Does the profile belong to this process's user?
 bool is_own_profile(const Profile& profile);
 
-// This user's profile of a type, or nothing. With a server that is away, what this host's files
-// say: nobody who wants to run is kept from it.
+// This user's profile of a type; nullopt if there is none. If the server does not answer, the
+// profile of this host's files: a job must be able to start without the server.
 std::optional<Profile> read_profile(const HarbourLocation& harbour, const std::string& type);
-// What another user's runs needed, for people to read: that of the most runs, without what its
-// owner has set by hand. Anybody can write anything into their own profile, so nothing is reserved
-// by it.
+// The profile of the other user with the most runs of this type, without the values that its owner
+// has set. Only for display: users can write anything into their own profile, so no reservation may
+// rely on it.
 std::optional<Profile> find_other_users_profile(const HarbourLocation& harbour,
                                                 const std::string& type);
 
 Result<ProfileList> list_own_profiles(const HarbourLocation& harbour);
 Result<ProfileList> list_all_profiles(const HarbourLocation& harbour);
 
-// Changes this user's profile of a type, which is made where there is none. `change` is called
-// again where somebody else was faster.
+// Changes this user's profile of a type (a new one if there is none). `change` is called again if
+// another process changed the profile at the same time.
 Result<void> change_profile(const HarbourLocation& harbour, const std::string& type,
                             const std::function<void(Profile& profile)>& change);
-// Whether there was one.
+// Removes this user's profile of a type. Returns whether there was one.
 Result<bool> forget_profile(const HarbourLocation& harbour, const std::string& type);
+
+// The output of `berth profile --json`, one object per line; docs/json.md describes it.
+std::string profiles_json(const std::vector<Profile>& profiles);
 
 }  // namespace berth

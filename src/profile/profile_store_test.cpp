@@ -1,4 +1,4 @@
-// Profiles of all hosts, in a real Redis.
+// Unit tests of profile_store.h with a real Redis server.
 #include "profile/profile_store.h"
 
 #include <filesystem>
@@ -23,7 +23,7 @@ class ProfileStoreTest : public ::testing::Test {
     where.host = name;
     return where;
   }
-  // The same host, without Redis.
+  // The same host without a server.
   HarbourLocation alone(const std::string& name) const {
     const std::string path = temp_folder_.path() + "/" + name;
     std::filesystem::create_directories(path);
@@ -60,7 +60,7 @@ TEST_F(ProfileStoreTest, hosts_share_profiles) {
 
 TEST_F(ProfileStoreTest, concurrent_runs_are_all_recorded) {
   constexpr int kHosts = 8;
-  constexpr int kEach = 6;  // 48 of the 50 that are kept
+  constexpr int kEach = 6;  // 48 runs; 50 are kept
   std::vector<std::thread> threads;
   threads.reserve(kHosts);
   for (int i = 0; i < kHosts; ++i) {
@@ -78,7 +78,7 @@ TEST_F(ProfileStoreTest, old_files_count_until_redis_has_the_profile) {
   EXPECT_EQ(runs(host("b")), 0U);
   ASSERT_EQ(list_own_profiles(host("a"))->profiles.size(), 1U);
   EXPECT_TRUE(is_own_profile(list_own_profiles(host("a"))->profiles[0]));
-  record_run(host("a"), gib(4));  // and takes them along
+  record_run(host("a"), gib(4));  // copies the runs of the old file to the server
   EXPECT_EQ(runs(host("b")), 2U);
   EXPECT_EQ(list_own_profiles(host("a"))->profiles.size(), 1U);
 }
@@ -132,7 +132,7 @@ TEST_F(ProfileStoreTest, stale_mark_is_rejected) {
   Profile profile;
   profile.type = "train";
   EXPECT_TRUE(*profiles.replace("eve", profile, ""));
-  EXPECT_FALSE(*profiles.replace("eve", profile, ""));  // of another run that showed the same
+  EXPECT_FALSE(*profiles.replace("eve", profile, ""));  // refused although it is equal
   profile.failures = 1;
   EXPECT_FALSE(*profiles.replace("eve", profile, ""));
   EXPECT_EQ(profiles.read("eve", "train")->profile->failures, 0U);

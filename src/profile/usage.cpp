@@ -1,4 +1,4 @@
-// Adding up; see usage.h.
+// Attributes processes to a lease and adds up samples; see usage.h.
 #include "profile/usage.h"
 
 #include <algorithm>
@@ -30,12 +30,13 @@ UsageMeter::UsageMeter(const Record& lease, const std::vector<Gpu>& before)
   }
 }
 
-// An exclusive lease has all processes that came after it. Beside other leases, only certain ones
-// count.
+// All processes that started after the grant belong to an exclusive lease. On a shared GPU only
+// those count that certainly run under the lease.
 bool UsageMeter::belongs_to_lease(const GpuProcess& process, const GpuBaseline& baseline) const {
   if (process.kind == ProcessKind::graphics) return false;
   const bool is_exclusive = !lease_.request.memory && lease_.parent_lease.empty();
-  // A Python program leases while it is on the GPU already.
+  // A process that was on the GPU before may belong to it, too: a Python program can request a
+  // lease while it uses the GPU.
   if (is_exclusive && !baseline.pids.contains(process.pid)) return true;
   return runs_under(process, lease_);
 }
@@ -50,7 +51,8 @@ std::optional<Bytes> UsageMeter::measure_job_memory(const GpuSample& sample,
   for (const GpuProcess& process : sample.processes) {
     if (is_driver_daemon(process)) continue;
     if (!belongs_to_lease(process, baseline)) {
-      // It was there before, or it belongs to another lease; or it is in a container.
+      // It was there before the grant, or its user is known and it belongs to another lease.
+      // Otherwise it is in a container, and may belong to this lease.
       const bool explained = process.uid || baseline.pids.contains(process.pid);
       usage_.has_unattributed = usage_.has_unattributed || !explained;
       continue;

@@ -1,4 +1,4 @@
-// What the job of a lease uses, put together from what the driver says again and again.
+// Measures the memory and utilization of a lease's job from samples of the driver.
 #pragma once
 
 #include <chrono>
@@ -14,38 +14,42 @@ namespace berth {
 
 struct GpuUsage {
   std::string uuid;
-  std::optional<Bytes> peak;              // the most that the job had there; nothing: never seen
-  std::optional<double> utilization_pct;  // the card's, on average
+  std::optional<Bytes> peak;  // of the job's memory; absent: the job was never seen on it
+  std::optional<double> utilization_pct;  // the average utilization of the whole card
 };
 
 struct Usage {
   std::vector<GpuUsage> gpus;
-  unsigned samples = 0;                           // how often it was looked at
-  unsigned samples_on_gpu = 0;                    // and seen on a GPU
+  unsigned samples = 0;
+  unsigned samples_on_gpu = 0;                    // samples in which the job was on a GPU
   std::optional<std::chrono::milliseconds> idle;  // how long none of the GPUs was utilized
-  double max_memory_fraction = 0;   // how full a card was at most, of 1, all its processes together
-  bool memory_is_inferred = false;  // the memory of processes is not told: it is the card's, less
-                                    // what was in use before
-  bool has_unattributed = false;    // there were processes that could not be attributed
-  std::string framework;            // one that takes most of a card by default, and did
+  // The highest used fraction of a card's memory, by all its processes together (0 to 1).
+  double max_memory_fraction = 0;
+  // The driver does not report the memory of processes, so the peak is the card's memory less what
+  // was in use before.
+  bool memory_is_inferred = false;
+  // It is not known whether all processes of the job were counted.
+  bool has_unattributed = false;
+  // The framework of the job, if it is one that allocates most of a card by default and did so.
+  std::string framework;
 
-  // On the GPU where it is most.
+  // On the GPU where it is highest.
   std::optional<Bytes> peak() const;
 };
 
-// Adds up samples of one lease's GPUs. Not safe for several threads at once.
+// Adds up samples of one lease's GPUs. Not thread-safe.
 class UsageMeter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `before`: every GPU of the host as it was when the lease was granted.
+  // `before`: all GPUs of the host at the time of the grant.
   UsageMeter(const Record& lease, const std::vector<Gpu>& before);
 
-  // What the driver says now. Reads no file.
+  // `gpu_samples` are in the order of the lease's GPUs. Reads no file.
   void add_sample(const std::vector<GpuSample>& gpu_samples, Clock::time_point now);
 
   const Usage& usage() const { return usage_; }
-  // Nothing is computed on any of the GPUs, for sure, as of the last sample.
+  // Did the last sample show that no GPU was utilized? An unknown utilization is not idle.
   bool idle() const { return idle_; }
 
  private:
@@ -53,15 +57,15 @@ class UsageMeter {
     std::set<std::int64_t> pids;
     std::optional<Bytes> used;
   };
-  // What the job has on one GPU; nothing if that cannot be told, or it has nothing there.
+  // The job's memory on one GPU; nullopt if it is unknown, or the job is not on it.
   std::optional<Bytes> measure_job_memory(const GpuSample& sample, const GpuBaseline& baseline);
   bool belongs_to_lease(const GpuProcess& process, const GpuBaseline& baseline) const;
 
   Record lease_;
   std::vector<GpuBaseline> baselines_;
   Usage usage_;
-  std::vector<double> utilized_percent_seconds_;  // percent times seconds, of each GPU
-  std::vector<double> measured_seconds_;          // seconds
+  std::vector<double> utilized_percent_seconds_;  // for each GPU: utilization times seconds
+  std::vector<double> measured_seconds_;          // for each GPU
   std::optional<Clock::time_point> last_sample_time_;
   bool idle_ = false;
 };

@@ -1,17 +1,18 @@
-// Samples, and what they come to.
+// Unit tests of usage.h and of classify_exit(): samples and the usage that follows from them.
 #include "profile/usage.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "base/pid_namespace.h"
+#include "base/process.h"
 #include "profile/learning.h"
 
 namespace berth {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr std::int64_t kOther = 1;  // not a descendant of ours, and not our user's lease
+constexpr std::int64_t kOther =
+    1;  // init: not a descendant of this process, and not of a lease of this user
 
 Record lease_of_this_process(std::optional<Bytes> memory) {
   Record record;
@@ -142,7 +143,7 @@ TEST(ClassifyExit, uses_the_output_or_the_gpu_memory) {
             ExitClass::out_of_memory);
   EXPECT_EQ(classify_exit(false, shared, make_usage(gib(9), 0.99), ""), ExitClass::out_of_memory);
   EXPECT_EQ(classify_exit(false, alone, make_usage(gib(23), 0.97), ""), ExitClass::out_of_memory);
-  // Beside others a full card is nothing special.
+  // A shared card may be full because of other jobs.
   EXPECT_EQ(classify_exit(false, shared, make_usage(gib(7), 0.99), "KeyError: 'x'"),
             ExitClass::failure);
   EXPECT_EQ(classify_exit(false, shared, make_usage(gib(9), 0.5), ""), ExitClass::failure);

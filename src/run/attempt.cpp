@@ -1,4 +1,4 @@
-// Running under a lease; see attempt.h.
+// One attempt to run a job under a lease; see attempt.h.
 #include "run/attempt.h"
 
 #include <chrono>
@@ -21,10 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is shorter tells little of the next one, unless the user named it.
+// A shorter run says little about the next one; it is recorded only if the user named the job.
 constexpr std::chrono::seconds kMinRecordedRunTime(1);
 
-// When the job's main process has ended but others of it still hold the lease.
+// For when the job's main process has ended but other processes of the job still hold the lease.
 void report_remaining_holders(const Lease& lease) {
   const auto holders = format_bell_holders(lease.record());
   print_message(fmt::format(
@@ -37,11 +37,12 @@ void report_remaining_holders(const Lease& lease) {
 std::optional<Placeholders> start_placeholders(const Lease& lease) {
   auto placeholders = Placeholders::start(lease.record().uuids);
   if (placeholders) return std::move(*placeholders);
-  print_message(placeholders.error().message);  // the job runs without it
+  print_message(placeholders.error().message);  // the job runs without them
   return std::nullopt;
 }
 
-// Tells what the run has shown, if it has shown anything, and whoever waits for that.
+// Records the run in the profile of its job type, if the run says anything about the next one, and
+// wakes the tickets that wait for that profile.
 void record_outcome(Lease& lease, const AttemptResult& end, Clock::duration run_time,
                     const AttemptOptions& options) {
   const Record& record = lease.record();
@@ -60,13 +61,13 @@ class Attempt {
         lease_(std::move(lease)),
         options_(options),
         signals_(signals),
-        // Whatever was asked for: it teaches what the next one may reserve.
+        // At the learning rate for every request: the profile decides what the next run reserves.
         sampler_(lease_, SamplingRate::learning) {}
 
   AttemptResult run(Job job) {
     set_up_gpus(job);
     if (options_.use_placeholder) placeholders_ = start_placeholders(lease_);
-    // Ctrl-C reaches who is there: no job yet, which could obey it.
+    // The job is not there yet to handle a signal, so a signal that is queued ends the attempt.
     while (const auto signal = signals_.next()) {
       if (signal->ssi_signo == SIGCHLD) continue;
       placeholders_.reset();
@@ -81,7 +82,7 @@ class Attempt {
       print_message(problem->message);
       return {problem->code};
     }
-    probe_.set_interrupt(signals_.fd());  // the job's end is not missed while a driver hangs
+    probe_.set_interrupt(signals_.fd());  // notice the job's end even while a driver hangs
     const JobEnd ended = supervise(std::get<pid_t>(started), lease_, signals_,
                                    {print_message, [this] { on_long_run(); },
                                     [this] { return sample_if_due(sampler_, probe_, lease_); },
@@ -123,13 +124,14 @@ class Attempt {
                       tail.has_stderr(),
                       sampler_.usage(),
                       lease_.record().request.memory};
-    // Who was asked to end did not end for want of memory, whatever it and the card say.
+    // A job that was asked to end did not end for lack of memory, whatever its output and the
+    // driver's numbers suggest.
     if (succeeded || !ended.interrupted) {
       end.exit_class = classify_exit(succeeded, lease_.record(), end.usage,
                                      succeeded ? std::string() : tail.read());
     }
     placeholders_.reset();
-    // Who waits for the profile would be measured again, were it not there before the release.
+    // Write the profile before the release: a waiter that is granted first would profile again.
     const bool profiling_run = lease_.record().is_profiling_run;
     if (profiling_run) record_outcome(lease_, end, run_time, options_);
     probe_.close_session();

@@ -1,4 +1,5 @@
-// One attempt to run a job under a lease: started, watched, measured, released, and told of.
+// One attempt to run a job under a lease: start the job, supervise it, measure what it uses,
+// release the lease, and record the outcome.
 #pragma once
 
 #include <optional>
@@ -14,24 +15,28 @@
 namespace berth {
 
 struct AttemptOptions {
-  bool show_uuids = false;  // the job sees UUIDs
-  std::string gpu_token;    // replaced by the indices of the GPUs, in the command
+  bool show_uuids = false;  // the job gets UUIDs instead of indices
+  std::string gpu_token;  // text in the command to replace by the indices of the GPUs; empty: none
   bool use_placeholder = false;
-  bool whole_group = false;    // see JobHooks
-  int lifeline = -1;           // see JobHooks
-  bool always_record = false;  // the type was named, or its memory is to be learned: however short
+  bool whole_group = false;  // see JobHooks
+  int lifeline = -1;         // see JobHooks
+  // Record the outcome of a short or failed run too: the user named the job's type, or wants its
+  // memory learned (--mem auto).
+  bool always_record = false;
 };
 
 struct AttemptResult {
-  int code = 0;              // the exit code to pass on
-  bool ran = false;          // else it could not be started, or was interrupted before
-  bool interrupted = false;  // it was asked to end
+  int code = 0;              // the exit code of `berth run`
+  bool ran = false;          // false: it could not be started, or a signal arrived before the start
+  bool interrupted = false;  // a signal or the end of the lifeline asked it to end
   ExitClass exit_class = ExitClass::failure;
-  bool has_stderr_tail = false;  // its last words count in the verdict
+  bool has_stderr_tail = false;  // its stderr could be read, and counts in exit_class
   Usage usage{};
-  std::optional<Bytes> reserved{};  // on each GPU; nothing: it had them alone
+  std::optional<Bytes> reserved{};  // on each GPU; nullopt: the GPUs were exclusive
 };
 
+// Releases `lease` in every case, and prints problems to stderr. If processes of the job still hold
+// the lease, it stays until they end. `signals` must queue SIGCHLD and all signals that end a job.
 AttemptResult run_attempt(Probe& probe, Lease lease, Job job, const AttemptOptions& options,
                           SignalQueue& signals);
 

@@ -1,4 +1,4 @@
-// Starting and watching of a job; see job.h.
+// Finding, starting and supervising a job; see job.h.
 #include "run/job.h"
 
 #include <algorithm>
@@ -24,19 +24,16 @@ extern char** environ;
 namespace berth {
 namespace {
 
-constexpr int kNotFound = 127;
-constexpr int kNotRunnable = 126;
-
 ProgramError make_program_error(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
-    return {kNotFound,
+    return {kExitNotFound,
             fmt::format("{} was not found; is it installed, and in the PATH?", in_quotes(name))};
   }
-  return {kNotRunnable,
+  return {kExitNotRunnable,
           fmt::format("{} cannot be run: {}", in_quotes(name), std::strerror(reason))};
 }
 
-// 0 if the file can be run, else errno.
+// 0 if the file can be run, else an errno.
 int check_runnable(const std::string& path) {
   struct stat attributes {};
   if (::stat(path.c_str(), &attributes) != 0) return errno;
@@ -72,13 +69,13 @@ bool is_from_other_process(const signalfd_siginfo& info, pid_t job) {
   return info.ssi_code > 0 || (sender != job && sender != ::getpid());
 }
 
-// What the kernel sends from the terminal goes to the whole group, job included; only what somebody
-// sent to berth must be passed on.
+// The kernel sends the signals of the terminal to the whole group, job included. Only a signal that
+// another process sent to berth must be passed on.
 bool is_sent_to_berth_only(const signalfd_siginfo& info, pid_t job) {
   return info.ssi_code <= 0 && is_from_other_process(info, job);
 }
 
-// What a terminal sends to a whole group.
+// Signals that a terminal sends to a whole group.
 bool is_terminal_signal(int number) {
   return number == SIGINT || number == SIGQUIT || number == SIGHUP;
 }
@@ -90,9 +87,9 @@ bool requests_termination(const signalfd_siginfo& info, pid_t job) {
 }
 
 // A job that stops itself (a program in raw mode that handles Ctrl-Z) stops berth too, so that the
-// shell gets its terminal back; `fg` continues both. Only for stops that come from a terminal that
-// is ours: a job that somebody stopped by kill -STOP may be continued by kill -CONT, and berth must
-// notice its end.
+// shell gets its terminal back; `fg` continues both. Only for stops that come from the terminal
+// that berth runs in the foreground of: a job that was stopped by kill -STOP may be continued by
+// kill -CONT, and berth must then notice its end.
 void stop_with_job(pid_t job, int status) {
   if (WSTOPSIG(status) == SIGSTOP || ::tcgetpgrp(STDERR_FILENO) != ::getpgrp()) return;
   // After a Ctrl-Z that stopped both, `fg` may have continued berth a moment before the job.
@@ -117,8 +114,8 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
     std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
     const int problem = check_runnable(file);
     if (problem == 0) return file;
-    // Not for a folder of the PATH that we may not enter: a typing error is "not found" all the
-    // same.
+    // EACCES counts only if the file is there. A folder of the PATH that we may not enter says
+    // nothing: a typing error must still be reported as "not found".
     if (problem == EACCES && ::access(file.c_str(), F_OK) == 0) reason = EACCES;
     if (folder.size() == path.size()) break;
     path.remove_prefix(folder.size() + 1);
@@ -150,7 +147,7 @@ std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
   int problem = !bell
                     ? EMFILE
                     : ::posix_spawnp(&pid, argv[0], nullptr, &attributes, argv.data(), envp.data());
-  if (problem == ENOEXEC) {  // a script without #!, which execvp() gives to the shell
+  if (problem == ENOEXEC) {  // a script without #!, which execvp() passes to the shell
     auto found = find_program(arguments.front());
     if (auto* path = std::get_if<std::string>(&found)) {
       std::string shell = "/bin/sh";
@@ -172,8 +169,8 @@ int exit_code(int status) {
 
 JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
   using Clock = std::chrono::steady_clock;
-  // Watching for deletion has its price: the kernel takes milliseconds to end an inotify watch. A
-  // short job does not pay it.
+  // A watch for deletion is expensive: the kernel takes milliseconds to remove an inotify watch.
+  // Jobs shorter than this run without one.
   constexpr std::chrono::seconds kMaxShortJobTime(1);
   constexpr std::chrono::seconds kAuditInterval(60);
   bool short_job = true;
@@ -181,13 +178,13 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
   bool interrupted = false;
   int lifeline = hooks.lifeline;
   const auto make_job_end = [&](int status) {
-    // What ended it may still be unread, and there is nobody any more to pass it on to.
+    // The signal that ended the job may still be unread; there is no job left to pass it on to.
     while (const auto info = signals.next()) interrupted |= requests_termination(*info, job);
     return JobEnd{status, interrupted};
   };
   for (;;) {
     int status = 0;
-    // Again and again until nothing is left to learn: one SIGCHLD may stand for several changes.
+    // Repeat until no change is left: one SIGCHLD may stand for several changes.
     for (pid_t changed = 1; changed > 0;) {
       changed = ::waitpid(job, &status, WNOHANG | WUNTRACED);
       if (changed < 0 && errno == ECHILD) return make_job_end(kUnknownStatus);

@@ -1,4 +1,4 @@
-// The job of `berth run`: started on its GPUs, with the terminal, the signals and the lease.
+// The job of `berth run`: how it is found, started on its GPUs, and supervised until it ends.
 #pragma once
 
 #include <chrono>
@@ -18,54 +18,62 @@ namespace berth {
 
 struct Job {
   std::vector<std::string> command;
-  std::vector<std::pair<std::string, std::string>> environment;  // added to this process's own
-  rlimit descriptors{};  // the limit of open files that it starts with
+  std::vector<std::pair<std::string, std::string>>
+      environment;       // added to this process's own, and wins over it
+  rlimit descriptors{};  // the job's limit of open files (this process has raised its own)
 };
 
-// Why a program cannot be run: the exit code (126 or 127) and the complaint.
+// Exit codes of `berth run` for a program that cannot be run, as of a shell.
+constexpr int kExitNotRunnable = 126;
+constexpr int kExitNotFound = 127;
+
+// Why a program cannot be run: the exit code (one of the above) and the message for the user.
 struct ProgramError {
   int code;
   std::string message;
 };
 
-// The file that execvp() would run: `name` if it has a slash, else the first in the PATH.
+// The file that execvp() would run: `name` if it has a slash, else the first match in the PATH.
 std::variant<std::string, ProgramError> find_program(const std::string& name);
 
-// Nothing if there is such a program. Checked before a job waits, perhaps for hours.
+// nullopt if the program can be run. Callers check this before a job waits, perhaps for hours.
 std::optional<ProgramError> check_program(const std::string& name);
 
-// Starts the job in this process's group, so that the terminal's signals (Ctrl-C, Ctrl-Z) reach it
-// as if berth were not there. It inherits the bell.
+// Starts the job in this process's group, so that signals of the terminal (Ctrl-C, Ctrl-Z) reach it
+// as if berth were not there. The job inherits the lease's bell.
 std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
                                             const SignalQueue& signals);
 
 struct JobHooks {
-  std::function<void(const std::string&)> on_notice;  // what the user should hear
-  std::function<void()> on_long_run;                  // once, when it has run for a second
-  // Looks at what the job uses, if it is time to; gives how long until the next time.
+  std::function<void(const std::string&)> on_notice;  // a message for the user
+  std::function<void()> on_long_run;  // called once, when the job has run for a second
+  // Samples what the job uses, if a sample is due; returns the time until the next one.
   std::function<std::chrono::milliseconds()> sample_if_due;
-  // berth and the job have a process group of their own: what is sent to berth is passed on to all
-  // of it, as a terminal would. A shell that waits for a pipeline would pass nothing on.
+  // berth and the job have a process group of their own: supervise() passes on to the whole group
+  // what another process sends to berth, as a terminal would. (The job may be a shell that waits
+  // for a pipeline: it would not pass the signal on.)
   bool whole_group = false;
-  // A pipe or socket whose other end is who has started us: when that is gone, our group is told by
-  // SIGHUP, as by a terminal that is closed. What a keyboard sends there, it sends on to us alone:
-  // that is for the group, too.
+  // A pipe or socket whose other end belongs to the process that started berth; -1: none. When that
+  // end closes, supervise() sends SIGHUP to the group, as a terminal does that is closed. The
+  // process that started berth forwards the signals of its keyboard to berth alone; supervise()
+  // passes those on to the whole group, too.
   int lifeline = -1;
 };
 
 struct JobEnd {
-  int status = 0;            // as waitpid() gives it
-  bool interrupted = false;  // somebody asked it to end: INT, TERM, HUP or QUIT
+  int status = 0;  // as from waitpid()
+  bool interrupted =
+      false;  // a signal (INT, TERM, HUP, QUIT) or the end of the lifeline asked it to end
 };
 
-// Of a child that is gone and whose end nobody learned: as if it had failed (exit code 1).
+// For a child that another caller has reaped, so that its status is lost: exit code 1, a failure.
 constexpr int kUnknownStatus = 1 << 8;
 
-// Waits for the job's end, passes on what is sent to berth alone, and puts the lease back if
-// somebody deletes it.
+// Waits for the job's end. Passes on signals that were sent to berth alone, maintains the lease's
+// heartbeat, and restores the lease if its files are deleted.
 JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks);
 
-// The exit code that says the same: the job's, or 128+N for a signal.
+// The exit code of berth for a status of waitpid(): the job's own, or 128+N for a signal.
 int exit_code(int status);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// The keeper's life; see keeper.h.
+// The keeper and the orphan heartbeat, as forked processes; see keeper.h.
 #include "run/keeper.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kAuditInterval(60);
 constexpr int kDetachTimeoutMs = 1000;
 
-// Nothing of who has started it: a pipe that the keeper held open would never end for its reader.
+// Keeps nothing of the caller's session, folder or streams: if the keeper held a pipe open, its
+// reader would never see the end.
 void detach_from_caller(const char* name) {
   ::setsid();
   (void)!::chdir("/");
@@ -63,10 +64,11 @@ bool was_delivered(int pipe) {
   return got == 1;
 }
 
-// Holds the lease until its owner ends, or somebody who may ends it.
+// Returns when the owner ends, when the keeper gets SIGTERM, or when the lease was ended by its
+// user or by root.
 void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
                            std::optional<Sampler>& sampler) {
-  // A driver that hangs must not keep us from giving the lease back.
+  // A driver that hangs must not delay the release.
   const UniqueFd interrupt = open_epoll({owner, lease.bell(), signals.fd()});
   if (probe != nullptr) {
     probe->set_interrupt(interrupt.get());
@@ -90,14 +92,15 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
     while (const auto info = signals.next()) {
       if (info->ssi_signo == SIGTERM) return;
     }
-    rate_limiter.wait(owner);  // anybody may ring us without end
+    rate_limiter.wait(owner);  // any local user can ring without end
     drain_rings(lease.bell());
     if (lease.is_ended()) return;
     (void)lease.restore_if_deleted();  // tried again at the next audit
   }
 }
 
-// What the child does; `pipe` says whether its parent could tell the caller of the lease.
+// The child's main function. `pipe` is readable when the parent has delivered the lease, and closed
+// without a byte if it could not.
 [[noreturn]] void run_keeper(Lease& lease, const OwnerProcess& owner, SignalQueue& signals,
                              int pipe) {
   detach_from_caller("berth-keeper");
@@ -124,7 +127,9 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
   ::_exit(0);
 }
 
-// Holds no bell of its own: who lives is the job.
+// Keeps up the heartbeat of a lease whose `berth run` was killed, until the processes of the job
+// are gone. Holds no read end of the bell itself: an open read end would mean that the job is
+// alive.
 [[noreturn]] void run_orphan_heartbeat(Lease& lease, int job_runner) {
   detach_from_caller("berth-successor");
   RedisHostStore& store = *lease.harbour().store();
@@ -152,8 +157,8 @@ void start_orphan_heartbeat(Lease& lease) {
   const UniqueFd reading(pipe_ends[0]);
   UniqueFd writing(pipe_ends[1]);
   if (::fork() == 0) run_orphan_heartbeat(lease, self.get());
-  // Until it has closed what it has of ours: with its copy of the bell, a job that ends just now
-  // would seem to have left somebody behind.
+  // Wait until the child has closed its copies of our descriptors. While it still has the bell, a
+  // job that ends now would seem to have left processes behind.
   writing.reset();
   pollfd closed{reading.get(), POLLIN, 0};
   ::poll(&closed, 1, kDetachTimeoutMs);
@@ -166,7 +171,7 @@ Result<Keeper> Keeper::start(Lease& lease, const OwnerProcess& owner) {
   }
   UniqueFd reading(pipe_ends[0]);
   UniqueFd writing(pipe_ends[1]);
-  // Made before the fork: no signal finds a keeper that would die of it.
+  // Created before the fork, so that a signal cannot kill the keeper before it queues signals.
   SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
   const pid_t child = ::fork();
   if (child < 0) {

@@ -6,15 +6,16 @@
 
 namespace berth {
 
-// A keeper that waits to be told that the lease was delivered.
+// The parent's side of a keeper that was started and waits for confirm_delivery().
 class Keeper {
  public:
-  // Starts it: a process of its own session without a terminal, which holds nothing but the bell.
-  // The lease ends when the owner does, or when it is given back by `berth release`.
+  // Forks the keeper: a process in its own session, without a terminal, that holds nothing but the
+  // bell. The lease ends when the owner ends, or by `berth release`.
   static Result<Keeper> start(Lease& lease, const OwnerProcess& owner);
 
-  // The shell has what it needs. If this is never called (berth was killed, nobody reads its
-  // output), the keeper gives the lease back at once: nothing is granted and not delivered.
+  // The shell has received the lease. If this is never called (berth was killed, or the reader of
+  // its output is gone), the keeper releases the lease at once: a lease that was not delivered does
+  // not stay granted.
   void confirm_delivery();
 
  private:
@@ -22,10 +23,10 @@ class Keeper {
   UniqueFd pipe_;
 };
 
-// For a lease of a harbour of several hosts, which somebody must speak for there: a process that
-// waits until this one is gone, killed even, and then keeps the lease as long as what the job has
-// left behind does. Without it, others would count it as gone after its time to live. Where no
-// process can be started, that is so.
+// For a lease in a harbour of several hosts, whose heartbeat must go on if this process is killed.
+// Starts a process that waits until this one is gone, and then keeps the lease's heartbeat going as
+// long as processes that the job left behind hold the lease. Without it, other hosts would count
+// the lease as gone after its time to live; that is also so if the process cannot be started.
 void start_orphan_heartbeat(Lease& lease);
 
 }  // namespace berth

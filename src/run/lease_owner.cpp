@@ -1,4 +1,4 @@
-// Climbs from the calling process to the shell that it is a fork of; see lease_owner.h.
+// Finds the shell that the calling process is a fork of; see lease_owner.h.
 #include "run/lease_owner.h"
 
 #include <array>
@@ -20,7 +20,7 @@ tl::unexpected<Error> no_owner_error(std::string_view why) {
                           why));
 }
 
-// The whole of a file in /proc/PID, or nothing if it cannot be read.
+// The whole contents of a file in /proc/PID; nullopt if it cannot be read.
 std::optional<std::string> read_proc_file(pid_t pid, std::string_view file) {
   const UniqueFd opened(
       ::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
@@ -35,8 +35,8 @@ std::optional<std::string> read_proc_file(pid_t pid, std::string_view file) {
   }
 }
 
-// Whether both run the same file with the same arguments and, as far as one may see, from the same
-// exec: that leaves random addresses in the auxiliary vector, which a fork keeps.
+// Whether both processes run the same file with the same arguments and, as far as /proc shows it,
+// from the same exec. (exec puts random addresses into the auxiliary vector; a fork keeps them.)
 bool is_same_program(pid_t a, pid_t b) {
   struct stat of_a {};
   struct stat of_b {};
@@ -50,9 +50,9 @@ bool is_same_program(pid_t a, pid_t b) {
   return !vector_a || !vector_b || vector_a == vector_b;
 }
 
-// The process that `owner` is a mere fork of, or nothing. That is its parent; or, where the parent
-// has become another program since, the parent's parent: in `cat < <(berth acquire)` bash forks,
-// the fork forks for the <( ), and only then becomes cat.
+// The process that `owner` is a mere fork of, if any. That is its parent; or, if the parent has run
+// another program since, the parent's parent: in `cat < <(berth acquire)` bash forks, that fork
+// forks for the <( ), and only then becomes cat.
 std::optional<OwnerProcess> find_fork_origin(const OwnerProcess& owner) {
   const auto stat = read_process_stat(owner.pid);
   if (!stat || stat->ran_exec) return std::nullopt;
@@ -64,8 +64,9 @@ std::optional<OwnerProcess> find_fork_origin(const OwnerProcess& owner) {
     if (!grandparent || !is_same_program(owner.pid, parent->parent)) return std::nullopt;
     origin = {parent->parent, open_process(parent->parent), grandparent->name};
   }
-  // Numbers are used again. But if `owner` lives, its number meant it all the time; and if a
-  // process still has the same parent, that one never died meanwhile, as a dead one is replaced.
+  // PIDs are reused, so check that what was read belongs to these processes. If `owner` still runs,
+  // its PID meant `owner` all the time. If a process still has the same parent, that parent did not
+  // end in the meantime, since the kernel replaces a parent that ends.
   const auto parent_again = read_process_stat(stat->parent);
   const auto again = read_process_stat(owner.pid);
   if (!again || again->parent != stat->parent || !parent_again ||
@@ -75,9 +76,9 @@ std::optional<OwnerProcess> find_fork_origin(const OwnerProcess& owner) {
   return origin;
 }
 
-// Whether `parent` is not who started this process, but who got it when that one died: PID 1, or a
+// Whether `parent` did not start this process but adopted it when its parent ended: PID 1, or a
 // "subreaper" such as systemd --user. A child has its parent's session unless it made its own.
-// (PID 1 may well be who started us: the shell of a container.)
+// (PID 1 can also be the process that started us: the shell of a container.)
 bool is_adoptive_parent(pid_t parent) {
   const pid_t session = ::getsid(0);
   if (session == ::getpid()) return parent == 1;
@@ -92,7 +93,8 @@ Result<OwnerProcess> find_calling_process() {
   const auto stat = read_process_stat(parent);
   OwnerProcess owner{parent, open_process(parent), stat ? stat->name : ""};
   if (::getppid() != parent)
-    return no_owner_error(kCallerEnded);  // else all of this was about our parent
+    return no_owner_error(
+        kCallerEnded);  // if it is still our parent, everything above was about our parent
   if (!owner.handle) return no_owner_error(std::strerror(errno));
   while (auto origin = find_fork_origin(owner)) owner = std::move(*origin);
   if (has_ended(owner.handle)) return no_owner_error(kCallerEnded);
@@ -109,8 +111,8 @@ Result<OwnerProcess> open_named_process(pid_t pid) {
     return fail(ErrorKind::usage,
                 fmt::format("--for {}: there is no such process; name one that runs", pid));
   }
-  // Who may signal it is its user, or root: the kernel's word, on the process and not on its
-  // number.
+  // Only the process's user and root may signal it. The kernel checks this on the process itself,
+  // not on its PID.
   if (send_signal(owner.handle, 0) != 0) {
     return fail(
         ErrorKind::permission,

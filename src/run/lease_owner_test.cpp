@@ -1,4 +1,4 @@
-// Real shells call a program that says whom it would lease for.
+// Tests of find_lease_owner(): real shells call a program that prints the owner it finds.
 #include "run/lease_owner.h"
 
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 
 enum class AddressLayout { random, fixed };
 
-// The output of a command, in lines. It runs in a session of its own, as a login does.
+// The lines that a command prints. The command runs in a session of its own, as a login does.
 std::vector<std::string> run_and_read_lines(const std::vector<std::string>& command,
                                             AddressLayout addresses = AddressLayout::random) {
   std::array<int, 2> ends{};
@@ -40,7 +40,7 @@ std::vector<std::string> run_and_read_lines(const std::vector<std::string>& comm
   ::close(ends[1]);
   std::string output;
   std::array<char, 4096> buffer{};
-  for (;;) {  // until the last process that has it ends, also those in the background
+  for (;;) {  // until the last process that holds the pipe ends, background processes included
     const auto got = ::read(ends[0], buffer.data(), buffer.size());
     if (got <= 0) break;
     output.append(buffer.data(), static_cast<std::size_t>(got));
@@ -54,8 +54,7 @@ std::vector<std::string> run_and_read_lines(const std::vector<std::string>& comm
   return lines;
 }
 
-// A line of shell (not of dash) that waits until the parent of the process that runs it is
-// `program`.
+// Shell code (not for dash) that waits until the parent of the process that runs it is `program`.
 std::string until_parent_is(const std::string& program) {
   return "until read -r _ _ _ parent _ </proc/self/stat && read -r name </proc/$parent/comm && "
          "[ \"$name\" = " +
@@ -64,7 +63,8 @@ std::string until_parent_is(const std::string& program) {
 
 class CallingShell : public testing::TestWithParam<const char*> {
  protected:
-  // The script's first line of output is the PID of who should be found, the others are findings.
+  // The script's first line of output is the PID that should be found; each other line is a
+  // finding.
   void expect_first_pid(const std::vector<std::string>& lines, std::size_t findings) {
     ASSERT_EQ(lines.size(), findings + 1) << testing::PrintToString(lines);
     for (std::size_t i = 1; i < lines.size(); ++i) {
@@ -74,7 +74,7 @@ class CallingShell : public testing::TestWithParam<const char*> {
   std::vector<std::string> run(const std::string& script) {
     return run_and_read_lines({GetParam(), "-c", script});
   }
-  // `true` keeps the shell from running the program in its own place.
+  // `true` keeps the shell from replacing itself by the program (exec of the last command).
   const std::string probe_ = "\"$PROBE\"; true";
 };
 
@@ -91,17 +91,18 @@ TEST_P(CallingShell, is_found_through_its_forks) {
 }
 
 TEST_P(CallingShell, is_found_through_process_substitution) {
-  if (std::string_view(GetParam()) == "dash") return;  // which has none
+  if (std::string_view(GetParam()) == "dash") return;  // dash does not have it
   expect_first_pid(
       run("echo $$; read -r x < <(" + probe_ + "); echo \"$x\"; cat <(" + probe_ + "); true"), 2);
   expect_first_pid(run("echo $$; while read -r x; do echo \"$x\"; done < <(" + probe_ + ")"), 1);
-  // Here the parent of the fork is one that becomes cat: asked before, and (surely) after.
+  // Here the parent of the fork becomes cat: probed perhaps before that, and then surely after it.
   expect_first_pid(run("echo $$; cat < <(" + probe_ + "); true"), 1);
   expect_first_pid(run("echo $$; cat < <(" + until_parent_is("cat") + probe_ + "); true"), 1);
 }
 
-// A shell that was started by one like it, down to the arguments, is not its fork; not even where
-// both lie at the same addresses. (The second and the third: what the first one exports is new.)
+// A shell that was started by a shell with the same program and arguments is not its fork, even if
+// both have the same addresses. (The test compares the second and the third shell: the first shell
+// has another environment.)
 TEST_P(CallingShell, is_not_confused_with_the_one_that_started_it) {
   std::string path = testing::TempDir() + "berth-binding-XXXXXX";
   ::close(::mkstemp(path.data()));
@@ -116,7 +117,7 @@ TEST_P(CallingShell, is_not_confused_with_the_one_that_started_it) {
 INSTANTIATE_TEST_SUITE_P(LeaseOwnerTest, CallingShell, testing::Values("bash", "dash", "zsh"),
                          [](const auto& shell) { return std::string(shell.param); });
 
-// The fork is still a shell, and its parent has become something else.
+// The fork is still a shell, but its parent has run another program.
 TEST(LeaseOwnerTest, a_fork_whose_parent_ran_exec_owns_the_lease) {
   const auto lines =
       run_and_read_lines({"bash", "-c",
@@ -126,7 +127,7 @@ TEST(LeaseOwnerTest, a_fork_whose_parent_ran_exec_owns_the_lease) {
   EXPECT_EQ(lines[1], lines[0]);
 }
 
-// The same, and its parent's parent is a shell with the same arguments, but not where it came from.
+// The same; and its parent's parent is a shell with the same arguments that it was not forked from.
 TEST(LeaseOwnerTest, a_fork_whose_parent_ran_exec_is_not_attributed_to_its_grandparent) {
   const auto lines = run_and_read_lines(
       {"bash", "-c",
@@ -158,7 +159,7 @@ TEST(LeaseOwnerTest, the_first_process_of_a_container_can_be_the_shell) {
   EXPECT_EQ(run_and_read_lines(command), (std::vector<std::string>{"1 bash", "1 bash"}));
 }
 
-// A child that waits to be killed.
+// Starts a child that waits to be killed.
 pid_t start_child() {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -172,7 +173,7 @@ TEST(LeaseOwnerTest, accepts_an_explicit_process) {
   const auto owner = find_lease_owner(child);
   ASSERT_TRUE(owner) << owner.error().message;
   EXPECT_EQ(owner->pid, child);
-  EXPECT_EQ(owner->name, "berth_lease_tes");  // the kernel keeps 15 characters
+  EXPECT_EQ(owner->name, "berth_lease_tes");  // the kernel stores 15 characters
   pollfd entry{owner->handle.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&entry, 1, 0), 0);
   ::kill(child, SIGKILL);
@@ -195,7 +196,7 @@ TEST(LeaseOwnerTest, rejects_invalid_pids) {
   }
   std::thread([] {
     const auto owner = find_lease_owner(static_cast<pid_t>(::syscall(SYS_gettid)));
-    ASSERT_FALSE(owner) << "a thread is no process";
+    ASSERT_FALSE(owner) << "a thread is not a process";
     EXPECT_EQ(owner.error().kind, ErrorKind::usage);
   }).join();
 }

@@ -1,4 +1,4 @@
-// Reading of a job's output; see output_tail.h.
+// Reads the end of a job's output from its files; see output_tail.h.
 #include "run/output_tail.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::string OutputTail::read() const {
   for (const OutputFile& output : outputs_) {
     const off_t size = regular_file_size(output.fd);
     const off_t begin = std::max(size < output.begin ? 0 : output.begin, size - kMaxTailBytes);
-    // Anew: it was opened for writing.
+    // Open the file again: our descriptor is open for writing only.
     const UniqueFd file(
         ::open(fmt::format("/proc/self/fd/{}", output.fd).c_str(), O_RDONLY | O_CLOEXEC));
     if (!file || size <= begin) continue;

@@ -1,4 +1,4 @@
-// What a job wrote at its end, where that can be read again: its output went into a file.
+// Reads the end of what a job wrote to stdout and stderr, if those are files.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace berth {
 
-// Made before the job starts: what was in the files before is not the job's.
+// Construct it before the job starts: what the files contained before is not the job's output.
 class OutputTail {
  public:
   OutputTail();
 
-  // Is its stderr among them, where programs complain? Not if that is a terminal or a pipe.
+  // Whether stderr, where programs report errors, is a file. False for a terminal or a pipe.
   bool has_stderr() const;
-  // The end of what it wrote to stdout and stderr, as far as those are regular files.
+  // The end of what the job wrote to those of stdout and stderr that are regular files.
   std::string read() const;
 
  private:

@@ -1,4 +1,4 @@
-// The lines; see run_event_writer.h.
+// Writes the events of a run as JSON lines; see run_event_writer.h.
 #include "run/run_event_writer.h"
 
 #include <fcntl.h>
@@ -12,7 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By one write(2), so that a reader sees whole lines. Where nobody reads any more, nobody is told.
+// Uses one write(2), so that the reader sees whole lines. An error means that the reader is gone,
+// and is ignored.
 void write_event(int fd, const Json& event) {
   if (fd < 0) return;
   const std::string line = event.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";

@@ -1,5 +1,4 @@
-// How `berth run` tells a `berth batch` that has called it what happens: a line of JSON for each
-// event.
+// Reports the events of a `berth run` to the `berth batch` that started it, as lines of JSON.
 #pragma once
 
 #include "lease/lease.h"
@@ -12,10 +11,10 @@ namespace berth {
 // {"event": "granted", "lease", "gpus": "0,1"}, {"event": "ended", "out_of_memory"}.
 class RunEventWriter {
  public:
-  // Writes to `fd`, which is closed for the job; -1: tells nobody.
+  // Writes to `fd`, which the job does not inherit. -1: every call does nothing.
   explicit RunEventWriter(int fd);
 
-  // What would be shown to a person; empty if nobody listens.
+  // Report the wait instead of displaying it; empty if there is no reader.
   WaitCallbacks wait_callbacks() const;
   void write_granted(const Lease& lease) const;
   void write_ended(const AttemptResult& end) const;

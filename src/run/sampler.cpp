@@ -1,4 +1,4 @@
-// When to look, and whom to tell; see sampler.h.
+// When to sample a job, and what to do with a sample; see sampler.h.
 #include "run/sampler.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Closely at first, since a job that is short must be seen as well.
+// Frequent at first, so that a short job is measured too; then a fraction of the job's age.
 constexpr milliseconds kMinInterval(20);
 constexpr milliseconds kLearningInterval(250);
 constexpr milliseconds kReportingInterval(2000);
-constexpr int kAgeDivisor = 4;  // of its age so far
+constexpr int kAgeDivisor = 4;  // the interval is the age divided by this
 constexpr seconds kRetryInterval(5);
 constexpr seconds kTouchInterval(10);
 
@@ -30,7 +30,7 @@ void Sampler::add_sample(const Result<std::vector<GpuSample>>& samples, Lease& l
   const auto now = Clock::now();
   if (samples) meter_.add_sample(*samples, now);
   next_sample_ = now + (samples ? interval(now) : kRetryInterval);
-  // Whose load nobody knows is not idle.
+  // A lease whose load is unknown does not count as idle.
   const bool used = !samples || !meter_.idle();
   if (!used || now - last_touch_ < kTouchInterval) return;
   last_touch_ = now;

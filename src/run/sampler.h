@@ -1,4 +1,4 @@
-// Who holds a lease looks at what its job uses, again and again, and tells others that it does.
+// The holder of a lease samples what its job uses, and marks the lease as used.
 #pragma once
 
 #include <chrono>
@@ -11,18 +11,19 @@
 
 namespace berth {
 
-// How closely to look: what is to be learned needs the peak; what is only reported does not.
+// Learning a profile needs the peak, and so frequent samples; a report does not.
 enum class SamplingRate : std::uint8_t { learning, reporting };
 
-// Not safe for several threads at once.
+// Decides when to sample, and adds the samples up. Not thread-safe.
 class Sampler {
  public:
   Sampler(const Lease& lease, SamplingRate rate);
 
-  // How long until the driver is to be asked for the lease's GPUs; nothing or less: now.
+  // Time until the driver should be queried for the lease's GPUs; zero or less: now.
   std::chrono::milliseconds time_to_next_sample() const;
 
-  // What it said, or that it did not answer: that costs samples, and nothing else.
+  // Adds the driver's answer. An error costs this sample, and nothing else. Touches the lease if
+  // its GPUs are in use, so that other users do not see it as idle.
   void add_sample(const Result<std::vector<GpuSample>>& samples, Lease& lease);
 
   const Usage& usage() const { return meter_.usage(); }
@@ -36,10 +37,10 @@ class Sampler {
   SamplingRate rate_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_sample_;
-  Clock::time_point last_touch_ = begin_;  // that the lease is used
+  Clock::time_point last_touch_ = begin_;  // when the lease was last marked as used
 };
 
-// Asks the driver, if it is time to; gives how long until the next time.
+// Queries the driver if a sample is due; returns the time until the next one.
 std::chrono::milliseconds sample_if_due(Sampler& sampler, Probe& probe, Lease& lease);
 
 }  // namespace berth

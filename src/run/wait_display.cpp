@@ -1,4 +1,4 @@
-// The line of who waits; see wait_display.h.
+// The display of a waiting request; see wait_display.h.
 #include "run/wait_display.h"
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What a person sees while a request waits: one live line on a terminal, one line per change in a
-// file.
+// What a person sees while a request waits: one live line on a terminal, or a line for each change
+// in a file.
 #pragma once
 
 #include <functional>
@@ -10,32 +10,31 @@
 
 namespace berth {
 
-// Writes to stderr. Its hooks refer to it.
+// Writes to stderr. Must outlive the callbacks that it makes.
 class WaitDisplay {
  public:
   void show(const WaitStatus& status);
   void show_notice(const std::string& text);
-  // Takes the live line away: what follows belongs to the job.
+  // Removes the live line: what follows belongs to the job.
   void finish();
 
-  // For acquire(); `interrupt` as in Hooks.
+  // For acquire(). `interrupt` is AcquireCallbacks::interrupt_fd.
   AcquireCallbacks make_callbacks(int interrupt);
 
  private:
-  bool has_live_line_ = false;  // the live line stands there
+  bool has_live_line_ = false;
   std::string last_text_;
 };
 
-// Who takes the news of a request that waits, and its notices.
+// Receivers of the state and the notices of a waiting request.
 struct WaitCallbacks {
   std::function<void(const WaitStatus&)> on_wait;
   std::function<void(const std::string&)> on_notice;
 };
 
-// Waits for a lease and shows how it goes: the lease, or the signal by which the user left. `owner`
-// may be the handle of the process that the lease is for: if that ends nobody waits for it any
-// more, and the signal is 0.
-// `callbacks` may take what would be shown instead.
+// Waits for a lease and shows the wait. Returns the lease, or the signal by which the user
+// interrupted the wait. `owner` may be the handle of the process that the lease is for: if that
+// process ends, the wait ends with signal 0. Callbacks that are set replace the display.
 Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireRequest request,
                                                       int owner = -1,
                                                       const WaitCallbacks& callbacks = {});

@@ -1,4 +1,4 @@
-// The choice among GPUs; see choose.h.
+// Chooses GPUs by policy and connections; see choose.h.
 #include "schedule/choose.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace berth::schedule {
 namespace {
 
-constexpr std::size_t kMaxSets = 20'000;  // above, sets are grown one by one instead of compared
+// With more sets than this, find_greedy_combination() is used instead of comparing all of them.
+constexpr std::size_t kMaxSets = 20'000;
 
 void order_by_policy(const std::vector<GpuOccupancy>& occupancies,
                      std::vector<std::size_t>& candidates, Policy policy, std::uint64_t seed) {
@@ -40,7 +41,7 @@ std::uint64_t sum_closeness(const Closeness& closeness, const std::vector<std::s
   return sum;
 }
 
-// Every set, in the order that the policy prefers; the first of the best.
+// Compares all sets, in the order that the policy prefers; returns the first of the best ones.
 std::vector<std::size_t> find_best_combination(const std::vector<std::size_t>& ordered,
                                                std::size_t count, const Closeness& closeness) {
   std::vector<std::size_t> picks(count);
@@ -56,7 +57,7 @@ std::vector<std::size_t> find_best_combination(const std::vector<std::size_t>& o
       best = std::move(set);
       best_sum = sum;
     }
-    // The next combination: advance the last pick that still can.
+    // The next combination: advance the last pick that is not at its end.
     std::size_t i = count;
     while (i > 0 && picks[i - 1] == ordered.size() - count + (i - 1)) --i;
     if (i == 0) return best;
@@ -65,7 +66,8 @@ std::vector<std::size_t> find_best_combination(const std::vector<std::size_t>& o
   }
 }
 
-// From each GPU, add what is best connected to those already in the set; the best of these sets.
+// Builds one set for each first GPU, by adding the GPU that is best connected to the set so far;
+// returns the best of these sets.
 std::vector<std::size_t> find_greedy_combination(const std::vector<std::size_t>& ordered,
                                                  std::size_t count, const Closeness& closeness) {
   std::vector<std::size_t> best;

@@ -1,4 +1,4 @@
-// Which of several GPUs that would all do.
+// Chooses among the GPUs that a request could be granted.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace berth::schedule {
 
-// `count` of `candidates` (positions in `occupancies`, at least so many), in the order of the
-// places. One GPU goes by the policy; several go together by how well they are connected, and by
-// the policy among sets that are connected equally well.
+// Chooses `count` of `candidates`, which are indices into `occupancies`, at least `count` of them.
+// The result is sorted. A single GPU is chosen by the policy; several are chosen by how well they
+// are connected, and by the policy among sets that are connected equally well.
 std::vector<std::size_t> choose_gpus(const std::vector<GpuOccupancy>& occupancies,
                                      std::vector<std::size_t> candidates, std::size_t count,
                                      Policy policy, const Closeness& closeness, std::uint64_t seed);

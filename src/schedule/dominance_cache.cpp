@@ -1,4 +1,4 @@
-// What is known of other requests; see dominance_cache.h.
+// Compares requests, and remembers the ones whose answer is known; see dominance_cache.h.
 #include "schedule/dominance_cache.h"
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 namespace berth::schedule {
 
 bool is_no_stricter(const Request& a, const Request& b) {
-  // Sharing asks for less than the whole only where no strangers are, so the two are kept apart.
+  // Shared and exclusive requests cannot be compared: a shared one asks for less than the whole
+  // GPU, but needs room beside the memory of strangers, which an exclusive one does not.
   if (a.count > b.count || a.memory.has_value() != b.memory.has_value()) return false;
   if (a.memory && *a.memory > *b.memory) return false;
   if (b.time && (!a.time || *a.time > *b.time)) return false;

@@ -1,4 +1,4 @@
-// Requests whose answer is known, and the many others that this settles.
+// A cache of requests whose answer is known, which also answers stricter or weaker requests.
 #pragma once
 
 #include <vector>
@@ -7,24 +7,25 @@
 
 namespace berth::schedule {
 
-// Would GPUs that do for `b` do for `a`, too? Only where both put the same conditions on them.
+// Whether any GPUs that satisfy `b` satisfy `a`, too. False if the two have different conditions on
+// the GPUs, which cannot be compared.
 bool is_no_stricter(const Request& a, const Request& b);
 
 class DominanceCache {
  public:
-  // Does the answer to `known` hold for `request`?
+  // Whether the answer to `known` also holds for `request`.
   using Rule = bool (*)(const Request& known, const Request& request);
   explicit DominanceCache(Rule rule) : rule_(rule) {}
 
   bool covers(const Request& request) const;
 
-  // Remembers so many that a search among them never takes longer than the answer itself; past that
-  // it forgets, which costs time and nothing else.
+  // The number of entries is limited, so that a search is never slower than computing the answer.
+  // Requests beyond the limit are dropped, which costs only time.
   void add(Request known);
 
  private:
   Rule rule_;
-  std::vector<Request> known_;  // none of them covers another
+  std::vector<Request> known_;  // no entry covers another one
 };
 
 }  // namespace berth::schedule

@@ -1,4 +1,4 @@
-// One GPU against one request; see match.h.
+// Compares one GPU with one request; see match.h.
 #include "schedule/match.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ bool exceeds(const std::optional<unsigned>& measured, const std::optional<unsign
   return limit && (!measured || *measured > *limit);
 }
 
-// Alone, a request may have the whole GPU; beside others, some room must remain for contexts.
+// On an unused GPU, a request may take all memory. Beside other users of the GPU, kContextMargin
+// must remain for CUDA contexts.
 bool fits(const GpuCondition& gpu, std::uint64_t used, Bytes memory) {
   if (!gpu.memory) return false;
   const std::uint64_t margin = used == 0 ? 0 : kContextMargin.count;
@@ -27,12 +28,12 @@ bool fits(const GpuCondition& gpu, std::uint64_t used, Bytes memory) {
   return saturating_add(used, margin) <= total && memory.count <= total - used - margin;
 }
 
-// What should have ended and has not may end at any moment, like what never said.
+// An allocation that has passed its announced end may end at any moment, like one without an end.
 bool has_known_end(const Allocation& allocation, TimePoint now) {
   return allocation.ends && *allocation.ends > now;
 }
 
-// What `known`, and any of `unknown`, use together; nothing if there are too many ways to count.
+// All possible sums of `known` and a subset of `unknown`, sorted; nullopt if there are too many.
 std::optional<std::vector<std::uint64_t>> possible_memory_sums(
     std::uint64_t known, const std::vector<std::uint64_t>& unknown) {
   constexpr std::size_t kMaxSums = 4096;
@@ -50,7 +51,8 @@ std::optional<std::vector<std::uint64_t>> possible_memory_sums(
   return sums;
 }
 
-// At one moment: is there a way in which the request fits without `added`, and not with it?
+// can_delay() at one moment: whether there is a possible state of the GPU at `time` in which the
+// request fits without `added`, but not with it.
 bool can_delay_at(const GpuOccupancy& occupancy, Bytes added, Bytes wanted, TimePoint time,
                   TimePoint now) {
   const GpuCondition& gpu = *occupancy.gpu;
@@ -67,7 +69,7 @@ bool can_delay_at(const GpuOccupancy& occupancy, Bytes added, Bytes wanted, Time
   const auto delays = [&](std::uint64_t used) {
     return fits(gpu, used, wanted) && !fits(gpu, saturating_add(used, added.count), wanted);
   };
-  // Mostly the ends of what may be used tell it, and no way in between has to be looked at.
+  // In most cases the least and the most possible use decide it without the states in between.
   if (!fits(gpu, least, wanted) || fits(gpu, saturating_add(most, added.count), wanted))
     return false;
   if (delays(least)) return true;
@@ -78,7 +80,8 @@ bool can_delay_at(const GpuOccupancy& occupancy, Bytes added, Bytes wanted, Time
   }
   const auto sums = possible_memory_sums(least, unknown);
   if (!sums) return true;
-  // Strangers use anything up to what they use now: try both ends, and the most that still fits.
+  // Strangers may use any amount up to their present use. It is enough to try both limits and the
+  // largest amount with which the request still fits.
   const std::uint64_t fitting = gpu.memory->count > wanted.count + kContextMargin.count
                                     ? gpu.memory->count - wanted.count - kContextMargin.count
                                     : 0;
@@ -89,7 +92,7 @@ bool can_delay_at(const GpuOccupancy& occupancy, Bytes added, Bytes wanted, Time
   });
 }
 
-// What does not depend on who holds the GPU.
+// The reasons that do not depend on the leases of the GPU.
 std::optional<BlockReason> find_own_block_reason(const GpuCondition& gpu, const Request& request) {
   if (!gpu.usable) return BlockReason::unusable;
   if (gpu.strangers > request.max_processes) return BlockReason::strangers;
@@ -121,6 +124,10 @@ bool is_large_enough(const GpuCondition& gpu, const Request& request) {
   return !request.memory || (gpu.memory && *gpu.memory >= *request.memory);
 }
 
+bool is_suitable(const GpuCondition& gpu, const Request& request) {
+  return is_matching(gpu, request) && is_large_enough(gpu, request);
+}
+
 std::optional<BlockReason> find_block_reason(const GpuOccupancy& occupancy,
                                              const Request& request) {
   if (const auto own = find_own_block_reason(*occupancy.gpu, request)) return own;
@@ -144,12 +151,12 @@ std::optional<TimePoint> available_from(const GpuOccupancy& occupancy, const Req
   const GpuCondition& gpu = *occupancy.gpu;
   if (!gpu.usable) return std::nullopt;
   const bool optimistic = unknown == UnknownEnd::ends_now;
-  // Strangers may leave, and load may fall, at any moment.
+  // In the optimistic case, strangers may exit and the load may fall at any moment.
   if (!optimistic && find_own_block_reason(gpu, request)) return std::nullopt;
   for (std::optional<TimePoint> time = now; time;) {
     std::uint64_t used = optimistic ? 0 : gpu.strangers_memory.count;
     bool blocked = false;
-    std::optional<TimePoint> next;  // when something changes
+    std::optional<TimePoint> next;  // the next known end of an allocation
     for (const Allocation& allocation : occupancy.allocations()) {
       const bool known = has_known_end(allocation, now);
       if (known ? *allocation.ends <= *time : optimistic) continue;
@@ -165,7 +172,7 @@ std::optional<TimePoint> available_from(const GpuOccupancy& occupancy, const Req
 
 bool can_delay(const GpuOccupancy& occupancy, const Allocation& added, const Request& request,
                TimePoint from, TimePoint now) {
-  // Until then the GPU is held for sure, so that the request could not have it in any case.
+  // Until this time the GPU is certainly held, so that the request could not get it in any case.
   TimePoint held_until = from;
   for (const Allocation& allocation : occupancy.allocations()) {
     const bool blocks = !request.memory || !allocation.memory;
@@ -175,7 +182,7 @@ bool can_delay(const GpuOccupancy& occupancy, const Allocation& added, const Req
   const auto gone_by = [&](TimePoint time) { return added.ends && *added.ends <= time; };
   if (gone_by(held_until)) return false;
   if (!request.memory || !added.memory) return true;
-  // From then on, the GPU changes only when a holding of known end leaves.
+  // After that, the possible states change only at the known end of an allocation.
   const auto delays_at = [&](TimePoint time) {
     return !gone_by(time) && can_delay_at(occupancy, *added.memory, *request.memory, time, now);
   };

@@ -1,4 +1,4 @@
-// Whether one GPU would do for a request: for ever, now, and from when.
+// Whether one GPU can satisfy a request: ever, now, and from which time on.
 #pragma once
 
 #include <optional>
@@ -9,13 +9,14 @@
 
 namespace berth::schedule {
 
-// What one lease, or one grant of this decision, takes up on one GPU.
+// The part of one GPU that a lease, or a grant of the current decision, takes.
 struct Allocation {
-  const std::string* id;
-  std::optional<Bytes> memory;    // nothing: the whole GPU
-  std::optional<TimePoint> ends;  // nothing: nobody knows
+  const std::string* id;          // of the lease or ticket, which must outlive this
+  std::optional<Bytes> memory;    // nullopt: the whole GPU
+  std::optional<TimePoint> ends;  // nullopt: unknown
 };
 
+// A GPU with all its allocations. `gpu` must outlive this.
 class GpuOccupancy {
  public:
   explicit GpuOccupancy(const GpuCondition& gpu_)
@@ -26,8 +27,8 @@ class GpuOccupancy {
   const std::vector<Allocation>& allocations() const { return allocations_; }
   void add(const Allocation& allocation);
 
-  // The sums, kept because a decision asks for them again and again.
-  std::uint64_t memory_in_use() const { return in_use_; }  // of holdings and strangers
+  // These are stored, because a decision needs them many times.
+  std::uint64_t memory_in_use() const { return in_use_; }  // by allocations and strangers
   bool is_held_exclusively() const { return held_exclusively_; }
 
  private:
@@ -36,32 +37,36 @@ class GpuOccupancy {
   bool held_exclusively_ = false;
 };
 
-// Of the right name, size and UUID, whatever goes on there now.
+// Whether name, size and UUID of the GPU match the request, independent of its present use.
 bool is_matching(const GpuCondition& gpu, const Request& request);
 
-// And large enough for what the request would reserve on it.
+// Whether the GPU has as much memory as the request would reserve on it.
 bool is_large_enough(const GpuCondition& gpu, const Request& request);
 
-// What keeps the request from this GPU, or nothing.
+// Whether both hold, so that the request could be granted this GPU at some time.
+bool is_suitable(const GpuCondition& gpu, const Request& request);
+
+// The reason why the request cannot be granted this GPU now, or nullopt if it can.
 std::optional<BlockReason> find_block_reason(const GpuOccupancy& occupancy, const Request& request);
 
-// Is there a request that nothing keeps from this GPU?
+// Whether any request could be granted this GPU now.
 bool has_room(const GpuOccupancy& occupancy);
 
-// What to think of a holding, or a stranger, of which nobody knows when it ends.
+// The assumption about allocations and strangers whose end is unknown.
 enum class UnknownEnd { ends_now, never_ends };
 
-// When the GPU is to be had, or nothing if never.
+// The earliest time at which the request could be granted this GPU; nullopt: never.
 std::optional<TimePoint> available_from(const GpuOccupancy& occupancy, const Request& request,
                                         TimePoint now, UnknownEnd unknown_end);
 
-// Might `added`, a holding that is not there yet, keep the request from this GPU at some moment
-// after `from` at which it could otherwise have had it? Holdings of unknown end, and strangers, may
-// leave in any order at any moment; the others leave when they say.
+// Whether the new allocation `added` could delay the request: whether there may be a moment after
+// `from` at which the request could be granted this GPU without `added`, but not with it.
+// Allocations of unknown end, and strangers, may end in any order at any moment; all others end at
+// their announced time.
 bool can_delay(const GpuOccupancy& occupancy, const Allocation& added, const Request& request,
                TimePoint from, TimePoint now);
 
-// The share of the GPU's memory that is spoken for; 1 for one that is held whole.
+// The share of the GPU's memory that is in use; 1 for a GPU that is held exclusively.
 double memory_load(const GpuOccupancy& occupancy);
 
 }  // namespace berth::schedule

@@ -1,4 +1,4 @@
-// The decision; see plan.h.
+// Decides which tickets are granted which GPUs; see plan.h.
 #include "schedule/plan.h"
 
 #include <algorithm>
@@ -21,9 +21,10 @@ using schedule::DominanceCache;
 using schedule::GpuOccupancy;
 using schedule::UnknownEnd;
 
-constexpr std::chrono::nanoseconds kMinRunTime(1);  // nothing ends at the moment when it begins
+constexpr std::chrono::nanoseconds kMinRunTime(1);  // no job ends at the moment when it starts
 
-// What the first ticket that cannot be granted needs of each GPU, so that nobody delays it.
+// The reservation of the first ticket that cannot be granted: which GPUs later tickets may use
+// without delaying it.
 class Reservation {
  public:
   Reservation(const QueuedTicket& ticket, const std::vector<GpuOccupancy>& occupancies,
@@ -35,7 +36,7 @@ class Reservation {
     std::vector<TimePoint> possible;
     std::vector<std::pair<TimePoint, std::size_t>> certain;
     for (std::size_t i = 0; i < occupancies.size(); ++i) {
-      if (!suits_ticket(*occupancies[i].gpu)) continue;
+      if (!schedule::is_suitable(*occupancies[i].gpu, ticket.request)) continue;
       earliest_[i] = available_from(occupancies[i], ticket.request, now, UnknownEnd::ends_now);
       if (earliest_[i]) possible.push_back(*earliest_[i]);
       if (const auto time =
@@ -58,26 +59,22 @@ class Reservation {
 
   const std::string& ticket() const { return ticket_.id; }
 
-  // When it will start, if the leases in its way say when they end.
+  // The start of the ticket, if the leases that block it have a known end.
   std::optional<TimePoint> certain_start() const { return certain_start_; }
 
-  // May a later ticket have this GPU?
+  // Whether a later ticket may be granted this GPU.
   bool allows(std::size_t i, const GpuOccupancy& occupancy, const Allocation& later) const {
-    if (!earliest_[i]) return true;  // not a GPU for the reservation
+    if (!earliest_[i]) return true;  // the reservation cannot use this GPU
     const bool spare = certain_start_ && !chosen_[i] && *earliest_[i] >= *certain_start_;
     return spare || !can_delay(occupancy, later, ticket_.request, optimistic_start_, now_);
   }
 
  private:
-  bool suits_ticket(const GpuCondition& gpu) const {
-    return schedule::is_matching(gpu, ticket_.request) &&
-           schedule::is_large_enough(gpu, ticket_.request);
-  }
-
   const QueuedTicket& ticket_;
   TimePoint now_;
-  std::vector<std::optional<TimePoint>> earliest_;  // when each GPU could be had, at the very best
-  std::vector<bool> chosen_;
+  // For each GPU: when it is available if everything of unknown end ends now; nullopt: never.
+  std::vector<std::optional<TimePoint>> earliest_;
+  std::vector<bool> chosen_;  // the GPUs with which the ticket starts at certain_start_
   TimePoint optimistic_start_;
   std::optional<TimePoint> certain_start_;
 };
@@ -88,7 +85,7 @@ class Planner::State {
  public:
   explicit State(const PlanInput& input) : input_(input) {
     occupancies_.reserve(input.gpus.size());
-    // Looked up, since GPUs times leases is too many comparisons for a large server.
+    // An index by UUID: comparing each lease with each GPU would be too slow on a large server.
     std::unordered_multimap<std::string_view, std::size_t> positions(input.gpus.size());
     for (const GpuCondition& gpu : input.gpus) {
       positions.emplace(gpu.uuid, occupancies_.size());
@@ -103,7 +100,7 @@ class Planner::State {
         for (auto found = first; found != last; ++found) {
           GpuOccupancy& occupancy = occupancies_[found->second];
           const auto& existing = occupancy.allocations();
-          // A record may name a GPU twice.
+          // A record may contain a UUID twice.
           const bool repeated = !existing.empty() && existing.back().id == allocation.id;
           if (!repeated) occupancy.add(allocation);
         }
@@ -130,7 +127,7 @@ class Planner::State {
     if (!ticket.profiled_job.empty() && !ticket.stopped) {
       profiled_by_.emplace(ticket.profiled_job, ticket.id);
     }
-    // The first to wait reserves, whatever is known.
+    // Without a reservation this ticket may become the reservation, so it cannot be skipped.
     if (explain == Explain::no && reservation_ && refused_.covers(ticket.request)) return outcome;
     const auto candidates =
         explain == Explain::yes ? available(ticket, outcome.wait->blockers) : available(ticket);
@@ -163,30 +160,25 @@ class Planner::State {
     }
     if (found.large_enough < request.count) return found;
     Request possible = request;
-    possible.time.reset();  // possible, however long it runs
+    possible.time.reset();  // the answer does not depend on the run time
     possible_.add(std::move(possible));
     return std::nullopt;
   }
 
-  // While tickets are granted, places only fill up: who was refused, and whoever asks for as much,
-  // need not be looked at again.
+  // During one decision GPUs only fill up. So a request that asks for at least as much as a refused
+  // one is refused, too, without checking the GPUs again.
   void remember_refusal(const Request& request) {
     Request refused = request;
-    // Without a reservation the run time was no reason.
+    // Without a reservation, the run time was not the reason for the refusal.
     if (!reservation_) refused.time = std::chrono::nanoseconds::zero();
     refused_.add(std::move(refused));
-  }
-
-  static bool is_suitable(const GpuOccupancy& occupancy, const Request& request) {
-    return schedule::is_matching(*occupancy.gpu, request) &&
-           schedule::is_large_enough(*occupancy.gpu, request);
   }
 
   bool is_reserved(std::size_t i, const Allocation& wanted) const {
     return reservation_ && !reservation_->allows(i, occupancies_[i], wanted);
   }
 
-  // What keeps the ticket from a GPU that would do.
+  // The reason why the ticket cannot be granted this suitable GPU now.
   std::optional<BlockReason> find_block_reason(std::size_t i, const QueuedTicket& ticket) const {
     if (const auto found = schedule::find_block_reason(occupancies_[i], ticket.request))
       return found;
@@ -194,23 +186,24 @@ class Planner::State {
                                                   : std::nullopt;
   }
 
-  // The GPUs that the ticket could have now.
+  // The GPUs that the ticket could be granted now.
   std::vector<std::size_t> available(const QueuedTicket& ticket) const {
     std::vector<std::size_t> candidates;
     for (const std::size_t i : open_gpus_) {
-      if (is_suitable(occupancies_[i], ticket.request) && !find_block_reason(i, ticket))
+      if (schedule::is_suitable(*occupancies_[i].gpu, ticket.request) &&
+          !find_block_reason(i, ticket))
         candidates.push_back(i);
     }
     return candidates;
   }
 
-  // The same; what is in the way at the others goes into `blockers`.
+  // The same; adds the reasons for the other suitable GPUs to `blockers`.
   std::vector<std::size_t> available(const QueuedTicket& ticket,
                                      std::vector<Blocker>& blockers) const {
     std::vector<std::size_t> candidates;
     blockers.reserve(occupancies_.size());
     for (std::size_t i = 0; i < occupancies_.size(); ++i) {
-      if (!is_suitable(occupancies_[i], ticket.request)) continue;
+      if (!schedule::is_suitable(*occupancies_[i].gpu, ticket.request)) continue;
       const auto found = find_block_reason(i, ticket);
       if (!found) {
         candidates.push_back(i);
@@ -223,14 +216,14 @@ class Planner::State {
     return candidates;
   }
 
-  // Can nobody have anything of this place any more, however little it asks for?
+  // Whether even the smallest possible request could not be granted this GPU any more.
   bool is_closed(std::size_t i) const {
-    static const std::string kNobody;
+    static const std::string kNoId;
     return !schedule::has_room(occupancies_[i]) ||
-           is_reserved(i, {&kNobody, Bytes{1}, input_.now + kMinRunTime});
+           is_reserved(i, {&kNoId, Bytes{1}, input_.now + kMinRunTime});
   }
 
-  // What the ticket would take up on each of its GPUs.
+  // The part that the ticket would take of each of its GPUs.
   Allocation allocation_for(const QueuedTicket& ticket) const {
     constexpr std::chrono::nanoseconds kMaxRunTime = std::chrono::hours(24 * 365 * 100);
     std::optional<TimePoint> ends;
@@ -261,9 +254,9 @@ class Planner::State {
 
   const PlanInput& input_;
   std::vector<GpuOccupancy> occupancies_;
-  std::vector<std::size_t> open_gpus_;  // the places that some ticket could have, in their order
+  std::vector<std::size_t> open_gpus_;  // GPUs that a later ticket may be granted, in their order
   std::optional<Reservation> reservation_;
-  std::map<std::string, std::string> profiled_by_;
+  std::map<std::string, std::string> profiled_by_;  // job -> lease or ticket that measures it
   DominanceCache possible_{[](const Request& known, const Request& asked) {
     return schedule::is_no_stricter(asked, known);
   }};

@@ -1,20 +1,19 @@
-// Who gets which GPUs now: the one decision that everything else serves, as a pure function.
+// The scheduling decision, as a pure function: which tickets of the queue are granted which GPUs.
 //
-// It touches no file, clock, driver or network: the directory harbour, the Redis harbour, the tests
-// and a simulation of thousands of GPUs all use this same one. The rules, in order:
+// It uses no file, clock, driver or network. The directory harbour, the Redis harbour, the tests
+// and a simulation of thousands of GPUs all use this same function. The rules, in order:
 //
-// 1. First come, first served: tickets are looked at in the order of the queue, each is granted all
-//    it asks for or nothing.
-// 2. The first ticket that cannot be granted reserves. The GPUs that it will get first are chosen
-// by
-//    when they come free; a later ticket may use a GPU that the reservation wants only if it says
-//    that it will have ended by then. Where nobody knows when a GPU comes free, it might be the
-//    next moment, so no later ticket may use it at all. So the first ticket starts no later than it
-//    would if nobody stood behind it.
-// 3. A ticket whose process is stopped is passed over, reserves nothing, and keeps its place.
-// 4. A ticket that this host can never satisfy is impossible, whatever the leases.
-// 5. A ticket that is to measure what a lease or an earlier ticket measures already waits for that,
-//    reserves nothing, and keeps its place.
+// 1. First come, first served. Tickets are decided in the order of the queue; each is granted all
+//    GPUs that it asks for, or none.
+// 2. The first ticket that cannot be granted makes a reservation, for the GPUs that become free
+//    first. A later ticket may use a GPU of the reservation only if it announces that it ends
+//    before the reservation needs the GPU. If the time at which a GPU becomes free is unknown, that
+//    may be the next moment, so no later ticket may use the GPU. So the first ticket starts no
+//    later than it would without the tickets behind it.
+// 3. A ticket whose process is stopped is passed over: it makes no reservation and keeps its place.
+// 4. A ticket that this host can never satisfy is impossible, independent of the leases.
+// 5. A ticket that would measure a job which a lease or an earlier ticket measures already waits
+//    for that one: it makes no reservation and keeps its place.
 #pragma once
 
 #include <chrono>
@@ -30,57 +29,58 @@
 
 namespace berth {
 
-// A GPU as far as the decision cares.
+// The properties of a GPU on which the decision depends.
 struct GpuCondition {
   std::string uuid;
   std::string name;
-  std::optional<Bytes> memory;  // its size
-  bool usable = true;           // not lost, drained or unknown
-  Bytes strangers_memory;       // what processes without a lease use, displays included
-  unsigned strangers = 0;       // how many of them compute
+  std::optional<Bytes> memory;  // the total size
+  bool usable = true;           // false: lost, drained or in an unknown state
+  Bytes strangers_memory;       // used by processes without a lease, including displays
+  unsigned strangers = 0;       // the number of compute processes without a lease
   std::optional<unsigned> utilization_pct;
   std::optional<unsigned> memory_utilization_pct;
-  bool display = false;  // drives a screen: taken last among equals
+  bool display = false;  // drives a screen: chosen last
 };
 
 struct HeldLease {
   std::string id;
   std::vector<std::string> uuids;
-  std::optional<Bytes> memory;  // reserved on each GPU; nothing: exclusive
-  Bytes observed;               // the most that it uses on one of them
-  std::optional<TimePoint> ends;
-  std::string profiled_job{};  // what it measures for others, if anything
+  std::optional<Bytes> memory;    // reserved on each GPU; nullopt: exclusive
+  Bytes observed;                 // the largest use on one of its GPUs
+  std::optional<TimePoint> ends;  // nullopt: unknown
+  std::string profiled_job{};     // the job type that this run measures; empty: none
 };
 
 struct QueuedTicket {
   std::string id;
   Request request;
   bool stopped = false;
-  std::string profiled_job{};  // what it would measure
+  std::string profiled_job{};  // the job type that the run would measure; empty: none
 };
 
-// How well two GPUs are connected, by their positions among the conditions: larger is better.
+// How well two GPUs are connected, by their indices in PlanInput::gpus: larger is better.
 using Closeness = std::vector<std::vector<unsigned>>;
 
 struct PlanInput {
   std::vector<GpuCondition> gpus;
-  Closeness closeness;  // empty if nobody knows
+  Closeness closeness;  // empty: unknown
   std::vector<HeldLease> leases;
   std::vector<QueuedTicket> tickets;  // in the order of the queue
   TimePoint now;
   std::uint64_t seed = 0;  // for Policy::random
 };
 
-// Why a GPU that would do is not to be had now.
+// Why a ticket cannot be granted a suitable GPU now.
 enum class BlockReason : std::uint8_t {
-  unusable,   // lost, drained or unknown
-  leased,     // by the leases of `leases`
-  strangers,  // processes without a lease
-  memory,     // not enough left, beside the leases of `leases` and strangers
-  busy,       // above a threshold of the request, or its load is unknown
-  reserved,   // for the ticket `ticket`, which came first
+  unusable,   // lost, drained or in an unknown state
+  leased,     // held by Blocker::leases
+  strangers,  // processes without a lease run on it
+  memory,     // too little memory left by Blocker::leases and strangers
+  busy,       // the load is above a limit of the request, or unknown
+  reserved,   // reserved for Blocker::ticket, which is earlier in the queue
 };
 
+// A suitable GPU that a ticket cannot be granted now.
 struct Blocker {
   std::string uuid;
   BlockReason reason;
@@ -93,21 +93,21 @@ struct Grant {
 };
 
 struct Wait {
-  std::size_t available = 0;      // how many GPUs it could have now, if that were enough
-  std::vector<Blocker> blockers;  // each of the others that would do
-  std::optional<TimePoint>
-      expected_start;         // an estimate, if the leases in the way say when they end
-  bool passed_over = false;   // it is stopped, and could have been granted
-  std::string profiled_by{};  // the lease or ticket that measures what it would measure
+  std::size_t available = 0;                // GPUs that the ticket could be granted now
+  std::vector<Blocker> blockers;            // the other suitable GPUs
+  std::optional<TimePoint> expected_start;  // an estimate, if the blocking leases have a known end
+  bool passed_over = false;                 // could be granted, but its process is stopped
+  std::string profiled_by{};                // the lease or ticket that measures the same job type
 };
 
-// What this host has, to say what would fit.
+// A request that no state of the leases could satisfy, with the figures for a message.
 struct Impossible {
-  std::size_t matching = 0;      // GPUs of the right name, size and UUID
-  std::size_t large_enough = 0;  // of these, with so much memory
-  Bytes largest;                 // the largest GPU of these
+  std::size_t matching = 0;      // GPUs whose name, size and UUID match
+  std::size_t large_enough = 0;  // matching GPUs with enough memory
+  Bytes largest;                 // the memory of the largest matching GPU
 };
 
+// The decision for one ticket. Exactly one of grant, wait and impossible is set.
 struct Outcome {
   std::string ticket;
   std::optional<Grant> grant;
@@ -115,13 +115,13 @@ struct Outcome {
   std::optional<Impossible> impossible;
 };
 
-// One outcome for each ticket, in the order of the queue.
+// Returns one outcome for each ticket, in the order of the queue.
 std::vector<Outcome> plan(const PlanInput& input);
 
-// The same decision, ticket by ticket, for who would rather not read the whole queue.
+// The same decision ticket by ticket, for callers that do not want to read the whole queue.
 class Planner {
  public:
-  // `input` must outlive this; its tickets are not looked at.
+  // `input` must outlive this object; its tickets are ignored.
   explicit Planner(const PlanInput& input);
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
@@ -129,11 +129,11 @@ class Planner {
 
   enum class Explain : std::uint8_t { yes, no };
 
-  // The outcome for the next ticket of the queue. The ticket must outlive this. Unexplained, a wait
-  // says nothing but that it is one, which takes far less time.
+  // The outcome for the next ticket of the queue. The ticket must outlive this object. With
+  // Explain::no, the members of a wait may be unset; this takes far less time.
   Outcome decide(const QueuedTicket& ticket, Explain explain = Explain::yes);
 
-  // No GPU is left that any later ticket could have, whatever it asks for.
+  // Whether no later ticket can be granted any GPU, whatever it asks for.
   bool is_exhausted() const;
 
  private:
@@ -141,7 +141,7 @@ class Planner {
   std::unique_ptr<State> state_;
 };
 
-// Beside others, a lease must leave this much for contexts, which grow where nobody declared them.
+// The memory that must remain free on a shared GPU for CUDA contexts, which no job declares.
 constexpr Bytes kContextMargin = mib(256);
 
 }  // namespace berth

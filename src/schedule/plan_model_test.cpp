@@ -1,8 +1,8 @@
-// The promises of the decision, on random servers, leases and queues.
+// Tests of the invariants of plan() with random servers, leases and queues.
 //
-// Invariants of one decision (I1, I2, I4, I8, I9 of the design), and the one that needs time: a
-// server is played forward twice, with and without the tickets behind the first, and the first must
-// start no later with them (I5).
+// Most invariants (I1, I2, I4, I8, I9 of the design) concern one decision. I5 needs time: a server
+// is simulated twice, with and without the tickets behind the first, and the first ticket must
+// start no later with them.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <map>
@@ -21,7 +21,7 @@ constexpr std::uint64_t kCardGib = 24;
 
 rc::Gen<std::optional<Bytes>> random_memory() {
   return rc::gen::map(rc::gen::inRange(0, 16), [](int gib_wanted) {
-    // A third asks for whole GPUs.
+    // A third of the requests are exclusive.
     return gib_wanted < 5 ? std::nullopt
                           : std::optional(gib(static_cast<std::uint64_t>(gib_wanted - 4)));
   });
@@ -53,7 +53,7 @@ PlanInput random_server(int gpus) {
   return input;
 }
 
-// A lease is made as a grant would make it: on GPUs where it fits.
+// Each lease comes from a grant, so that it fits on its GPUs.
 void add_random_leases(PlanInput& input, std::map<std::string, TimePoint>& actual_ends) {
   const int count = *rc::gen::inRange(0, 8);
   for (int i = 0; i < count; ++i) {
@@ -72,7 +72,7 @@ void add_random_leases(PlanInput& input, std::map<std::string, TimePoint>& actua
   }
 }
 
-// What each GPU carries after the decision: the leases and the grants.
+// The shares of one GPU after the decision: those of the leases and of the grants.
 struct GpuShares {
   std::vector<std::optional<Bytes>> shares;
 };
@@ -152,7 +152,7 @@ std::string describe_outcome(const Outcome& outcome) {
   return text;
 }
 
-// A walk that wants no explanations takes short cuts. They must change nothing.
+// Explain::no takes shortcuts. They must not change the decision.
 void expect_the_same_unexplained() {
   const int gpus = *rc::gen::inRange(1, 6);
   PlanInput input = random_server(gpus);
@@ -184,12 +184,12 @@ void expect_the_same_unexplained() {
 }
 
 RC_GTEST_PROP(PlanModel, decides_the_same_unexplained, ()) {
-  // Most servers need no short cut.
+  // Several servers, because the shortcuts do not apply to most of them.
   for (int server = 0; server < 20; ++server) expect_the_same_unexplained();
 }
 
-// Plays the server forward until the ticket `watched` starts. Who is granted runs as long as it
-// said, or as long as `really` has it.
+// Simulates the server until the ticket `watched` starts, and returns that time. A granted ticket
+// runs for its announced time, or else for its time in `run_times`.
 TimePoint simulate_start(const std::string& watched, PlanInput input,
                          std::map<std::string, TimePoint> actual_ends,
                          const std::map<std::string, seconds>& run_times) {
@@ -206,7 +206,7 @@ TimePoint simulate_start(const std::string& watched, PlanInput input,
       input.leases.push_back(lease);
       input.tickets.erase(ticket);
     }
-    // On to the next moment at which a lease ends.
+    // Advance to the next end of a lease.
     RC_ASSERT(!input.leases.empty());
     TimePoint next = TimePoint::max();
     for (const HeldLease& lease : input.leases) next = std::min(next, actual_ends.at(lease.id));

@@ -1,7 +1,9 @@
-// The rules of the decision, one example each.
+// Tests of plan() with one example for each rule.
 #include "schedule/plan.h"
 
 #include <gtest/gtest.h>
+
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -10,7 +12,7 @@ using namespace std::chrono_literals;
 
 const TimePoint kNow{1'000'000s};
 
-// A server of equal cards named a, b, c, …
+// A server of equal GPUs with the UUIDs a, b, c, …
 PlanInput server(std::size_t count, Bytes memory = gib(24)) {
   PlanInput input;
   input.now = kNow;
@@ -43,14 +45,12 @@ QueuedTicket& queue(PlanInput& input, const std::string& id, unsigned count = 1,
   return input.tickets.back();
 }
 
-// "a b" if granted, "wait" or "impossible".
+// The granted GPUs ("a b"), "wait" or "impossible".
 std::string describe_outcome(const std::vector<Outcome>& outcomes, std::size_t ticket) {
   const Outcome& outcome = outcomes.at(ticket);
   if (outcome.impossible) return "impossible";
   if (outcome.wait) return "wait";
-  std::string text;
-  for (const std::string& uuid : outcome.grant->uuids) text += (text.empty() ? "" : " ") + uuid;
-  return text;
+  return join_text(outcome.grant->uuids, " ");
 }
 
 TEST(Plan, first_come_first_served) {
@@ -79,8 +79,8 @@ TEST(Plan, one_at_a_time_measures_a_type_and_holds_up_nobody_else) {
   EXPECT_EQ(describe_outcome(outcomes, 1), "b");
   EXPECT_EQ(describe_outcome(outcomes, 2), "wait");
   EXPECT_EQ(outcomes[2].wait->profiled_by, "2");
-  EXPECT_EQ(describe_outcome(outcomes, 3),
-            "c");  // the first, who waits for a profile, reserves nothing
+  // The first ticket waits for a profile, and makes no reservation.
+  EXPECT_EQ(describe_outcome(outcomes, 3), "c");
 }
 
 TEST(Plan, a_stopped_ticket_keeps_nobody_from_measuring) {
@@ -233,7 +233,7 @@ TEST(Plan, strangers_are_seen) {
   auto outcomes = plan(input);
   EXPECT_EQ(describe_outcome(outcomes, 0), "b");
   EXPECT_EQ(outcomes[1].wait->blockers[0].reason, BlockReason::strangers);
-  // Who allows strangers still gets no more memory than they leave.
+  // A request that tolerates strangers is still limited to the memory that they leave.
   input.tickets.clear();
   input.gpus.pop_back();
   queue(input, "tolerant", 1, gib(15)).request.max_processes = 1;
@@ -279,7 +279,7 @@ TEST(Plan, several_gpus_go_by_their_connections) {
   input.closeness[1][3] = input.closeness[3][1] = 10;
   queue(input, "pair", 2);
   EXPECT_EQ(describe_outcome(plan(input), 0), "b d");
-  // Among many, sets are grown instead of compared: 24 cards in rings of 8.
+  // With so many sets, the greedy search is used: 24 GPUs in rings of 8.
   input = server(24);
   input.closeness.assign(24, std::vector<unsigned>(24, 1));
   for (std::size_t i = 8; i < 16; ++i) {

@@ -1,4 +1,5 @@
-// What a job asks for. Plain data; validated by whoever makes it, before anything is touched.
+// The request of a job: which GPUs, how many, how much memory. Plain data; the code that creates a
+// request validates it first.
 #pragma once
 
 #include <chrono>
@@ -11,28 +12,29 @@
 
 namespace berth {
 
-// Which of several GPUs that would do.
+// Which of several suitable GPUs to prefer.
 enum class Policy : std::uint8_t {
-  spread,  // the emptiest
-  pack,    // the fullest that fits: keeps whole GPUs free for exclusive jobs
+  spread,  // the GPU with the lowest memory load
+  pack,    // the GPU with the highest, to keep whole GPUs free for exclusive jobs
   random,
 };
 
 struct Request {
   unsigned count = 1;
-  std::optional<Bytes> memory;  // so much on each GPU, shared with others; nothing: exclusive
+  std::optional<Bytes>
+      memory;  // to reserve on each GPU, shared with other jobs; nullopt: exclusive
   Policy policy = Policy::spread;
-  std::optional<std::chrono::nanoseconds> time;  // how long it will run, if it says so
+  std::optional<std::chrono::nanoseconds> time;  // the announced run time
 
-  // Which GPUs will do.
-  std::optional<std::vector<std::string>> uuids;  // only these
-  std::optional<std::string> name;                // contained in the GPU's name, in any case
-  std::optional<Bytes> min_memory;                // the GPU's size
+  // Conditions on the GPUs.
+  std::optional<std::vector<std::string>> uuids;  // only these GPUs
+  std::optional<std::string> name;                // a part of the GPU's name, ignoring case
+  std::optional<Bytes> min_memory;                // the GPU's total memory
 
-  // What a GPU may be doing and still be handed out. Unknown is more than any limit.
+  // Limits on the present use of the GPUs. An unknown value is above any limit.
   std::optional<unsigned> max_utilization_pct;
   std::optional<unsigned> max_memory_utilization_pct;
-  unsigned max_processes = 0;  // of strangers
+  unsigned max_processes = 0;  // compute processes without a lease
 };
 
 }  // namespace berth

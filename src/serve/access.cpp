@@ -90,7 +90,7 @@ std::optional<std::string> extract_host(std::string_view authority) {
   if (!port_part.empty() && (port_part.front() != ':' || !is_port(port_part.substr(1))))
     return std::nullopt;
   std::string host = lower_case(name);
-  if (host.ends_with('.')) host.pop_back();  // the same name, written out
+  if (host.ends_with('.')) host.pop_back();  // "host." is the absolute form of the same name
   if (host.empty()) return std::nullopt;
   return host;
 }
@@ -110,7 +110,7 @@ std::optional<HttpResponse> AccessControl::check_host(const HttpRequest& request
                        in_quotes(*host)));
 }
 
-// A browser says on whose behalf it asks. Other programs do not.
+// A browser names the site whose page sends the request. Other programs send no Origin, and pass.
 std::optional<HttpResponse> AccessControl::check_origin(const HttpRequest& request) const {
   const auto origin_error = [] {
     return error_response(403, "the request comes from another site's page (Origin)");
@@ -126,7 +126,7 @@ std::optional<HttpResponse> AccessControl::check_origin(const HttpRequest& reque
   if (slashes == std::string::npos || (scheme != "http" && scheme != "https"))
     return origin_error();
   const std::string_view authority = std::string_view(whole).substr(slashes + 3);
-  // Host has been checked, so a page of the same name and port is ours.
+  // check_host() has accepted the Host, so a page of the same name and port is this server's.
   if (authority == lower_case(request.header("host").value_or(""))) return std::nullopt;
   if (!rules_.proxy.empty() && authority == lower_case(rules_.proxy)) return std::nullopt;
   return origin_error();

@@ -1,8 +1,8 @@
-// Who may see, and who may change: decided from a request's headers, before anything else is done.
+// Access control: decides from a request's headers whether the client may view or change anything.
 //
-// A page of another site, open in the same browser, can send requests to us. What it cannot do is
-// choose the Host that it names (unless it has pointed its own name at our address: DNS rebinding),
-// hide its Origin, or know the token.
+// A page of another site, open in the same browser, can send requests to this server. The page
+// cannot choose the Host header (unless its own host name resolves to this server's address: DNS
+// rebinding), it cannot hide its Origin, and it does not know the token.
 #pragma once
 
 #include <optional>
@@ -17,28 +17,30 @@
 namespace berth::serve {
 
 struct AccessRules {
-  std::vector<std::string> host_names;  // that we answer to, in lower case, without a port
-  std::string proxy;                    // the name that a proxy is reached by; may have a port
-  std::string token;                    // empty: there is none, and nobody may change anything
+  std::vector<std::string> host_names;  // accepted Host headers, in lower case, without a port
+  std::string proxy;                    // public name of a reverse proxy; may have a port
+  std::string token;                    // empty: there is no token, and no client can make changes
   bool view_needs_token = false;
   bool allow_changes = false;
 };
 
+// Immutable, so every thread may use it.
 class AccessControl {
  public:
   explicit AccessControl(AccessRules rules) : rules_(std::move(rules)) {}
 
-  // Nothing if the request may go on. `local` is the address at which it came in: nobody can make a
-  // browser take an address for another.
+  // Each check returns the response that refuses the request, or nullopt if the request may go on.
+  //
+  // `local` is the address of this server at which the request arrived. It is accepted as a Host:
+  // DNS rebinding needs a name, because a browser does not resolve an address.
   std::optional<HttpResponse> check_host(const HttpRequest& request, std::string_view local) const;
   std::optional<HttpResponse> check_view(const HttpRequest& request) const;
   std::optional<HttpResponse> check_change(const HttpRequest& request) const;
 
-  // For POST /session: whether the token is right, for our own page. It sets no cookie: a browser
-  // would send that to every port of the host, and so to other users' servers there.
+  // Answers POST /session, with which the page of this server checks a token that the user typed.
+  // It sets no cookie: a browser would send the cookie to every port of the host, and so to other
+  // users' servers there.
   HttpResponse check_token(const HttpRequest& request) const;
-
-  bool changes_allowed() const { return rules_.allow_changes; }
 
  private:
   std::optional<HttpResponse> check_origin(const HttpRequest& request) const;
@@ -47,16 +49,19 @@ class AccessControl {
   AccessRules rules_;
 };
 
-// Takes as long whatever is wrong with it: how much of a guess was right must not be measurable.
+// Compares in a time that depends only on the length of `one`, the real secret: the time must not
+// reveal how much of a guess is right. Two empty strings are not equal.
 bool secrets_equal(std::string_view one, std::string_view other);
 
-// 128 bits that nobody can guess, in hexadecimal digits.
+// 128 random bits in hexadecimal digits. ErrorKind::usage if the kernel does not provide them.
 Result<std::string> generate_secret();
 
-// The first line of a file that only this user can read.
+// The first line of a file that only this user (or root) can read: 16 to 256 visible ASCII
+// characters. ErrorKind::usage otherwise.
 Result<std::string> read_token(const std::string& path);
 
-// The name of "NAME:PORT", "[ADDRESS]:PORT" or "NAME", in lower case; nothing if it is none.
+// The host of "NAME:PORT", "[ADDRESS]:PORT" or "NAME", in lower case; nullopt if it has another
+// form.
 std::optional<std::string> extract_host(std::string_view authority);
 
 }  // namespace berth::serve

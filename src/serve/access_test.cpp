@@ -1,4 +1,4 @@
-// Tests of who may see and change.
+// Tests of the access checks: Host, Origin and token.
 #include "serve/access.h"
 
 #include <gtest/gtest.h>

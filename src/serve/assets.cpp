@@ -1,4 +1,4 @@
-// Finds a file of the page; see assets.h.
+// Finds an embedded file by its path; see assets.h.
 #include "serve/assets.h"
 
 namespace berth::serve {

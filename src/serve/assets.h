@@ -1,4 +1,4 @@
-// The page that `berth serve` shows, and what else lies in web/: files inside the binary.
+// The files of web/ (the page of `berth serve`), which are embedded in the binary.
 #pragma once
 
 #include <optional>
@@ -7,23 +7,23 @@
 
 namespace berth::serve {
 
-// All of it lasts as long as the program, and any thread may read it.
+// The views refer to constants of the program: they stay valid, and every thread may read them.
 struct Asset {
   std::string_view content;
-  std::string_view content_type;  // for the header of that name
-  std::string_view tag;           // of this content alone: for ETag, which wants it in quotes
+  std::string_view content_type;  // for the header Content-Type
+  std::string_view tag;           // hash of the content; the header ETag has it in quotes
 };
 
 struct WebFile {
-  std::string_view path;  // as in the URL: "/app.js"
+  std::string_view path;  // of the URL: "/app.js"
   Asset asset;
 };
 
-// Every file of web/; made by cmake/embed.cmake.
+// Every file of web/. cmake/embed.cmake generates this function.
 std::span<const WebFile> web_files();
 
-// What a browser gets for a path without query: "/" is the page. Nothing else than the files of
-// web/ is ever found: no path is resolved.
+// The file for the path of a URL, without its query; "/" is the page. The path is only compared
+// with the names of the files, never resolved, so no other file can be reached.
 std::optional<Asset> find_asset(std::string_view path);
 
 }  // namespace berth::serve

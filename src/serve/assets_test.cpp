@@ -1,4 +1,4 @@
-// The files of the page are in the binary, byte by byte, and small.
+// Tests that the binary contains the files of the page, byte by byte, and that they are small.
 #include "serve/assets.h"
 
 #include <fstream>

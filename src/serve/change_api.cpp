@@ -1,4 +1,4 @@
-// From a request to the broker; see change_api.h.
+// Validates change requests and runs them; see change_api.h.
 #include "serve/change_api.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace berth::serve {
 namespace {
 
-// `usage_status` is the status where the command would speak of wrong usage.
+// `usage_status` is the HTTP status for ErrorKind::usage, whose cause depends on the endpoint.
 HttpResponse to_error_response(const Error& error, int usage_status) {
   switch (error.kind) {
     case ErrorKind::usage:
@@ -45,7 +45,7 @@ tl::unexpected<Error> invalid_uuid_error(const std::string& text) {
   return fail(ErrorKind::usage, fmt::format("{} is no GPU's UUID", in_quotes(text)));
 }
 
-// {"reason": TEXT}, or nothing at all.
+// The reason of {"reason": TEXT}; "" if the body is empty.
 Result<std::string> parse_reason(const std::string& body) {
   if (body.empty()) return "";
   const auto reason = parse_body_field(body, "reason");
@@ -62,7 +62,9 @@ Result<WorkQueue::Work> prepare_cancel(const ChangeRequest& request) {
 
 Result<WorkQueue::Work> prepare_release(const ChangeRequest& request) {
   if (!is_id(request.target)) return invalid_id_error(request.target);
-  // One that is there is a job's, which ends with the job.
+  // ErrorKind::usage has two causes here. A lease that the snapshot has cannot be released from
+  // this server: a job holds it and it ends with the job, or it is on another host (409). An id
+  // that the snapshot does not have is not the id of a lease (404).
   const int usage_status = request.snapshot->lease_ids.contains(request.target) ? 409 : 404;
   return [id = request.target, usage_status] {
     return to_response(release_leases({id}, {}), usage_status);
@@ -71,10 +73,9 @@ Result<WorkQueue::Work> prepare_release(const ChangeRequest& request) {
 
 Result<WorkQueue::Work> prepare_drain(const ChangeRequest& request) {
   if (!is_uuid(request.target)) return invalid_uuid_error(request.target);
-  auto reason = parse_reason(request.body);
-  if (!reason) return tl::make_unexpected(reason.error());
+  std::string reason = TRY(parse_reason(request.body));
   const bool is_local = request.snapshot->local_gpu_uuids.contains(request.target);
-  return [uuid = request.target, reason = std::move(*reason), is_local] {
+  return [uuid = request.target, reason = std::move(reason), is_local] {
     if (!is_local) return error_response(404, "this host has no such GPU");
     return to_response(drain_gpus({uuid}, reason), 400);
   };

@@ -1,4 +1,7 @@
-// The changes that a page may ask for, as the commands make them: by the user who serves.
+// The endpoints that change something: cancel, release, drain and undrain.
+//
+// Each does what the command of the same name does, with the rights of the user who runs the
+// server.
 #pragma once
 
 #include <string>
@@ -12,10 +15,12 @@ namespace berth::serve {
 struct ChangeRequest {
   std::string target;  // the id or UUID in the path
   std::string body;
-  SharedServeSnapshot snapshot;  // what was last seen
+  SharedServeSnapshot snapshot;  // the newest one
 };
 
-// Each gives what is to be done at a desk, or says what is wrong with the request.
+// Each validates the request and returns the work for the change queue (work_queue.h). The work
+// takes the harbour's lock, so it must not run in the thread of a connection. ErrorKind::usage if
+// the target or the body is malformed.
 Result<WorkQueue::Work> prepare_cancel(const ChangeRequest& request);
 Result<WorkQueue::Work> prepare_release(const ChangeRequest& request);
 Result<WorkQueue::Work> prepare_drain(const ChangeRequest& request);

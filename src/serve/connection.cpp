@@ -1,4 +1,4 @@
-// Reading and writing within bounds; see connection.h.
+// Reads and writes with deadlines and size limits; see connection.h.
 #include "serve/connection.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string local_address_of(int socket) {
     return text.data();
   }
   const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
-  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {  // a socket for both
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {  // an IPv4 client of a dual-stack socket
     ::inet_ntop(AF_INET, v6->sin6_addr.s6_addr + 12, text.data(), text.size());
     return text.data();
   }
@@ -43,7 +43,7 @@ int milliseconds_until(HttpConnection::Clock::time_point deadline) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }
 
-// False if the time is over.
+// False at the deadline.
 bool poll_until(pollfd* fds, nfds_t count, HttpConnection::Clock::time_point deadline) {
   for (;;) {
     const int wait = milliseconds_until(deadline);
@@ -58,12 +58,14 @@ bool poll_one(int fd, short events, HttpConnection::Clock::time_point deadline) 
   return poll_until(&one, 1, deadline);
 }
 
-// No request begins like this: TLS, say. Who sends it is told at once, not when his time is up.
+// An HTTP request begins with a capital letter; TLS, for example, does not. The client gets an
+// error at once instead of a timeout.
 bool cannot_be_http(std::string_view bytes) {
   return !bytes.empty() && (bytes.front() < 'A' || bytes.front() > 'Z');
 }
 
-// Nor does a line end like this: who types into netcat, say, is told at once, too.
+// HTTP lines end with CR LF. A client that sends only LF (a user who types into netcat) gets an
+// error at once instead of a timeout.
 bool has_bare_line_feed(std::string_view text) {
   for (auto at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
     if (at == 0 || text[at - 1] != '\r') return true;
@@ -87,7 +89,7 @@ HttpConnection::ReadResult HttpConnection::receive(Clock::time_point deadline) {
     if (got == 0) return ReadResult::closed;
     if (got > 0) {
       buffer_.append(bytes.data(), static_cast<std::size_t>(got));
-      // Also for who sends a byte each time before we would have to wait.
+      // poll_one() alone would not end a client that always sends a byte before the wait begins.
       return Clock::now() < deadline ? ReadResult::data : ReadResult::timeout;
     }
     if (errno != EAGAIN && errno != EINTR) return ReadResult::closed;
@@ -143,7 +145,7 @@ bool HttpConnection::write(std::string_view bytes) {
         ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
-      // Also for who reads a byte each time before we would have to wait.
+      // poll_one() alone would not end a client that always reads a byte before the wait begins.
       if (!bytes.empty() && Clock::now() >= write_deadline_) return false;
       continue;
     }
@@ -155,7 +157,7 @@ bool HttpConnection::write(std::string_view bytes) {
 
 HttpConnection::WakeReason HttpConnection::wait(const EventFd& wake_event, bool is_viewer,
                                                 Clock::time_point deadline) const {
-  const short events = is_viewer ? POLLIN | POLLRDHUP : 0;  // POLLHUP and POLLERR come in any case
+  const short events = is_viewer ? POLLIN | POLLRDHUP : 0;  // poll() adds POLLHUP and POLLERR
   std::array<pollfd, 2> fds{{{wake_event.fd(), POLLIN, 0}, {socket_.get(), events, 0}}};
   if (!poll_until(fds.data(), fds.size(), deadline)) return WakeReason::timeout;
   if (fds[1].revents != 0) return WakeReason::closed;

@@ -1,5 +1,4 @@
-// One connection, for the thread that has it: reads and writes that end in time, however the other
-// side behaves.
+// One connection of a client: reads and writes that end at a deadline, whatever the client does.
 #pragma once
 
 #include <chrono>
@@ -14,48 +13,53 @@
 
 namespace berth::serve {
 
-// For one thread.
+// Owns the socket. Used by one thread.
 class HttpConnection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `socket` does not block.
+  // `socket` must be non-blocking.
   explicit HttpConnection(UniqueFd socket);
 
   int fd() const { return socket_.get(); }
-  // The address at which it came in, as a Host header would have it: IPv6 in brackets.
+  // The address of this server at which the client connected, as in a Host header: IPv6 has
+  // brackets.
   const std::string& local_address() const { return local_address_; }
 
-  // Is there anything to read by then? Nothing is read yet.
+  // Waits until there is something to read; false at the deadline. Reads nothing.
   bool wait_readable(Clock::time_point deadline) const;
-  // Request line and headers, up to and with the empty line. All that is read of the request, here
-  // and by read(), must come before `deadline`. Nothing, and no refusal: the other side has gone.
+  // Reads the request line and the headers, including the empty line. The deadline holds for the
+  // whole request, so also for read_body(). On failure returns nullopt; `refusal` is then the
+  // answer to send, or stays empty if the client has closed the connection.
   std::optional<std::string> read_head(Clock::time_point deadline,
                                        std::optional<HttpRefusal>& refusal);
-  // What comes behind the head, `size` bytes of it. False as above.
+  // Reads the `size` bytes after the head. On failure returns false and sets `refusal`.
   bool read_body(std::string& bytes, std::size_t size, std::optional<HttpRefusal>& refusal);
 
-  // By then what is written from now on must have left.
+  // Every later write() must end before `deadline`.
   void set_write_deadline(Clock::time_point deadline) { write_deadline_ = deadline; }
+  // Writes all bytes. False at the deadline, or if the connection is broken.
   bool write(std::string_view bytes);
 
   enum class WakeReason : std::uint8_t { event, closed, timeout };
-  // Waits for a poke. Who `is_viewer` has nothing more to say: whatever comes from him is that he
-  // goes. Anybody else may have closed his half, and still wants to be answered.
+  // Waits until `wake_event` is notified, and clears it. A viewer sends nothing after its request:
+  // with `is_viewer`, any input counts as `closed`. Another client may have shut down its sending
+  // side, and still reads the answer: only a connection that is closed on both sides is `closed`.
   WakeReason wait(const EventFd& wake_event, bool is_viewer, Clock::time_point deadline) const;
 
-  // All is sent. What the other side still sends is thrown away for a moment, since a connection
-  // that is closed over it would take the answer with it.
+  // Ends the sending side, and discards input until the client closes or the deadline. If the
+  // socket were closed with unread input, the kernel would reset the connection, and the client
+  // could lose the answer.
   void linger(Clock::time_point deadline);
 
  private:
-  // Appends what there is to the buffer. False: nothing comes any more, or not in time.
   enum class ReadResult : std::uint8_t { data, closed, timeout };
+  // Waits for input and appends it to the buffer.
   ReadResult receive(Clock::time_point deadline);
 
   UniqueFd socket_;
   std::string local_address_;
-  std::string buffer_;  // read, but not taken
+  std::string buffer_;  // received, but not yet returned
   Clock::time_point read_deadline_{};
   Clock::time_point write_deadline_ = Clock::time_point::max();
 };

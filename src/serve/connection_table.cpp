@@ -1,4 +1,4 @@
-// The list of connections; see connection_table.h.
+// Adds, evicts and removes connections; see connection_table.h.
 #include "serve/connection_table.h"
 
 #include <netinet/in.h>
@@ -53,10 +53,10 @@ void ConnectionTable::evict(Iterator one) {
   ::shutdown(one->first, SHUT_RDWR);
 }
 
-// First those that only might be used again, or were opened and left alone; then requests that are
-// not complete; then answers that take long. A request that has come but was not seen yet by its
-// thread stays in the kernel until begin_request() was called, so that has_input() cannot overlook
-// it.
+// The order of eviction: first idle connections (after a response, or a second after they were
+// opened), then incomplete requests, then slow responses. A connection whose request has arrived,
+// but whose thread has not run yet, is not idle. has_input() detects it reliably, because the
+// thread reads from the kernel only after begin_request().
 bool ConnectionTable::make_room() {
   constexpr std::chrono::seconds kRequestGrace(1);
   constexpr std::chrono::seconds kSlowResponse(5);
@@ -72,7 +72,7 @@ bool ConnectionTable::make_room() {
         rank = 1;
         break;
       case State::responding:
-        // With more than half of all connections, an address loses answers of any age.
+        // An address with more than half of all connections can lose responses of any age.
         if (age >= kSlowResponse || count > kMaxConnections / 2) rank = 2;
         break;
       case State::viewing:
@@ -109,7 +109,9 @@ void ConnectionTable::set_idle(int fd) {
   entry.since = Clock::now();
 }
 
-// With all places of viewers taken, an address that has more viewers than this one gives one up.
+// If there are too many viewers, evicts one of the address with the most connections among those
+// that would still have at least as many viewers as this address. False if there is no such
+// address.
 bool ConnectionTable::start_viewing(int fd) {
   ConnectionEntry& entry = connections_.at(fd);
   if (viewers_ >= kMaxViewers) {
@@ -175,7 +177,7 @@ std::string client_address(const sockaddr_storage& peer) {
   if (peer.ss_family != AF_INET6) return "";
   const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
   const char* const bytes = reinterpret_cast<const char*>(v6.s6_addr);
-  if (IN6_IS_ADDR_V4MAPPED(&v6)) return {bytes + 12, 4};  // a socket for both
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return {bytes + 12, 4};  // an IPv4 client of a dual-stack socket
   return {bytes, IN6_IS_ADDR_LOOPBACK(&v6) ? 16U : 8U};
 }
 

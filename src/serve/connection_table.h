@@ -1,5 +1,4 @@
-// Who is connected: how many there may be, who gives way when it gets crowded, and whom to tell of
-// news.
+// The table of open connections: limits their number, evicts some, and wakes waiting threads.
 #pragma once
 
 #include <chrono>
@@ -18,38 +17,42 @@
 namespace berth::serve {
 
 constexpr std::size_t kMaxConnections = 256;
-// Some are left for those who want to see a page, however many watch.
+// Viewers (clients of the event stream) stay connected for hours. The other connections are
+// reserved for short requests, such as loading the page.
 constexpr std::size_t kMaxViewers = 240;
 
-// Every thread may use it. A connection is named by its descriptor, from add() to remove().
+// Thread-safe. A connection is identified by its descriptor, from add() to remove(); the table does
+// not own the descriptor.
 //
-// When there are too many, a connection that does not use its place is closed: one that is kept for
-// a next request, one whose request is not complete, or one that takes long to be answered. The
-// client address with the most connections loses one of its own, the oldest. So neither many
-// connections of one client nor many slow ones keep the others out.
+// When the table is full, add() evicts a connection that does little: an idle one, one whose
+// request is incomplete, or one whose response takes long. The victim is the oldest such connection
+// of the client address that has the most connections. So a client can lock the others out neither
+// by many connections nor by slow ones. Eviction shuts the socket down; the thread of that
+// connection then ends and calls remove().
 class ConnectionTable {
  public:
   using Clock = std::chrono::steady_clock;
-  // Behind a proxy all clients have the proxy's address: then each connection counts as a client.
+  // Behind a proxy all clients have the proxy's address, so each connection counts as a client.
   enum class GroupBy : std::uint8_t { address, connection };
 
   explicit ConnectionTable(GroupBy group_by) : group_by_(group_by) {}
 
-  // `address`: of the client, in any form that is the same for all its connections. False if there
-  // are too many, and none gives way.
+  // `address` identifies the client: see client_address(). False if the table is full and no
+  // connection can be evicted, or after close_all().
   bool add(int fd, std::string address);
-  // A request begins. False if the connection had to give way, or all is to end.
+  // The first bytes of a request have arrived. False if the connection was evicted, or after
+  // close_all(): the caller must then close it.
   bool begin_request(int fd);
-  // It was read to its end.
+  // The whole request was read.
   void begin_response(int fd);
-  // It is answered, and the connection kept.
+  // The response was sent, and the connection stays open for another request.
   void set_idle(int fd);
-  // Before the descriptor is closed.
+  // Must be called before the descriptor is closed.
   void remove(int fd);
 
-  // There is a new picture, or a slip was filled.
+  // Notifies every Subscription: there is a new snapshot, or a pending response is ready.
   void wake_subscriptions();
-  // From now on all connections are over; waits until the last has left.
+  // Shuts down all connections, refuses new ones, and waits until all are removed.
   void close_all();
 
  private:
@@ -60,17 +63,18 @@ class ConnectionTable {
     std::string address;
     State state = State::idle;
     bool served = false;
-    Clock::time_point since = Clock::now();  // in this state
+    Clock::time_point since = Clock::now();  // start of this state
     bool evicted = false;
   };
   using Iterator = std::map<int, ConnectionEntry>::iterator;
 
   bool make_room() REQUIRES(mutex_);
-  // In which order connections give way, the lowest first; nothing: this one does not. `count`: how
-  // many its address has.
+  // The order of eviction, lowest first; nullopt: this connection must not be evicted. `count` is
+  // the number of connections of its address.
   using Rank =
       std::function<std::optional<int>(int fd, const ConnectionEntry& entry, std::size_t count)>;
-  // Of the address with the most connections that has any, the lowest and oldest; end() if none.
+  // The connection to evict: by most connections of its address, then lowest rank, then oldest.
+  // end() if no connection has a rank.
   Iterator find_victim(const Rank& rank_of) REQUIRES(mutex_);
   void evict(Iterator one) REQUIRES(mutex_);
   bool start_viewing(int fd) REQUIRES(mutex_);
@@ -80,16 +84,18 @@ class ConnectionTable {
   Condition connection_removed_;
   bool closing_ GUARDED_BY(mutex_) = false;
   std::map<int, ConnectionEntry> connections_ GUARDED_BY(mutex_);
-  std::size_t evicted_count_ GUARDED_BY(mutex_) = 0;  // of these
+  std::size_t evicted_count_ GUARDED_BY(mutex_) = 0;  // evicted, but not yet removed
   std::size_t viewers_ GUARDED_BY(mutex_) = 0;
   std::set<const EventFd*> subscribers_ GUARDED_BY(mutex_);
 };
 
-// The address at the other end of a connection, as ConnectionTable tells clients apart: an IPv4
-// address, or the first half of an IPv6 address, since a client may have all of the other half.
+// The bytes that identify a client in ConnectionTable: its IPv4 address, or the first half (the /64
+// network) of its IPv6 address, because one client may use every address of its network.
 std::string client_address(const sockaddr_storage& peer);
 
-// Somebody who waits for news, as long as this lives.
+// Registers a thread for ConnectionTable::wake_subscriptions() during the lifetime of this object.
+// A viewer follows the event stream; a waiter waits for one pending response. Used by one thread;
+// the table must outlive it.
 class Subscription {
  public:
   enum class Kind { viewer, waiter };
@@ -99,7 +105,7 @@ class Subscription {
   Subscription& operator=(const Subscription&) = delete;
   ~Subscription();
 
-  // False if there are too many viewers, or no descriptors.
+  // False if there are too many viewers, or if no descriptor was left for the event.
   explicit operator bool() const { return accepted_; }
   const EventFd& wake_event() const { return wake_event_; }
 

@@ -1,4 +1,4 @@
-// Which connection gives way when there are too many.
+// Tests which connection ConnectionTable evicts when it is full.
 #include "serve/connection_table.h"
 
 #include <array>
@@ -13,7 +13,6 @@ namespace {
 
 class ConnectionTableTest : public testing::Test {
  protected:
-  // A connection, from either end.
   struct SocketPair {
     UniqueFd client;
     UniqueFd server;
@@ -26,7 +25,7 @@ class ConnectionTableTest : public testing::Test {
     return all_.back();
   }
 
-  // All connections that there may be, from one address, each with a request that is just answered.
+  // Adds kMaxConnections connections of one address, each with a response under way.
   void fill_table(ConnectionTable& connections) {
     for (std::size_t i = 0; i < kMaxConnections; ++i) {
       const int fd = connect().server.get();
@@ -55,14 +54,14 @@ TEST_F(ConnectionTableTest, evicts_from_the_address_with_most_connections) {
   EXPECT_EQ(count_closed(), 1U);
 }
 
-// The address is the proxy's: its connections are many clients, and their answers are on the way.
+// The address is that of a proxy: its connections belong to many clients.
 TEST_F(ConnectionTableTest, behind_a_proxy_evicts_no_active_response) {
   ConnectionTable connections(ConnectionTable::GroupBy::connection);
   fill_table(connections);
   const int late = connect().server.get();
   EXPECT_FALSE(connections.add(late, "address"));
   EXPECT_EQ(count_closed(), 0U);
-  // A connection that is kept for a next request gives way, the oldest first.
+  // An idle connection can be evicted.
   connections.set_idle(all_[7].server.get());
   EXPECT_TRUE(connections.add(late, "address"));
   EXPECT_EQ(count_closed(), 1U);

@@ -1,4 +1,4 @@
-// Questions about the past; see history_api.h.
+// Parses history queries and renders their responses; see history_api.h.
 #include "serve/history_api.h"
 
 #include <algorithm>
@@ -6,10 +6,9 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "archive/log_json.h"
-#include "archive/report_json.h"
+#include "archive/history_json.h"
 #include "archive/timeline.h"
-#include "archive/timeline_json.h"
+#include "base/configuration.h"
 #include "base/text.h"
 #include "lease/history_filter.h"
 #include "status/status.h"
@@ -17,10 +16,10 @@
 namespace berth::serve {
 namespace {
 
-// However many leases there were, a page can show no more.
+// A page cannot show more leases than that.
 constexpr std::size_t kDefaultLimit = 1000;
 constexpr std::size_t kMaxLimit = 10'000;
-// Reading costs time and memory with the number of leases.
+// Time and memory of a query grow with the number of leases, and so with the period.
 constexpr std::chrono::hours kMaxLogPeriod(24 * 31);
 constexpr std::chrono::hours kMaxReportPeriod(24 * 366);
 
@@ -29,9 +28,9 @@ struct ParsedQuery {
   std::size_t limit = kDefaultLimit;
 };
 
-// Which parameters a path has, and for how long it may be asked.
+// The parameters that an endpoint accepts, and the limits of its period.
 struct EndpointParams {
-  std::string_view parameters;  // each with a blank before and behind it
+  std::string_view parameters;  // names, each with a blank before and after it
   std::chrono::hours default_period;
   std::chrono::hours max_period;
 };
@@ -72,7 +71,7 @@ Result<ParsedQuery> parse_query(const HistoryQuery& query, const EndpointParams&
                   fmt::format("{}: {}", printable(name), applied.error().message));
     }
   }
-  // With a little to spare: "31d" is some time ago by now.
+  // With a tolerance: the start of "31d" was computed a moment ago, so it is older than that now.
   if (parsed_query.history.since <
       make_recent_filter(params.max_period).since - std::chrono::minutes(1)) {
     return fail(ErrorKind::usage,
@@ -112,7 +111,7 @@ HttpResponse make_log_response(const HistoryQuery& query) {
   for (std::size_t i = left_out; i < entries.size(); ++i) {
     if (i > left_out) text += ", ";
     text += log_json(entries[i], where.host, query.command_visibility);
-    text.pop_back();  // its newline
+    text.pop_back();  // the newline
   }
   text += fmt::format("], \"truncated\": {}}}\n", history->truncated || left_out > 0);
   return json_response(std::move(text));
@@ -126,7 +125,7 @@ HttpResponse make_report_response(const HistoryQuery& query) {
   const auto history = read_merged_leases(where, options.since, options.lease_filter);
   if (!history) return to_error_response(history.error());
   const Report report = make_filtered_report(history->table, options);
-  const std::string host = where.url ? options.lease_filter.host : host_name();
+  const std::string host = where.url ? options.lease_filter.host : kernel_host_name();
   return json_response(
       report_json(report, ReportBy::all, host, history->damaged, query.command_visibility));
 }

@@ -1,4 +1,7 @@
-// What happened, as `berth log` and `berth report` tell it: work for a desk (work_queue.h).
+// The endpoints about the past: the same data as `berth log` and `berth report`, and the timeline.
+//
+// They read the archive and look up users, which is slow: they run in the history queue
+// (work_queue.h), not in the thread of a connection.
 #pragma once
 
 #include <string>
@@ -13,13 +16,13 @@ namespace berth::serve {
 struct HistoryQuery {
   QueryParameters parameters;
   CommandVisibility command_visibility;
-  SharedServeSnapshot snapshot;  // what was last seen
+  SharedServeSnapshot snapshot;  // the newest one
 };
 
-// The same for all who ask the same.
+// The key for WorkQueue::submit_once(): equal for requests that get the same response.
 std::string history_cache_key(const char* endpoint, const HistoryQuery& query);
 
-// What is wrong with a query is said by the answer, too: to look a user up may take a while.
+// An invalid query yields an error response (400), and a failure to read the history one of 503.
 HttpResponse make_log_response(const HistoryQuery& query);
 HttpResponse make_report_response(const HistoryQuery& query);
 HttpResponse make_timeline_response(const HistoryQuery& query);

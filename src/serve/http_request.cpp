@@ -1,4 +1,4 @@
-// What is refused of a request; see http_request.h.
+// Checks and parses requests; see http_request.h.
 #include "serve/http_request.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
 }
 
-// Anything that can be seen, blanks and tabs; bytes above ASCII as they are. No CR and no LF: lines
-// end with both, and with nothing else.
+// Whether a line has no control characters except tabs. Bytes above ASCII are allowed. A CR or LF
+// is refused, because only CR LF ends a line.
 bool is_line(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
@@ -69,8 +69,8 @@ std::optional<HttpRefusal> parse_body_size(const HttpRequest& request, std::size
   return std::nullopt;
 }
 
-// httplib's own findings, which stand among the headers: who sends one of the same name must not
-// be taken for httplib.
+// cpp-httplib adds headers of these names with addresses. A client that sends such a header must
+// not pass for cpp-httplib, so all of them are dropped.
 bool is_httplib_header(std::string_view name) {
   return name == "remote_addr" || name == "remote_port" || name == "local_addr" ||
          name == "local_port";
@@ -110,11 +110,11 @@ std::optional<HttpRefusal> sanitize_head(std::string& head) {
     if (!line.empty() && (name.size() == line.size() || !is_token(name))) {
       return refuse("a header is not of the form NAME: VALUE");
     }
-    // Nothing here is served in parts; and httplib looks at it by a regular expression, which may
-    // need more stack than there is.
+    // This server supports no ranges, and cpp-httplib parses them with a regular expression whose
+    // recursion may overflow the thread's stack.
     if (lower_case(name) == "range") continue;
-    // So that it is what was sent when httplib has decoded it. It would leave out a header without
-    // a value; so that has a blank there.
+    // cpp-httplib decodes header values: escaping each '%' restores what the client sent. It drops
+    // headers with an empty value: such a value becomes a blank.
     for (const char c : line) c == '%' ? prepared += "%25" : prepared += c;
     const bool empty = line.find_first_not_of(" \t", name.size() + 1) == std::string_view::npos;
     prepared += !line.empty() && empty ? "%20\r\n" : "\r\n";
@@ -132,11 +132,12 @@ std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHead
   for (const auto& [sent_name, value] : headers) {
     const std::string name = lower_case(sent_name);
     if (is_httplib_header(name)) continue;
-    // Which of two counts, nobody can know. Lists may be sent in parts; none of them matters here.
+    // If these headers occur twice, a proxy may use the other one, so the request is ambiguous.
+    // Lists, such as Accept, may be split into several headers; this server does not read them.
     constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
                                "origin", "content-type",   "connection"};
     const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
-    // A blank alone is what sanitize_head() made of nothing.
+    // sanitize_head() has replaced an empty value by a blank.
     if (!request.headers.emplace(name, value == " " ? "" : value).second && once) {
       return refuse("the header " + name + " is there twice");
     }

@@ -1,10 +1,10 @@
-// A request as the routes see it: in bounds, and without what two programs could understand
-// differently.
+// A parsed and checked HTTP request: limited in size, and free of ambiguities.
 //
-// A proxy before us and we must agree on where a request ends and whom it names, or one could be
-// smuggled past the proxy. cpp-httplib passes over lines that it does not understand, reads a
-// length of "5x" as 5 and decodes header values as if they were URLs. So its input is checked
-// before it is parsed, and what it has parsed before anybody believes it.
+// A proxy and this server must agree on where a request ends and which host it names; otherwise a
+// client could smuggle a second request past the proxy. cpp-httplib is lenient: it skips lines that
+// it does not understand, reads a length of "5x" as 5, and decodes header values as if they were
+// URLs. So its input is checked before it parses (sanitize_head()), and its output before it is
+// used (parse_request()).
 #pragma once
 
 #include <cstddef>
@@ -25,33 +25,35 @@ struct HttpRequest {
   std::string method;
   std::string path;                            // as sent, without the query: "/api/v1/status"
   std::string query;                           // as sent, without the '?'
-  std::map<std::string, std::string> headers;  // names in lower case, each once
+  std::map<std::string, std::string> headers;  // by name in lower case
   std::string body;
   bool keep_alive = true;
 
-  // Nothing if it is missing.
+  // nullopt if the request does not have the header.
   std::optional<std::string_view> header(std::string_view lower_case_name) const;
 };
 
-// Why a request is refused before anybody has looked at what it wants.
+// The answer to a request that is refused before it is routed.
 struct HttpRefusal {
   int status = 400;
   std::string text;  // one line
 };
 
-// Makes a request line and headers, up to and with the empty line, fit for cpp-httplib: refuses
-// what it would pass over, and keeps from it what it should not read.
+// Rewrites a request line and headers, including the empty line, so that cpp-httplib parses them
+// exactly: escapes what it would decode, and removes headers that it must not process. Refuses
+// lines that it would silently skip. nullopt: `head` was rewritten.
 std::optional<HttpRefusal> sanitize_head(std::string& head);
 
-// Fills `request` but for the method and the body, of which `body_size` bytes are yet to come.
-// `target` and `headers` are as httplib has them.
+// Fills `request`, except for the method and the body; `body_size` is the number of bytes of the
+// body that follow. `target` and `headers` are cpp-httplib's. nullopt: the request is valid.
 std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHeaders& headers,
                                          HttpRequest& request, std::size_t& body_size);
 
-// "%2f" as "/". Nothing if it is no valid escape. `plus`: '+' is a blank, as in queries.
+// Decodes "%2f" to "/". nullopt if an escape is invalid. `plus`: decodes '+' to a blank, as in
+// queries.
 std::optional<std::string> url_decode(std::string_view text, bool plus = false);
 
-// "a=1&b=2", decoded, in order. Nothing if it is not well-formed.
+// The decoded pairs of "a=1&b=2", in order. nullopt if the query is malformed.
 using QueryParameters = std::vector<std::pair<std::string, std::string>>;
 std::optional<QueryParameters> parse_query_string(std::string_view query);
 

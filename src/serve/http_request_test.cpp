@@ -1,4 +1,4 @@
-// Tests of what is refused of a request, before and behind cpp-httplib.
+// Tests of the checks before and after cpp-httplib parses a request.
 #include "serve/http_request.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace berth::serve {
 namespace {
 
-// The status of the refusal; 0 if there is none.
+// The status of the refusal; 0 if the head is accepted.
 int sanitize_status(std::string head) {
   const auto refusal = sanitize_head(head);
   return refusal ? refusal->status : 0;

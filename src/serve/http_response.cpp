@@ -1,4 +1,4 @@
-// Answers and their headers; see http_response.h.
+// Builds responses and their headers; see http_response.h.
 #include "serve/http_response.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ HttpResponse json_response(SharedText body, int status) {
 }
 
 HttpResponse json_response(std::string body, int status) {
-  return json_response(std::make_shared<const std::string>(std::move(body)), status);
+  return json_response(share_text(std::move(body)), status);
 }
 
 HttpResponse error_response(int status, std::string_view text) {

@@ -1,5 +1,4 @@
-// What is sent back for a request: a status, a body that many answers may share, and the headers
-// that every answer has.
+// An HTTP response: status, headers, and a body that many responses may share.
 #pragma once
 
 #include <memory>
@@ -10,8 +9,12 @@
 
 namespace berth::serve {
 
-// Rendered once, sent to many.
+// Text that is rendered once and sent to many clients.
 using SharedText = std::shared_ptr<const std::string>;
+inline SharedText share_text(std::string text) {
+  return std::make_shared<const std::string>(std::move(text));
+}
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kJsonType = "application/json";
@@ -20,22 +23,21 @@ struct HttpResponse {
   int status = 200;
   std::string type = kJsonType;
   SharedText body{};
-  std::string_view static_body{};  // instead of `body`: what lasts as long as the program
-  HttpHeaders headers{};           // beside those that all have
+  std::string_view static_body{};  // the body if `body` is null; refers to a constant
+  HttpHeaders headers{};           // in addition to the common ones
 
   std::string_view content() const { return body ? std::string_view(*body) : static_body; }
 };
 
 HttpResponse json_response(SharedText body, int status = 200);
 HttpResponse json_response(std::string body, int status = 200);
-// {"error": TEXT}
+// The body is {"error": TEXT}.
 HttpResponse error_response(int status, std::string_view text);
-// To one too many.
 HttpResponse too_many_connections_response();
 
-// All headers but those of type, length and connection: also those that keep browsers from doing
-// more with a page than showing it. There is none that would let another site's page read it
-// (CORS).
+// All headers except Content-Type, Content-Length and Connection. They include security headers
+// that restrict what a browser does with the page. There is no CORS header: pages of other sites
+// cannot read the response.
 HttpHeaders response_headers(const HttpResponse& answer);
 
 }  // namespace berth::serve

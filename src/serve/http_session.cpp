@@ -1,10 +1,11 @@
-// The one place where cpp-httplib is used; see http_session.h.
+// Runs requests through cpp-httplib, which only this file uses; see http_session.h.
 //
-// Of httplib::Server only process_request() is used: it reads a request from a stream, has it
-// answered, and writes the answer. Not its loop that accepts connections: that ends for good when
-// one is gone before it was accepted (ECONNABORTED), and lets programs that another thread starts
-// at that moment inherit the connection. Every request is answered before its routing, so that
-// neither its regular expressions nor its readers of bodies, which have no bounds, come into play.
+// Of httplib::Server only process_request() is used: it reads a request from a stream, calls the
+// handlers and writes the response. Its accept loop is not used: it ends permanently when a client
+// closes a connection before it is accepted (ECONNABORTED), and its sockets are inherited by
+// programs that another thread starts at that moment. The pre-routing handler answers every
+// request, so cpp-httplib's regular expressions and its body readers, which have no limits, are
+// never reached.
 #include "serve/http_session.h"
 
 #include <csignal>
@@ -15,11 +16,11 @@
 
 #include "serve/stream.h"
 
-// The head of a request is bounded before httplib sees it, which has a bound for each line only;
-// there a '%' takes three bytes.
+// cpp-httplib limits only single lines. The size of the whole head is checked before; then
+// sanitize_head() may replace each '%' by three bytes.
 #define CPPHTTPLIB_REQUEST_URI_MAX_LENGTH (3 * berth::serve::kMaxHeadSize)
 #define CPPHTTPLIB_HEADER_MAX_LENGTH (3 * berth::serve::kMaxHeadSize)
-#define CPPHTTPLIB_USE_POLL  // select() knows no descriptor above 1023
+#define CPPHTTPLIB_USE_POLL  // select() does not support descriptors above 1023
 #include <httplib.h>
 
 namespace berth::serve {
@@ -27,20 +28,21 @@ namespace {
 
 using Clock = HttpConnection::Clock;
 
-constexpr int kMaxRequestsPerConnection = 100;  // on one connection
+constexpr int kMaxRequestsPerConnection = 100;
 
-// One request and its answer.
+// One request and its response.
 struct Exchange {
   HttpConnection& connection;
   std::string head;
   std::optional<HttpRefusal> refusal{};
   HttpRequest request{};
   std::size_t body_size = 0;
-  bool close_after = false;  // no other may follow on this connection
+  bool close_after = false;  // close the connection after the response
   bool has_response = false;
 };
 
-// Of this thread: httplib's handlers are told of a request, but not of the stream it came from.
+// The exchange that this thread processes: cpp-httplib passes its handlers the request, but not the
+// stream.
 thread_local Exchange* current_exchange = nullptr;
 
 class ExchangeStream final : public httplib::Stream {
@@ -50,7 +52,7 @@ class ExchangeStream final : public httplib::Stream {
 
   bool is_readable() const override { return true; }
   bool is_writable() const override { return true; }
-  // The head, and nothing else: what is behind it is read by us.
+  // Returns only the head; HttpConnection::read_body() reads the body.
   ssize_t read(char* bytes, std::size_t size) override {
     const std::size_t count = std::min(size, head_.size());
     std::memcpy(bytes, head_.data(), count);
@@ -60,7 +62,7 @@ class ExchangeStream final : public httplib::Stream {
   ssize_t write(const char* bytes, std::size_t size) override {
     return connection_.write({bytes, size}) ? static_cast<ssize_t>(size) : -1;
   }
-  // Nobody asks for them.
+  // The addresses are not used.
   void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
   void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
   socket_t socket() const override { return connection_.fd(); }
@@ -75,7 +77,7 @@ void set_headers(httplib::Response& target, const HttpResponse& response) {
   for (const auto& [name, value] : response_headers(response)) target.set_header(name, value);
 }
 
-// The body is not copied: many send the same one.
+// Does not copy the body: many responses share it.
 void set_response(httplib::Response& target, const HttpResponse& response) {
   set_headers(target, response);
   const std::string_view content = response.content();
@@ -87,7 +89,7 @@ void set_response(httplib::Response& target, const HttpResponse& response) {
                               });
 }
 
-// As httplib has them.
+// Copies the request that cpp-httplib has parsed into the exchange, or sets its refusal.
 void store_request(const httplib::Request& request, Exchange& exchange) {
   exchange.request.method = request.method;
   exchange.request.keep_alive = request.version == "HTTP/1.1";
@@ -107,7 +109,7 @@ class HttpSession::HttplibServer : public httplib::Server {
   HttplibServer(ServerContext& context, ConnectionTable& connections, SharedText hello,
                 const HttpLimits& limits);
 
-  // False if the connection is of no more use.
+  // Answers one request. False if the connection must be closed.
   bool process(Exchange& exchange);
 
  private:
@@ -128,9 +130,9 @@ class HttpSession::HttplibServer : public httplib::Server {
 HttpSession::HttplibServer::HttplibServer(ServerContext& context, ConnectionTable& connections,
                                           SharedText hello, const HttpLimits& limits)
     : context_(context), connections_(connections), hello_(std::move(hello)), limits_(limits) {
-  svr_sock_ = 0;  // any but INVALID_SOCKET, which would mean that it was stopped
+  svr_sock_ = 0;  // any value but INVALID_SOCKET, which would mean that the server was stopped
   set_payload_max_length(kMaxBodySize);
-  // Before the body is asked for.
+  // Refuses the request before the client sends its body.
   set_expect_100_continue_handler([](const httplib::Request&, httplib::Response& response) {
     if (current_exchange->refusal) response.status = current_exchange->refusal->status;
     return current_exchange->refusal ? response.status : 100;
@@ -152,7 +154,8 @@ HttpSession::HttplibServer::HttplibServer(ServerContext& context, ConnectionTabl
 
 bool HttpSession::HttplibServer::process(Exchange& exchange) {
   current_exchange = &exchange;
-  // What was refused already is answered by httplib as well: to a line that is none.
+  // cpp-httplib also writes the response to a request that was refused before it was parsed: it is
+  // given an invalid request line, and set_error() then fills in the refusal.
   constexpr std::string_view kInvalidLine = "\n";
   ExchangeStream stream(exchange.connection,
                         exchange.refusal ? kInvalidLine : std::string_view(exchange.head));
@@ -171,7 +174,7 @@ httplib::Server::HandlerResponse HttpSession::HttplibServer::respond(httplib::Re
     connection.read_body(exchange.request.body, exchange.body_size, exchange.refusal);
   }
   if (exchange.refusal) {
-    response.status = exchange.refusal->status;  // the rest is for set_error()
+    response.status = exchange.refusal->status;  // set_error() adds the body
     return HandlerResponse::Handled;
   }
   connections_.begin_response(connection.fd());
@@ -188,7 +191,7 @@ httplib::Server::HandlerResponse HttpSession::HttplibServer::respond(httplib::Re
   return HandlerResponse::Handled;
 }
 
-// By a desk.
+// Waits until the work queue has set the response.
 HttpResponse HttpSession::HttplibServer::wait_for_response(const SharedPendingResponse& pending,
                                                            HttpConnection& connection) {
   const Subscription subscription(connections_, Subscription::Kind::waiter, connection.fd());
@@ -197,8 +200,8 @@ HttpResponse HttpSession::HttplibServer::wait_for_response(const SharedPendingRe
   for (;;) {
     if (auto response_ready = pending->get()) return *std::move(response_ready);
     const auto wake_reason = connection.wait(subscription.wake_event(), false, deadline);
-    if (wake_reason != HttpConnection::WakeReason::event)
-      return timeout_response();  // also to nobody
+    // If the client has closed the connection, sending this response fails, which is harmless.
+    if (wake_reason != HttpConnection::WakeReason::event) return timeout_response();
   }
 }
 
@@ -208,16 +211,16 @@ void HttpSession::HttplibServer::start_stream(httplib::Response& response, Excha
       connections_, Subscription::Kind::viewer, connection.fd());
   exchange.close_after = true;
   if (!*subscription) return set_response(response, too_many_connections_response());
-  // The kernel would keep megabytes for each who does not read.
+  // By default the kernel would buffer megabytes for each viewer that does not read.
   constexpr int kSendBufferSize = 128 << 10;
   ::setsockopt(connection.fd(), SOL_SOCKET, SO_SNDBUF, &kSendBufferSize, sizeof kSendBufferSize);
   HttpResponse stream_response;
-  stream_response.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would keep it back
+  stream_response.headers.emplace_back("X-Accel-Buffering", "no");  // else nginx delays the events
   set_headers(response, stream_response);
   context_.viewer_count.add();
   const std::shared_ptr<ViewerCount> viewer_registration(
       &context_.viewer_count, [](ViewerCount* count) { count->remove(); });
-  // It has no length; it ends with the connection.
+  // The stream has no length: it ends when the connection is closed.
   response.set_content_provider(
       "text/event-stream", [this, viewer = ViewerStream(hello_), subscription, viewer_registration,
                             &connection](std::size_t, httplib::DataSink& sink) mutable {
@@ -225,7 +228,7 @@ void HttpSession::HttplibServer::start_stream(httplib::Response& response, Excha
       });
 }
 
-// What is new, or waits for it. False if the viewer has gone.
+// Sends the next event, or waits until there may be one. False if the viewer has disconnected.
 bool HttpSession::HttplibServer::send_event(ViewerStream& viewer, const Subscription& subscription,
                                             HttpConnection& connection, httplib::DataSink& sink) {
   const auto pieces = viewer.next_event(*context_.publisher.current(), Clock::now());
@@ -241,12 +244,12 @@ bool HttpSession::HttplibServer::send_event(ViewerStream& viewer, const Subscrip
   return true;
 }
 
-// httplib asks for it with every answer from 400 on, whether it is ours or its own.
+// cpp-httplib calls this for every response with a status from 400 on, also for those of respond().
 httplib::Server::HandlerResponse HttpSession::HttplibServer::set_error(
     httplib::Response& response) {
   Exchange& exchange = *current_exchange;
   if (exchange.has_response) return HandlerResponse::Unhandled;
-  // Nobody knows where a next request would begin.
+  // After an invalid request, the start of the next request is unknown.
   exchange.close_after = true;
   exchange.has_response = true;
   const int status = response.status;
@@ -261,7 +264,7 @@ httplib::Server::HandlerResponse HttpSession::HttplibServer::set_error(
   return HandlerResponse::Handled;
 }
 
-// The last step before an answer is written.
+// cpp-httplib calls this as the last step before it writes a response.
 void HttpSession::HttplibServer::finish_headers(httplib::Response& response) const {
   response.headers.erase("Accept-Ranges");
   response.headers.erase("Keep-Alive");
@@ -274,8 +277,8 @@ void HttpSession::HttplibServer::finish_headers(httplib::Response& response) con
 HttpSession::HttpSession(ServerContext& context, ConnectionTable& connections, SharedText hello,
                          const HttpLimits& limits)
     : connections_(connections), limits_(limits) {
-  // httplib::Server has SIGPIPE ignored, for the whole program and those that it starts. We write
-  // so that there is none.
+  // The constructor of httplib::Server ignores SIGPIPE for the whole process and for the programs
+  // that it starts. HttpConnection writes with MSG_NOSIGNAL, so the old action is restored.
   struct sigaction before {};
   ::sigaction(SIGPIPE, nullptr, &before);
   httplib_server_ = std::make_unique<HttplibServer>(context, connections, std::move(hello), limits);
@@ -301,7 +304,7 @@ void HttpSession::serve(HttpConnection& connection) noexcept try {
   }
   connection.linger(Clock::now() + limits_.linger);
 } catch (...) {
-  // At the edge of a thread: memory ran out, say. The connection ends; the others go on.
+  // Thread entry: an exception (such as std::bad_alloc) ends this connection, not the server.
   current_exchange = nullptr;
 }
 

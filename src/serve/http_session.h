@@ -1,4 +1,4 @@
-// Speaks HTTP on a connection: cpp-httplib parses requests and writes answers, within our bounds.
+// The HTTP protocol on a connection, with limits; cpp-httplib parses requests and writes responses.
 #pragma once
 
 #include <chrono>
@@ -10,28 +10,29 @@
 
 namespace berth::serve {
 
-// How long each thing may take, and how clients are told apart when there are too many.
+// Timeouts of a connection, and how ConnectionTable tells clients apart.
 struct HttpLimits {
-  std::chrono::milliseconds idle{5 * 1000};       // until a request begins
+  std::chrono::milliseconds idle{5 * 1000};       // until the first byte of a request
   std::chrono::milliseconds request{10 * 1000};   // from its first byte to its last
-  std::chrono::milliseconds work{60 * 1000};      // of a desk
-  std::chrono::milliseconds response{60 * 1000};  // until it has left
-  std::chrono::milliseconds event{30 * 1000};     // the same, of the stream
-  std::chrono::milliseconds linger{2 * 1000};
+  std::chrono::milliseconds work{60 * 1000};      // wait for a result of a WorkQueue
+  std::chrono::milliseconds response{60 * 1000};  // to send a response
+  std::chrono::milliseconds event{30 * 1000};     // to send an event of the stream
+  std::chrono::milliseconds linger{2 * 1000};     // until the client closes its side
   ConnectionTable::GroupBy group_by = ConnectionTable::GroupBy::address;
 };
 
-// For many threads at once, each with a connection of its own.
+// Thread-safe: many threads call serve() at once, each with its own connection.
 class HttpSession {
  public:
-  // `hello` is what every viewer is sent first. All that is referred to must outlive it.
+  // `hello` is the data of the first event of every stream. `context` and `connections` must
+  // outlive this object.
   HttpSession(ServerContext& context, ConnectionTable& connections, SharedText hello,
               const HttpLimits& limits);
   HttpSession(const HttpSession&) = delete;
   HttpSession& operator=(const HttpSession&) = delete;
   ~HttpSession();
 
-  // Answers one request after the other until the connection is to be closed. Never throws.
+  // Answers requests until the connection must be closed. Never throws.
   void serve(HttpConnection& connection) noexcept;
 
  private:

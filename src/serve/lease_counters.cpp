@@ -1,4 +1,4 @@
-// Counting each lease once; see lease_counters.h.
+// Counts grants, waits and endings, each lease once; see lease_counters.h.
 #include "serve/lease_counters.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace berth::serve {
 namespace {
 
-// Of those that do not run. A line that tells of an older one again would count it twice.
+// Leases that run are kept beyond this limit. A history line about a lease that was forgotten would
+// count that lease twice.
 constexpr std::size_t kMaxKnownLeases = 50'000;
 
 }  // namespace
@@ -59,7 +60,7 @@ void LeaseCounters::add_history_entry(const HistoryEntry& entry, const std::stri
   ++hosts_[host].endings[entry.ending];
 }
 
-// The oldest first, but none that still runs: it would be counted again by the next look.
+// Forgets the oldest leases first, but none that still runs: the next poll would count it again.
 void LeaseCounters::evict_old_leases() {
   for (std::size_t left = order_.size(); known_.size() > kMaxKnownLeases && left > 0; --left) {
     LeaseKey key = std::move(order_.front());

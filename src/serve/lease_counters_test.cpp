@@ -1,4 +1,4 @@
-// Each lease counts once, whoever tells of it, in whatever order, and however often.
+// Tests that each lease counts once, whichever sources report it, how often and in which order.
 #include "serve/lease_counters.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ TEST_F(LeaseCountersTest, counts_a_lease_once_from_status_and_history) {
   counters_.add_history_entry(make_history_entry(one, Ending::exited), "here");
   counters_.add_history_entry(make_history_entry(one, Ending::exited), "here");
   counters_.add_history_entry(make_history_entry(one, Ending::lost),
-                              "here");  // what it left behind
+                              "here");  // its remains were found later
   EXPECT_EQ(local_counters().grants, 1U);
   EXPECT_EQ(local_counters().waits.total(), 1U);
   EXPECT_DOUBLE_EQ(local_counters().waits.sum_s, 2);

@@ -1,4 +1,4 @@
-// Where the server listens; see server.h.
+// Opens the listening socket; see server.h.
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -71,7 +71,7 @@ Result<Listener> open_listener(const std::string& address, std::uint16_t port) {
   UniqueFd socket(::socket(socket_address->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return listen_error(errno);
   const int on = 1;
-  // Else a server that was just ended could not be started again for a minute.
+  // Otherwise a restarted server could not listen for a minute (TIME_WAIT).
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&socket_address->storage),
              socket_address->size) != 0 ||

@@ -1,10 +1,11 @@
-// The last hour; see load_history.h.
+// Stores the samples of the last hour and renders them as JSON; see load_history.h.
 #include "serve/load_history.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/json.h"
+#include "base/time_text.h"
 
 namespace berth::serve {
 namespace {
@@ -24,7 +25,7 @@ std::string to_text(const Json& json) {
 
 }  // namespace
 
-// Everybody's next point, unknown as yet.
+// Adds an unknown point to every GPU, and removes GPUs that have only unknown points.
 void LoadHistory::add_point() {
   count_ = std::min(count_ + 1, kMaxSamples);
   for (auto& [name, gpu_samples] : gpus_) {
@@ -42,7 +43,7 @@ void LoadHistory::add_point() {
 bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
   const std::int64_t slot = slot_of(now);
   if (slot_ && slot <= *slot_ && *slot_ - slot < std::int64_t{kMaxSamples}) return false;
-  // A clock that was put far back, or forward, begins anew.
+  // After a large jump of the clock, in either direction, the old points are useless.
   if (slot_ && (slot < *slot_ || slot - *slot_ > std::int64_t{kMaxSamples})) {
     gpus_.clear();
     count_ = 0;

@@ -1,4 +1,4 @@
-// Utilization and memory of every GPU over the last hour, a point every ten seconds, in memory.
+// Utilization and memory of every GPU over the last hour, with a sample every ten seconds.
 #pragma once
 
 #include <chrono>
@@ -17,17 +17,18 @@ namespace berth::serve {
 constexpr std::chrono::seconds kSampleInterval(10);
 constexpr std::size_t kMaxSamples = 360;
 
-// For one thread.
+// Kept in memory only. Used by one thread.
 class LoadHistory {
  public:
-  // What is seen at `now`. True if a new point was made of it: at most one in ten seconds. Points
-  // that were missed (nobody could look) are there as unknown.
+  // Adds the state of the GPUs at `now`, if a sample is due: at most one in ten seconds. Returns
+  // whether it did. Samples that were missed since the last one are added as unknown. A large jump
+  // of the clock clears the history.
   bool add_sample(const std::vector<Status>& hosts, TimePoint now);
-  // A point at which nothing could be seen, if one is due.
+  // The same for a poll that failed: all GPUs are unknown.
   bool add_unknown_sample(TimePoint now) { return add_sample({}, now); }
 
-  // Documents on one line, as docs/serve.md has them. GPUs that were not seen for an hour are not
-  // in it.
+  // JSON documents on one line (format: docs/serve.md), of all samples and of the newest one. GPUs
+  // without a known value in the last hour are left out.
   std::string all_json() const;
   std::string newest_json() const;
 
@@ -37,12 +38,12 @@ class LoadHistory {
     std::optional<std::uint64_t> memory_used_mib;
   };
   struct GpuSamples {
-    std::deque<SamplePoint> points;  // as many as everybody has: `count_`
+    std::deque<SamplePoint> points;  // `count_` points, as every GPU has
   };
   void add_point();
 
   std::map<std::pair<std::string, std::string>, GpuSamples> gpus_;  // by host and UUID
-  std::optional<std::int64_t> slot_;                                // of the newest point
+  std::optional<std::int64_t> slot_;  // of the newest point, in intervals since 1970
   std::size_t count_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Tests of the last hour's samples.
+// Tests of the samples of the last hour.
 #include "serve/load_history.h"
 
 #include <gtest/gtest.h>

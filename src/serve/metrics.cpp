@@ -1,4 +1,4 @@
-// The samples, family by family; see metrics.h.
+// Writes the metrics, family by family; see metrics.h.
 #include "serve/metrics.h"
 
 #include <algorithm>
@@ -26,14 +26,14 @@ double to_seconds(std::chrono::nanoseconds time) {
       .count();
 }
 
-// Families in the order in which they are begun; one without samples is left out.
+// Writes metric families in the order of begin_family(); a family without samples is left out.
 class ExpositionWriter {
  public:
   void begin_family(std::string_view name, std::string_view type, std::string_view help) {
     name_ = name;
     head_ = fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
-  // `labels` as they stand between the braces.
+  // `labels` is the text between the braces.
   template <class Value>
   void add_sample(std::string_view labels, Value value, std::string_view suffix = "") {
     text_ += std::exchange(head_, {});
@@ -58,7 +58,7 @@ std::string format_label(std::string_view name, std::string_view value) {
   return fmt::format("{}=\"{}\"", name, escape_label_value(value));
 }
 
-// A GPU and what stands before its braces' end.
+// A GPU and the text of its labels, which begins the text between the braces.
 struct LabelledGpu {
   const GpuStatus& status;
   const Status& host;
@@ -72,7 +72,7 @@ struct UserTotals {
   std::size_t idle = 0;
 };
 
-// The leases that take up GPUs: not those inside of another that lives.
+// The leases that occupy GPUs: without subleases, whose parent lease is also in the list.
 std::vector<const Record*> outer_leases(const Status& host) {
   std::set<std::string_view> active_ids;
   for (const Record& lease : host.leases) active_ids.insert(lease.id);
@@ -83,7 +83,7 @@ std::vector<const Record*> outer_leases(const Status& host) {
   return outer;
 }
 
-// By the user's name.
+// The key is the user's name.
 std::map<std::string, UserTotals> totals_by_user(const Status& host, TimePoint now) {
   std::map<std::string, UserTotals> users;
   for (const Record* lease : outer_leases(host)) {
@@ -96,7 +96,7 @@ std::map<std::string, UserTotals> totals_by_user(const Status& host, TimePoint n
   return users;
 }
 
-// Who holds all of it has reserved all of it.
+// An exclusive lease reserves the whole memory of the GPU.
 std::optional<std::uint64_t> reserved_memory(const LabelledGpu& gpu) {
   const GpuWithLeases& view = gpu.status.view;
   if (!view.leases.empty() && !view.shared) {
@@ -117,7 +117,7 @@ std::optional<std::size_t> count_processes(const LabelledGpu& gpu) {
   return gpu.status.view.processes.size();
 }
 
-// Memory that nobody accounts for is somebody's, too.
+// Memory that belongs to no visible process counts as one stranger.
 std::optional<std::size_t> count_strangers(const GpuWithLeases& view) {
   if (view.gpu.health != Health::ok) return std::nullopt;
   const auto count = std::count_if(view.processes.begin(), view.processes.end(),
@@ -147,7 +147,7 @@ class MetricsWriter {
   void write_queue_metrics();
   void write_counter_metrics();
 
-  // One sample for each GPU for which `value` gives one.
+  // Writes a sample for each GPU for which `get` returns a value.
   template <class Get>
   void write_gpu_gauge(std::string_view name, std::string_view help, const Get& get) {
     output_.begin_family(name, "gauge", help);
@@ -269,7 +269,7 @@ void MetricsWriter::write_user_metrics() {
   output_.begin_family("berth_user_idle_leases", "gauge",
                        "Leases whose GPUs nobody has utilized for 10 minutes or more.");
   for (const UserRow& user : all) {
-    // Whether they are used, only their own host can tell.
+    // Only the host of a lease knows whether its GPUs are used.
     if (!user.is_remote) output_.add_sample(user.labels, user.totals.idle);
   }
 }
@@ -355,7 +355,7 @@ std::string MetricsWriter::text() {
 
 }  // namespace
 
-// One value that is not UTF-8 would make Prometheus refuse all of them.
+// Prometheus rejects the whole page if one value is not valid UTF-8.
 std::string escape_label_value(std::string_view text) {
   std::string out;
   for (const char c : printable(text)) {

@@ -1,8 +1,8 @@
-// GPUs, leases, queue and what has happened, in Prometheus' text format. Pure: no clock, no file.
+// Metrics of GPUs, leases and queue in the text format of Prometheus. Pure: no clock, no file.
 //
-// docs/serve.md lists the metrics. What is not known has no sample: a 0 would be a lie that rules
-// and averages believe. Labels are bounded by what a host has: GPUs, users and states, never
-// commands, labels of jobs or ids.
+// docs/serve.md lists the metrics. An unknown value has no sample, because alerts and averages
+// would take a 0 for a measurement. Label values are limited to GPUs, users and states; commands,
+// job labels and ids would make the number of time series grow without limit.
 #pragma once
 
 #include <optional>
@@ -15,18 +15,18 @@
 namespace berth::serve {
 
 struct MetricsInput {
-  const std::vector<Status>& hosts;  // of the last look, as far as it succeeded
+  const std::vector<Status>& hosts;  // of the last poll, if it succeeded
   const LeaseCounters& counters;
-  bool poll_succeeded = false;  // of the last look; else nothing is told of GPUs, leases, queue
-  std::optional<TimePoint> last_success;  // when one last succeeded
+  bool poll_succeeded = false;            // false: no samples of GPUs, leases and queue
+  std::optional<TimePoint> last_success;  // time of the last poll that succeeded
   TimePoint now;
   std::string version;
 };
 
-// To be sent as "text/plain; version=0.0.4; charset=utf-8".
+// Content type: "text/plain; version=0.0.4; charset=utf-8".
 std::string format_metrics(const MetricsInput& input);
 
-// A label's value, as the format wants it: one line of UTF-8, escaped.
+// Escapes the value of a label: the result is one line of valid UTF-8.
 std::string escape_label_value(std::string_view text);
 
 }  // namespace berth::serve

@@ -1,4 +1,4 @@
-// What is known has its sample, what is not has none, and nothing breaks the format.
+// Tests that known values have a sample and unknown ones do not, and that the format stays valid.
 #include "serve/metrics.h"
 
 #include <gtest/gtest.h>

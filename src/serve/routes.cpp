@@ -1,4 +1,4 @@
-// The table of paths; see routes.h.
+// The table of routes and their handlers; see routes.h.
 #include "serve/routes.h"
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 struct RoutedRequest {
   const HttpRequest& request;
-  std::string path_parameter;  // what stands for {} in the path
+  std::string path_parameter;  // the text at {} in the path, decoded
   ServerContext& context;
 };
 
@@ -25,13 +25,13 @@ enum class Access { everybody, viewers, changers };
 
 struct Route {
   std::string_view method;
-  std::string_view prefix;  // the path up to {}, or all of it
-  std::string_view suffix;  // behind {}; empty: there is no {}
+  std::string_view prefix;  // the path before {}, or the whole path
+  std::string_view suffix;  // the path after {}; empty: the path has no {}
   Access access;
   RouteResult (*handler)(const RoutedRequest& routed);
 };
 
-// What was seen, or that nothing was yet.
+// A document of the snapshot; status 503 if no poll has succeeded yet.
 RouteResult snapshot_response(const SharedText& text, const ServeSnapshot& snapshot,
                               const char* type = kJsonType) {
   if (!text) {
@@ -73,7 +73,7 @@ RouteResult show_metrics(const RoutedRequest& routed) {
 RouteResult show_health(const RoutedRequest& routed) {
   const auto snapshot = routed.context.publisher.current();
   if (snapshot->problem.empty()) return json_response(std::string("{\"status\": \"ok\"}\n"));
-  // Whoever may not see is told that there is one, for what watches the server, and not which.
+  // A monitoring program without the token sees that there is a problem, but not which one.
   const bool sees = !routed.context.access_control.check_view(routed.request);
   const Json json{{"status", "problem"},
                   {"problem", sees ? snapshot->problem : "a token is needed to see it"}};
@@ -96,7 +96,7 @@ RouteResult check_token(const RoutedRequest& routed) {
   return routed.context.access_control.check_token(routed.request);
 }
 
-// The work is done once for all who ask the same.
+// Clients with the same query share one result.
 RouteResult submit_history_query(const RoutedRequest& routed, const char* endpoint,
                                  HttpResponse (*make_response)(const HistoryQuery&)) {
   const auto pairs = parse_query_string(routed.request.query);
@@ -166,7 +166,7 @@ constexpr std::array kRoutes{
     Route{"POST", "/api/v1/gpus/", "/undrain", Access::changers, handle_undrain},
 };
 
-// What stands for {} in the path; nothing if the path is another.
+// The decoded text at {} in the path; "" if the route has no {}; nullopt if the path differs.
 std::optional<std::string> match_path(const Route& route, std::string_view path) {
   if (route.suffix.empty()) {
     return path == route.prefix ? std::optional<std::string>("") : std::nullopt;
@@ -199,13 +199,13 @@ HttpResponse method_not_allowed(const char* allowed) {
   return response;
 }
 
-// The page and what belongs to it: the same for everybody, and no secret.
+// The files of the page. They contain no secret, so no token is needed.
 HttpResponse asset_response(const HttpRequest& request, const Asset& asset) {
   HttpResponse response;
   response.type = asset.content_type;
   response.static_body = asset.content;
   const std::string tag = fmt::format("\"{}\"", asset.tag);
-  // Kept, but asked about each time: another version of berth may serve here tomorrow.
+  // The browser may cache the file but must revalidate it: the server may be upgraded at any time.
   response.headers.emplace_back("Cache-Control", "no-cache");
   response.headers.emplace_back("ETag", tag);
   if (request.header("if-none-match") == tag) response.status = 304;

@@ -1,4 +1,4 @@
-// What there is to ask for: a table of methods and paths, and what answers each.
+// Routes a request to its handler: the table of methods and paths.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@
 
 namespace berth::serve {
 
-// All that an answer is made of. It outlives the server.
+// What the handlers use. Must outlive the server. Its members are thread-safe.
 struct ServerContext {
   const AccessControl& access_control;
   const SnapshotPublisher& publisher;
   ViewerCount& viewer_count;
-  WorkQueue& history_queue;  // reads the history
-  WorkQueue& change_queue;   // takes the harbour's lock
+  WorkQueue& history_queue;  // for work that reads the history
+  WorkQueue& change_queue;   // for work that takes the harbour's lock
   CommandVisibility command_visibility;
 };
 
-// One of them: an answer, the promise of one, or a stream.
+// Exactly one of: a response, a response that a WorkQueue will set, or the event stream.
 struct RouteResult {
   std::optional<HttpResponse> response{};
   SharedPendingResponse pending{};
@@ -34,6 +34,7 @@ struct RouteResult {
 
   RouteResult(HttpResponse now)
       : response(std::move(now)) {}  // NOLINT(google-explicit-constructor)
+  // Null means that the queue was full: the result is then a response with status 503.
   explicit RouteResult(SharedPendingResponse submitted);
   static RouteResult make_stream();
 
@@ -41,8 +42,8 @@ struct RouteResult {
   RouteResult() = default;
 };
 
-// Checks who asks, finds what is meant, and answers. Never blocks. `local` is the address at which
-// the request came in.
+// Checks access, finds the route and calls its handler. Never blocks. `local` is the address of
+// this server at which the request arrived.
 RouteResult handle_request(const HttpRequest& request, std::string_view local,
                            ServerContext& context);
 

@@ -1,4 +1,4 @@
-// The parts of the server and their threads; see serve.h.
+// Wires the parts of the server together and starts their threads; see serve.h.
 #include "serve/serve.h"
 
 #include <csignal>
@@ -9,6 +9,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/configuration.h"
 #include "base/descriptors.h"
 #include "base/environment.h"
 #include "base/process.h"
@@ -31,7 +32,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-// As a URL and a Host header have it.
+// The form of an address in a URL and in a Host header.
 std::string bracket_ipv6(const std::string& address) {
   return address.find(':') == std::string::npos ? address : "[" + address + "]";
 }
@@ -39,23 +40,22 @@ std::string bracket_ipv6(const std::string& address) {
 Result<AccessRules> make_access_rules(const ServeOptions& options) {
   AccessRules rules;
   rules.host_names = {"localhost", "127.0.0.1", "[::1]", bracket_ipv6(options.address)};
-  if (const auto name = extract_host(host_name())) rules.host_names.push_back(*name);
+  if (const auto name = extract_host(kernel_host_name())) rules.host_names.push_back(*name);
   rules.proxy = options.proxy;
   rules.allow_changes = options.allow_changes;
   rules.view_needs_token = !options.token_file.empty();
   if (!options.token_file.empty() || options.allow_changes) {
-    auto token = options.token_file.empty() ? generate_secret() : read_token(options.token_file);
-    if (!token) return tl::make_unexpected(token.error());
-    rules.token = std::move(*token);
+    rules.token =
+        TRY(options.token_file.empty() ? generate_secret() : read_token(options.token_file));
   }
   return rules;
 }
 
-// With the token in it only if we have made it: who has a file knows what is in it.
+// The URL contains the token only if it was generated: the user of --token-file has the file.
 std::string format_url_line(const ServeOptions& options, const Listener& listener,
                             const AccessRules& rules) {
   const bool any_address = options.address == "0.0.0.0" || options.address == "::";
-  const std::string host = any_address ? host_name() : bracket_ipv6(options.address);
+  const std::string host = any_address ? kernel_host_name() : bracket_ipv6(options.address);
   const bool token_generated = !rules.token.empty() && options.token_file.empty();
   return fmt::format("http://{}:{}/{}{}\n", host, listener.port, token_generated ? "#token=" : "",
                      token_generated ? rules.token : "");
@@ -66,8 +66,7 @@ SharedText make_hello(bool allow_changes, const HarbourLocation& where) {
                   {"changes", allow_changes},
                   {"user", user_name(::geteuid())},
                   {"host", local_host_name(where)}};
-  return std::make_shared<const std::string>(
-      json.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return share_text(json.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
 Result<void> check_options(const ServeOptions& options) {
@@ -83,7 +82,7 @@ Result<void> check_options(const ServeOptions& options) {
 }  // namespace
 
 Result<std::string> make_systemd_unit(const ServeOptions& options) {
-  if (auto checked = check_options(options); !checked) return tl::make_unexpected(checked.error());
+  TRY(check_options(options));
   const ServeOptions defaults;
   std::vector<std::string> arguments;
   const auto add = [&](const char* flag, const std::string& value) {
@@ -99,20 +98,19 @@ Result<std::string> make_systemd_unit(const ServeOptions& options) {
 }
 
 Result<int> run_server(const ServeOptions& options) {
-  if (auto checked = check_options(options); !checked) return tl::make_unexpected(checked.error());
+  TRY(check_options(options));
   const HarbourLocation where = harbour_location();
   if (where.configuration_error) return tl::make_unexpected(*where.configuration_error);
-  if (const auto limit = read_driver_timeout(); !limit) return tl::make_unexpected(limit.error());
-  auto listener = open_listener(options.address, options.port);
-  if (!listener) return tl::make_unexpected(listener.error());
-  auto rules = make_access_rules(options);
-  if (!rules) return tl::make_unexpected(rules.error());
-  const std::string line = format_url_line(options, *listener, *rules);
+  TRY(read_driver_timeout());
+  Listener listener = TRY(open_listener(options.address, options.port));
+  AccessRules rules = TRY(make_access_rules(options));
+  const std::string line = format_url_line(options, listener, rules);
   raise_descriptor_limit();
-  // Later helpers must not be forks of a process with threads: whatever another thread had locked
-  // would stay so in them.
+  // The driver's helper must not be a fork of this process, which will have threads: a mutex that
+  // another thread holds during the fork would stay locked in the helper.
   set_helper_program(executable_path());
-  // Before there is any thread, so that all have it blocked and one alone is told.
+  // Before any thread starts: all threads then inherit the blocked signals, and only this queue
+  // receives them.
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
 
   CommandVisibility command_visibility;
@@ -120,7 +118,7 @@ Result<int> run_server(const ServeOptions& options) {
     command_visibility = user_name(::geteuid());
   SnapshotPublisher publisher;
   ViewerCount viewer_count;
-  const AccessControl access_control(std::move(*rules));
+  const AccessControl access_control(std::move(rules));
   HttpServer* server_to_notify = nullptr;
   const auto wake_subscriptions = [&server_to_notify] { server_to_notify->wake_subscriptions(); };
   WorkQueue history_queue(wake_subscriptions);
@@ -129,13 +127,12 @@ Result<int> run_server(const ServeOptions& options) {
                         history_queue,  change_queue, command_visibility};
   HttpLimits limits;
   if (!options.proxy.empty()) limits.group_by = ConnectionTable::GroupBy::connection;
-  HttpServer server(std::move(*listener), context, make_hello(options.allow_changes, where),
-                    limits);
+  HttpServer server(std::move(listener), context, make_hello(options.allow_changes, where), limits);
   server_to_notify = &server;
   std::thread server_thread([&] {
     server.run(signals.fd());
-    // Nothing is lost by it: nothing is kept. To end in an orderly way could take as long as a
-    // driver that hangs.
+    // The server keeps no state, so an immediate exit loses nothing. An orderly shutdown could hang
+    // as long as the driver does.
     const auto signal = signals.next();
     const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;
     std::_Exit(number == SIGTERM ? 0 : 128 + number);

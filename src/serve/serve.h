@@ -1,4 +1,4 @@
-// `berth serve`, put together: the thread that looks, those that answer, and two desks.
+// `berth serve`: starts the status poller, the HTTP server and its two work queues.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct ServeOptions {
   std::uint16_t port = kDefaultPort;
   bool allow_changes = false;
   std::string token_file;
-  std::string proxy;  // the name by which a proxy is reached
+  std::string proxy;  // public host name of a reverse proxy that authenticates users
 };
 
-// The systemd unit that does the same.
+// The text of a systemd unit that runs the server with these options.
 Result<std::string> make_systemd_unit(const ServeOptions& options);
 
-// Prints the URL and serves until a signal ends it: the process then exits at once. Returns only
-// with an error, before it has begun.
+// Prints the URL and serves until SIGINT, SIGTERM or SIGHUP, on which the process exits at once.
+// Returns only with an error: the options are invalid, or the port cannot be used.
 Result<int> run_server(const ServeOptions& options);
 
 }  // namespace berth::serve

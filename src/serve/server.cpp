@@ -1,4 +1,4 @@
-// The loop that accepts connections, and their threads; see server.h.
+// Accepts connections and runs their threads; see server.h.
 #include "serve/server.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ void* run_thread_function(void* argument) {
   return nullptr;
 }
 
-// False if there can be no more threads. As std::thread, but with a stack whose size does not
-// depend on the limits of whoever serves: some hundred of theirs may be more than can be had.
+// Starts a detached thread; false if the system refuses it. std::thread would use the stack size of
+// the user's limits (ulimit -s), and some hundred stacks of that size may not fit into memory.
 bool start_thread(std::unique_ptr<ThreadFunction> function) {
   constexpr std::size_t kStackSize = 1 << 20;
   pthread_attr_t attributes;
@@ -35,7 +35,8 @@ bool start_thread(std::unique_ptr<ThreadFunction> function) {
   pthread_t thread{};
   const int problem = ::pthread_create(&thread, &attributes, run_thread_function, function.get());
   ::pthread_attr_destroy(&attributes);
-  if (problem == 0) function.release();  // NOLINT(bugprone-unused-return-value): the thread has it
+  if (problem == 0)
+    function.release();  // NOLINT(bugprone-unused-return-value): owned by the thread
   return problem == 0;
 }
 
@@ -66,7 +67,8 @@ void HttpServer::run(int stop_fd) {
   constexpr int kPollTimeout = 200;  // milliseconds
   bool accepting = true;
   for (;;) {
-    // Where there are no descriptors left, who waits would wake us without end.
+    // Without free descriptors a waiting connection cannot be accepted, and poll() would return at
+    // once again and again: then the listener is left out, and the next try is after kPollTimeout.
     std::array<pollfd, 2> fds{
         {{stop_fd, POLLIN, 0}, {accepting ? listener_.socket.get() : -1, POLLIN, 0}}};
     ::poll(fds.data(), fds.size(), accepting && rejected_.empty() ? kNoTimeout : kPollTimeout);
@@ -97,7 +99,8 @@ bool HttpServer::accept_all() {
 }
 
 void HttpServer::start_session(UniqueFd socket) {
-  // The list of clients outlives the server, which goes as soon as the last has left it.
+  // The thread shares the table: the destructor of the server returns as soon as the last
+  // connection is removed, while that thread may still be inside remove().
   const int fd = socket.get();
   auto function = std::make_unique<ThreadFunction>([this, fd, connections = connections_] {
     HttpConnection connection{UniqueFd(fd)};
@@ -105,19 +108,20 @@ void HttpServer::start_session(UniqueFd socket) {
     connections->remove(fd);
   });
   if (start_thread(std::move(function))) {
-    (void)socket.release();  // the thread's
+    (void)socket.release();  // owned by the thread
     return;
   }
   connections_->remove(fd);
   reject(std::move(socket));
 }
 
-// Without a thread. What does not fit into the kernel's buffer is not sent; this always does.
+// Answers in this thread, without blocking: the text always fits into the kernel's send buffer.
 void HttpServer::reject(UniqueFd socket) {
   static const std::string text = rejection_text();
   (void)!::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(socket.get(), SHUT_WR);
-  // Were it closed over a request that is on its way, the answer would be lost.
+  // If the socket were closed while the request arrives, the kernel would reset the connection, and
+  // the client could lose the answer.
   constexpr std::chrono::seconds kRejectLinger(1);
   constexpr std::size_t kMaxRejected = 64;
   if (rejected_.size() >= kMaxRejected) rejected_.pop_front();

@@ -1,4 +1,4 @@
-// The HTTP server: accepts connections, and gives each of them a thread.
+// The HTTP server: accepts connections and starts a thread for each.
 #pragma once
 
 #include <chrono>
@@ -15,46 +15,47 @@
 
 namespace berth::serve {
 
-// Addresses only: a name may mean several, and somebody else tomorrow.
+// Whether `text` is an IPv4 or IPv6 address. The server does not listen at host names: a name may
+// have several addresses, and tomorrow other ones.
 bool is_ip_address(const std::string& text);
 
-// A socket that listens, and its port: another one if 0 was asked for. ErrorKind::usage: `address`
-// is none. ErrorKind::io: the port is taken, or may not be used.
 struct Listener {
-  UniqueFd socket;
-  std::uint16_t port = 0;
+  UniqueFd socket;         // listening, non-blocking
+  std::uint16_t port = 0;  // the real one, also if port 0 was requested
 };
+// ErrorKind::usage: `address` is not an IP address. ErrorKind::io: the port is in use, or the user
+// may not use it.
 Result<Listener> open_listener(const std::string& address, std::uint16_t port);
 
-// For one thread, but for wake_subscriptions().
+// Used by one thread, except for wake_subscriptions(). `context` must outlive it.
 class HttpServer {
  public:
-  // `hello` is what every viewer is sent first.
+  // `hello` is the data of the first event of every stream.
   HttpServer(Listener listener, ServerContext& context, SharedText hello,
              const HttpLimits& limits = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
-  // Ends all connections, and waits for their threads: as long as a desk, perhaps.
+  // Closes all connections, and waits until their threads have removed them from the table.
   ~HttpServer();
 
-  // Serves until `stop_fd` can be read. Connections go on behind it.
+  // Accepts connections until `stop_fd` is readable. Open connections continue after that.
   void run(int stop_fd);
-  // There is a new picture, or a slip was filled. Every thread may call it.
+  // Call it when there is a new snapshot or a pending response is ready. Thread-safe.
   void wake_subscriptions() const { connections_->wake_subscriptions(); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // False if there are no descriptors left.
+  // False if no descriptor (or memory) is left.
   bool accept_all();
   void start_session(UniqueFd socket);
   void reject(UniqueFd socket);
   void close_rejected(Clock::time_point now);
 
   Listener listener_;
-  std::shared_ptr<ConnectionTable> connections_;  // shared with the threads
+  std::shared_ptr<ConnectionTable> connections_;  // shared with the threads of the connections
   HttpSession session_;
-  // Those who were told that there are too many.
+  // Connections that were answered with status 503, and are closed a moment later: see reject().
   struct RejectedConnection {
     UniqueFd socket;
     Clock::time_point close_at;

@@ -1,5 +1,4 @@
-// Tests of the server over real connections: its bounds, and that it outlives whoever keeps to
-// none.
+// Tests of the server over real connections: its limits, and clients that violate them.
 #include "serve/server.h"
 
 #include <algorithm>
@@ -19,17 +18,13 @@ const std::string kHost = "Host: localhost\r\n";
 const std::string kHealth = "GET /healthz HTTP/1.1\r\n" + kHost + "\r\n";
 const std::string kEvents = "GET /api/v1/events HTTP/1.1\r\n" + kHost + "\r\n";
 
-SharedText share_text(std::string value) {
-  return std::make_shared<const std::string>(std::move(value));
-}
-
 AccessRules rules() {
   AccessRules result;
   result.host_names = {"localhost"};
   return result;
 }
 
-// A server of the test's own, with little patience.
+// Runs a server with short timeouts.
 class HttpServerTest : public testing::Test {
  protected:
   HttpServerTest() {
@@ -39,7 +34,7 @@ class HttpServerTest : public testing::Test {
     HttpLimits limits;
     limits.idle = std::chrono::seconds(30);
     limits.request = std::chrono::milliseconds(300);
-    limits.event = std::chrono::seconds(3);  // enough for who reads, also under ThreadSanitizer
+    limits.event = std::chrono::seconds(3);  // long enough for a reader under ThreadSanitizer
     limits.linger = std::chrono::milliseconds(100);
     server_ =
         std::make_unique<HttpServer>(std::move(*listener), context_, share_text("{}"), limits);
@@ -66,7 +61,7 @@ class HttpServerTest : public testing::Test {
     return fd;
   }
 
-  // All that comes back until the other side closes.
+  // Sends a request on a new connection; returns all that the server sends until it closes.
   std::string exchange(std::string_view request_text) const {
     const UniqueFd fd = connect_client();
     send_text(fd, request_text);
@@ -78,11 +73,11 @@ class HttpServerTest : public testing::Test {
            static_cast<ssize_t>(request_text.size());
   }
 
-  // Until the text has come, or all.
+  // Reads until the input contains `until`, or until the server closes.
   static std::string receive(const UniqueFd& fd, std::string_view until = "\xff") {
     std::string all;
     std::array<char, 1 << 16> bytes{};
-    std::size_t searched = 0;  // only what is new: some of it is large
+    std::size_t searched = 0;  // search only new input: some responses are large
     while (all.find(until, searched) == std::string::npos) {
       searched = all.size() - std::min(all.size(), until.size());
       const auto got = ::recv(fd.get(), bytes.data(), bytes.size(), 0);
@@ -205,7 +200,7 @@ TEST_F(HttpServerTest, NoticesThatAViewerDisconnected) {
     EXPECT_EQ(viewer_count_.viewers(), 3);
     ::shutdown(half.get(), SHUT_WR);
     send_text(speaks, "x");
-    receive(half);  // to its end
+    receive(half);  // until the server closes
     while (viewer_count_.viewers() > 1) std::this_thread::yield();
   }
   while (viewer_count_.viewers() > 0) std::this_thread::yield();
@@ -219,7 +214,7 @@ TEST_F(HttpServerTest, DropsAViewerThatNeverReads) {
   receive(viewer, "event: hello");
   while (viewer_count_.viewers() < 2) std::this_thread::yield();
   ServeSnapshot snapshot;
-  // More than both sides' kernels keep for him.
+  // More than the socket buffers of both sides can hold.
   const std::string large(8 << 20, 'x');
   snapshot.stream_status = share_text(large + "end");
   snapshot.status_version = 1;
@@ -239,10 +234,10 @@ TEST_F(HttpServerTest, RejectsAConnectionWhenNoneCanBeEvicted) {
     send_text(all.back(), kHealth);
     EXPECT_TRUE(has(receive(all.back(), "}"), " 200 "));
   }
-  // All are kept for a next request.
+  // All are idle, so one of them is evicted.
   EXPECT_TRUE(exchange("GET /healthz HTTP/1.0\r\n" + kHost + "\r\n").starts_with("HTTP/1.1 200 "));
-  // The one that has waited longest gave way. That need not be the first: each thread notes the end
-  // of its answer after the client has it.
+  // The connection that was idle longest is evicted. That need not be the first one: each thread
+  // calls set_idle() after the client has the response.
   const auto gone = std::find_if(all.begin(), all.end(), [](const UniqueFd& fd) {
     pollfd entry{fd.get(), POLLIN, 0};
     return ::poll(&entry, 1, 0) > 0;

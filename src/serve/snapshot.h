@@ -1,5 +1,4 @@
-// What was last seen, rendered once, for all who ask: written by the thread that looks, read by
-// those that answer.
+// The newest state, rendered once for all clients: StatusPoller publishes it, HTTP threads read it.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +13,35 @@
 
 namespace berth::serve {
 
-// Immutable once it is published. Numbers grow by one with each change of what they count: a viewer
-// compares them with those that he has.
+// Immutable once it is published. Each version grows by one with each change of its data; a
+// ViewerStream compares it with the version that it has sent.
 struct ServeSnapshot {
-  // Of the last look that succeeded; null if there was none yet. Each is a whole document.
+  // Complete documents, of the last poll that succeeded (metrics: of the last poll). Null before
+  // the first one.
   SharedText status{};   // GET /status
   SharedText queue{};    // GET /queue
   SharedText metrics{};  // GET /metrics
-  // Of the stream: the same with less of the queue, on one line.
+  // The status for the event stream: with fewer tickets, on one line.
   SharedText stream_status{};
-  std::uint64_t status_version = 0;  // also grows when a look succeeds behind one that failed
+  std::uint64_t status_version = 0;  // also grows when a poll succeeds after one that failed
 
-  SharedText samples{};  // the last hour, as GET /samples has it; on one line
-  SharedText sample{};   // the newest alone
+  SharedText samples{};  // the last hour, for GET /samples; on one line
+  SharedText sample{};   // only the newest sample
   std::uint64_t sample_version = 0;
 
-  std::string problem{};  // why the last look failed; empty if it did not
+  std::string problem{};  // why the last poll failed; empty if it succeeded
   std::uint64_t problem_version = 0;
-  std::uint64_t history_version = 0;  // leases that ended, as far as viewers are told
+  std::uint64_t history_version = 0;  // grows when leases have ended, at most every few seconds
 
-  std::vector<GpuIdentity> gpus{};  // of all hosts, as they are named now
-  // For changes: which GPUs there are here, and which leases.
+  std::vector<GpuIdentity> gpus{};  // of all hosts, with their current names
+  // For change requests: the GPUs of this host, and the leases of all hosts.
   std::set<std::string> local_gpu_uuids{};
   std::set<std::string> lease_ids{};
 };
 
 using SharedServeSnapshot = std::shared_ptr<const ServeSnapshot>;
 
-// The place where the newest picture hangs. Every thread may use it.
+// Holds the newest snapshot. Thread-safe; a reader keeps its snapshot alive by the shared pointer.
 class SnapshotPublisher {
  public:
   SnapshotPublisher() : snapshot_(std::make_shared<const ServeSnapshot>()) {}

@@ -1,4 +1,4 @@
-// Looking, and drawing what was seen; see status_poller.h.
+// Polls the hosts and renders snapshots; see status_poller.h.
 #include "serve/status_poller.h"
 
 #include <algorithm>
@@ -13,16 +13,13 @@ namespace berth::serve {
 namespace {
 
 constexpr std::chrono::milliseconds kViewedInterval(1000);
-// While nobody watches there are only samples to be taken. The helper that asks the driver would
-// leave after ten seconds without a question, and to start a driver again can take as long.
+// Without viewers, polls only feed the samples and the metrics. The interval must stay below ten
+// seconds: the helper process that calls the driver exits after that time without a request, and
+// starting the driver again can take as long.
 constexpr std::chrono::milliseconds kIdleInterval(5000);
 constexpr std::size_t kMaxStreamedTickets = 200;
 
-SharedText share_text(std::string text) {
-  return std::make_shared<const std::string>(std::move(text));
-}
-
-// An event's data is one line.
+// The data of an event must be one line.
 std::string without_newline(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   return text;
@@ -94,12 +91,12 @@ void StatusPoller::schedule_history_update(Clock::time_point time) {
   history_due_ = history_due_ ? std::min(*history_due_, time) : time;
 }
 
-// What is written when a lease ends.
+// Counts the new lines of the history, and announces leases that have ended.
 void StatusPoller::read_history(Clock::time_point now) {
   const HarbourLocation where = harbour_location();
   if (!history_follower_) {
     auto opened = follow_history(where);
-    if (!opened) return;  // while the server is away: the next look tries again
+    if (!opened) return;  // the Redis server does not answer: the next poll tries again
     history_follower_ = std::move(*opened);
   }
   for (const HistoryEntry& entry : history_follower_->read_new_entries()) {
@@ -108,8 +105,9 @@ void StatusPoller::read_history(Clock::time_point now) {
   }
 }
 
-// Of who was killed nothing is written until somebody finds it. For the others this is only the
-// second sign; they write a moment behind the release.
+// Detects leases that have left the harbour. A client that was killed writes no line into the
+// history until another client finds its remains. Other clients write a line a moment after the
+// release; for them this is only a second indication.
 void StatusPoller::detect_endings(const std::vector<Status>& hosts, Clock::time_point now) {
   constexpr std::chrono::seconds kWriteDelay(1);
   std::set<std::string> running;
@@ -150,7 +148,7 @@ void StatusPoller::poll() {
   callbacks_.on_snapshot();
 }
 
-// Behind the last look.
+// The time from the start of the last poll to the next one.
 std::chrono::milliseconds StatusPoller::poll_interval() const {
   const auto now = Clock::now();
   const auto until = [&](auto time_left) {
@@ -165,10 +163,11 @@ std::chrono::milliseconds StatusPoller::poll_interval() const {
 }
 
 void StatusPoller::wait() {
-  // Again after each wake: who came may want it sooner.
+  // The interval is computed anew after each wake-up: a new viewer shortens it.
   for (;;) {
     std::array<pollfd, 1> wake_fds{{{viewer_count_.wake_event().fd(), POLLIN, 0}}};
-    // Where nobody watches, what goes on in a busy harbour is no reason to ask the driver.
+    // Without viewers, changes in the harbour do not cause a poll: in a busy harbour the driver
+    // would be called all the time.
     if (watcher_.wait(poll_interval(), wake_fds, viewer_count_.has_viewers(Clock::now()))) return;
     viewer_count_.wake_event().clear();
     if (viewer_count_.consume_change()) return;

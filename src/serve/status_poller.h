@@ -1,5 +1,7 @@
-// The thread that looks: at GPUs, leases and queue, as often as it is worthwhile, and hangs up a
-// picture for all who watch.
+// Polls GPUs, leases and queue, and publishes a snapshot for all clients.
+//
+// The cost does not grow with the number of viewers: only this thread calls the driver and reads
+// the harbour, every second while there are viewers, and otherwise every five seconds.
 #pragma once
 
 #include <chrono>
@@ -20,20 +22,22 @@
 
 namespace berth::serve {
 
+// Used by one thread. The publisher and the viewer count must outlive it.
 class StatusPoller {
  public:
+  // Called in the thread of poll().
   struct Callbacks {
-    std::function<void()> on_snapshot;  // there is a new one
-    std::function<void()> on_history;   // leases have ended, and that is written by now
+    std::function<void()> on_snapshot;  // a new snapshot was published
+    std::function<void()> on_history;   // leases have ended, and the history has their lines
   };
 
-  // `command_visibility`: see CommandVisibility.
   StatusPoller(SnapshotPublisher& publisher, ViewerCount& viewer_count,
                CommandVisibility command_visibility, Callbacks callbacks);
 
-  // Once, now.
+  // Polls once and publishes a snapshot, also if the poll fails: it then has the old data and the
+  // problem.
   void poll();
-  // Waits until it is worthwhile to look again.
+  // Waits until the next poll is due.
   void wait();
 
  private:
@@ -54,12 +58,11 @@ class StatusPoller {
   StatusWatcher watcher_;
   LoadHistory load_history_;
   LeaseCounters counters_;
-  std::unique_ptr<HistoryFollower>
-      history_follower_;                   // of the history; null while it cannot be followed
-  std::optional<TimePoint> last_success_;  // when a look last succeeded
+  std::unique_ptr<HistoryFollower> history_follower_;  // null while the history cannot be read
+  std::optional<TimePoint> last_success_;              // time of the last poll that succeeded
   ServeSnapshot last_snapshot_;
-  std::set<std::string> running_leases_;  // leases, with their hosts
-  std::optional<Clock::time_point> history_due_;
+  std::set<std::string> running_leases_;          // "HOST/ID", of the last poll
+  std::optional<Clock::time_point> history_due_;  // when to announce that leases have ended
   Clock::time_point history_announced_{};
   Clock::time_point last_poll_{};
 };

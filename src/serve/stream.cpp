@@ -1,4 +1,4 @@
-// What a viewer is sent; see stream.h.
+// Chooses and formats the events of a viewer; see stream.h.
 #include "serve/stream.h"
 
 #include <fmt/format.h>
@@ -7,10 +7,6 @@
 
 namespace berth::serve {
 namespace {
-
-SharedText share_text(std::string text) {
-  return std::make_shared<const std::string>(std::move(text));
-}
 
 EventPieces format_problem(const std::string& problem) {
   const Json json{{"text", problem}};
@@ -25,11 +21,11 @@ EventPieces format_event(const char* name, SharedText data) {
   return {share_text(fmt::format("event: {}\ndata: ", name)), std::move(data), end};
 }
 
-// In this order, so that a page has the past before it draws the present.
+// The samples come before the status, so that a page has the past before it draws the present.
 EventPieces ViewerStream::next_change(const ServeSnapshot& snapshot) {
   if (!hello_sent_) {
     hello_sent_ = true;
-    sent_history_ = snapshot.history_version;  // what has ended before he came is nothing new
+    sent_history_ = snapshot.history_version;  // announce only leases that end from now on
     return format_event("hello", hello_);
   }
   if (snapshot.samples && sent_sample_ != snapshot.sample_version) {
@@ -39,8 +35,8 @@ EventPieces ViewerStream::next_change(const ServeSnapshot& snapshot) {
     return missed ? format_event("samples", snapshot.samples)
                   : format_event("sample", snapshot.sample);
   }
-  // What was last seen, even if nothing can be seen now: but never behind the problem, since a
-  // status heals that.
+  // A new viewer gets the last status even if polling fails now. A status is never sent after the
+  // problem, because the page takes a status as the end of the problem.
   const bool has_problem = !snapshot.problem.empty();
   if (snapshot.stream_status && sent_status_ != snapshot.status_version &&
       (!has_problem || sent_status_ == 0)) {

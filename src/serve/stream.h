@@ -1,7 +1,7 @@
-// The live stream: what one viewer has been sent of the pictures, and what comes next for him.
+// The event stream of one viewer: which data it has, and which event comes next.
 //
-// A viewer is sent one event at a time, and the next one only when that has left: who reads slowly
-// misses pictures, and never has a queue of them here.
+// The next event is made only when the previous one was sent. So a viewer that reads slowly skips
+// snapshots, and the server never queues events for it.
 #pragma once
 
 #include <chrono>
@@ -14,24 +14,26 @@
 
 namespace berth::serve {
 
-// Pieces to be sent one behind the other. What is large is shared by all viewers.
+// The text of an event, in pieces; viewers share the large ones.
 using EventPieces = std::vector<SharedText>;
 
-// One event: "event: NAME", "data: DATA", where `data` is one line.
+// A server-sent event: "event: NAME", "data: DATA". `data` must be one line.
 EventPieces format_event(const char* name, SharedText data);
 
-// One viewer; for one thread.
+// Used by one thread.
 class ViewerStream {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `hello` is the first thing that he is sent.
+  // `hello` is the data of the first event.
   explicit ViewerStream(SharedText hello) : hello_(std::move(hello)) {}
 
-  // What he is to be sent now, of what is newest; empty if he has all of it.
+  // The event to send now, given the newest snapshot; empty if the viewer has all of it. The caller
+  // must send every event that this returns.
   EventPieces next_event(const ServeSnapshot& snapshot, Clock::time_point now);
 
-  // When to send something, so that whoever stands between does not take the silence for an end.
+  // When next_event() returns a keepalive comment if there is no other event. Without keepalives a
+  // proxy may close a silent connection.
   Clock::time_point keepalive_due() const { return last_sent_ + kKeepaliveInterval; }
 
  private:

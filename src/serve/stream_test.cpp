@@ -1,5 +1,4 @@
-// Tests of the live stream: what a viewer is sent, in which order; and pictures, desks and server
-// with many threads at once, for ThreadSanitizer.
+// Tests of the event stream, of WorkQueue, and of the server with many threads.
 #include "serve/stream.h"
 
 #include <arpa/inet.h>
@@ -17,17 +16,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-SharedText share_text(std::string value) {
-  return std::make_shared<const std::string>(std::move(value));
-}
-
 std::string join_pieces(const EventPieces& pieces) {
   std::string all;
   for (const SharedText& piece : pieces) all += *piece;
   return all;
 }
 
-// The names of all that he is sent for this picture.
+// The names of all events that the viewer gets for this snapshot.
 std::string event_names(ViewerStream& viewer, const ServeSnapshot& snapshot,
                         Clock::time_point now = Clock::now()) {
   std::string all;
@@ -136,7 +131,7 @@ TEST(WorkQueue, RefusesWorkWhenFull) {
   std::size_t taken = 0;
   for (int i = 0; i < 100; ++i) taken += queue.submit_once(std::to_string(i), work) ? 1U : 0U;
   EXPECT_GE(taken, 16U);
-  EXPECT_LE(taken, 17U);  // one may be at hand already
+  EXPECT_LE(taken, 17U);  // the thread may have taken the first one out of the queue
   go = true;
 }
 
@@ -155,7 +150,7 @@ void send_text(int fd, std::string_view request_text) {
             static_cast<ssize_t>(request_text.size()));
 }
 
-// Reads until the text has come; all that has.
+// Reads until the input contains `expected`, or until the server closes; returns the input.
 std::string read_until(int fd, std::string_view expected) {
   std::string all;
   std::array<char, 4096> bytes{};
@@ -167,7 +162,8 @@ std::string read_until(int fd, std::string_view expected) {
   return all;
 }
 
-// One thread hangs up pictures, one serves, two work at desks, and several watch and ask.
+// One thread publishes snapshots, one accepts connections, two run work queues, and several clients
+// follow the stream and send requests.
 TEST(HttpServer, ServesManyClientsWhileSnapshotsChange) {
   AccessRules rules;
   rules.host_names = {"localhost"};

@@ -1,9 +1,9 @@
-// Writing of systemd.exec(5); see systemd_unit.h.
+// Writes the unit, with the sandbox settings of systemd.exec(5); see systemd_unit.h.
 //
-// What is not there matters as much. Leases are files in /tmp/berth, so no PrivateTmp and no
-// DynamicUser; whose they are and which processes belong to them is told by uids and /proc, so no
-// PrivateUsers, no ProtectProc and no ProcSubset; the driver is asked through /dev/nvidia*, so no
-// PrivateDevices, and no ProtectClock, which closes all devices that are not named.
+// Some settings must be absent. Leases are files in /tmp/berth: no PrivateTmp and no DynamicUser.
+// Their owners and processes are identified by uids and /proc: no PrivateUsers, no ProtectProc and
+// no ProcSubset. The driver is reached through /dev/nvidia*: no PrivateDevices, and no
+// ProtectClock, which closes all devices that are not listed.
 #include "serve/systemd_unit.h"
 
 #include <algorithm>
@@ -67,8 +67,8 @@ std::string parent_directory(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-// The folder above the harbour: who deletes the harbour and makes it anew must not leave this
-// server with the old one.
+// Grants access to the folder above the harbour: systemd mounts the path when the server starts,
+// and if a user deletes the harbour and creates it again, the server must see the new one.
 std::string format_write_paths(const UnitOptions& options) {
   if (!options.allow_changes) return "";
   if (options.harbour.empty()) return "ReadWritePaths=/tmp /var/tmp\n";
@@ -78,7 +78,7 @@ std::string format_write_paths(const UnitOptions& options) {
 
 }  // namespace
 
-// In this order: quotes and backslashes, then specifiers ("%h") and, in a command, variables.
+// systemd expands specifiers ("%h") everywhere, and variables ("$HOME") in commands.
 std::string quote_unit_word(std::string_view text, UnitContext context) {
   std::string out;
   bool plain = !text.empty();
@@ -105,7 +105,7 @@ std::string quote_unit_word(std::string_view text, UnitContext context) {
 std::string choose_unit_user() {
   const uid_t uid = ::geteuid();
   if (uid == 0) return "nobody";
-  // Other names, as some directories of users have them, systemd does not take.
+  // systemd rejects user names with other characters, which some user directories (LDAP) have.
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-';

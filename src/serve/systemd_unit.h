@@ -1,4 +1,4 @@
-// The text of a systemd unit that keeps `berth serve` running for the whole lab.
+// The text of a systemd unit that runs `berth serve` as a service of the host.
 #pragma once
 
 #include <string>
@@ -8,19 +8,20 @@
 namespace berth::serve {
 
 struct UnitOptions {
-  std::string program;                   // this binary: an absolute path
-  std::vector<std::string> arguments{};  // of `berth serve`, as they were given
-  std::string user;                      // who serves; root is not needed, and nobody's rights do
-  std::string harbour{};                 // BERTH_DIR, if it was set
-  bool allow_changes = false;            // it may write into the harbour
+  std::string program;                   // absolute path of this binary
+  std::vector<std::string> arguments{};  // of `berth serve`
+  std::string user;                      // runs the server; needs no rights, so not root
+  std::string harbour{};                 // BERTH_DIR, if it is set
+  bool allow_changes = false;            // the server needs write access to the harbour
 };
 
 std::string format_unit(const UnitOptions& options);
 
-// As whom: whoever asks, but never root.
+// The user of this process, as systemd accepts it; the user 'nobody' instead of root.
 std::string choose_unit_user();
 
-// A word in a unit: quoted where needed, and nothing in it means anything else.
+// Quotes and escapes a word so that systemd reads it literally, in ExecStart= (command) or in
+// another setting.
 enum class UnitContext { command, setting };
 std::string quote_unit_word(std::string_view text, UnitContext context);
 

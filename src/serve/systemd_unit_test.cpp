@@ -1,4 +1,4 @@
-// A unit that systemd reads as it is meant. That it takes it, tests/test_unit.py asks itself.
+// Tests the text of the unit; tests/test_unit.py checks it with systemd itself.
 #include "serve/systemd_unit.h"
 
 #include <gtest/gtest.h>

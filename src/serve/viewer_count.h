@@ -1,4 +1,4 @@
-// Whether anybody watches: what decides how often it is worthwhile to look.
+// Counts viewers and remembers recent requests: they determine how often the StatusPoller polls.
 #pragma once
 
 #include <atomic>
@@ -8,24 +8,25 @@
 
 namespace berth::serve {
 
-// Every thread may use it.
+// Thread-safe.
 class ViewerCount {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // A client has opened or closed the event stream.
   void add() {
     const bool first = viewers_.fetch_add(1) == 0;
     if (first) wake_event_.notify();
   }
   void remove() { viewers_.fetch_sub(1); }
 
-  // Somebody asked once, and may ask again.
+  // A client has requested the status, and may do so again: for a few seconds it is a viewer.
   void record_request(Clock::time_point now) {
-    const bool nobody = !has_viewers(now);
+    const bool had_viewers = has_viewers(now);
     last_request_ = now.time_since_epoch().count();
-    if (nobody) wake_event_.notify();
+    if (!had_viewers) wake_event_.notify();
   }
-  // Something was changed by us: it is worthwhile to look at once.
+  // A client has changed something through this server, so the next poll is due at once.
   void record_change() {
     changed_ = true;
     wake_event_.notify();
@@ -38,7 +39,7 @@ class ViewerCount {
   }
   int viewers() const { return viewers_; }
 
-  // Readable when somebody has come where nobody was.
+  // Readable when the first viewer has come, and after a change; the poller clears it.
   const EventFd& wake_event() const { return wake_event_; }
 
  private:

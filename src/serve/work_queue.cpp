@@ -1,4 +1,4 @@
-// The thread of a desk; see work_queue.h.
+// Queues work, runs it and caches results; see work_queue.h.
 #include "serve/work_queue.h"
 
 #include <exception>
@@ -12,7 +12,7 @@ constexpr std::size_t kMaxQueued = 16;
 constexpr std::size_t kMaxCachedResults = 8;
 constexpr std::chrono::seconds kMaxResultAge(3);
 
-// At the edge of a thread: what nobody expected is an answer, too.
+// Thread entry: an exception becomes a response, because a client waits for one.
 HttpResponse run_work(const WorkQueue::Work& work) {
   try {
     return work();
@@ -60,10 +60,10 @@ SharedPendingResponse WorkQueue::submit_once(const std::string& key, Work work) 
 
 void WorkQueue::invalidate() {
   const MutexLock lock(mutex_);
-  cache_.clear();  // also of those at hand: they may have read too early
+  cache_.clear();  // also pending results: their work may have read the old data
 }
 
-// One that is yet to be done is as fresh as can be, however long ago it was asked.
+// A pending result never expires: its work has not read anything yet, or reads now.
 void WorkQueue::evict_expired(Clock::time_point now) {
   std::erase_if(cache_, [&](const auto& one) {
     return now - one.second.submitted_at > kMaxResultAge && one.second.pending->get();

@@ -1,8 +1,7 @@
-// Work that takes longer than an answer may, done one after the other by a thread of its own.
+// A single worker thread for slow requests: history, reports and changes.
 //
-// Who answers is given a slip, which says when the answer is there. Who asks what somebody else has
-// asked a moment ago is given the same slip: however many ask, the archive is read once in a few
-// seconds.
+// Identical requests share one result, so however many clients ask, the archive is read once in a
+// few seconds.
 #pragma once
 
 #include <chrono>
@@ -19,13 +18,20 @@
 
 namespace berth::serve {
 
-// An answer that is there, or yet to come.
+// The response to work that was submitted to a WorkQueue. Thread-safe.
+//
+// The worker thread sets it exactly once, and then calls the queue's `on_done`. There is no way to
+// block on it: a waiting thread also watches its connection, so it polls an EventFd that `on_done`
+// notifies (see Subscription), and calls get() after each wake-up. If the queue is destroyed before
+// the work is done, the response is never set.
 class PendingResponse {
  public:
+  // nullopt until the work is done.
   std::optional<HttpResponse> get() const {
     const MutexLock lock(mutex_);
     return response_;
   }
+  // Called by the WorkQueue only.
   void set(HttpResponse response) {
     const MutexLock lock(mutex_);
     response_ = std::move(response);
@@ -37,23 +43,26 @@ class PendingResponse {
 };
 using SharedPendingResponse = std::shared_ptr<const PendingResponse>;
 
+// Runs submitted work in order, in one thread. Thread-safe. Work that throws yields a response with
+// status 503.
 class WorkQueue {
  public:
   using Clock = std::chrono::steady_clock;
   using Work = std::function<HttpResponse()>;
 
-  // `on_done` is called in the desk's thread whenever a slip was filled.
+  // `on_done` is called in the worker thread after each PendingResponse::set().
   explicit WorkQueue(std::function<void()> on_done);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
-  // Waits for the work at hand; what is behind it is not done.
+  // Waits for the work that runs now, and drops the rest.
   ~WorkQueue();
 
-  // Null if there is too much to do already.
+  // Null if the queue is full.
   SharedPendingResponse submit(Work work);
-  // The same, unless an answer to the same question is there that is not too old, or comes.
+  // Like submit(). If there is a result for the same key that is pending or at most a few seconds
+  // old, returns that result and drops `work`.
   SharedPendingResponse submit_once(const std::string& key, Work work);
-  // Answers that are there already are too old from now on.
+  // Forgets all results: the next submit_once() of each key runs its work.
   void invalidate();
 
  private:
@@ -71,7 +80,7 @@ class WorkQueue {
   std::deque<std::pair<Work, std::shared_ptr<PendingResponse>>> queue_ GUARDED_BY(mutex_);
   std::map<std::string, CachedResult> cache_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: it uses the ones above
 };
 
 }  // namespace berth::serve

@@ -1,38 +1,38 @@
-// Processes and leases; see attribution.h.
+// Attributes processes to leases; see attribution.h.
 #include "status/attribution.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-#include "base/pid_namespace.h"
+#include "base/process.h"
 #include "base/users.h"
 
 namespace berth {
 namespace {
 
-// Names as /proc shows them, cut to 15 bytes: nvidia-cuda-mps-server, nvidia-cuda-mps-control.
+// Names as in /proc, which cuts them to 15 bytes: nvidia-cuda-mps-server, nvidia-cuda-mps-control.
 constexpr std::string_view kMpsName = "nvidia-cuda-mps";
 constexpr std::array<std::string_view, 5> kDaemonNames{kMpsName, "nvidia-persiste", "nv-hostengine",
                                                        "dcgm-exporter", "nv-fabricmanage"};
-// More than any context without data needs (up to 555 MiB).
+// More than a CUDA context without data needs (up to 555 MiB).
 constexpr Bytes kMaxDaemonMemory = gib(1);
 
-// The overflow uid stands for every user that this user namespace does not map: two processes with
+// The overflow uid stands for all users that this user namespace does not map: two processes with
 // it may belong to different users.
 bool has_lease_user(std::optional<uid_t> owner, const Record& lease) {
   return owner == lease.uid && is_identified(lease.uid);
 }
 
-// Is this the process for which the lease was made? By its number alone it might be another user's:
-// numbers are used again, and a record can name any. (Root may lease for another user's shell.)
+// True if the lease was made for this process. A PID alone is not enough: the kernel reuses PIDs,
+// and a record can name any PID. (Root may acquire a lease for the shell of another user.)
 bool is_lease_process(const Record& lease, const Ancestor& process) {
   if (lease.pid != process.pid || lease.pid_namespace != pid_namespace()) return false;
   if (is_root(lease.uid) && lease.holder == HolderKind::shell) return true;
   return has_lease_user(process.uid, lease);
 }
 
-// The first of `leases` from whose process it descends.
+// The first of `leases` from whose process `process` descends.
 const Record* find_lease_by_ancestor(const GpuProcess& process,
                                      const std::vector<const Record*>& leases) {
   for (const Ancestor& ancestor : process.lineage) {
@@ -43,8 +43,8 @@ const Record* find_lease_by_ancestor(const GpuProcess& process,
   return nullptr;
 }
 
-// The one of `leases` that its environment names. Any process can write anything there, so it
-// counts only for processes of the lease's user and of root (containers).
+// The lease among `leases` that the environment of `process` names. Any process can set any
+// environment, so it counts only for processes of the lease's user and of root (containers).
 const Record* find_lease_by_environment(const GpuProcess& process,
                                         const std::vector<const Record*>& leases) {
   for (const Record* lease : leases) {

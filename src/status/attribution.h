@@ -1,7 +1,8 @@
-// Which lease a process on a GPU belongs to. A process that belongs to none is a stranger.
+// Finds the lease that a process on a GPU belongs to. A compute process without a lease is a
+// stranger.
 //
-// Everything here is decided from the driver's snapshot, which has each process's ancestors and
-// environment: no file is read, so it may be called under the harbour's lock.
+// These functions use only the driver's snapshot, which has the ancestors and the environment of
+// each process. They read no file, so they may be called under the harbour's lock.
 #pragma once
 
 #include <string>
@@ -12,25 +13,25 @@
 
 namespace berth {
 
-// The id of the lease on `gpu`, among `leases`, under which `process` runs; empty if there is none.
-// In this order: it descends from the lease's process; its environment names the lease (seen only
-// by its own user and by root); its user has a lease on this GPU. The last covers jobs whose parent
-// is gone.
+// The id of the lease on `gpu`, among `leases`, under which `process` runs; empty if it has no
+// lease. A process belongs to a lease if, in this order, it descends from the lease's process; its
+// environment names the lease (only its own user and root can read that); or its user has a lease
+// on this GPU. The last rule covers jobs whose parent has ended.
 std::string find_lease_id(const GpuProcess& process, const Gpu& gpu,
                           const std::vector<Record>& leases);
 
-// Does it certainly run under this lease, beside others that may be there: by descent, or by its
-// environment?
+// True if the process certainly runs under this lease, by descent or by its environment. Unlike
+// find_lease_id(), does not guess by the user, who may have several leases.
 bool runs_under(const GpuProcess& process, const Record& lease);
 
-// Is it a daemon of the driver, which uses a little memory on a GPU and does not compute for a
-// user: an MPS server or a monitoring daemon? A process can choose its name, so the name alone
-// proves nothing. It must also be root's, or an MPS server (which has its client's uid) that root's
-// MPS control daemon has started; and use little memory, since the memory of an MPS server may be
-// its clients'.
+// True for a daemon of the driver that uses a little memory on a GPU and does not compute for a
+// user: an MPS server or a monitoring daemon. A process can choose its name, so the name alone
+// proves nothing. The process must also belong to root, or be an MPS server (which has the uid of
+// its client) that root's MPS control daemon has started. And it must use little memory, since the
+// memory of an MPS server may be that of its clients.
 bool is_driver_daemon(const GpuProcess& process);
 
-// Does the lease take up this GPU? One that cannot be read may hold any.
+// True if the lease takes up this GPU. A lease whose record cannot be read counts for all GPUs.
 bool holds_gpu(const Record& lease, const Gpu& gpu);
 
 }  // namespace berth

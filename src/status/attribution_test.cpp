@@ -1,11 +1,11 @@
-// The lease of a process, decided from the snapshot alone.
+// Unit tests of the attribution of processes to leases.
 #include "status/attribution.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
 
-#include "base/pid_namespace.h"
+#include "base/process.h"
 #include "status/host_view.h"
 
 namespace berth {
@@ -59,7 +59,7 @@ TEST(Attribution, not_by_a_number_that_another_users_process_has) {
   EXPECT_FALSE(runs_under(job, elsewhere));
 }
 
-// In a process of its own, in a user namespace that maps no user.
+// Runs in its own process, in a user namespace that maps no user.
 void exit_0_if_unmapped_users_differ() {
   if (::unshare(CLONE_NEWUSER) != 0) ::_exit(0);  // not allowed here
   constexpr uid_t kOverflow = 65534;
@@ -73,7 +73,7 @@ void exit_0_if_unmapped_users_differ() {
 }
 
 TEST(Attribution, two_users_that_the_namespace_does_not_map_are_not_one) {
-  // Begins anew: the map of uids is read once in a process.
+  // Starts a new process, since a process reads the map of uids only once.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(exit_0_if_unmapped_users_differ(), testing::ExitedWithCode(0), "");
 }
@@ -109,9 +109,9 @@ TEST(DriverDaemon, is_not_proven_by_its_name) {
   EXPECT_FALSE(is_driver_daemon(process(kAnn, {{30, kAnn, "nv-hostengine"}, kControl})));
   EXPECT_FALSE(is_driver_daemon(process(kAnn, {kServer, {20, kAnn, "nvidia-cuda-mps"}})));
   EXPECT_FALSE(is_driver_daemon(process(kAnn, {kServer, {20, 0, "sshd", true}})));
-  // A link of that name to a setuid program such as su: effectively root's, but started by a user.
+  // A link of that name to a setuid program such as su: it runs as root, but a user has started it.
   EXPECT_FALSE(is_driver_daemon(process(kAnn, {kServer, {20, 0, "nvidia-cuda-mps", false}})));
-  // A grandchild is a program that the server was made to start.
+  // A grandchild of the control daemon is a program that a user made the server start.
   EXPECT_FALSE(is_driver_daemon(process(kAnn, {kServer, kServer, kControl})));
   auto in_container = process(0, {kRootServer});
   in_container.lineage.clear();
@@ -120,7 +120,7 @@ TEST(DriverDaemon, is_not_proven_by_its_name) {
 
 TEST(DriverDaemon, uses_little_memory) {
   auto server = process(0, {kRootServer});
-  server.memory = gib(8);  // of clients
+  server.memory = gib(8);  // the memory of its clients
   EXPECT_FALSE(is_driver_daemon(server));
   server.memory.reset();
   EXPECT_FALSE(is_driver_daemon(server));
@@ -169,7 +169,7 @@ TEST(HostMemory, reservations_are_added_to_what_the_host_uses) {
   EXPECT_EQ(input.leases[0].observed, gib(30));
   EXPECT_EQ(input.leases[1].memory, gib(5));
   EXPECT_EQ(input.gpus[0].strangers_memory, gib(10));
-  // 119 - 64 - 5 - 10 are left, of which some is kept for contexts.
+  // 119 - 64 - 5 - 10 GiB are left, of which some is kept for contexts.
   Request fits;
   fits.memory = gib(39);
   Request too_large;

@@ -1,4 +1,4 @@
-// Reasons in words; see explain.h.
+// Formats the reasons of the scheduler as text; see explain.h.
 #include "status/explain.h"
 
 #include <algorithm>
@@ -20,22 +20,13 @@ const GpuWithLeases* find_gpu(const HostView& view, const std::string& uuid) {
   return found == view.gpus.end() ? nullptr : &*found;
 }
 
-std::string join_texts(const std::vector<std::string>& parts, std::string_view glue) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += glue;
-    text += part;
-  }
-  return text;
-}
-
 const Record* find_record(const std::vector<Record>& records, const std::string& id) {
   const auto found =
       std::find_if(records.begin(), records.end(), [&](const Record& one) { return one.id == id; });
   return found == records.end() ? nullptr : &*found;
 }
 
-// " of bob (python train.py)", if somebody has looked at it.
+// " of bob (python train.py)"; empty if the decision has not read the ticket.
 std::string format_ticket_owner(const std::string& ticket, const HostView& view) {
   const Record* record = find_record(view.tickets, ticket);
   return record == nullptr ? "" : fmt::format(" of {}", describe_holder(*record));
@@ -45,7 +36,8 @@ std::string describe_holders(const std::vector<std::string>& ids, const HostView
   std::vector<std::string> holders;
   for (const std::string& id : ids) {
     const Record* lease = find_record(view.leases, id);
-    // Else granted in this decision, and not yet claimed.
+    // An id that is not a lease is a ticket that is granted in this decision and has not claimed
+    // yet.
     std::string holder = lease == nullptr
                              ? fmt::format("an earlier ticket{}", format_ticket_owner(id, view))
                              : describe_holder(*lease);
@@ -53,14 +45,14 @@ std::string describe_holders(const std::vector<std::string>& ids, const HostView
       holders.push_back(std::move(holder));
     }
   }
-  // One user can have thousands of them.
+  // A user can have thousands of leases on one GPU.
   constexpr std::size_t kMaxNamed = 8;
   if (holders.size() > kMaxNamed + 1) {
     const std::size_t more = holders.size() - kMaxNamed;
     holders.resize(kMaxNamed);
-    return fmt::format("{} and {} more", join_texts(holders, ", "), more);
+    return fmt::format("{} and {} more", join_text(holders, ", "), more);
   }
-  return join_texts(holders, ", ");
+  return join_text(holders, ", ");
 }
 
 // What follows "GPU 0" in a reason: " drained: a fan fails", or ": its state is unknown".
@@ -95,7 +87,7 @@ std::string describe_busy(const GpuWithLeases& gpu_view) {
                      percent(gpu_view.gpu.memory_utilization_pct));
 }
 
-// Who measures what this one would measure.
+// `id`: the lease or ticket that is measured for the same job type.
 std::string describe_profile(const std::string& id, const HostView& view) {
   if (const Record* lease = find_record(view.leases, id)) {
     return fmt::format("lease {} measures the first run of its type, {}; the others wait for that",
@@ -155,13 +147,13 @@ std::string describe_strangers(const GpuWithLeases& gpu_view) {
     parts.push_back(fmt::format("{} are in use by a process that the driver does not list",
                                 format_size(*gpu_view.unexplained)));
   }
-  return join_texts(parts, ", ");
+  return join_text(parts, ", ");
 }
 
 std::string explain_wait(const Wait& wait, const Request& request, const HostView& view) {
   if (wait.passed_over) return "stopped when its turn came; it keeps its place";
   if (!wait.profiled_by.empty()) return describe_profile(wait.profiled_by, view);
-  // The same sentence for several GPUs is said once.
+  // GPUs with the same reason share one sentence.
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
   for (const Blocker& blocker : wait.blockers) {
     const GpuWithLeases* gpu_view = find_gpu(view, blocker.uuid);
@@ -180,7 +172,7 @@ std::string explain_wait(const Wait& wait, const Request& request, const HostVie
   }
   for (const auto& [reason, indices] : reasons) {
     if (!text.empty()) text += "; ";
-    text += fmt::format("GPU {}{}", join_texts(indices, ","), reason);
+    text += fmt::format("GPU {}{}", join_text(indices, ","), reason);
   }
   return text.empty() ? "others came first" : text;
 }
@@ -213,13 +205,13 @@ Error explain_impossible(const Impossible& impossible, const Request& request,
                       one.gpu.memory_total ? format_size(*one.gpu.memory_total) : "unknown size");
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
-    fits = names.empty() ? "there is no GPU" : fmt::format("there is {}", join_texts(names, ", "));
+    fits = names.empty() ? "there is no GPU" : fmt::format("there is {}", join_text(names, ", "));
   }
   return {ErrorKind::impossible,
           fmt::format(
               "this host can never give {} {}{}: it has {}{}; {}", request.count,
               request.count == 1 ? "GPU" : "GPUs",
-              requirements.empty() ? "" : fmt::format(" {}", join_texts(requirements, " and ")),
+              requirements.empty() ? "" : fmt::format(" {}", join_text(requirements, " and ")),
               impossible.large_enough, lost > 0 ? fmt::format(" (and {} lost)", lost) : "", fits)};
 }
 

@@ -1,4 +1,4 @@
-// Why a ticket waits, or can never be granted, in words: who is in the way, and what would fit.
+// Messages that explain why a ticket waits or can never be granted.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace berth {
 
 // "GPU 0 leased by bob (train.py); GPU 2: python (pid 4711, user bob) uses 9.1 GiB without a
-// lease". One line, not yet made fit for a terminal.
+// lease". One line; may have control characters, so printable() before it is shown.
 std::string explain_wait(const Wait& wait, const Request& request, const HostView& view);
 
-// ErrorKind::impossible: what was asked for, and what this host has.
+// An error of ErrorKind::impossible that says what was requested and what this host has.
 Error explain_impossible(const Impossible& impossible, const Request& request,
                          const HostView& view);
 
@@ -22,10 +22,11 @@ std::string describe_drain(const Drain& drain);
 // "python (pid 4711, user bob) uses 9.1 GiB without a lease".
 std::string describe_stranger(const GpuProcess& process);
 
-// Every stranger on the GPU, and memory that nobody accounts for; empty if there is neither.
+// All strangers on the GPU, or memory that no listed process accounts for; empty if the GPU has
+// neither.
 std::string describe_strangers(const GpuWithLeases& gpu_view);
 
-// "bob (python train.py)", or with its label instead of the command.
+// "bob (python train.py)", with the label instead of the command if there is one.
 std::string describe_holder(const Record& record);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Judging of GPUs; see gpu_state.h.
+// Classifies GPUs; see gpu_state.h.
 #include "status/gpu_state.h"
 
 #include <algorithm>
@@ -9,12 +9,13 @@
 namespace berth {
 namespace {
 
-// What an idle driver keeps for itself. The old memory call counts the driver's reserve as used:
-// 308 MB on small cards, 912 MB on an idle A100. The new one does not, and idle cards show a few
-// MB.
+// The memory that an idle driver uses for itself. The old memory call counts the driver's reserve
+// as used: 308 MB on small cards, 912 MB on an idle A100. The new call does not, and reports a few
+// MB on idle cards.
 constexpr Bytes kMaxIdleMemory = mib(256);
 constexpr Bytes kMaxIdleMemoryWithReserve = mib(1536);
-// What displays may use where the driver does not tell how much each does (as under WSL).
+// The memory that displays may use where the driver does not report the memory of each process
+// (WSL).
 constexpr Bytes kMaxDisplayMemory = gib(2);
 
 }  // namespace

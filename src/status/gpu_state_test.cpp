@@ -1,4 +1,4 @@
-// What a GPU's condition means: above all, that unknown is never free.
+// Unit tests of the states of GPUs: a GPU whose state is unknown must never be free.
 #include "status/gpu_state.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(ClassifyGpu, memory_that_nobody_accounts_for_is_a_stranger) {
   gpu.memory_used = gib(9);
   EXPECT_EQ(classify(gpu).state, GpuState::stranger);
   EXPECT_EQ(classify(gpu).reason, "9 GiB are in use by a process that the driver does not list");
-  // A display of unknown memory accounts for what a display uses, and not for 9 GiB.
+  // A display whose memory is unknown accounts for at most 2 GiB.
   gpu.processes = {process(ProcessKind::graphics, std::nullopt)};
   EXPECT_EQ(classify(gpu).state, GpuState::stranger);
   gpu.memory_used = gib(2);
@@ -65,7 +65,7 @@ TEST(ClassifyGpu, what_the_driver_reserves_is_no_stranger) {
 }
 
 TEST(ClassifyGpu, memory_that_the_driver_does_not_tell_does_not_block) {
-  Gpu gpu;  // unified memory: the lists of processes are what there is
+  Gpu gpu;  // unified memory: the driver reports only the list of processes
   EXPECT_EQ(classify(gpu).state, GpuState::free);
 }
 

@@ -1,4 +1,4 @@
-// Devices and harbour meet; see host_view.h.
+// Joins GPUs, processes and leases; see host_view.h.
 #include "status/host_view.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::uint64_t sum_reserved_memory(const GpuWithLeases& gpu_view, const HostView&
   return sum;
 }
 
-// What strangers use: how many compute, and all memory that no lease accounts for.
+// Sets the number of strangers that compute, and the memory that no lease accounts for.
 void count_strangers(const GpuWithLeases& gpu_view, const HostView& view, GpuCondition& condition) {
   const Bytes whole = gpu_view.gpu.memory_total.value_or(Bytes{});
   std::uint64_t strangers = 0;
@@ -38,12 +38,13 @@ void count_strangers(const GpuWithLeases& gpu_view, const HostView& view, GpuCon
   std::uint64_t attributed = 0;
   for (const AttributedProcess& one : gpu_view.processes) {
     const bool display = one.process.kind == ProcessKind::graphics;
-    // A process that computes without a lease and does not say how much it uses may use it all.
+    // A compute process whose memory is unknown may use all memory.
     const std::uint64_t memory = one.process.memory.value_or(display ? Bytes{} : whole).count;
     if (!one.lease.empty()) {
       attributed += one.process.memory.value_or(Bytes{}).count;
     } else if (one.is_stranger() && !one.process.uid && !gpu_view.leases.empty()) {
-      unidentified += memory;  // in a container: it may well be the leases' own
+      // The process has no known user (a container). It may run under one of the GPU's leases.
+      unidentified += memory;
     } else {
       strangers += memory;
       if (one.is_stranger()) ++condition.strangers;
@@ -56,8 +57,9 @@ void count_strangers(const GpuWithLeases& gpu_view, const HostView& view, GpuCon
     strangers += gpu_view.unexplained->count;
     if (gpu_view.leases.empty() && condition.strangers == 0) condition.strangers = 1;
   }
-  // Of the host's memory, all that leased processes do not have on the GPU is taken: by the
-  // operating system, by programs, also by the jobs' own host memory.
+  // If the GPU uses the host's memory, everything that leased processes do not have on the GPU
+  // counts as taken: by the operating system, by other programs, and by the host memory of the
+  // jobs.
   if (gpu_view.gpu.memory_is_hosts && gpu_view.gpu.memory_used) {
     const std::uint64_t used = gpu_view.gpu.memory_used->count;
     strangers = std::max(strangers, used > attributed ? used - attributed : 0);
@@ -79,7 +81,7 @@ GpuCondition make_gpu_condition(const GpuWithLeases& gpu_view, const HostView& v
   return condition;
 }
 
-// The most that the lease uses on one of its GPUs.
+// The largest memory that the lease uses on one of its GPUs.
 Bytes find_max_memory_in_use(const Record& lease, const HostView& view) {
   std::uint64_t most = 0;
   for (const GpuWithLeases& gpu_view : view.gpus) {
@@ -92,7 +94,7 @@ Bytes find_max_memory_in_use(const Record& lease, const HostView& view) {
   return {most};
 }
 
-// What it measures: of which user and type.
+// The user and job type that a profiling run measures; empty if it is not a profiling run.
 std::string profile_key(const Record& record) {
   return record.is_profiling_run ? fmt::format("{} {}", record.uid, record.job) : std::string();
 }
@@ -122,9 +124,9 @@ Closeness closeness(const std::vector<Gpu>& gpus, const Topology& topology) {
   return table;
 }
 
-// Does `inner` take up nothing beside `outer`? Any user can make a lease of any id: the outer one
-// must be of the same user (root may run inside a user's lease), must have all that the inner one
-// has, and must be older, so that no two leases can hide each other.
+// True if `inner` takes up nothing beside `outer`. Any user can make a lease with any parent id, so
+// the outer lease must belong to the same user (root may run inside a user's lease), must have all
+// that the inner lease has, and must be older, so that no two leases can hide each other.
 bool covers(const Record& outer, const Record& inner) {
   const bool same_user = outer.uid == inner.uid && is_identified(outer.uid);
   if (!same_user && !is_root(inner.uid)) return false;
@@ -196,7 +198,7 @@ PlanInput make_plan_input(const HostView& view, const Topology& topology, TimePo
     }
     input.leases.push_back(std::move(held));
   }
-  // Not std::random_device: in a virtual machine it takes longer than the whole decision.
+  // Not std::random_device, which takes longer than the whole decision in a virtual machine.
   input.seed = static_cast<std::uint64_t>(now.time_since_epoch().count());
   return input;
 }

@@ -1,4 +1,4 @@
-// What one decision knows: the driver's snapshot and the harbour's leases, brought together.
+// The GPUs of a host together with their leases: the driver's snapshot joined with the harbour.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ namespace berth {
 // A process on a GPU, and the lease that it runs under.
 struct AttributedProcess {
   GpuProcess process;
-  std::string lease;    // empty: none
-  bool daemon = false;  // one of the driver's own; see is_driver_daemon()
-  // Computes here without a lease. Displays and the driver's daemons do not: the card that also
-  // drives the screen, or has an MPS server, must stay usable.
+  std::string lease;    // its id; empty: the process has no lease
+  bool daemon = false;  // see is_driver_daemon()
+  // A process that computes without a lease. Displays and the driver's daemons are not strangers: a
+  // card that also drives a screen, or has an MPS server, must stay usable.
   bool is_stranger() const {
     return process.kind == ProcessKind::compute && lease.empty() && !daemon;
   }
@@ -27,32 +27,32 @@ struct AttributedProcess {
 struct GpuWithLeases {
   Gpu gpu;
   std::vector<AttributedProcess> processes;
-  std::vector<std::string> leases;  // ids of those that hold it, or a part of it
-  std::optional<Drain> drain;       // taken out of service by somebody
-  bool shared = false;              // of its leases, none has it whole
-  // Held by processes that the driver does not list, beyond what an idle driver keeps for itself.
-  std::optional<Bytes> unexplained;
+  std::vector<std::string> leases;   // ids of the leases that hold the GPU or a part of it
+  std::optional<Drain> drain;        // set: the GPU is out of service
+  bool shared = false;               // no lease holds the whole GPU
+  std::optional<Bytes> unexplained;  // see unexplained_memory()
 };
 
 struct HostView {
   std::vector<GpuWithLeases> gpus;
-  // Those that take up GPUs. A lease inside another one does once that other has ended.
+  // The leases that take up GPUs. A lease inside another lease does so once the outer lease has
+  // ended.
   std::vector<Record> leases;
-  std::vector<Record> tickets{};  // those that were looked at, to name who came first
+  std::vector<Record> tickets{};  // the tickets that were read; messages name their owners
 };
 
-// Attributes every process, once.
+// Joins the snapshot with the leases and drains, and attributes each process to its lease.
 HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
                              const std::vector<Drain>& drains);
 
-// The same as the scheduler wants it. GPUs that are lost are left out: they do not come back by
-// waiting.
+// The input for the scheduler, without tickets. Leaves lost GPUs out: waiting does not bring them
+// back.
 PlanInput make_plan_input(const HostView& view, const Topology& topology, TimePoint now);
 
-// Is it of the right name, size and UUID, whatever goes on there now?
+// True if the GPU has the name, size and UUID that the request asks for, whatever uses it now.
 bool matches(const Gpu& gpu, const Request& request);
 
-// What the scheduler is to know of a ticket.
+// The ticket as the scheduler needs it. `stopped`: the scheduler passes over it.
 QueuedTicket make_queued_ticket(const Record& ticket, bool stopped);
 
 }  // namespace berth

@@ -1,12 +1,11 @@
-// Puts the status together; see status.h.
+// Reads the harbour and combines it with the GPUs; see status.h.
 #include "status/status.h"
 
-#include <array>
-#include <unistd.h>
+#include <memory>
 #include <utility>
 
 #include "archive/history.h"
-#include "base/pid_namespace.h"
+#include "base/configuration.h"
 #include "base/process.h"
 #include "cluster/store/hosts.h"
 #include "status/explain.h"
@@ -14,7 +13,7 @@
 namespace berth {
 namespace {
 
-// With texts that a list can show: others' records may have long ones, and there may be many.
+// Other users' records may have long texts, and there may be many records.
 Record truncate_texts(Record record) {
   constexpr std::size_t kMaxBytes = 512;
   if (record.command.size() > kMaxBytes) {
@@ -50,8 +49,8 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
   return queue;
 }
 
-// Only while its holder looks does the time of the record say anything. A shell's holder is its
-// keeper, without which there is no lease.
+// Record::last_used is current only while the lease's holder samples the usage. A shell's lease is
+// sampled by its keeper, and lasts only as long as the keeper runs.
 bool is_usage_sampled(const Record& lease) {
   if (!lease.sampled) return false;
   if (lease.holder == HolderKind::shell) return true;
@@ -66,21 +65,15 @@ std::optional<TimePoint> idle_since(const Record& lease, TimePoint now) {
   return lease.last_used;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 std::string local_host_name(const HarbourLocation& where) {
-  return where.url ? where.host : host_name();
+  return where.url ? where.host : kernel_host_name();
 }
 
 Result<HarbourContents> read_contents(Harbour& harbour) {
-  auto transaction = harbour.begin(LockMode::shared, {});
-  if (!transaction) return tl::make_unexpected(transaction.error());
-  auto contents = read_contents(**transaction);
-  transaction->reset();
-  if (contents) mark_stopped_tickets(*contents);
+  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(LockMode::shared, {}));
+  HarbourContents contents = TRY(read_contents(*transaction));
+  transaction.reset();
+  mark_stopped_tickets(contents);
   return contents;
 }
 
@@ -94,20 +87,16 @@ void mark_stopped_tickets(HarbourContents& contents) {
 
 Result<HarbourContents> read_contents(Transaction& transaction) {
   HarbourContents contents;
-  const auto leases = transaction.read_leases();
-  if (!leases) return tl::make_unexpected(leases.error());
-  for (const Client& lease : *leases) contents.leases.push_back(truncate_texts(lease.record));
+  const std::vector<Client> leases = TRY(transaction.read_leases());
+  for (const Client& lease : leases) contents.leases.push_back(truncate_texts(lease.record));
   for (const TicketName& name : transaction.queue()) {
-    auto ticket = transaction.read_ticket(name);
-    if (!ticket) return tl::make_unexpected(ticket.error());
-    if (!*ticket) continue;
-    contents.stopped.push_back(is_unresponsive(**ticket));
-    contents.tickets.push_back(truncate_texts(std::move((*ticket)->record)));
+    std::optional<Client> ticket = TRY(transaction.read_ticket(name));
+    if (!ticket) continue;
+    contents.stopped.push_back(is_unresponsive(*ticket));
+    contents.tickets.push_back(truncate_texts(std::move(ticket->record)));
     contents.ticket_names.push_back(name);
   }
-  auto drains = transaction.read_drains();
-  if (!drains) return tl::make_unexpected(drains.error());
-  contents.drains = std::move(*drains);
+  contents.drains = TRY(transaction.read_drains());
   contents.ignored_entries = transaction.ignored_entries();
   return contents;
 }
@@ -128,23 +117,17 @@ Status make_status(std::string host, HarbourContents contents, HostView view,
 }
 
 Result<Status> observe_host(Probe& probe, bool simulated, HarbourLocation where) {
-  auto snapshot = probe.snapshot();
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
+  Snapshot snapshot = TRY(probe.snapshot());
   std::string name = local_host_name(where);
   HarbourContents contents;
-  auto harbour = Harbour::open_existing(std::move(where));
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  if (*harbour) {
-    auto read = read_contents(**harbour);
-    if (!read) return tl::make_unexpected(read.error());
-    contents = std::move(*read);
-  }
-  HostView view = attribute_processes(*snapshot, contents.leases, contents.drains);
-  if (*harbour) publish_host_info(**harbour, view, snapshot->driver_version);
+  std::optional<Harbour> harbour = TRY(Harbour::open_existing(std::move(where)));
+  if (harbour) contents = TRY(read_contents(*harbour));
+  HostView view = attribute_processes(snapshot, contents.leases, contents.drains);
+  if (harbour) publish_host_info(*harbour, view, snapshot.driver_version);
   Topology topology;
   if (!contents.tickets.empty()) topology = probe.topology().value_or(Topology{});
   Status status = make_status(std::move(name), std::move(contents), std::move(view), topology);
-  status.driver = std::move(snapshot->driver_version);
+  status.driver = std::move(snapshot.driver_version);
   status.simulated = simulated;
   return status;
 }

@@ -1,4 +1,4 @@
-// The state of this host's GPUs, leases and queue, ready to be shown.
+// The state of a host's GPUs, leases and queue, for display.
 #pragma once
 
 #include <chrono>
@@ -22,56 +22,58 @@ struct GpuStatus {
 struct TicketStatus {
   Record record;
   std::size_t position = 0;  // from 1
-  std::string reason;        // why it waits; one line, not yet made fit for a terminal
-  std::optional<TimePoint> starts;
+  // Why it waits; one line. May have control characters, so printable() before it is shown.
+  std::string reason;
+  std::optional<TimePoint> starts;  // an estimate
 };
 
 struct Status {
   std::string host;
-  // Of another host: how old is what its driver said, if anybody knows. Leases and queue are not.
-  bool is_remote = false;
+  bool is_remote = false;  // another host, whose driver was not asked
+  // The age of the GPU data of a remote host, if it is known. Its leases and queue are always
+  // current.
   std::optional<std::chrono::seconds> age{};
-  std::string problem{};              // why nothing is known of its GPUs
-  std::optional<std::string> driver;  // its version
-  bool simulated = false;             // these are not real GPUs
+  std::string problem{};              // why the state of the GPUs is unknown
+  std::optional<std::string> driver;  // the driver's version
+  bool simulated = false;             // the GPUs are not real
   std::vector<GpuStatus> gpus;
-  std::vector<Record> leases;  // also those that were carved out of another
+  std::vector<Record> leases;  // with leases inside other leases
   std::vector<TicketStatus> queue;
   std::vector<IgnoredEntry> ignored_entries;  // files in the harbour that do not count
 };
 
-// What the harbour holds at one moment, without asking any driver.
+// The leases, tickets and drains of the harbour at one moment. Long texts are truncated.
 struct HarbourContents {
   std::vector<Record> leases;
   std::vector<Record> tickets;  // in the order of the queue
   std::vector<TicketName> ticket_names;
-  std::vector<bool> stopped;  // of each ticket
+  std::vector<bool> stopped;  // for each ticket: its client does not run
   std::vector<Drain> drains;
   std::vector<IgnoredEntry> ignored_entries;
 };
 Result<HarbourContents> read_contents(Harbour& harbour);
-// Under the lock: `stopped` then has only those that do not answer their bell.
+// The same under the lock that the caller holds. `stopped` then has only the clients that do not
+// read their bell.
 Result<HarbourContents> read_contents(Transaction& transaction);
-// Adds those whose processes are stopped, by /proc: not under the lock.
+// Adds the clients whose processes are stopped to `stopped`. Reads /proc, so never call it under
+// the lock.
 void mark_stopped_tickets(HarbourContents& contents);
 
-// From what is known of one host.
 Status make_status(std::string host, HarbourContents contents, HostView view,
                    const Topology& topology);
 
-// Asks the driver once, and reads the harbour under its lock. Makes no harbour where there is none.
-// Errors are the probe's and the harbour's: where the leases cannot be read, nobody can say what is
-// free.
+// The status of this host. Asks the driver once, and reads the harbour under its lock. Creates no
+// harbour. Errors are those of the driver and of the harbour: without the leases it is unknown
+// which GPUs are free.
 Result<Status> observe_host(Probe& probe, bool simulated,
                             HarbourLocation where = harbour_location());
 
-// Since when nothing is computed under a lease, where that is long enough to be told; nothing if it
-// is used, or nobody can say.
+// The time since which the GPUs of a lease are idle. Nothing if they are in use, were used in the
+// last minutes, or this is unknown.
 std::optional<TimePoint> idle_since(const Record& lease, TimePoint now);
 
-std::string host_name();
-
-// What this host is called there: a harbour of several may know it by another name.
+// This host's name in the harbour; a harbour of several hosts may know it by another name than the
+// kernel does.
 std::string local_host_name(const HarbourLocation& where);
 
 }  // namespace berth

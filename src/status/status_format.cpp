@@ -1,4 +1,4 @@
-// How the parts of a status read; see status_format.h.
+// Formats the parts of a status; see status_format.h.
 #include "status/status_format.h"
 
 #include <algorithm>

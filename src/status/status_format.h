@@ -1,4 +1,6 @@
-// What every view of a `Status` has in common: how states, figures, times and requests read.
+// Formats the parts of a Status for all views: states, figures, times and requests.
+//
+// Texts of users in the results may have control characters, so printable() before they are shown.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,10 +17,11 @@ constexpr std::string_view kAbsent = "-";
 
 Style style_of(GpuState state);
 
-// A bar of `width` columns, in eighths of a column where the character set has them.
+// A bar of `width` columns, filled to `share` (0 to 1), in eighths of a column if the charset has
+// them.
 std::string format_bar(double share, std::size_t width, Charset charset);
 
-// "9.1/24 GiB".
+// "9.1/24 GiB": used and total.
 std::string format_memory(const Gpu& gpu);
 
 // "70%", or "-".
@@ -28,28 +31,29 @@ std::string format_value(const std::optional<T>& value, std::string_view unit) {
   return fmt::format("{:.0f}{}", static_cast<double>(*value), unit);
 }
 
-// How long `since` is past, in whole seconds: "10m".
+// The time from `since` to `now` in whole seconds: "10m".
 std::string format_age(TimePoint since, TimePoint now);
 
-// Of a lease or a ticket: its label, else its command. As it came.
+// The label of a lease or ticket; its command if it has no label.
 const std::string& record_title(const Record& record);
 
-// What it asked for: "2 GPUs, 8 GiB each, for 4h", "GPU 0,2". As it came.
+// "2 GPUs, 8 GiB each, for 4h", "GPU 0,2".
 std::string format_request(const Request& request, const Status& status);
 
-// Why it waits, and the estimate: "GPU 0 leased by bob; expected in about 10m". As it came.
+// The reason and the estimate: "GPU 0 leased by bob; expected in about 10m".
 std::string format_wait_reason(const TicketStatus& ticket, TimePoint now);
 
-// A stranger that the process list shows needs no second line in words.
+// Whether a view that lists the processes should also show the reason of the GPU's state. False if
+// the reason only repeats the strangers in that list.
 bool needs_reason_line(const GpuStatus& status);
 
 // "4 GPUs: 3 free, 1 leased".
 std::string format_gpu_counts(const Status& status);
 
-// "simulated driver 570.86.15". As it came.
+// "simulated driver 570.86.15".
 std::string format_driver(const Status& status);
 
-// Of another host: "told 12s ago", else nothing.
+// The age of the GPU data of a remote host: "told 12s ago"; empty for this host.
 std::string format_data_age(const Status& status);
 
 }  // namespace berth

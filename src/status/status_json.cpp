@@ -1,4 +1,4 @@
-// The JSON of `berth status`; see status_json.h. docs/json.md describes it.
+// Writes a status as JSON; see status_json.h. docs/json.md describes the keys.
 #include "status/status_json.h"
 
 #include <algorithm>
@@ -7,12 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/time_text.h"
 #include "base/users.h"
 
 namespace berth {
 namespace {
 
-// A card has a number. A MIG instance has "card:instance", which is no number.
+// The index of a card is a number; that of a MIG instance is the text "card:instance".
 Json index_json(const GpuIndex& index) {
   return index.instance ? Json(to_string(index)) : Json(index.card);
 }
@@ -113,7 +114,7 @@ Json host_queue_json(const Status& status, const JsonLimits& limits = {}) {
   return {{"host", status.host}, {"queue", queue_array(status, limits)}};
 }
 
-// "replace": a name that is not UTF-8 becomes U+FFFD instead of an exception.
+// `replace`: bytes that are not UTF-8 become U+FFFD instead of raising an exception.
 std::string dump(const Json& json, JsonForm form) {
   return json.dump(form == JsonForm::pretty ? 2 : -1, ' ', true, Json::error_handler_t::replace) +
          "\n";

@@ -1,4 +1,5 @@
-// `berth status --json`: an interface with stable keys and units in their names.
+// The JSON of `berth status`, `berth queue` and `berth serve`: an interface with stable keys, and
+// units in their names.
 #pragma once
 
 #include <optional>
@@ -13,14 +14,15 @@ namespace berth {
 
 enum class JsonForm { pretty, line };
 
-// How much of it is shown, where that is not all.
+// Leaves out parts of the document.
 struct JsonLimits {
   CommandVisibility command_visibility{};
-  // At most so many of each queue; "queue_length" then says how many there are.
+  // The maximum number of tickets of each queue; "queue_length" then has the total.
   std::optional<std::size_t> tickets{};
 };
 
-// A document and a newline, in ASCII: whatever was not, is escaped. Absent values are null.
+// Each returns a document and a newline. All characters that are not ASCII are escaped. Absent
+// values are null.
 std::string status_json(const Status& status, JsonForm form);
 std::string hosts_json(const std::vector<Status>& hosts, JsonForm form,
                        const JsonLimits& limits = {});

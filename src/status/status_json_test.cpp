@@ -1,4 +1,4 @@
-// Tests of what is left out of a document where that is asked for.
+// Unit tests of the limits of a document: length of the queue and hidden commands.
 #include "status/status_json.h"
 
 #include <gtest/gtest.h>

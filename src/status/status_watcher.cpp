@@ -1,4 +1,4 @@
-// Looking again when something has changed; see status_watcher.h.
+// Reads the status, and waits for changes with inotify; see status_watcher.h.
 #include "status/status_watcher.h"
 
 #include <algorithm>
@@ -18,8 +18,9 @@ StatusWatcher::StatusWatcher(HarbourLocation where, std::function<void()> on_slo
       on_slow_(std::move(on_slow)),
       inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
-// Before each look, since the directory may have been made, or made anew, since the last one. Not
-// of what is opened, read or closed: looking at a bell does that, and would wake itself.
+// Called before each read of the harbour, since the directory may have been created, or created
+// anew, since the last one. Does not watch opening, reading and closing: reading the harbour opens
+// bells, and the watcher would wake itself.
 void StatusWatcher::rearm_harbour_watch() {
   std::array<char, 4096> events{};
   while (::read(inotify_.get(), events.data(), events.size()) > 0) {
@@ -44,18 +45,16 @@ Result<std::vector<Status>> StatusWatcher::observe() {
     }
   }
   if (where_.url || where_.configuration_error) return observe_all(probe_.get(), where_);
-  // Of this host alone there is nothing to show without a driver but why.
+  // A single host without a driver has no status.
   if (no_driver) return tl::make_unexpected(*no_driver);
-  auto host = observe_host(*probe_, is_driver_simulated(), where_);
-  if (!host) return tl::make_unexpected(host.error());
   std::vector<Status> hosts;
-  hosts.push_back(std::move(*host));
+  hosts.push_back(TRY(observe_host(*probe_, is_driver_simulated(), where_)));
   return hosts;
 }
 
 bool StatusWatcher::wait(std::chrono::milliseconds period, std::span<pollfd> descriptors,
                          bool watch_harbour) {
-  // Whatever goes on in the harbour, nobody needs to see more pictures than these.
+  // Viewers need no more snapshots than this, however often the harbour changes.
   constexpr std::chrono::milliseconds kMinInterval(250);
   std::vector<pollfd> watched(descriptors.begin(), descriptors.end());
   watched.push_back({watch_harbour ? inotify_.get() : -1, POLLIN, 0});

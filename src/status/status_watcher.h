@@ -1,4 +1,4 @@
-// Looks at GPUs, leases and queue again and again, for what shows them live.
+// Reads the status of all hosts repeatedly, for live views.
 #pragma once
 
 #include <chrono>
@@ -17,25 +17,28 @@
 
 namespace berth {
 
-// For one thread, which must live as long: the helper that asks the driver ends with it.
+// For use by a single thread. That thread must not end before the watcher is destroyed: the helper
+// process that asks the driver ends with the thread.
 class StatusWatcher {
  public:
-  // `on_slow` is called when the driver takes long.
+  // observe() calls `on_slow` if the driver takes long to answer.
   explicit StatusWatcher(HarbourLocation where = harbour_location(),
                          std::function<void()> on_slow = {});
 
-  // A look ends early, with an error, once this descriptor can be read while the driver is asked.
+  // observe() fails early if this descriptor becomes readable while the driver is asked. Set it
+  // before the first observe().
   void set_interrupt(int descriptor) { interrupt_ = descriptor; }
 
-  // Every host of the harbour, by name; see observe_all(). Errors are the driver's, where there is
-  // no other host to show, and the harbour's. One that fails can be tried again.
+  // The status of all hosts of the harbour, sorted by name; see observe_all(). Errors are those of
+  // the harbour and of the driver; with several hosts, a missing driver is not an error. The caller
+  // may call it again after an error.
   Result<std::vector<Status>> observe();
 
-  // Waits until it is worthwhile to look again: `period` after the last look began, or, for who
-  // `watch_harbour`, once a file of this host's harbour came, went or was renamed. False if one of
-  // `descriptors` is ready before that, and its `revents` say which.
+  // Waits until the status may have changed: until `period` after the last observe() began, or,
+  // with `watch_harbour`, until a file in this host's harbour was created, deleted or renamed.
+  // False if one of `descriptors` is ready before that; its `revents` are set.
   //
-  // Who dies says nothing: that is seen after `period`, at the latest.
+  // The end of a process that is killed changes no file: it is seen after `period`.
   bool wait(std::chrono::milliseconds period, std::span<pollfd> descriptors = {},
             bool watch_harbour = true);
 

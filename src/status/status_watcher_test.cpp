@@ -1,4 +1,4 @@
-// The lookout on a simulated server: what wakes it, what does not, and what it survives.
+// Tests of the status watcher on a simulated server: what wakes it, and errors that it survives.
 #include "status/status_watcher.h"
 
 #include <array>
@@ -28,7 +28,8 @@ class StatusWatcherTest : public testing::Test {
     ::setenv("BERTH_SIM_STATE", (folder_ / "state").c_str(), 1);
     simulate(R"({"gpus": [{"name": "A", "memory": "24GiB", "count": 2}]})");
     ::setenv("BERTH_SIM", (folder_ / "server.json").c_str(), 1);
-    // The helper is the berth program: a test has threads, and lies elsewhere.
+    // The helper process runs the berth program: the test program has threads, and is in another
+    // directory.
     set_helper_program(BERTH_TEST_BIN_DIR "/berth");
   }
   ~StatusWatcherTest() override { fs::remove_all(folder_); }
@@ -47,7 +48,7 @@ class StatusWatcherTest : public testing::Test {
   fs::path folder_;
 };
 
-// Readable after that time: what wait() returns for if nothing else wakes it.
+// A descriptor that is readable after `time`, and ends a wait() that nothing else ends.
 UniqueFd timer(std::chrono::milliseconds time) {
   UniqueFd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
   itimerspec when{};
@@ -83,7 +84,7 @@ TEST_F(StatusWatcherTest, does_not_wake_itself) {
   StatusWatcher watcher(location());
   auto harbour = Harbour::open(location());
   ASSERT_TRUE(harbour);
-  const auto bell = harbour->make_bell();  // a client, whose bell it looks at
+  const auto bell = harbour->make_bell();  // of a client, so that observe() opens a bell
   ASSERT_TRUE(bell);
   Record record;
   record.id = bell->id;
@@ -91,7 +92,7 @@ TEST_F(StatusWatcherTest, does_not_wake_itself) {
   record.pid = ::getpid();
   record.uuids = {"GPU-1"};
   ASSERT_TRUE((*harbour->begin_directory(LockMode::exclusive, {}))->write_lease(record));
-  for (int i = 0; i < 2; ++i) {  // the first look may hear of what was made before it
+  for (int i = 0; i < 2; ++i) {  // the first observe() may leave events of the files made above
     const auto hosts = watcher.observe();
     ASSERT_TRUE(hosts);
     EXPECT_EQ(hosts->front().leases.size(), 1U);
@@ -145,7 +146,7 @@ TEST_F(StatusWatcherTest, watches_a_harbour_that_is_created_again) {
   ASSERT_TRUE(watcher.observe());
   fs::remove_all(harbour());
   EXPECT_TRUE(watcher.wait(kForever));
-  ASSERT_TRUE(watcher.observe());  // there is none: nobody has a lease
+  ASSERT_TRUE(watcher.observe());  // without a harbour there are no leases
   make_harbour();
   ASSERT_TRUE(watcher.observe());
   create_file("one");
@@ -174,7 +175,7 @@ TEST_F(StatusWatcherTest, a_driver_that_hangs_can_be_interrupted) {
   const UniqueFd interrupt_reader(ends[0]);
   const UniqueFd interrupt_writer(ends[1]);
   int slow = 0;
-  StatusWatcher watcher(location(), [&] {  // who is told that it takes long, leaves
+  StatusWatcher watcher(location(), [&] {  // interrupts once the driver takes long
     ++slow;
     EXPECT_EQ(::write(interrupt_writer.get(), "x", 1), 1);
   });

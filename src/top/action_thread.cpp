@@ -1,4 +1,4 @@
-// Cancelling and releasing; see action_thread.h.
+// Cancels tickets and releases leases in a thread; see action_thread.h.
 #include "top/action_thread.h"
 
 #include <exception>

@@ -1,4 +1,4 @@
-// Does what was confirmed, in a thread of its own: the harbour's lock and Redis may take a while.
+// Runs a confirmed action (cancel or release) in a thread, because the harbour may be slow.
 #pragma once
 
 #include <memory>
@@ -11,21 +11,23 @@
 
 namespace berth::top {
 
-// One at a time.
+// Runs one action at a time. Used by one thread.
 class ActionThread {
  public:
   ActionThread() = default;
   ActionThread(const ActionThread&) = delete;
   ActionThread& operator=(const ActionThread&) = delete;
-  // Waits for it: what was begun is done, or fails.
+  // Waits until the running action has succeeded or failed.
   ~ActionThread();
 
+  // True from start() until result() has returned the outcome.
   bool busy() const { return thread_.joinable(); }
-  // Must not be busy.
+  // Must not be called while busy().
   void start(const PendingAction& action);
 
-  // Readable when it is done; result() then tells how it went, and it is not busy any more.
+  // Readable when the action is done: then call result().
   int fd() const { return done_.fd(); }
+  // The outcome of the action, once. Blocks if the action is not done.
   std::optional<Notice> result();
 
  private:
@@ -35,7 +37,8 @@ class ActionThread {
   std::optional<Notice> notice_ GUARDED_BY(mutex_);
 };
 
-// Cancels or releases, and says what came of it.
+// Cancels the ticket or releases the lease, and returns the message for the user. Never throws
+// exceptions that derive from std::exception.
 Notice run_action(const PendingAction& action);
 
 }  // namespace berth::top

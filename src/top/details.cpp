@@ -1,4 +1,4 @@
-// Facts, one below the other; see details.h.
+// Renders the details of a row; see details.h.
 #include "top/details.h"
 
 #include <algorithm>
@@ -17,17 +17,17 @@ namespace {
 constexpr std::size_t kNameWidth = 15;
 constexpr std::size_t kPlotHeight = 3;
 
-// Names at the left, and what is to be said of them, wrapped, at the right.
+// Lines with a name at the left and a wrapped text at the right.
 class FactList {
  public:
   explicit FactList(const RenderContext& context) : context_(context) {}
 
-  // `text` as it came; nothing is left out.
+  // Escapes `text` and shows all of it. An empty text adds no line.
   void add(const char* name, std::string_view text, Style style = Style::plain) {
     if (text.empty()) return;
     const std::size_t indent = 1 + kNameWidth;
     const std::size_t room = std::max<std::size_t>(context_.canvas.width, indent + 21) - indent - 1;
-    std::string rest = context_.canvas.show(text);
+    std::string rest = context_.canvas.escape(text);
     bool first = true;
     while (!rest.empty()) {
       const std::string line = take_first_line(rest, room);
@@ -45,8 +45,8 @@ class FactList {
   std::vector<StyledLine> take_lines() { return std::move(lines_); }
 
  private:
-  // The first line of `rest`, broken at a blank if there is one: commands have words that are
-  // longer than any line.
+  // Removes the first line from `rest` and returns it. Breaks it at a blank if it has one;
+  // otherwise inside a word, because commands have words that are longer than a line.
   static std::string take_first_line(std::string& rest, std::size_t room) {
     std::size_t bytes = 0;
     std::size_t blank = 0;
@@ -74,7 +74,7 @@ std::string user_and_pid(const Record& record) {
   return fmt::format("{}, pid {}", user_name(record.uid), record.pid);
 }
 
-// What lease and ticket have in common.
+// The facts that leases and tickets have in common.
 void add_record(FactList& facts, const Record& record, const Status& host) {
   facts.add("user", user_and_pid(record));
   facts.add("host", host.host);
@@ -227,10 +227,10 @@ std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& cont
 }  // namespace
 
 std::string details_title(const Row& row, const Canvas& canvas) {
-  if (row.ticket != nullptr) return fmt::format("Ticket {}", canvas.show(row.ticket->record.id));
-  if (row.lease != nullptr) return fmt::format("Lease {}", canvas.show(row.lease->id));
+  if (row.ticket != nullptr) return fmt::format("Ticket {}", canvas.escape(row.ticket->record.id));
+  if (row.lease != nullptr) return fmt::format("Lease {}", canvas.escape(row.lease->id));
   return fmt::format("GPU {} on {}", berth::to_string(row.gpu->view.gpu.index),
-                     canvas.show(row.host->host));
+                     canvas.escape(row.host->host));
 }
 
 std::vector<StyledLine> details_lines(const Row& row, const RenderContext& context) {

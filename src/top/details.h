@@ -1,4 +1,4 @@
-// Everything that is known of one GPU, lease or ticket, as lines. Pure.
+// The page with all facts about one GPU, lease or ticket, and the help page, as lines. Pure.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace berth::top {
 // "GPU 0 on gpu-a", "Lease k3f9a2mx", "Ticket k3f9a2mx".
 std::string details_title(const Row& row, const Canvas& canvas);
 
-// Wrapped to the sheet's width.
+// Wrapped to the width of the canvas.
 std::vector<StyledLine> details_lines(const Row& row, const RenderContext& context);
 
-// What the keys do.
+// The keys and the colours.
 std::vector<StyledLine> help_lines(Charset charset);
 
 }  // namespace berth::top

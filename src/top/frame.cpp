@@ -1,4 +1,4 @@
-// Head, cards, queue and foot; see frame.h.
+// Renders head, GPUs, queue and foot of the screen; see frame.h.
 #include "top/frame.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Lines = std::vector<StyledLine>;
 
-// `text` on as many lines as it needs, three at most.
+// Wraps `text` into at most three lines.
 Lines wrapped_lines(Style style, const std::string& text, const Canvas& canvas) {
   constexpr std::size_t kMaxLines = 3;
   const std::string all = wrap_text(text, canvas.width - 1, 1);
@@ -43,9 +43,9 @@ StyledLine head_line(const Model& model, const Canvas& canvas, TimePoint now) {
   StyledLine line;
   if (snapshot.hosts.size() == 1) {
     const Status& host = snapshot.hosts.front();
-    line.add(Style::bold, fmt::format(" {}", canvas.show(host.host)));
+    line.add(Style::bold, fmt::format(" {}", canvas.escape(host.host)));
     line.add(Style::plain, fmt::format("  {}", format_gpu_counts(host)));
-    line.add(Style::dim, fmt::format("  {}", canvas.show(format_driver(host))));
+    line.add(Style::dim, fmt::format("  {}", canvas.escape(format_driver(host))));
   } else {
     line.add(Style::bold, " berth top");
     if (snapshot.last_success)
@@ -69,7 +69,7 @@ Lines problem_lines(const Model& model, const Canvas& canvas, TimePoint now) {
           ? fmt::format(" Below is what was seen {} ago.", format_age(*snapshot.last_success, now))
           : "";
   if (!snapshot.problem.empty()) {
-    return wrapped_lines(Style::bad, fmt::format("! {}.{}", canvas.show(snapshot.problem), old),
+    return wrapped_lines(Style::bad, fmt::format("! {}.{}", canvas.escape(snapshot.problem), old),
                          canvas);
   }
   if (snapshot.driver_is_slow) {
@@ -79,7 +79,7 @@ Lines problem_lines(const Model& model, const Canvas& canvas, TimePoint now) {
   return {};
 }
 
-// As many of the keys as fit.
+// The keys and their effects, as many as fit.
 StyledLine keys_line(const Model& model, const Canvas& canvas) {
   struct Hint {
     const char* key;
@@ -93,7 +93,7 @@ StyledLine keys_line(const Model& model, const Canvas& canvas) {
     hints.push_back({"s", fmt::format("sort ({})", to_string(model.sort()))});
     hints.push_back({"f", model.filter().empty()
                               ? std::string("filter")
-                              : fmt::format("filter ({})", canvas.show(model.filter()))});
+                              : fmt::format("filter ({})", canvas.escape(model.filter()))});
   } else {
     hints.push_back({"j k", "scroll"});
   }
@@ -115,23 +115,23 @@ StyledLine keys_line(const Model& model, const Canvas& canvas) {
 
 Lines foot_lines(const Model& model, const Canvas& canvas) {
   if (model.mode() == Mode::confirm && model.action()) {
-    Lines lines = wrapped_lines(Style::warning, canvas.show(model.action()->question), canvas);
+    Lines lines = wrapped_lines(Style::warning, canvas.escape(model.action()->question), canvas);
     StyledLine keys = make_line(Style::bold, " y");
     lines.push_back(keys.add(Style::dim, " yes  ").add(Style::bold, "n").add(Style::dim, " no"));
     return lines;
   }
   if (model.mode() == Mode::filter) {
     StyledLine line = make_line(Style::bold, " User: ");
-    return {truncate_line(line.add(Style::plain, canvas.show(model.filter())), canvas.width - 1,
+    return {truncate_line(line.add(Style::plain, canvas.escape(model.filter())), canvas.width - 1,
                           canvas.charset)};
   }
   if (model.notice()) {
-    return wrapped_lines(model.notice()->style, canvas.show(model.notice()->text), canvas);
+    return wrapped_lines(model.notice()->style, canvas.escape(model.notice()->text), canvas);
   }
   return {keys_line(model, canvas)};
 }
 
-// Where to begin, so that row `selected` and its neighbours are seen.
+// The first row to show, so that row `selected` and its neighbours are visible.
 std::size_t scroll_offset(std::size_t offset, std::optional<std::size_t> selected,
                           std::size_t height, std::size_t total) {
   if (total <= height) return 0;
@@ -143,7 +143,7 @@ std::size_t scroll_offset(std::size_t offset, std::optional<std::size_t> selecte
   return std::min(offset, total - height);
 }
 
-// The rows that fit in `height`; where not all do, how many are below.
+// The rows that fit in `height`. If some do not, the last line says how many are below or above.
 Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& offset,
                  std::size_t height, const RenderContext& context) {
   Lines lines;
@@ -168,7 +168,7 @@ Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& 
   return lines;
 }
 
-// What to say where there is nothing to show.
+// The message for an empty list.
 Lines empty_lines(const Model& model, const Canvas& canvas) {
   const TopSnapshot& snapshot = model.snapshot();
   if (!snapshot.last_success) {
@@ -177,7 +177,7 @@ Lines empty_lines(const Model& model, const Canvas& canvas) {
   if (!model.filter().empty()) {
     return {make_line(Style::dim, fmt::format(" No lease, process or ticket of a user like '{}'. "
                                               "Esc shows all.",
-                                              canvas.show(model.filter())))};
+                                              canvas.escape(model.filter())))};
   }
   if (snapshot.hosts.empty()) {
     return wrapped_lines(Style::dim,
@@ -221,7 +221,7 @@ Lines list_lines(Model& model, std::size_t height, const RenderContext& context)
   return lines;
 }
 
-// A page of text below its title.
+// A title and the visible part of a page of text.
 Lines page_lines(Model& model, const std::string& title, Lines text, std::size_t height) {
   std::size_t& page = model.scroll().page;
   const std::size_t free_height = height - std::min<std::size_t>(height, 2);

@@ -1,4 +1,4 @@
-// The whole screen as lines: what the model shows, laid out for a size. Pure.
+// Lays out the whole screen as lines, for a given size. Pure.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace berth::top {
 
-// Below this nothing can be told apart.
+// A smaller terminal shows only a message.
 constexpr std::size_t kMinWidth = 60;
 constexpr std::size_t kMinHeight = 10;
 
 struct Frame {
-  std::vector<StyledLine> lines;  // at most as many as there is room for, each no wider than that
-  std::optional<std::pair<std::size_t, std::size_t>> cursor{};  // row and column, while one types
+  std::vector<StyledLine> lines;  // at most canvas.height, each at most canvas.width columns wide
+  std::optional<std::pair<std::size_t, std::size_t>> cursor{};  // row, column; while the user types
 };
 
-// Scrolls the model to where its selection can be seen.
+// Changes model.scroll() so that the selected row is visible.
 Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canvas, TimePoint now);
 
 }  // namespace berth::top

@@ -1,4 +1,4 @@
-// What the view looks like at each size: everything fits, and foreign text is escaped.
+// Tests of the frames at several sizes: all lines fit, and text of other users is escaped.
 #include "top/frame.h"
 
 #include <gtest/gtest.h>
@@ -167,7 +167,7 @@ TEST(MemoryBar, distinguishes_used_reserved_and_free) {
     add_memory_bar(line, host, host.gpus[i], 12, charset);
     return line.text();
   };
-  EXPECT_EQ(bar(0, Charset::ascii), "##==========");  // exclusive: all of it is taken
+  EXPECT_EQ(bar(0, Charset::ascii), "##==========");  // exclusive: the lease reserves all memory
   EXPECT_EQ(bar(3, Charset::ascii), "............");
   host.leases[0].request.memory = gib(8);
   EXPECT_EQ(reserved_unused(host, host.gpus[0]), gib(8));

@@ -1,4 +1,4 @@
-// A line of the view: pieces of text, each in a style, without a word about the terminal.
+// A line of the screen: pieces of text, each with a style. Independent of the terminal.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace berth::top {
 
 struct StyledText {
   Style style = Style::plain;
-  std::string text;  // fit for the terminal, see printable()
+  std::string text;  // escaped for the terminal: see Canvas::escape()
 };
 
 struct StyledLine {
@@ -42,16 +42,17 @@ inline StyledLine make_line(Style style, std::string text) {
   return line;
 }
 
-// What the lines are made for.
+// The size and the character set for which lines are rendered.
 struct Canvas {
   std::size_t width = 80;
   std::size_t height = 24;
   Charset charset = Charset::utf8;
 
-  std::string show(std::string_view text) const { return printable(text, charset); }
+  // Makes `text` safe to print: see printable().
+  std::string escape(std::string_view text) const { return printable(text, charset); }
 };
 
-// The start of the line that fits in `columns`, its end marked when it was cut.
+// Cuts the line to `columns`; a mark at its end shows that it was cut.
 inline StyledLine truncate_line(StyledLine line, std::size_t columns, Charset charset) {
   std::size_t room = columns;
   for (std::size_t i = 0; i < line.pieces.size(); ++i) {
@@ -62,7 +63,8 @@ inline StyledLine truncate_line(StyledLine line, std::size_t columns, Charset ch
       room -= wide;
       continue;
     }
-    // One column more than there is room for, so that the end is marked though a piece fits.
+    // This piece fits exactly, but others follow: a blank makes it too wide, so that
+    // truncate_text() marks the cut.
     if (!last && wide <= room) piece.text += ' ';
     piece.text = truncate_text(piece.text, room, charset);
     line.pieces.resize(i + 1);

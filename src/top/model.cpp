@@ -1,4 +1,4 @@
-// Keys and their meaning; see model.h.
+// Handles keys and keeps the selection; see model.h.
 #include "top/model.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMaxFilterLength = 64;
 
-// Off its end: a whole character in UTF-8.
+// Removes the last UTF-8 character.
 void erase_character(std::string& text) {
   while (!text.empty()) {
     const bool inside = (static_cast<unsigned char>(text.back()) & 0xC0U) == 0x80;
@@ -40,7 +40,8 @@ std::vector<const Row*> Model::selectable_rows() const {
   return all;
 }
 
-// The same thing stays selected wherever it stands now; if it is gone, what has taken its place.
+// The same GPU, lease or ticket stays selected, wherever its row is now. If it is gone, the row
+// that is now at its position is selected.
 void Model::rebuild_rows() {
   gpu_rows_ = make_gpu_rows(*shown_snapshot_, sort_, filter_);
   queue_ = make_queue_rows(*shown_snapshot_, filter_);
@@ -53,7 +54,7 @@ void Model::rebuild_rows() {
   }
   selected_index_ = all.empty() ? 0 : std::min(selected_index_, all.size() - 1);
   selected_key_ = all.empty() ? std::nullopt : std::optional(make_row_key(*all[selected_index_]));
-  // Details of what is gone would be of something else all of a sudden.
+  // The details page (or the question above it) would suddenly be about another row: close it.
   if (mode_ == Mode::details || (mode_ == Mode::confirm && previous_mode_ == Mode::details)) {
     mode_ = previous_mode_ = Mode::list;
     action_.reset();
@@ -80,7 +81,7 @@ void Model::move_selection(std::ptrdiff_t by) {
   select(*all[static_cast<std::size_t>(to)]);
 }
 
-// From the cards to the queue, and back.
+// Selects the first row of the other pane: GPUs or queue.
 void Model::switch_pane() {
   const Row* now = selected();
   if (now == nullptr) return;
@@ -103,7 +104,7 @@ bool Model::handle_movement(const KeyPress& input) {
   if (by == 0) return false;
   if (mode_ == Mode::list) {
     move_selection(by);
-  } else {  // a page of text
+  } else {  // details or help
     const auto to = static_cast<std::ptrdiff_t>(scroll_.page) + by;
     scroll_.page = static_cast<std::size_t>(std::max<std::ptrdiff_t>(to, 0));
   }
@@ -128,13 +129,13 @@ void Model::edit_filter(const KeyPress& input) {
   }
   if (input.kind == KeyKind::erase) erase_character(filter_);
   if (input.kind == KeyKind::text && filter_.size() < kMaxFilterLength) filter_ += input.text;
-  // Arrows move the selection while one types.
+  // Arrow keys move the selection while the user types.
   if (input.kind == KeyKind::up) move_selection(-1);
   if (input.kind == KeyKind::down) move_selection(1);
   rebuild_rows();
 }
 
-// Only a plain yes is one.
+// Any key but y or Y means no.
 Model::KeyResult Model::handle_confirmation(const KeyPress& input) {
   mode_ = std::exchange(previous_mode_, Mode::list);
   KeyResult result;

@@ -1,6 +1,6 @@
-// What the view shows and what its keys mean: pictures and keys in, rows, selection and wishes out.
+// The state of `berth top`: takes snapshots and keys; provides rows, the selection and actions.
 //
-// It knows no terminal, clock, driver or harbour.
+// Independent of the terminal, the clock, the driver and the harbour.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,6 @@
 
 namespace berth::top {
 
-// A key, as the model knows it.
 enum class KeyKind : std::uint8_t {
   up,
   down,
@@ -27,7 +26,7 @@ enum class KeyKind : std::uint8_t {
   escape,
   erase,
   tab,
-  text,  // whatever can be typed
+  text,  // a printable character
 };
 
 struct KeyPress {
@@ -39,35 +38,37 @@ enum class Mode : std::uint8_t { list, details, help, filter, confirm };
 
 struct Notice {
   Style style = Style::plain;
-  std::string text;  // as it came
+  std::string text;  // not yet escaped for the terminal
 };
 
+// Used by one thread.
 class Model {
  public:
+  // `viewer` is the user who runs `berth top`.
   explicit Model(uid_t viewer) : viewer_(viewer) {}
 
-  // What was seen last. While it is paused it is kept, and shown afterwards.
+  // Shows the snapshot; while the view is paused, only keeps it for the end of the pause.
   void set_snapshot(std::shared_ptr<const TopSnapshot> snapshot);
 
-  // What to do outside, if anything.
+  // What the caller must do after a key.
   struct KeyResult {
     bool quit = false;
-    std::optional<PendingAction> action{};  // confirmed
+    std::optional<PendingAction> action{};  // the user has confirmed it
   };
   KeyResult handle_key(const KeyPress& input);
 
-  // Said until the next key.
+  // The next key removes the notice.
   void set_notice(Notice notice) { notice_ = std::move(notice); }
 
   const TopSnapshot& snapshot() const { return *shown_snapshot_; }
   const std::vector<Row>& gpu_rows() const { return gpu_rows_; }
   const std::vector<Row>& queue() const { return queue_; }
-  // The row that is selected; nothing if there is none to select.
+  // Null if there is no row that can be selected.
   const Row* selected() const;
   bool is_selected(const Row& row) const { return &row == selected(); }
 
   Mode mode() const { return mode_; }
-  // Where the details or the question came from: what to draw behind a question.
+  // Whether the details are shown, also while the user must confirm an action from there.
   bool details_open() const { return mode_ == Mode::details || previous_mode_ == Mode::details; }
   SortOrder sort() const { return sort_; }
   const std::string& filter() const { return filter_; }
@@ -76,12 +77,12 @@ class Model {
   const std::optional<Notice>& notice() const { return notice_; }
   const std::optional<PendingAction>& action() const { return action_; }
 
-  // How far each part is scrolled, in lines; the drawing moves it to where the selection is seen.
+  // How far each pane is scrolled, in lines. render_frame() changes it to show the selection.
   struct Scroll {
     std::size_t gpus = 0;
     std::size_t queue = 0;
-    std::size_t page = 0;  // of details and help
-    std::size_t step = 10;
+    std::size_t page = 0;   // of details and help
+    std::size_t step = 10;  // of page up and page down
   };
   Scroll& scroll() { return scroll_; }
 
@@ -100,11 +101,11 @@ class Model {
 
   uid_t viewer_;
   std::shared_ptr<const TopSnapshot> shown_snapshot_ = std::make_shared<const TopSnapshot>();
-  std::shared_ptr<const TopSnapshot> latest_snapshot_;
+  std::shared_ptr<const TopSnapshot> latest_snapshot_;  // newer than the shown one while paused
   std::vector<Row> gpu_rows_;
   std::vector<Row> queue_;
   std::optional<RowKey> selected_key_;
-  std::size_t selected_index_ = 0;  // of the selection among what can be selected
+  std::size_t selected_index_ = 0;  // in selectable_rows()
   Mode mode_ = Mode::list;
   Mode previous_mode_ = Mode::list;
   SortOrder sort_ = SortOrder::index;

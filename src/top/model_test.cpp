@@ -1,4 +1,4 @@
-// What the keys of the view do, and that the selection stays on what was selected.
+// Tests of the keys, and that the selection stays on the same GPU, lease or ticket.
 #include "top/model.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST_F(ModelTest, every_gpu_has_its_leases_below_it) {
   EXPECT_EQ(kinds, (std::vector{g, l, g, l, g, l, g}));
   EXPECT_EQ(model_.gpu_rows()[3].shown_at_gpu, "");
   EXPECT_EQ(model_.gpu_rows()[5].shown_at_gpu, "1");
-  EXPECT_EQ(model_.queue().size(), 4U);  // each with its reason
+  EXPECT_EQ(model_.queue().size(), 4U);  // two tickets, each with its reason
 }
 
 TEST_F(ModelTest, sorts_with_the_unknown_last) {
@@ -64,7 +64,7 @@ TEST_F(ModelTest, the_filter_works_while_it_is_typed) {
   EXPECT_EQ(gpus(), (std::vector<std::string>{"0"}));
   EXPECT_EQ(model_.queue().size(), 2U);
   model_.handle_key({KeyKind::erase});
-  EXPECT_EQ(gpus().size(), 3U);  // both users begin alike
+  EXPECT_EQ(gpus().size(), 3U);  // the filter matches both users
   model_.handle_key({KeyKind::enter});
   EXPECT_EQ(model_.mode(), Mode::list);
   EXPECT_EQ(gpus().size(), 3U);
@@ -111,7 +111,7 @@ TEST_F(ModelTest, the_selection_stays_on_the_same_thing) {
   EXPECT_EQ(selected(), "ticket cccccccc");
   next.hosts[0].queue.clear();
   model_.set_snapshot(share_snapshot(next));
-  EXPECT_EQ(selected(), "gpu GPU-3");  // the last that there is
+  EXPECT_EQ(selected(), "gpu GPU-3");  // the last row
   model_.set_snapshot(share_snapshot({}));
   EXPECT_EQ(selected(), "nothing");
   type_keys(model_, "jkcr");

@@ -1,4 +1,4 @@
-// Whose it is, and what ending it means; see pending_action.h.
+// Checks actions and words their questions; see pending_action.h.
 #include "top/pending_action.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool can_end(const Record& record, uid_t viewer) {
   return record.uid == viewer || viewer == 0;
 }
 
-// "", or " of bob" where root looks at what is somebody else's.
+// " of bob", if root acts on the record of another user; otherwise "".
 std::string owner_suffix(const Record& record, uid_t viewer) {
   return record.uid == viewer ? "" : fmt::format(" of {}", user_name(record.uid));
 }
@@ -41,7 +41,7 @@ Result<void> check_permission(const char* what, const char* verb, const Record& 
   return {};
 }
 
-// The lease that a row of a GPU means: the one that the viewer may give back, if there is only one.
+// The lease of the row. On the row of a GPU: the viewer's only lease there, or the only lease.
 Result<const Record*> find_lease(const Row& row, uid_t viewer) {
   if (row.lease != nullptr) return row.lease;
   std::vector<const Record*> all;
@@ -85,10 +85,7 @@ Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer) {
     return fail(ErrorKind::usage, "c cancels a ticket: select one in the queue");
   }
   const Record& record = row.ticket->record;
-  if (auto permitted = check_permission("ticket", "cancel", record, *row.host, viewer);
-      !permitted) {
-    return tl::make_unexpected(permitted.error());
-  }
+  TRY(check_permission("ticket", "cancel", record, *row.host, viewer));
   return PendingAction{
       PendingAction::Kind::cancel, record.id,
       fmt::format("Cancel ticket {}{}{}? It leaves the queue, and its process (pid {}) ends "
@@ -102,13 +99,8 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
                                       ? "r gives a lease back: select one"
                                       : "r gives a lease back, and this is a ticket: c cancels it");
   }
-  const auto lease = find_lease(row, viewer);
-  if (!lease) return tl::make_unexpected(lease.error());
-  const Record& record = **lease;
-  if (auto permitted = check_permission("lease", "release", record, *row.host, viewer);
-      !permitted) {
-    return tl::make_unexpected(permitted.error());
-  }
+  const Record& record = *TRY(find_lease(row, viewer));
+  TRY(check_permission("lease", "release", record, *row.host, viewer));
   if (record.holder == HolderKind::job) {
     return fail(ErrorKind::usage,
                 fmt::format("lease {} is its job's, and ends with it: stop pid {} "

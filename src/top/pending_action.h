@@ -1,4 +1,4 @@
-// What a person may want done to a lease or ticket: what will happen, or why it cannot be. Pure.
+// An action (cancel or release) that the user must confirm, and the checks before. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ struct PendingAction {
   enum class Kind : std::uint8_t { cancel, release };
   Kind kind = Kind::cancel;
   std::string id;
-  std::string question;  // names what will happen; as it came
+  std::string question;  // names the effect; not yet escaped for the terminal
 };
 
-// What `c` or `r` on the row means to the user `viewer`. The error says why not; the harbour checks
-// it all again when it is done.
+// The action of the key `c` or `r` on the row, for the user `viewer`. The error says why the action
+// is not possible. These checks only give an early message: the harbour checks everything again.
 Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer);
 Result<PendingAction> make_release_action(const Row& row, uid_t viewer);
 
-// "0,2": the GPUs of a lease as this host numbers them, else their UUIDs.
+// "0,2": the indices of a lease's GPUs on its host; the UUID of a GPU that the host does not show.
 std::string format_gpu_list(const Record& lease, const Status& host);
 
 }  // namespace berth::top

@@ -1,4 +1,4 @@
-// Eighths of a character; see plots.h.
+// Draws plots with characters of eight heights; see plots.h.
 #include "top/plots.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::vector<std::string> tall_plot(const Values& values, std::size_t width, std:
     for (std::size_t i = values.size() - count; i < values.size(); ++i) {
       const std::size_t high = values[i] ? eighths_of(*values[i], height) : 0;
       const std::size_t eighths = std::min<std::size_t>(high > 8 * row ? high - 8 * row : 0, 8);
-      const bool line = values[i] && row == 0;  // known, though it may be 0
+      const bool line = values[i] && row == 0;  // a known 0 is a line at the bottom
       text += eighths > 0 || line ? level(eighths, charset) : " ";
     }
     lines.push_back(std::move(text));
@@ -84,7 +84,7 @@ void add_memory_bar(StyledLine& line, const Status& host, const GpuStatus& gpu, 
   };
   const std::uint64_t used = gpu_info.memory_used->count;
   const std::uint64_t reserved = reserved_unused(host, gpu).count;
-  // What there is can be seen, however little it is.
+  // Memory that is used (64 MiB or more) or reserved is always visible: at least one cell.
   const std::size_t filled = std::max<std::size_t>(cells(used), used >= mib(64).count ? 1 : 0);
   const std::size_t occupied =
       std::max(filled, std::max(cells(saturating_add(used, reserved)),

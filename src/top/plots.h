@@ -1,4 +1,4 @@
-// Bars and plots of characters: memory used and reserved, and values over time.
+// Text plots: a bar of used and reserved memory, and values over time.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,22 @@
 
 namespace berth::top {
 
-using Values = std::vector<std::optional<double>>;  // shares of 0 to 1
+using Values = std::vector<std::optional<double>>;  // from 0 to 1; nullopt: unknown
 
-// `width` columns, the newest at the right: what is known and 0 is a line, what is unknown a blank.
+// A plot of `width` columns, with the newest value at the right. A value of 0 is a line at the
+// bottom, an unknown one is a blank.
 std::string sparkline(const Values& values, std::size_t width, Charset charset);
 
-// The same, `height` lines high.
+// The same with `height` lines, from top to bottom.
 std::vector<std::string> tall_plot(const Values& values, std::size_t width, std::size_t height,
                                    Charset charset);
 
-// What the leases of a GPU reserve there and do not use; all the rest for an exclusive one.
+// The memory that the leases of a GPU reserve but do not use; all free memory if a lease is
+// exclusive.
 Bytes reserved_unused(const Status& host, const GpuStatus& gpu);
 
-// What is used, then what is reserved beyond, then what is free: told apart without colour, too.
-// Blanks if the driver does not say.
+// Appends a bar of used, reserved and free memory, which differ also without colours; blanks if the
+// driver does not report the memory.
 void add_memory_bar(StyledLine& line, const Status& host, const GpuStatus& gpu, std::size_t width,
                     Charset charset);
 

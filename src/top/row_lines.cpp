@@ -1,4 +1,4 @@
-// The columns of the view; see row_lines.h.
+// Computes column widths and renders rows; see row_lines.h.
 #include "top/row_lines.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string gap() {
   return std::string(kGap, ' ');
 }
 
-// The maker's name says little.
+// Omits the vendor, which is the same for all GPUs.
 std::string_view short_gpu_name(const Gpu& gpu) {
   constexpr std::string_view maker = "NVIDIA ";
   if (!gpu.name) return kAbsent;
@@ -45,7 +45,7 @@ std::size_t total_width(const ColumnWidths& columns) {
   return sum;
 }
 
-// Where what belongs to a GPU begins.
+// The column where the rows below a GPU begin.
 std::size_t indent(const RenderContext& context) {
   return kMargin + context.columns.index + kGap;
 }
@@ -72,7 +72,7 @@ StyledLine gpu_line(const Row& row, const RenderContext& context) {
       .add(Style::bold, align_right(berth::to_string(gpu.index), columns.index));
   add_cell(
       line, Style::plain,
-      align_left(truncate_middle(context.canvas.show(short_gpu_name(gpu)), columns.name, charset),
+      align_left(truncate_middle(context.canvas.escape(short_gpu_name(gpu)), columns.name, charset),
                  columns.name),
       columns.name);
   add_cell(line, style_of(state), align_left(berth::to_string(state), columns.state),
@@ -96,10 +96,9 @@ StyledLine gpu_line(const Row& row, const RenderContext& context) {
   return line;
 }
 
-// The user's column, and who it is.
 void add_user(StyledLine& line, uid_t uid, const RenderContext& context) {
-  const std::string name = truncate_text(context.canvas.show(user_name(uid)), context.columns.user,
-                                         context.canvas.charset);
+  const std::string name = truncate_text(context.canvas.escape(user_name(uid)),
+                                         context.columns.user, context.canvas.charset);
   line.add(uid == context.viewer ? Style::bold : Style::plain,
            align_left(name, context.columns.user));
 }
@@ -118,7 +117,7 @@ StyledLine lease_line(const Row& row, const RenderContext& context) {
   if (const auto idle = idle_since(lease, context.now)) {
     line.add(Style::warning, fmt::format("  idle for {}", format_age(*idle, context.now)));
   }
-  return line.add(Style::plain, gap() + context.canvas.show(record_title(lease)));
+  return line.add(Style::plain, gap() + context.canvas.escape(record_title(lease)));
 }
 
 StyledLine process_line(const Row& row, const RenderContext& context) {
@@ -126,32 +125,32 @@ StyledLine process_line(const Row& row, const RenderContext& context) {
   const std::string memory =
       process.memory ? format_size(*process.memory) : std::string("memory unknown");
   const std::string user =
-      context.canvas.show(process.uid ? user_name(*process.uid) : std::string(kAbsent));
+      context.canvas.escape(process.uid ? user_name(*process.uid) : std::string(kAbsent));
   return make_line(
       Style::bad,
       fmt::format("{}{}  ! no lease: {} (pid {}), {}", std::string(indent(context), ' '),
                   align_left(truncate_text(user, context.columns.user, context.canvas.charset),
                              context.columns.user),
-                  context.canvas.show(process.name.value_or(std::string(kAbsent))), process.pid,
+                  context.canvas.escape(process.name.value_or(std::string(kAbsent))), process.pid,
                   memory));
 }
 
 StyledLine note_line(const Row& row, const RenderContext& context) {
   return make_line(style_of(row.gpu->state_reason.state),
                    fmt::format("{}! {}", std::string(indent(context), ' '),
-                               context.canvas.show(row.gpu->state_reason.reason)));
+                               context.canvas.escape(row.gpu->state_reason.reason)));
 }
 
 StyledLine host_line(const Row& row, const RenderContext& context) {
   const Status& host = *row.host;
-  StyledLine line = make_line(Style::bold, fmt::format(" {}", context.canvas.show(host.host)));
+  StyledLine line = make_line(Style::bold, fmt::format(" {}", context.canvas.escape(host.host)));
   if (!host.problem.empty()) {
     return line.add(Style::warning, fmt::format("  nothing is known of its GPUs: {}",
-                                                context.canvas.show(host.problem)));
+                                                context.canvas.escape(host.problem)));
   }
   const std::string freshness = format_data_age(host);
   return line.add(Style::dim,
-                  fmt::format("  {}  {}{}{}", context.canvas.show(format_driver(host)),
+                  fmt::format("  {}  {}{}{}", context.canvas.escape(format_driver(host)),
                               format_gpu_counts(host), freshness.empty() ? "" : "  ", freshness));
 }
 
@@ -168,14 +167,14 @@ StyledLine ticket_line(const Row& row, const RenderContext& context) {
       .add(Style::dim,
            fmt::format("  waits {}", align_left(format_age(record.since, context.now), kTimeWidth)))
       .add(Style::plain,
-           gap() + context.canvas.show(where + format_request(record.request, *row.host)))
-      .add(Style::plain, gap() + context.canvas.show(record_title(record)));
+           gap() + context.canvas.escape(where + format_request(record.request, *row.host)))
+      .add(Style::plain, gap() + context.canvas.escape(record_title(record)));
 }
 
 StyledLine reason_line(const Row& row, const RenderContext& context) {
   return make_line(Style::dim,
                    std::string(indent(context), ' ') +
-                       context.canvas.show(format_wait_reason(*row.ticket, context.now)));
+                       context.canvas.escape(format_wait_reason(*row.ticket, context.now)));
 }
 
 }  // namespace
@@ -188,10 +187,10 @@ ColumnWidths compute_column_widths(const TopSnapshot& snapshot, const Canvas& ca
       const Gpu& gpu = status.view.gpu;
       columns.index = std::max(columns.index, berth::to_string(gpu.index).size());
       columns.memory = std::max(columns.memory, format_memory(gpu).size());
-      name = std::max(name, display_width(canvas.show(short_gpu_name(gpu))));
+      name = std::max(name, display_width(canvas.escape(short_gpu_name(gpu))));
     }
     const auto user = [&](uid_t uid) {
-      const std::size_t text_width = display_width(canvas.show(user_name(uid)));
+      const std::size_t text_width = display_width(canvas.escape(user_name(uid)));
       columns.user = std::clamp(text_width, columns.user, kMaxUserWidth);
     };
     for (const Record& lease : host.leases) user(lease.uid);
@@ -205,9 +204,10 @@ ColumnWidths compute_column_widths(const TopSnapshot& snapshot, const Canvas& ca
   };
   if (total_width(columns) > canvas.width) columns.bar = 0;
   grow(columns.name, std::min<std::size_t>(name, 12));
-  // In steps, so that a wider terminal gives each of them something.
+  // In steps, so that extra width is distributed over all columns.
   for (const std::size_t plot : {8UL, 12UL, 20UL, 40UL}) {
-    const auto grow_fully = [&](std::size_t& column, std::size_t to) {  // all of it, or nothing new
+    // Adds a column only if its full width fits.
+    const auto grow_fully = [&](std::size_t& column, std::size_t to) {
       const std::size_t before = column;
       grow(column, to);
       if (column < to && before == 0) column = 0;
@@ -218,7 +218,7 @@ ColumnWidths compute_column_widths(const TopSnapshot& snapshot, const Canvas& ca
     if (canvas.width >= 100) grow_fully(columns.power, 5);
     grow(columns.bar, std::min<std::size_t>(10 + plot / 2, 24));
   }
-  if (columns.memory_plot > 0) {  // equally wide, they can be compared
+  if (columns.memory_plot > 0) {  // plots of equal width can be compared
     columns.memory_plot = std::min(columns.memory_plot, columns.utilization_plot);
     columns.utilization_plot = columns.memory_plot;
   }

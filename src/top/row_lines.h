@@ -1,4 +1,4 @@
-// Rows as lines: a GPU with its memory, load and plots; leases, strangers and tickets. Pure.
+// Renders rows as lines: GPUs with memory, load and plots; leases, strangers and tickets. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace berth::top {
 
-// How wide each column is; those that find no room are 0.
+// The width of each column; 0: there is no room for it.
 struct ColumnWidths {
   std::size_t index = 3;
   std::size_t name = 0;
@@ -28,13 +28,13 @@ struct ColumnWidths {
 };
 ColumnWidths compute_column_widths(const TopSnapshot& snapshot, const Canvas& canvas);
 
-// What all rows are drawn with.
+// What the rendering of all rows needs.
 struct RenderContext {
   const Canvas& canvas;
   const ColumnWidths& columns;
   const PlotHistory& history;
   TimePoint now;
-  uid_t viewer;  // whose own things stand out
+  uid_t viewer;  // this user's leases and tickets are emphasized
 };
 
 StyledLine title_line(const RenderContext& context);

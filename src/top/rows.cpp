@@ -1,4 +1,4 @@
-// Choosing and sorting; see rows.h.
+// Selects, filters and sorts rows; see rows.h.
 #include "top/rows.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ bool is_held_by(const GpuStatus& gpu, const Record& lease) {
   return std::find(lease_ids.begin(), lease_ids.end(), lease.id) != lease_ids.end();
 }
 
-// Of whoever has it: the holder of its first lease, else a stranger. Empty: nobody.
+// The user of the GPU's first lease, or of its first stranger; "" if it has neither.
 std::string gpu_user(const Status& host, const GpuStatus& gpu) {
   for (const Record& lease : host.leases) {
     if (is_held_by(gpu, lease)) return user_name(lease.uid);
@@ -43,10 +43,10 @@ std::vector<const GpuStatus*> sort_gpus(const Status& host, SortOrder sort) {
       sort_value = static_cast<double>(gpu.memory_used->count);
     }
     if (sort == SortOrder::utilization && gpu.utilization_pct) sort_value = *gpu.utilization_pct;
-    // Unknown, and nobody's, stand last.
+    // GPUs with an unknown value or without a user come last.
     ranked.push_back({{!sort_value, name, -sort_value.value_or(0)}, &one});
   }
-  if (sort != SortOrder::index) {  // which is the driver's order
+  if (sort != SortOrder::index) {  // the driver's order is the order of indices
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
@@ -60,7 +60,8 @@ bool process_matches_filter(const std::string& filter, const GpuProcess& process
   return filter.empty() || (process.uid && matches_user_filter(filter, user_name(*process.uid)));
 }
 
-// Below its card: who has it, who is there without a lease, and what else there is to say.
+// The rows below a GPU: its leases and its strangers. `shown_at` has, for each lease that already
+// has a row, the index of that GPU.
 std::vector<Row> rows_below(const Status& host, const GpuStatus& gpu, const std::string& filter,
                             std::map<std::string, std::string>& shown_at) {
   std::vector<Row> rows;

@@ -1,4 +1,4 @@
-// The rows of the view: which GPUs, leases and tickets are shown, and in which order. Pure.
+// The rows of `berth top`: selects and sorts GPUs, leases and tickets. Pure.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace berth::top {
 
-// What one look has seen, or why it could not.
+// The result of the last poll. After a failed poll, `hosts` is still that of the last success.
 struct TopSnapshot {
-  std::vector<Status> hosts;              // by name
-  std::optional<TimePoint> last_success;  // when; nothing before the first look that succeeded
-  std::string problem{};                  // why the last look failed; as it came
-  bool driver_is_slow = false;            // a look is under way, and the driver takes long
+  std::vector<Status> hosts;              // sorted by name
+  std::optional<TimePoint> last_success;  // nullopt before the first poll that succeeded
+  std::string problem{};                  // why the last poll failed; not yet escaped
+  bool driver_is_slow = false;            // a poll is under way, and the driver does not answer yet
 };
 
 enum class SortOrder : std::uint8_t { index, user, memory, utilization };
@@ -27,13 +27,13 @@ enum class RowKind : std::uint8_t {
   host,
   gpu,
   lease,
-  process,  // a stranger's
-  note,     // why a GPU is as it is
+  process,  // of a stranger
+  note,     // reason for the state of a GPU
   ticket,
   reason,  // why the ticket above waits
 };
 
-// Points into the picture that it was made from.
+// Points into the snapshot that it was made from, which must outlive it.
 struct Row {
   RowKind kind;
   const Status* host;
@@ -41,14 +41,15 @@ struct Row {
   const Record* lease = nullptr;
   const AttributedProcess* process = nullptr;
   const TicketStatus* ticket = nullptr;
-  std::string shown_at_gpu{};  // of a lease: the GPU of an earlier row of it
+  // For a lease on several GPUs, in every row but the first: the index of the GPU of the first one.
+  std::string shown_at_gpu{};
 
   bool is_selectable() const {
     return kind == RowKind::gpu || kind == RowKind::lease || kind == RowKind::ticket;
   }
 };
 
-// What a row is about, also in the next picture.
+// Identifies the same GPU, lease or ticket in different snapshots.
 struct RowKey {
   RowKind kind = RowKind::gpu;
   std::string host;
@@ -58,15 +59,15 @@ struct RowKey {
 };
 RowKey make_row_key(const Row& row);
 
-// Is part of the user's name, in any case? An empty filter is part of every name.
+// Whether the user's name contains the filter, ignoring case. An empty filter matches every name.
 bool matches_user_filter(const std::string& filter, const std::string& user);
 
-// Every GPU with its leases, strangers and reasons below it; hosts by name, if there are several.
-// With a filter, only those on which a user whom it names has a lease or a process.
+// Every GPU, with its leases, strangers and reason below it, and a heading for each host if there
+// are several. With a filter, only GPUs on which a matching user has a lease or a stranger.
 std::vector<Row> make_gpu_rows(const TopSnapshot& snapshot, SortOrder sort,
                                const std::string& filter);
 
-// Every ticket, with its reason below it.
+// Every ticket of a matching user, with its reason below it.
 std::vector<Row> make_queue_rows(const TopSnapshot& snapshot, const std::string& filter);
 
 }  // namespace berth::top

@@ -1,4 +1,4 @@
-// The terminal, by ncurses; see screen.h.
+// Implements the screen with ncurses; see screen.h.
 #include "top/screen.h"
 
 #define NCURSES_WIDECHAR 1
@@ -20,7 +20,7 @@
 #include "base/environment.h"
 #include "base/terminal.h"
 
-// Of <term.h>, which would make macros of words such as tab, lines and columns.
+// Declared in <term.h>, which also defines macros for words such as tab, lines and columns.
 extern "C" int setupterm(const char* type, int fd, int* result);
 
 namespace berth::top {
@@ -28,11 +28,12 @@ namespace {
 
 constexpr const char* kAlternative = "'berth status --watch' works without";
 
-// What a crash needs, and must not ask for: how the terminal was, and what makes it so again.
+// What the signal handler needs to restore the terminal. It is computed in advance, because the
+// handler may only make system calls.
 struct TerminalRestore {
   termios modes{};
-  bool known = false;
-  std::array<char, 256> text{};
+  bool known = false;            // the handler is installed
+  std::array<char, 256> text{};  // the control sequences
   std::size_t size = 0;
 };
 TerminalRestore terminal_restore;
@@ -40,7 +41,7 @@ TerminalRestore terminal_restore;
 constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 std::array<struct sigaction, kFatalSignals.size()> previous_actions;
 
-// In a signal handler: nothing but system calls.
+// A signal handler: makes only system calls.
 void restore_and_reraise(int number) {
   if (terminal_restore.known) {
     [[maybe_unused]] const auto written =
@@ -50,10 +51,10 @@ void restore_and_reraise(int number) {
   for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
     if (kFatalSignals[i] == number) ::sigaction(number, &previous_actions[i], nullptr);
   }
-  ::raise(number);  // once this handler has returned
+  ::raise(number);  // is delivered after this handler has returned
 }
 
-// A capability of the terminal without its marks of delays, "$<5>".
+// A control sequence of the terminal, without its delays ("$<5>"); "" if the terminal lacks it.
 std::string capability(const char* name) {
   const char* text = ::tigetstr(name);
   if (text == nullptr || reinterpret_cast<std::intptr_t>(text) == -1) return "";
@@ -87,8 +88,8 @@ void remove_terminal_restore() {
   terminal_restore.known = false;
 }
 
-// The library measures characters by the locale. One that is named but not installed must not turn
-// UTF-8 into garbage.
+// ncurses measures characters by the locale. If the user's locale is not installed, UTF-8 would be
+// drawn as garbage: then another UTF-8 locale is used, or ASCII.
 Charset set_utf8_locale(Charset charset) {
   if (charset == Charset::ascii) return charset;
   for (const char* name : {"", "C.UTF-8", "C.utf8", "en_US.UTF-8"}) {
@@ -195,7 +196,7 @@ Result<std::unique_ptr<Screen>> Screen::open() {
   }
   const std::string type(get_env_or_empty("TERM"));
   int known = 0;
-  // Only asks: newterm() would do the same, and could not say why it failed.
+  // newterm() would do the same checks, but does not report why it fails.
   const bool is_supported = terminal.drawable &&
                             ::setupterm(type.c_str(), STDOUT_FILENO, &known) == OK &&
                             !capability("cup").empty();
@@ -307,12 +308,13 @@ void Screen::suspend() {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTSTP);
   ::sigaction(SIGTSTP, &default_action, &saved_action);
-  // As the kernel would have: it does not stop a process that nobody could continue.
+  // SIGTSTP with its default action, not SIGSTOP: in an orphaned process group, where no shell
+  // could continue this process, the kernel then does not stop it.
   ::raise(SIGTSTP);
-  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);  // here it stops
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);  // the process stops here
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::sigaction(SIGTSTP, &saved_action, nullptr);
-  ::wrefresh(stdscr);  // which takes the terminal again
+  ::wrefresh(stdscr);  // switches the terminal to full-screen mode again
   refresh();
 }
 

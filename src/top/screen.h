@@ -1,5 +1,6 @@
-// The terminal: draws frames, reads keys, and leaves it as it found it. All of ncurses is behind
-// this.
+// The terminal: draws frames, reads keys, and restores the terminal at the end.
+//
+// Only screen.cpp uses ncurses.
 #pragma once
 
 #include <memory>
@@ -10,40 +11,42 @@
 
 namespace berth::top {
 
-// There is one at a time, for one thread: the terminal is the whole process's.
+// Used by one thread. There may be only one Screen at a time, because the terminal belongs to the
+// whole process.
 class Screen {
  public:
-  // Takes the terminal of stdin and stdout. The error (ErrorKind::usage) says why that cannot be:
-  // no terminal, or one that cannot be drawn on.
+  // Switches the terminal of stdin and stdout to full-screen mode. ErrorKind::usage: there is no
+  // terminal, or its type does not support that.
   //
-  // SIGTSTP and SIGWINCH must be blocked: the library has handlers of its own for those.
+  // SIGTSTP and SIGWINCH must be blocked, because ncurses installs its own handlers for them.
   static Result<std::unique_ptr<Screen>> open();
 
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
-  // Gives the terminal back, as a fatal signal (SIGSEGV, SIGABRT, …) does.
+  // Restores the terminal. The handler of fatal signals (SIGSEGV, SIGABRT, …) does the same.
   ~Screen();
 
-  // What there is to draw on, as of the last resize().
+  // Size and character set, as of the last refresh().
   const Canvas& canvas() const { return canvas_; }
 
-  // Writes what differs from what is there.
+  // Writes only the differences from what the terminal shows.
   void draw(const Frame& frame);
 
-  // The next key that waits, if any.
+  // The next key that was pressed; nullopt if there is none. Does not block.
   std::optional<KeyPress> read();
 
-  // The terminal has another size, or was used by somebody else: the next draw() writes it all.
+  // Call it when the terminal has a new size, or when another program has written to it: the next
+  // draw() writes everything.
   void refresh();
 
-  // Gives the terminal back, stops this process as Ctrl-Z does, and takes the terminal again once
-  // somebody lets it go on.
+  // Restores the terminal, stops this process as Ctrl-Z does, and takes the terminal again when the
+  // process is continued (SIGCONT).
   void suspend();
 
  private:
   Screen();
 
-  struct NcursesState;  // what is ncurses'
+  struct NcursesState;  // keeps <curses.h> out of this header
   std::unique_ptr<NcursesState> ncurses_;
   Canvas canvas_;
 };

@@ -1,4 +1,4 @@
-// Points that stand closer and closer; see series.h.
+// Adds values to series and merges their points; see series.h.
 #include "top/series.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kLateSpans = 2;  // spans
+constexpr std::size_t kLateSpans = 2;  // a snapshot that is at most this late has no unknown spans
 
 std::optional<double> memory_share(const Gpu& gpu) {
   if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
@@ -63,7 +63,7 @@ PlotHistory::GpuKey PlotHistory::make_gpu_key(const Status& host, const Gpu& gpu
 void PlotHistory::add_snapshot(const std::vector<Status>& hosts, Clock::time_point now) {
   if (!begin_) begin_ = now;
   const auto span = static_cast<std::size_t>((now - *begin_) / span_);
-  if (span < spans_) return;  // this one has its value
+  if (span < spans_) return;  // this span has its value
   std::map<GpuKey, const Gpu*> seen_gpus;
   for (const Status& host : hosts) {
     for (const GpuStatus& one : host.gpus) {
@@ -76,7 +76,8 @@ void PlotHistory::add_snapshot(const std::vector<Status>& hosts, Clock::time_poi
     const Gpu* gpu = found == seen_gpus.end() ? nullptr : found->second;
     const auto utilization = gpu == nullptr ? std::nullopt : utilization_share(*gpu);
     const auto memory = gpu == nullptr ? std::nullopt : memory_share(*gpu);
-    // Before it was first seen, and while nobody looked. A look that is late counts for its time.
+    // Spans before the GPU first appeared, and spans without a snapshot, are unknown. A snapshot
+    // that is only a little late also counts for the spans that it missed.
     const bool late = span - gpu_series.spans <= kLateSpans;
     for (; gpu_series.spans <= span; ++gpu_series.spans) {
       const bool counts = late || gpu_series.spans == span;

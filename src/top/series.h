@@ -1,4 +1,4 @@
-// What was measured since the view was started, in no more points than a plot can show.
+// Measurements since the start of `berth top`, in a limited number of points, for plots.
 #pragma once
 
 #include <chrono>
@@ -13,51 +13,52 @@
 
 namespace berth::top {
 
-// Values of equal spans of time. It keeps the whole time: when it is full, two points become one.
+// Values of equal time spans. It covers the whole time: when it is full, it merges pairs of points.
 class Series {
  public:
   static constexpr std::size_t kMaxPoints = 512;
 
-  // Of the next span; nothing if nobody knew.
+  // Adds the value of the next span; nullopt: unknown.
   void add(std::optional<double> value);
 
-  // The whole time, oldest first: at most `columns` values, each the average of what was known.
+  // The whole time, oldest first, as at most `columns` values: each is the average of the known
+  // values of its time, or nullopt.
   std::vector<std::optional<double>> columns(std::size_t columns) const;
 
  private:
   struct Point {
     double sum = 0;
-    std::size_t known = 0;  // of the spans, those with a value
+    std::size_t known = 0;  // spans with a value
     std::size_t spans = 0;
   };
   static void merge(Point& into, const Point& other);
 
   std::vector<Point> points_;
-  std::size_t spans_per_point_ = 1;  // spans of a point that is complete
+  std::size_t spans_per_point_ = 1;
 };
 
-// Shares of 0 to 1 of each GPU.
+// The series of one GPU, with values from 0 to 1.
 struct GpuSeries {
   Series utilization;
   Series memory;
   std::size_t spans = 0;
 };
 
-// Of all GPUs of all hosts, from the first look on.
+// The series of all GPUs of all hosts, since the first snapshot. Used by one thread.
 class PlotHistory {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit PlotHistory(std::chrono::milliseconds span) : span_(span) {}
 
-  // What was seen at `now`. One value counts for each span of time; spans in which nobody
-  // looked are unknown, but for one or two.
+  // Adds the values at `now`. Only the first snapshot of each span counts. Spans without a snapshot
+  // are unknown; but a snapshot that is one or two spans late also counts for those.
   void add_snapshot(const std::vector<Status>& hosts, Clock::time_point now);
 
-  // Nothing if the GPU was never seen.
+  // Null if no snapshot had the GPU.
   const GpuSeries* find(const Status& host, const Gpu& gpu) const;
 
-  // How long it has been.
+  // The time that the series cover.
   std::chrono::seconds duration() const;
 
  private:
@@ -66,7 +67,7 @@ class PlotHistory {
 
   std::chrono::milliseconds span_;
   std::optional<Clock::time_point> begin_;
-  std::size_t spans_ = 0;  // until now
+  std::size_t spans_ = 0;  // so far
   std::map<GpuKey, GpuSeries> gpus_;
 };
 

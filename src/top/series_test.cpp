@@ -1,4 +1,4 @@
-// Series keep the whole time in few points; what nobody measured stays unknown.
+// Tests that a Series covers the whole time in few points, and that missing values stay unknown.
 #include "top/series.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(PlotHistory, keeps_one_value_per_span_and_none_for_missed_spans) {
   history.add_snapshot(hosts, begin);
   history.add_snapshot(hosts_with(100), begin + 500ms);  // the same second
   history.add_snapshot(hosts_with(0), begin + 1100ms);
-  history.add_snapshot(hosts, begin + 3200ms);  // a late look counts for its time
+  history.add_snapshot(hosts, begin + 3200ms);  // a late snapshot also counts for the missed spans
   history.add_snapshot(hosts, begin + 20s);
   const GpuSeries* gpu_series = history.find(hosts.front(), hosts.front().gpus.front().view.gpu);
   ASSERT_NE(gpu_series, nullptr);

@@ -1,4 +1,4 @@
-// The thread that owns the lookout; see status_thread.h.
+// The thread that runs a StatusWatcher; see status_thread.h.
 #include "top/status_thread.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Looks at the hosts in a thread of its own, so that a driver that takes long keeps no key waiting.
+// Polls the hosts in its own thread, so that a slow driver does not block the keys.
 #pragma once
 
 #include <chrono>
@@ -10,21 +10,25 @@
 
 namespace berth::top {
 
+// Used by one thread.
 class StatusThread {
  public:
-  // Looks every `period`, and when something changes. The process has threads from here on, and so
-  // must start the driver's helper by its program: see set_helper_program().
+  // Polls every `period`, and when the harbour changes. From here on the process has threads, so
+  // the driver's helper must be started by exec, not by fork alone: call set_helper_program()
+  // before.
   StatusThread(HarbourLocation where, std::chrono::milliseconds period);
   StatusThread(const StatusThread&) = delete;
   StatusThread& operator=(const StatusThread&) = delete;
+  // Stops the thread, or leaves it behind if it does not end at once: see stop().
   ~StatusThread();
 
-  // Readable when there is a new picture; reading it with latest() ends that.
+  // Readable when there is a new snapshot, until latest() is called.
   int fd() const;
   std::shared_ptr<const TopSnapshot> latest();
 
-  // Ends the thread; false if it does not end by then (Redis or the lock keeps it). It then uses
-  // nothing of this any more, but the process must not end by exit(), under its feet.
+  // Stops the thread. False if it does not end in time, because Redis or the harbour's lock blocks
+  // it: it is then detached. It no longer uses this object, but it still uses globals, so the
+  // process must end by _exit(), not by exit().
   bool stop(std::chrono::milliseconds timeout);
 
  private:

@@ -1,4 +1,4 @@
-// The one loop that waits for everything; see top.h.
+// Waits for keys, signals, snapshots and actions, and draws; see top.h.
 #include "top/top.h"
 
 #include <array>
@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <poll.h>
 #include <unistd.h>
 
@@ -21,13 +22,12 @@ namespace berth::top {
 namespace {
 
 constexpr std::chrono::milliseconds kPollInterval(1000);
-constexpr int kRedrawIntervalMs = 1000;  // the time of day and the ages move on, whoever is silent
+constexpr int kRedrawIntervalMs = 1000;  // the clock and the ages change without any event
 constexpr std::chrono::milliseconds kStopTimeout(500);
 
-// What leads out of the view.
 struct ExitRequest {
   bool requested = false;
-  int signal = 0;  // by which, if by one
+  int signal = 0;  // the signal that requested it, if any
 };
 
 class TopLoop {
@@ -62,7 +62,7 @@ class TopLoop {
         return exit_request;
     }
     if ((fds[keys].revents & POLLIN) != 0) return read_keys();
-    // The terminal is gone, and with it whoever looked.
+    // The terminal is closed, and with it the user's session.
     return {(fds[keys].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0, 0};
   }
 
@@ -111,10 +111,10 @@ class TopLoop {
   ActionThread action_thread_;
 };
 
-// A setting that is wrong does not heal: it is told at once, and not in the view.
+// A wrong setting stays wrong: it is reported before the screen is opened.
 Result<void> check_settings(const HarbourLocation& where) {
   if (where.configuration_error) return tl::make_unexpected(*where.configuration_error);
-  if (auto limit = read_driver_timeout(); !limit) return tl::make_unexpected(limit.error());
+  TRY(read_driver_timeout());
   return {};
 }
 
@@ -122,26 +122,26 @@ Result<void> check_settings(const HarbourLocation& where) {
 
 Result<int> run_top() {
   HarbourLocation where = harbour_location();
-  if (auto checked = check_settings(where); !checked) return tl::make_unexpected(checked.error());
+  TRY(check_settings(where));
   set_helper_program(executable_path());
   ExitRequest exit_request;
   bool thread_ended = false;
   {
-    // Before any thread is: all inherit what is blocked, and the queue alone gets it.
+    // Before any thread starts: all threads then inherit the blocked signals, and only this queue
+    // receives them.
     SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
-    auto screen = Screen::open();
-    if (!screen) return tl::make_unexpected(screen.error());
+    std::unique_ptr<Screen> screen = TRY(Screen::open());
     StatusThread status_thread(std::move(where), kPollInterval);
     {
-      TopLoop loop(**screen, status_thread, signals);
+      TopLoop loop(*screen, status_thread, signals);
       exit_request = loop.run();
-      screen->reset();  // first: whoever waits for the rest has the terminal back
+      screen.reset();  // before the threads are stopped: the user has the terminal back at once
     }
     thread_ended = status_thread.stop(kStopTimeout);
     if (exit_request.signal != 0) std::signal(exit_request.signal, SIG_DFL);
   }
   if (exit_request.signal != 0) ::raise(exit_request.signal);
-  // Nothing may be torn down that the thread still uses.
+  // exit() would destroy globals that the thread still uses.
   if (!thread_ended) std::_Exit(0);
   return 0;
 }

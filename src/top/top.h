@@ -1,12 +1,13 @@
-// Runs the view: keys, signals and pictures in, frames out.
+// The main loop of `berth top`.
 #pragma once
 
 #include "base/result.h"
 
 namespace berth::top {
 
-// Until the user leaves: 0. A signal that ends it (SIGTERM, SIGHUP, SIGINT, SIGQUIT) does so once
-// the terminal is as it was. Errors are ErrorKind::usage: the terminal, or a setting.
+// Runs until the user quits, and returns 0. On SIGTERM, SIGHUP, SIGINT or SIGQUIT it restores the
+// terminal and then lets the signal end the process. ErrorKind::usage: the terminal or a setting
+// cannot be used.
 Result<int> run_top();
 
 }  // namespace berth::top

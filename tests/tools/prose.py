@@ -20,9 +20,9 @@ PATTERNS = {
     "an actor without a name": r"\b(?:[Ss]omebody|[Ss]omeone|[Nn]obody|[Ww]hoever|[Ww]homever|[Ee]verybody|[Ee]veryone|[Aa]nybody|[Aa]nyone)\b",
     "'who' as a subject": r"(?:^|[.:;(–] ?|\b(?:for|by|of|to|from|and|than|as|but|only|if|that) )(?:Who|who)\b(?![^.;]*\?)",
     "'he', 'his', 'him'": r"\b(?:[Hh]e|[Hh]is|[Hh]im|[Hh]imself)\b",
-    "'one' as a subject": r"\b[Oo]ne (?:can|cannot|must|may|has|had to|could|should|would|needs|knows|wants|sees|does)\b(?! (?:been|a|an|the|its)\b)",
+    "'one' as a subject": r"\b[Oo]ne (?:can|cannot|must|may|has|had to|could|should|would|needs|knows|wants|sees)\b(?! (?:been|a|an|the|its)\b)",
     "'to be had'": r"\b(?:is|are|was|were) to be had\b",
-    "'is no X', 'is none'": r"\b(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere|[Bb]e) (?:no|none)\b(?! (?:longer|more than|less than|later than|earlier than|larger than|older than))(?<!there is no)(?<!There is no)(?<!there are no)(?<!There are no)(?<!there was no)(?<!there were no)",
+    "'is no X', 'is none'": r"\b(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere|[Bb]e) (?:no|none)\b(?! (?:longer|more than|less than|later than|earlier than|larger than|older than))(?<!there is no)(?<!there is none)(?<!There is none)(?<!there are none)(?<!There is no)(?<!there are no)(?<!There are no)(?<!there was no)(?<!there were no)",
     "'will do', 'would do'": r"\b(?:will|would|does) (?:not )?do(?=[,.;:)]|$)",
     "a process is not a person": r"\b(?:hears?|heard|hearing|speaks?|spoke|teach(?:es)?|taught|tells? of|told of|last words|is born|was born)\b",
 }
@@ -98,7 +98,9 @@ def passages(path, text):
 
 def findings_in(path, name, text):
     for offset, passage in passages(path, text):
-        prose = re.sub(r"https?://\S+", lambda m: " " * len(m.group()), passage)
+        # Addresses are not prose, nor is code in a document.
+        prose = re.sub(r"https?://\S+" + (r"|`[^`\n]+`" if path.suffix == ".md" else ""),
+                       lambda m: "_" * len(m.group()), passage)
         flat = re.sub(r"\s", " ", prose)
         for what, pattern in PATTERNS.items():
             for match in re.finditer(pattern, flat):

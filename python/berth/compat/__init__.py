@@ -1,7 +1,7 @@
-"""The interfaces of older tools, on berth's leases: scripts that were written for them run unchanged.
+"""The interfaces of older tools, implemented with Berth's leases: scripts that were written for them run unchanged.
 
-    python -m berth.compat SCRIPT [ARGS…]     the script's imports of these modules come from here
-    berth compat NAME [ARGS…]                 the tools' commands
+    python -m berth.compat SCRIPT [ARGS…]     runs a script that imports one of these modules
+    berth compat NAME [ARGS…]                 runs a command of these tools
 
 | tool     | module                        | commands                |
 |----------|-------------------------------|-------------------------|
@@ -11,7 +11,7 @@
 | GPUGET   |                               | `GPU.py` (or `gpuget`)  |
 | GRN      | `grn`                         | `grn-start`, `grn-run`  |
 
-Each module can also be imported by its whole name, as `berth.compat.grn`.
+Each module can also be imported by its full name, such as `berth.compat.grn`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_shim")
 
 
 def environment() -> Dict[str, str]:
-    """This process's environment variables, such that a Python started with them has the tools' modules from here.
+    """The environment variables of this process, changed so that a Python started with them imports the tools' modules
+    from this package.
 
-    By PYTHONPATH, since that is what every Python below it inherits too, whoever starts it: multiprocessing (spawn,
-    forkserver), a shell script, another program. See `_shim/sitecustomize.py` for what happens then.
+    It uses PYTHONPATH, because every Python process below inherits it, however it is started: by multiprocessing
+    (spawn, forkserver), by a shell script or by another program. `_shim/sitecustomize.py` does the rest.
     """
     folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != _SHIM]
     return {**os.environ, "PYTHONPATH": os.pathsep.join([_SHIM, *folders])}

@@ -1,7 +1,7 @@
-"""python -m berth.compat SCRIPT [ARGS…]: runs a script with the modules of older tools served by berth.
+"""python -m berth.compat SCRIPT [ARGS…]: runs a script with the modules of older tools provided by Berth.
 
-The script gets a Python of its own, in place of this one (same PID): whatever `python SCRIPT ARGS…` would give it, such
-as its `__main__`, sys.path and tracebacks, is then right by itself, also in processes that multiprocessing starts.
+This process executes a new Python interpreter for the script (same PID). So the script runs exactly as with
+`python SCRIPT ARGS…`: its `__main__`, sys.path and tracebacks are right, also in processes that multiprocessing starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def interpreter_flags() -> List[str]:
 
 
 def main() -> int:
-    """Becomes the script's Python. Returns only if there is nothing to run."""
+    """Executes the script's Python. Returns only if there is nothing to run."""
     words = sys.argv[1:]
     if words[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")

@@ -1,4 +1,4 @@
-"""What the commands of older tools have in common: their flags, their errors as one line, their exit codes."""
+"""What the commands of older tools have in common: the parser, one-line error messages, and exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from berth import _native, _request
 
 EXIT_USAGE = 64
 EXIT_OUTPUT = 74
-# The same numbers as those of the berth program.
+# The exit codes of the berth program.
 _EXIT_CODES = (
     (berth.UsageError, EXIT_USAGE),
     (berth.NoDriver, 69),
@@ -24,17 +24,17 @@ _EXIT_CODES = (
 
 
 def printable_line(text: str) -> str:
-    """`text` as one line that a terminal shows and does not obey."""
+    """`text` as one line without control characters, safe to print on a terminal."""
     return _native.printable(_request.clean(text))
 
 
 def print_message(prog: str, text: str) -> None:
-    """A line of berth's own, which the original command does not print."""
+    """Prints a message of Berth, which the original command does not have."""
     print(f"berth: {prog}: {printable_line(text)}", file=sys.stderr)
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as the berth program does."""
+    """Reports errors in one line, as the berth program does."""
 
     def error(self, message: str) -> NoReturn:
         print_message(self.prog, f"{message}; see {self.prog} --help")
@@ -42,18 +42,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def _flush_output(prog: str, code: int) -> int:
-    """Output that did not arrive (a full disk) must not look like success."""
+    """Flushes stdout. If that fails (the disk is full, for example), the exit code must not be 0."""
     try:
         sys.stdout.flush()
     except OSError as problem:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python tries once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again when it exits
         print_message(prog, f"the output cannot be written: {problem.strerror}")
         return code or EXIT_OUTPUT
     return code
 
 
 def run_command(prog: str, body: Callable[[], int]) -> int:
-    """Runs a command to its exit code; what berth refuses becomes one line and the right code."""
+    """Runs a command and returns its exit code. An exception of Berth becomes a one-line message and its exit code."""
     try:
         code = body()
     except berth.Error as error:

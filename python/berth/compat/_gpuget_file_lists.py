@@ -1,10 +1,11 @@
-"""The lists that GPUGET kept in Redis: which GPUs are managed, and what happened to them.
+"""The lists that GPUGET keeps in Redis, as files: the managed GPUs, and the log of events.
 
-Which of them are idle is in no list: the harbour and the driver know, and cannot be wrong about it.
+There is no list of idle GPUs: the harbour and the driver provide that information, and it is never outdated.
 
-A list belongs to whoever made it; only its owner and root change it. (In a shared Redis anybody could. Berth lets
-nobody alter what is another's; who wants a list of his own takes another prefix.) What happened is told from the leases
-that there are now, and from a file of each user to which `--release` adds: no file that all may write to.
+A list belongs to the user who created it; only that user and root can change it. (In a shared Redis every user can
+change it. In Berth a user cannot change what belongs to another user; a user who wants another list uses another
+prefix.) The log consists of the current leases and of a file for each user, to which `--release` adds lines. No file
+can be written by several users.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ def format_time(time: datetime.datetime) -> str:
 
 
 def is_id(text: str) -> bool:
-    """2, or 2:1 for a MIG instance."""
+    """Whether `text` is the index of a GPU: 2, or 2:1 for a MIG instance."""
     return _ID.fullmatch(text) is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class ManagedGpus:
-    """The GPUs that GPUGET hands out, by index, and since when they are these."""
+    """The GPUs that `GPU.py` hands out, by index, and the time when this list was made."""
 
     gpus: List[str]
     since: datetime.datetime
@@ -48,7 +49,7 @@ class ManagedGpus:
 
     @staticmethod
     def from_json(content: bytes) -> ManagedGpus:
-        """Planted, if it is anything but what to_json() writes."""
+        """Raises UntrustedFile if the content does not have the form of to_json()."""
         try:
             fields = json.loads(content)
             gpus, since_ms = fields["gpus"], fields["since_ms"]
@@ -62,8 +63,8 @@ class ManagedGpus:
 
 
 class FileLists:
-    """The lists of one Redis database and prefix, as the flags name them; they are kept apart and have no other
-    effect. `report_problem` is told of each file that does not count."""
+    """The lists of one Redis server, database and prefix. `names` are those flags; they only keep lists apart, and no
+    Redis server is used. `report_problem` is called for each file that is ignored."""
 
     def __init__(self, names: Sequence[object], report_problem: Callable[[str], None]) -> None:
         key = hashlib.sha256(json.dumps([str(name) for name in names]).encode()).hexdigest()[:32]
@@ -72,7 +73,7 @@ class FileLists:
         self._report_problem = report_problem
 
     def managed(self) -> Optional[ManagedGpus]:
-        """None if nobody has said which GPUs to manage."""
+        """The managed GPUs; None if there is no list."""
         folder = _shared_folder.open_folder()
         if folder is None:
             return None
@@ -80,7 +81,8 @@ class FileLists:
             return self._read_managed(folder)
 
     def manage(self, gpus: List[str], force: bool) -> bool:
-        """Makes this the list; False if there is one and no `force`. NotYours if there is another user's."""
+        """Sets the list. Returns False if there is a list and `force` is False. Raises NotYours if the list of another
+        user has other GPUs."""
         new = ManagedGpus(gpus, datetime.datetime.now(datetime.timezone.utc))
         with _shared_folder.open_or_create_folder() as folder:
             try:
@@ -88,7 +90,7 @@ class FileLists:
             except FileExistsError:
                 if self._read_managed(folder) is not None:
                     return False
-                folder.write(self._managed, new.to_json(), replace=True)  # whatever it is, it is no list
+                folder.write(self._managed, new.to_json(), replace=True)  # the file is not a valid list
             except berth.NotYours:
                 current = self._read_managed(folder)
                 if current is None or current.gpus != gpus:
@@ -96,7 +98,7 @@ class FileLists:
         return True
 
     def delete(self) -> None:
-        """No matter if there is none. NotYours if it is another user's."""
+        """Removes the list and this user's events, if they exist. Raises NotYours if the list is another user's."""
         folder = _shared_folder.open_folder()
         if folder is None:
             return
@@ -105,7 +107,7 @@ class FileLists:
             folder.remove(self._own_events())
 
     def add_events(self, lines: Sequence[str]) -> None:
-        """For events() to give. What happened has happened: where it cannot be written, that is only said."""
+        """Adds lines for events(). A failure is only reported, because the events themselves have happened."""
         try:
             with _shared_folder.open_or_create_folder() as folder:
                 self._append(folder, "".join(f"{line}\n" for line in lines).encode())
@@ -113,7 +115,7 @@ class FileLists:
             self._report_problem(f"the log has no line of this: {problem}")
 
     def events(self, since: datetime.datetime) -> List[str]:
-        """What all users have added since then, oldest first."""
+        """The lines that all users have added since then, oldest first."""
         folder = _shared_folder.open_folder()
         if folder is None:
             return []
@@ -142,13 +144,13 @@ class FileLists:
         try:
             os.fchmod(file, 0o644)
             if os.fstat(file).st_size > _shared_folder.MAX_BYTES // 2:
-                os.ftruncate(file, 0)  # it begins anew, before it is too large to be read
+                os.ftruncate(file, 0)  # start again before the file is too large to be read
             os.write(file, content)
         finally:
             os.close(file)
 
     def _read_events(self, folder: _shared_folder.Folder, name: str) -> List[str]:
-        """The lines of a user's file; what is no such line is left out."""
+        """The lines of a user's file; malformed lines are skipped."""
         try:
             owner = int(name[len(self._events):])
             lines = folder.read(name, owner).decode("ascii", "replace").splitlines()

@@ -1,8 +1,8 @@
-"""Puts a GPU back into GPUGET's list when its lease ends, however it ends.
+"""A monitor process that puts a GPU back into GPUGET's list when its lease ends, however it ends.
 
-The warden is a process of its own, forked by `GPU.py --get` before it takes anything. It takes the GPU, tells its
-parent which, and waits: for the parent, which becomes `berth acquire`, and then for the bell of the lease. Where the
-warden itself was killed, the next `GPU.py` of this host does its work (see mend).
+`GPU.py --get` forks the monitor before it takes a GPU. The monitor takes the GPU out of the list, writes its ID to the
+parent, and waits for the end of the parent (which executes `berth acquire`), and then for the bell of the lease. If the
+monitor is killed, the next `GPU.py` of this host puts the GPU back: see recover_lost_gpus().
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import berth
 from . import _shared_folder
 from ._gpuget_redis_lists import RedisLists
 
-_MAX_ATTEMPTS = 60  # once a second, where Redis is away when a lease ends
+_MAX_ATTEMPTS = 60  # one a second, if Redis does not answer when a lease ends
 
 
 def lease_label(mark: str) -> str:
-    """What the lease has as its label."""
+    """The label of the lease. `mark` is the text "HOST PID TOKEN", which identifies the monitor in Redis."""
     return f"GPU.py {mark.rsplit(' ', 1)[-1]}"
 
 
 def take_gpu(lists: RedisLists, managed: List[str], holder: int) -> Tuple[str, str]:
-    """A GPU out of GPUGET's list, under the eyes of a warden; waits until there is one. Gives its ID and the label that
-    its lease must have."""
+    """Starts a monitor that takes a GPU out of GPUGET's list, and waits until it has one. Returns the ID of the GPU and
+    the label that its lease must have."""
     read, write = os.pipe()
     parent = os.getpid()
     if os.fork() == 0:
@@ -47,7 +47,7 @@ def take_gpu(lists: RedisLists, managed: List[str], holder: int) -> Tuple[str, s
 
 
 def _run_monitor(lists: RedisLists, managed: List[str], holder: int, parent: int, pipe: int) -> None:
-    """Never returns."""
+    """The monitor process. Never returns."""
     try:
         parent_fd = os.pidfd_open(parent)
         os.setsid()
@@ -75,7 +75,7 @@ def _run_monitor(lists: RedisLists, managed: List[str], holder: int, parent: int
 def _wait_for_gpu(lists: RedisLists, managed: List[str], holder: int, mark: str, parent_fd: int) -> Optional[str]:
     while not select.select([parent_fd], [], [], 0)[0]:
         free = [str(gpu.index) for gpu in berth.status() if gpu.state == "free"]
-        # What berth would give at once comes first; for another one it waits in berth's queue.
+        # First GPUs that Berth would grant at once; for another one, `berth acquire` waits in Berth's queue.
         gpu = lists.take_gpu(mark, holder, [one for one in managed if one in free] + managed)
         if gpu is not None:
             return gpu
@@ -84,7 +84,8 @@ def _wait_for_gpu(lists: RedisLists, managed: List[str], holder: int, mark: str,
 
 
 def _detach_from_shell() -> None:
-    """Whoever reads what GPU.py prints waits until nobody can write there any more."""
+    """Replaces the standard streams by /dev/null: a program that reads the output of GPU.py waits until no process has
+    it open. Ignores the signals of the terminal."""
     null_fd = os.open(os.devnull, os.O_RDWR)
     for standard_fd in (0, 1, 2):
         os.dup2(null_fd, standard_fd)
@@ -99,7 +100,7 @@ def _wait_until_readable(descriptor: int) -> None:
 
 
 def _wait_for_lease_end(lists: RedisLists, gpu: str, mark: str) -> None:
-    """Of the lease, if there is one: its bell is open as long as any of its processes lives."""
+    """Waits for the end of the lease, if there is one. Its bell has a reader as long as one of its holders runs."""
     lease = next((lease for one in berth.status() for lease in one.leases if lease.label == lease_label(mark)), None)
     if lease is None:
         return
@@ -110,12 +111,12 @@ def _wait_for_lease_end(lists: RedisLists, gpu: str, mark: str) -> None:
     with contextlib.suppress(berth.HarbourError):
         lists.set_holder_pid(gpu, mark, lease.pid)
     poll = select.poll()
-    poll.register(bell, 0)  # an error, when its last reader is gone
+    poll.register(bell, 0)  # reports POLLERR when the last reader has closed the bell
     poll.poll()
 
 
 def recover_lost_gpus(lists: RedisLists) -> None:
-    """Puts back what a warden of this host that was killed should have."""
+    """Puts back the GPUs whose monitor on this host was killed."""
     idle = lists.idle()
     for gpu in lists.managed():
         mark = lists.read_holder(gpu).mark if gpu not in idle else ""
@@ -129,7 +130,7 @@ def recover_lost_gpus(lists: RedisLists) -> None:
 
 
 def _is_running(pid: str) -> bool:
-    """And is no zombie: in a container, nobody may take those away."""
+    """Whether the process runs. A zombie does not count: in a container it may never be reaped."""
     if not (pid.isascii() and pid.isdecimal()):
         return False
     try:

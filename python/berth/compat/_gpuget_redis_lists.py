@@ -1,14 +1,15 @@
-"""GPUGET's own lists in Redis, as GPU.py has them, so that both can be used side by side while a site moves.
+"""GPUGET's own lists in Redis, in the format of the original GPU.py, so that a site can use both during a migration.
 
-| key | what |
+| key | content |
 |---|---|
 | PREFIX_IDLE, PREFIX_MANAGED | lists of GPUs |
-| PREFIX_GPU<N> | hash: PID and TIME of who has it. BERTH, which GPU.py does not look at, is ours: whose duty it is to put it back |
+| PREFIX_GPU<N> | hash: PID and TIME of the process that has the GPU; BERTH: the mark of the monitor (Berth only) |
 | PREFIX_EVENTS | list of lines, the newest first |
 | PREFIX_INIT | hash: TIME, GPUMANAGED, GPUCOUNT |
 
-Every change is one script: nobody who is killed loses a GPU between two commands, and none is put back twice. What is
-there may be anybody's: only numbers count as GPUs.
+Every change is one script, so that a process that is killed cannot lose a GPU between two commands, and no GPU is put
+back twice. The original ignores the field BERTH, which names the monitor that must put the GPU back. Any user can write
+to this Redis, so only numbers are accepted as GPUs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import berth
 
 from ._gpuget_file_lists import format_time
 
-_IDLE_WAIT_SECONDS = 2  # seconds
+_IDLE_WAIT_SECONDS = 2
 
-# ARGV: the mark, the PID, the time; then the GPUs, the best ones first. The one that was put back first goes first.
+# ARGV: the mark, the PID, the time; then the GPUs, the preferred ones first. Of several entries of the same GPU, the
+# oldest one is taken. Returns the GPU, or false.
 _TAKE = """
 local idle = redis.call('LRANGE', KEYS[1] .. '_IDLE', 0, -1)
 for wanted = 4, #ARGV do
@@ -40,8 +42,8 @@ end
 return false
 """
 
-# ARGV: the GPU, the mark and the PID that its record must have (empty: none; any), the line for the log. 1 if it was put
-# back.
+# ARGV: the GPU; the mark that its record must have ("": no mark); the PID that it must have ("": any); the line for the
+# log. Returns 1 if the GPU was put back.
 _PUT_BACK = """
 local record = KEYS[1] .. '_GPU' .. ARGV[1]
 if (redis.call('HGET', record, 'BERTH') or '') ~= ARGV[2] then return 0 end
@@ -59,14 +61,15 @@ redis.call('LPUSH', KEYS[1] .. '_EVENTS', ARGV[4])
 return 1
 """
 
-# ARGV: the GPU, the mark that it must have, the PID.
+# ARGV: the GPU, the mark that its record must have, the PID.
 _SET_HOLDER = """
 local record = KEYS[1] .. '_GPU' .. ARGV[1]
 if redis.call('HGET', record, 'BERTH') == ARGV[2] then redis.call('HSET', record, 'PID', ARGV[3]) end
 return 1
 """
 
-# ARGV: force, the time, how many GPUs the host has; then those to manage. What somebody has now stays his.
+# ARGV: force, the time, the number of GPUs of the host; then the GPUs to manage. A GPU that is leased through Berth
+# does not become idle.
 _MANAGE = """
 local function key(name) return KEYS[1] .. name end
 if ARGV[1] == '0' and redis.call('EXISTS', key('_INIT')) == 1 then return 0 end
@@ -85,7 +88,7 @@ return 1
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """Who has a GPU, as its record says; nothing where it does not."""
+    """The process that has a GPU, according to its record; fields that the record lacks are None or empty."""
 
     pid: Optional[int]
     since: str
@@ -93,7 +96,7 @@ class Holder:
 
 
 class RedisLists:
-    """The lists under one prefix. Every method raises HarbourError where Redis does not do what it should."""
+    """The lists of one prefix. Every method raises HarbourError if Redis fails."""
 
     def __init__(self, server: str, port: int, db: int, prefix: str) -> None:
         try:
@@ -103,8 +106,8 @@ class RedisLists:
         except ImportError:
             raise berth.UsageError("GPUGET's own keys need the Python package redis; run: pip install redis") from None
         self._failure = redis.RedisError
-        # Nothing is sent again: a GPU that was taken, but whose reply was lost, would be followed by another one. It is
-        # mended later.
+        # No command is retried: if a GPU was taken but the reply was lost, a retry would take a second one.
+        # recover_lost_gpus() puts the first one back later.
         self._redis: Any = redis.Redis(host=server, port=port, db=db, decode_responses=True, encoding_errors="replace",
                                        retry=Retry(NoBackoff(), 0))
         self._prefix = prefix
@@ -132,7 +135,7 @@ class RedisLists:
         return sorted(self._gpus("IDLE"))
 
     def events(self) -> List[str]:
-        """Oldest first. Not yet made fit for a terminal."""
+        """The log, oldest line first. Not escaped for the terminal."""
         with self._connection() as server:
             return list(reversed(server.lrange(f"{self._prefix}_EVENTS", 0, -1)))
 
@@ -143,7 +146,7 @@ class RedisLists:
         return Holder(int(pid) if is_number else None, since or "", mark or "")
 
     def manage(self, gpus: Sequence[str], present: int, force: bool) -> bool:
-        """False if there is a list and no `force`."""
+        """Sets the list of managed GPUs. Returns False if there is a list and `force` is False."""
         return bool(self._run_script(_MANAGE, int(force), _now(), present, *gpus) == 1)
 
     def delete(self) -> None:
@@ -152,22 +155,22 @@ class RedisLists:
             server.delete(*(f"{self._prefix}_{name}" for name in ("IDLE", "MANAGED", "EVENTS", "INIT")), *records)
 
     def wait_for_idle(self) -> None:
-        """Until there is one, or so long that who asked may have gone. Takes nothing: it moves the last one to where it
-        is."""
+        """Waits until a GPU is idle, but at most _IDLE_WAIT_SECONDS, so that the caller can check whether its parent
+        still runs. Takes nothing: it moves the last element of the list to its own place."""
         with self._connection() as server:
             server.blmove(f"{self._prefix}_IDLE", f"{self._prefix}_IDLE", _IDLE_WAIT_SECONDS, "RIGHT", "RIGHT")
 
     def take_gpu(self, mark: str, pid: int, gpus: Sequence[str]) -> Optional[str]:
-        """The first of these GPUs that is idle, now ours by `mark`."""
+        """Takes the first of these GPUs that is idle, and marks its record with `mark`; None if none is idle."""
         gpu: Optional[str] = self._run_script(_TAKE, mark, pid, _now(), *gpus)
         return gpu
 
     def set_holder_pid(self, gpu: str, mark: str, pid: int) -> None:
-        """Who really has it: the shell that called, and no subshell that is gone by now."""
+        """Records the PID of the lease's holder: the calling shell, not a subshell, which may have ended by now."""
         self._run_script(_SET_HOLDER, gpu, mark, pid)
 
     def put_back(self, gpu: str, mark: str, why: str, pid: Optional[int] = None) -> bool:
-        """False if it is not as `mark`, and `pid` where it is given, say any more."""
+        """Puts a GPU back. Returns False if its record no longer has this mark (and this PID, if given)."""
         line = f"{_now()}: GPU {gpu} {why}"
         return bool(self._run_script(_PUT_BACK, gpu, mark, "" if pid is None else pid, line) == 1)
 

@@ -1,4 +1,4 @@
-"""GRN's commands: `grn-start`, which needs no server to start, and `grn-run`, which runs commands on leased GPUs."""
+"""GRN's commands: `grn-start`, which starts no server, and `grn-run`, which runs commands on leased GPUs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ._grn_server_file import publish_server_gpus, read_server_gpus
 
 
 def _entry_matches(entry: str, gpu: berth.Gpu) -> bool:
-    """Whether an entry of CUDA_VISIBLE_DEVICES means this GPU: the number of a MIG card means all of its instances."""
+    """Whether an entry of CUDA_VISIBLE_DEVICES names this GPU. The number of a MIG card names all of its instances."""
     if entry.isdecimal():
         return str(gpu.index).partition(":")[0] == str(int(entry))
     return len(entry) > len("GPU-") and (gpu.uuid or "").lower().startswith(entry.lower())
 
 
 def _managed_gpus() -> List[berth.Gpu]:
-    """The GPUs that jobs may have: those that CUDA_VISIBLE_DEVICES leaves, read as CUDA reads it."""
+    """The GPUs that jobs may use: those of CUDA_VISIBLE_DEVICES, interpreted as CUDA does."""
     gpus = [gpu for gpu in berth.status() if gpu.uuid and gpu.state != "lost"]
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -33,7 +33,7 @@ def _managed_gpus() -> List[berth.Gpu]:
     for entry in value.split(","):
         found = [gpu for gpu in gpus if _entry_matches(entry.strip(), gpu)]
         if not found:
-            break  # such an entry ends the list
+            break  # an invalid entry ends the list, as in CUDA
         chosen += found
     if not chosen:
         raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={value!r} leaves no GPU to manage; unset it, or name GPUs that "
@@ -52,7 +52,7 @@ def _print_gpus(gpus: List[berth.Gpu], restricted: bool) -> None:
 
 
 def start(argv: Optional[Sequence[str]] = None) -> int:
-    """grn-start: shows the GPUs, and stays until Ctrl-C. CUDA_VISIBLE_DEVICES restricts the user's jobs meanwhile."""
+    """grn-start: shows the GPUs and runs until Ctrl-C. Meanwhile CUDA_VISIBLE_DEVICES restricts the user's jobs."""
     parser = _command.Parser("grn-start", description="Shows the GPUs and stays until Ctrl-C. Jobs need no server; if "
                              "CUDA_VISIBLE_DEVICES is set, those of yours use no other GPUs while this runs.")
     parser.add_argument("--debug", action="store_true", help="accepted, and without effect")
@@ -72,14 +72,14 @@ def start(argv: Optional[Sequence[str]] = None) -> int:
 
 
 class _Runner:
-    """Runs commands one after another, each on a GPU of its own, until there are no more or somebody stops it."""
+    """Runs commands one after another, each on its own GPU, until all have run or a signal stops it."""
 
     def __init__(self) -> None:
-        self._stop_signal = 0  # by this signal
+        self._stop_signal = 0  # the signal that stops it; 0: none so far
         self._process: Optional[subprocess.Popen[bytes]] = None
 
     def run(self, commands: List[List[str]]) -> int:
-        """A command that fails does not keep the others from running. Gives the first failure's exit code, else 0."""
+        """Runs all commands, also after a failure. Returns the exit code of the first failure, or 0."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._stop)
         failure = 0
@@ -91,7 +91,7 @@ class _Runner:
         return failure
 
     def _stop(self, number: int, _: Optional[FrameType]) -> None:
-        """Ctrl-C reaches the command without us."""
+        """Passes the signal on, except SIGINT: the terminal sends Ctrl-C to the command itself."""
         self._stop_signal = number
         if self._process is not None and number != signal.SIGINT:
             self._process.send_signal(number)
@@ -100,7 +100,7 @@ class _Runner:
         gpus = read_server_gpus()
         choice = ["--count", "1", "--gpu", ",".join(gpus)] if gpus else []
         self._process = subprocess.Popen([berth.program(), "run", *choice, "--", *words], env=environment())
-        if self._stop_signal:  # before there was a process to tell
+        if self._stop_signal:  # the signal came before the process was started
             self._process.send_signal(self._stop_signal)
         return self._process.wait()
 

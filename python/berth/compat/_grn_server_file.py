@@ -1,7 +1,7 @@
-"""What a `grn-start` that runs tells the jobs of the same user: which GPUs it was told to manage.
+"""The file by which a running `grn-start` tells the jobs of the same user which GPUs it manages.
 
-In a file of that user's, which counts while grn-start holds a lock on it: the kernel ends the lock with the process.
-Other users' jobs are their own affair.
+The file belongs to that user, and is valid only while grn-start holds a lock on it. The kernel releases the lock when
+the process ends. Jobs of other users ignore it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_locked(file: int) -> bool:
 
 
 def _lock(file: int) -> bool:
-    """Jobs that look hold it for a moment."""
+    """Locks the file, with retries: jobs that check the lock hold it for a moment."""
     for _ in range(100):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,7 +43,8 @@ def _lock(file: int) -> bool:
 
 @contextlib.contextmanager
 def publish_server_gpus(uuids: Optional[List[str]]) -> Iterator[None]:
-    """Meanwhile read_server_gpus() gives these GPUs to the user's jobs. UsageError if another grn-start runs."""
+    """During the `with` block, read_server_gpus() returns these GPUs to the user's jobs. Raises UsageError if another
+    grn-start of the user runs."""
     with _shared_folder.open_or_create_folder() as folder:
         try:
             file = folder.open(_file_name(), os.O_RDWR | os.O_CREAT)
@@ -59,9 +60,9 @@ def publish_server_gpus(uuids: Optional[List[str]]) -> Iterator[None]:
 
 
 def read_server_gpus() -> Optional[List[str]]:
-    """UUIDs of the GPUs that the user's jobs may have; None if all will do.
+    """The UUIDs of the GPUs that the user's jobs may use; None if there is no restriction.
 
-    Inside a lease all do: that is a choice already, and a later one.
+    Inside a lease there is no restriction, because the lease is a later and more specific choice.
     """
     if os.environ.get("BERTH_LEASE"):
         return None
@@ -82,7 +83,7 @@ def read_server_gpus() -> Optional[List[str]]:
 
 
 def _read_gpus(folder: _shared_folder.Folder) -> Optional[List[str]]:
-    """Another user cannot hold back our jobs by a file of this name: it must be ours."""
+    """Reads the file. It must belong to this user: otherwise another user could block this user's jobs."""
     try:
         uuids = json.loads(folder.read(_file_name(), os.getuid()))["gpus"]
     except (_shared_folder.UntrustedFile, FileNotFoundError, ValueError, TypeError, KeyError):

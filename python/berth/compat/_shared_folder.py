@@ -1,8 +1,9 @@
-"""What the commands of older tools must remember, in files that all users of a harbour can read.
+"""The folder in which the commands of older tools keep their state, readable by all users of a harbour.
 
-A folder beside the harbour, and none in it: there every name has a meaning. It is as a harbour is: of mode 1777, made
-by whoever comes first, each file its writer's alone (the folder is sticky). Files are small, and replaced by rename so
-that a reader sees all of one or none. What somebody planted (a link, a directory, a FIFO, a huge file) does not count.
+The folder is beside the harbour, not in it, because every name in a harbour has a meaning. It has mode 1777, like a
+harbour: the first user creates it, and only the owner of a file can change or remove it (sticky bit). Files are small,
+and are replaced by rename, so that a reader never sees a part of one. Entries that a hostile user may have put there (a
+link, a directory, a FIFO, a huge file) are ignored.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ MAX_BYTES = 256 * 1024
 
 
 class UntrustedFile(Exception):
-    """A file that does not count; the text says why."""
+    """A file that must be ignored; the text says why."""
 
 
 def folder_path() -> str:
-    """Beside the harbour. The default one is lost when the host restarts; what was set up should not be, as it would
-    not be with the original tools, so that its folder is where a restart spares it."""
+    """The path of the folder. The default harbour in /tmp is lost when the host restarts. The original tools keep their
+    state then, so the default folder is in /var/tmp."""
     chosen = os.environ.get("BERTH_DIR")
     if chosen:
         return os.path.abspath(chosen) + ".compat"
@@ -33,7 +34,7 @@ def folder_path() -> str:
 
 
 def harbour_path() -> str:
-    """The directory in which the bells of this host are."""
+    """The directory that contains the bells of this host."""
     return _native.harbour_path()
 
 
@@ -45,7 +46,7 @@ def user_name(uid: int) -> str:
 
 
 class Folder:
-    """The folder, open; and what can be done with a file in it."""
+    """The open folder, and operations on its files."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -61,17 +62,18 @@ class Folder:
         self.close()
 
     def quoted_path(self, name: str) -> str:
-        """For people."""
+        """The path of a file, quoted for messages."""
         return repr(os.path.join(self.path, name))
 
     def names(self) -> List[str]:
         return sorted(os.listdir(self._descriptor))
 
     def open(self, name: str, flags: int) -> int:
-        """A descriptor of a regular file, never through a link. Mode 0644 if it is made. One to be changed must belong to
-        this user and have one name: another user can link a file of this user's here that is something else."""
+        """Opens a regular file, never through a link; a new file has mode 0644. A file that is opened for writing must
+        belong to this user and have only one name: another user can make a hard link here to any file of this user.
+        Raises UntrustedFile otherwise."""
         try:
-            # Non-blocking: a FIFO would wait for a writer.
+            # Non-blocking: opening a FIFO would wait for a writer.
             file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
         except FileNotFoundError:
             raise
@@ -91,8 +93,8 @@ class Folder:
         raise UntrustedFile(problem_text)
 
     def read(self, name: str, owner: Optional[int] = None) -> bytes:
-        """All of a file. FileNotFoundError if there is none; Planted if it does not count, such as another's than
-        `owner`'s."""
+        """Reads a whole file. Raises FileNotFoundError, or UntrustedFile if it must be ignored, for example because it
+        does not belong to the user `owner`."""
         file = self.open(name, os.O_RDONLY)
         with os.fdopen(file, "rb") as stream:
             file_status = os.fstat(file)
@@ -103,8 +105,9 @@ class Folder:
             return stream.read(MAX_BYTES)
 
     def write(self, name: str, content: bytes, replace: bool) -> None:
-        """FileExistsError if it is there and should not be replaced. NotYours if another user's is there."""
-        new = f"new-{os.urandom(8).hex()}-{name}"  # a name that nobody can plant
+        """Writes a whole file. Raises FileExistsError if the file exists and `replace` is False, and NotYours if it
+        belongs to another user."""
+        new = f"new-{os.urandom(8).hex()}-{name}"  # another user cannot guess this name and occupy it
         try:
             self._write_new(new, content)
             if replace:
@@ -119,7 +122,7 @@ class Folder:
             self._discard(new)
 
     def remove(self, name: str) -> None:
-        """No matter if there is none. NotYours if it is another user's."""
+        """Removes a file, if it exists. Raises NotYours if it belongs to another user."""
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except FileNotFoundError:
@@ -137,7 +140,7 @@ class Folder:
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except OSError:
-            pass  # it has its name by now, or was never made
+            pass  # it was renamed, or never created
 
     def _file_error(self, action: str, name: str, problem: OSError) -> berth.Error:
         try:
@@ -151,7 +154,7 @@ class Folder:
 
 
 def open_folder() -> Optional[Folder]:
-    """The folder; None if nobody has made it. HarbourError if it cannot be used."""
+    """Opens the folder; None if it does not exist. Raises HarbourError if it cannot be used."""
     path = folder_path()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -168,11 +171,11 @@ def open_folder() -> Optional[Folder]:
 
 
 def open_or_create_folder() -> Folder:
-    """The folder, made where nobody else has. HarbourError if it cannot be used."""
+    """Opens the folder, or creates it. Raises HarbourError if it cannot be used."""
     path = folder_path()
     before = os.umask(0)
     try:
-        os.mkdir(path, 0o1777)  # at once: Linux obeys the sticky bit here
+        os.mkdir(path, 0o1777)  # with the sticky bit from the start, which mkdir() of Linux accepts
     except FileExistsError:
         pass
     except OSError as problem:

@@ -1,8 +1,8 @@
-"""What `from gpu_lock import lock_gpu` gives: locks on GPUs, as leases of berth. `python -m` shows all locks as JSON.
+"""The module gpu_lock, implemented with Berth's leases. `python -m` prints all locks as JSON.
 
-gpu_lock keeps a file for each lock, and asks whether the process that it names lives. A lease needs neither: it ends
-with its process, and `berth status` shows it. Unlike there, a lock of one's own is as good as anybody's: a second one
-on the same GPU is refused, since two jobs of one user disturb each other as well.
+The original keeps a file for each lock, and checks whether the process named there is alive. A lease needs neither: it
+ends with its process, and `berth status` shows it. One difference: a user cannot lock a GPU that the same user has
+locked already, because two jobs of one user disturb each other as well.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["GpuLock", "lock_gpu", "locks"]
 
 Index = Union[int, str]  # text for a MIG instance
 
-_active_leases: list[berth.Lease] = []  # of the `with` blocks that run, the outermost first
+_active_leases: list[berth.Lease] = []  # of the current `with` blocks, the outermost first
 
 
 class GpuLock:
-    """GPUs that nobody else has, for `with`: made by lock_gpu(), which takes them.
+    """A lock on GPUs, for `with`. lock_gpu() creates it and takes the GPUs.
 
-    `uid` is the index of the GPU; a list of them if several were asked for. After its `with` block, it can be entered
-    again, and takes the same GPUs again.
+    `uid` is the index of the GPU, or a list of indices if several were requested. After its `with` block the lock can
+    be entered again, and then takes the same GPUs.
     """
 
     def __init__(self, lease: berth.Lease) -> None:
@@ -37,7 +37,7 @@ class GpuLock:
         if self._lease.released:
             self._lease = _acquire_lease(len(self._lease.uuids), self._lease.indices)
         _active_leases.append(self._lease)
-        _environment.pop(self._lease.id)  # there may be newer ones, which have not been entered
+        _environment.pop(self._lease.id)  # makes it the newest: later locks may not have been entered yet
         _environment.push(self._lease.id, {**self._lease.environment, "CUDA_VISIBLE_DEVICES": _visible_devices()})
         return self
 
@@ -45,11 +45,12 @@ class GpuLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _active_leases.remove(self._lease)
-        self._lease.release()  # and os.environ is what it was
+        self._lease.release()  # also restores os.environ
 
 
 def _visible_devices() -> str:
-    """In a lock within a lock, the GPUs of both; once, where both come out of the same lease around this program."""
+    """The GPUs of all nested locks. Each is listed once: inside a lease around this program, nested locks may have the
+    same GPUs."""
     names = [name for lease in _active_leases for name in lease.environment["CUDA_VISIBLE_DEVICES"].split(",")]
     return ",".join(dict.fromkeys(names))
 
@@ -64,10 +65,10 @@ def _acquire_lease(
 
 
 def lock_gpu(uid: Index | None = None, n: int = 1, n_system_gpus: int | None = None) -> GpuLock:
-    """Takes the GPU `uid`, or `n` GPUs of any, until the end of the `with` block or of the process.
+    """Takes the GPU `uid`, or any `n` GPUs, until the end of the `with` block or of the process.
 
-    Does not wait: RuntimeError if they are not free now, all of them. `n_system_gpus` leaves out the GPUs of this
-    index and above.
+    Does not wait: raises RuntimeError if not all of them are free now. `n_system_gpus` excludes GPUs with this index
+    and above.
 
         with lock_gpu(n=2) as lock:
             print(lock.uid)
@@ -84,7 +85,7 @@ def _is_below(end: int) -> Callable[[berth.Gpu], bool]:
 
 
 def locks() -> list[dict[str, int | str]]:
-    """Every lock of everybody, as gpu_lock's files describe theirs: one for each GPU."""
+    """The locks of all users, one entry for each GPU, in the format of gpu_lock's files."""
     return [{"user": lease.user, "time": int(lease.since.timestamp()), "id": gpu.index, "owner": lease.pid}
             for gpu in berth.status() for lease in gpu.leases]
 

@@ -1,10 +1,11 @@
-"""GPUGET's command GPU.py, on berth's leases: `GPUID=$(GPU.py --get)` leases a GPU for the calling shell.
+"""GPUGET's command GPU.py, implemented with Berth's leases: `GPUID=$(GPU.py --get)` leases a GPU for the calling shell.
 
-What it prints is what GPUGET prints. What differs: a lease ends when its shell does, however it is called (a subshell
-is seen through) and however it ends; a GPU that somebody else uses is not idle; nothing that is in use is handed out
-again, whatever --force or --redis-purge are told. It needs no Redis.
+The output is that of GPUGET. There are three differences. A lease ends with its shell, even if it was acquired in a
+subshell, and however the shell ends. A GPU that another program uses is not idle. A GPU that is in use is never handed
+out again, even with --force or --redis-purge. No Redis server is needed.
 
-With --keys gpuget it works on GPUGET's own lists in Redis beside those who still use GPU.py, and leases each GPU, too.
+With --keys gpuget the command uses GPUGET's own lists in Redis, together with users of the original GPU.py, and also
+leases each GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ._gpuget_file_lists import FileLists, format_time, is_id
 from ._gpuget_redis_lists import RedisLists
 
 PROG = "GPU.py"
-EXIT_TOO_MANY = 255  # as GPUGET has it
+EXIT_TOO_MANY = 255  # the exit code of GPUGET
 KEYS = ("berth", "gpuget")
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
@@ -49,7 +50,7 @@ def _id(text: str) -> str:
 
 
 def _id_or_uuid(text: str) -> str:
-    """What --get prints: a UUID where an index would mislead CUDA, such as beside a card that was lost."""
+    """An ID as --get prints it. It is a UUID if CUDA numbers the GPUs differently, for example if a card is lost."""
     return text if _UUID.fullmatch(text) else _id(text)
 
 
@@ -106,7 +107,7 @@ class GpuGet:
         self._file_lists = FileLists(names, lambda text: _command.print_message(PROG, text))
 
     def run(self) -> int:
-        """Does the first thing that the flags ask for, in GPUGET's order; gives the exit code."""
+        """Runs the first action of the flags, in GPUGET's order, and returns the exit code."""
         actions: Tuple[Tuple[str, Callable[[], int]], ...] = (
             ("gpu_count", self.gpu_count),
             ("managed_gpu_count", self.managed_gpu_count),
@@ -155,7 +156,8 @@ class GpuGet:
         return 0
 
     def get(self) -> NoReturn:
-        """Becomes `berth acquire`, which prints the ID: the same process, since it leases for whoever called it."""
+        """Executes `berth acquire`, which prints the ID. It must be the same process, because `berth acquire` leases
+        for its parent, the calling shell."""
         managed = self._managed()
         if not managed:
             raise berth.Impossible(f"no GPU is managed; run: {PROG} --redis-manage-all")
@@ -169,7 +171,7 @@ class GpuGet:
         words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids), *flags]
         if self._flags.pid is not None:
             words += ["--for", str(self._flags.pid)]
-        # The list says what may be had. A script may well have set this to the ID that it got before.
+        # Only the list of managed GPUs restricts the choice: a script may have set the variable to an ID of --get.
         variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         os.execve(words[0], words, variables)
 
@@ -191,7 +193,7 @@ class GpuGet:
         return 0
 
     def log(self) -> int:
-        """Where leases ended with their shell, nobody was there to write it down."""
+        """Prints the log. It lacks the end of a lease that ended with its shell: no process wrote a line then."""
         managed = self._file_lists.managed()
         if managed is None:
             return 0
@@ -226,7 +228,7 @@ class GpuGet:
         return 0
 
     def purge(self) -> int:
-        """A lease ends with its last process: there is nothing that this could find, and nothing that it may touch."""
+        """Does nothing: a lease ends with its last process, so there are no GPUs of processes that have ended."""
         return 0
 
     def active(self) -> int:
@@ -247,7 +249,7 @@ class GpuGet:
         return managed.gpus if managed else []
 
     def _gpus(self) -> Dict[str, berth.Gpu]:
-        """The managed ones that are there, by ID."""
+        """The managed GPUs that exist, by ID."""
         managed = self._managed()
         return {str(gpu.index): gpu for gpu in berth.status() if str(gpu.index) in managed}
 
@@ -255,7 +257,7 @@ class GpuGet:
         return [gpu_id for gpu_id, gpu in self._gpus().items() if gpu.state == "free"]
 
     def _gpus_to_manage(self, present: List[str]) -> Optional[List[str]]:
-        """The GPUs to manage, of those that are there; None if there are too few."""
+        """The GPUs to manage, a subset of `present`; None if there are too few."""
         if self._flags.redis_manage_all:
             return present
         if self._flags.redis_manage is not None:
@@ -265,7 +267,7 @@ class GpuGet:
 
 
 class RedisGpuGet(GpuGet):
-    """The same, on GPUGET's own lists: a GPU is in no idle list, and leased, or neither."""
+    """The same with GPUGET's own lists. A GPU that Berth has leased for it is not in the list of idle GPUs."""
 
     def __init__(self, flags: argparse.Namespace) -> None:
         super().__init__(flags)
@@ -276,7 +278,7 @@ class RedisGpuGet(GpuGet):
         return super().run()
 
     def manage(self) -> int:
-        present = [str(gpu.index) for gpu in berth.status() if str(gpu.index).isdecimal()]  # GPUGET has numbers alone
+        present = [str(gpu.index) for gpu in berth.status() if str(gpu.index).isdecimal()]  # GPUGET has only numbers
         return self._manage(present, lambda gpus: self._redis_lists.manage(gpus, len(present), self._flags.force))
 
     def _exec_acquire(self, ids: List[str], *flags: str) -> NoReturn:
@@ -313,7 +315,8 @@ class RedisGpuGet(GpuGet):
         return 0
 
     def purge(self) -> int:
-        """What berth leases goes back by itself: only those of the original are looked at."""
+        """Puts back GPUs of processes that have ended. It handles only GPUs that the original GPU.py has taken; the
+        monitor puts back the others."""
         for gpu_id in self._active():
             holder = self._redis_lists.read_holder(gpu_id)
             if holder.pid is not None and not holder.mark and not _is_running(holder.pid):
@@ -352,7 +355,7 @@ def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # another user's
+        return True  # a process of another user
     except (ProcessLookupError, OverflowError):
         return False
     return pid > 0
@@ -368,7 +371,7 @@ def _holder_line(gpu_id: str, pid: int, since: str) -> str:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command; `argv` without its name. Gives the exit code."""
+    """The command GPU.py. `argv` is without the program's name. Returns the exit code."""
     flags = _parser().parse_args(argv)
 
     def run() -> int:

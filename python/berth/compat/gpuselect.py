@@ -1,8 +1,8 @@
-"""What `from gpuselect import gpuselect` gives, and the command `gpuselect`: idle GPUs chosen by simple rules.
+"""The module and the command gpuselect, which choose idle GPUs by simple rules, implemented with Berth's leases.
 
-gpuselect looks and chooses, and so may choose what somebody else has chosen a moment before. Here what is chosen is
-leased: by a call for the process, by the command for what it runs or for the calling shell. Who only wants to look
-says set_cvd=False, or -q without a command to run.
+The original only looks and chooses, so two users may choose the same GPU. Here the chosen GPUs are leased: the function
+leases them for the process, the command for the program that it runs or for the calling shell. With set_cvd=False, or
+with -q and without a command to run, no GPU stays leased.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from berth import _environment
 __all__ = ["GpuInfo", "gpuselect", "gpustatus"]
 
 _MIB = 1 << 20
-_MAX_PROCESSES = 4096  # the largest limit that berth takes
+_MAX_PROCESSES = 4096  # the largest limit that Berth accepts
 
 _log = logging.getLogger("gpuselect")
-if not _log.handlers:  # the module may be loaded under two names
+if not _log.handlers:  # the module may be imported under two names
     _log.setLevel(logging.INFO)
     _log.addHandler(logging.StreamHandler())
 
 
 class GpuInfo(NamedTuple):
-    """A GPU and what it is doing. What the driver or berth does not tell is None, never 0.
+    """A GPU and its current values. A value that the driver or Berth does not report is None, never 0.
 
-    It is a tuple, as in gpuselect's code; and it has keys, as gpuselect's document says: the names of the fields, and
+    It is a tuple, as in gpuselect's code. It also has keys, as in gpuselect's documentation: the names of the fields,
     `utilization` and `mem_utilization`.
     """
 
-    device: int | str  # text for a MIG instance
+    device: int | str  # str for a MIG instance
     name: str | None
     util: int | None  # percent
     mem_util: int | None  # percent
@@ -44,7 +44,7 @@ class GpuInfo(NamedTuple):
     mem_used: int | None
     mem_total: int | None
     processes: int
-    fan_speed: int | None  # this one, the next and the last: always None, since berth does not ask
+    fan_speed: int | None  # always None, like effective_power_limt and is_throttling: Berth does not query them
     effective_power_limt: int | None
     performance_state: int | None  # 0 (fastest) to 15
     power_usage: int | None  # milliwatts
@@ -52,7 +52,7 @@ class GpuInfo(NamedTuple):
     is_throttling: int | None
 
     def keys(self) -> list[str]:
-        """So that dict(info) works."""
+        """Makes dict(info) work."""
         return [*self._fields, *_OTHER_KEYS]
 
     def __getitem__(self, key: str | SupportsIndex | slice) -> Any:
@@ -74,7 +74,7 @@ def _gpu_info(gpu: berth.Gpu) -> GpuInfo:
         mem_free=None if total is None or used is None else (total - used) * _MIB,
         mem_used=None if used is None else used * _MIB,
         mem_total=None if total is None else total * _MIB,
-        # On a free GPU there may be displays, which do not count.
+        # The processes of a free GPU are displays, which do not count.
         processes=0 if gpu.state == "free" else len(gpu.processes),
         fan_speed=None,
         effective_power_limt=None,
@@ -87,7 +87,7 @@ def _gpu_info(gpu: berth.Gpu) -> GpuInfo:
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What a caller asked for."""
+    """The request of a caller."""
 
     count: int
     devices: tuple[int, ...]
@@ -96,10 +96,10 @@ class _Request:
     mem_util: int
     processes: int
     selector: Callable[[GpuInfo], bool] | None = None
-    already_held: tuple[str | None, ...] = ()  # UUIDs of GPUs that the caller has already
+    already_held: tuple[str | None, ...] = ()  # UUIDs of GPUs that the caller already has
 
     def accepts(self, gpu: berth.Gpu) -> bool:
-        """By what the GPU is, and not by what it is doing."""
+        """Whether the GPU matches by index, name or selector, regardless of its load."""
         if self.selector is not None:
             return bool(self.selector(_gpu_info(gpu)))
         if self.devices:
@@ -107,9 +107,9 @@ class _Request:
         return self.name is None or self.name.lower() in (gpu.name or "").lower()
 
     def keywords(self) -> dict[str, Any]:
-        """For berth.acquire() and berth.select()."""
+        """The keywords for berth.acquire() and berth.select()."""
         if self.selector is not None:
-            # It alone decides, also about strangers' processes; but the emptiest GPUs come first.
+            # Only the selector decides, also about GPUs with strangers; but the emptiest GPUs come first.
             return {"count": self.count, "policy": "spread", "processes": _MAX_PROCESSES,
                     "selector": self._is_selectable}
         return {"count": self.count, "policy": "random", "gpu": list(self.devices) or None, "name": self.name,
@@ -118,25 +118,25 @@ class _Request:
                 "selector": self._is_selectable if self.already_held else None}
 
     def _is_selectable(self, gpu: berth.Gpu) -> bool:
-        """The selector is not asked about GPUs whose values the driver does not tell: nobody can have them."""
+        """Whether the GPU can be chosen. Lost and unknown GPUs cannot, so the selector is not called for them."""
         return gpu.uuid not in self.already_held and gpu.state not in ("lost", "unknown") and self.accepts(gpu)
 
     def flags(self) -> list[str]:
-        """For the command berth: the same, in its words."""
+        """The same as flags of the berth command."""
         values = {**self.keywords(), "gpu": ",".join(map(str, self.devices)) or None}
         words = {"count": "--count", "policy": "--policy", "gpu": "--gpu", "name": "--name", "util": "--max-util",
                  "mem_util": "--max-mem-util", "processes": "--max-processes"}
         return ["--no-wait", *(f"{word}={values[key]}" for key, word in words.items() if values[key] is not None)]
 
     def remaining_after(self, gpus: Sequence[berth.Gpu]) -> _Request:
-        """What remains to be had by who has these."""
+        """The rest of the request for a caller that already has `gpus`."""
         indices = [gpu.index for gpu in gpus]
         return dataclasses.replace(self, count=self.count - len(gpus), already_held=tuple(gpu.uuid for gpu in gpus),
                                    devices=tuple(device for device in self.devices if device not in indices))
 
 
 def _percent_limit(percent: int) -> int | None:
-    """100 percent is no limit: a load that the driver does not tell is above every other."""
+    """The limit for Berth; None for 100 percent. With a limit, Berth would exclude GPUs whose load is unknown."""
     return percent if percent < 100 else None
 
 
@@ -149,7 +149,7 @@ def _make_request(
     processes: int,
     selector: Callable[[GpuInfo], bool] | None = None,
 ) -> _Request:
-    """The request, if it makes sense; berth.UsageError otherwise. Nothing has been touched by then."""
+    """Checks the arguments, without using the driver. Raises berth.UsageError if they are invalid."""
     if count < 1:
         raise berth.UsageError("GPU count must be >= 1")
     device_ids = (devices,) if isinstance(devices, int) else tuple(dict.fromkeys(devices or ()))
@@ -173,11 +173,12 @@ def _check_devices(devices: Sequence[int]) -> None:
             raise berth.UsageError(f"Invalid device ID {device}")
 
 
-_leases: list[berth.Lease] = []  # what earlier calls took, and have not given back
+_leases: list[berth.Lease] = []  # of earlier calls, not yet released
 
 
 def _lease_gpus(request: _Request) -> str:
-    """Leases what the process does not have already by an earlier call, and gives back what it needs no more."""
+    """Leases the GPUs that the process does not already have from earlier calls, and releases leases that it no longer
+    needs."""
     already_held = [gpu for lease in _leases for gpu in lease.gpus if request.accepts(gpu)][:request.count]
     remaining = request.remaining_after(already_held)
     if remaining.count > 0:
@@ -191,23 +192,23 @@ def _lease_gpus(request: _Request) -> str:
 
 
 def _set_environment(chosen: Sequence[str | None]) -> str:
-    """Sets the environment to these GPUs, which may be of several leases, and to fewer than all of theirs."""
+    """Sets the environment to these GPUs. They may belong to several leases, and may be only some GPUs of a lease."""
     names = {uuid: name for lease in _leases
              for uuid, name in zip(lease.uuids, lease.environment["CUDA_VISIBLE_DEVICES"].split(","))}
     value = ",".join(names[uuid] for uuid in names if uuid in chosen)
-    _environment.pop(__name__)  # so that it comes to be the newest
+    _environment.pop(__name__)  # makes the next push() the newest
     _environment.push(__name__, {**_leases[-1].environment, "CUDA_VISIBLE_DEVICES": value})
     return value
 
 
 def _select(request: _Request) -> str:
     chosen = berth.select(**request.keywords())
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that an index means to CUDA what it means here
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # CUDA then uses the same indices
     return ",".join(str(gpu.index) for gpu in chosen)
 
 
 def _count_matches(request: _Request) -> int:
-    """How many GPUs would do, where there are too few."""
+    """The number of GPUs that match, if there are too few for the request."""
     for count in range(min(request.count - 1, len(berth.status())), 0, -1):
         try:
             berth.select(**dataclasses.replace(request, count=count).keywords())
@@ -228,15 +229,15 @@ def gpuselect(
     silent: bool = False,
     set_cvd: bool = True,
 ) -> str:
-    """Leases idle GPUs for the life of the process, sets CUDA_VISIBLE_DEVICES, and returns its new value.
+    """Leases idle GPUs until the process ends, sets CUDA_VISIBLE_DEVICES, and returns its new value.
 
-    Does not wait: an exception if there are too few now; with `silent`, the empty string. A later call gives back
-    what an earlier one took, but for the GPUs that suit it too.
+    Does not wait: if there are too few GPUs now, it raises an exception, or returns "" with `silent`. A later call
+    releases the GPUs of earlier calls, except those that match it as well.
 
-    count: how many. devices: an index or a list of them, of which all are wanted. name: a part of the name.
-    util, mem_util, processes: the most that a GPU may have of utilization, of memory utilization (percent) and of
-    processes. selector: decides alone, instead of these. set_cvd: False to choose without leasing and without
-    setting the variable: somebody else may then be given the same GPUs.
+    count: the number of GPUs. devices: an index or a list of indices; all of them are requested. name: a part of the
+    name. util, mem_util, processes: the maximum utilization (percent), memory utilization (percent) and number of
+    processes. selector: a function that decides instead of these. set_cvd: False chooses GPUs without leasing them and
+    without setting the variable, so another job may be granted the same GPUs.
 
         gpuselect(count=2, name="A6000")
     """
@@ -258,7 +259,7 @@ def gpuselect(
 
 
 def gpustatus(only_cvd: bool = True) -> list[GpuInfo]:
-    """Every GPU and what it is doing; by default only those that CUDA_VISIBLE_DEVICES names, if it names any."""
+    """All GPUs and their current values; by default only those of CUDA_VISIBLE_DEVICES, if it is set."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip() if only_cvd else ""
     if visible in ("", "all"):
         return [_gpu_info(gpu) for gpu in berth.status()]
@@ -294,15 +295,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _exec_berth(arguments: list[str]) -> NoReturn:
-    """Goes on as the command berth: the same process, so that its parent, signals and exit code are what they were."""
+    """Executes the berth command in this process, so that the parent, signals and exit code stay the same."""
     _log.debug("berth %s", arguments)
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so, if left, by whatever runs after it
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program would inherit that
         signal.signal(ignored, signal.SIG_DFL)
     os.execv(berth.program(), ["berth", *arguments])
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The command `gpuselect`. Does not return: it becomes the command berth, whose exit code is that of CMD."""
+    """The command gpuselect. Does not return: it executes the berth command, whose exit code is that of CMD."""
     parser = _parser()
     options = parser.parse_args(argv)
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -314,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except berth.UsageError as error:
         parser.error(str(error))
     if command:
-        os.environ["PYTHONUNBUFFERED"] = "1"  # as gpuselect does: what a script prints is seen at once
+        os.environ["PYTHONUNBUFFERED"] = "1"  # as the original does, so that the output of a script appears at once
         _exec_berth(["run", *request.flags(), "--", *command])
     if options.quiet:
         _exec_berth(["run", *request.flags(), "--", "true"])

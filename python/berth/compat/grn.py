@@ -1,7 +1,8 @@
-"""GRN (gpu-resource-negotiator) on berth's leases: `@grn.job()` gives each call of a function a GPU.
+"""The module grn (gpu-resource-negotiator), implemented with Berth's leases: `@grn.job()` gives each call a GPU.
 
-There is no server to start. The first call of a job, or its profile function, has a GPU alone and is measured; later
-calls share GPUs by what was learned, which lasts. What the job raises, its caller sees.
+There is no server to start. The first call of a job, or its profile function, gets a whole GPU and is measured. Later
+calls share GPUs and reserve the measured memory; the measurement is kept. Exceptions of the job are raised to its
+caller.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ __all__ = ["job"]
 
 _log = logging.getLogger("berth")
 _POLICIES = {"spread": "spread", "spreading": "spread", "pack": "pack", "packing": "pack"}
-_MAX_LABEL = 256  # bytes, as berth has it
+_MAX_LABEL = 256  # bytes: Berth's limit
 
 _Result = TypeVar("_Result", covariant=True)
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 class Job(Protocol[_Result]):
-    """A function that waits for a GPU, runs on it, and gives it back."""
+    """A function whose calls wait for a GPU, run on it, and release it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> _Result: ...
 
     def profile(self, function: _Function) -> _Function:
-        """Names a lighter function that runs before the first call, with the same arguments."""
+        """Registers a shorter function that runs before the first call, with the same arguments, and is measured."""
 
 
 def job(
@@ -43,9 +44,9 @@ def job(
 ) -> Callable[[Callable[..., _Result]], Job[_Result]]:
     """Gives each call of the decorated function a GPU: CUDA_VISIBLE_DEVICES is set while it runs.
 
-    `jobstr` is the name of the job type (by default FILE::FUNCTION), which others see in `berth status`.
-    `resource_policy` is "spread" or "pack". Where berth cannot be used at all (no driver, no harbour), the call raises
-    ConnectionError, or with `continue_on_server_unavailable` runs without a lease.
+    `jobstr` is the name of the job type (default: FILE::FUNCTION), which `berth status` shows to all users.
+    `resource_policy` is "spread" or "pack". If Berth cannot be used (no driver, no harbour), the call raises
+    ConnectionError; with `continue_on_server_unavailable` it runs without a lease.
     """
     if resource_policy not in _POLICIES:
         raise ValueError(f"Got resource_policy={resource_policy}, but options are {('spread', 'pack')}.")
@@ -53,7 +54,7 @@ def job(
     def decorate(function: Callable[..., _Result]) -> Job[_Result]:
         calls = _JobCalls(function, jobstr or _job_type(function), _POLICIES[resource_policy])
 
-        # A function, and no object that can be called: it must be one for pickle, and for a class whose method it is.
+        # A function, not a callable object: pickle and methods of classes need a function.
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> _Result:
             problem = _availability_error()
@@ -79,7 +80,7 @@ class _JobCalls:
         self._policy = policy
         self._profile: Optional[Callable[..., object]] = None
         self._profiled = False
-        # Calls of the same job wait for its profile, those of others do not.
+        # Calls of the same job wait for its profile; calls of other jobs do not.
         self._profiling = threading.RLock()
 
     def set_profile(self, function: _Function) -> _Function:
@@ -96,8 +97,8 @@ class _JobCalls:
         return self._with_lease(self._function)(*args, **kwargs)
 
     def _run_profile(self, profile: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """One that fails keeps the job from running, and does not count: the next call tries it again."""
-        self._profiled = True  # before: it may call its own job
+        """Runs the profile function. If it fails, the job does not run, and the next call runs the profile again."""
+        self._profiled = True  # set before the call, because the profile function may call its own job
         try:
             self._with_lease(profile)(*args, **kwargs)
         except BaseException:
@@ -105,13 +106,14 @@ class _JobCalls:
             raise
 
     def _with_lease(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """At each call anew: which GPUs will do may have changed since the last."""
+        """Wraps the function for one call: the GPUs of grn-start may have changed since the last call."""
         return berth.job(1, gpu=read_server_gpus(), policy=self._policy, mem="auto", job=self.job_type,
                          label=_label(self.job_type))(function)
 
 
 def _availability_error() -> Optional[berth.Error]:
-    """Asked before, as a job may itself raise what berth raises."""
+    """The reason why Berth cannot be used, or None. It is checked before the call, because a job may itself raise
+    Berth's exceptions."""
     try:
         berth.status()
     except (berth.NoDriver, berth.HarbourError) as problem:
@@ -120,15 +122,15 @@ def _availability_error() -> Optional[berth.Error]:
 
 
 def _job_type(function: Callable[..., object]) -> str:
-    """FILE::FUNCTION, as GRN builds it."""
+    """FILE::FUNCTION, as in GRN."""
     try:
         file = inspect.getfile(function)
-    except TypeError:  # built in, or an object that can be called
+    except TypeError:  # a built-in function, or a callable object
         file = getattr(function, "__module__", None) or "?"
     return f"{file}::{getattr(function, '__name__', type(function).__name__)}"
 
 
 def _label(job_type: str) -> str:
-    """The end says more than the start."""
+    """Keeps only the end of a long job type: it says more than the start."""
     encoded = job_type.encode("utf-8", "replace")
     return encoded[-_MAX_LABEL:].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-// berth acquire [REQUEST] [--for PID] [--print FORM]
+// The command `berth acquire [REQUEST] [--for PID] [--print FORM]`.
 #include "lease/acquire.h"
 
 #include <charconv>
@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unistd.h>
+#include <utility>
+#include <variant>
 
 #include "base/descriptors.h"
 #include "base/terminal.h"
@@ -32,7 +34,7 @@ struct AcquireCommandOptions {
   pid_t owner = 0;
 };
 
-// A card's index is a number, a MIG instance's a string, as in `berth status --json`.
+// The index of a card is a number, that of a MIG instance a string, as in `berth status --json`.
 std::string format_lease_json(const Lease& lease) {
   nlohmann::ordered_json indices = nlohmann::ordered_json::array();
   for (const std::string& uuid : lease.record().uuids) {
@@ -50,7 +52,7 @@ std::string format_lease_json(const Lease& lease) {
   return fmt::format("{}\n", json.dump(-1, ' ', true));
 }
 
-// Every value is made of letters, digits, commas, colons and dashes: nothing to quote for a shell.
+// The values need no quotes in a shell: they consist of letters, digits, commas, colons and dashes.
 std::string format_exports(const Lease& lease, GpuIdFormat form) {
   std::string text;
   for (const auto& [name, value] : make_job_environment(lease.host_gpus(), lease.record().uuids,
@@ -89,44 +91,45 @@ Result<int> run(const AcquireCommandOptions& options) {
         ErrorKind::usage,
         "acquire: --mem auto needs --job NAME: what a shell will do has no type of its own");
   }
-  auto owner = find_lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner));
-  if (!owner) return tl::make_unexpected(owner.error());
+  const OwnerProcess owner =
+      TRY(find_lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner)));
   (void)raise_descriptor_limit();
-  auto probe = open_driver([] { print_message("waiting for the driver to answer"); });
-  if (!probe) return tl::make_unexpected(probe.error());
+  const std::unique_ptr<Probe> probe =
+      TRY(open_driver([] { print_message("waiting for the driver to answer"); }));
   AcquireRequest request = make_acquire_request(*options.request);
-  request.command = owner->name;
-  request.holder_pid = owner->pid;
+  request.command = owner.name;
+  request.holder_pid = owner.pid;
   request.holder = HolderKind::shell;
   if (!options.request->job.empty()) {
     const auto type = make_named_job_type(options.request->job, request.gpu_request.count);
     request.profile_options = ProfileOptions{type.name, options.request->auto_memory};
   }
-  auto outcome = acquire_with_display(**probe, std::move(request), owner->handle.get());
-  if (!outcome) return tl::make_unexpected(outcome.error());
-  if (const int* signal = std::get_if<int>(&*outcome)) {
+  std::variant<Lease, int> outcome =
+      TRY(acquire_with_display(*probe, std::move(request), owner.handle.get()));
+  if (const int* signal = std::get_if<int>(&outcome)) {
     if (*signal != 0) return 128 + *signal;
     return fail(ErrorKind::usage,
-                fmt::format("{} (pid {}), for whom this was, has ended", owner->name, owner->pid));
+                fmt::format("{} (pid {}), for whom this was, has ended", owner.name, owner.pid));
   }
-  (*probe)->close_session();
-  Lease& lease = std::get<Lease>(*outcome);
-  auto keeper = Keeper::start(lease, *owner);
+  probe->close_session();
+  Lease& lease = std::get<Lease>(outcome);
+  auto keeper = Keeper::start(lease, owner);
   if (!keeper) {
     lease.release();
     return tl::make_unexpected(keeper.error());
   }
   lease.hand_over_bell();
   print(format_output(lease, options));
-  // Nobody reads it: then the lease goes back, and the end of the program says why.
+  // If the reader is gone, the keeper releases the lease, and run_program() reports the error.
   if (std::fflush(stdout) == 0) keeper->confirm_delivery();
   return 0;
 }
 
 }  // namespace
 
-// `eval "$(berth acquire)" && train` must not train without a lease: eval's exit code is that of
-// what it reads. Not for who reads something else, nor for a person, who sees the message.
+// In `eval "$(berth acquire)" && train`, train must not run without a lease. The exit code of eval
+// is that of the text it reads, so a failure prints a command that fails. Not for other formats,
+// and not for a terminal, where the user sees the message.
 std::string acquire_failure_output(int code, std::span<const char* const> words) {
   std::string_view format = "shell";
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -138,7 +141,7 @@ std::string acquire_failure_output(int code, std::span<const char* const> words)
   return fmt::format("(exit {})\n", code);
 }
 
-Action define_acquire(Flags& command, CLI::App& /*program*/) {
+Action define_acquire(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<AcquireCommandOptions>();
   options->request = add_request_flags(command);
   command.add_choice("--print", "shell|ids|json|docker",

@@ -1,4 +1,4 @@
-// berth batch [REQUEST] FILE
+// The command `berth batch [REQUEST] FILE`.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +17,7 @@
 #include "base/environment.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "base/time_text.h"
 #include "batch/gpu_share.h"
 #include "batch/joblog.h"
 #include "batch/line_order.h"
@@ -34,18 +35,19 @@ namespace {
 
 using namespace batch;
 
-// How many of its lines wait in the queue at once: one would leave a GPU idle for as long as the
-// next one takes to ask. Where the lines need different amounts of memory, several let the
-// scheduler find one that fits; more brought nothing (docs/batch.md has the figures).
+// The number of lines of a batch that wait in the queue at once. With a single line, a GPU would be
+// idle while the next line starts and makes its request. If the lines need different amounts of
+// memory, several waiting lines let the scheduler find one that fits; even more had no benefit
+// (docs/batch.md has the measurements).
 constexpr std::size_t kQueueWindow = 2;
 constexpr std::size_t kLearnedQueueWindow = 8;
 
 struct BatchCommandOptions {
   std::shared_ptr<RequestOptions> request;
-  std::string file;  // empty: the commands stand behind "--"
+  std::string file;  // empty: the commands follow "--"
   std::vector<std::string> run_flags;
   std::optional<unsigned> jobs;
-  unsigned per_gpu = 0;  // 0: not said
+  unsigned per_gpu = 0;  // 0: not given
   unsigned retries = 0;
   std::optional<std::chrono::nanoseconds> timeout;
   std::string logs;
@@ -56,8 +58,9 @@ struct BatchCommandOptions {
   bool no_wait = false;
 };
 
-Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options) {
-  const std::vector<std::string>& words = trailing_command();
+// The lines of the file; or `words`, if the user wrote the commands behind "--".
+Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
+                                          const std::vector<std::string>& words) {
   if (options.file.empty() == words.empty()) {
     return fail(ErrorKind::usage,
                 words.empty()
@@ -65,19 +68,15 @@ Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options) {
                     : "batch: the commands come from a file or from behind --, not from both");
   }
   if (options.file.empty()) return make_lines(words);
-  const auto text = read_source(options.file);
-  if (!text) return tl::make_unexpected(text.error());
-  return parse_lines(*text, options.file);
+  return parse_lines(TRY(read_source(options.file)), options.file);
 }
 
-// What does not come from a file has no name of its own to be found by again.
+// Commands that do not come from a file get a new folder, since they have no name to find it by.
 std::string log_folder_path(const BatchCommandOptions& options) {
   if (!options.logs.empty()) return options.logs;
   if (!options.file.empty() && options.file != "-") return default_log_folder(options.file);
-  return fmt::format(
-      "batch-{:%Y%m%d-%H%M%S}-{}.logs",
-      fmt::localtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
-      ::getpid());
+  return fmt::format("batch-{:%Y%m%d-%H%M%S}-{}.logs",
+                     to_local_tm(std::chrono::system_clock::now()), ::getpid());
 }
 
 Result<void> check_options(const BatchCommandOptions& options) {
@@ -99,14 +98,15 @@ Result<void> check_options(const BatchCommandOptions& options) {
   return {};
 }
 
-// Inside a lease nobody waits, so that the batch itself must not run more than there are GPUs.
+// Inside a lease, requests do not wait, so the batch itself must limit its jobs to the lease's
+// GPUs. nullopt outside of a lease.
 std::optional<std::size_t> current_lease_gpu_count() {
   if (get_env_or_empty("BERTH_LEASE").empty()) return std::nullopt;
   const std::string_view gpus = get_env_or_empty("BERTH_GPUS");
   return static_cast<std::size_t>(std::count(gpus.begin(), gpus.end(), ',')) + 1;
 }
 
-// How many at once, and what each asks for.
+// Sets how many lines run at once, and the flags of their requests.
 Result<void> plan_sharing(const BatchCommandOptions& options, BatchPlan& plan) {
   plan.run_flags = options.request->flags;
   plan.run_flags.insert(plan.run_flags.end(), options.run_flags.begin(), options.run_flags.end());
@@ -119,14 +119,13 @@ Result<void> plan_sharing(const BatchCommandOptions& options, BatchPlan& plan) {
     return {};
   }
   if (options.per_gpu < 2) return {};
-  const auto card = smallest_gpu_memory(make_acquire_request(*options.request));
-  if (!card) return tl::make_unexpected(card.error());
+  const Bytes smallest = TRY(smallest_gpu_memory(make_acquire_request(*options.request)));
   plan.run_flags.push_back(
-      fmt::format("--mem={}MiB", memory_per_job(*card, options.per_gpu).count >> 20));
+      fmt::format("--mem={}MiB", memory_per_job(smallest, options.per_gpu).count >> 20));
   return {};
 }
 
-// What was learned of a type. It reads the profile each time: runs of this very batch change it.
+// The profiles of job types. Reads a profile at each call, since runs of this batch change it.
 struct ProfileLookup {
   HarbourLocation harbour = harbour_location();
 
@@ -135,7 +134,7 @@ struct ProfileLookup {
     return profile ? mean_seconds(*profile) : std::nullopt;
   }
 
-  // Its memory times its time; nothing if it is to be measured.
+  // Memory times run time; nullopt if the type must be measured first.
   std::optional<double> expected_work(const std::string& type) const {
     const auto profile = read_profile(harbour, type);
     const auto memory = profile ? estimate_needs(*profile).memory : std::nullopt;
@@ -177,21 +176,20 @@ LineOrder make_line_order(const BatchCommandOptions& options, const BatchPlan& p
           }};
 }
 
-// Opens the joblog, and says what of the lines is to be run.
+// Opens the joblog, and fills in plan.to_run: the lines that have not succeeded before.
 Result<Joblog> open_joblog(const BatchCommandOptions& options, BatchPlan& plan) {
   const std::string path =
       options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs->path()) : options.joblog;
-  auto joblog = Joblog::open(path, *plan.logs);
-  if (!joblog) return joblog;
-  const JoblogContent& previous = joblog->content();
-  // Where nothing has succeeded, nothing is lost by beginning anew.
+  Joblog joblog = TRY(Joblog::open(path, *plan.logs));
+  const JoblogContent& previous = joblog.content();
+  // If no line has succeeded, starting over loses nothing.
   if (!options.resume && previous.succeeded() > 0 && !previous.finished) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: {} holds a batch that has not ended well ({} of {} succeeded); "
                             "go on with --resume, or choose another --logs",
-                            in_quotes(joblog->path()), previous.succeeded(), previous.total));
+                            in_quotes(joblog.path()), previous.succeeded(), previous.total));
   }
-  if (!options.resume) joblog->clear();
+  if (!options.resume) joblog.clear();
   for (std::size_t i = 0; i < plan.lines.size(); ++i) {
     const auto entry = previous.lines.find(plan.lines[i].key);
     if (entry == previous.lines.end() || !entry->second) plan.to_run.push_back(i);
@@ -212,19 +210,15 @@ int batch_exit_code(const BatchResult& result) {
   return result.failed.empty() ? 0 : 1;
 }
 
-Result<int> run(const BatchCommandOptions& options) {
-  if (auto fine = check_options(options); !fine) return tl::make_unexpected(fine.error());
+Result<int> run(const BatchCommandOptions& options, const std::vector<std::string>& words) {
+  TRY(check_options(options));
   BatchPlan plan;
-  auto lines = read_lines(options);
-  if (!lines) return tl::make_unexpected(lines.error());
-  plan.lines = std::move(*lines);
+  plan.lines = TRY(read_lines(options, words));
   if (plan.lines.empty()) {
     print_message("batch: there are no commands: nothing to do");
     return 0;
   }
-  if (auto planned = plan_sharing(options, plan); !planned) {
-    return tl::make_unexpected(planned.error());
-  }
+  TRY(plan_sharing(options, plan));
   plan.types = derive_types(options, plan.lines);
   plan.label = default_label(options);
   plan.replace_logs = !options.resume;
@@ -234,14 +228,11 @@ Result<int> run(const BatchCommandOptions& options) {
   plan.known_seconds = [profiles = ProfileLookup()](const std::string& type) {
     return profiles.expected_seconds(type);
   };
-  auto logs = LogFolder::open(log_folder_path(options));
-  if (!logs) return tl::make_unexpected(logs.error());
-  plan.logs = std::make_shared<const LogFolder>(std::move(*logs));
-  auto joblog = open_joblog(options, plan);
-  if (!joblog) return tl::make_unexpected(joblog.error());
-  // Until the summary is printed: whoever presses Ctrl-C once too often still wants to read it.
+  plan.logs = std::make_shared<const LogFolder>(TRY(LogFolder::open(log_folder_path(options))));
+  Joblog joblog = TRY(open_joblog(options, plan));
+  // Queued until the summary is printed: a user who presses Ctrl-C once too often wants to read it.
   SignalQueue signals(kBatchSignals);
-  // Of those, the ones for which nobody goes on waiting for a driver.
+  // The signals that also end the wait for a driver.
   const SignalQueue end_signals({SIGINT, SIGTERM, SIGHUP});
   const BatchResult result = [&] {
     ProgressDisplay view(plan.lines.size());
@@ -254,7 +245,7 @@ Result<int> run(const BatchCommandOptions& options) {
         return fits->find_startable(some);
       };
     }
-    return run_batch(plan, make_line_order(options, plan), *joblog, view, signals);
+    return run_batch(plan, make_line_order(options, plan), joblog, view, signals);
   }();
   const bool refused = result.error && result.succeeded == 0 && result.failed.empty();
   if (!refused) print(format_summary(plan, result, terminal_at(STDOUT_FILENO)));
@@ -263,7 +254,7 @@ Result<int> run(const BatchCommandOptions& options) {
   return batch_exit_code(result);
 }
 
-// A flag of `berth run` that is passed on as it was given.
+// A flag that is passed on to `berth run` unchanged.
 void add_run_flag(Flags& command, const std::shared_ptr<BatchCommandOptions>& options,
                   const char* flag, const char* type, const char* help,
                   const Flags::ValueParser& validate) {
@@ -292,16 +283,15 @@ Flags::ValueParser parse_path_into(const std::shared_ptr<BatchCommandOptions>& o
 }
 
 Result<void> parse_time_limit(std::string_view text, BatchCommandOptions& options) {
-  const auto time = parse_duration(text);
-  if (!time) return tl::make_unexpected(time.error());
+  const std::chrono::nanoseconds time = TRY(parse_duration(text));
   constexpr std::chrono::hours kMaxTimeout(24 * 3650);
-  if (*time == std::chrono::nanoseconds::zero() || *time > kMaxTimeout) {
+  if (time == std::chrono::nanoseconds::zero() || time > kMaxTimeout) {
     return fail(ErrorKind::usage,
                 fmt::format("{} is no time that a job could run; write 90s, 10m or 2h, or leave it "
                             "out",
                             in_quotes(text)));
   }
-  options.timeout = *time;
+  options.timeout = time;
   return {};
 }
 
@@ -367,7 +357,7 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
 
 }  // namespace
 
-Action define_batch(Flags& command, CLI::App& /*program*/) {
+Action define_batch(Flags& command, const CommandContext& context) {
   auto options = std::make_shared<BatchCommandOptions>();
   options->request = add_request_flags(command, WaitLimits::none);
   command.add_value("FILE", "",
@@ -392,7 +382,7 @@ Action define_batch(Flags& command, CLI::App& /*program*/) {
       "\nExit codes: 0 all lines succeeded; 1 some failed; 64 wrong usage; 69 no driver, or a "
       "request\n"
       "that can never be met; 74 the harbour or the logs cannot be used; 128+N ended by signal N.");
-  return [options]() { return run(*options); };
+  return [options, &context]() { return run(*options, context.trailing_command); };
 }
 
 }  // namespace berth

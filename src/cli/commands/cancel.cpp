@@ -1,4 +1,4 @@
-// berth cancel TICKET… | --all
+// The command `berth cancel TICKET… | --all`.
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -23,17 +23,17 @@ Result<int> run(const CancelCommandOptions& options) {
                                       : "cancel: no ticket; 'berth queue' lists them, and --all "
                                         "means all of yours");
   }
-  const auto ended = options.all ? cancel_own_tickets() : cancel_tickets(options.tickets);
-  if (!ended) return tl::make_unexpected(ended.error());
-  for (const Record& ticket : *ended)
+  const std::vector<Record> ended =
+      TRY(options.all ? cancel_own_tickets() : cancel_tickets(options.tickets));
+  for (const Record& ticket : ended)
     print(fmt::format("ticket {} has left the queue\n", ticket.id));
-  if (ended->empty()) print_message("no ticket of yours waits");
+  if (ended.empty()) print_message("no ticket of yours waits");
   return 0;
 }
 
 }  // namespace
 
-Action define_cancel(Flags& command, CLI::App& /*program*/) {
+Action define_cancel(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<CancelCommandOptions>();
   command.add_positionals("TICKET", "Tickets, as 'berth queue' shows them", options->tickets);
   command.add_flag("--all", options->all, "All of your tickets");

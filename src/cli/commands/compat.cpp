@@ -1,8 +1,8 @@
-// berth compat NAME [ARG…]
+// The command `berth compat NAME [ARG…]`, which runs a command of an older tool.
 //
-// The commands of older tools are a part of berth's Python package. This finds a Python that has
-// it, and becomes that: the same process, since what leases for its caller must be the caller's
-// child.
+// The commands of older tools are part of berth's Python package. This finds a Python that has the
+// package, and execs it. It does not fork: a tool that leases for its caller must be the caller's
+// own child process.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 struct Tool {
   std::string_view name;
   std::string_view module;    // of the package berth.compat
-  std::string_view function;  // takes sys.argv, gives the exit code
+  std::string_view function;  // reads sys.argv, returns the exit code
   std::string_view summary;
 };
 
@@ -44,7 +44,7 @@ constexpr std::array kTools{
     Tool{"grn-run", "_grn_commands", "run", "GRN: run commands, each on a GPU of its own"},
 };
 
-// Not from the folder that one happens to be in: what is called berth there may be anything.
+// Does not import from the current folder: a module called berth there may be anything.
 constexpr std::string_view kLauncherCode =
     "import sys\n"
     "sys.path[:] = [folder for folder in sys.path if folder]\n"
@@ -69,14 +69,15 @@ std::string format_tool_list() {
          "  exec berth compat GPU.py \"$@\"\n";
 }
 
-// The Python of the virtual environment or prefix that berth was installed into; else the user's.
+// The Python of the virtual environment or prefix that berth is installed in; else that of the
+// PATH.
 std::string find_python(const std::string& program) {
   const std::string beside = (fs::path(program).parent_path() / "python3").string();
   const bool ours = ::access(beside.c_str(), X_OK) == 0 && !describe_trust_problem(program, beside);
   return ours ? beside : "python3";
 }
 
-// In a build tree the package is in the folder python, beside bin.
+// In a build tree, the package is in the folder python, beside bin.
 void add_build_tree_to_python_path(const std::string& program) {
   const fs::path packages = fs::path(program).parent_path().parent_path() / "python";
   const fs::path module = packages / "berth" / "__init__.py";
@@ -106,14 +107,12 @@ Result<int> exec_tool(const Tool& tool, const std::vector<std::string>& words) {
   argv.push_back(nullptr);
   std::fflush(nullptr);
   ::execvp(argv[0], argv.data());
-  constexpr int kNotRunnable = 126;
   print_message(
       fmt::format("compat: {} cannot be run: {}", in_quotes(python), std::strerror(errno)));
-  return kNotRunnable;
+  return kExitNotRunnable;
 }
 
-Result<int> run() {
-  const std::vector<std::string>& words = trailing_command();
+Result<int> run(const std::vector<std::string>& words) {
   if (words.empty()) {
     print(format_tool_list());
     return 0;
@@ -130,11 +129,11 @@ Result<int> run() {
 
 }  // namespace
 
-Action define_compat(Flags& command, CLI::App& /*program*/) {
+Action define_compat(Flags& command, const CommandContext& context) {
   command.add_help_entry("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Which command");
   command.add_help_entry("ARG", "...", "Its own flags and arguments");
   command.set_footer(format_tool_list().c_str());
-  return []() { return run(); };
+  return [&context]() { return run(context.trailing_command); };
 }
 
 }  // namespace berth

@@ -1,7 +1,7 @@
-// berth completion bash|zsh|fish
+// The command `berth completion bash|zsh|fish`, which prints a completion script.
 //
-// The scripts are made from the declared commands and flags, so that they cannot fall behind them.
-// An option whose type name reads "a|b|c" takes one of these words, and completes to them.
+// The scripts are generated from the declared commands and flags, so that they are always complete.
+// An option with a type name such as "a|b|c" completes to these words.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "base/shell.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
 
 namespace berth {
@@ -27,7 +28,7 @@ std::vector<std::string> option_choices(const CLI::Option& option) {
   return CLI::detail::split(names, '|');
 }
 
-// Everything that may stand behind `app`: commands, flags, and the words its arguments take.
+// Every word that can follow `app`: commands, flags, and the words that its arguments accept.
 std::vector<CompletionWord> completion_words(const CLI::App& app, const CLI::App& program) {
   std::vector<CompletionWord> words;
   const CLI::App& named = app.get_name() == "help" ? program : app;
@@ -47,9 +48,7 @@ std::vector<CompletionWord> completion_words(const CLI::App& app, const CLI::App
 }
 
 std::string join_words(const std::vector<CompletionWord>& words) {
-  std::string out;
-  for (const CompletionWord& word : words) out += (out.empty() ? "" : " ") + word.text;
-  return out;
+  return join_text(words, " ", &CompletionWord::text);
 }
 
 std::string bash_script(const CLI::App& program) {
@@ -136,7 +135,7 @@ std::string fish_script(const CLI::App& program) {
 
 }  // namespace
 
-Action define_completion(Flags& command, CLI::App& program) {
+Action define_completion(Flags& command, const CommandContext& context) {
   auto shell = std::make_shared<std::string>();
   command.add_choice("SHELL", "bash|zsh|fish", "Which shell", *shell);
   command.parser().get_option("SHELL")->required();
@@ -145,7 +144,7 @@ Action define_completion(Flags& command, CLI::App& program) {
       "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"
       "  zsh    echo 'eval \"$(berth completion zsh)\"' >> ~/.zshrc     (after compinit)\n"
       "  fish   berth completion fish > ~/.config/fish/completions/berth.fish");
-  return [shell, &program]() -> Result<int> {
+  return [shell, &program = context.program]() -> Result<int> {
     const std::string script = *shell == "bash"  ? bash_script(program)
                                : *shell == "zsh" ? zsh_script(program)
                                                  : fish_script(program);

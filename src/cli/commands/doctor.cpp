@@ -1,4 +1,4 @@
-// berth doctor [--json]
+// The command `berth doctor [--json]`.
 #include <algorithm>
 #include <memory>
 #include <unistd.h>
@@ -11,11 +11,11 @@
 namespace berth {
 namespace {
 
-constexpr int kExitProblem = 1;  // doctor's own
+constexpr int kExitProblem = 1;  // only doctor uses it
 
 }  // namespace
 
-Action define_doctor(Flags& command, CLI::App& /*program*/) {
+Action define_doctor(Flags& command, const CommandContext& /*context*/) {
   auto json = std::make_shared<bool>(false);
   command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it");
   command.set_footer(
@@ -27,9 +27,7 @@ Action define_doctor(Flags& command, CLI::App& /*program*/) {
       "  berth doctor --json | jq -r '.findings[] | select(.level == \"problem\") | .text'\n"
       "\nExit codes: 0 no problem, 1 a problem, 64 wrong usage.");
   return [json]() -> Result<int> {
-    const Findings findings = run_checks([] {
-      if (::isatty(STDERR_FILENO) == 1) print_message("waiting for the driver to answer");
-    });
+    const Findings findings = run_checks(print_driver_is_slow);
     print(*json ? doctor_json(findings) : doctor_text(findings, terminal_at(STDOUT_FILENO)));
     const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& one) {
       return one.level == Level::problem;

@@ -1,4 +1,4 @@
-// berth drain GPU… [--reason TEXT]
+// The command `berth drain GPU… [--reason TEXT]`.
 #include "lease/drain.h"
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 #include "base/users.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "lease/gpu_selection.h"
 #include "lease/request_options.h"
 
 namespace berth {
@@ -41,32 +40,26 @@ Result<int> run(const DrainCommandOptions& options) {
   if (options.gpus.empty()) {
     return fail(ErrorKind::usage, "drain: no GPU; 'berth status' lists them");
   }
-  const auto list = join_gpu_list(options.gpus);
-  if (!list) return tl::make_unexpected(list.error());
-  const auto gpus = find_gpus(*list);
-  if (!gpus) return tl::make_unexpected(gpus.error());
+  const std::vector<NamedGpu> gpus = TRY(find_gpus(options.gpus));
   std::vector<std::string> uuids;
-  for (const NamedGpu& gpu : *gpus) uuids.push_back(gpu.uuid);
-  const auto remaining = drain_gpus(uuids, options.reason);
-  if (!remaining) return tl::make_unexpected(remaining.error());
+  for (const NamedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
+  const std::vector<Record> remaining = TRY(drain_gpus(uuids, options.reason));
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  for (const NamedGpu& gpu : *gpus) {
+  for (const NamedGpu& gpu : gpus) {
     print(fmt::format("GPU {} is drained{}\n", gpu.index,
-                      terminal.escape(format_remaining_leases(*remaining, gpu.uuid))));
+                      terminal.escape(format_remaining_leases(remaining, gpu.uuid))));
   }
   return 0;
 }
 
 }  // namespace
 
-Action define_drain(Flags& command, CLI::App& /*program*/) {
+Action define_drain(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<DrainCommandOptions>();
   command.add_positionals("GPU", "GPUs by index (2, or 2:1 for MIG) or UUID", options->gpus);
   command.add_value("--reason", "TEXT", "Why: everybody who waits for it reads this",
                     [options](std::string_view text) -> Result<void> {
-                      auto reason = parse_public_text(text);
-                      if (!reason) return tl::make_unexpected(reason.error());
-                      options->reason = std::move(*reason);
+                      options->reason = TRY(parse_public_text(text));
                       return {};
                     });
   command.set_footer(

@@ -1,4 +1,4 @@
-// berth help [COMMAND]
+// The command `berth help [COMMAND]`.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace berth {
 
-Action define_help(Flags& command, CLI::App& program) {
+Action define_help(Flags& command, const CommandContext& context) {
   auto topic = std::make_shared<std::string>();
   command.parser().add_option("COMMAND", *topic, "The command to explain")->type_name("");
-  return [topic, &program]() -> Result<int> {
+  return [topic, &program = context.program]() -> Result<int> {
     if (topic->empty()) {
-      // Not program.help(): that would explain the chosen command, which is "help" itself.
+      // Not program.help(), which would show the help of the chosen command: "help" itself.
       print(program.get_formatter()->make_help(&program, program.get_name(),
                                                CLI::AppFormatMode::Normal));
       return 0;

@@ -1,4 +1,5 @@
-// berth log [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--follow] [--json]
+// The command `berth log [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--follow]
+// [--json]`.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -12,7 +13,7 @@
 #include <utility>
 
 #include "archive/follow_history.h"
-#include "archive/log_json.h"
+#include "archive/history_json.h"
 #include "cli/command.h"
 #include "cli/history_flags.h"
 #include "cli/output/log_text.h"
@@ -31,14 +32,14 @@ struct LogCommandOptions {
 
 using LeaseKeys = std::set<LeaseKey>;
 
-// Until it is interrupted, or nobody reads it any more.
+// Prints leases as they end, until the process is interrupted or the reader of its output is gone.
 void follow_log(HistoryFollower& follower, LeaseKeys printed, const HistoryFilter& options,
                 const std::function<std::string(const HistoryEntry&)>& render) {
-  constexpr int kPollMs = 5'000;  // where nobody can tell that there is something new
+  constexpr int kPollMs = 5'000;  // for when poll_fd() cannot report new entries
   while (std::fflush(stdout) == 0) {
     std::array<pollfd, 2> watched{{{follower.poll_fd(), POLLIN, 0}, {STDOUT_FILENO, 0, 0}}};
     ::poll(watched.data(), watched.size(), kPollMs);
-    // The reader is gone: of a pipe, of a socket or a terminal.
+    // The reader of the pipe, socket or terminal is gone.
     if ((watched[1].revents & (POLLERR | POLLHUP)) != 0) return;
     for (const HistoryEntry& entry : follower.read_new_entries()) {
       const bool ended = entry.ending != Ending::running;
@@ -53,18 +54,14 @@ Result<int> show_log(const LogCommandOptions& options) {
   const HarbourLocation where = harbour_location();
   const HistoryFilter filter = resolve_host_filter(options.history, where);
   std::unique_ptr<HistoryFollower> follower;
-  if (options.follow) {  // first, so that nothing is missed
-    auto opened = follow_history(where);
-    if (!opened) return tl::make_unexpected(opened.error());
-    follower = std::move(*opened);
-  }
+  // Opened before the history is read, so that no entry is missed.
+  if (options.follow) follower = TRY(follow_history(where));
   const auto matches = [&](const HistoryEntry& entry) {
     return matches_history_filter(entry, filter);
   };
-  auto history = read_merged_history(where, filter.since, matches);
-  if (!history) return tl::make_unexpected(history.error());
-  warn_about_omitted_history(history->damaged, history->truncated, where);
-  const auto& entries = history->entries;
+  const auto history = TRY(read_merged_history(where, filter.since, matches));
+  warn_about_omitted_history(history.damaged, history.truncated, where);
+  const auto& entries = history.entries;
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const LogTable table(terminal, entries, where.url.has_value());
   const auto render = [&](const HistoryEntry& entry) {
@@ -87,7 +84,7 @@ Result<int> show_log(const LogCommandOptions& options) {
 
 }  // namespace
 
-Action define_log(Flags& command, CLI::App& /*program*/) {
+Action define_log(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<LogCommandOptions>();
   add_history_flags(command, options->history,
                     "Only what ended since then: 2h, 7d (default), 2026-11-16");

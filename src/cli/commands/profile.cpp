@@ -1,4 +1,4 @@
-// berth profile [show TYPE | set TYPE | forget TYPE… | of CMD…]
+// The command `berth profile [show TYPE | set TYPE | forget TYPE… | of CMD…]`.
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
@@ -18,7 +18,6 @@
 #include "lease/request_options.h"
 #include "profile/job_type.h"
 #include "profile/learning.h"
-#include "profile/profile_json.h"
 #include "profile/profile_store.h"
 
 namespace berth {
@@ -26,6 +25,7 @@ namespace {
 
 struct ProfileCommandOptions {
   std::vector<std::string> words;
+  std::vector<std::string> command;  // the words behind "--"
   std::optional<Bytes> memory;
   std::optional<std::chrono::milliseconds> time;
   std::optional<unsigned> count;
@@ -33,12 +33,11 @@ struct ProfileCommandOptions {
   bool json = false;
 };
 
-// The type that a text names: the whole of it, or a part that only one has.
+// The user's own profile whose type is `text`, or the only one whose type contains it.
 Result<Profile> find_type(const std::string& text) {
-  const auto own = list_own_profiles(harbour_location());
-  if (!own) return tl::make_unexpected(own.error());
+  const auto own = TRY(list_own_profiles(harbour_location()));
   std::vector<const Profile*> found;
-  for (const Profile& profile : own->profiles) {
+  for (const Profile& profile : own.profiles) {
     if (profile.type == text) return profile;
     if (profile.type.find(text) != std::string::npos) found.push_back(&profile);
   }
@@ -48,9 +47,8 @@ Result<Profile> find_type(const std::string& text) {
                                               "lists what was",
                                               in_quotes(text)));
   }
-  std::string types;
-  for (const Profile* one : found)
-    types += fmt::format("{}{}", types.empty() ? "" : ", ", in_quotes(one->type));
+  const std::string types =
+      join_text(found, ", ", [](const Profile* one) { return in_quotes(one->type); });
   return fail(ErrorKind::usage,
               fmt::format("profile: {} may mean {}; write more of it", in_quotes(text), types));
 }
@@ -69,16 +67,15 @@ void warn_about_damaged_profiles(std::size_t profiles) {
 
 Result<int> list_profiles(const ProfileCommandOptions& options) {
   const HarbourLocation where = harbour_location();
-  const auto found = options.all ? list_all_profiles(where) : list_own_profiles(where);
-  if (!found) return tl::make_unexpected(found.error());
-  warn_about_damaged_profiles(found->damaged);
-  if (found->profiles.empty() && !options.json) {
+  const auto found = TRY(options.all ? list_all_profiles(where) : list_own_profiles(where));
+  warn_about_damaged_profiles(found.damaged);
+  if (found.profiles.empty() && !options.json) {
     print_message(
         "nothing was learned yet; each job teaches that runs for a second, or with --mem auto: "
         "berth run --mem auto -- python train.py");
     return 0;
   }
-  print_profiles(found->profiles, options);
+  print_profiles(found.profiles, options);
   return 0;
 }
 
@@ -86,14 +83,13 @@ Result<int> show_profile(const ProfileCommandOptions& options) {
   if (options.words.size() != 2) {
     return fail(ErrorKind::usage, "profile show: name one type; 'berth profile' lists them");
   }
-  const auto profile = find_type(options.words[1]);
-  if (!profile) return tl::make_unexpected(profile.error());
-  print(options.json ? profiles_json({*profile})
-                     : profile_page(*profile, terminal_at(STDOUT_FILENO)));
+  const Profile profile = TRY(find_type(options.words[1]));
+  print(options.json ? profiles_json({profile})
+                     : profile_page(profile, terminal_at(STDOUT_FILENO)));
   return 0;
 }
 
-// Whoever waits for the profile need not wait any longer.
+// Tickets that wait for the profile of this type need not wait any longer.
 void wake_waiters_for_type(const std::string& type) {
   auto harbour = Harbour::open_existing();
   if (harbour && *harbour) wake_profile_waiters(**harbour, ::geteuid(), type);
@@ -107,11 +103,10 @@ Result<int> set_profile(const ProfileCommandOptions& options) {
   const auto known = find_type(options.words[1]);
   if (!known && known.error().kind != ErrorKind::usage) return tl::make_unexpected(known.error());
   const std::string type = known ? known->type : options.words[1];
-  const auto changed = change_profile(harbour_location(), type, [&](Profile& profile) {
+  TRY(change_profile(harbour_location(), type, [&](Profile& profile) {
     if (options.memory) profile.set_memory = options.memory;
     if (options.time) profile.set_time = options.time;
-  });
-  if (!changed) return tl::make_unexpected(changed.error());
+  }));
   wake_waiters_for_type(type);
   const auto updated = read_profile(harbour_location(), type);
   print(fmt::format("{} reserves {}\n", terminal_at(STDOUT_FILENO).escape(type),
@@ -128,30 +123,26 @@ Result<int> set_profile(const ProfileCommandOptions& options) {
 Result<int> forget_profiles(const ProfileCommandOptions& options) {
   std::vector<std::string> types;
   if (options.all) {
-    const auto own = list_own_profiles(harbour_location());
-    if (!own) return tl::make_unexpected(own.error());
-    for (const Profile& profile : own->profiles) types.push_back(profile.type);
+    const auto own = TRY(list_own_profiles(harbour_location()));
+    for (const Profile& profile : own.profiles) types.push_back(profile.type);
   }
   for (std::size_t i = 1; i < options.words.size(); ++i) {
-    const auto profile = find_type(options.words[i]);
-    if (!profile) return tl::make_unexpected(profile.error());
-    types.push_back(profile->type);
+    types.push_back(TRY(find_type(options.words[i])).type);
   }
   if (types.empty() && !options.all) {
     return fail(ErrorKind::usage, "profile forget: name types, or --all for all of yours");
   }
   for (const std::string& type : types) {
-    const auto forgotten = forget_profile(harbour_location(), type);
-    if (!forgotten) return tl::make_unexpected(forgotten.error());
+    TRY(forget_profile(harbour_location(), type));
     print(fmt::format("{} is forgotten\n", terminal_at(STDOUT_FILENO).escape(type)));
   }
   return 0;
 }
 
-// How the type of a command is derived, and what it would reserve.
+// Prints the type of a command, how it is derived, and what the command would reserve.
 Result<int> explain_type(const ProfileCommandOptions& options) {
   std::vector<std::string> command(options.words.begin() + 1, options.words.end());
-  command.insert(command.end(), trailing_command().begin(), trailing_command().end());
+  command.insert(command.end(), options.command.begin(), options.command.end());
   if (command.empty()) {
     return fail(ErrorKind::usage,
                 "profile of: no command, such as: berth profile of -- python train.py");
@@ -179,7 +170,7 @@ Result<int> explain_type(const ProfileCommandOptions& options) {
 struct Verb {
   std::string_view name;
   Result<int> (*run)(const ProfileCommandOptions& options);
-  std::string_view flags;  // that mean something to it
+  std::string_view flags;  // the flags that it accepts
 };
 
 constexpr std::array kVerbs{
@@ -187,7 +178,7 @@ constexpr std::array kVerbs{
     Verb{"set", set_profile, "--mem --time"}, Verb{"forget", forget_profiles, "--all"},
     Verb{"of", explain_type, "--count"}};
 
-// Nothing that was given is left out without a word.
+// Rejects arguments that the verb would ignore.
 Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options) {
   const std::array<std::pair<std::string_view, bool>, 5> given{
       {{"--mem", options.memory.has_value()},
@@ -202,7 +193,7 @@ Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options)
                             "--help' says what takes it)",
                             verb.name, flag));
   }
-  if (verb.name != "of" && !trailing_command().empty()) {
+  if (verb.name != "of" && !options.command.empty()) {
     return fail(ErrorKind::usage,
                 fmt::format("profile {}: only 'berth profile of' takes a command", verb.name));
   }
@@ -214,15 +205,12 @@ Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options)
   return {};
 }
 
-// A harbour that cannot be used is not one in which nothing was learned. That there is none is no
-// matter here.
+// A harbour that cannot be used is an error, so that it does not look like a harbour without
+// profiles. A harbour that does not exist yet is not an error.
 Result<void> check_harbour() {
   const HarbourLocation where = harbour_location();
-  const auto harbour = Harbour::open_existing(where);
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  if (!where.url) return {};
-  const auto answer = RedisSession(*where.url).call({"PING"});
-  if (!answer) return tl::make_unexpected(answer.error());
+  TRY(Harbour::open_existing(where));
+  if (where.url) TRY(RedisSession(*where.url).call({"PING"}));
   return {};
 }
 
@@ -235,31 +223,29 @@ Result<int> run(const ProfileCommandOptions& options) {
         ErrorKind::usage,
         fmt::format("profile: {} is none of list, show, set, forget and of", in_quotes(name)));
   }
-  if (auto fine = check_flags(*verb, options); !fine) return tl::make_unexpected(fine.error());
-  if (auto fine = check_harbour(); !fine) return tl::make_unexpected(fine.error());
+  TRY(check_flags(*verb, options));
+  TRY(check_harbour());
   return verb->run(options);
 }
 
 }  // namespace
 
-Action define_profile(Flags& command, CLI::App& /*program*/) {
+Action define_profile(Flags& command, const CommandContext& context) {
   auto options = std::make_shared<ProfileCommandOptions>();
   command.add_positionals("ACTION",
                           "list (default), show TYPE, set TYPE, forget TYPE..., or of CMD...",
                           options->words);
   command.add_value("--mem", "SIZE", "set: reserve this much, whatever is learned",
                     [options](std::string_view text) -> Result<void> {
-                      const auto size = parse_size(text);
-                      if (!size) return tl::make_unexpected(size.error());
-                      if (*size == Bytes{}) return fail(ErrorKind::usage, "'0' reserves nothing");
-                      options->memory = *size;
+                      const Bytes size = TRY(parse_size(text));
+                      if (size == Bytes{}) return fail(ErrorKind::usage, "'0' reserves nothing");
+                      options->memory = size;
                       return {};
                     });
   command.add_value("--time", "DURATION", "set: expect it to run this long",
                     [options](std::string_view text) -> Result<void> {
-                      const auto time = parse_duration(text);
-                      if (!time) return tl::make_unexpected(time.error());
-                      options->time = std::chrono::ceil<std::chrono::milliseconds>(*time);
+                      const std::chrono::nanoseconds time = TRY(parse_duration(text));
+                      options->time = std::chrono::ceil<std::chrono::milliseconds>(time);
                       return {};
                     });
   command.add_value("-n,--count", "N", "of: for a job on N GPUs (default 1)",
@@ -285,7 +271,10 @@ Action define_profile(Flags& command, CLI::App& /*program*/) {
       "  berth profile of -- python train.py --lr 0.1\n"
       "  berth profile set train.py --mem 8GiB\n"
       "  berth profile forget --all");
-  return [options]() { return run(*options); };
+  return [options, &context]() {
+    options->command = context.trailing_command;
+    return run(*options);
+  };
 }
 
 }  // namespace berth

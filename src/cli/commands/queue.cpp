@@ -1,6 +1,7 @@
-// berth queue [--all] [--json]
+// The command `berth queue [--all] [--json]`.
 #include <memory>
 #include <unistd.h>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/output/status_text.h"
@@ -11,7 +12,7 @@
 
 namespace berth {
 
-Action define_queue(Flags& command, CLI::App& /*program*/) {
+Action define_queue(Flags& command, const CommandContext& /*context*/) {
   struct QueueCommandOptions {
     bool all = false;
     bool json = false;
@@ -29,16 +30,14 @@ Action define_queue(Flags& command, CLI::App& /*program*/) {
     const Terminal terminal = terminal_at(STDOUT_FILENO);
     auto probe = open_driver(print_driver_is_slow);
     if (options->all) {
-      const auto hosts = observe_all(probe ? probe->get() : nullptr);
-      if (!hosts) return tl::make_unexpected(hosts.error());
-      print(options->json ? hosts_queue_json(*hosts, JsonForm::pretty)
-                          : hosts_queue_text(*hosts, terminal));
+      const std::vector<Status> hosts = TRY(observe_all(probe ? probe->get() : nullptr));
+      print(options->json ? hosts_queue_json(hosts, JsonForm::pretty)
+                          : hosts_queue_text(hosts, terminal));
       return 0;
     }
     if (!probe) return tl::make_unexpected(probe.error());
-    const auto status = observe_host(**probe, is_driver_simulated());
-    if (!status) return tl::make_unexpected(status.error());
-    print(options->json ? queue_json(*status, JsonForm::pretty) : queue_text(*status, terminal));
+    const Status status = TRY(observe_host(**probe, is_driver_simulated()));
+    print(options->json ? queue_json(status, JsonForm::pretty) : queue_text(status, terminal));
     return 0;
   };
 }

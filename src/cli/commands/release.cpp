@@ -1,4 +1,4 @@
-// berth release [LEASE|GPU…] [--all]
+// The command `berth release [LEASE|GPU…] [--all]`.
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@ struct ReleaseCommandOptions {
   bool all = false;
 };
 
-// Leases by their ids, and whatever looks like a GPU.
+// Releases the leases that the words name, by the lease's id or by a GPU.
 Result<std::vector<Record>> release_named(const std::vector<std::string>& words) {
   std::vector<std::string> ids;
   std::vector<std::string> gpus;
@@ -33,14 +33,10 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
     (is_id(word) ? ids : gpus).push_back(word);
   }
   if (gpus.empty()) return release_leases(ids, {});
-  const auto list = join_gpu_list(gpus);
-  if (!list) return tl::make_unexpected(list.error());
-  const auto found = find_gpus(*list);
-  if (!found) return tl::make_unexpected(found.error());
-  return release_leases(ids, *found);
+  return release_leases(ids, TRY(find_gpus(gpus)));
 }
 
-// No program can change the variables of the shell that calls it.
+// berth cannot change the variables of the shell that called it, so the user must.
 void warn_about_stale_environment(const std::string& lease) {
   if (lease.empty() || get_env_or_empty("BERTH_LEASE") != lease) return;
   std::string names;
@@ -56,15 +52,14 @@ Result<int> run(const ReleaseCommandOptions& options) {
   if (options.all && !options.words.empty()) {
     return fail(ErrorKind::usage, "release: name leases or GPUs, or say --all, not both");
   }
-  const auto ended = options.all             ? release_own_leases()
-                     : options.words.empty() ? release_current_lease()
-                                             : release_named(options.words);
-  if (!ended) return tl::make_unexpected(ended.error());
-  for (const Record& lease : *ended) {
+  const std::vector<Record> ended = TRY(options.all             ? release_own_leases()
+                                        : options.words.empty() ? release_current_lease()
+                                                                : release_named(options.words));
+  for (const Record& lease : ended) {
     print(fmt::format("lease {} is given back\n", lease.id));
     warn_about_stale_environment(lease.id);
   }
-  if (ended->empty()) {
+  if (ended.empty()) {
     print_message(options.all ? std::string("no shell of yours has a lease")
                               : fmt::format("the lease {} has ended already",
                                             in_quotes(get_env_or_empty("BERTH_LEASE"))));
@@ -74,7 +69,7 @@ Result<int> run(const ReleaseCommandOptions& options) {
 
 }  // namespace
 
-Action define_release(Flags& command, CLI::App& /*program*/) {
+Action define_release(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<ReleaseCommandOptions>();
   command.add_positionals("LEASE|GPU", "Leases by id; a GPU means each lease of your shells on it",
                           options->words);

@@ -1,5 +1,5 @@
-// berth report [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--by WHAT] [--json]
-// [--html [FILE]]
+// The command `berth report [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--by WHAT]
+// [--json] [--html [FILE]]`.
 #include "archive/report.h"
 
 #include <cerrno>
@@ -13,7 +13,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "archive/report_json.h"
+#include "archive/history_json.h"
+#include "base/configuration.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -22,7 +23,6 @@
 #include "cli/output/report_html.h"
 #include "cli/output/report_text.h"
 #include "lease/lease_history.h"
-#include "status/status.h"
 
 namespace berth {
 namespace {
@@ -61,7 +61,8 @@ Result<void> write_page(const std::string& path, const std::string& page) {
                           in_quotes(path), ::strerrordesc_np(problem)));
 }
 
-// Why there may be nothing: a GPU that this host does not have, if it can be asked.
+// Prints why the report is empty: perhaps this host does not have the GPU that the user named. A
+// driver that does not answer is ignored.
 void report_no_leases(const std::string& gpus) {
   const auto found = gpus.empty() ? Result<std::vector<NamedGpu>>() : find_gpus(gpus);
   if (!found && found.error().kind == ErrorKind::impossible) {
@@ -74,18 +75,15 @@ void report_no_leases(const std::string& gpus) {
 Result<int> show_report(const ReportCommandOptions& options) {
   const HarbourLocation where = harbour_location();
   const HistoryFilter filter = resolve_host_filter(options.history, where);
-  const auto history = read_merged_leases(where, filter.since, filter.lease_filter);
-  if (!history) return tl::make_unexpected(history.error());
-  warn_about_omitted_history(history->damaged, history->truncated, where);
-  const Report report = make_filtered_report(history->table, filter);
-  const std::string host = where.url ? filter.lease_filter.host : host_name();
+  const auto history = TRY(read_merged_leases(where, filter.since, filter.lease_filter));
+  warn_about_omitted_history(history.damaged, history.truncated, where);
+  const Report report = make_filtered_report(history.table, filter);
+  const std::string host = where.url ? filter.lease_filter.host : kernel_host_name();
   const ReportBy by = parse_by(options.by);
   if (options.json) {
-    print(report_json(report, by, host, history->damaged));
+    print(report_json(report, by, host, history.damaged));
   } else if (options.html) {
-    const auto written =
-        write_page(*options.html, report_html(report, by, host.empty() ? "all hosts" : host));
-    if (!written) return tl::make_unexpected(written.error());
+    TRY(write_page(*options.html, report_html(report, by, host.empty() ? "all hosts" : host)));
   } else if (report.total.leases == 0) {
     report_no_leases(filter.gpus);
   } else {
@@ -107,7 +105,7 @@ Result<void> check_options(const ReportCommandOptions& options) {
 
 }  // namespace
 
-Action define_report(Flags& command, CLI::App& /*program*/) {
+Action define_report(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<ReportCommandOptions>();
   add_history_flags(command, options->history,
                     "Only the time since then: 12h, 30d (default), 2026-11-16");

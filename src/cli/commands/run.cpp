@@ -1,4 +1,4 @@
-// berth run [REQUEST] -- CMD…
+// The command `berth run [REQUEST] -- CMD…`.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -35,12 +35,12 @@ struct RunCommandOptions {
   std::shared_ptr<RequestOptions> request;
   std::string ids = "index";
   AttemptOptions attempt;
-  unsigned retries = 0;            // after it ran out of memory
-  bool anywhere = false;           // on any host of the harbour
-  std::vector<std::string> hosts;  // or on one of these; both unset: here
+  unsigned retries = 0;            // after the job ran out of GPU memory
+  bool anywhere = false;           // run on any host that the configuration lists
+  std::vector<std::string> hosts;  // or on one of these; neither: on this host
   std::vector<std::string> environment;
-  std::string job_spec_file;  // what another host has sent us; see cluster/remote/remote_job_spec.h
-  int event_fd = -1;          // where to tell what happens, for who has called us
+  std::string job_spec_file;  // from another host; see cluster/remote/remote_job_spec.h
+  int event_fd = -1;          // for the `berth batch` that started this; see run_event_writer.h
 };
 
 AcquireRequest make_run_request(const RunCommandOptions& options, const Job& job) {
@@ -56,8 +56,8 @@ AcquireRequest make_run_request(const RunCommandOptions& options, const Job& job
   return request;
 }
 
-// Has it ask for more than what did not suffice; for the last time, for GPUs of its own. False if
-// there is no more to be had.
+// Raises the request after the job ran out of memory; for the last attempt, to exclusive GPUs.
+// False if the job had its GPUs alone: then there is no more memory to request.
 bool raise_memory_request(AcquireRequest& request, const AttemptResult& end, bool last) {
   if (!end.reserved) return false;
   const Bytes more = memory_after_oom(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
@@ -70,15 +70,15 @@ bool raise_memory_request(AcquireRequest& request, const AttemptResult& end, boo
   return true;
 }
 
-// It failed on a share of a GPU, and what it said about that nobody has read.
+// The job failed on a share of a GPU, and its error output could not be read.
 bool may_be_out_of_memory(const AttemptResult& end) {
   return end.ran && !end.interrupted && end.code != 0 && end.reserved && !end.has_stderr_tail &&
          end.exit_class == ExitClass::failure;
 }
 
-// Makes this process what it would be where the parcel comes from. An exit code if it cannot.
+// Gives this process the environment and folder of the host that sent the job. Returns an exit code
+// if that fails, after it has printed why.
 std::optional<int> apply_job_spec(const RemoteJobSpec& job_spec) {
-  constexpr int kNotRunnable = 126;
   for (const auto& [name, value] : job_spec.environment) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
@@ -92,7 +92,7 @@ std::optional<int> apply_job_spec(const RemoteJobSpec& job_spec) {
   if (::chdir(job_spec.directory.c_str()) != 0) {
     print_message(fmt::format("{} cannot go to the directory {}: {}", here.host,
                               in_quotes(job_spec.directory), std::strerror(errno)));
-    return kNotRunnable;
+    return kExitNotRunnable;
   }
   return std::nullopt;
 }
@@ -103,7 +103,7 @@ bool is_remote(const RunCommandOptions& options) {
   return options.hosts != std::vector{harbour_location().host};
 }
 
-// The flags that `berth run` on another host is to have.
+// The flags of the `berth run` on the other host. The timeout of the wait counts here, not there.
 std::vector<std::string> remote_run_flags(const RunCommandOptions& options) {
   std::vector<std::string> flags;
   for (const std::string& word : options.request->flags) {
@@ -118,30 +118,30 @@ std::vector<std::string> remote_run_flags(const RunCommandOptions& options) {
   return flags;
 }
 
-// The hosts to which the job and its secrets may go. Every client of Redis can make a host's name
-// appear there: so names come from the user, or from a list that the site or the user wrote.
+// The hosts that may receive the job and its secrets. Any client of Redis can add a host name
+// there, so the names come from the user, or from a list that the administrator or the user wrote.
 Result<std::vector<std::string>> permitted_hosts(const RunCommandOptions& options,
                                                  const std::string& here) {
-  auto settings = read_configuration();
-  if (!settings) return tl::make_unexpected(settings.error());
-  if (!settings->hosts) {
+  auto settings = TRY(read_configuration());
+  if (!settings.hosts) {
     if (!options.anywhere) return options.hosts;
     return fail(ErrorKind::usage,
                 fmt::format("run: --host any needs a list of the hosts that jobs may go to; write "
                             "hosts = [\"NAME\", \"NAME\"] into {}, or name the hosts",
                             configuration_path()));
   }
-  if (options.anywhere) return std::move(*settings->hosts);
+  if (options.anywhere) return std::move(*settings.hosts);
   for (const std::string& name : options.hosts) {
-    const auto& listed = *settings->hosts;
+    const auto& listed = *settings.hosts;
     if (name == here || std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
     return fail(ErrorKind::usage, fmt::format("run: --host {}: it is not among the hosts in {}",
-                                              name, printable(settings->hosts_source)));
+                                              name, printable(settings.hosts_source)));
   }
   return options.hosts;
 }
 
-// The exit code of a job elsewhere, or a lease of this host.
+// Runs the job on the first host that grants it: the exit code of the remote job, or the lease if
+// that is this host.
 Result<std::variant<int, Lease>> run_on_hosts(const RunCommandOptions& options,
                                               AcquireRequest request, const Job& job,
                                               Probe* probe) {
@@ -151,28 +151,25 @@ Result<std::variant<int, Lease>> run_on_hosts(const RunCommandOptions& options,
     return fail(ErrorKind::usage,
                 "run: --host needs a harbour of several hosts; set BERTH_URL (docs/redis.md)");
   }
-  auto hosts = permitted_hosts(options, request.harbour.host);
-  if (!hosts) return tl::make_unexpected(hosts.error());
-  auto environment = select_environment(options.environment);
-  if (!environment) return tl::make_unexpected(environment.error());
-  request.parent_lease.clear();  // a lease of this host says nothing of others
+  auto hosts = TRY(permitted_hosts(options, request.harbour.host));
+  auto environment = TRY(select_environment(options.environment));
+  request.parent_lease.clear();  // a lease of this host means nothing on other hosts
   request.visible_devices.reset();
   return run_remote_job(request,
-                        {std::move(*hosts), options.anywhere, std::move(*environment),
+                        {std::move(hosts), options.anywhere, std::move(environment),
                          remote_run_flags(options), job.command},
                         probe);
 }
 
-Result<int> run(const RunCommandOptions& options) {
+Result<int> run(const RunCommandOptions& options, const std::vector<std::string>& command) {
   Job job;
-  job.command = trailing_command();
+  job.command = command;
   std::string ticket;
   if (!options.job_spec_file.empty()) {
-    auto job_spec = read_job_spec(options.job_spec_file);
-    if (!job_spec) return tl::make_unexpected(job_spec.error());
-    if (const auto code = apply_job_spec(*job_spec)) return *code;
-    job.command = std::move(job_spec->command);
-    ticket = std::move(job_spec->ticket);
+    RemoteJobSpec job_spec = TRY(read_job_spec(options.job_spec_file));
+    if (const auto code = apply_job_spec(job_spec)) return *code;
+    job.command = std::move(job_spec.command);
+    ticket = std::move(job_spec.ticket);
   }
   if (job.command.empty()) {
     return fail(ErrorKind::usage,
@@ -191,18 +188,18 @@ Result<int> run(const RunCommandOptions& options) {
   auto probe = open_driver([] { print_message("waiting for the driver to answer"); });
   if (!probe && !remote) return tl::make_unexpected(probe.error());
   AcquireRequest request = make_run_request(options, job);
-  std::optional<Lease> local_lease;  // of this host, which was the first of several
+  std::optional<Lease> local_lease;  // with --host: this host granted it first
   if (remote) {
-    auto found = run_on_hosts(options, request, job, probe ? probe->get() : nullptr);
-    if (!found) return tl::make_unexpected(found.error());
-    if (const int* code = std::get_if<int>(&*found)) return *code;
-    local_lease = std::move(std::get<Lease>(*found));
+    auto outcome = TRY(run_on_hosts(options, request, job, probe ? probe->get() : nullptr));
+    if (const int* code = std::get_if<int>(&outcome)) return *code;
+    local_lease = std::move(std::get<Lease>(outcome));
   }
   request.replaced_ticket = ticket;
   request.no_wait = request.no_wait || !ticket.empty();
   AttemptOptions attempt_options = options.attempt;
   attempt_options.show_uuids = options.ids == "uuid";
-  attempt_options.whole_group = options.event_fd >= 0;  // a batch gives each of its children one
+  attempt_options.whole_group =
+      options.event_fd >= 0;  // a batch gives each child a group of its own
   if (!options.job_spec_file.empty()) attempt_options.lifeline = STDOUT_FILENO;
   attempt_options.always_record = options.request->auto_memory || !options.request->job.empty();
   const RunEventWriter event_writer(options.event_fd);
@@ -213,12 +210,12 @@ Result<int> run(const RunCommandOptions& options) {
     if (!lease) {
       const bool expected =
           !request.replaced_ticket.empty() && lease.error().kind == ErrorKind::not_granted;
-      if (expected) return exit_code(ErrorKind::not_granted);  // who has sent us waits on
+      if (expected) return exit_code(ErrorKind::not_granted);  // the sending host goes on waiting
       return tl::make_unexpected(lease.error());
     }
     if (const int* signal = std::get_if<int>(&*lease)) return 128 + *signal;
     if (!request.replaced_ticket.empty()) {
-      ::unlink(options.job_spec_file.c_str());  // by which the sender knows
+      ::unlink(options.job_spec_file.c_str());  // tells the sending host that the job was granted
       request.replaced_ticket.clear();
       request.no_wait = options.request->no_wait;
     }
@@ -235,7 +232,7 @@ Result<int> run(const RunCommandOptions& options) {
           "--retry-oom has not run it again; put its output into a file: berth run ... 2> FILE");
     }
     event_writer.write_ended(end);
-    (void)probe->release();  // this process ends, and its helper with it: nobody need wait for that
+    (void)probe->release();  // this process exits now, and its helper with it: do not wait for it
     if (attempt_options.always_record && !end.usage.framework.empty())
       print_message(preallocation_hint(end.usage.framework));
     return end.code;
@@ -259,7 +256,7 @@ Result<void> parse_hosts(std::string_view text, RunCommandOptions& options) {
 
 }  // namespace
 
-Action define_run(Flags& command, CLI::App& /*program*/) {
+Action define_run(Flags& command, const CommandContext& context) {
   auto options = std::make_shared<RunCommandOptions>();
   options->request = add_request_flags(command);
   command.add_choice("--ids", "index|uuid", "How the job sees its GPUs: index (default) or uuid",
@@ -324,7 +321,7 @@ Action define_run(Flags& command, CLI::App& /*program*/) {
       "can never be met; 74 the harbour cannot be used; 75 not granted in time; 126, 127 CMD "
       "cannot\n"
       "be run, or was not found.");
-  return [options]() { return run(*options); };
+  return [options, &context]() { return run(*options, context.trailing_command); };
 }
 
 }  // namespace berth

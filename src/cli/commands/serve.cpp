@@ -1,5 +1,5 @@
-// berth serve [--port PORT] [--listen ADDRESS] [--allow-changes] [--token-file FILE]
-// [--behind-proxy NAME] [--print-unit]
+// The command `berth serve [--port PORT] [--listen ADDRESS] [--allow-changes] [--token-file FILE]
+// [--behind-proxy NAME] [--print-unit]`.
 #include "serve/serve.h"
 
 #include <charconv>
@@ -44,7 +44,7 @@ Result<void> parse_proxy(std::string_view text, std::string& proxy) {
 
 }  // namespace
 
-Action define_serve(Flags& command, CLI::App& /*program*/) {
+Action define_serve(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<serve::ServeOptions>();
   command.add_value("--port", "PORT", "Where to listen (default 8417); 0: any that is free",
                     [options](std::string_view text) { return parse_port(text, options->port); });
@@ -78,9 +78,7 @@ Action define_serve(Flags& command, CLI::App& /*program*/) {
       "cannot be used; 130 ended by Ctrl-C.");
   return [options, unit]() -> Result<int> {
     if (!*unit) return serve::run_server(*options);
-    const auto text = serve::make_systemd_unit(*options);
-    if (!text) return tl::make_unexpected(text.error());
-    print(*text);
+    print(TRY(serve::make_systemd_unit(*options)));
     return 0;
   };
 }

@@ -1,9 +1,11 @@
-// berth setup [--dry-run] [--remove]
+// The command `berth setup [--dry-run] [--remove]`.
 #include "harbour/setup.h"
 
 #include <fmt/format.h>
 #include <memory>
+#include <string>
 #include <unistd.h>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/terminal.h"
@@ -25,18 +27,17 @@ Result<int> setup(SetupCommandOptions& options) {
                 "setup: BERTH_SIM is set, and a simulated server needs no setup; unset it, or set "
                 "BERTH_DIR");
   }
-  // A dry run needs no root.
+  // A dry run does not need root.
   if (::geteuid() != 0 && !options.setup.dry_run) {
     return fail(ErrorKind::permission, "setup changes the host; run: sudo berth setup");
   }
-  const auto actions =
-      options.remove ? remove_tmpfiles(options.setup) : set_up_harbour(options.setup);
-  if (!actions) return tl::make_unexpected(actions.error());
+  const std::vector<std::string> actions =
+      TRY(options.remove ? remove_tmpfiles(options.setup) : set_up_harbour(options.setup));
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  for (const std::string& action : *actions) {
+  for (const std::string& action : actions) {
     print(fmt::format("{}\n", terminal.escape(action)));
   }
-  if (actions->empty()) {
+  if (actions.empty()) {
     print(options.remove ? std::string("Nothing to remove.\n")
                          : fmt::format("Nothing to do: {} is set up.\n",
                                        terminal.escape(in_quotes(options.setup.location.path))));
@@ -46,7 +47,7 @@ Result<int> setup(SetupCommandOptions& options) {
 
 }  // namespace
 
-Action define_setup(Flags& command, CLI::App& /*program*/) {
+Action define_setup(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<SetupCommandOptions>();
   command.add_flag("--dry-run", options->setup.dry_run, "Say what would be done, and do nothing");
   command.add_flag("--remove", options->remove,

@@ -1,4 +1,4 @@
-// berth status [--all] [--json] [--watch [SECONDS]] [--topology]
+// The command `berth status [--all] [--json] [--watch [SECONDS]] [--topology]`.
 #include "status/status.h"
 
 #include <charconv>
@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include "base/text.h"
 #include "cli/command.h"
@@ -30,28 +31,25 @@ struct StatusCommandOptions {
   double interval = kDefaultInterval;
 };
 
-// `probe` may be missing where only others are asked for.
+// `probe` may be null only with --all: the status of other hosts does not need a driver.
 Result<std::string> render(Probe* probe, const StatusCommandOptions& options,
                            const Terminal& terminal) {
-  // One document per line when there are several: what reads a stream of JSON expects that.
+  // With --watch, one document on each line, as readers of a JSON stream expect.
   const JsonForm form = options.watching ? JsonForm::line : JsonForm::pretty;
   if (options.topology) {
-    const auto topology = probe->topology();
-    if (!topology) return tl::make_unexpected(topology.error());
-    return options.json ? topology_json(*topology, form) : topology_text(*topology, terminal);
+    const Topology topology = TRY(probe->topology());
+    return options.json ? topology_json(topology, form) : topology_text(topology, terminal);
   }
   if (options.all) {
-    const auto hosts = observe_all(probe);
-    if (!hosts) return tl::make_unexpected(hosts.error());
-    return options.json ? hosts_json(*hosts, form) : hosts_text(*hosts, terminal);
+    const std::vector<Status> hosts = TRY(observe_all(probe));
+    return options.json ? hosts_json(hosts, form) : hosts_text(hosts, terminal);
   }
-  const auto status = observe_host(*probe, is_driver_simulated());
-  if (!status) return tl::make_unexpected(status.error());
-  return options.json ? status_json(*status, form) : status_text(*status, terminal);
+  const Status status = TRY(observe_host(*probe, is_driver_simulated()));
+  return options.json ? status_json(status, form) : status_text(status, terminal);
 }
 
-// Draws over the last picture instead of clearing the screen first, which would flicker. What does
-// not fit is cut at the bottom: a screen that scrolls cannot be drawn over.
+// Draws over the last output instead of clearing the screen first, which would flicker. Cuts what
+// does not fit at the bottom: output that has scrolled cannot be drawn over.
 void redraw(std::string_view text, std::size_t height) {
   std::string out = "\x1b[H";
   for (std::size_t row = 1; !text.empty() && row < height; ++row) {
@@ -69,20 +67,19 @@ Result<int> watch(Probe* probe, const StatusCommandOptions& options) {
   for (bool first = true;; first = false) {
     const Terminal terminal = terminal_at(STDOUT_FILENO);  // it may have been resized
     const bool drawing = !options.json && terminal.drawable;
-    const auto text = render(probe, options, terminal);
-    if (!text) return tl::make_unexpected(text.error());
+    const std::string text = TRY(render(probe, options, terminal));
     if (drawing && first) print("\x1b[2J");
     if (drawing) {
-      redraw(*text, terminal.height.value_or(24));
+      redraw(text, terminal.height.value_or(24));
     } else {
-      print((first || options.json ? "" : "\n") + *text);
+      print((first || options.json ? "" : "\n") + text);
     }
-    if (std::fflush(stdout) != 0) return 0;  // the caller sees and reports it
+    if (std::fflush(stdout) != 0) return 0;  // the caller reports the failed output
     std::this_thread::sleep_for(interval);
   }
 }
 
-// Nothing, or a number of seconds that makes sense.
+// Empty (the default interval), or a number of seconds.
 Result<void> parse_interval(std::string_view text, StatusCommandOptions& options) {
   options.watching = true;
   if (text.empty()) return {};
@@ -96,7 +93,7 @@ Result<void> parse_interval(std::string_view text, StatusCommandOptions& options
 
 }  // namespace
 
-Action define_status(Flags& command, CLI::App& /*program*/) {
+Action define_status(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<StatusCommandOptions>();
   command.add_flag("--all", options->all,
                    "Every host that shares this harbour (BERTH_URL), not only this");
@@ -123,9 +120,7 @@ Action define_status(Flags& command, CLI::App& /*program*/) {
     if (!probe && !options->all) return tl::make_unexpected(probe.error());
     Probe* const probe_or_null = probe ? probe->get() : nullptr;
     if (options->watching) return watch(probe_or_null, *options);
-    const auto text = render(probe_or_null, *options, terminal_at(STDOUT_FILENO));
-    if (!text) return tl::make_unexpected(text.error());
-    print(*text);
+    print(TRY(render(probe_or_null, *options, terminal_at(STDOUT_FILENO))));
     return 0;
   };
 }

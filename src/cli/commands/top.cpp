@@ -1,11 +1,11 @@
-// berth top
+// The command `berth top`.
 #include "top/top.h"
 
 #include "cli/command.h"
 
 namespace berth {
 
-Action define_top(Flags& command, CLI::App& /*program*/) {
+Action define_top(Flags& command, const CommandContext& /*context*/) {
   command.set_footer(
       "Full-screen: every GPU (of every host that shares the harbour), who has it and what for, "
       "the\n"

@@ -1,8 +1,9 @@
-// berth undrain GPU… | --all
+// The command `berth undrain GPU… | --all`.
 #include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/terminal.h"
@@ -19,38 +20,32 @@ struct UndrainCommandOptions {
   bool all = false;
 };
 
-// A drained GPU as it was named, and its UUID.
+// A GPU to undrain.
 struct DrainedGpu {
-  std::string name;
+  std::string name;  // for people: its index, or the UUID
   std::string uuid;
 };
 
-// By their UUIDs, GPUs are found among those that are drained: the driver may have lost one, or the
-// host may not have it any more. For the others the driver is asked.
+// Looks up UUIDs among the drains, since the driver may have lost such a GPU, or the host may not
+// have it any more. Queries the driver for the other words.
 Result<std::vector<DrainedGpu>> find_drained_gpus(const std::vector<std::string>& words,
                                                   const std::vector<Drain>& drains) {
-  const auto list = join_gpu_list(words);
-  if (!list) return tl::make_unexpected(list.error());
+  const std::string list = TRY(join_gpu_list(words));
+  const std::vector<std::string_view> entries = TRY(parse_gpu_list(list));
   std::vector<DrainedGpu> found;
   std::vector<std::string> unresolved;
-  const auto entries = parse_gpu_list(*list);
-  if (!entries) return tl::make_unexpected(entries.error());
-  for (const std::string_view entry : *entries) {
+  for (const std::string_view entry : entries) {
     const std::string word(entry);
-    auto uuid = find_drained_gpu(drains, word);
-    if (!uuid) return tl::make_unexpected(uuid.error());
-    if (uuid->empty()) {
+    const std::string uuid = TRY(find_drained_gpu(drains, word));
+    if (uuid.empty()) {
       unresolved.push_back(word);
     } else {
-      found.push_back({*uuid, *uuid});
+      found.push_back({uuid, uuid});
     }
   }
   if (unresolved.empty()) return found;
-  const auto unresolved_list = join_gpu_list(unresolved);
-  if (!unresolved_list) return tl::make_unexpected(unresolved_list.error());
-  const auto gpus = find_gpus(*unresolved_list);
-  if (!gpus) return tl::make_unexpected(gpus.error());
-  for (const NamedGpu& gpu : *gpus) found.push_back({gpu.index, gpu.uuid});
+  const std::vector<NamedGpu> gpus = TRY(find_gpus(unresolved));
+  for (const NamedGpu& gpu : gpus) found.push_back({gpu.index, gpu.uuid});
   return found;
 }
 
@@ -65,22 +60,19 @@ Result<int> run(const UndrainCommandOptions& options) {
                                               : "undrain: no GPU; 'berth status' shows which are "
                                                 "drained, and --all means all of them");
   }
-  const auto drains = read_removable_drains();
-  if (!drains) return tl::make_unexpected(drains.error());
+  const std::vector<Drain> drains = TRY(read_removable_drains());
   std::vector<DrainedGpu> gpus;
   if (options.all) {
-    for (const Drain& drain : *drains) gpus.push_back({drain.uuid, drain.uuid});
+    for (const Drain& drain : drains) gpus.push_back({drain.uuid, drain.uuid});
   } else {
-    auto found = find_drained_gpus(options.gpus, *drains);
-    if (!found) return tl::make_unexpected(found.error());
-    gpus = std::move(*found);
+    gpus = TRY(find_drained_gpus(options.gpus, drains));
   }
   std::vector<std::string> uuids;
   uuids.reserve(gpus.size());
   for (const DrainedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
-  if (auto done = undrain_gpus(uuids); !done) return tl::make_unexpected(done.error());
+  TRY(undrain_gpus(uuids));
   for (const DrainedGpu& gpu : gpus) {
-    if (is_drained(gpu.uuid, *drains)) {
+    if (is_drained(gpu.uuid, drains)) {
       print(fmt::format("GPU {} is in service again\n", gpu.name));
     } else {
       print_message(fmt::format("GPU {} was not drained by berth", gpu.name));
@@ -92,7 +84,7 @@ Result<int> run(const UndrainCommandOptions& options) {
 
 }  // namespace
 
-Action define_undrain(Flags& command, CLI::App& /*program*/) {
+Action define_undrain(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<UndrainCommandOptions>();
   command.add_positionals("GPU", "GPUs by index or UUID; by UUID also those that are gone",
                           options->gpus);

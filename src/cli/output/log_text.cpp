@@ -22,7 +22,7 @@ constexpr std::size_t kMaxHostWidth = 16;
 constexpr std::size_t kMaxUserWidth = 16;
 constexpr std::size_t kMaxGpusWidth = 12;
 
-// When a lost one ended, nobody has seen.
+// It is not known when a lost lease ended.
 std::string duration_text(const HistoryEntry& entry) {
   return entry.ending == Ending::lost ? "?" : format_whole_seconds(entry.ended - entry.granted);
 }

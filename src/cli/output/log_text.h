@@ -1,4 +1,4 @@
-// What `berth log` prints for people.
+// The output of `berth log` as a table.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace berth {
 
-// A table whose columns are as wide as its first entries need, and to which lines can be added.
+// A table with columns as wide as `entries` need; later entries can be added as further lines.
+// Refers to `terminal`.
 class LogTable {
  public:
   LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries, bool several_hosts);
@@ -19,7 +20,7 @@ class LogTable {
 
  private:
   const Terminal& terminal_;
-  std::size_t host_width_;  // 0: there is only one
+  std::size_t host_width_;  // 0: only one host, and no column
   std::size_t user_width_;
   std::size_t gpus_width_;
 };

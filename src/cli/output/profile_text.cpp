@@ -1,4 +1,4 @@
-// Profiles for people; see profile_text.h.
+// Profiles as a table and as a page of text; see profile_text.h.
 #include "cli/output/profile_text.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <string_view>
 
+#include "base/time_text.h"
 #include "base/users.h"
 #include "profile/learning.h"
 
@@ -27,12 +28,10 @@ std::string time_text(const std::optional<std::chrono::milliseconds>& time,
 }
 
 std::string format_local_minute(TimePoint time) {
-  const auto seconds = std::chrono::system_clock::to_time_t(
-      std::chrono::time_point_cast<std::chrono::system_clock::duration>(time));
-  return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(seconds));
+  return fmt::format("{:%Y-%m-%d %H:%M}", to_local_tm(time));
 }
 
-// What makes one wonder about a run.
+// A remark on a run whose numbers need an explanation; or empty.
 std::string run_remark(const ProfileRun& run) {
   if (run.out_of_memory) return "ran out of memory; counts as if it had needed this";
   if (!run.peak) return "too short to be seen on a GPU";

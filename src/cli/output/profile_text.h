@@ -1,4 +1,4 @@
-// What `berth profile` prints for people.
+// The output of `berth profile` as text.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace berth {
 
-// A table, a line for each.
+// A table with a line for each profile.
 std::string profiles_table(const std::vector<Profile>& profiles, const Terminal& terminal);
 
-// All about one, with its runs and what is to be doubted.
+// Everything about a profile, with its runs and remarks on measurements that are not certain.
 std::string profile_page(const Profile& profile, const Terminal& terminal);
 
-// "9.1 GiB", or that the type is to be measured yet.
+// "9.1 GiB", or "unknown" if the type has not been measured.
 std::string reserve_text(const NeedsEstimate& expected);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// The page; see report_html.h.
+// The HTML page of a report; see report_html.h.
 #include "cli/output/report_html.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kMaxBars = 12;
 constexpr std::size_t kMaxRows = 200;
 
-// No script at all, and the policy says so: what users wrote could not run even if it were not
-// escaped.
+// The page has no script, and its policy forbids scripts: text that users wrote could not run even
+// if it were not escaped.
 constexpr const char* kHead = R"(<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -85,7 +85,7 @@ std::string table_cell(std::string_view text) {
 std::string section_table(const ReportSection& section, bool shares) {
   std::string rows;
   const std::size_t shown = std::min(section.rows.size(), kMaxRows);
-  // Of days, the last ones; else those with most hours, which come first.
+  // The latest days; of other sections the rows with the most hours, which come first.
   const std::size_t from = section.by == ReportBy::day ? section.rows.size() - shown : 0;
   for (std::size_t i = from; i < from + shown; ++i) {
     const ReportRow& row = section.rows[i];
@@ -119,7 +119,7 @@ std::string figure_html(std::string_view caption, std::string_view plot) {
   return fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n", caption, plot);
 }
 
-// By day: hours, utilization, waiting.
+// Plots of GPU-hours, utilization and waiting by day.
 std::string day_plots(const ReportSection& section) {
   std::vector<PlotBar> hours;
   std::vector<PlotBar> utilization;

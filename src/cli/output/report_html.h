@@ -1,4 +1,4 @@
-// `berth report --html`: one page that needs nothing else, with plots and their tables.
+// The page of `berth report --html`: one self-contained HTML file with plots and tables.
 #pragma once
 
 #include <string>

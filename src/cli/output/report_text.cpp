@@ -1,4 +1,4 @@
-// Tables and charts of characters; see report_text.h.
+// Tables and bar charts of a report, drawn with characters; see report_text.h.
 #include "cli/output/report_text.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kMaxRows = 10;        // of a section, where all sections are shown
-constexpr std::size_t kDefaultWidth = 100;  // where lines may be as long as they like
+constexpr std::size_t kMaxRows = 10;        // of each section, if all sections are shown
+constexpr std::size_t kDefaultWidth = 100;  // if the output is not a terminal
 constexpr std::size_t kMaxNameWidth = 32;
 constexpr std::size_t kMinBarWidth = 8;
 constexpr std::size_t kMaxBarWidth = 30;
@@ -27,7 +27,7 @@ std::string heading(const Terminal& terminal, std::string_view text) {
 struct ReportColumn {
   const char* title;
   std::size_t width;
-  unsigned rank;  // the lowest stays longest where there is little room
+  unsigned rank;  // a narrow terminal drops the column with the highest rank first
   std::string (*text)(const Figures& figures);
 };
 
@@ -48,7 +48,7 @@ constexpr std::array<ReportColumn, 6> kColumns{{{"GPU-HOURS", 9, 0, held_text},
                                                 {"LEASES", 7, 5, leases_text},
                                                 {"WAITED", 7, 4, waited_text}}};
 
-// A table that fits: with fewer columns where the terminal is narrow.
+// A table that fits the terminal: a narrow terminal gets fewer columns.
 class ReportTable {
  public:
   ReportTable(const ReportSection& section, const Terminal& terminal) : terminal_(terminal) {
@@ -97,7 +97,7 @@ class ReportTable {
   }
 
  private:
-  // The share that was idle looks different.
+  // The idle share has its own character and colour.
   std::string bar(const Figures& figures) const {
     const double all = figures.held_hours();
     if (all <= 0 || max_hours_ <= 0) return "";
@@ -163,7 +163,7 @@ std::string idle_leases_text(const Report& report, const Terminal& terminal) {
   };
   const std::size_t width = terminal.width.value_or(~0UL);
   const std::size_t fixed_width = 2 * kDurationWidth + user + gpus + 4 * kColumnGap;
-  const bool command_below = width < fixed_width + kMinCommandWidth;  // for the command
+  const bool command_below = width < fixed_width + kMinCommandWidth;
   std::string text = heading(
       terminal, wrap_text("Leases that were idle at least half of their time", terminal.width, 0));
   text += terminal.paint(Style::bold,
@@ -186,7 +186,7 @@ std::string idle_leases_text(const Report& report, const Terminal& terminal) {
   return text;
 }
 
-// What the signs mean that are there.
+// Explains the signs that occur in the sections.
 std::string legend_text(const std::vector<ReportSection>& sections, const Terminal& terminal) {
   const bool partly = std::any_of(sections.begin(), sections.end(), is_partly_measured);
   std::string text;

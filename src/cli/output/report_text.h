@@ -1,4 +1,4 @@
-// What `berth report` prints for people.
+// The output of `berth report` as text.
 #pragma once
 
 #include <string>

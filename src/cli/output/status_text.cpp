@@ -1,4 +1,4 @@
-// The table of `berth status`; see status_text.h.
+// The table of GPUs and the list of tickets; see status_text.h.
 #include "cli/output/status_text.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBarWidth = 10;
 constexpr std::size_t kMinNameWidth = 6;
-constexpr std::size_t kIndent = 5;  // of what stands below a GPU
+constexpr std::size_t kIndent = 5;  // of the lines below a GPU
 constexpr std::string_view kGap = "  ";
 constexpr const char* kEmptyQueueText = "Nobody waits.\n";
 constexpr const char* kNoHostsText =
@@ -30,12 +30,12 @@ struct GpuColumn {
 };
 
 struct GpuRow {
-  std::vector<std::string> cells;  // fit for the terminal, without styles
+  std::vector<std::string> cells;  // escaped for the terminal, without styles
   const GpuStatus* gpu = nullptr;
 };
 
-// The columns of the table; `name` is the one that gives way, the last ones go when nothing else
-// helps.
+// The columns of the table. On a narrow terminal the name is shortened first; then the last columns
+// are left out.
 enum ColumnIndex : std::size_t {
   c_index,
   c_name,
@@ -99,8 +99,8 @@ class GpuTable {
     return sum;
   }
 
-  // The maker's name says little and the end often much ("MIG 3g.40gb"): the first goes, the middle
-  // is cut.
+  // Drops the vendor's name, which says little, and then cuts the middle, since the end often says
+  // much ("MIG 3g.40gb").
   std::string shortened_name(std::string_view name) const {
     constexpr std::string_view kVendorPrefix = "NVIDIA ";
     const std::size_t room = columns_[c_name].width;
@@ -155,7 +155,8 @@ class GpuTable {
   std::vector<GpuRow> rows_;
 };
 
-// "! 4711  bob  python  9.1 GiB  no lease". On a narrow terminal the name gives way, then the user.
+// "! 4711  bob  python  9.1 GiB  no lease". A narrow terminal
+// shortens the process name first, then the user.
 std::string process_line(const AttributedProcess& attributed, const Terminal& terminal) {
   const GpuProcess& process = attributed.process;
   const bool stranger = attributed.is_stranger();
@@ -197,8 +198,8 @@ std::string indent_and_truncate(const std::string& text, std::size_t indent,
   return std::string(indent, ' ') + truncate_text(text, room, terminal.charset);
 }
 
-// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py"; where an earlier GPU has
-// said so, "lease k3f9a2mx  as on GPU 0".
+// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py"; or "lease k3f9a2mx  as on
+// GPU 0" if the lines of an earlier GPU describe it.
 std::string lease_line(const Record& lease, const std::string& described_at,
                        const Terminal& terminal, TimePoint now) {
   if (!described_at.empty()) {
@@ -217,7 +218,8 @@ std::string lease_line(const Record& lease, const std::string& described_at,
          "\n";
 }
 
-// "1. k3f9a2mx  bob  2 GPUs  waits 10m  pid 4711  python train.py", and on the next line why.
+// "1. k3f9a2mx  bob  2 GPUs  waits 10m  pid 4711  python train.py", and the reason of the
+// wait on the next line.
 std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
                          TimePoint now) {
   const Record& record = ticket.record;
@@ -285,7 +287,7 @@ std::string status_text(const Status& status, const Terminal& terminal) {
   const GpuTable table(status, terminal);
   out += '\n';
   out += table.header();
-  std::map<std::string, std::string> described_at;  // of each lease, at which GPU
+  std::map<std::string, std::string> described_at;  // lease id -> the GPU whose lines describe it
   for (const GpuRow& row : table.rows()) {
     out += table.line(row);
     for (const Record& lease : status.leases) {

@@ -1,4 +1,4 @@
-// `berth status` for people: a table of the GPUs, with the processes below each.
+// The output of `berth status` and `berth queue` as text.
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 
 namespace berth {
 
-// Whole lines, fit for `terminal`.
+// A table of the GPUs, with leases and processes below each, and the queue. Whole lines, escaped
+// and shortened for `terminal`.
 std::string status_text(const Status& status, const Terminal& terminal);
 
-// Of several hosts, one after the other.
+// The same for several hosts, one after the other.
 std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal);
 std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal);
 
-// The queue alone: who waits, and why; says so if nobody does.
+// The queue alone: each ticket and why it waits; or that the queue is empty.
 std::string queue_text(const Status& status, const Terminal& terminal);
 
-// How the cards are connected, as a matrix.
+// A matrix of the connections between the cards.
 std::string topology_text(const Topology& topology, const Terminal& terminal);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Drawing of plots; see svg_plot.h.
+// Draws plots as SVG; see svg_plot.h.
 #include "cli/output/svg_plot.h"
 
 #include <algorithm>
@@ -10,10 +10,10 @@ namespace berth {
 namespace {
 
 constexpr std::size_t kMaxLabelWidth = 36;
-constexpr double kRowHeight = 38;      // pixels
-constexpr double kColumnHeight = 150;  // of columns
-constexpr double kTopMargin = 20;      // for what the highest is worth
-constexpr double kBottomMargin = 24;   // for dates
+constexpr double kRowHeight = 38;  // pixels, as the others
+constexpr double kColumnHeight = 150;
+constexpr double kTopMargin = 20;     // for the label of the highest value
+constexpr double kBottomMargin = 24;  // for dates
 
 double max_total(const std::vector<PlotBar>& bars) {
   double max_value = 1e-9;

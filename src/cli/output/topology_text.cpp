@@ -1,4 +1,4 @@
-// The matrix of `berth status --topology`; see status_text.h. Its words are those of nvidia-smi.
+// The matrix of `berth status --topology`; see status_text.h. It uses the words of nvidia-smi.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>

@@ -1,4 +1,4 @@
-// Opening connections and judging what is said on them; see connection.h.
+// Opening connections, checking the server, and turning replies into results; see connection.h.
 #include "cluster/redis/connection.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kMinMajorVersion = 6;
 
-// HELLO replies with names and values in turn.
+// HELLO replies with a list in which names and values alternate.
 const Reply& find_value(const Reply& reply, std::string_view name) {
   static const Reply none;
   const auto& elements = reply.list();
@@ -27,7 +27,7 @@ const Reply& find_value(const Reply& reply, std::string_view name) {
   return none;
 }
 
-// What HELLO told of the server, judged.
+// Whether Berth can use the server that sent this reply to HELLO.
 Result<void> check_server(const Reply& hello, const std::string& name) {
   const std::string& version = find_value(hello, "version").text();
   unsigned major = 0;
@@ -84,7 +84,7 @@ Result<RedisConnection> RedisConnection::open_server(const RedisUrl& url,
   }
   RedisConnection connection(std::make_unique<RespChannel>(std::move(*socket), name),
                              ServerIdentity{name, url.user, url.prefix});
-  if (auto good = connection.handshake(url); !good) return tl::make_unexpected(good.error());
+  TRY(connection.handshake(url));
   return connection;
 }
 
@@ -103,7 +103,7 @@ Result<RedisConnection> RedisConnection::open_by_sentinel(const RedisUrl& url) {
       tried.push_back(where);
       auto opened =
           open_server(url, &*master, fmt::format("{} (now {})", format_redacted_url(url), where));
-      // That server is the master, and will say the same to who comes by another Sentinel.
+      // This server is the master: by way of another Sentinel, a permanent error would be the same.
       if (opened || opened.error().kind != ErrorKind::unavailable) return opened;
       error = opened.error();
     }
@@ -114,7 +114,7 @@ Result<RedisConnection> RedisConnection::open_by_sentinel(const RedisUrl& url) {
               fmt::format("no Sentinel leads to a master: {}", messages));
 }
 
-// HELLO tells all that must be known, and needs no permission, unlike INFO and ROLE.
+// HELLO returns all that check_server() needs. Unlike INFO and ROLE, it needs no permission.
 Result<void> RedisConnection::handshake(const RedisUrl& url) {
   RedisCommand hello{"HELLO", "2"};
   if (!url.user.empty() || !url.password.empty()) {
@@ -123,21 +123,18 @@ Result<void> RedisConnection::handshake(const RedisUrl& url) {
   hello.insert(hello.end(), {"SETNAME", "berth"});
   std::vector<RedisCommand> commands{hello};
   if (url.database != 0) commands.push_back({"SELECT", std::to_string(url.database)});
-  const auto answers = channel_->exchange(commands, kRedisCommandTimeout);
-  if (!answers) return tl::make_unexpected(answers.error());
-  const ReplyOrError& first = answers->front();
+  const auto answers = TRY(channel_->exchange(commands, kRedisCommandTimeout));
+  const ReplyOrError& first = answers.front();
   if (first.error) return tl::make_unexpected(translate_login_error(*first.error, *identity_));
-  if (auto good = check_server(first.reply, name()); !good) return good;
+  TRY(check_server(first.reply, name()));
   id_ = find_value(first.reply, "id").integer().value_or(0);
-  const ReplyOrError& last = answers->back();
+  const ReplyOrError& last = answers.back();
   if (last.error) return tl::make_unexpected(translate_error(*last.error, *identity_));
   return {};
 }
 
 Result<ReplyOrError> RedisConnection::call_raw(const RedisCommand& command) {
-  auto answers = channel_->exchange({command}, kRedisCommandTimeout);
-  if (!answers) return tl::make_unexpected(answers.error());
-  return Result<ReplyOrError>(std::move(answers->front()));
+  return channel_->exchange_one(command, kRedisCommandTimeout);
 }
 
 Result<Reply> RedisConnection::to_result(ReplyOrError answer) const {
@@ -146,21 +143,14 @@ Result<Reply> RedisConnection::to_result(ReplyOrError answer) const {
 }
 
 Result<Reply> RedisConnection::call(const RedisCommand& command) {
-  auto answer = call_raw(command);
-  if (!answer) return tl::make_unexpected(answer.error());
-  return to_result(std::move(*answer));
+  return to_result(TRY(call_raw(command)));
 }
 
 Result<std::vector<Reply>> RedisConnection::pipeline(const std::vector<RedisCommand>& commands) {
-  auto answers = channel_->exchange(commands, kRedisCommandTimeout);
-  if (!answers) return tl::make_unexpected(answers.error());
+  auto answers = TRY(channel_->exchange(commands, kRedisCommandTimeout));
   std::vector<Reply> replies;
-  replies.reserve(answers->size());
-  for (ReplyOrError& answer : *answers) {
-    auto reply = to_result(std::move(answer));
-    if (!reply) return tl::make_unexpected(reply.error());
-    replies.push_back(std::move(*reply));
-  }
+  replies.reserve(answers.size());
+  for (ReplyOrError& answer : answers) replies.push_back(TRY(to_result(std::move(answer))));
   return replies;
 }
 
@@ -169,12 +159,9 @@ Result<void> RedisConnection::send(const RedisCommand& command) {
 }
 
 Result<std::optional<Reply>> RedisConnection::receive() {
-  auto answer = channel_->receive();
-  if (!answer) return tl::make_unexpected(answer.error());
-  if (!*answer) return std::nullopt;
-  auto reply = to_result(std::move(**answer));
-  if (!reply) return tl::make_unexpected(reply.error());
-  return std::move(*reply);
+  auto answer = TRY(channel_->receive());
+  if (!answer) return std::nullopt;
+  return TRY(to_result(std::move(*answer)));
 }
 
 int RedisConnection::fd() const {

@@ -1,12 +1,12 @@
-// A connection to a Redis server: commands out, replies in.
+// A connection to a Redis server: sends commands and returns their replies.
 //
-// Two kinds of failure, which callers branch on. ErrorKind::unavailable: the server does not answer
-// now, and may later (refused, reset, timed out, loading, a replica, out of memory, …).
-// ErrorKind::io: it will not mend itself (wrong password, no permission, not a Redis, an error
-// in a script, …). No message has a user's password in it.
+// Callers branch on two kinds of errors. ErrorKind::unavailable: the server does not answer now,
+// and may later (refused, reset, timed out, loading, a replica, out of memory, …). ErrorKind::io:
+// the error is permanent (wrong password, no permission, not a Redis server, an error in a script,
+// …). No message contains a user's password.
 //
-// An error that the server replied leaves the connection as it was. After anything else the
-// connection is dead: each later call gives the same error, and the caller opens a new one.
+// An error that the server sent as a reply leaves the connection usable. Any other error closes the
+// connection: each later call fails with the same error, and the caller opens a new connection.
 #pragma once
 
 #include <chrono>
@@ -23,42 +23,44 @@
 namespace berth {
 
 constexpr std::chrono::milliseconds kRedisConnectTimeout(2'000);  // for each address
-constexpr std::chrono::milliseconds kRedisCommandTimeout(5'000);  // of silence
+constexpr std::chrono::milliseconds kRedisCommandTimeout(5'000);  // without a byte sent or received
 
 class RespChannel;
 struct ReplyOrError;
 struct ServerIdentity;
 
-// Movable. One thread at a time. A fork of this process does not get the connection: its calls fail
-// there as `away`.
+// Movable. Not thread-safe: one thread at a time. A forked child cannot use the connection: there
+// every call fails with ErrorKind::unavailable.
 class RedisConnection {
  public:
-  // Connects, by way of Sentinel if the URL says so; authenticates; selects the database; and makes
-  // sure that this is a Redis of version 6 or later that can be written to. One round trip.
+  // Connects, through Sentinel if the URL names a master; authenticates; selects the database; and
+  // checks that the server is a Redis of version 6 or later that accepts writes. One round trip
+  // after the connection is made.
   static Result<RedisConnection> open(const RedisUrl& url);
 
   RedisConnection(RedisConnection&&) noexcept;
   RedisConnection& operator=(RedisConnection&&) noexcept;
   ~RedisConnection();
 
-  // One command, its reply. An error within a list (of EXEC, say) is an error of the whole.
+  // Sends one command and returns its reply. If the reply is a list (of EXEC, say) with an error in
+  // it, that error is the result.
   Result<Reply> call(const RedisCommand& command);
 
-  // All commands in one round trip. The first error among the replies is the result; the commands
-  // behind it were carried out nevertheless.
+  // Sends all commands in one round trip. The first error among the replies is the result; the
+  // server has run the commands after it nevertheless.
   Result<std::vector<Reply>> pipeline(const std::vector<RedisCommand>& commands);
 
-  // For a command that blocks (BLPOP): send now, and receive when poll() says that fd() is
-  // readable. Until its reply was received, call() and pipeline() fail.
+  // For a command that blocks (BLPOP): send() it, and call receive() when poll() reports that fd()
+  // is readable. Until the reply was received, call() and pipeline() fail.
   Result<void> send(const RedisCommand& command);
-  // Never blocks. Nothing yet, if the reply is not whole.
+  // Never blocks. nullopt: the reply is not complete yet.
   Result<std::optional<Reply>> receive();
-  int fd() const;
+  int fd() const;  // -1 once the connection is closed, and in a forked child
 
-  // What CLIENT UNBLOCK wants.
+  // The server's number for this connection, as CLIENT UNBLOCK takes it.
   std::int64_t id() const { return id_; }
 
-  // For messages.
+  // The server's name in messages: its URL without the login.
   const std::string& name() const;
 
  private:

@@ -1,4 +1,4 @@
-// Connections to a real server, and to what is none.
+// Tests connections to a real Redis server, and to servers that are not Redis.
 #include "cluster/redis/connection.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ RedisUrl with_login(RedisUrl url, const std::string& user, const std::string& pa
   return url;
 }
 
-// The error of opening, which must not work.
+// Expects open() to fail with a message of one line without the password. Returns the error.
 Error open_error(const RedisUrl& url) {
   const auto opened = RedisConnection::open(url);
   EXPECT_FALSE(opened);
@@ -240,7 +240,8 @@ TEST(RedisConnection, a_master_that_becomes_a_replica_is_unavailable) {
   auto redis = server.connect();
   auto waiter = server.connect();
   ASSERT_TRUE(waiter.send({"BLPOP", "k", "0"}));
-  // Its answer may come before the command did; then so does the error that is looked for.
+  // The server may read BLPOP after REPLICAOF. Then it replies READONLY at once instead of
+  // UNBLOCKED: both are translated to `unavailable`.
   ASSERT_TRUE(redis.call({"REPLICAOF", "127.0.0.1", "1"}));
   EXPECT_EQ(redis.call({"SET", "k", "v"}).error().kind, ErrorKind::unavailable);
   pollfd entry{waiter.fd(), POLLIN, 0};

@@ -1,4 +1,4 @@
-// Writing commands and reading replies; see link.h.
+// Writing commands and reading replies, with timeouts; see resp_channel.h.
 #include "cluster/redis/resp_channel.h"
 
 #include <array>
@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadSize = std::size_t{64} << 10;
 
-// A reply takes ten times the bytes in memory that it may take on the way.
+// Limits the memory that a reply takes, besides kMaxRedisReplySize: an element may take ten times
+// as many bytes in memory as on the wire.
 constexpr std::size_t kMaxReplyParts = std::size_t{1} << 20;
 
 void append_command(std::string& out, const RedisCommand& command) {
@@ -34,7 +35,7 @@ void append_command(std::string& out, const RedisCommand& command) {
   }
 }
 
-// Redis would not reply to it.
+// Redis does not reply to a command without words: the caller would wait until the timeout.
 tl::unexpected<Error> empty_command_error() {
   return fail(ErrorKind::io,
               "a command of berth's for Redis has no words; this is a mistake in berth");
@@ -43,7 +44,8 @@ tl::unexpected<Error> empty_command_error() {
 }  // namespace
 
 redisReplyObjectFunctions* RespChannel::reply_functions() {
-  // A list grows only when its last element is whole, so nobody has a pointer to one that moves.
+  // hiredis completes an element before it begins the next one. So when emplace_back() moves the
+  // elements of a list, no pointer to any of them is in use.
   static constexpr auto allocate_reply = [](const redisReadTask* task) -> Reply* {
     auto& partial = *static_cast<PartialReply*>(task->privdata);
     if (++partial.part_count > kMaxReplyParts) {
@@ -73,7 +75,7 @@ redisReplyObjectFunctions* RespChannel::reply_functions() {
         return reply;
       },
       [](const redisReadTask* task) -> void* { return allocate_reply(task); },
-      [](void*) {},  // all of it is ours
+      [](void*) {},  // partial_reply_ owns every part
   };
   return &functions;
 }
@@ -87,7 +89,7 @@ RespChannel::RespChannel(UniqueFd socket, std::string name)
 }
 
 RespChannel::~RespChannel() {
-  // In a fork the number is closed already, and may be another file's.
+  // In a forked child the descriptor is closed already, and its number may belong to another file.
   if (::getpid() != owner_) std::move(socket_).share().release();
 }
 
@@ -108,8 +110,15 @@ Result<void> RespChannel::check_usable() const {
 
 tl::unexpected<Error> RespChannel::close_with_error(ErrorKind kind, const std::string& message) {
   failure_ = Error{kind, message};
-  socket_.reset();  // the server should not serve whom nobody hears
+  socket_.reset();  // so that the server does not keep serving a connection that is not read
   return tl::make_unexpected(*failure_);
+}
+
+tl::unexpected<Error> RespChannel::close_broken() {
+  return close_with_error(ErrorKind::unavailable,
+                          fmt::format("the connection to {} broke: {}; see whether the "
+                                      "server runs",
+                                      name_, std::strerror(errno)));
 }
 
 Result<void> RespChannel::read_available() {
@@ -118,12 +127,7 @@ Result<void> RespChannel::read_available() {
     const ssize_t size = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return {};
-    if (size < 0) {
-      return close_with_error(ErrorKind::unavailable,
-                              fmt::format("the connection to {} broke: {}; see whether the "
-                                          "server runs",
-                                          name_, std::strerror(errno)));
-    }
+    if (size < 0) return close_broken();
     if (size == 0) {
       return close_with_error(
           ErrorKind::unavailable,
@@ -146,7 +150,7 @@ Result<std::optional<ReplyOrError>> RespChannel::parse_next() {
                     name_, format_size({kMaxRedisReplySize}), kMaxReplyParts));
   }
   if (status != REDIS_OK) {
-    // Without hiredis's words: they quote what may be an echo of a password.
+    // The message of hiredis is left out: it quotes bytes that may be an echo of a password.
     return close_with_error(
         ErrorKind::io,
         fmt::format("what answers at {} does not speak Redis's protocol (or wants TLS); "
@@ -161,7 +165,7 @@ Result<std::optional<ReplyOrError>> RespChannel::parse_next() {
 
 Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisCommand>& commands,
                                                         std::chrono::milliseconds idle_timeout) {
-  if (auto good = check_usable(); !good) return tl::make_unexpected(good.error());
+  TRY(check_usable());
   if (pending_replies_ > 0) {
     return fail(ErrorKind::io,
                 fmt::format("a reply of {} is still awaited; this is a mistake in berth", name_));
@@ -175,14 +179,14 @@ Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisC
   std::vector<ReplyOrError> answers;
   answers.reserve(commands.size());
   auto deadline = Clock::now() + idle_timeout;
-  // Reads also while it writes: a server whose replies nobody reads stops reading commands.
+  // Reads also while it writes: a server whose replies are not read stops reading commands.
   while (answers.size() < commands.size()) {
     if (!unsent.empty()) {
       const ssize_t size =
           ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (size > 0) unsent.remove_prefix(static_cast<std::size_t>(size));
       if (size > 0) deadline = Clock::now() + idle_timeout;
-      // A server that turns us away says why before it closes: read on.
+      // A server that refuses the connection sends the reason before it closes: read on.
       if (size < 0 && errno != EAGAIN && errno != EINTR) unsent = {};
     }
     const auto events = static_cast<short>(unsent.empty() ? POLLIN : POLLIN | POLLOUT);
@@ -193,21 +197,26 @@ Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisC
                                           name_, format_duration(idle_timeout)));
     }
     const std::size_t before = unparsed_bytes_;
-    if (auto good = read_available(); !good) return tl::make_unexpected(good.error());
+    TRY(read_available());
     if (unparsed_bytes_ != before) deadline = Clock::now() + idle_timeout;
     while (answers.size() < commands.size()) {
-      auto answer = parse_next();
-      if (!answer) return tl::make_unexpected(answer.error());
-      if (!*answer) break;
-      answers.push_back(std::move(**answer));
+      auto answer = TRY(parse_next());
+      if (!answer) break;
+      answers.push_back(std::move(*answer));
     }
   }
   return answers;
 }
 
+Result<ReplyOrError> RespChannel::exchange_one(const RedisCommand& command,
+                                               std::chrono::milliseconds idle_timeout) {
+  auto answers = TRY(exchange({command}, idle_timeout));
+  return std::move(answers.front());
+}
+
 Result<void> RespChannel::send(const RedisCommand& command,
                                std::chrono::milliseconds idle_timeout) {
-  if (auto good = check_usable(); !good) return good;
+  TRY(check_usable());
   if (command.empty()) return empty_command_error();
   std::string out;
   append_command(out, command);
@@ -220,10 +229,7 @@ Result<void> RespChannel::send(const RedisCommand& command,
       unsent.remove_prefix(static_cast<std::size_t>(size));
       deadline = Clock::now() + idle_timeout;
     } else if (errno != EAGAIN && errno != EINTR) {
-      return close_with_error(ErrorKind::unavailable,
-                              fmt::format("the connection to {} broke: {}; see whether the "
-                                          "server runs",
-                                          name_, std::strerror(errno)));
+      return close_broken();
     } else if (!poll_until(deadline, socket_.get(), POLLOUT)) {
       return close_with_error(ErrorKind::unavailable,
                               fmt::format("{} takes no command within {}; see what it is busy "
@@ -236,16 +242,15 @@ Result<void> RespChannel::send(const RedisCommand& command,
 }
 
 Result<std::optional<ReplyOrError>> RespChannel::receive() {
-  if (auto good = check_usable(); !good) return tl::make_unexpected(good.error());
+  TRY(check_usable());
   for (;;) {
-    auto answer = parse_next();
-    if (!answer) return answer;
-    if (*answer) {
+    auto answer = TRY(parse_next());
+    if (answer) {
       if (pending_replies_ > 0) --pending_replies_;
       return answer;
     }
     const std::size_t before = unparsed_bytes_;
-    if (auto good = read_available(); !good) return tl::make_unexpected(good.error());
+    TRY(read_available());
     if (unparsed_bytes_ == before) return std::nullopt;
   }
 }

@@ -1,6 +1,6 @@
-// Commands and answers as bytes on a socket: the protocol, and not what is said in it.
+// The Redis protocol (RESP) on a socket: writes commands and reads replies.
 //
-// hiredis reads the protocol; the socket and its time limits are ours (see socket.h).
+// hiredis parses the protocol. The socket and its timeouts are Berth's own; socket.h says why.
 #pragma once
 
 #include <chrono>
@@ -17,59 +17,65 @@
 
 namespace berth {
 
-// What a server replied to one command.
+// The server's answer to one command.
 struct ReplyOrError {
   Reply reply;
-  std::optional<std::string> error;  // its own words, if it said that something is wrong
+  std::optional<std::string> error;  // the server's text, if the reply is or contains an error
 };
 
-// One thread at a time. Once something failed, all that follows fails in the same way: nobody knows
-// any more which reply belongs to which command.
+// Not thread-safe: one thread at a time. A timeout or an error of the socket or the protocol closes
+// the channel, and every later call fails with the same error: it is then unknown which reply
+// belongs to which command. Every call fails in a forked child.
 class RespChannel {
  public:
-  // A connected socket, and what messages call the server.
+  // `socket` is connected. `name` is the server's name in messages.
   RespChannel(UniqueFd socket, std::string name);
   RespChannel(const RespChannel&) = delete;
   RespChannel& operator=(const RespChannel&) = delete;
   ~RespChannel();
 
-  // Sends all commands, and waits for as many answers. The time limit is one of silence.
+  // Sends all commands and waits for their replies. `idle_timeout` limits the time in which no byte
+  // is sent or received, not the whole exchange.
   Result<std::vector<ReplyOrError>> exchange(const std::vector<RedisCommand>& commands,
                                              std::chrono::milliseconds idle_timeout);
+  Result<ReplyOrError> exchange_one(const RedisCommand& command,
+                                    std::chrono::milliseconds idle_timeout);
 
+  // Sends a command, whose reply receive() returns later. Until then exchange() fails.
   Result<void> send(const RedisCommand& command, std::chrono::milliseconds idle_timeout);
-  // Never waits.
+  // Never blocks. nullopt: no complete reply has arrived.
   Result<std::optional<ReplyOrError>> receive();
 
-  int fd() const;
+  int fd() const;  // -1 once the channel is closed, and in a forked child
 
  private:
   struct ReaderDeleter {
     void operator()(redisReader* reader) const { redisReaderFree(reader); }
   };
-  // What hiredis's functions make of the bytes.
+  // The reply that the callbacks of hiredis are building.
   struct PartialReply {
     Reply root;
     std::optional<std::string> error;
-    std::size_t part_count = 0;  // also those within others
+    std::size_t part_count = 0;  // elements of nested lists included
     bool too_large = false;
   };
   static redisReplyObjectFunctions* reply_functions();
 
   Result<void> check_usable() const;
   tl::unexpected<Error> close_with_error(ErrorKind kind, const std::string& message);
-  // Reads what has come; nothing is no error.
+  tl::unexpected<Error> close_broken();  // with errno
+  // Reads what has arrived. If nothing has, that is not an error.
   Result<void> read_available();
-  // The next answer out of what was read.
+  // The next reply among the bytes read so far; nullopt if it is not complete.
   Result<std::optional<ReplyOrError>> parse_next();
 
   PrivateFd socket_;
-  pid_t owner_;
+  pid_t owner_;  // the process that made this object
   std::string name_;
   PartialReply partial_reply_;
   std::unique_ptr<redisReader, ReaderDeleter> reader_;
-  std::size_t unparsed_bytes_ = 0;   // bytes of the reply that is not whole yet
-  std::size_t pending_replies_ = 0;  // replies to what send() sent
+  std::size_t unparsed_bytes_ = 0;   // bytes of the reply that is not complete yet
+  std::size_t pending_replies_ = 0;  // replies to commands of send()
   std::optional<Error> failure_;
 };
 

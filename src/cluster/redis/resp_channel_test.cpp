@@ -1,4 +1,4 @@
-// The protocol on a socket, spoken well, slowly, wrongly, and not at all.
+// Tests the protocol on a socket pair: valid, slow, malformed, too large and missing replies.
 #include "cluster/redis/resp_channel.h"
 
 #include <array>
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongTimeout(60'000);
 constexpr milliseconds kShortTimeout(20);
 
-// Both ends in one process.
+// A channel, and the server's end of its socket.
 struct ConnectedPair {
   ConnectedPair() {
     std::array<int, 2> fds{};
@@ -157,13 +157,13 @@ TEST(RespChannel, another_protocol_is_an_io_error) {
   }
 }
 
-// A server that has no room for replies reads no more commands before somebody reads them.
+// A server that has no room for replies reads no commands until its client reads the replies.
 TEST(RespChannel, reads_while_it_writes) {
   ConnectedPair pair;
   constexpr int kCommands = 1'000;
   std::thread server([&pair] {
     const int fd = pair.server.get();
-    ::fcntl(fd, F_SETFL, 0);  // it waits
+    ::fcntl(fd, F_SETFL, 0);  // blocking
     const std::string reply = "$10000\r\n" + std::string(10'000, 'y') + "\r\n";
     for (int i = 0; i < kCommands; ++i) {
       if (::send(fd, reply.data(), reply.size(), MSG_NOSIGNAL) < 0) return;
@@ -179,7 +179,8 @@ TEST(RespChannel, reads_while_it_writes) {
   server.join();
 }
 
-// Says `text` again and again until the link has enough of it.
+// Sends `first`, then `text` again and again until the channel closes the connection. Returns the
+// channel's error.
 Error flood_with(std::string_view first, std::string_view text) {
   ConnectedPair pair;
   std::thread server([&pair, first, text] {
@@ -212,7 +213,7 @@ TEST(RespChannel, a_reply_that_is_too_large_is_refused) {
   EXPECT_NE(many.message.find("more than"), std::string::npos) << many.message;
 }
 
-// Bytes that look like the protocol, mostly.
+// Most of the bytes look like the protocol.
 RC_GTEST_PROP(RespChannel, arbitrary_bytes_do_not_crash, ()) {
   const auto pieces = *rc::gen::container<std::vector<std::string>>(rc::gen::oneOf(
       rc::gen::elementOf(std::vector<std::string>{

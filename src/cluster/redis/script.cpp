@@ -1,4 +1,4 @@
-// Running of scripts; see script.h.
+// Running Lua scripts by digest or by source; see script.h.
 #include "cluster/redis/script.h"
 
 #include "base/sha1.h"
@@ -19,14 +19,13 @@ RedisCommand Script::evalsha_command(const std::vector<std::string>& keys,
 Result<Reply> Script::run(RedisConnection& connection, const std::vector<std::string>& keys,
                           const std::vector<std::string>& arguments) const {
   auto command = evalsha_command(keys, arguments);
-  auto answer = connection.call_raw(command);
-  if (answer && answer->error && answer->error->starts_with("NOSCRIPT")) {
+  ReplyOrError answer = TRY(connection.call_raw(command));
+  if (answer.error && answer.error->starts_with("NOSCRIPT")) {
     command[0] = "EVAL";
     command[1] = source_;
-    answer = connection.call_raw(command);
+    answer = TRY(connection.call_raw(command));
   }
-  if (!answer) return tl::make_unexpected(answer.error());
-  return connection.to_result(std::move(*answer));
+  return connection.to_result(std::move(answer));
 }
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// A Lua script that a Redis server runs as one indivisible step.
+// A Lua script that a Redis server runs as one atomic step.
 #pragma once
 
 #include <string>
@@ -15,12 +15,13 @@ class Script {
  public:
   explicit Script(std::string_view source);
 
-  // By its SHA-1; where the server does not know it yet (or no more: it was restarted), by its
-  // source, which the server then remembers. Errors as of RedisConnection::call().
+  // Runs the script by its SHA-1. If the server does not have the script (it never received it, or
+  // was restarted since), sends the source, which the server then keeps. Errors are those of
+  // RedisConnection::call().
   Result<Reply> run(RedisConnection& connection, const std::vector<std::string>& keys,
                     const std::vector<std::string>& arguments) const;
 
-  // For pipeline() and send(): EVALSHA with all that follows it. The server must know the script.
+  // The EVALSHA command, for pipeline() and send(). The server must have the script already.
   RedisCommand evalsha_command(const std::vector<std::string>& keys,
                                const std::vector<std::string>& arguments) const;
 

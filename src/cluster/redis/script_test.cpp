@@ -1,4 +1,4 @@
-// Scripts by name and by source, on a real server; and SHA-1.
+// Tests scripts by digest and by source on a real server, and SHA-1 against the server's.
 #include "cluster/redis/script.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(Script, the_server_learns_it_once) {
   };
   for (int i = 1; i <= 3; ++i) {
     if (i == 3) {
-      ASSERT_TRUE(redis.call({"SCRIPT", "FLUSH"}));  // as if it were restarted
+      ASSERT_TRUE(redis.call({"SCRIPT", "FLUSH"}));  // as a restart does
     }
     const auto reply = script.run(redis, {"k"}, {"a", ""});
     ASSERT_TRUE(reply) << reply.error().message;

@@ -1,4 +1,4 @@
-// The one question, and the password if it is wanted; see sentinel.h.
+// The query to a Sentinel, with a login only if it requires one; see sentinel.h.
 #include "cluster/redis/sentinel.h"
 
 #include <charconv>
@@ -12,23 +12,16 @@
 namespace berth {
 namespace {
 
-// As long as for a connection: there are others to ask.
+// As short as the connection timeout, since the URL may name other Sentinels.
 constexpr std::chrono::milliseconds kSentinelTimeout = kRedisConnectTimeout;
-
-Result<ReplyOrError> exchange_one(RespChannel& channel, const RedisCommand& command) {
-  auto answers = channel.exchange({command}, kSentinelTimeout);
-  if (!answers) return tl::make_unexpected(answers.error());
-  return Result<ReplyOrError>(std::move(answers->front()));
-}
 
 Result<void> authenticate(RespChannel& channel, const RedisUrl& url,
                           const ServerIdentity& identity) {
   RedisCommand command{"AUTH"};
   if (!url.user.empty()) command.push_back(url.user);
   command.push_back(url.password);
-  const auto answer = exchange_one(channel, command);
-  if (!answer) return tl::make_unexpected(answer.error());
-  if (answer->error) return tl::make_unexpected(translate_login_error(*answer->error, identity));
+  const auto answer = TRY(channel.exchange_one(command, kSentinelTimeout));
+  if (answer.error) return tl::make_unexpected(translate_login_error(*answer.error, identity));
   return {};
 }
 
@@ -45,27 +38,25 @@ Result<RedisUrl::Address> query_master_address(const RedisUrl& url,
   }
   RespChannel channel(std::move(*socket), identity.server);
   const RedisCommand master_query{"SENTINEL", "get-master-addr-by-name", url.master};
-  auto answer = exchange_one(channel, master_query);
-  // Only to who asks: the password is the server's.
-  if (answer && answer->error && answer->error->starts_with("NOAUTH") && !url.password.empty()) {
-    if (auto good = authenticate(channel, url, identity); !good)
-      return tl::make_unexpected(good.error());
-    answer = exchange_one(channel, master_query);
+  auto answer = TRY(channel.exchange_one(master_query, kSentinelTimeout));
+  // The password is for the Redis server: a Sentinel gets it only if it requires a login.
+  if (answer.error && answer.error->starts_with("NOAUTH") && !url.password.empty()) {
+    TRY(authenticate(channel, url, identity));
+    answer = TRY(channel.exchange_one(master_query, kSentinelTimeout));
   }
-  if (!answer) return tl::make_unexpected(answer.error());
-  if (answer->error && answer->error->starts_with("ERR unknown command")) {
+  if (answer.error && answer.error->starts_with("ERR unknown command")) {
     return fail(ErrorKind::io,
                 fmt::format("what answers at {} is no Sentinel; write redis:// for a server, or "
                             "Sentinel's port",
                             format_address(sentinel)));
   }
-  if (answer->error) return tl::make_unexpected(translate_error(*answer->error, identity));
-  if (answer->reply.is_nil()) {
+  if (answer.error) return tl::make_unexpected(translate_error(*answer.error, identity));
+  if (answer.reply.is_nil()) {
     return fail(ErrorKind::io, fmt::format("{} watches no master called {}; see redis-cli -p {} "
                                            "SENTINEL masters",
                                            identity.server, url.master, sentinel.port));
   }
-  const auto& elements = answer->reply.list();
+  const auto& elements = answer.reply.list();
   RedisUrl::Address master;
   if (elements.size() == 2) {
     const std::string& port = elements[1].text();

@@ -1,4 +1,4 @@
-// Asking Sentinel which server is the master now.
+// Asks a Redis Sentinel for the address of the current master.
 #pragma once
 
 #include "base/result.h"
@@ -6,8 +6,9 @@
 
 namespace berth {
 
-// Asks one of the URL's sentinels. Errors name it; ErrorKind::io: it knows no such master, or
-// lets nobody in.
+// The address of the master that the URL names, as `sentinel`, one of the URL's addresses, has it.
+// Errors name the Sentinel. ErrorKind::io: it does not know the master, rejects the login, or is
+// not a Sentinel.
 Result<RedisUrl::Address> query_master_address(const RedisUrl& url,
                                                const RedisUrl::Address& sentinel);
 

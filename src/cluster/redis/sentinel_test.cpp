@@ -1,4 +1,4 @@
-// Finding the master by a real Sentinel.
+// Tests finding the master through a real Sentinel.
 #include "cluster/redis/sentinel.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ RedisUrl sentinel_url(const std::vector<std::uint16_t>& ports,
   return url;
 }
 
-constexpr std::uint16_t kClosedPort = 1;  // no port that anything listens at
+constexpr std::uint16_t kClosedPort = 1;  // nothing listens on it
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
@@ -74,11 +74,11 @@ TEST(Sentinel, a_missing_master_is_unavailable) {
   const RedisServer first = RedisServer::sentinel_of(server);
   const RedisServer second = RedisServer::sentinel_of(server);
   const RedisUrl url = sentinel_url({first.port(), second.port()});
-  // Its own servers may be away, and one of them a replica that was the master before.
+  // The server that Sentinel names may be down, or may have become a replica.
   ASSERT_TRUE(server.connect().call({"REPLICAOF", "127.0.0.1", "1"}));
   const auto replica = RedisConnection::open(url);
-  if (!replica) {
-    EXPECT_EQ(replica.error().kind, ErrorKind::unavailable);  // unless a Sentinel has mended it
+  if (!replica) {  // unless a Sentinel has made it a master again
+    EXPECT_EQ(replica.error().kind, ErrorKind::unavailable);
   }
   server.kill();
   const auto gone = RedisConnection::open(url);

@@ -1,4 +1,4 @@
-// The table of Redis's error codes; see meaning.h.
+// The table of Redis error codes and their translations; see server_error.h.
 #include "cluster/redis/server_error.h"
 
 #include <array>
@@ -13,9 +13,9 @@ namespace {
 using std::string_view;
 
 struct ErrorTranslation {
-  string_view prefix;  // of what the server says
+  string_view prefix;  // of the server's error text
   ErrorKind kind;
-  string_view explanation;  // behind the server's name
+  string_view explanation;  // follows the server's name
 };
 
 constexpr std::array kErrorTranslations{
@@ -43,7 +43,7 @@ constexpr std::array kErrorTranslations{
                      "is part of a cluster that is down; see redis-cli cluster info"},
     ErrorTranslation{"TRYAGAIN", ErrorKind::unavailable,
                      "is moving keys within its cluster; it will be done soon"},
-    // A blocked client of a master that becomes a replica.
+    // The reply to a blocked client when the master becomes a replica.
     ErrorTranslation{"UNBLOCKED", ErrorKind::unavailable,
                      "stopped waiting, since it is no master any more"},
     ErrorTranslation{"ERR max number of clients reached", ErrorKind::unavailable,
@@ -94,7 +94,8 @@ std::optional<Error> find_translation(string_view text, const ServerIdentity& id
   return std::nullopt;
 }
 
-// "NOPERM this user has no permissions to run the 'blpop' command", or "… one of the keys …".
+// `text` is "NOPERM this user has no permissions to run the 'blpop' command", or "… to access one
+// of the keys …".
 Error permission_error(string_view text, const ServerIdentity& identity) {
   const string_view user =
       identity.user.empty() ? string_view("default") : string_view(identity.user);
@@ -111,8 +112,8 @@ Error permission_error(string_view text, const ServerIdentity& identity) {
                       printable(user), in_quotes(rule))};
 }
 
-// Redis 6 wraps what a command within a script met with: "ERR Error running script (call to f_…):
-// @user_script:1: @user_script: 1: -OOM command not allowed …".
+// Redis 6 wraps the error of a command that a script calls:
+// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command not …".
 string_view unwrap_script_error(string_view text) {
   if (!text.starts_with("ERR Error running script")) return text;
   const auto at = text.find(": -");

@@ -1,4 +1,4 @@
-// What an error that a Redis server replied means for who asked, and what to do about it.
+// Translates error replies of a Redis server: what is wrong, and what the user can do about it.
 #pragma once
 
 #include <string>
@@ -8,19 +8,20 @@
 
 namespace berth {
 
-// Who talks to which server.
+// The server and the login that an error is about.
 struct ServerIdentity {
-  std::string server;  // as format_redacted_url() has it
+  std::string server;  // its name in messages, as format_redacted_url() returns it
   std::string user;    // of the server's ACL; empty: "default"
   std::string prefix;  // of the keys
 };
 
-// "OOM command not allowed …" -> away: "redis://… is out of memory; …". `text` may be anything; it
-// must not be the answer to a command that had a password in it.
+// "OOM command not allowed …" becomes ErrorKind::unavailable, "redis://… is out of memory; …".
+// `text` may be anything. It must not be the reply to a command that contains a password: an
+// unknown error is quoted in the message.
 Error translate_error(std::string_view text, const ServerIdentity& identity);
 
-// The same for such an answer (AUTH, HELLO): without the server's words, since some servers repeat
-// the whole command.
+// The same for the reply to a command that contains a password (AUTH, HELLO). Never quotes `text`,
+// since some servers repeat the whole command in it.
 Error translate_login_error(std::string_view text, const ServerIdentity& identity);
 
 }  // namespace berth

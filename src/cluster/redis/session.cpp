@@ -1,4 +1,4 @@
-// Connections that are kept and renewed; see session.h.
+// Connections that are reused, and renewed when they were cut; see session.h.
 #include "cluster/redis/session.h"
 
 #include <atomic>
@@ -18,17 +18,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kUnavailableWindow(10);
 constexpr std::chrono::seconds kRetryWindow(1);
 
-// What the sessions of this process leave to each other: of the last server that was asked.
+// What sessions of this process leave to later ones, for the server that was used last.
 struct IdleConnection {
   Mutex mutex;
-  std::string server_key GUARDED_BY(mutex);  // the whole URL
+  std::string server_key GUARDED_BY(mutex);  // the URL with the login
   std::optional<RedisConnection> connection GUARDED_BY(mutex);
   std::optional<std::string> run_id GUARDED_BY(mutex);
   std::optional<Clock::time_point> unavailable_at GUARDED_BY(mutex);
 };
 
-// Never destroyed: a thread may outlive main(). A fork makes its own: another thread may have had
-// the mutex at that moment, and is not there to unlock it.
+// Never destroyed: a thread may outlive main(). A forked child creates its own: at the fork another
+// thread may have held the mutex, and that thread does not exist in the child to unlock it.
 std::atomic<IdleConnection*> idle_connection_of_process{nullptr};
 
 IdleConnection& idle_connection() {
@@ -110,7 +110,7 @@ Result<std::string> RedisSession::run_id() {
 template <class Operation>
 auto RedisSession::run_with_retry(Operation operation)
     -> decltype(operation(std::declval<RedisConnection&>())) {
-  // A connection that was open may have been cut since: then the same again, on a new one.
+  // An open connection may have been cut since its last use: then repeat on a new one.
   const auto begin = Clock::now();
   for (;;) {
     if (!connection_) connection_ = take_idle_connection(url_, run_id_);
@@ -132,7 +132,7 @@ auto RedisSession::run_with_retry(Operation operation)
     connection_.reset();
     if (answer.error().kind != ErrorKind::unavailable) return answer;
     record_contact(url_, Clock::now());
-    // One that was cut says so at once. One that is silent would be silent again.
+    // A cut connection fails at once. A server that did not answer in time would not do so again.
     if (is_new || Clock::now() - begin > kRetryWindow) return answer;
   }
 }

@@ -1,6 +1,8 @@
-// A server that is asked now and then, by questions that may be repeated: connects when it is first
-// asked, asks again where a connection was cut, and leaves its connection to the next session of
-// this process.
+// A Redis server that is used now and then, with commands that may run twice.
+//
+// A session connects at its first command. If an open connection turns out to have been cut, the
+// session opens a new one and sends the command again. The destructor leaves the connection to the
+// next session of this process.
 #pragma once
 
 #include <optional>
@@ -15,7 +17,8 @@
 
 namespace berth {
 
-// One thread at a time. A fork gets connections of its own. Errors as of RedisConnection.
+// Not thread-safe: one thread at a time. A forked child opens connections of its own. Errors are
+// those of RedisConnection.
 class RedisSession {
  public:
   explicit RedisSession(RedisUrl url);
@@ -28,17 +31,19 @@ class RedisSession {
   Result<Reply> run(const Script& script, const std::vector<std::string>& keys,
                     const std::vector<std::string>& arguments);
 
-  // Which run of a server is at the other end: another one after each start, and on each server.
-  // Empty where this user may not ask. It may be another one after each question.
+  // The server's run id, which differs between servers and changes when a server is restarted.
+  // Empty if this user may not call INFO. Any command may have to reconnect, so the id may be
+  // another one afterwards.
   Result<std::string> run_id();
 
-  // Lets go of the connection, as a fork must before it closes what it has inherited.
+  // Closes the connection. A forked child must do so before it closes inherited descriptors.
   void disconnect();
 
-  // Somebody who has a connection of his own was not answered.
+  // Records that the server did not answer on a connection that is not this session's.
   void note_unavailable() const;
-  // Did it not answer a moment ago, whoever of this process asked? Then what can be left undone
-  // need not wait for it once more.
+  // Whether this process could not connect to the server, or got no answer from it, in the last
+  // 10 s, and no command has succeeded since. Then work that may be skipped need not wait for
+  // another timeout.
   bool was_recently_unavailable() const;
 
  private:
@@ -47,7 +52,7 @@ class RedisSession {
 
   RedisUrl url_;
   std::optional<RedisConnection> connection_;
-  std::optional<std::string> run_id_;  // of what it is connected to
+  std::optional<std::string> run_id_;  // of the server that connection_ leads to
 };
 
 }  // namespace berth

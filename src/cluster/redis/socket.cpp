@@ -1,4 +1,4 @@
-// Connecting; see socket.h.
+// Connecting with a timeout; see socket.h.
 #include "cluster/redis/socket.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A server that vanished without a word is noticed after half a minute, also while one waits.
+// A server that vanished without closing the connection is noticed after 30 s, also while this
+// process waits for a blocking command.
 constexpr int kKeepAliveIdle = 15;
 constexpr int kKeepAliveInterval = 5;
 constexpr int kKeepAliveProbes = 3;
@@ -27,7 +28,7 @@ constexpr int kKeepAliveProbes = 3;
 constexpr int kSocketType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 tl::unexpected<Error> connect_error(int reason) {
-  // Who may not use the socket today may not tomorrow.
+  // Permission errors are permanent.
   const bool is_permanent = reason == EACCES || reason == EPERM;
   return fail(is_permanent ? ErrorKind::io : ErrorKind::unavailable, std::strerror(reason));
 }
@@ -94,8 +95,8 @@ Result<UniqueFd> connect_unix(const std::string& path, std::chrono::milliseconds
   UniqueFd fd(::socket(AF_UNIX, kSocketType, 0));
   if (!fd) return connect_error(errno);
   const auto deadline = Clock::now() + timeout;
-  // EAGAIN: more are waiting to be accepted than the server's backlog takes. Nothing tells when it
-  // takes one more.
+  // EAGAIN: the server's backlog is full. There is no event for when it has room again, so this
+  // tries until the deadline.
   while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return connect_error(errno);

@@ -1,7 +1,8 @@
-// Sockets to servers: close-on-exec, without delay, and not for longer than a time limit.
+// Sockets to Redis servers: close-on-exec, non-blocking, connected within a timeout.
 //
-// Not those of hiredis 0.14: another thread's exec inherits them, a server that goes raises SIGPIPE
-// in a program that may not be ours, and their time limit is of each read, not of a reply.
+// The sockets of hiredis 0.14 are not used: an exec in another thread inherits them, a server that
+// closes the connection raises SIGPIPE in a program that may not be Berth, and their timeout is for
+// each read, not for a whole reply.
 #pragma once
 
 #include <chrono>
@@ -13,11 +14,12 @@
 
 namespace berth {
 
-// The message of an error is its reason alone ("Connection refused"): the caller knows the server.
+// `timeout` is for each address that a name resolves to. An error's message is only the reason
+// ("Connection refused"): the caller adds the server's name.
 Result<UniqueFd> connect_tcp(const RedisUrl::Address& address, std::chrono::milliseconds timeout);
 Result<UniqueFd> connect_unix(const std::string& path, std::chrono::milliseconds timeout);
 
-// As poll(2) for one descriptor, which signals do not end: true if there is something to do.
+// poll(2) for one descriptor, continued after signals. False: nothing happened by the deadline.
 bool poll_until(std::chrono::steady_clock::time_point deadline, int fd, short events);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Reading and writing of Redis URLs; see url.h.
+// Parsing and formatting Redis URLs; see url.h.
 #include "cluster/redis/url.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include "base/quantity.h"
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -26,7 +27,7 @@ constexpr std::size_t kMaxSocketPathLength = sizeof(sockaddr_un::sun_path) - 1;
 constexpr std::chrono::seconds kMinTtl(1);
 constexpr std::chrono::hours kMaxTtl(1);
 
-// Not the C library's, which depend on the locale.
+// Those of the C library depend on the locale.
 constexpr bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -40,18 +41,10 @@ bool consists_of(string_view text, string_view punctuation) {
   });
 }
 
-// Behind the scheme in every message. `problem` is words of ours, never a part of the URL.
+// `problem` follows the scheme in the message. It is fixed text, never a part of the URL, which may
+// be the password.
 tl::unexpected<Error> url_error(string_view scheme, string_view problem) {
   return fail(ErrorKind::usage, fmt::format("the Redis URL ({}...) {}", scheme, problem));
-}
-
-template <class Number>
-std::optional<Number> parse_number(string_view text) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, value);
-  if (text.empty() || problem != std::errc{} || rest != end) return std::nullopt;
-  return value;
 }
 
 std::optional<std::string> percent_decode(string_view text) {
@@ -86,7 +79,8 @@ std::string percent_encode(string_view text) {
   return out;
 }
 
-// The text before `mark`, which is taken away with it; else all of it.
+// Removes the text before `mark`, and the mark, from `text`. Returns the removed text without the
+// mark. Without a mark, that is all of it.
 string_view consume_until(string_view& text, char mark) {
   const auto at = std::min(text.find(mark), text.size());
   const string_view head = text.substr(0, at);
@@ -98,7 +92,7 @@ class RedisUrlParser {
  public:
   explicit RedisUrlParser(string_view scheme) : scheme_(scheme) {}
 
-  // `rest`: what follows the scheme.
+  // `rest` is the URL after its scheme.
   Result<RedisUrl> parse(string_view rest) {
     if (rest.find('#') != string_view::npos) {
       return url_error(scheme_, "has a # in it; in a user or password write %23");
@@ -112,15 +106,15 @@ class RedisUrlParser {
           "has an @ where none is expected; in a user or password write @ as %40, / as "
           "%2F, ? as %3F, % as %25");
     }
-    Result<void> good;
-    if (has_user) good = parse_login(rest.substr(0, at));
-    if (has_user) rest.remove_prefix(at + 1);
+    if (has_user) {
+      TRY(parse_login(rest.substr(0, at)));
+      rest.remove_prefix(at + 1);
+    }
     const auto question = std::min(rest.find('?'), rest.size());
     string_view query = rest.substr(question);
     rest = rest.substr(0, question);
-    if (good) good = scheme_ == kUnixScheme ? parse_socket(rest) : parse_servers(rest);
-    if (good && !query.empty()) good = parse_settings(query.substr(1));
-    if (!good) return tl::make_unexpected(good.error());
+    TRY(scheme_ == kUnixScheme ? parse_socket(rest) : parse_servers(rest));
+    if (!query.empty()) TRY(parse_settings(query.substr(1)));
     return std::move(url_);
   }
 
@@ -174,10 +168,7 @@ class RedisUrlParser {
       return url_error(scheme_, "has several hosts, which only redis+sentinel:// may have");
     }
     do {
-      if (auto good = parse_address(consume_until(hosts, ','), by_sentinel ? kSentinelPort : 6379);
-          !good) {
-        return good;
-      }
+      TRY(parse_address(consume_until(hosts, ','), by_sentinel ? kSentinelPort : 6379));
     } while (!hosts.empty());
     if (by_sentinel) {
       const auto master = percent_decode(consume_until(text, '/'));
@@ -211,13 +202,13 @@ class RedisUrlParser {
       host = text.substr(0, text.find(':'));
       text.remove_prefix(host.size());
     }
-    // A scope (fe80::1%eth0) follows the percent sign.
+    // A percent sign separates an IPv6 address from its scope (fe80::1%eth0).
     if (host.empty() || host.size() > kMaxHostLength ||
         !consists_of(host, bracketed ? ":.%-_" : ".-_")) {
       return url_error(scheme_, fmt::format("has no host, or one that cannot be; {}", kAdvice));
     }
     if (!text.empty()) {
-      const auto given = parse_number<std::uint16_t>(text.substr(1));
+      const auto given = parse_integer<std::uint16_t>(text.substr(1));
       if (!given || *given == 0) {
         return url_error(scheme_,
                          fmt::format("has a port that is no number from 1 to 65535; {}", kAdvice));
@@ -229,7 +220,7 @@ class RedisUrlParser {
   }
 
   Result<void> parse_database(string_view text) {
-    const auto given = parse_number<unsigned>(text);
+    const auto given = parse_integer<unsigned>(text);
     if (!given) {
       return url_error(scheme_,
                        "has a database that is no number; Redis has 0 to 15 if nobody set "
@@ -245,17 +236,15 @@ class RedisUrlParser {
     while (!text.empty()) {
       string_view value = consume_until(text, '&');
       const string_view key = consume_until(value, '=');
-      Result<void> good;
       if (key == "db") {
-        good = parse_database(value);
+        TRY(parse_database(value));
       } else if (key == "prefix") {
-        good = parse_prefix(value);
+        TRY(parse_prefix(value));
       } else if (key == "ttl") {
-        good = parse_ttl(value);
+        TRY(parse_ttl(value));
       } else {
-        good = url_error(scheme_, "has something other than prefix=, ttl= and db= behind the ?");
+        return url_error(scheme_, "has something other than prefix=, ttl= and db= behind the ?");
       }
-      if (!good) return good;
     }
     return {};
   }

@@ -1,4 +1,4 @@
-// URLs in all their forms, and that nothing of a password gets into a message.
+// Tests URLs in all their forms, and that no message contains a part of a password.
 #include "cluster/redis/url.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-// What was understood, in one line.
+// The parsed URL in one line; "error" if it is refused.
 std::string describe_url(std::string_view text) {
   const auto url = parse_redis_url(text);
   if (!url) return "error";
@@ -146,11 +146,11 @@ TEST(RedisUrl, redacted_urls_have_no_secrets_and_parse_to_the_same) {
   }
 }
 
-// The start of every secret below: no message of ours has such a word.
+// Every password below begins with this, and no message of Berth contains it by chance.
 constexpr const char* kSecret = "Xq7Z";
 
 RC_GTEST_PROP(RedisUrl, no_message_has_a_password_in_it, ()) {
-  // A password with whatever people put in, and forget to encode.
+  // A password with characters that users put in and forget to encode.
   const auto tail = *rc::gen::container<std::string>(
       rc::gen::elementOf(std::string(":/@?#[]%&=,+ aZ09.-\n\x1b\xff")));
   const auto before = *rc::gen::elementOf(std::vector<std::string>{

@@ -1,4 +1,4 @@
-// Waiting on several hosts; see roaming.h.
+// Waiting in the queues of several hosts; see multi_host_ticket.h.
 #include "cluster/remote/multi_host_ticket.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ std::vector<Gpu> collect_gpus(const HostState& host) {
   return gpus;
 }
 
-// What strangers do and how busy the GPUs are is known there alone: here it is assumed that nobody
-// is in the way but who has a lease.
+// Only the host itself knows its strangers and how busy its GPUs are. This view assumes that
+// nothing but leases keeps the GPUs from being granted.
 HostView assume_no_strangers(const HostState& host) {
   HostView view = build_host_view(host);
   for (GpuWithLeases& gpu_entry : view.gpus) {
@@ -52,12 +52,6 @@ Outcome plan_outcome(const Record& record, const HostState& host, const HostView
   return own == outcomes.end() ? Outcome{} : std::move(*own);
 }
 
-std::string join_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
-  return text;
-}
-
 }  // namespace
 
 MultiHostTicket::MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell)
@@ -66,12 +60,10 @@ MultiHostTicket::MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell)
 Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
                                                 const std::vector<std::string>& names,
                                                 bool skip_unknown_hosts) {
-  auto harbour = Harbour::open(request.harbour);
-  if (!harbour) return tl::make_unexpected(harbour.error());
-  auto hosts = read_hosts(*request.harbour.url);
-  if (!hosts) return tl::make_unexpected(hosts.error());
+  Harbour harbour = TRY(Harbour::open(request.harbour));
+  std::vector<HostState> hosts = TRY(read_hosts(*request.harbour.url));
   std::vector<std::string> known_hosts;
-  for (const HostState& host : *hosts) known_hosts.push_back(host.name);
+  for (const HostState& host : hosts) known_hosts.push_back(host.name);
   for (const std::string& name : names) {
     if (skip_unknown_hosts || contains(known_hosts, name)) continue;
     return fail(ErrorKind::impossible,
@@ -79,13 +71,12 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
                             "status' there once",
                             in_quotes(name),
                             known_hosts.empty() ? "nor has any other"
-                                                : "known: " + join_names(known_hosts)));
+                                                : "known: " + join_text(known_hosts, ", ")));
   }
-  auto bell = harbour->make_bell();
-  if (!bell) return tl::make_unexpected(bell.error());
-  MultiHostTicket ticket(std::move(*harbour), std::move(*bell));
+  Harbour::OwnBell bell = TRY(harbour.make_bell());
+  MultiHostTicket ticket(std::move(harbour), std::move(bell));
   std::optional<Error> last_error;
-  for (HostState& host : *hosts) {
+  for (HostState& host : hosts) {
     if (!contains(names, host.name)) continue;
     if (!host.info) {
       last_error =
@@ -109,13 +100,13 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
     ticket.candidates_.push_back({std::move(host), std::move(record)});
   }
   if (!ticket.candidates_.empty()) return ticket;
-  if (last_error && hosts->size() == 1) return tl::make_unexpected(*last_error);
+  if (last_error && hosts.size() == 1) return tl::make_unexpected(*last_error);
   return fail(ErrorKind::impossible,
               last_error
                   ? fmt::format("no host can ever grant this; {}", last_error->message)
                   : fmt::format("none of the hosts {} has told of itself in this harbour yet; run "
                                 "'berth status' once on each that has GPUs",
-                                join_names(names)));
+                                join_text(names, ", ")));
 }
 
 MultiHostTicket::~MultiHostTicket() {
@@ -139,10 +130,9 @@ Result<void> MultiHostTicket::enqueue() {
     change.id = id_;
     change.ticket = format_shared_record(candidate.record);
     change.order = order_;
-    candidate.enqueued = true;  // also where the answer is lost
-    const auto outcome = RedisHostStore(url(), candidate.host.name).commit(change);
-    if (!outcome) return tl::make_unexpected(outcome.error());
-    if (outcome->order) order_ = outcome->order;
+    candidate.enqueued = true;  // even if the reply is lost
+    const StoreOutcome outcome = TRY(RedisHostStore(url(), candidate.host.name).commit(change));
+    if (outcome.order) order_ = outcome.order;
   }
   return {};
 }
@@ -151,8 +141,7 @@ Result<MultiHostTicket::WaitState> MultiHostTicket::read_state() {
   WaitState state;
   std::string reasons;
   for (Candidate& candidate : candidates_) {
-    auto refreshed = refresh_host(candidate.host, url(), id_, harbour_.directory_id());
-    if (!refreshed) return tl::make_unexpected(refreshed.error());
+    TRY(refresh_host(candidate.host, url(), id_, harbour_.directory_id()));
     state.ended = state.ended || candidate.host.ended;
     const auto& names = candidate.host.contents.ticket_names;
     const auto own_ticket = std::find_if(names.begin(), names.end(),
@@ -196,16 +185,15 @@ void MultiHostTicket::receive_ring() {
 Result<bool> MultiHostTicket::send_heartbeats() {
   bool needs_refresh = false;
   for (const Candidate& candidate : candidates_) {
-    const auto reply =
-        RedisHostStore(url(), candidate.host.name).send_ticket_heartbeat({order_.value_or(0), id_});
-    if (!reply) return tl::make_unexpected(reply.error());
-    needs_refresh = needs_refresh || *reply != HeartbeatReply::accepted;
+    const HeartbeatReply reply = TRY(RedisHostStore(url(), candidate.host.name)
+                                         .send_ticket_heartbeat({order_.value_or(0), id_}));
+    needs_refresh = needs_refresh || reply != HeartbeatReply::accepted;
   }
   return needs_refresh;
 }
 
-std::chrono::milliseconds MultiHostTicket::heartbeat_interval() const {
-  return url().ttl / 3;
+std::chrono::milliseconds MultiHostTicket::heartbeat_interval() {
+  return harbour_.store()->heartbeat_interval();
 }
 
 void MultiHostTicket::remove_host(const std::string& host) {
@@ -217,18 +205,15 @@ void MultiHostTicket::remove_host(const std::string& host) {
 }
 
 Result<std::optional<RedisHostStore::Claim>> MultiHostTicket::read_claim() {
-  auto claim = harbour_.store()->read_claim(id_);
-  if (claim && *claim && (*claim)->lease == forgotten_lease_) return std::nullopt;
-  if (claim && *claim) {
-    for (Candidate& candidate : candidates_) candidate.enqueued = false;
-  }
+  auto claim = TRY(harbour_.store()->read_claim(id_));
+  if (!claim || claim->lease == forgotten_lease_) return std::nullopt;
+  for (Candidate& candidate : candidates_) candidate.enqueued = false;
   return claim;
 }
 
 Result<void> MultiHostTicket::forget_claim() {
-  auto claim = harbour_.store()->read_claim(id_);
-  if (!claim) return tl::make_unexpected(claim.error());
-  if (*claim) forgotten_lease_ = std::move((*claim)->lease);
+  auto claim = TRY(harbour_.store()->read_claim(id_));
+  if (claim) forgotten_lease_ = std::move(claim->lease);
   return {};
 }
 

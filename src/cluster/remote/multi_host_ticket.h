@@ -1,14 +1,14 @@
-// A ticket that waits on several hosts at once, for whichever can grant it first.
+// A ticket that waits on several hosts at once, for the first host that can grant it.
 //
-// It stands in the queue of each of them, at the same place, since one counter orders all hosts of
-// a harbour. Only a process of a host can decide there: it alone sees the GPUs and the bells. So
-// where it seems to be granted something, `berth run` on that host decides, and takes the ticket's
-// place in one step with all other hosts: exactly one of them is granted it.
+// It stands in the queue of each host, at the same place, since one counter orders all queues of a
+// harbour. Only a process of a host can decide there, because only it sees the GPUs and the bells.
+// So when a host would grant the ticket, as far as this host can see, `berth run` on that host
+// decides. If it grants the GPUs, one step replaces the ticket by the lease and removes it from all
+// other queues: exactly one host grants it.
 #pragma once
 
 #include <chrono>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,11 +19,12 @@
 
 namespace berth {
 
+// Not thread-safe: one thread at a time.
 class MultiHostTicket {
  public:
-  // `names` are the hosts that will do. With `skip_unknown_hosts`, those that the harbour does not
-  // know are left out; else they are an error. Errors: no host is known that could ever grant it
-  // (impossible), and the harbour's.
+  // `names` are the hosts on which the ticket may wait. Hosts that the harbour does not know are
+  // left out with `skip_unknown_hosts`, and an error without it. ErrorKind::impossible: no known
+  // host could ever grant the request. Other errors are those of the harbour.
   static Result<MultiHostTicket> create(const AcquireRequest& request,
                                         const std::vector<std::string>& names,
                                         bool skip_unknown_hosts);
@@ -35,42 +36,43 @@ class MultiHostTicket {
   const std::string& id() const { return id_; }
   std::vector<std::string> hosts() const;
 
-  // Puts it into the queues where it is not yet, or not any more.
+  // Joins the queues that the ticket is not in, or not any more.
   Result<void> enqueue();
 
   struct WaitState {
-    bool ended = false;  // by 'berth cancel'
-    std::vector<std::string>
-        ready_hosts;  // hosts that would grant it, as far as can be seen from here
+    bool ended = false;                    // by 'berth cancel'
+    std::vector<std::string> ready_hosts;  // hosts that would grant it, as far as this host can see
     WaitStatus wait_status;
-    std::optional<std::chrono::milliseconds>
-        recovery_time_left;  // for so long nobody is granted anything
+    // No GPU is granted on some host for this long (see StoreSnapshot).
+    std::optional<std::chrono::milliseconds> recovery_time_left;
   };
   Result<WaitState> read_state();
 
-  // Readable when some host has rung, or there is trouble: then receive_ring(), and look.
+  // Returns a descriptor that becomes readable when a host rings the ticket or the connection
+  // fails. Then call receive_ring() and read_state().
   Result<int> listen();
   void receive_ring();
 
-  // Says on every host that it lives. True: look.
+  // Sends a heartbeat for every host. True: something has changed; call read_state().
   Result<bool> send_heartbeats();
-  std::chrono::milliseconds heartbeat_interval() const;
+  std::chrono::milliseconds heartbeat_interval();
 
-  // This host will not do after all.
+  // Leaves the queue of a host that cannot run the job after all.
   void remove_host(const std::string& host);
 
-  // Where it was granted, if it was. It is in no queue any more then.
+  // The host and lease that the ticket has led to; nullopt if it was not granted. A ticket that was
+  // granted has left all queues.
   Result<std::optional<RedisHostStore::Claim>> read_claim();
-  // What it was granted so far counts no more: a host was granted it, did not learn that (the
-  // answer was lost), and has not run it.
+  // Makes read_claim() ignore the current claim. A claim does not count if the `berth run` of that
+  // host did not learn of it (the reply was lost) and has not run the job.
   Result<void> forget_claim();
-  // The process that holds that lease, on its host.
+  // The PID, on its host, of the process that holds the lease.
   std::optional<pid_t> find_holder_pid(const RedisHostStore::Claim& claim) const;
 
  private:
   struct Candidate {
     HostState host;
-    Record record;  // as its queue is to have it
+    Record record;  // of the ticket in the host's queue
     bool enqueued = false;
   };
   MultiHostTicket(Harbour harbour, Harbour::OwnBell&& bell);
@@ -81,7 +83,7 @@ class MultiHostTicket {
   PrivateFd bell_;
   std::vector<Candidate> candidates_;
   std::optional<std::uint64_t> order_;
-  std::string forgotten_lease_;  // a lease that counts no more
+  std::string forgotten_lease_;  // the lease of the claim that is ignored
 };
 
 }  // namespace berth

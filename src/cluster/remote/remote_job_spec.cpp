@@ -1,4 +1,4 @@
-// Parcels as JSON; see parcel.h.
+// Job specs as JSON, and the environment of a remote job; see remote_job_spec.h.
 #include "cluster/remote/remote_job_spec.h"
 
 #include <algorithm>
@@ -22,9 +22,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxSpecSize = 16 << 20;  // an environment and a command line are less
+constexpr std::size_t kMaxSpecSize = 16 << 20;  // more than an environment and a command line take
 
-// JSON is UTF-8, and what users run need not be: each byte becomes the code point of its value.
+// JSON is UTF-8, but a command need not be: each byte becomes the code point of the same value.
 std::string bytes_to_text(std::string_view bytes) {
   std::string text;
   for (const char c : bytes) {
@@ -76,7 +76,7 @@ Result<std::string> read_private_file(const std::string& path) {
   }
 }
 
-// Of this host, this terminal or this session: they would mislead elsewhere.
+// Variables of this host, terminal or session, which would be wrong on another host.
 bool is_host_specific(std::string_view name) {
   constexpr std::array<std::string_view, 16> names{"CUDA_VISIBLE_DEVICES",
                                                    "NVIDIA_VISIBLE_DEVICES",
@@ -115,9 +115,8 @@ std::string format_job_spec(const RemoteJobSpec& spec) {
 }
 
 Result<RemoteJobSpec> read_job_spec(const std::string& path) {
-  const auto content = read_private_file(path);
-  if (!content) return tl::make_unexpected(content.error());
-  const Json json = Json::parse(*content, nullptr, false);
+  const std::string content = TRY(read_private_file(path));
+  const Json json = Json::parse(content, nullptr, false);
   const auto wrong = [&] {
     return fail(ErrorKind::usage, fmt::format("run: {} is no parcel of berth's", in_quotes(path)));
   };
@@ -151,7 +150,7 @@ std::vector<std::string> copy_and_mask_arguments(int argc, char** argv) {
   constexpr std::string_view kFlag = "--env";
   std::vector<std::string> arguments(argv, argv + argc);
   for (std::size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
-    std::size_t begin = 0;  // of NAME=VALUE
+    std::size_t begin = 0;  // where NAME=VALUE begins
     if (arguments[i].starts_with("--env=")) {
       begin = kFlag.size() + 1;
     } else if (arguments[i - 1] != kFlag) {

@@ -1,4 +1,4 @@
-// Waiting for a host, and running a job there; see elsewhere.h.
+// Waiting for a host, and running the job there; see remote_run.h.
 #include "cluster/remote/remote_run.h"
 
 #include <algorithm>
@@ -30,11 +30,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kServerRetryDelay(1);  // until a server that is away is asked again
+constexpr seconds kServerRetryDelay(1);  // before an unavailable Redis server is tried again
 constexpr seconds kMinRetryDelay(2);     // before a host that did not grant is tried again
 constexpr seconds kMaxRetryDelay(60);
-constexpr seconds kRecheckInterval(60);  // the safety net
-// For a signal to be passed on over a connection that is there already: then the connection is
+constexpr seconds kRecheckInterval(60);  // in case a ring was lost
+// How long forwarding a signal over the existing connection may take. After that the connection is
 // closed instead, which ends the job.
 constexpr seconds kForwardTimeout(15);
 constexpr int kHarbourUnavailable = exit_code(ErrorKind::unavailable);
@@ -43,25 +43,26 @@ constexpr int kNotRunnable = 126;
 constexpr int kNotFound = 127;
 constexpr int kSshFailed = 255;
 
-// Where pip puts programs, many a non-interactive shell does not look.
+// Many non-interactive shells do not search the folder into which pip installs programs.
 constexpr const char* kFindBerthScript =
     R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
     R"({ echo "there is no berth in its PATH" >&2; exit 1; }; })";
-// A signal, for the process that runs this parcel and for no other: its PID is Redis's word.
+// Sends a signal to a process only if it runs this job spec: its PID comes from Redis, where any
+// client with the URL can write another one.
 constexpr const char* kSignalJobScript =
     R"(grep -zqxF -e "--job-spec=$3" "/proc/$2/cmdline" && kill -s "$1" "$2")";
 constexpr const char* kSaveJobSpecScript =
-    R"(umask 077 && f=$(mktemp "${TMPDIR:-/tmp}/berth-parcel-XXXXXX") && cat >"$f" && echo "$f")";
+    R"(umask 077 && f=$(mktemp "${TMPDIR:-/tmp}/berth-job-spec-XXXXXX") && cat >"$f" && echo "$f")";
 
-// The words of a shell at the other end, whose login shell may be any.
+// A command line that runs `script` by sh with the arguments `words`, whatever the login shell is.
 std::string shell_command(const std::string& script, const std::vector<std::string>& words) {
   std::vector<std::string> all{"sh", "-c", script, "berth"};
   all.insert(all.end(), words.begin(), words.end());
   return quote_command(all);
 }
 
-// The line of ssh's errors that says what is wrong: the first; the last, where a banner of @ comes
-// first, as for a host whose key has changed.
+// The line of ssh's errors that says what is wrong. That is the first line, or the last one if the
+// text begins with a banner of @, as for a host whose key has changed.
 std::string extract_reason(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   if (text.starts_with('@')) return printable(text.substr(text.rfind('\n') + 1));
@@ -82,9 +83,7 @@ class RemoteRun {
       return fail(ErrorKind::usage,
                   fmt::format("run: this directory is gone: {}", problem.message()));
     }
-    auto ticket = MultiHostTicket::create(request_, job_.hosts, job_.skip_unknown_hosts);
-    if (!ticket) return tl::make_unexpected(ticket.error());
-    ticket_.emplace(std::move(*ticket));
+    ticket_.emplace(TRY(MultiHostTicket::create(request_, job_.hosts, job_.skip_unknown_hosts)));
     if (probe_ == nullptr) ticket_->remove_host(request_.harbour.host);
     for (;;) {
       if (ticket_->hosts().empty()) {
@@ -109,9 +108,7 @@ class RemoteRun {
       }
       if (const auto host = next_host(*state)) {
         display_.finish();
-        auto done = try_host(*host);
-        if (!done) return tl::make_unexpected(done.error());
-        if (*done) return std::move(**done);
+        if (auto done = TRY(try_host(*host))) return std::move(*done);
         if (interrupt_signal_) return 128 + *interrupt_signal_;
         continue;
       }
@@ -144,12 +141,12 @@ class RemoteRun {
   }
 
   Result<MultiHostTicket::WaitState> refresh_state() {
-    if (auto ring_fd = ticket_->listen(); !ring_fd) return tl::make_unexpected(ring_fd.error());
-    if (auto enqueued = ticket_->enqueue(); !enqueued) return tl::make_unexpected(enqueued.error());
+    TRY(ticket_->listen());  // for the rings from now on
+    TRY(ticket_->enqueue());
     return ticket_->read_state();
   }
 
-  // This host first: it needs no ssh.
+  // Prefers this host, which needs no ssh.
   std::optional<std::string> next_host(const MultiHostTicket::WaitState& state) const {
     std::optional<std::string> next;
     for (const std::string& host : state.ready_hosts) {
@@ -171,7 +168,7 @@ class RemoteRun {
     ticket_->remove_host(host);
   }
 
-  // Sleeps until a host rings, somebody interrupts us, or it is time to look again.
+  // Sleeps until a host rings, a signal interrupts the wait, or a host is to be tried again.
   void wait(std::optional<milliseconds> recovery_time_left) {
     auto until = Clock::now() + kRecheckInterval;
     if (recovery_time_left) until = Clock::now() + *recovery_time_left;
@@ -199,7 +196,7 @@ class RemoteRun {
     }
   }
 
-  // Reads the signals that wait: whether the user leaves.
+  // Reads the pending signals. True if the user has interrupted the wait, now or before.
   bool is_interrupted() {
     while (const auto signal = signals_.next()) {
       const auto number = static_cast<int>(signal->ssi_signo);
@@ -208,7 +205,7 @@ class RemoteRun {
     return interrupt_signal_.has_value();
   }
 
-  // A host that hangs is waited for until the user leaves, or the limit has come.
+  // For commands on a host that may hang: they end at the time limit, or when the user interrupts.
   Ssh::RunLimits interruptible_limits() {
     Ssh::RunLimits limits;
     limits.interrupt_fd = signals_.fd();
@@ -216,7 +213,7 @@ class RemoteRun {
     return limits;
   }
 
-  // False: it is time to look.
+  // False: the state must be read again.
   bool send_heartbeats_if_due() {
     if (Clock::now() < last_heartbeat_ + ticket_->heartbeat_interval()) return true;
     last_heartbeat_ = Clock::now();
@@ -224,28 +221,28 @@ class RemoteRun {
     return needs_refresh && !*needs_refresh;
   }
 
-  // Nothing: it was not granted there.
+  // nullopt: the ticket was not granted there, and the job has not run.
   Result<std::optional<std::variant<int, Lease>>> try_host(const std::string& host) {
     if (host == request_.harbour.host) return try_local_host();
-    if (!ticket_->forget_claim()) {  // the server is away: the next look says so
+    if (!ticket_->forget_claim()) {  // Redis is unavailable: refresh_state() reports it
       delay_retry(host);
       return std::nullopt;
     }
-    auto ssh = Ssh::create(host, signals_.previous_mask());
-    if (!ssh) return tl::make_unexpected(ssh.error());
-    const auto spec_path = send_job_spec(*ssh);
+    const Ssh ssh = TRY(Ssh::create(host, signals_.previous_mask()));
+    const auto spec_path = send_job_spec(ssh);
     if (!spec_path) return std::nullopt;
     std::vector<std::string> words{"run", fmt::format("--job-spec={}", *spec_path)};
     words.insert(words.end(), job_.flags.begin(), job_.flags.end());
-    const auto child =
-        ssh->start(shell_command(fmt::format("{} && exec berth \"$@\"", kFindBerthScript), words));
-    if (!child) return tl::make_unexpected(child.error());
-    const int code = wait_for_job(*ssh, *child, *spec_path);
+    const pid_t child = TRY(
+        ssh.start(shell_command(fmt::format("{} && exec berth \"$@\"", kFindBerthScript), words)));
+    const int code = wait_for_job(ssh, child, *spec_path);
     if (interrupt_signal_ && !claim_) return std::nullopt;
-    // Granted, and not run: what the server said of it was lost. Or somebody's exit code.
+    // With a claim, such a code means that `berth run` was granted the GPUs and did not run the
+    // job, since the reply of Redis was lost. Or it is the exit code of the job: has_run() decides.
     const bool refused = code == kNotGranted || code == kHarbourUnavailable;
-    if (interrupt_signal_ || (claim_ && !refused) || has_run(*ssh, *spec_path, code)) return code;
-    // After it was left out: from then on it cannot be granted there.
+    if (interrupt_signal_ || (claim_ && !refused) || has_run(ssh, *spec_path, code)) return code;
+    // Checked once more after has_run() has excluded the host: from then on it cannot grant the
+    // ticket.
     check_claim(false);
     if (claim_ && !refused) {
       print_message(fmt::format("{} was granted it at the last moment, and may have run it", host));
@@ -273,10 +270,10 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // Its path there. Nothing if the host cannot be reached, which then will not do.
+  // Returns the path of the file on that host. nullopt: the host cannot be used, and is excluded.
   std::optional<std::string> send_job_spec(const Ssh& ssh) {
     RemoteJobSpec spec{ssh.host(), ticket_->id(), directory_, job_.environment, job_.command};
-    // What a file of the site says, that host has as well.
+    // A URL from a site's configuration file need not be sent: that host has the file as well.
     if (const char* url = std::getenv("BERTH_URL"); url != nullptr && *url != '\0') {
       spec.environment.emplace_back("BERTH_URL", url);
     }
@@ -291,7 +288,8 @@ class RemoteRun {
     return sent->output.substr(0, sent->output.find('\n'));
   }
 
-  // It is taken away there when the job is granted its GPUs, and not before.
+  // Whether the job has run, or may have. The job spec is removed there when the job is granted its
+  // GPUs, and not before. If the job has not run, the host is tried again later, or excluded.
   bool has_run(const Ssh& ssh, const std::string& spec_path, int code) {
     const auto there =
         ssh.run(shell_command("test -e \"$1\" && rm -f \"$1\" && echo waits", {spec_path}), "",
@@ -307,7 +305,7 @@ class RemoteRun {
     return false;
   }
 
-  // The exit code of ssh: the job's, or its own.
+  // Returns the exit code of ssh, which is the job's or, if ssh failed, 255.
   int wait_for_job(const Ssh& ssh, pid_t child, const std::string& spec_path) {
     const UniqueFd process = open_process(child);
     for (;;) {
@@ -357,7 +355,7 @@ class RemoteRun {
                                                        std::to_string(*holder_pid), spec_path}),
                       "", limits)
             : Result<Ssh::CommandOutput>(Ssh::CommandOutput{1, "", ""});
-    // Who can be reached in no other way notices that we are gone.
+    // The job that cannot be sent the signal is ended by closing the connection.
     if (!sent || sent->code != 0) ::kill(child, SIGKILL);
   }
 
@@ -377,9 +375,9 @@ class RemoteRun {
   std::map<std::string, RetryDelay> retry_delays_;
   std::optional<Clock::time_point> deadline_;
   Clock::time_point last_heartbeat_ = Clock::now();
-  std::optional<int> interrupt_signal_;  // the signal by which the user left
+  std::optional<int> interrupt_signal_;  // by which the user interrupted the wait
   std::string last_notice_;
-  int last_code_ = 0;  // of a host that will not do
+  int last_code_ = 0;  // exit code of the host that was excluded last
 };
 
 }  // namespace

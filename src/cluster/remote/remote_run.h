@@ -1,4 +1,4 @@
-// `berth run --host`: a job on whichever host has GPUs for it first, by ssh.
+// `berth run --host`: runs a job by ssh on the first host that has GPUs for it.
 #pragma once
 
 #include <string>
@@ -13,15 +13,16 @@
 namespace berth {
 
 struct RemoteJob {
-  std::vector<std::string> hosts;   // on which it may run
-  bool skip_unknown_hosts = false;  // of these, those that the harbour knows; else it must know all
+  std::vector<std::string> hosts;   // where the job may run
+  bool skip_unknown_hosts = false;  // leave out hosts that the harbour does not know; else an error
   std::vector<std::pair<std::string, std::string>> environment;
-  std::vector<std::string> flags;  // for `berth run` there
+  std::vector<std::string> flags;  // of `berth run` on the other host
   std::vector<std::string> command;
 };
 
-// The exit code of a job that ran on another host; or the lease, if this host was first. `probe`
-// may be missing: then this host will not do.
+// Waits until a host grants the request. Returns the exit code of the job if it ran on another
+// host; or the lease if this host was first, and then the caller runs the job. If `probe` is null,
+// this host is not used.
 Result<std::variant<int, Lease>> run_remote_job(const AcquireRequest& request, const RemoteJob& job,
                                                 Probe* probe);
 

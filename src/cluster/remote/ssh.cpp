@@ -1,4 +1,4 @@
-// Starting ssh; see ssh.h.
+// Starting ssh and watching it; see ssh.h.
 #include "cluster/remote/ssh.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxOutputSize = 64 << 10;
-// For a process that was killed, and for one that ends the connection: both are local work.
+// For a killed process to exit, and for the ssh that closes the connection: both work locally.
 constexpr std::chrono::seconds kExitTimeout(5);
 
 tl::unexpected<Error> errno_error(const char* what) {
@@ -58,15 +58,12 @@ std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
   return argv;
 }
 
-// Between fork() and exec: nothing here allocates. Does not come back.
-[[noreturn]] void exec_ssh(char* const* argv, pid_t parent, const sigset_t& mask,
-                           bool ignore_signals) {
-  constexpr int kNotRunnable = 255;  // as ssh says that it has failed
+// Runs between fork() and exec, so it must not allocate. Does not return.
+[[noreturn]] void exec_ssh(char* const* argv, pid_t parent, const sigset_t& mask) {
+  constexpr int kNotRunnable = 255;  // the code with which ssh itself fails
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kNotRunnable);
-  if (ignore_signals) {
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_IGN);
-  }
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execvp(argv[0], argv);
   const std::string_view text = "berth: ssh cannot be started\n";
@@ -74,6 +71,8 @@ std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
   ::_exit(kNotRunnable);
 }
 
+// Reads what is there. Bytes beyond kMaxOutputSize are discarded. At the end of the pipe it sets
+// entry.fd to -1.
 void read_some(pollfd& entry, std::string& into) {
   std::array<char, 4096> chunk{};
   const ssize_t size = ::read(entry.fd, chunk.data(), chunk.size());
@@ -86,8 +85,8 @@ void read_some(pollfd& entry, std::string& into) {
   into.append(chunk.data(), std::min(static_cast<std::size_t>(size), room));
 }
 
-// Writes what the pipe takes now: it does not block. When nothing is left, or nothing more is read
-// at the other end, entry.fd is -1.
+// Writes what the pipe has room for, without blocking. Sets entry.fd to -1 when all is written, or
+// when the other end is closed.
 void write_some(pollfd& entry, std::string_view& unsent) {
   const ssize_t written = ::write(entry.fd, unsent.data(), unsent.size());
   if (written < 0 && (errno == EINTR || errno == EAGAIN)) return;
@@ -95,7 +94,8 @@ void write_some(pollfd& entry, std::string_view& unsent) {
   if (written <= 0 || unsent.empty()) entry.fd = -1;
 }
 
-// SIGPIPE is ignored as long as this lives: a write to a pipe that no process reads then fails.
+// Ignores SIGPIPE in the whole process while this object exists, so that a write to a pipe without
+// a reader fails instead.
 class ScopedIgnoreSigpipe {
  public:
   ScopedIgnoreSigpipe() : previous_handler_(std::signal(SIGPIPE, SIG_IGN)) {}
@@ -112,8 +112,8 @@ int milliseconds_until(Clock::time_point until) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-// Collects a child that has ended, or ends before `until`: its status. `process` is from
-// open_process(), and may be empty.
+// Waits for a child until `until` and returns its status; nullopt if it has not exited by then.
+// `process` is from open_process(), and may be empty.
 std::optional<int> reap(pid_t child, const UniqueFd& process, Clock::time_point until) {
   for (;;) {
     int status = kUnknownStatus;
@@ -125,8 +125,8 @@ std::optional<int> reap(pid_t child, const UniqueFd& process, Clock::time_point 
   }
 }
 
-// Kills a child and collects it. A child that the kernel cannot end, as one that waits for a file
-// server, is left to init.
+// Kills a child and waits for it. A child that the kernel cannot end yet, such as one that waits
+// for a file server, is left to init.
 void kill_and_reap(pid_t child, const UniqueFd& process) {
   ::kill(child, SIGKILL);
   reap(child, process, Clock::now() + kExitTimeout);
@@ -137,13 +137,14 @@ struct Pipes {
   Pipe output;
   Pipe errors;
   bool open() {
-    // A write that blocks would keep us from reading, for which the other end may wait.
+    // A write that blocks would keep this process from reading, which ssh may wait for.
     return input.open() && output.open() && errors.open() &&
            ::fcntl(input.write_end.get(), F_SETFL, O_NONBLOCK) == 0;
   }
 };
 
-// A running ssh, and our ends of its pipes. It is killed with this object, unless it has ended.
+// A running ssh, and this process's ends of its pipes. The destructor kills ssh unless it has
+// exited. `input` must outlive the object.
 class RunningSsh {
  public:
   RunningSsh(pid_t child, Pipes pipes, std::string_view input)
@@ -166,8 +167,8 @@ class RunningSsh {
     if (!status_) kill_and_reap(child_, process_);
   }
 
-  // Writes and reads until ssh has ended, `interrupt_fd` can be read, or the time is up. False,
-  // with errno, if ssh cannot be watched.
+  // Writes and reads until ssh has exited, `interrupt_fd` is readable, or the time is up. False,
+  // with errno set, if ssh cannot be watched.
   bool wait(int interrupt_fd, Clock::time_point until) {
     if (!process_) return false;
     bool readable = false;
@@ -189,9 +190,9 @@ class RunningSsh {
   bool has_ended() const { return status_.has_value(); }
   bool has_read_input() const { return unsent_input_.empty(); }
 
-  // After it has ended.
+  // Only after ssh has exited.
   Ssh::CommandOutput take_output() {
-    // What ssh wrote before it ended.
+    // Reads what ssh wrote before it exited.
     while (poll_fds_[kErrors].fd >= 0 && ::poll(&poll_fds_[kErrors], 1, 0) > 0) {
       read_some(poll_fds_[kErrors], result_.errors);
     }
@@ -206,8 +207,8 @@ class RunningSsh {
     return poll_fds_[which].fd >= 0 && poll_fds_[which].revents != 0;
   }
 
-  // The connection's master keeps the pipe of errors open: the end of the output tells that the
-  // command is done.
+  // ssh's background process for the shared connection keeps the pipe of errors open. So the end of
+  // the output shows that the command is done.
   void close_finished_pipes() {
     if (poll_fds_[kOutput].fd < 0) {
       poll_fds_[kInput].fd = -1;
@@ -219,7 +220,7 @@ class RunningSsh {
   pid_t child_;
   UniqueFd process_;
   Pipes pipes_;
-  std::string_view unsent_input_;  // of the input
+  std::string_view unsent_input_;
   ScopedIgnoreSigpipe ignore_sigpipe_;
   std::array<pollfd, 5> poll_fds_{};
   std::optional<int> status_;
@@ -246,7 +247,7 @@ Ssh::Ssh(Ssh&& other) noexcept
       mask_(other.mask_) {}
 
 Result<Ssh> Ssh::create(std::string host, const sigset_t& mask) {
-  // Short: the path of a socket has 107 bytes at most.
+  // Short, since the path of a socket has at most 107 bytes.
   std::string folder = "/tmp/berth-ssh-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) return errno_error("no folder for the socket of ssh");
   return Ssh(std::move(host), std::move(folder), mask);
@@ -257,14 +258,14 @@ Ssh::~Ssh() {
   const std::string socket = fmt::format("{}/c", folder_);
   if (::access(socket.c_str(), F_OK) == 0) {
     std::vector<std::string> arguments = base_arguments();
-    arguments.insert(arguments.end() - 2, {"-O", "exit"});  // before "--"
+    arguments.insert(arguments.end() - 2, {"-O", "exit"});  // before "--" and the host
     std::vector<char*> argv = argv_pointers(arguments);
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child == 0) {
       const int dev_null = ::open("/dev/null", O_RDWR);
       for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(dev_null, fd);
-      exec_ssh(argv.data(), parent, mask_, true);
+      exec_ssh(argv.data(), parent, mask_);
     }
     if (child > 0) {
       const UniqueFd process = open_process(child);
@@ -279,7 +280,7 @@ std::vector<std::string> Ssh::base_arguments() const {
   return {"ssh",
           "-k",  // no Kerberos credentials
           "-o",
-          "BatchMode=yes",  // no terminal may be there to type at when a GPU comes free at night
+          "BatchMode=yes",  // no prompts: the user may be away when a GPU comes free
           "-o",
           "StrictHostKeyChecking=yes",
           "-o",
@@ -295,7 +296,7 @@ std::vector<std::string> Ssh::base_arguments() const {
           "-o",
           "RemoteCommand=none",
           "-o",
-          "RequestTTY=auto",  // -tt asks for one
+          "RequestTTY=auto",  // start() asks for a terminal by -tt
           "-o",
           "ConnectTimeout=10",
           "-o",
@@ -327,7 +328,7 @@ Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::strin
     ::dup2(pipes.input.read_end.get(), STDIN_FILENO);
     ::dup2(pipes.output.write_end.get(), STDOUT_FILENO);
     ::dup2(pipes.errors.write_end.get(), STDERR_FILENO);
-    exec_ssh(argv.data(), parent, mask_, true);
+    exec_ssh(argv.data(), parent, mask_);
   }
   RunningSsh ssh(child, std::move(pipes), input);
   while (!ssh.has_ended()) {
@@ -357,7 +358,7 @@ Result<pid_t> Ssh::start(const std::string& command) const {
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return errno_error("ssh cannot be started");
-  if (child == 0) exec_ssh(argv.data(), parent, mask_, true);
+  if (child == 0) exec_ssh(argv.data(), parent, mask_);
   return child;
 }
 

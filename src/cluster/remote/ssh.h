@@ -1,9 +1,8 @@
-// Commands on another host, by the user's own ssh: their keys, their configuration, their known
-// hosts.
+// Runs commands on another host by the user's ssh, with their keys, configuration and known hosts.
 //
-// The other host gets the command and its input, and nothing else of this one: no agent, display,
-// port or credentials are forwarded, whatever the configuration says. A host whose key is not known
-// is refused. All commands of one Ssh share one connection, which ends with it.
+// The other host gets the command and its input, and nothing else: no agent, display, port or
+// credentials are forwarded, whatever the user's configuration says. A host whose key is not known
+// is refused. All commands of one Ssh object share one connection, which its destructor closes.
 #pragma once
 
 #include <chrono>
@@ -17,12 +16,12 @@
 
 namespace berth {
 
-// Quoted for the shell at the other end.
+// The arguments as one command line, quoted for the shell of the other host.
 std::string quote_command(const std::vector<std::string>& arguments);
 
 class Ssh {
  public:
-  // `mask` is what its processes are to have blocked.
+  // `mask` is the signal mask of the processes that it starts.
   static Result<Ssh> create(std::string host, const sigset_t& mask);
   Ssh(Ssh&& other) noexcept;
   Ssh& operator=(Ssh&&) = delete;
@@ -35,23 +34,24 @@ class Ssh {
     std::string output;
     std::string errors;
   };
-  // When run() stops waiting. `is_interrupted` is called each time `interrupt_fd` can be read, and
-  // must then read from it.
+  // When run() stops waiting. run() calls `is_interrupted` each time `interrupt_fd` is readable,
+  // and the function must then read from it.
   struct RunLimits {
     std::chrono::milliseconds timeout{60'000};
     int interrupt_fd = -1;
     std::function<bool()> is_interrupted{};
   };
 
-  // Runs a command to its end, which gets `input` and whose output is kept up to 64 KiB. 255: ssh
-  // itself has failed, and `errors` says why. An Error: it could not be started, has succeeded
-  // without having read all of its input, or was killed at a limit.
+  // Runs a command to its end. It reads `input`; up to 64 KiB of its output, and of its errors, are
+  // kept. Exit code 255: ssh itself has failed, and `errors` says why. An Error: ssh could not be
+  // started, succeeded without having read all of its input, or was killed at a limit.
   Result<CommandOutput> run(const std::string& command, const std::string& input,
                             const RunLimits& limits) const;
 
-  // Starts a command with this process's own input, output and terminal. It ends when this process
-  // does. Signals of the keyboard do not reach ssh itself: at a terminal it passes the key on;
-  // elsewhere its caller passes the signal on.
+  // Starts a command with this process's own input, output and terminal, and returns the PID of
+  // ssh, which the caller waits for. The kernel kills ssh when this process exits. ssh ignores
+  // signals of the keyboard: at a terminal it forwards the key; otherwise the caller forwards the
+  // signal.
   Result<pid_t> start(const std::string& command) const;
 
  private:
@@ -59,7 +59,7 @@ class Ssh {
   std::vector<std::string> base_arguments() const;
 
   std::string host_;
-  std::string folder_;  // of the connection's socket
+  std::string folder_;  // of the connection's socket; empty once moved from
   sigset_t mask_;
 };
 

@@ -1,4 +1,4 @@
-// Ssh with a program in place of ssh that does what real ones do under load.
+// Tests Ssh with shell scripts in place of ssh that behave like a real one under load.
 #include "cluster/remote/ssh.h"
 
 #include <array>
@@ -45,7 +45,7 @@ class SshTest : public ::testing::Test {
     return ssh->run("command", input, limits);
   }
 
-  // Whether the program that has written its PID into the file `pid` has ended.
+  // Whether the script that has written its PID into the file `pid` has exited.
   bool has_ended() const {
     pid_t pid = 0;
     std::ifstream(file("pid")) >> pid;
@@ -62,7 +62,7 @@ class SshTest : public ::testing::Test {
 
 const std::string kLarge(1 << 20, 'x');
 
-// More than a pipe takes on both sides: a write that waits for the reader would never end.
+// Both sides write more than a pipe has room for: with a blocking write neither would ever read.
 TEST_F(SshTest, a_command_may_write_much_before_it_reads) {
   const auto done = run("head -c 500000 /dev/zero; head -c 500000 /dev/zero >&2; wc -c", kLarge);
   ASSERT_TRUE(done) << done.error().message;
@@ -96,7 +96,7 @@ TEST_F(SshTest, unread_input_is_an_error_unless_the_command_failed) {
   EXPECT_EQ(failed->errors, "no\n");
 }
 
-// As a host does that accepts the connection and then hangs.
+// Like a host that accepts the connection and then hangs.
 TEST_F(SshTest, a_command_that_does_not_end_is_killed_at_the_limit) {
   Ssh::RunLimits limits;
   limits.timeout = std::chrono::seconds(2);
@@ -118,7 +118,7 @@ TEST_F(SshTest, a_command_is_killed_when_the_caller_is_interrupted) {
     char byte = 0;
     EXPECT_EQ(::read(ends[0], &byte, 1), 1);
     ++asked;
-    return byte == 'i';  // as for SIGCHLD, not each byte means it
+    return byte == 'i';  // like SIGCHLD, other bytes do not interrupt
   };
   const std::string fifo = file("interrupt");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -138,12 +138,12 @@ TEST_F(SshTest, a_command_is_killed_when_the_caller_is_interrupted) {
   EXPECT_EQ(asked, 3);
 }
 
-// Without a descriptor for the process, nothing could tell that it has ended.
+// Without a descriptor for the process, there is no event when it exits.
 TEST_F(SshTest, no_child_is_left_behind_where_descriptors_are_used_up) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  ASSERT_TRUE(run("exit 0"));    // the script is there from now on
-  std::vector<UniqueFd> filled;  // so that only numbers above are free
+  ASSERT_TRUE(run("exit 0"));    // creates the script
+  std::vector<UniqueFd> filled;  // leaves only higher numbers free
   while (filled.size() < 64) filled.emplace_back(::dup(STDERR_FILENO));
   const auto next = static_cast<rlim_t>(filled.back().get()) + 1;
   for (rlim_t more = 0; more < 8; ++more) {

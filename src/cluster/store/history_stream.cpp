@@ -1,4 +1,4 @@
-// Writing and reading of the stream; see stream.h.
+// Appending to the stream and reading it in chunks; see history_stream.h.
 #include "cluster/store/history_stream.h"
 
 #include <algorithm>
@@ -14,13 +14,15 @@ namespace berth {
 namespace {
 
 constexpr const char* kLineField = "line";
-// Of a piece: the server does nothing else while it is read.
+// The size of a chunk. The server does nothing else while a script reads one.
 constexpr std::size_t kMaxReadBytes = 1 << 20;
-// Clocks of hosts and of the server differ.
+// The clocks of the hosts and of the server may differ by this much.
 constexpr std::chrono::hours kMaxClockSkew(24);
 
-// The lines behind an id. ARGV: the id, the longest line, the size of a piece. Few at a time: each
-// may be of any size. From the id on and not behind it, which would need Redis 6.2.
+// Returns the id of the last entry that was read, and the lines after the given id; an empty line
+// for an invalid entry. ARGV: the id, the longest line, the size of a chunk, the field. Reads 16
+// entries at a time, since each may be of any size. Each range begins with the id itself, which is
+// then skipped: a range that begins after an id would need Redis 6.2.
 constexpr std::string_view kReadScript = R"lua(
 local last, lines, size = ARGV[1], {}, 0
 local longest, most = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -41,7 +43,7 @@ until #some < 16 or size >= most
 return {last, lines}
 )lua";
 
-// The id of the last line; its value may be of any size.
+// Returns the id of the last entry, without its value, which may be of any size.
 constexpr std::string_view kLastIdScript = R"lua(
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return last and last[1] or '0'
@@ -61,8 +63,7 @@ Result<void> append_to_stream(RedisSession& server, const RedisUrl& url,
     commands.push_back({"XADD", stream_key(url), "MAXLEN", "~", std::to_string(kMaxStreamLines),
                         "*", kLineField, line});
   }
-  const auto sent = server.pipeline(commands);
-  if (!sent) return tl::make_unexpected(sent.error());
+  TRY(server.pipeline(commands));
   return {};
 }
 
@@ -75,20 +76,18 @@ HistoryStream::HistoryStream(const RedisUrl& url, TimePoint since)
 Result<HistoryStream> HistoryStream::open_at_end(const RedisUrl& url) {
   static const Script script(kLastIdScript);
   RedisSession server(url);
-  const auto last = server.run(script, {stream_key(url)}, {});
-  if (!last) return tl::make_unexpected(last.error());
-  return HistoryStream(url, last->text());
+  const Reply last = TRY(server.run(script, {stream_key(url)}, {}));
+  return HistoryStream(url, last.text());
 }
 
 Result<bool> HistoryStream::read_next(RedisSession& server, const EntryViewCallback& on_entry) {
   static const Script script(kReadScript);
-  const auto chunk = server.run(
+  const Reply chunk = TRY(server.run(
       script, {key_},
-      {last_id_, std::to_string(kMaxLineBytes), std::to_string(kMaxReadBytes), kLineField});
-  if (!chunk) return tl::make_unexpected(chunk.error());
-  if (chunk->list().size() != 2 || chunk->list()[1].list().empty()) return false;
-  last_id_ = chunk->list()[0].text();
-  for (const Reply& line : chunk->list()[1].list()) {
+      {last_id_, std::to_string(kMaxLineBytes), std::to_string(kMaxReadBytes), kLineField}));
+  if (chunk.list().size() != 2 || chunk.list()[1].list().empty()) return false;
+  last_id_ = chunk.list()[0].text();
+  for (const Reply& line : chunk.list()[1].list()) {
     const EntryView* const view = reader_.read(line.text());
     if (view != nullptr && is_host_name(view->host) && !view->user.empty()) {
       on_entry(*view);

@@ -1,8 +1,9 @@
-// The history of all hosts: a stream in Redis with a copy of every line that any host has written.
+// The history of all hosts: a Redis stream with a copy of every line that any host has written.
 //
-// docs/redis.md describes it. A line there also has the host and the name of the user, since a uid
-// means another user elsewhere. Whoever can write to Redis can write anything: what is no line of
-// ours, or longer than one can be, is damaged, and costs its readers nothing.
+// docs/redis.md describes it. Unlike a line in a host's own files, a line of the stream contains
+// the host and the name of the user, since a uid may mean another user on another host. Every
+// client with the URL can write anything into the stream: an entry that is not a valid line counts
+// as damaged, and a line that is too long is not even sent to the reader.
 #pragma once
 
 #include <string>
@@ -15,35 +16,37 @@
 
 namespace berth {
 
-// So many lines are kept, and a few more; the oldest go first.
+// The stream keeps this many lines, and a few more. Redis removes the oldest lines first.
 constexpr std::size_t kMaxStreamLines = 250'000;
 
-// Adds them. A failure may have added some: who sends them again does no harm.
+// Appends the lines. After an error some may have been appended: appending them again does no harm.
 Result<void> append_to_stream(RedisSession& server, const RedisUrl& url,
                               const std::vector<std::string>& lines);
 
+// A position in the stream, from which lines are read. Not thread-safe.
 class HistoryStream {
  public:
-  // What was sent at that time or later. What ended then was sent then at the earliest.
+  // Begins with the lines that were sent at `since` or later, with room for clocks that differ.
+  // They include every line whose `ended` is `since` or later: a line is not sent before that time.
   HistoryStream(const RedisUrl& url, TimePoint since);
-  // What is sent from now on.
+  // Begins with the lines that are sent from now on.
   static Result<HistoryStream> open_at_end(const RedisUrl& url);
 
-  // The next lines, a bounded number of them; false if there are no more, by now. `on_entry` gets
-  // those that are not damaged.
+  // Reads the next lines, a bounded number, and calls `on_entry` for each that is not damaged.
+  // False: there are no more lines now.
   Result<bool> read_next(RedisSession& server, const EntryViewCallback& on_entry);
 
   std::size_t damaged() const { return damaged_; }
 
-  // The command that waits for what comes next: its answer says that there is something, and may be
-  // of any size.
+  // A blocking command that returns when there are lines to read. Its reply contains a line, which
+  // may be of any size: use the reply only as a signal to call read_next().
   RedisCommand wait_command() const;
 
  private:
   HistoryStream(const RedisUrl& url, std::string last_id);
 
   std::string key_;
-  std::string last_id_;  // the id of what was read last
+  std::string last_id_;  // of the entry that was read last
   EntryReader reader_;
   std::size_t damaged_ = 0;
 };

@@ -1,4 +1,4 @@
-// Lines on their way to a real Redis, and back.
+// Tests sending history lines to a real Redis, and reading them.
 #include "cluster/store/history_stream.h"
 
 #include <filesystem>
@@ -81,7 +81,7 @@ TEST_F(HistoryStreamTest, duplicates_count_once_per_host) {
 TEST_F(HistoryStreamTest, all_chunks_are_read) {
   std::vector<HistoryEntry> many(5000, make_entry("aaaaaaaa"));
   for (std::size_t i = 0; i < many.size(); ++i) many[i].id = std::to_string(10'000'000 + i);
-  send(many);  // more than one piece
+  send(many);  // more than one chunk
   EXPECT_EQ(read().entries.size(), many.size());
 }
 
@@ -94,7 +94,7 @@ TEST_F(HistoryStreamTest, foreign_lines_are_counted_as_damaged) {
   no_user.user.clear();
   send({no_host, bad_host, no_user});
   const std::string huge(std::size_t{10} << 20, 'x');
-  for (int i = 0; i < 8; ++i) {  // more than one reply may have
+  for (int i = 0; i < 8; ++i) {  // more than a reply may contain
     ASSERT_TRUE(redis_.call({"XADD", "berth:history", "*", "line", huge}));
   }
   ASSERT_TRUE(redis_.call({"XADD", "berth:history", "*", "other", "1", "line", "{}"}));
@@ -155,7 +155,7 @@ TEST_F(HistoryStreamTest, unsent_lines_stay_without_a_server) {
   ASSERT_FALSE(sent);
   EXPECT_EQ(sent.error().kind, ErrorKind::unavailable);
   EXPECT_GT(unsent_bytes(), 0U);
-  EXPECT_TRUE(send_unsent(folder(), url));  // it was away a moment ago: nobody waits again
+  EXPECT_TRUE(send_unsent(folder(), url));  // recently unavailable: not tried again
   EXPECT_GT(unsent_bytes(), 0U);
 }
 
@@ -177,7 +177,7 @@ TEST_F(HistoryStreamTest, concurrent_appends_and_sends_lose_nothing) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(unsent_bytes(), 0U);  // what one left to another was sent by him
+  EXPECT_EQ(unsent_bytes(), 0U);  // lines that one thread left to another were sent, too
   EXPECT_EQ(read().entries.size(), std::size_t{kThreads} * kEach);
 }
 

@@ -1,11 +1,13 @@
-// The card as JSON; see host_card.h.
+// Host information as JSON; see host_info.h.
 #include "cluster/store/host_info.h"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json_fields.h"
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -14,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kMaxGpus = 1024;
-constexpr std::size_t kMaxProcesses = 64;  // of a GPU; more than that nobody reads
+constexpr std::size_t kMaxProcesses = 64;  // of each GPU; longer lists do not help readers
 constexpr std::size_t kMaxTextLength = 256;
 
 constexpr std::array<std::pair<Health, const char*>, 3> kHealthNames{
@@ -67,18 +69,9 @@ Json gpu_to_json(const GpuWithLeases& gpu_entry) {
   return json;
 }
 
-// What is not there, or is not what it should be, is unknown.
-template <class Number>
-std::optional<Number> read_number(const Json& object, const char* key) {
-  const auto value = object.find(key);
-  if (value == object.end() || !value->is_number_unsigned()) return std::nullopt;
-  const auto found = value->get<std::uint64_t>();
-  if (!std::in_range<Number>(found)) return std::nullopt;
-  return static_cast<Number>(found);
-}
-
+// These read a missing or invalid value as unknown.
 std::optional<Bytes> read_bytes(const Json& object, const char* key) {
-  const auto count = read_number<std::uint64_t>(object, key);
+  const auto count = number_field(object, key);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
@@ -88,36 +81,25 @@ std::optional<std::string> read_text(const Json& object, const char* key) {
   return value->get_ref<const std::string&>().substr(0, kMaxTextLength);
 }
 
-bool read_flag(const Json& object, const char* key) {
-  const auto value = object.find(key);
-  return value != object.end() && value->is_boolean() && value->get<bool>();
-}
-
 std::optional<GpuIndex> parse_gpu_index(const std::string& written) {
-  const auto parse = [](std::string_view digits) -> std::optional<unsigned> {
-    unsigned value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [stop, problem] = std::from_chars(digits.data(), end, value);
-    return problem == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
-  };
   const auto colon = written.find(':');
-  const auto card = parse(std::string_view(written).substr(0, colon));
+  const auto card = parse_integer<unsigned>(std::string_view(written).substr(0, colon));
   if (!card) return std::nullopt;
   if (colon == std::string::npos) return GpuIndex{*card, std::nullopt};
-  const auto instance = parse(std::string_view(written).substr(colon + 1));
+  const auto instance = parse_integer<unsigned>(std::string_view(written).substr(colon + 1));
   if (!instance) return std::nullopt;
   return GpuIndex{*card, instance};
 }
 
 AttributedProcess parse_process(const Json& json) {
   AttributedProcess attributed;
-  attributed.process.pid = read_number<std::int64_t>(json, "pid").value_or(0);
+  attributed.process.pid = number_field<std::int64_t>(json, "pid").value_or(0);
   attributed.process.kind =
-      read_flag(json, "display") ? ProcessKind::graphics : ProcessKind::compute;
+      bool_field(json, "display") ? ProcessKind::graphics : ProcessKind::compute;
   attributed.process.memory = read_bytes(json, "memory");
   attributed.process.name = read_text(json, "name");
-  attributed.process.uid = read_number<uid_t>(json, "uid");
-  attributed.daemon = read_flag(json, "daemon");
+  attributed.process.uid = number_field<uid_t>(json, "uid");
+  attributed.daemon = bool_field(json, "daemon");
   attributed.lease = read_text(json, "lease").value_or("");
   return attributed;
 }
@@ -130,22 +112,22 @@ std::optional<GpuWithLeases> parse_gpu(const Json& json) {
   Gpu& gpu = gpu_entry.gpu;
   gpu.index = *index;
   const std::string health = read_text(json, "health").value_or("");
-  gpu.health = Health::unreadable;  // unknown is not free
+  gpu.health = Health::unreadable;  // an unknown word must not make it free
   for (const auto& [value, word] : kHealthNames) {
     if (health == word) gpu.health = value;
   }
   gpu.problem = read_text(json, "problem").value_or("");
-  if (read_flag(json, "prohibited")) gpu.compute_mode = ComputeMode::prohibited;
-  gpu.mig_without_instances = read_flag(json, "mig_without_instances");
+  if (bool_field(json, "prohibited")) gpu.compute_mode = ComputeMode::prohibited;
+  gpu.mig_without_instances = bool_field(json, "mig_without_instances");
   gpu.uuid = read_text(json, "uuid");
   gpu.name = read_text(json, "name");
   gpu.memory_total = read_bytes(json, "memory_total");
   gpu.memory_used = read_bytes(json, "memory_used");
-  gpu.memory_is_hosts = read_flag(json, "memory_is_hosts");
+  gpu.memory_is_hosts = bool_field(json, "memory_is_hosts");
   gpu_entry.unexplained = read_bytes(json, "unexplained");
-  gpu.utilization_pct = read_number<unsigned>(json, "utilization_pct");
-  gpu.memory_utilization_pct = read_number<unsigned>(json, "memory_utilization_pct");
-  gpu.temperature_c = read_number<unsigned>(json, "temperature_c");
+  gpu.utilization_pct = number_field<unsigned>(json, "utilization_pct");
+  gpu.memory_utilization_pct = number_field<unsigned>(json, "memory_utilization_pct");
+  gpu.temperature_c = number_field<unsigned>(json, "temperature_c");
   const auto power = json.find("power_w");
   if (power != json.end() && power->is_number()) gpu.power_w = power->get<double>();
   const auto processes = json.find("processes");
@@ -172,7 +154,7 @@ Result<HostInfo> parse_host_info(std::string_view written) {
   const auto wrong = [](const char* why) { return fail(ErrorKind::io, why); };
   const Json json = Json::parse(written, nullptr, false);
   if (!json.is_object()) return wrong("its card is no JSON object");
-  if (read_number<int>(json, "version") != kFormatVersion)
+  if (number_field<int>(json, "version") != kFormatVersion)
     return wrong("its card is of another version");
   const auto gpus = json.find("gpus");
   if (gpus == json.end() || !gpus->is_array() || gpus->size() > kMaxGpus) {
@@ -180,7 +162,7 @@ Result<HostInfo> parse_host_info(std::string_view written) {
   }
   HostInfo info;
   info.driver = read_text(json, "driver");
-  info.simulated = read_flag(json, "simulated");
+  info.simulated = bool_field(json, "simulated");
   for (const Json& one : *gpus) {
     auto gpu = parse_gpu(one);
     if (!gpu) return wrong("its card has a GPU without an index");

@@ -1,7 +1,7 @@
-// What a host of a shared harbour tells the others of itself: its GPUs, as they were at a moment.
+// What a host of a shared harbour publishes: its GPUs and their processes at one moment.
 //
-// Every command that looks at the GPUs leaves it behind, so no daemon is needed; what is leased,
-// who waits and what is drained is in the harbour itself, and always as of now.
+// Commands that read the GPUs publish it, so that no daemon is needed. Leases, tickets and drains
+// are not part of it: they are in the harbour itself, and always current.
 #pragma once
 
 #include <optional>
@@ -13,15 +13,16 @@
 namespace berth {
 
 struct HostInfo {
-  std::optional<std::string> driver;  // its version
+  std::optional<std::string> driver;  // version of the driver
   bool simulated = false;
   std::vector<GpuWithLeases> gpus;  // without their leases and drains
 };
 
-// As JSON; docs/redis.md describes it.
+// The GPUs of `view` as JSON.
 std::string format_host_info(const HostView& view, const std::optional<std::string>& driver,
                              bool simulated);
-// The error says what is wrong.
+// The text may be from any client with the URL. Values that are missing or invalid are unknown.
+// Fails with ErrorKind::io if it is not the information of a host.
 Result<HostInfo> parse_host_info(std::string_view text);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// Looking at other hosts; see hosts.h.
+// Publishing this host's state and reading that of others; see hosts.h.
 #include "cluster/store/hosts.h"
 
 #include <algorithm>
@@ -15,12 +15,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kPublishInterval(1);
 
-// Seen from elsewhere, a client lives as long as it is heard of.
+// Other hosts cannot see a client's bell: to them it is alive until its time to live is over.
 std::optional<Client> read_live_client(const StoreEntry& entry) {
   if (entry.time_left.count() <= 0) return std::nullopt;
   auto record = parse_shared_record(entry.record);
   if (!record || record->id != entry.id) return std::nullopt;
-  record->sampled = false;  // whether it is used, only its own host can tell
+  record->sampled = false;  // only its own host knows whether its GPUs are used
   return Client{std::move(*record), {}, entry.unanswered, entry.time_left};
 }
 
@@ -42,7 +42,7 @@ HarbourContents build_contents(const StoreSnapshot& snapshot) {
   }
   for (const auto& [uuid, text] : snapshot.drains) {
     auto drain = parse_drain(text);
-    // Unknown is not free: somebody wanted it out of service.
+    // An unreadable drain is still a drain: the GPU was taken out of service.
     contents.drains.push_back(drain ? std::move(*drain)
                                     : Drain{uuid, 0, "its drain cannot be read", {}});
   }
@@ -62,26 +62,23 @@ void publish_host_info(Harbour& harbour, const HostView& view,
 }
 
 Result<std::vector<HostState>> read_hosts(const RedisUrl& url) {
-  auto infos = RedisHostStore(url, "").read_host_infos();
-  if (!infos) return tl::make_unexpected(infos.error());
+  auto infos = TRY(RedisHostStore(url, "").read_host_infos());
   std::vector<HostState> hosts;
-  for (StoredHostInfo& stored : *infos) {
+  for (StoredHostInfo& stored : infos) {
     hosts.push_back({std::move(stored.host), stored.age, parse_host_info(stored.info_json)});
-    // Each is a step of its own: what they say of one another need not be of one moment.
-    if (auto refreshed = refresh_host(hosts.back(), url, "", ""); !refreshed) {
-      return tl::make_unexpected(refreshed.error());
-    }
+    // Each host is read in a step of its own: the states of two hosts need not be of one moment.
+    TRY(refresh_host(hosts.back(), url, "", ""));
   }
   return hosts;
 }
 
 Result<void> refresh_host(HostState& host, const RedisUrl& url, const std::string& client,
                           const std::string& directory_id) {
-  const auto snapshot = RedisHostStore(url, host.name).read_snapshot(client, directory_id);
-  if (!snapshot) return tl::make_unexpected(snapshot.error());
-  host.contents = build_contents(*snapshot);
-  host.ended = snapshot->ended;
-  host.recovery_time_left = snapshot->recovery_time_left;
+  const StoreSnapshot snapshot =
+      TRY(RedisHostStore(url, host.name).read_snapshot(client, directory_id));
+  host.contents = build_contents(snapshot);
+  host.ended = snapshot.ended;
+  host.recovery_time_left = snapshot.recovery_time_left;
   return {};
 }
 
@@ -128,9 +125,8 @@ Result<std::vector<Status>> observe_all(Probe* probe, const HarbourLocation& whe
   }
   std::vector<Status> all;
   if (where.url) {
-    auto hosts = read_hosts(*where.url);
-    if (!hosts) return tl::make_unexpected(hosts.error());
-    for (const HostState& host : *hosts) {
+    const auto hosts = TRY(read_hosts(*where.url));
+    for (const HostState& host : hosts) {
       if (!here || host.name != here->host) all.push_back(build_status(host));
     }
   }

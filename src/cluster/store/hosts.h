@@ -1,4 +1,4 @@
-// The hosts of a shared harbour: what each has told of its GPUs, and what is leased there.
+// The hosts of a shared harbour: the GPUs that each has published, and its current leases.
 #pragma once
 
 #include <chrono>
@@ -15,33 +15,37 @@
 
 namespace berth {
 
-// Tells the others of this host, if there are others: at most once a minute in a process.
+// Publishes this host's GPUs to the other hosts, at most once a minute in a process. Does nothing
+// if the harbour is not shared.
 void publish_host_info(Harbour& harbour, const HostView& view,
                        const std::optional<std::string>& driver);
 
 struct HostState {
   std::string name;
-  std::optional<std::chrono::milliseconds> age;  // of the card
+  std::optional<std::chrono::milliseconds> age;  // of `info`; nullopt: unknown
   Result<HostInfo> info;
   HarbourContents contents{};
-  // For who asks as a client: was it told to end, and how long is nobody granted anything there?
+  // Set by refresh_host() for a client: whether its ticket was cancelled, and for how long no GPU
+  // is granted there.
   bool ended = false;
   std::chrono::milliseconds recovery_time_left{};
 };
 
-// Every host that has told of itself, by name. Asks no driver, and no other host.
+// Every host that has published its GPUs, sorted by name. Reads only from Redis.
 Result<std::vector<HostState>> read_hosts(const RedisUrl& url);
 
-// The same host again, as of now, but with the card that it has. `client` and `directory_id` as for
-// RedisHostStore::read_snapshot().
+// Reads the host's leases, tickets and drains again, but not its `info`. For `client` and
+// `directory_id` see RedisHostStore::read_snapshot().
 Result<void> refresh_host(HostState& host, const RedisUrl& url, const std::string& client,
                           const std::string& directory_id);
 
-// With the processes that were seen there, as far as their leases have not ended since.
+// The host's GPUs with its current leases and drains, and with the processes that it has published,
+// except those whose lease has ended since.
 HostView build_host_view(const HostState& host);
 Status build_status(const HostState& host);
 
-// This host, if it has a driver to ask, and all others: by name.
+// The status of this host, if `probe` is not null and there is a driver, and of all other hosts of
+// the harbour, sorted by name.
 Result<std::vector<Status>> observe_all(Probe* probe,
                                         const HarbourLocation& where = harbour_location());
 

@@ -1,4 +1,4 @@
-// Hashes of profiles; see redis_profiles.h.
+// The scripts that read and replace profiles; see redis_profiles.h.
 #include "cluster/store/redis_profiles.h"
 
 #include <fmt/format.h>
@@ -12,17 +12,19 @@ namespace berth {
 namespace {
 
 constexpr const char* kMaxUsers = "1000";
-constexpr const char* kMaxReplyBytes = "16777216";  // of a reply
+constexpr const char* kMaxReplyBytes = "16777216";
 
-// ARGV: the type, the largest value. The mark of what is there, and the value.
+// Returns the digest of the value, and the value, empty if it is too large. ARGV: the type, the
+// largest value.
 constexpr std::string_view kReadScript = R"lua(
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 if not value then return {} end
 return {redis.sha1hex(value), #value <= tonumber(ARGV[2]) and value or ''}
 )lua";
 
-// KEYS: the user's hash, the set of users. ARGV: the type, the mark, the new value, the user. Who
-// repeats it because its reply was lost finds it done.
+// Replaces the value if it has the given digest; returns whether it did. KEYS: the user's hash, the
+// set of users. ARGV: the type, the digest, the new value, the user. Returns 1 also if the new
+// value is there already: then the client repeats the script because the reply was lost.
 constexpr std::string_view kReplaceScript = R"lua(
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 if value ~= ARGV[3] then
@@ -33,8 +35,8 @@ redis.call('SADD', KEYS[2], ARGV[4])
 return 1
 )lua";
 
-// KEYS: the set of users. ARGV: the user who asks, the type, the largest value, the most users, the
-// most bytes. Each user and his value.
+// Returns the names of other users, each followed by the user's value. KEYS: the set of users.
+// ARGV: the user to leave out, the type, the largest value, the most users, the most bytes.
 constexpr std::string_view kOtherUsersScript = R"lua(
 local found, size = {}, 0
 for _, user in ipairs(redis.call('SRANDMEMBER', KEYS[1], ARGV[4])) do
@@ -50,7 +52,8 @@ end
 return found
 )lua";
 
-// ARGV: the largest value, the most bytes. Each type and its value.
+// Returns each type followed by its value; both are empty if they are too large. ARGV: the largest
+// value, the most bytes.
 constexpr std::string_view kListScript = R"lua(
 local found, size = {}, 0
 local all = redis.call('HGETALL', KEYS[1])
@@ -65,7 +68,7 @@ end
 return found
 )lua";
 
-// ARGV: the most users.
+// Returns the names of users. ARGV: the most users.
 constexpr std::string_view kUsersScript = R"lua(
 local found = {}
 for _, user in ipairs(redis.call('SRANDMEMBER', KEYS[1], ARGV[1])) do
@@ -105,9 +108,8 @@ std::string RedisProfiles::key(const std::string& user) const {
 Result<RedisProfiles::StoredProfile> RedisProfiles::read(const std::string& user,
                                                          const std::string& type) {
   static const Script script(kReadScript);
-  const auto reply = session_.run(script, {key(user)}, {type, max_profile_size()});
-  if (!reply) return tl::make_unexpected(reply.error());
-  const auto& elements = reply->list();
+  const Reply reply = TRY(session_.run(script, {key(user)}, {type, max_profile_size()}));
+  const auto& elements = reply.list();
   if (elements.size() != 2) return StoredProfile{};
   return StoredProfile{elements[0].text(), parse_stored_profile(user, type, elements[1].text())};
 }
@@ -116,14 +118,15 @@ Result<bool> RedisProfiles::replace_if_unchanged(const std::string& user, const 
                                                  const std::string& digest,
                                                  const std::string& text) {
   static const Script script(kReplaceScript);
-  const auto reply = session_.run(script, {key(user), users_key()}, {type, digest, text, user});
-  if (!reply) return tl::make_unexpected(reply.error());
-  return reply->integer() == 1;
+  const Reply reply =
+      TRY(session_.run(script, {key(user), users_key()}, {type, digest, text, user}));
+  return reply.integer() == 1;
 }
 
 Result<bool> RedisProfiles::replace(const std::string& user, const Profile& profile,
                                     const std::string& digest) {
-  // Two runs may have shown the very same: who finds his own value there must be who wrote it.
+  // Two runs may have made the same profile. The id makes each value unique: a client that finds
+  // its value in Redis knows that it has written it itself.
   Profile written = profile;
   written.change_id = make_id();
   return replace_if_unchanged(user, profile.type, digest, serialize_profile(written));
@@ -137,11 +140,10 @@ Result<bool> RedisProfiles::forget(const std::string& user, const std::string& t
 Result<std::vector<Profile>> RedisProfiles::read_other_users(const std::string& user,
                                                              const std::string& type) {
   static const Script script(kOtherUsersScript);
-  const auto reply = session_.run(script, {users_key()},
-                                  {user, type, max_profile_size(), kMaxUsers, kMaxReplyBytes});
-  if (!reply) return tl::make_unexpected(reply.error());
+  const Reply reply = TRY(session_.run(
+      script, {users_key()}, {user, type, max_profile_size(), kMaxUsers, kMaxReplyBytes}));
   std::vector<Profile> profiles;
-  const auto& list = reply->list();
+  const auto& list = reply.list();
   for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
     auto profile = parse_stored_profile(list[i].text(), type, list[i + 1].text());
     if (profile) profiles.push_back(std::move(*profile));
@@ -152,9 +154,8 @@ Result<std::vector<Profile>> RedisProfiles::read_other_users(const std::string& 
 Result<void> RedisProfiles::append_profiles(const std::string& user, ProfileList& list,
                                             std::vector<std::string>& types) {
   static const Script script(kListScript);
-  const auto reply = session_.run(script, {key(user)}, {max_profile_size(), kMaxReplyBytes});
-  if (!reply) return tl::make_unexpected(reply.error());
-  const auto& pairs = reply->list();
+  const Reply reply = TRY(session_.run(script, {key(user)}, {max_profile_size(), kMaxReplyBytes}));
+  const auto& pairs = reply.list();
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
     const std::string& type = pairs[i].text();
     types.push_back(type);
@@ -170,10 +171,9 @@ Result<void> RedisProfiles::append_profiles(const std::string& user, ProfileList
 
 Result<std::vector<std::string>> RedisProfiles::read_users() {
   static const Script script(kUsersScript);
-  const auto reply = session_.run(script, {users_key()}, {kMaxUsers});
-  if (!reply) return tl::make_unexpected(reply.error());
+  const Reply reply = TRY(session_.run(script, {users_key()}, {kMaxUsers}));
   std::vector<std::string> names;
-  for (const Reply& name : reply->list()) names.push_back(name.text());
+  for (const Reply& name : reply.list()) names.push_back(name.text());
   return names;
 }
 

@@ -1,8 +1,8 @@
-// What was learned, for all hosts: in Redis each user has a hash of his profiles by type.
+// The profiles of all hosts: in Redis each user has a hash of profiles by job type.
 //
-// docs/redis.md describes it. A profile is replaced only where it is still what it was made from,
-// so that of two runs that end at once, on whatever hosts, neither is lost. Whoever can write to
-// Redis can write anything: what is no profile, or too large for one, is none.
+// docs/redis.md describes it. A profile is replaced only if it has not changed since it was read,
+// so that neither of two runs that end at the same time, on one host or on two, is lost. Every
+// client with the URL can write anything: a value that is too large, or not a profile, is ignored.
 #pragma once
 
 #include <cstddef>
@@ -17,27 +17,30 @@
 
 namespace berth {
 
+// Not thread-safe: one thread at a time. Errors are those of RedisConnection.
 class RedisProfiles {
  public:
   explicit RedisProfiles(const RedisUrl& url) : url_(url), session_(url) {}
 
   struct StoredProfile {
-    std::string digest;              // of what is there; empty: nothing
-    std::optional<Profile> profile;  // nothing, too, of what was forgotten or is damaged
+    std::string digest;              // of the stored value; empty: there is no value
+    std::optional<Profile> profile;  // nullopt also if it was forgotten or is damaged
   };
   Result<StoredProfile> read(const std::string& user, const std::string& type);
-  // False: by now it is not what `digest` says, and nothing has changed.
+  // False: the stored value no longer has the digest `digest`, and nothing was changed. The same
+  // for forget().
   Result<bool> replace(const std::string& user, const Profile& profile, const std::string& digest);
-  // It stays known that it was, so that no host takes an old file of its own for it.
+  // Replaces the profile by a mark that it was forgotten, so that no host uses its own old file.
   Result<bool> forget(const std::string& user, const std::string& type, const std::string& digest);
 
-  // Of that type, a bounded number of them; the user's own is not among them.
+  // The profiles of that type of users other than `user`; a bounded number of them.
   Result<std::vector<Profile>> read_other_users(const std::string& user, const std::string& type);
 
-  // Adds a user's, and notes the types of which something is there, forgotten or not.
+  // Appends the user's profiles to `list`. Appends to `types` every type for which there is a
+  // value, forgotten and damaged ones included.
   Result<void> append_profiles(const std::string& user, ProfileList& list,
                                std::vector<std::string>& types);
-  // Who has any; a bounded number.
+  // The names of users with profiles; a bounded number of them.
   Result<std::vector<std::string>> read_users();
 
   bool was_recently_unavailable() const { return session_.was_recently_unavailable(); }

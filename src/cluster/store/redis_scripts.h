@@ -1,8 +1,11 @@
-// The scripts of a Redis harbour: each is one indivisible step, and may be repeated.
+// The Lua scripts of a Redis harbour.
 //
-// docs/redis.md describes the keys. KEYS are the prefix and the host's part ("berth:",
-// "berth:gpu07"), both as an ACL that allows ~berth:* has them; the database is one server's, not a
-// cluster's.
+// Each script runs as one atomic step. Running it twice does no harm.
+//
+// docs/redis.md describes the keys. KEYS are the prefix of all keys and that of the host's keys
+// ("berth:", "berth:gpu07"), in a form that an ACL with ~berth:* allows. The scripts also use keys
+// that are not in KEYS, which a standalone server allows and a Redis Cluster does not. Times are in
+// milliseconds of the server's clock.
 #pragma once
 
 #include <string>
@@ -10,7 +13,8 @@
 
 namespace berth {
 
-// Before each of them. Numbers are written by %.0f, since Lua would write large ones as 1.7e+15.
+// The beginning of each script. Numbers are formatted with %.0f, since Lua would write large ones
+// as 1.7e+15.
 constexpr std::string_view kScriptPrologue = R"lua(
 local prefix, part = string.sub(KEYS[1], 1, -2), KEYS[2]
 local function key(name) return part .. ':' .. name end
@@ -25,7 +29,7 @@ end
 local function ring(id, at)
   local bell = prefix .. ':ring:' .. id
   at = at or part
-  -- Only of who is there: of who has left by now, nobody would ever take it away.
+  -- Only for a client that is there: the entry of a client that has left would never be removed.
   if redis.call('ZSCORE', at .. ':queue', id) or redis.call('HEXISTS', at .. ':leases', id) == 1 then
     redis.call('HSETNX', at .. ':rung', id, number(now))
   end
@@ -38,7 +42,7 @@ local function forget(id)
   redis.call('HDEL', key('rung'), id)
   redis.call('DEL', prefix .. ':ring:' .. id, prefix .. ':ended:' .. id)
 end
--- A ticket leaves; the one behind it may now be first.
+-- Removes a ticket, and rings the ticket behind it, which may now be the first.
 local function leave(id, at)
   local rank = redis.call('ZRANK', at .. ':queue', id)
   redis.call('ZREM', at .. ':queue', id)
@@ -50,8 +54,8 @@ local function leave(id, at)
 end
 local function version() return redis.call('GET', key('version')) or '0' end
 local function next_epoch() return number(math.max((tonumber(version()) or 0) + 1, now_us)) end
--- The first ticket that can hear it: not one that is silent, nor one alone that was rung and does
--- not wake.
+-- Rings the first ticket whose client sends heartbeats. If that client was rung a second ago or
+-- earlier and has not answered, rings the next one, too.
 local function ring_front(grace)
   for _, id in ipairs(redis.call('ZRANGE', key('queue'), 0, 63)) do
     if (tonumber(redis.call('HGET', key('beats'), id)) or 0) + grace > now then
@@ -63,29 +67,30 @@ local function ring_front(grace)
 end
 )lua";
 
-// Changes, all or none. ARGV: them as JSON; see StoreChange.
+// Makes all changes of a StoreChange, or none of them. ARGV: the changes as JSON. Returns 0 if it
+// was refused; else 1, the order of the ticket, and the ids of the leases that were removed.
 constexpr std::string_view kCommitScript = R"lua(
 local o = cjson.decode(ARGV[1])
--- Who was silent for long when it was read, and was heard of since, is not dead.
+-- A client that was silent for long when it was read, and has sent a heartbeat since, is alive.
 local silent, woken = {}, false
 for _, id in ipairs(o.silent) do
-  -- As the client reads it: what is no number of milliseconds is no beat.
+  -- As Berth reads it: a value that is not a number of milliseconds does not count.
   local beat_ends = redis.call('HGET', key('beats'), id) or ''
   if #beat_ends > 15 or not string.match(beat_ends, '^%d+$') then beat_ends = 0 end
   silent[id] = beat_ends + o.grace <= now
   woken = woken or not silent[id]
 end
--- One that arrives late must not undo what came after it.
+-- A commit that arrives late must not undo a later drain or undrain.
 if #o.drains + #o.undrains > 0 and version() ~= o.version then return {0} end
 if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
-  -- A lease rests on all leases and drains; where its client was not in the queue, on that too.
+  -- A lease rests on all leases and drains, and if its client had no ticket, on the queue.
   if version() ~= o.version or woken then return {0} end
   if redis.call('GET', prefix .. ':born') ~= o.born then return {0} end
   if (redis.call('GET', key('settles')) or '') ~= o.settled then return {0} end
   if o.tail and (redis.call('ZRANGE', key('queue'), -1, -1)[1] or '') ~= o.tail then return {0} end
   if redis.call('EXISTS', prefix .. ':ended:' .. o.id) == 1 then return {0} end
   if o.instead_of then
-    -- Of a ticket that waits on several hosts, one is granted: who comes second finds it gone.
+    -- A ticket that waits on several hosts is granted once: a second host finds that it is gone.
     if not redis.call('ZSCORE', key('queue'), o.instead_of) then return {0} end
     for _, host in ipairs(redis.call('HKEYS', prefix .. ':hosts')) do
       leave(o.instead_of, prefix .. ':' .. host)
@@ -97,7 +102,7 @@ if o.lease and redis.call('HGET', key('leases'), o.id) ~= o.lease then
   redis.call('SET', key('version'), o.epoch)
   redis.call('HSET', key('leases'), o.id, o.lease)
 end
--- Above the epoch of what is put back, too: the clock of another server may be behind.
+-- Also above the epoch of a lease that is put back: the clock of another server may be behind.
 local function changed(epoch)
   redis.call('SET', key('version'), number(math.max(tonumber(next_epoch()), (epoch or 0) + 1)))
 end
@@ -111,7 +116,7 @@ for _, one in ipairs(o.put_back) do
   beat(one[1], o.ttl)
 end
 local order = ''
--- Not for who holds by now: a commit may arrive late.
+-- Not for a client that holds a lease by now: a commit may arrive late.
 if o.ticket and redis.call('HEXISTS', key('leases'), o.id) == 0 then
   redis.call('HSET', key('tickets'), o.id, o.ticket)
   order = redis.call('ZSCORE', key('queue'), o.id)
@@ -171,7 +176,7 @@ for _, id in ipairs(o.rings) do ring(id) end
 return {1, order, removed}
 )lua";
 
-// A lease has ended. ARGV: its id, the grace.
+// Removes a lease that has ended, and rings the front of the queue. ARGV: its id, the grace.
 constexpr std::string_view kReleaseScript = R"lua(
 redis.call('HDEL', key('leases'), ARGV[1])
 forget(ARGV[1])
@@ -179,24 +184,24 @@ ring_front(tonumber(ARGV[2]))
 return 1
 )lua";
 
-// A ticket leaves. ARGV: its id.
+// Removes a ticket, and rings the one behind it. ARGV: its id.
 constexpr std::string_view kLeaveScript = R"lua(
 leave(ARGV[1], part)
 forget(ARGV[1])
 return 1
 )lua";
 
-// Something changed that may let the first through. ARGV: the grace.
+// Rings the front of the queue after a change that may let a ticket be granted. ARGV: the grace.
 constexpr std::string_view kRingFrontScript = R"lua(
 ring_front(tonumber(ARGV[1]))
 return 1
 )lua";
 
-// A client lives. ARGV: its id, the time to live, "leases" or "tickets", and the time that
-// everybody is given (see kCheckEpochScript) if nobody could be heard for a whole time to live.
-// "heard" or "missing"; for a ticket also "ended", or "rung" if it was rung, which may not have
-// reached it. A lease is not ended here, whatever Redis says: only its owner can, by its file on
-// its host.
+// The heartbeat of a client. ARGV: its id, the TTL, "leases" or "tickets", and the recovery time
+// (see kCheckEpochScript), which begins on this host if no client of it sent a heartbeat for a
+// whole TTL. Returns a HeartbeatReply as a word. For a ticket that may be "ended" (it was
+// cancelled) or "rung" (the ring may not have reached its client). A heartbeat never ends a lease,
+// whatever Redis contains: only its owner can end it, by its file on its host.
 constexpr std::string_view kHeartbeatScript = R"lua(
 local id = ARGV[1]
 local waits = ARGV[3] == 'tickets'
@@ -211,15 +216,16 @@ if waits and redis.call('HEXISTS', key('rung'), id) == 1 then return 'rung' end
 return 'heard'
 )lua";
 
-// The data may not be what it was: then nobody is granted anything until everybody has had the time
-// to put back what is lost. On all hosts after a loss; on one of which nobody could be heard,
-// there. ARGV: the server's run, the time for that, and how long nobody was heard of if nobody
-// could be. Gives what PREFIX:born and PREFIX:HOST:settles say by now.
+// Begins a recovery time, in which no GPU is granted and all clients put back what the server may
+// have lost. It begins on all hosts if the server has no data of Berth, is another one or was
+// restarted, and on this host if no heartbeat could arrive here for long.
+// ARGV: the server's run id, the recovery time, and the time without any heartbeat after which it
+// is assumed that none could arrive. Returns the values of PREFIX:born and PREFIX:HOST:settles.
 constexpr std::string_view kCheckEpochScript = R"lua(
 local born = redis.call('GET', prefix .. ':born')
 local heard = tonumber(redis.call('GET', key('heard')) or '0') or 0
 local same = born and string.sub(born, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
--- A clock that was set back would have everybody wait until it has caught up.
+-- If the server's clock was set back, all clients would wait until it has caught up.
 local function too_far(time) return (tonumber(time) or 0) > now + ARGV[2] end
 if not same or too_far(string.sub(born, #ARGV[1] + 2)) then
   born = ARGV[1] .. ' ' .. number(now + ARGV[2])
@@ -231,8 +237,8 @@ redis.call('SET', key('heard'), number(now))
 return {born, redis.call('GET', key('settles')) or ''}
 )lua";
 
-// A host tells of itself. ARGV: its name, its card. What nobody was heard of for a month is
-// forgotten.
+// Stores the information of a host. ARGV: the host's name, the information. Removes hosts that have
+// published nothing for 30 days.
 constexpr std::string_view kPublishScript = R"lua(
 redis.call('HSET', prefix .. ':hosts', ARGV[1], ARGV[2])
 redis.call('HSET', prefix .. ':seen', ARGV[1], number(now))

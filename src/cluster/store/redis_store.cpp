@@ -1,8 +1,7 @@
-// Scripts and their replies; see part.h.
+// Commands and scripts of a Redis harbour, and their replies; see redis_store.h.
 #include "cluster/store/redis_store.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/configuration.h"
+#include "base/text.h"
 #include "base/uid_map.h"
 #include "base/users.h"
 #include "cluster/store/redis_scripts.h"
@@ -40,20 +40,11 @@ const Scripts& scripts() {
   return all;
 }
 
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, value);
-  if (problem != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
-
 milliseconds parse_ms(const std::string& text) {
-  return milliseconds(parse_number<std::int64_t>(text).value_or(0));
+  return milliseconds(parse_integer<std::int64_t>(text).value_or(0));
 }
 
-// The i-th of a list; nothing that was not there is nil.
+// The i-th element of a list; nil if there is no such element.
 const Reply& element_at(const Reply& reply, std::size_t i) {
   static const Reply nil;
   return i < reply.list().size() ? reply.list()[i] : nil;
@@ -63,7 +54,7 @@ std::vector<TicketName> parse_queue(const Reply& reply) {
   std::vector<TicketName> queue;
   const auto& list = reply.list();
   for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
-    const auto order = parse_number<std::uint64_t>(list[i + 1].text());
+    const auto order = parse_integer<std::uint64_t>(list[i + 1].text());
     if (order && is_id(list[i].text())) queue.push_back({*order, list[i].text()});
   }
   return queue;
@@ -84,14 +75,14 @@ std::map<std::string, milliseconds> parse_times(const Reply& reply) {
   return times;
 }
 
-// What TIME says.
+// The reply to TIME.
 std::chrono::microseconds parse_time(const Reply& reply) {
   return std::chrono::microseconds(
-      parse_number<std::uint64_t>(element_at(reply, 0).text()).value_or(0) * 1'000'000 +
-      parse_number<std::uint64_t>(element_at(reply, 1).text()).value_or(0));
+      parse_integer<std::uint64_t>(element_at(reply, 0).text()).value_or(0) * 1'000'000 +
+      parse_integer<std::uint64_t>(element_at(reply, 1).text()).value_or(0));
 }
 
-// The tickets that a decision looks at: the first ones, and those around its own.
+// The tickets that a decision reads: the first ones, and those around its own.
 std::vector<std::string> ticket_ids_in_range(const TicketRange& range,
                                              const StoreSnapshot& snapshot) {
   std::vector<std::string> ids;
@@ -103,7 +94,7 @@ std::vector<std::string> ticket_ids_in_range(const TicketRange& range,
   return ids;
 }
 
-// Of the tickets that were asked for, those that are wanted.
+// The entries of `wanted_ids`, from the reply with the records of `requested_ids`.
 std::vector<StoreEntry> parse_tickets(const std::vector<std::string>& requested_ids,
                                       const Reply& reply,
                                       const std::vector<std::string>& wanted_ids,
@@ -119,7 +110,7 @@ std::vector<StoreEntry> parse_tickets(const std::vector<std::string>& requested_
 }
 
 Json json_or_false(const std::optional<std::string>& text) {
-  return text ? Json(*text) : Json(false);  // which Lua has for nothing; null would be userdata
+  return text ? Json(*text) : Json(false);  // in Lua a null would be userdata, which is true
 }
 
 std::string change_to_json(const StoreChange& change, const RedisHostStore& store) {
@@ -185,7 +176,7 @@ bool StoreChange::is_empty() const {
 }
 
 void TicketRange::extend(std::size_t index, std::size_t place) {
-  constexpr std::size_t kFactor = 4;  // few repetitions, also where the queue is very long
+  constexpr std::size_t kFactor = 4;  // so that few attempts are needed in a very long queue
   const std::size_t distance = index > place ? index - place : place - index;
   if (distance < index) {
     around = std::max(around, kFactor * (distance + 1));
@@ -247,8 +238,8 @@ Result<StoreSnapshot> RedisHostStore::read_snapshot(const std::string& client,
     commands.push_back({"EXISTS", fmt::format("{}:ended:{}", url_.prefix, client)});
     commands.push_back({"DEL", fmt::format("{}:ring:{}", url_.prefix, client)});
     commands.push_back({"HDEL", key("rung"), client});
-    // Its own ticket, and those that were near the last time, of which most are so again: then that
-    // is one round trip less.
+    // Its own ticket, and those that the last snapshot included. Most of them are needed again:
+    // that saves a round trip.
     if (std::find(nearby_tickets_.begin(), nearby_tickets_.end(), client) == nearby_tickets_.end())
       nearby_tickets_.push_back(client);
     commands.push_back(read_tickets_command(nearby_tickets_));
@@ -256,15 +247,14 @@ Result<StoreSnapshot> RedisHostStore::read_snapshot(const std::string& client,
     commands.push_back({"HGETALL", key("tickets")});
   }
   commands.push_back({"EXEC"});
-  auto replies = session_.pipeline(commands);
-  if (!replies) return tl::make_unexpected(replies.error());
-  const auto reply_at = [&all = replies->back()](std::size_t i) -> const Reply& {
+  const auto replies = TRY(session_.pipeline(commands));
+  const auto reply_at = [&all = replies.back()](std::size_t i) -> const Reply& {
     return element_at(all, i);
   };
   const std::chrono::microseconds now = parse_time(reply_at(0));
   StoreSnapshot snapshot;
   snapshot.version = reply_at(1).is_nil() ? "0" : reply_at(1).text();
-  snapshot.epoch = std::max(parse_number<std::uint64_t>(snapshot.version).value_or(0) + 1,
+  snapshot.epoch = std::max(parse_integer<std::uint64_t>(snapshot.version).value_or(0) + 1,
                             static_cast<std::uint64_t>(now.count()));
   snapshot.now = std::chrono::floor<milliseconds>(now);
   snapshot.expires_at = parse_times(reply_at(4));
@@ -291,8 +281,7 @@ Result<StoreSnapshot> RedisHostStore::read_snapshot(const std::string& client,
     return snapshot;
   }
   snapshot.ended = reply_at(9).integer().value_or(0) != 0;
-  if (auto checked = check_recovery(snapshot, directory_id); !checked)
-    return tl::make_unexpected(checked.error());
+  TRY(check_recovery(snapshot, directory_id));
   auto nearby = ticket_ids_in_range(range_, snapshot);
   range_.shrink();
   snapshot.has_all_tickets = nearby.size() == snapshot.queue.size();
@@ -303,10 +292,9 @@ Result<StoreSnapshot> RedisHostStore::read_snapshot(const std::string& client,
     if (!read.contains(id)) missing.push_back(id);
   }
   nearby_tickets_ = std::move(nearby);
-  auto more = read_tickets(missing, snapshot);
-  if (!more) return tl::make_unexpected(more.error());
-  snapshot.tickets.insert(snapshot.tickets.end(), std::make_move_iterator(more->begin()),
-                          std::make_move_iterator(more->end()));
+  auto more = TRY(read_tickets(missing, snapshot));
+  snapshot.tickets.insert(snapshot.tickets.end(), std::make_move_iterator(more.begin()),
+                          std::make_move_iterator(more.end()));
   return snapshot;
 }
 
@@ -318,20 +306,18 @@ Result<void> RedisHostStore::check_recovery(StoreSnapshot& snapshot,
         const auto record = parse_record(lease.record);
         return !record || record->directory_id.empty() || record->directory_id != directory_id;
       });
-  const auto server = session_.run_id();
-  if (!server) return tl::make_unexpected(server.error());
+  const std::string run_id = TRY(session_.run_id());
   const auto resume_time = [&snapshot] {
     return std::max(parse_ms(snapshot.server_epoch.substr(snapshot.server_epoch.find(' ') + 1)),
                     parse_ms(snapshot.grants_resume_at));
   };
-  // Further ahead than anybody can have said: the server's clock was set back.
+  // Later than any client can have written: the server's clock was set back.
   const bool too_far = resume_time() - snapshot.now > heartbeat_interval() + kRecoveryGrace;
-  if (silent || too_far || !snapshot.server_epoch.starts_with(*server + " ")) {
-    auto server_epoch =
-        run(scripts().check_epoch, {*server, recovery_time_ms(), std::to_string(url_.ttl.count())});
-    if (!server_epoch) return tl::make_unexpected(server_epoch.error());
-    snapshot.server_epoch = element_at(*server_epoch, 0).text();
-    snapshot.grants_resume_at = element_at(*server_epoch, 1).text();
+  if (silent || too_far || !snapshot.server_epoch.starts_with(run_id + " ")) {
+    const Reply reply = TRY(
+        run(scripts().check_epoch, {run_id, recovery_time_ms(), std::to_string(url_.ttl.count())}));
+    snapshot.server_epoch = element_at(reply, 0).text();
+    snapshot.grants_resume_at = element_at(reply, 1).text();
   }
   snapshot.recovery_time_left = std::max(resume_time() - snapshot.now, milliseconds(0));
   return {};
@@ -340,10 +326,8 @@ Result<void> RedisHostStore::check_recovery(StoreSnapshot& snapshot,
 Result<std::vector<StoreEntry>> RedisHostStore::read_tickets(const std::vector<std::string>& ids,
                                                              const StoreSnapshot& snapshot) {
   if (ids.empty()) return std::vector<StoreEntry>{};
-  const auto command = read_tickets_command(ids);
-  auto reply = session_.call(command);
-  if (!reply) return tl::make_unexpected(reply.error());
-  return parse_tickets(ids, *reply, ids, snapshot);
+  const Reply reply = TRY(session_.call(read_tickets_command(ids)));
+  return parse_tickets(ids, reply, ids, snapshot);
 }
 
 void RedisHostStore::extend_ticket_range(const StoreSnapshot& snapshot, std::size_t index) {
@@ -357,18 +341,16 @@ RedisCommand RedisHostStore::read_tickets_command(const std::vector<std::string>
 }
 
 Result<StoreOutcome> RedisHostStore::commit(const StoreChange& change) {
-  auto reply = run(scripts().commit, {change_to_json(change, *this)});
-  if (!reply) return tl::make_unexpected(reply.error());
+  const Reply reply = TRY(run(scripts().commit, {change_to_json(change, *this)}));
   StoreOutcome outcome;
-  outcome.committed = element_at(*reply, 0).integer() == 1;
-  outcome.order = parse_number<std::uint64_t>(element_at(*reply, 1).text());
-  for (const Reply& id : element_at(*reply, 2).list()) outcome.removed.push_back(id.text());
+  outcome.committed = element_at(reply, 0).integer() == 1;
+  outcome.order = parse_integer<std::uint64_t>(element_at(reply, 1).text());
+  for (const Reply& id : element_at(reply, 2).list()) outcome.removed.push_back(id.text());
   if (!change.lease || !outcome.committed) return outcome;
-  // A connection that was cut has been renewed on the way: to a server, perhaps, that was started
-  // again or has taken over, and has lost what was granted after our sight.
-  const auto server = session_.run_id();
-  if (!server) return tl::make_unexpected(server.error());
-  if (!change.server_epoch.starts_with(*server + " ")) {
+  // The session may have had to reconnect: perhaps to a server that was restarted or has taken
+  // over, and has lost a lease that was granted after the snapshot.
+  const std::string run_id = TRY(session_.run_id());
+  if (!change.server_epoch.starts_with(run_id + " ")) {
     release(change.id);
     outcome.committed = false;
   }
@@ -388,11 +370,10 @@ void RedisHostStore::ring_front() {
 }
 
 Result<std::optional<RedisHostStore::Claim>> RedisHostStore::read_claim(const std::string& ticket) {
-  auto reply = session_.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)});
-  if (!reply) return tl::make_unexpected(reply.error());
-  const auto blank = reply->text().find(' ');
+  const Reply reply = TRY(session_.call({"GET", fmt::format("{}:claim:{}", url_.prefix, ticket)}));
+  const auto blank = reply.text().find(' ');
   if (blank == std::string::npos) return std::nullopt;
-  return Claim{reply->text().substr(0, blank), reply->text().substr(blank + 1)};
+  return Claim{reply.text().substr(0, blank), reply.text().substr(blank + 1)};
 }
 
 void RedisHostStore::publish_info(const std::string& info_json) {
@@ -404,12 +385,11 @@ Result<std::vector<StoredHostInfo>> RedisHostStore::read_host_infos() {
   const std::vector<RedisCommand> commands{{"TIME"},
                                            {"HGETALL", fmt::format("{}:hosts", url_.prefix)},
                                            {"HGETALL", fmt::format("{}:seen", url_.prefix)}};
-  auto replies = session_.pipeline(commands);
-  if (!replies) return tl::make_unexpected(replies.error());
-  const auto now = std::chrono::floor<milliseconds>(parse_time(replies->at(0)));
-  const auto seen = parse_times(replies->at(2));
+  const auto replies = TRY(session_.pipeline(commands));
+  const auto now = std::chrono::floor<milliseconds>(parse_time(replies.at(0)));
+  const auto seen = parse_times(replies.at(2));
   std::map<std::string, StoredHostInfo> sorted;
-  for (auto& [host, info_json] : parse_pairs(replies->at(1))) {
+  for (auto& [host, info_json] : parse_pairs(replies.at(1))) {
     if (!is_host_name(host)) continue;
     StoredHostInfo stored{host, info_json.size() > kMaxInfoSize ? "" : std::move(info_json),
                           std::nullopt};
@@ -425,17 +405,14 @@ Result<std::vector<StoredHostInfo>> RedisHostStore::read_host_infos() {
 }
 
 Result<HeartbeatReply> RedisHostStore::send_ticket_heartbeat(const TicketName& ticket) {
-  auto reply = run(scripts().heartbeat,
-                   {ticket.id, std::to_string(url_.ttl.count()), "tickets", recovery_time_ms()});
-  if (!reply) return tl::make_unexpected(reply.error());
-  return parse_heartbeat_reply(*reply);
+  return parse_heartbeat_reply(
+      TRY(run(scripts().heartbeat,
+              {ticket.id, std::to_string(url_.ttl.count()), "tickets", recovery_time_ms()})));
 }
 
 Result<int> RedisHostStore::listen(const std::string& id) {
   if (ring_connection_ && ring_client_ == id) return ring_connection_->fd();
-  auto opened = RedisConnection::open(url_);
-  if (!opened) return tl::make_unexpected(opened.error());
-  ring_connection_ = std::move(*opened);
+  ring_connection_ = TRY(RedisConnection::open(url_));
   ring_client_ = id;
   if (auto sent =
           ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, id), "0"});
@@ -449,7 +426,7 @@ Result<int> RedisHostStore::listen(const std::string& id) {
 bool RedisHostStore::receive_ring() {
   if (!ring_connection_) return false;
   const auto reply = ring_connection_->receive();
-  if (reply && !*reply) return true;  // not yet
+  if (reply && !*reply) return true;  // no complete ring yet
   const bool again =
       reply &&
       ring_connection_->send({"BLPOP", fmt::format("{}:ring:{}", url_.prefix, ring_client_), "0"});
@@ -466,7 +443,8 @@ Result<void> RedisHostStore::send_lease_heartbeat(const std::string& id) {
     }
     heartbeat_connection_ = std::move(*opened);
   }
-  // By its source: the answer that a server which does not know it would give comes too late.
+  // By its source, not by its digest: nothing waits here for the reply of a server that does not
+  // have the script.
   const auto key = keys();
   auto sent =
       heartbeat_connection_->send({"EVAL", scripts().heartbeat.source(), "2", key[0], key[1], id,

@@ -1,9 +1,8 @@
-// One host's part of a Redis harbour: its tickets, leases and drains, which clients of any host can
-// see.
+// The tickets, leases and drains of one host in a Redis harbour.
 //
-// Every change is one script, which Redis runs as one indivisible step and which does no harm when
-// it is repeated because its reply was lost. Hosts do not contend: what one changes is its own
-// part.
+// Clients of all hosts can read them. Every change is one script, which Redis runs as one atomic
+// step. Running it twice does no harm, so it is repeated if its reply was lost. Hosts do not
+// contend: a change concerns the keys of one host (except for tickets that wait on several hosts).
 #pragma once
 
 #include <chrono>
@@ -24,72 +23,79 @@
 
 namespace berth {
 
-// How much longer than its time to live a silent client counts: a busy network is no death.
+// A silent client counts for its time to live (TTL) and this long: heartbeats may be late on a busy
+// network.
 constexpr std::chrono::milliseconds kSilenceGrace(5'000);
-// How much longer than from one beat to the next everybody is given to put back what a server may
-// have lost.
+// The recovery time, in which clients put back what the server may have lost, is one heartbeat
+// interval and this long.
 constexpr std::chrono::milliseconds kRecoveryGrace(2'000);
 
+// A lease or a ticket as Redis has it. Any client with the URL may have written it.
 struct StoreEntry {
   std::string id;
-  std::string record;                     // JSON; empty if it is far too long
-  std::chrono::milliseconds time_left{};  // of its time to live, grace included
-  std::optional<std::chrono::milliseconds>
-      unanswered;  // since it was rung, if it has not looked yet
+  std::string record;                     // JSON; empty if it is missing or far too long
+  std::chrono::milliseconds time_left{};  // until it no longer counts, grace included
+  // The time since it was rung, if its client has not decided since.
+  std::optional<std::chrono::milliseconds> unanswered;
 };
 
-// What was there at one moment.
+// The data of a host at one moment.
 struct StoreSnapshot {
-  std::string version;      // another one after each new lease and each drain
-  std::uint64_t epoch = 0;  // of a lease that is written on this sight
-  bool ended = false;       // who looks was told to end
+  std::string version;      // changes with each new lease and each drain
+  std::uint64_t epoch = 0;  // for a lease that is decided by this snapshot
+  bool ended = false;       // the ticket of the client that reads was cancelled
   std::vector<StoreEntry> leases;
-  std::vector<TicketName> queue;
-  // With their records. A client that decides reads those at the front and around its own place.
+  std::vector<TicketName> queue;  // sorted
+  // The tickets with their records. A client that decides reads only those at the front of the
+  // queue and around its own.
   std::vector<StoreEntry> tickets;
   bool has_all_tickets = false;  // `tickets` has all of `queue`
-  std::size_t own_position = 0;  // of the client's own ticket in `queue`, by order; else its length
+  std::size_t own_position = 0;  // of the client's own ticket in `queue`; its length if it has none
   std::vector<std::pair<std::string, std::string>> drains;  // UUID, JSON
 
-  std::string tail;              // the last of the queue, whatever it is
-  std::string server_epoch;      // which run of the server this is, and when it was settled
-  std::string grants_resume_at;  // when this part was, after nobody could be heard of
-  // For so long nobody is granted anything: what the server may have lost is put back.
+  std::string tail;              // the last member of the queue in Redis, even if it is not an id
+  std::string server_epoch;      // the server's run id, and when grants resume after a loss of data
+  std::string grants_resume_at;  // when grants resume on this host after all clients were silent
+  // No GPU is granted for this long: clients put back what the server may have lost.
   std::chrono::milliseconds recovery_time_left{};
 
-  // By the server's clock: now, when each client's time to live ends, and since when it was rung in
-  // vain.
+  // Times of the server's clock: now, when the TTL of each client ends, and when each client that
+  // has not answered was rung.
   std::chrono::milliseconds now{};
   std::map<std::string, std::chrono::milliseconds> expires_at;
   std::map<std::string, std::chrono::milliseconds> rung_at;
   StoreEntry make_entry(const std::string& id, const std::string& record) const;
 };
 
+// Changes that are committed together. Records are JSON.
 struct StoreChange {
-  std::string id{};  // whose ticket or lease is written
-  std::optional<std::string> lease{};
-  std::string version{};       // on which the lease rests
-  std::string server_epoch{};  // likewise
+  std::string id{};                    // of the client whose ticket or lease is written
+  std::optional<std::string> lease{};  // its record
+  // The lease (and a drain) rests on these values of the snapshot: the commit is refused if the
+  // version, or for a lease any of them, has changed.
+  std::string version{};
+  std::string server_epoch{};
   std::string grants_resume_at{};
-  std::uint64_t epoch = 0;
-  // The ticket of several hosts (see cluster/remote/multi_host_ticket.h) whose place the lease
-  // takes.
+  std::uint64_t epoch = 0;  // of the lease
+  // The ticket that the lease replaces, if it waits on several hosts (see
+  // cluster/remote/multi_host_ticket.h).
   std::optional<std::string> replaced_ticket{};
-  std::optional<std::string> tail{};  // the last of the queue, if it rests on that, too
-  std::optional<std::string> ticket{};
-  std::optional<std::uint64_t> order{};  // its old place; else it goes to the end
-  bool leave_queue = false;              // the queue
-  std::vector<std::pair<std::string, std::string>>
-      leases_to_restore{};  // leases that Redis has lost
-  std::vector<std::pair<std::string, std::string>>
-      leases_to_remove{};  // leases of the dead, as read
+  // The end of the queue, if the lease rests on that, too, because its client has no ticket.
+  std::optional<std::string> tail{};
+  std::optional<std::string> ticket{};   // its record
+  std::optional<std::uint64_t> order{};  // the ticket's old place; without it, the end of the queue
+  bool leave_queue = false;              // remove the client's own ticket
+  // Ids and records of leases that Redis has lost.
+  std::vector<std::pair<std::string, std::string>> leases_to_restore{};
+  // Ids and records of leases that have ended. A lease with another record by now is not removed.
+  std::vector<std::pair<std::string, std::string>> leases_to_remove{};
   std::vector<std::string> tickets_to_remove{};
-  // Of these two, who counts as dead by its silence alone: if it was heard of since, no lease is
-  // written that rests on it, and it is not removed.
+  // Clients of these two lists that count as dead only because they were silent. A client that has
+  // sent a heartbeat since is not removed, and then no lease is written, since it rests on that.
   std::vector<std::string> silent_clients{};
-  std::vector<std::string> tickets_to_end{};  // tickets that are told to end
-  std::vector<std::string> heartbeats{};      // clients that live
-  std::vector<std::pair<std::string, std::string>> drains{};
+  std::vector<std::string> tickets_to_end{};                  // tickets to cancel
+  std::vector<std::string> heartbeats{};                      // leases whose holders are alive
+  std::vector<std::pair<std::string, std::string>> drains{};  // UUID, JSON
   std::vector<std::string> undrains{};
   std::vector<std::string> rings{};
 
@@ -97,38 +103,39 @@ struct StoreChange {
 };
 
 struct StoreOutcome {
-  bool committed = false;  // else somebody was faster, and nothing has changed
-  std::optional<std::uint64_t> order{};
-  std::vector<std::string> removed{};  // of the leases of the dead, by us
+  bool committed = false;  // false: another client was faster, and nothing has changed
+  std::optional<std::uint64_t> order{};  // of the ticket
+  std::vector<std::string> removed{};    // leases that this commit removed, of leases_to_remove
 };
 
-// A record as Redis has it: other hosts read it, so its uid is the one outside of a user namespace.
-// A uid that this process's namespace does not map is read as the overflow uid (see base/users.h).
+// A record as Redis has it. Its uid is the one outside of a user namespace, since other hosts read
+// it. Parsing maps a uid that this process's namespace does not have to the overflow uid (see
+// base/users.h).
 std::string format_shared_record(Record record);
 Result<Record> parse_shared_record(std::string_view text);
 
-// What a host has told of itself (see cluster/store/host_info.h).
+// What a host has published about itself (see cluster/store/host_info.h).
 struct StoredHostInfo {
   std::string host;
-  std::string info_json;                         // JSON; empty if it is far too long
-  std::optional<std::chrono::milliseconds> age;  // nothing: nobody knows
+  std::string info_json;                         // empty if it is far too long
+  std::optional<std::chrono::milliseconds> age;  // nullopt: unknown
 };
 
 enum class HeartbeatReply : std::uint8_t { accepted, missing, ended, rung };
 
-// How many tickets a deciding client reads before it takes the lock: under the lock it must not ask
-// the server for more.
+// The tickets that a deciding client reads before it takes the lock of its host: under the lock it
+// must not wait for the server.
 struct TicketRange {
-  std::size_t front = 64;   // of the queue
-  std::size_t around = 16;  // on each side of its own place
+  std::size_t front = 64;   // so many at the front of the queue
+  std::size_t around = 16;  // so many on each side of the client's own
 
-  // Makes room for a ticket at `index` that was not read by a client at `place`.
+  // Includes the ticket at `index`, which a client at `place` needed and had not read.
   void extend(std::size_t index, std::size_t place);
-  // Goes back towards the default: a decision that reads the queue far is rare.
+  // Goes back towards the default: few decisions need much of the queue.
   void shrink();
 };
 
-// A fork gets connections of its own.
+// Not thread-safe: one thread at a time. A forked child opens connections of its own.
 class RedisHostStore {
  public:
   RedisHostStore(RedisUrl url, std::string host);
@@ -137,71 +144,78 @@ class RedisHostStore {
 
   const RedisUrl& url() const { return url_; }
   const std::string& host() const { return host_; }
-  // A third of the time to live: two beats may get lost.
+  // A third of the TTL: two heartbeats may get lost.
   std::chrono::milliseconds heartbeat_interval() const { return url_.ttl / 3; }
 
-  // Lets go of every connection, as a fork must before it closes what it has inherited.
+  // Closes all connections. A forked child must do so before it closes inherited descriptors.
   void disconnect();
 
-  // `client` is who decides: its rings so far are covered by what it sees, and it gets the tickets
-  // at the front and around its own. Without one: all of one moment, and nothing is changed.
-  // `directory_id` is that of this host's directory, whose bells tell of its own clients.
+  // If `client` is the id of a client that decides: the snapshot has the tickets at the front of
+  // the queue and around its own, and its earlier rings are removed, since the snapshot covers
+  // them. If `client` is empty: the snapshot has all tickets, all of one moment, and nothing is
+  // changed. `directory_id` is that of this host's directory, where bells show whether clients
+  // live.
   Result<StoreSnapshot> read_snapshot(const std::string& client, const std::string& directory_id);
-  // A decision needs the ticket at `index` of the queue, which `snapshot` does not have: the next
-  // look reads further.
+  // Makes the next snapshot include the ticket at `index` of the queue, which a decision needs and
+  // `snapshot` does not have.
   void extend_ticket_range(const StoreSnapshot& snapshot, std::size_t index);
   Result<StoreOutcome> commit(const StoreChange& change);
 
-  // These wait for nobody who was away a moment ago: whoever dies is found dead without them.
+  // These do nothing if the server was recently unavailable, and ignore errors: other clients find
+  // out without them that a client is gone.
   void release(const std::string& id);
   void leave_queue(const std::string& id);
   void ring_front();
 
-  // Where a ticket of several hosts was granted, if it was: the host, and the id of the lease.
+  // The host and the lease that a ticket of several hosts has led to.
   struct Claim {
     std::string host;
-    std::string lease;
+    std::string lease;  // its id
   };
+  // nullopt: the ticket was not granted.
   Result<std::optional<Claim>> read_claim(const std::string& ticket);
 
+  // Does nothing if the server was recently unavailable, and ignores errors.
   void publish_info(const std::string& info_json);
-  // Of every host, by their names.
+  // The information of every host, sorted by name.
   Result<std::vector<StoredHostInfo>> read_host_infos();
 
   Result<HeartbeatReply> send_ticket_heartbeat(const TicketName& ticket);
 
-  // Waiting for a ring: a descriptor that is readable then, or when there is trouble. The error:
-  // nobody can hear now.
+  // Returns a descriptor that becomes readable when the client is rung or the connection fails. An
+  // error means that the client cannot be rung now. Keeps an existing connection for the same id.
   Result<int> listen(const std::string& id);
-  // Takes what can be read there. False: nobody can hear any more; listen again.
+  // Reads what has arrived there. False: the connection failed; call listen() again.
   bool receive_ring();
 
-  // The beat of a lease, whose answer nobody waits for: sent, and asked for later.
+  // Sends the heartbeat of a lease without waiting for the reply.
   Result<void> send_lease_heartbeat(const std::string& id);
-  bool is_heartbeat_pending() const {
-    return heartbeat_connection_ && heartbeat_sent_at_;
-  }  // an answer is due
+  // Whether a reply to send_lease_heartbeat() is outstanding.
+  bool is_heartbeat_pending() const { return heartbeat_connection_ && heartbeat_sent_at_; }
+  // The reply, once it has arrived; an error if none arrived in time. Never blocks. nullopt: no
+  // reply has arrived yet, or none is outstanding.
   std::optional<Result<HeartbeatReply>> poll_heartbeat();
 
  private:
   Result<Reply> run(const Script& script, const std::vector<std::string>& arguments);
   void run_if_available(const Script& script, const std::vector<std::string>& arguments);
   std::vector<std::string> keys() const;
-  std::string recovery_time_ms() const;  // in ms
+  std::string recovery_time_ms() const;
   Result<std::vector<StoreEntry>> read_tickets(const std::vector<std::string>& ids,
                                                const StoreSnapshot& snapshot);
   RedisCommand read_tickets_command(const std::vector<std::string>& ids) const;
+  // Begins a recovery time if the server may have lost data, and sets what the snapshot has of it.
   Result<void> check_recovery(StoreSnapshot& snapshot, const std::string& directory_id);
 
   RedisUrl url_;
   std::string host_;
   RedisSession session_;
-  std::vector<std::string> nearby_tickets_;  // the tickets that the last look wanted
+  std::vector<std::string> nearby_tickets_;  // tickets that the last snapshot included
   TicketRange range_;
   std::optional<RedisConnection> ring_connection_;
   std::optional<RedisConnection> heartbeat_connection_;
   std::optional<std::chrono::steady_clock::time_point> heartbeat_sent_at_;
-  std::string ring_client_;
+  std::string ring_client_;  // the id that ring_connection_ waits for
 };
 
 }  // namespace berth

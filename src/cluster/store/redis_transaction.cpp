@@ -1,4 +1,4 @@
-// Reading and changing of a Redis harbour; see redis_transaction.h.
+// Reading and changing a Redis harbour; see redis_transaction.h.
 #include "cluster/store/redis_transaction.h"
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of a ticket that has not been given its place yet: behind everybody.
+// The order of a ticket that has no place yet: behind all others.
 constexpr std::uint64_t kEndOfQueue = 999'999'999'999'999;
-// A lease that is so old, and not in Redis, was lost there; one that is younger may just be on its
-// way.
+// A lease that is this old and not in Redis was lost there. The commit of a younger lease may not
+// have arrived yet.
 constexpr std::chrono::seconds kMinLostLeaseAge(30);
 
 }  // namespace
@@ -91,14 +91,14 @@ Result<std::optional<Client>> RedisTransaction::check_client(const StoreEntry& e
     if (kind == EntryKind::ticket) dead_tickets_.push_back(entry.id);
     return std::nullopt;
   }
-  record->sampled = false;  // whether it is used, only its own host can tell
+  record->sampled = false;  // only its own host knows whether its GPUs are used
   return Client{std::move(*record), {}, entry.unanswered, entry.time_left};
 }
 
 Result<std::optional<Client>> RedisTransaction::check_client_by_bell(const StoreEntry& entry,
                                                                      Record record,
                                                                      EntryKind kind) {
-  // Its owner is the bell's, by the kernel: what Redis says of it may be forged.
+  // The owner is that of the bell, which the kernel knows: the record in Redis may be forged.
   struct stat about {};
   const std::string name = bell_file_name(entry.id);
   const bool there = ::fstatat(local_->directory(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
@@ -108,19 +108,19 @@ Result<std::optional<Client>> RedisTransaction::check_client_by_bell(const Store
     ignore_entry(entry, kind, record.uid, "it was ended");
     return std::nullopt;
   }
-  auto bell = open_bell(local_->directory(), entry.id, record.uid);
-  if (!bell) return tl::make_unexpected(bell.error());
-  if (bell->counts_as_alive()) {
-    return Client{std::move(record), std::move(bell->write_end), entry.unanswered, std::nullopt};
+  PeerBell bell = TRY(open_bell(local_->directory(), entry.id, record.uid));
+  if (bell.counts_as_alive()) {
+    return Client{std::move(record), std::move(bell.write_end), entry.unanswered, std::nullopt};
   }
-  const bool dead = bell->state == PeerBell::State::dead;
-  ignore_entry(entry, kind, record.uid, dead ? "its process is gone" : bell->problem, dead);
+  const bool dead = bell.state == PeerBell::State::dead;
+  ignore_entry(entry, kind, record.uid, dead ? "its process is gone" : bell.problem, dead);
   if (dead && kind == EntryKind::lease) dead_leases_.emplace_back(entry.record, std::move(record));
   if (dead && kind == EntryKind::ticket) dead_tickets_.push_back(entry.id);
   return std::nullopt;
 }
 
-// What lies here is the kernel's word, also whose it is: it counts whatever Redis says of it.
+// A lease with a file here counts whatever Redis says of it, and the kernel says whose file it is.
+// This only keeps its entry in Redis alive, for the other hosts.
 void RedisTransaction::renew_heartbeat(Client& local) {
   const auto entry = leases_.find(local.record.id);
   if (entry == leases_.end()) return;
@@ -129,10 +129,9 @@ void RedisTransaction::renew_heartbeat(Client& local) {
 }
 
 Result<std::optional<Client>> RedisTransaction::read_lease(const std::string& id) {
-  auto local = local_->read_lease(id);
-  if (!local) return local;
-  if (*local) {
-    renew_heartbeat(**local);
+  auto local = TRY(local_->read_lease(id));
+  if (local) {
+    renew_heartbeat(*local);
     return local;
   }
   const auto entry = leases_.find(id);
@@ -141,38 +140,35 @@ Result<std::optional<Client>> RedisTransaction::read_lease(const std::string& id
 }
 
 Result<std::vector<Client>> RedisTransaction::read_leases() {
-  auto local = local_->read_leases();
-  if (!local) return local;
-  restore_lost_leases(*local);
+  std::vector<Client> found = TRY(local_->read_leases());
+  restore_lost_leases(found);
   std::set<std::string> known;
-  for (Client& client : *local) {
+  for (Client& client : found) {
     renew_heartbeat(client);
     known.insert(client.record.id);
   }
-  // A lease that has its file here is part of another one only if that has its file here, too: any
-  // client can write the record of an outer lease into Redis, and would so hide the inner one.
-  for (Client& client : *local) {
+  // A lease that has its file here is part of another one only if that one has its file here, too:
+  // any client can write the record of an outer lease into Redis, and would hide the inner lease.
+  for (Client& client : found) {
     if (!known.contains(client.record.parent_lease)) client.record.parent_lease.clear();
   }
-  std::vector<Client> found = std::move(*local);
   for (const auto& [id, entry] : leases_) {
     if (known.contains(id)) continue;
-    auto one = check_client(entry, EntryKind::lease);
-    if (!one) return tl::make_unexpected(one.error());
-    if (*one) found.push_back(std::move(**one));
+    auto lease = TRY(check_client(entry, EntryKind::lease));
+    if (lease) found.push_back(std::move(*lease));
   }
   return found;
 }
 
-// Its holder does it, too, but that may take until its next beat, or it was killed and only its job
-// lives.
+// The holder restores its lease, too. But it may do so only at its next heartbeat, or it was killed
+// and only its job lives.
 void RedisTransaction::restore_lost_leases(const std::vector<Client>& local) {
   const TimePoint now = std::chrono::system_clock::now();
   for (const Client& client : local) {
     const Record& record = client.record;
     const bool ours = record.epoch > 0 && record.directory_id == directory_id_;
     if (!ours || leases_.contains(record.id) || now - record.granted < kMinLostLeaseAge) continue;
-    if (!uid_outside(record.uid)) continue;  // whose it is, other hosts could not tell
+    if (!uid_outside(record.uid)) continue;  // other hosts could not identify its owner
     const auto known =
         std::find_if(change_.leases_to_restore.begin(), change_.leases_to_restore.end(),
                      [&](const auto& one) { return one.first == record.id; });
@@ -186,7 +182,7 @@ Result<std::optional<Client>> RedisTransaction::read_ticket(const TicketName& na
   const auto entry = tickets_.find(name.id);
   if (entry != tickets_.end()) return check_client(entry->second, EntryKind::ticket);
   if (snapshot_.has_all_tickets) return std::nullopt;
-  // The server is not asked under the lock. The next transaction has more of the queue.
+  // Under the lock no client waits for the server. The next transaction reads more of the queue.
   const auto index = std::lower_bound(queue().begin(), queue().end(), name) - queue().begin();
   store_.extend_ticket_range(snapshot_, static_cast<std::size_t>(index));
   needs_more_tickets_ = true;
@@ -202,14 +198,13 @@ Result<std::vector<Drain>> RedisTransaction::read_drains() {
     } else {
       ignored_entries_.push_back({fmt::format("drain of {}", uuid), std::nullopt,
                                   drain ? "it names another GPU" : drain.error().message, false});
-      // Unknown is not free: somebody wanted it out of service.
+      // An unreadable drain is still a drain: the GPU was taken out of service.
       found.push_back({uuid, 0, "its drain cannot be read", {}});
     }
   }
-  // Of who does not use Redis yet, on this host.
-  auto local = local_->read_drains();
-  if (!local) return local;
-  for (Drain& drain : *local) {
+  // Drains that were made on this host without Redis.
+  std::vector<Drain> local = TRY(local_->read_drains());
+  for (Drain& drain : local) {
     const bool known = std::any_of(found.begin(), found.end(),
                                    [&](const Drain& one) { return one.uuid == drain.uuid; });
     if (!known) found.push_back(std::move(drain));
@@ -226,9 +221,9 @@ Result<std::uint64_t> RedisTransaction::next_order() {
 }
 
 Result<void> RedisTransaction::write_lease(const Record& record) {
-  // Here first, under the lock of this host: who decides meanwhile sees it. If Redis refuses it, it
-  // is withdrawn.
-  if (auto written = local_->write_lease(record); !written) return written;
+  // Into the directory first, under the lock of this host, so that every client that decides
+  // meanwhile sees it. If Redis refuses the lease, withdraw_lease() removes the file.
+  TRY(local_->write_lease(record));
   written_lease_id_ = record.id;
   change_.id = record.id;
   change_.lease = format_shared_record(record);
@@ -273,9 +268,8 @@ Result<bool> RedisTransaction::remove_drain(const std::string& uuid) {
                                  [&](const auto& drain) { return drain.first == uuid; });
   change_.version = snapshot_.version;
   if (there) change_.undrains.push_back(uuid);
-  auto local = local_->remove_drain(uuid);
-  if (!local) return local;
-  return there || *local;
+  const bool was_local = TRY(local_->remove_drain(uuid));
+  return there || was_local;
 }
 
 Result<void> RedisTransaction::end_ticket(const TicketName& name) {
@@ -285,17 +279,16 @@ Result<void> RedisTransaction::end_ticket(const TicketName& name) {
 
 Result<void> RedisTransaction::end_lease(const Client& lease) {
   const std::string& id = lease.record.id;
-  auto local = local_->read_lease(id);
-  if (!local) return tl::make_unexpected(local.error());
-  if (!*local) {
+  auto local = TRY(local_->read_lease(id));
+  if (!local) {
     return fail(ErrorKind::usage,
                 fmt::format("lease {0} was made in a container with a BERTH_DIR of its own; run "
                             "'berth release {0}' there",
                             id));
   }
-  // The kernel lets its owner and root do this.
-  if (auto ended = local_->end_lease(**local); !ended) return ended;
-  local_bells_to_ring_.push_back(std::move((*local)->bell));
+  // The kernel lets only the owner and root do this.
+  TRY(local_->end_lease(*local));
+  local_bells_to_ring_.push_back(std::move(local->bell));
   if (const auto entry = leases_.find(id); entry != leases_.end()) {
     change_.leases_to_remove.emplace_back(id, entry->second.record);
   }
@@ -322,7 +315,7 @@ void RedisTransaction::remove_leftovers() {
 void RedisTransaction::withdraw_lease() {
   if (!written_lease_id_) return;
   ::unlinkat(local_->directory(), lease_file_name(*written_lease_id_).c_str(), 0);
-  // Who has counted it meanwhile waits for nothing.
+  // Clients that have counted it meanwhile wait for nothing: wake the first ones.
   store_.ring_front();
   (void)local_->ring_front();
 }
@@ -330,7 +323,8 @@ void RedisTransaction::withdraw_lease() {
 Result<bool> RedisTransaction::commit() {
   local_->unlock();
   for (const Record& record : local_->removed_leases()) {
-    if (record.epoch == 0) removed_leases_.push_back(record);  // the others are in Redis, too
+    // Leases with an epoch are in Redis, too: the client that removes them there reports them.
+    if (record.epoch == 0) removed_leases_.push_back(record);
   }
   if (!change_.is_empty()) {
     const auto outcome = store_.commit(change_);

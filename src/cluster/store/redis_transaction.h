@@ -1,13 +1,15 @@
-// A transaction of a Redis harbour: its queue, leases and drains are read in one step and changed
-// in another, which is refused if another client changed meanwhile what it rests on. The lock of
-// this host's directory is not held while the server is asked: the first step comes before it, and
-// commit() drops it.
+// A transaction of a Redis harbour.
 //
-// What Redis cannot know, this host's own directory does: there each client has its bell, and each
-// lease a file beside the record in Redis. So on its own host a lease lives exactly as long as its
-// holder does, and is known whatever Redis has lost. Every client with the URL can write any record
-// into Redis: so for a lease that has its file here, the file alone says whose it is, what it
-// holds, what it is part of and whether it was ended. docs/redis.md is the whole protocol.
+// It reads the queue, the leases and the drains in one step and changes them in another. The server
+// refuses the second step if another client has changed meanwhile what it rests on. The lock of
+// this host's directory is not held during a round trip to the server: the snapshot is read before
+// the lock is taken, and commit() drops the lock first.
+//
+// Besides its record in Redis, each lease has a file in the directory of its host, and each client
+// has its bell there. So on its own host a lease lives exactly as long as its holder, and is known
+// even if Redis has lost it. Every client with the URL can write any record into Redis. So for a
+// lease that has its file here, the file alone determines its owner, what it holds, which lease it
+// is part of, and whether it was ended. docs/redis.md describes the whole protocol.
 #pragma once
 
 #include <map>
@@ -24,8 +26,9 @@ namespace berth {
 
 class RedisTransaction : public Transaction {
  public:
-  // `local` is this host's directory, locked and listed after `snapshot` was taken. `directory_id`
-  // names it: of a client that has the same one, its bell says whether it lives.
+  // `local` is this host's directory, locked and listed after `snapshot` was read. `directory_id`
+  // identifies it: if a client's record has the same one, its bell is here and shows whether the
+  // client lives.
   RedisTransaction(RedisHostStore& store, StoreSnapshot snapshot,
                    std::unique_ptr<DirectoryTransaction> local, std::string directory_id);
 
@@ -36,7 +39,7 @@ class RedisTransaction : public Transaction {
   bool needs_more_tickets() const override { return needs_more_tickets_; }
   Result<std::vector<Client>> read_leases() override;
   Result<std::vector<Drain>> read_drains() override;
-  // Redis does not know who somebody is: root alone may.
+  // Redis does not identify users: only root may drain.
   Result<uid_t> harbour_owner() const override { return uid_t{0}; }
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
   Result<std::uint64_t> next_order() override;
@@ -63,11 +66,14 @@ class RedisTransaction : public Transaction {
 
  private:
   enum class EntryKind : std::uint8_t { lease, ticket };
+  // The client of an entry in Redis. nullopt if it does not count: then ignored_entries_ says why,
+  // and a dead client is noted for remove_leftovers().
   Result<std::optional<Client>> check_client(const StoreEntry& entry, EntryKind kind);
   Result<std::optional<Client>> check_client_by_bell(const StoreEntry& entry, Record record,
                                                      EntryKind kind);
   void renew_heartbeat(Client& local);
   void restore_lost_leases(const std::vector<Client>& local);
+  // Removes the file of a lease that Redis did not accept.
   void withdraw_lease();
   void ignore_entry(const StoreEntry& entry, EntryKind kind, std::optional<uid_t> owner,
                     std::string problem, bool leftover = false);
@@ -77,17 +83,17 @@ class RedisTransaction : public Transaction {
   std::unique_ptr<DirectoryTransaction> local_;
   std::string directory_id_;
   std::map<std::string, StoreEntry> leases_;   // by id
-  std::map<std::string, StoreEntry> tickets_;  // that were read, by id
+  std::map<std::string, StoreEntry> tickets_;  // those that were read, by id
   bool needs_more_tickets_ = false;
   std::vector<std::string> lease_ids_;
   std::vector<IgnoredEntry> ignored_entries_;
   StoreChange change_;
-  std::optional<std::string> written_lease_id_;  // the id of a lease that was written here
-  std::vector<std::pair<std::string, Record>> dead_leases_;  // leases, by their JSON
+  std::optional<std::string> written_lease_id_;  // of the lease that this transaction wrote
+  std::vector<std::pair<std::string, Record>> dead_leases_;  // JSON as read, record
   std::vector<std::string> dead_tickets_;
-  std::vector<UniqueFd> local_bells_to_ring_;  // by their bells, too
+  std::vector<UniqueFd> local_bells_to_ring_;  // of leases that were ended
   std::vector<Record> removed_leases_;
-  std::optional<std::uint64_t> order_;
+  std::optional<std::uint64_t> order_;  // of the written ticket, after commit()
 };
 
 }  // namespace berth

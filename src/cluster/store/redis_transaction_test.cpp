@@ -1,4 +1,4 @@
-// Transactions in a real Redis: who is outrun, what counts, what is put back.
+// Tests transactions in a real Redis: refused commits, entries that count or not, lost data.
 #include "cluster/store/redis_transaction.h"
 
 #include <filesystem>
@@ -25,7 +25,7 @@ class RedisTransactionTest : public ::testing::Test {
  protected:
   RedisTransactionTest() : harbour_(open(folder_.path())), redis_(server_.connect()) {}
 
-  // As if everybody had had the time to put back what was lost.
+  // Ends the recovery time, as if all clients had put back what was lost.
   void finish_recovery() {
     const auto server_epoch = redis_.call({"GET", "berth:born"})->text();
     ASSERT_TRUE(
@@ -48,7 +48,7 @@ class RedisTransactionTest : public ::testing::Test {
   }
   std::unique_ptr<Transaction> begin() { return begin(harbour_); }
 
-  // A client with a bell, and nothing else yet.
+  // A client with a bell, and without a ticket or lease.
   static TestClient make_client(Harbour& harbour) {
     auto bell = harbour.make_bell();
     TestClient one;
@@ -104,7 +104,7 @@ TEST_F(RedisTransactionTest, of_two_clients_with_the_same_snapshot_one_fails_and
   TestClient alice = make_client(harbour_);
   TestClient bob = make_client(harbour_);
   Harbour other = open(folder_.path());
-  // Each has read before the other writes. The lock of the host is dropped in between.
+  // Both clients read before one of them writes: the lock of the host is not held in between.
   auto snapshot = harbour_.store()->read_snapshot(alice.record.id, harbour_.directory_id());
   const auto second = begin(other, bob.record.id);
   ASSERT_TRUE(write_claim(*second, bob.record, "GPU-1"));
@@ -166,7 +166,7 @@ TEST_F(RedisTransactionTest, tickets_keep_their_order_after_a_data_loss) {
   const TicketName second = enqueue(bob);
   EXPECT_LT(first.order, second.order);
   ASSERT_TRUE(redis_.call({"FLUSHALL"}));
-  std::this_thread::sleep_for(2ms);  // who has lost the counter orders by the clock, in ms
+  std::this_thread::sleep_for(2ms);  // without the counter, orders come from the clock, in ms
   TestClient carol = make_client(harbour_);
   enqueue(carol);
   const auto transaction = begin(harbour_, alice.record.id);
@@ -199,9 +199,9 @@ TEST_F(RedisTransactionTest, the_next_transaction_reads_more_of_a_long_queue) {
   int tries = 1;
   while (!reads_all()) ASSERT_LT(++tries, 6);
   EXPECT_GT(tries, 1);
-  EXPECT_TRUE(reads_all());  // the range is kept
+  EXPECT_TRUE(reads_all());  // the range is kept for the next transaction
   for (int i = 0; i < 30; ++i) begin(harbour_, "cccccccc");
-  EXPECT_FALSE(reads_all());  // and shrinks where it is not needed
+  EXPECT_FALSE(reads_all());  // the range shrinks if it is not needed
 }
 
 TEST_F(RedisTransactionTest, a_ticket_without_a_record_is_reported) {
@@ -237,7 +237,7 @@ TEST_F(RedisTransactionTest, leases_lost_by_redis_still_count_and_are_restored) 
   TestClient alice = make_holder(harbour_, "GPU-1");
   ASSERT_TRUE(redis_.call({"FLUSHALL"}));
   EXPECT_EQ(begin()->read_leases()->size(), 1U);
-  // A young one may be on its way, and is not put back by others.
+  // A young lease may not have been committed yet: other clients do not restore it.
   auto transaction = begin();
   ASSERT_TRUE(transaction->read_leases());
   ASSERT_TRUE(transaction->commit());
@@ -258,17 +258,17 @@ TEST_F(RedisTransactionTest, leases_lost_by_redis_still_count_and_are_restored) 
 }
 
 TEST_F(RedisTransactionTest, nothing_is_granted_during_recovery) {
-  EXPECT_GT(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);  // it is new
+  EXPECT_GT(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);  // a new server
   finish_recovery();
   EXPECT_EQ(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);
   TestClient alice = make_client(harbour_);
   const auto transaction = begin(harbour_, alice.record.id);
   ASSERT_TRUE(redis_.call({"FLUSHALL"}));
   ASSERT_TRUE(write_claim(*transaction, alice.record, "GPU-1"));
-  EXPECT_FALSE(transaction->commit().value_or(true));  // who looked before the loss is outrun
+  EXPECT_FALSE(transaction->commit().value_or(true));  // the snapshot is from before the loss
   EXPECT_GT(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);
   ASSERT_TRUE(redis_.call({"SET", "berth:born", "anotherrun 1"}));
-  EXPECT_GT(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);  // it was restarted
+  EXPECT_GT(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);  // a restarted server
 }
 
 TEST_F(RedisTransactionTest, a_server_outage_does_not_expire_clients) {
@@ -277,9 +277,9 @@ TEST_F(RedisTransactionTest, a_server_outage_does_not_expire_clients) {
   const TestClient alice = make_holder(other, "GPU-1");
   finish_recovery();
   ASSERT_TRUE(redis_.call({"HSET", "berth:here:beats", alice.record.id, "1000"}));
-  EXPECT_EQ(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);  // others were heard of
+  EXPECT_EQ(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);  // not an outage
   ASSERT_TRUE(redis_.call({"SET", "berth:here:heard", "1000"}));
-  EXPECT_EQ(begin(other, "cccccccc")->recovery_time_left().count(), 0);  // where its bell tells
+  EXPECT_EQ(begin(other, "cccccccc")->recovery_time_left().count(), 0);  // it sees the bell
   EXPECT_GT(begin(harbour_, "cccccccc")->recovery_time_left().count(), 0);
 }
 
@@ -302,7 +302,7 @@ TEST_F(RedisTransactionTest, epochs_increase_even_after_data_loss) {
 TEST_F(RedisTransactionTest, epochs_exceed_those_of_restored_leases) {
   TestClient alice = make_client(harbour_);
   alice.record.uuids = {"GPU-1"};
-  alice.record.epoch = 5'000'000'000'000'000;  // of a server whose clock was ahead
+  alice.record.epoch = 5'000'000'000'000'000;  // from a server whose clock was ahead
   StoreChange change;
   change.leases_to_restore.emplace_back(alice.record.id, format_record(alice.record));
   ASSERT_TRUE(harbour_.store()->commit(change));
@@ -339,7 +339,7 @@ TEST_F(RedisTransactionTest, a_heartbeat_before_the_commit_keeps_the_client_aliv
 TEST_F(RedisTransactionTest, a_failover_invalidates_older_snapshots) {
   TestClient alice = make_client(harbour_);
   auto snapshot = harbour_.store()->read_snapshot(alice.record.id, harbour_.directory_id());
-  // What a replica has of the master that it was a copy of.
+  // A replica that took over has the value of its former master.
   snapshot->server_epoch = "another 1";
   ASSERT_TRUE(redis_.call({"SET", "berth:born", snapshot->server_epoch}));
   RedisTransaction transaction(*harbour_.store(), std::move(*snapshot),
@@ -365,7 +365,7 @@ TEST_F(RedisTransactionTest, heartbeats_decide_for_clients_of_another_directory)
   const testing::TemporaryFolder elsewhere;
   Harbour other = open(elsewhere.path());
   TestClient alice = make_holder(other, "GPU-1");
-  alice.bell.reset();  // which nobody can see from here
+  alice.bell.reset();  // harbour_ cannot see the bells of another directory
   auto leases = begin()->read_leases();
   ASSERT_EQ(leases->size(), 1U);
   EXPECT_FALSE(leases->front().bell);
@@ -452,7 +452,7 @@ TEST_F(RedisTransactionTest, a_local_lease_can_only_be_nested_in_a_local_lease) 
   };
   EXPECT_EQ(within(), alice.record.id);
   harbour_.remove_client(alice.record.id, std::nullopt);
-  // A forged one of that name, whether it says that its bell is here or not.
+  // A forged lease with that id, which claims that its bell is elsewhere, or here.
   for (const char* directory_id : {"elsewhere", ""}) {
     alice.record.directory_id = *directory_id == '\0' ? harbour_.directory_id() : directory_id;
     const std::string text = format_record(alice.record);

@@ -1,8 +1,8 @@
-// The file of what is yet to be sent; see spool.h.
+// The file of history lines that are yet to be sent; see unsent_history.h.
 //
-// Two locks, of files that nobody else can open. That of the folder is held for moments, by who
-// adds a line and by who finds that there are no more. That of the file is held by who sends, and
-// nobody waits for it.
+// There are two locks, both on files that other users cannot open. A process holds the folder's
+// lock for a moment, while it appends a line or checks that there are no more lines. The process
+// that sends holds the file's lock, and other processes do not wait for it.
 #include "cluster/store/unsent_history.h"
 
 #include <cerrno>
@@ -23,12 +23,12 @@ namespace berth {
 namespace {
 
 constexpr const char* kFileName = "unsent.jsonl";
-// Of weeks without a server. What is more is in this host's files alone.
+// Enough for weeks without a server. Further lines are only in this host's own history files.
 constexpr off_t kMaxFileSize = 64 << 20;
-// In one exchange with the server.
+// About this much is sent in one round trip.
 constexpr std::size_t kMaxBytesPerSend = 1 << 20;
 
-// Nobody else reads it, or could lock it.
+// With a mode that keeps other users from reading or locking the file.
 UniqueFd open_unsent_file(const UserFolder& folder, int flags) {
   return UniqueFd(::openat(folder.directory.get(), kFileName,
                            flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
@@ -46,7 +46,7 @@ off_t file_size(const UniqueFd& file) {
   return ::fstat(file.get(), &file_status) == 0 ? file_status.st_size : 0;
 }
 
-// Sends the file's lines from `offset` on, which becomes where they end.
+// Sends the file's lines from `offset` on, and sets `offset` to their end.
 Result<void> send_from(const UserFolder& folder, RedisSession& server, const RedisUrl& url,
                        off_t& offset) {
   LineReader lines(folder.directory.get(), kFileName, offset);
@@ -61,7 +61,7 @@ Result<void> send_from(const UserFolder& folder, RedisSession& server, const Red
     pending.emplace_back(*line);
     bytes += line->size();
     if (bytes < kMaxBytesPerSend) continue;
-    if (auto sent = send(); !sent) return sent;
+    TRY(send());
   }
   offset = lines.offset();
   return pending.empty() ? Result<void>() : send();
@@ -70,14 +70,13 @@ Result<void> send_from(const UserFolder& folder, RedisSession& server, const Red
 }  // namespace
 
 Result<void> append_unsent(const UserFolder& folder, const std::string& line) {
-  const auto folder_lock = lock_folder(folder);
-  if (!folder_lock) return tl::make_unexpected(folder_lock.error());
+  const auto folder_lock = TRY(lock_folder(folder));
   const UniqueFd file = open_unsent_file(folder, O_RDWR | O_APPEND | O_CREAT);
   if (!file) return file_error("keep what is to be sent in", folder.path);
   const off_t before = file_size(file);
   errno = EFBIG;
   if (before > kMaxFileSize) return file_error("keep what is to be sent in", folder.path);
-  // Half a line, of who was killed, must not spoil this one.
+  // A process that was killed may have left half a line, which must not spoil this one.
   char last = '\n';
   const bool cut = before > 0 && ::pread(file.get(), &last, 1, before - 1) == 1 && last != '\n';
   const std::string text = fmt::format("{}{}\n", cut ? "\n" : "", line);
@@ -94,13 +93,14 @@ Result<void> send_unsent(const UserFolder& folder, const RedisUrl& url) {
   if (server.was_recently_unavailable() || !lock_file(file.get(), LOCK_EX | LOCK_NB)) return {};
   off_t offset = 0;
   for (;;) {
-    if (auto sent = send_from(folder, server, url, offset); !sent) return sent;
-    const auto folder_lock = lock_folder(folder);
-    if (!folder_lock) return tl::make_unexpected(folder_lock.error());
-    // What was added meanwhile is sent, too: who added it may have left it to us.
+    TRY(send_from(folder, server, url, offset));
+    const auto folder_lock = TRY(lock_folder(folder));
+    // Lines that were appended meanwhile are sent, too: the process that appended them may have
+    // found the file locked.
     if (LineReader(folder.directory.get(), kFileName, offset).next()) continue;
     if (::ftruncate(file.get(), 0) != 0) return file_error("write in", folder.path);
-    // Before the folder's: who adds a line from now on sends it himself.
+    // Unlocked before the folder: a process that appends a line from now on can lock the file, and
+    // sends the line itself.
     ::flock(file.get(), LOCK_UN);
     return {};
   }

@@ -1,8 +1,7 @@
-// Lines of the history on their way to Redis: in a file of the user's folder until they are there.
+// The file in a user's folder that keeps history lines until they are sent to Redis.
 //
-// A line is in the file before anybody tries to send it, and leaves it after it was sent. So
-// whoever is killed in between loses nothing; what is then sent twice is put together by who reads
-// it.
+// A line is written to the file before it is sent, and removed from it afterwards. So a process
+// that is killed in between loses nothing. Readers merge lines that were sent twice.
 #pragma once
 
 #include <string>
@@ -13,11 +12,11 @@
 
 namespace berth {
 
-// Keeps a line to be sent.
+// Appends a line to the file. Fails if the file is full (64 MiB).
 Result<void> append_unsent(const UserFolder& folder, const std::string& line);
 
-// Sends what is kept, unless another process is about to, or the server was away a moment ago.
-// Then, and where it fails, the next command of this user sends it.
+// Sends all lines of the file, unless another process is sending them or the server was recently
+// unavailable. In these cases, and after an error, the next command of this user sends them.
 Result<void> send_unsent(const UserFolder& folder, const RedisUrl& url);
 
 }  // namespace berth

@@ -1,5 +1,6 @@
-// A stand-in for a driver library that crashes as soon as it is started: for tests only. By
-// SIGABRT, since a sanitizer would catch SIGSEGV and exit in its own way.
+// A driver library for tests that crashes at its first call.
+//
+// It uses SIGABRT, because a sanitizer would catch SIGSEGV and exit with a code of its own.
 #include <csignal>
 
 #include "devices/nvml_abi.h"

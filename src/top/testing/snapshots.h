@@ -1,4 +1,4 @@
-// A picture for the unit tests of the view: two hosts, GPUs of every kind, leases and a queue.
+// A snapshot for the unit tests of `berth top`: one host with GPUs, leases and a queue.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace berth::top::testing {
 
 constexpr TimePoint kNow{std::chrono::hours(500'000)};
-constexpr uid_t kOther = 4'000'001;  // nobody's; shown by its number
+constexpr uid_t kOther = 4'000'001;  // not in the user database: shown as a number
 constexpr uid_t kViewer = 4'000'002;
 
 inline Record record(std::string id, uid_t uid, std::string title) {
@@ -48,7 +48,8 @@ inline void add_lease(Status& host, std::vector<std::size_t> gpus, Record lease)
   host.leases.push_back(std::move(lease));
 }
 
-// Four GPUs: 0 of the viewer's shell, 1 and 2 of another's job, 3 free with unknown load.
+// Four GPUs: 0 is leased by the viewer's shell, 1 and 2 by a job of another user; 3 is free, and
+// its utilization is unknown.
 inline TopSnapshot make_snapshot() {
   Status host;
   host.host = "gpu-a";

@@ -1,8 +1,9 @@
-"""Has the modules of older tools served by berth.compat, in a Python that finds this folder in its PYTHONPATH.
+"""Makes Python import the modules of older tools from berth.compat, if this folder is in its PYTHONPATH.
 
-Python imports a module of this name when it starts, before the script. A hook in the import system, rather than modules
-of these names in the folder: the script's own folder comes before PYTHONPATH, and may hold a copy of the original.
-Nothing of berth is imported until the script imports one of the names, so that other Pythons below start as fast.
+Python imports a module named sitecustomize when it starts, before the script. This one installs an import hook. Modules
+with the tools' names in this folder would not be sufficient: the script's own folder comes before PYTHONPATH, and may
+contain a copy of the original. Nothing of berth is imported until the script imports one of the names, so that other
+Python processes do not start more slowly.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
-TYPE_CHECKING = False  # to import typing would take longer than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than the rest of this module
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Optional, Sequence
@@ -23,24 +24,24 @@ PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(SHIM_FOLDER)))
 
 
 class ToolModuleFinder:
-    """Finds and loads the tools' modules, and their submodules: each *is* the module of berth.compat, not a copy."""
+    """Finds and loads the tools' modules and their submodules: each is the same module object as in berth.compat."""
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
         if name.partition(".")[0] not in TOOL_MODULES:
             return None
-        return ModuleSpec(name, self)  # type: ignore[arg-type]  # its base class would take long to import
+        return ModuleSpec(name, self)  # type: ignore[arg-type]  # importing the loader's base class would take long
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Python's usual one will do: exec_module() puts another into its place, which the import system allows."""
+        """Returns None: Python then creates a module, which exec_module() replaces. The import system allows that."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = importlib.import_module("berth.compat." + module.__name__)
 
 
 class BerthPackageFinder:
-    """Finds the package berth where this file belongs to it, for a Python that has none of its own."""
+    """Finds the package berth to which this file belongs, for a Python in which it is not installed."""
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
@@ -49,11 +50,11 @@ class BerthPackageFinder:
 
 
 def run_shadowed_sitecustomize() -> None:
-    """This file hides another sitecustomize that the host or the environment may have."""
+    """Runs another sitecustomize of the host or the environment, which this file hides."""
     spec = PathFinder.find_spec(__name__)
     if spec is None or spec.loader is None:
         return
-    import importlib.util  # only where it is needed: it takes a while
+    import importlib.util  # imported only here, because it is slow
 
     module = importlib.util.module_from_spec(spec)
     sys.modules[__name__] = module
@@ -62,6 +63,6 @@ def run_shadowed_sitecustomize() -> None:
 
 sys.meta_path.insert(0, ToolModuleFinder())
 sys.meta_path.append(BerthPackageFinder())
-# The script sees the path that it would see without berth.
+# The script sees the same sys.path as without Berth.
 sys.path[:] = [folder for folder in sys.path if folder != SHIM_FOLDER]
 run_shadowed_sitecustomize()

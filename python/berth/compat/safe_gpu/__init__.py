@@ -1,4 +1,4 @@
-"""The package `safe_gpu` (safe-gpu 2.0), served by berth's leases."""
+"""The package safe_gpu (safe-gpu 2.0), implemented with Berth's leases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What `from safe_gpu import safe_gpu` gives: GPUs taken for the life of the process, or RuntimeError at once.
+"""The module safe_gpu.safe_gpu: takes GPUs until the process ends, or raises RuntimeError at once.
 
-safe-gpu takes a GPU by a lock for the choice and a little memory (the placeholder) for the time after it. Here a lease
-does both, so that no GPU is given twice whatever the neighbours use. The placeholder is still made, for those who only
-look at nvidia-smi.
+The original holds a lock while it chooses a GPU, and then occupies the GPU with a little memory (the placeholder). Here
+a lease replaces both, so no GPU is handed out twice, whatever tool other users use. The placeholder is still created,
+for users who only look at nvidia-smi.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["GPUOwner", "NvidiasmiError", "PyCudaPlaceholder", "PytorchPlaceholde
            "claim_gpus", "get_free_gpus", "gpu_owner", "pycuda_placeholder", "pytorch_placeholder", "release_gpus",
            "tensorflow_placeholder"]
 
-# What safe-gpu raises where nvidia-smi fails.
+# The original raises it if nvidia-smi fails.
 NvidiasmiError = berth.NoDriver
 
 
 class Logger(Protocol):
-    """The module `logging`, one of its loggers, or anything else that takes a line."""
+    """The module `logging`, one of its loggers, or any object with these methods."""
 
     def info(self, msg: str) -> None: ...
 
@@ -32,12 +32,12 @@ class Logger(Protocol):
 
 
 class OneGpuError(RuntimeError, ValueError):
-    """More GPUs were wanted than the only one. safe-gpu raises ValueError where that one drives a display, and
-    RuntimeError elsewhere: a script may expect either."""
+    """Several GPUs were requested on a host with one GPU. The original raises ValueError if that GPU drives a display,
+    and otherwise RuntimeError, so a script may expect either."""
 
 
 class _ToolkitPlaceholder:
-    """A placeholder of a toolkit that keeps its hold on a GPU until the process ends."""
+    """A placeholder of a toolkit that keeps its memory on the GPU until the process ends."""
 
     toolkit = ""
 
@@ -49,7 +49,7 @@ class _ToolkitPlaceholder:
 
 
 class PytorchPlaceholder(_ToolkitPlaceholder):
-    """Takes a little memory by PyTorch."""
+    """Occupies a little memory with PyTorch."""
 
     toolkit = "PyTorch"
 
@@ -59,7 +59,7 @@ class PytorchPlaceholder(_ToolkitPlaceholder):
 
 
 class TensorflowPlaceholder(_ToolkitPlaceholder):
-    """Takes a little memory by TensorFlow 2."""
+    """Occupies a little memory with TensorFlow 2."""
 
     toolkit = "TensorFlow"
 
@@ -70,7 +70,7 @@ class TensorflowPlaceholder(_ToolkitPlaceholder):
 
 
 class PyCudaPlaceholder(_ToolkitPlaceholder):
-    """Makes a CUDA context by PyCUDA. It is the one that can be released; the script may use it until then."""
+    """Creates a CUDA context with PyCUDA. Only this placeholder can be released; until then the script may use it."""
 
     toolkit = "PyCUDA"
 
@@ -84,14 +84,14 @@ class PyCudaPlaceholder(_ToolkitPlaceholder):
         self.logger.info("released the CUDA context")
 
 
-# Older scripts name functions. These are as good: they take the number of a device.
+# Older scripts use these names as functions. Instances work as well: they are called with the number of a device.
 pytorch_placeholder = PytorchPlaceholder()
 tensorflow_placeholder = TensorflowPlaceholder()
 pycuda_placeholder = PyCudaPlaceholder()
 
 
 def get_free_gpus() -> list[str]:
-    """The indices of the GPUs that nobody has now. By the time it is read, that may have changed."""
+    """The indices of the GPUs that are free now. That may change at any time."""
     return [str(gpu.index) for gpu in berth.status() if gpu.state == "free"]
 
 
@@ -102,11 +102,11 @@ def _too_few_gpus_error(nb_gpus: int, reason: berth.Error) -> RuntimeError:
 
 
 class GPUOwner:
-    """Has `nb_gpus` GPUs to itself from now until release_gpus() or the end of the process, however it ends.
+    """Leases `nb_gpus` whole GPUs until release_gpus() or until the process ends, in whatever way.
 
-    Does not wait: RuntimeError if there are not enough now. For each GPU `placeholder_fn` is called with its number
-    in the process (0 and up), once CUDA_VISIBLE_DEVICES is set; so CUDA must not have been started before.
-    `debug_sleep` is how many seconds to wait before that.
+    Does not wait: raises RuntimeError if there are too few GPUs now. After CUDA_VISIBLE_DEVICES is set, it calls
+    `placeholder_fn` for each GPU, with its number in the process (from 0). So CUDA must not have been started before.
+    `debug_sleep` is a pause before those calls, in seconds.
     """
 
     def __init__(
@@ -158,11 +158,12 @@ class GPUOwner:
             raise
 
     def release_gpus(self) -> None:
-        """Releases the placeholders and gives the GPUs back. CUDA_VISIBLE_DEVICES is again what it was before.
+        """Releases the placeholders and the GPUs, and restores CUDA_VISIBLE_DEVICES.
 
-        What the process goes on using is not given to others before it has ended: it is a stranger's then.
+        If the process keeps using a GPU, it is a stranger there, and the GPU is not granted to other jobs before the
+        process ends.
         """
-        release = getattr(self.placeholder_fn, "release", None)  # a plain function has none
+        release = getattr(self.placeholder_fn, "release", None)  # a plain function does not have it
         while self.placeholders:
             placeholder = self.placeholders.pop()
             self.logger.info(f"Releasing placeholder on CUDA device: {self.devices_taken[len(self.placeholders)]}")
@@ -183,12 +184,12 @@ def claim_gpus(
     logger: Logger | None = None,
     debug_sleep: float = 0.0,
 ) -> None:
-    """Takes GPUs as GPUOwner does, and keeps the owner in `gpu_owner`."""
+    """Takes GPUs by a new GPUOwner, and stores that in `gpu_owner`."""
     global gpu_owner
     gpu_owner = GPUOwner(nb_gpus=nb_gpus, placeholder_fn=placeholder_fn, logger=logger, debug_sleep=debug_sleep)
 
 
 def release_gpus() -> None:
-    """Gives back what claim_gpus() took; nothing, if it was not called."""
+    """Releases the GPUs of claim_gpus(). Does nothing if claim_gpus() was not called."""
     if gpu_owner is not None:
         gpu_owner.release_gpus()

@@ -1,4 +1,4 @@
-// Something on a Unix socket that is no Redis: it says what the test wants to whoever comes.
+// A server on a Unix socket that is not Redis: it sends each client what the test wants.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace berth::testing {
 
 class FakeServer {
  public:
-  // From the first bytes that came to what is said.
+  // Makes the response from the first bytes that a client sent.
   using Responder = std::function<std::string(const std::string& received)>;
 
   explicit FakeServer(Responder responder) : responder_(std::move(responder)) {
@@ -43,7 +43,7 @@ class FakeServer {
   }
 
  private:
-  // One client after the other, each until it goes.
+  // Serves one client after the other, each until it disconnects.
   void serve() {
     for (;;) {
       const UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));

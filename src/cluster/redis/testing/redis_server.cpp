@@ -1,4 +1,4 @@
-// Starting and ending of servers; see server.h.
+// Starting and killing servers; see redis_server.h.
 #include "cluster/redis/testing/redis_server.h"
 
 #include <csignal>

@@ -13,7 +13,7 @@
 
 namespace berth::testing {
 
-// A folder that goes with its owner, and everything in it.
+// A folder that the destructor deletes, with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -26,31 +26,31 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// A server that runs from construction, when it takes connections already, to kill() or the end.
-// It also ends with the test.
+// A server that accepts connections once the constructor has returned. It runs until kill() or the
+// destructor, or until the process of the test exits.
 class RedisServer {
  public:
   using Options = std::vector<std::string>;
 
-  // On a Unix socket alone, which keeps nothing on disk.
+  // Listens on a Unix socket only. Keeps no data on disk.
   explicit RedisServer(const Options& options = {}) : RedisServer(0, options) {}
-  // On a free port of 127.0.0.1, too.
+  // Listens on a free port of 127.0.0.1, too.
   static RedisServer on_port(const Options& options = {});
-  // A Sentinel that watches `master` as "berth-test".
+  // A Sentinel that monitors `master` under the name "berth-test".
   static RedisServer sentinel_of(const RedisServer& master, const std::string& settings = {});
 
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
   ~RedisServer() { kill(); }
 
-  // By signal 9, and waits for its end.
+  // Sends SIGKILL, and waits until the server has exited.
   void kill();
   pid_t pid() const { return pid_; }
   std::uint16_t port() const { return port_; }
 
-  RedisUrl url() const;                                       // by the Unix socket
-  RedisUrl tcp_url() const;                                   // by the port
-  RedisConnection connect() const { return connect(url()); }  // which must work
+  RedisUrl url() const;                                       // of the Unix socket
+  RedisUrl tcp_url() const;                                   // of the port
+  RedisConnection connect() const { return connect(url()); }  // throws if that fails
   static RedisConnection connect(const RedisUrl& url);
 
  private:

@@ -1,5 +1,5 @@
-// The JSON of `berth report`; see report_json.h.
-#include "archive/report_json.h"
+// Builds the JSON documents of the history; see history_json.h.
+#include "archive/history_json.h"
 
 #include <algorithm>
 
@@ -9,7 +9,11 @@
 namespace berth {
 namespace {
 
-// To the millionth of an hour or percent, so that nobody sees the ends of binary fractions.
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(std::chrono::floor<std::chrono::milliseconds>(time)).count();
+}
+
+// Rounds to a millionth of an hour or percent: 0.1 instead of 0.10000000000000001.
 double round_figure(double value) {
   constexpr double kScale = 1e6;
   return static_cast<double>(round_positive(std::max(value, 0.0) * kScale)) / kScale;
@@ -83,6 +87,43 @@ Json idle_json(const std::vector<IdleLease>& leases, const CommandVisibility& co
 
 }  // namespace
 
+std::string log_json(const HistoryEntry& entry, const std::string& this_host,
+                     const CommandVisibility& command_visibility) {
+  Json gpus = Json::array();
+  for (const HistoryGpu& gpu : entry.gpus) {
+    gpus.push_back(
+        {{"uuid", gpu.uuid},
+         {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
+         {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)},
+         {"peak_mib", mib_or_null(gpu.peak)},
+         {"utilization_pct", gpu.utilization_pct ? Json(*gpu.utilization_pct) : Json(nullptr)}});
+  }
+  const bool ended = entry.ending != Ending::running;
+  const bool end_known = entry.ending != Ending::lost;  // the time of the end is unknown then
+  const std::string& user = user_name(entry.uid, entry.user);
+  const Json line{
+      {"lease", entry.id},
+      {"host", entry.host.empty() ? this_host : entry.host},
+      {"user", user},
+      {"command", command_or_null(entry.command, user, command_visibility)},
+      {"label", entry.label},
+      {"job", entry.job.empty() ? Json(nullptr) : Json(entry.job)},
+      {"within", entry.parent_lease.empty() ? Json(nullptr) : Json(entry.parent_lease)},
+      {"gpus", std::move(gpus)},
+      {"exclusive", !entry.memory},
+      {"memory_mib", mib_or_null(entry.memory)},
+      {"asked", format_iso_time(entry.asked)},
+      {"granted", format_iso_time(entry.granted)},
+      {"ended", ended ? Json(format_iso_time(entry.ended)) : Json(nullptr)},
+      {"ending", ending_name(entry.ending)},
+      {"exit_code", entry.ending == Ending::exited ? Json(entry.code) : Json(nullptr)},
+      {"signal", entry.ending == Ending::killed ? Json(entry.code) : Json(nullptr)},
+      {"waited_s", seconds(entry.granted - entry.asked)},
+      {"lasted_s", end_known ? Json(seconds(entry.ended - entry.granted)) : Json(nullptr)},
+      {"idle_s", entry.idle ? Json(seconds(*entry.idle)) : Json(nullptr)}};
+  return line.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
 std::string report_json(const Report& report, ReportBy by, const std::string& host,
                         std::size_t damaged_lines, const CommandVisibility& command_visibility) {
   const auto includes = [&](ReportBy which) { return by == ReportBy::all || by == which; };
@@ -111,6 +152,30 @@ std::string report_json(const Report& report, ReportBy by, const std::string& ho
   }
   if (by == ReportBy::all) json["idle_leases"] = idle_json(report.idle, command_visibility);
   return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+std::string timeline_json(const Timeline& timeline) {
+  Json gpus = Json::array();
+  for (const TimelineGpu& row : timeline.gpus) {
+    Json spans = Json::array();
+    for (const TimelineSpan& span : row.spans) {
+      spans.push_back({{"user", user_name(span.owner.uid, span.owner.user)},
+                       {"start", format_iso_time(span.start)},
+                       {"end", format_iso_time(span.end)},
+                       {"leases", span.leases},
+                       {"shared", span.shared}});
+    }
+    gpus.push_back({{"host", row.gpu.host},
+                    {"uuid", row.gpu.uuid},
+                    {"index", row.gpu.index.empty() ? Json(nullptr) : Json(row.gpu.index)},
+                    {"name", row.gpu.name.empty() ? Json(nullptr) : Json(row.gpu.name)},
+                    {"spans", std::move(spans)}});
+  }
+  const Json json{{"since", format_iso_time(timeline.since)},
+                  {"until", format_iso_time(timeline.until)},
+                  {"resolution_s", timeline.resolution.count()},
+                  {"gpus", std::move(gpus)}};
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace berth

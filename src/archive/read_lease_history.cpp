@@ -1,5 +1,5 @@
-// Files to threads, or a stream in one; see read_leases.h.
-#include "archive/read_leases.h"
+// Reads history files by several threads, or the server's stream by one; see read_lease_history.h.
+#include "archive/read_lease_history.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,12 +13,13 @@
 namespace berth {
 namespace {
 
-// More would wait for the memory.
+// With more threads, memory bandwidth is the limit.
 constexpr unsigned kMaxThreads = 4;
 
 }  // namespace
 
-LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optional<uid_t> user) {
+LeaseHistory read_lease_history(const std::string& archive, TimePoint since,
+                                std::optional<uid_t> user) {
   const std::vector<UserFolder> folders = open_user_folders(archive);
   const HistoryFiles selection = select_history_files(folders, since, user);
   const std::vector<HistoryFile>& files = selection.files;
@@ -43,7 +44,7 @@ LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optio
     while (workers.size() + 1 < threads)
       workers.push_back(std::async(std::launch::async, read_files));
   } catch (const std::system_error&) {
-    // No more threads for this user: it takes longer.
+    // The user's limit of threads is reached: continue with fewer.
   }
   LeaseHistory history = read_files();
   history.truncated = selection.truncated;
@@ -55,17 +56,16 @@ LeaseHistory read_leases(const std::string& archive, TimePoint since, std::optio
   return history;
 }
 
-Result<LeaseHistory> read_leases(const RedisUrl& url, TimePoint since,
-                                 const EntryViewFilter& filter) {
+Result<LeaseHistory> read_lease_history(const RedisUrl& url, TimePoint since,
+                                        const EntryViewFilter& filter) {
   LeaseHistory history;
   RedisSession server(url);
   HistoryStream stream(url, since);
   for (;;) {
-    const auto more = stream.read_next(server, [&](const EntryView& entry) {
+    const bool has_more = TRY(stream.read_next(server, [&](const EntryView& entry) {
       if (filter(entry)) history.table.add(entry);
-    });
-    if (!more) return tl::make_unexpected(more.error());
-    if (!*more) break;
+    }));
+    if (!has_more) break;
   }
   history.damaged = stream.damaged();
   return history;
