@@ -7,61 +7,33 @@ import sys
 
 import pytest
 from conftest import BERTH, ROOT, wait_until
+from documents import console_blocks, run_sessions, same
 from serving import serve  # noqa: F401
 
 README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.release_only
 
 
-def console_blocks():
-    """The examples, each as a list of (command, expected lines)."""
-    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL):
-        steps = []
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                steps.append((line[2:], []))
-            else:
-                steps[-1][1].append(line)
-        yield steps
-
-
-def general(text):
-    """Without what differs from host to host and run to run: names, PIDs, UUIDs, alignment."""
-    text = re.sub(r"^.* Killed .*\n", "", text, flags=re.MULTILINE)  # the shell's own remark
-    text = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", text)
-    text = re.sub(r"^\S+ - simulated", "HOST - simulated", text, flags=re.MULTILINE)
-    text = re.sub(r"\bpid \d+", "pid N", text)
-    text = re.sub(r"\bleased by \w+", "leased by USER", text)
-    text = re.sub(r"^ +! +\d+  \S+ +", "     ! PID USER ", text, flags=re.MULTILINE)
-    return text.strip()
-
-
-def run_as_one_session(steps, env):
-    """What each command of a session prints. A job in the background is given time to say its line."""
-    script = ["set -m", "exec 2>&1"]
-    for command, expected in steps:
-        if command.endswith("&"):
-            # Its line comes when it comes: wait for it in a file.
-            script += [f"{command[:-1].rstrip()} > said & last=$!",
-                       "while ! [ -s said ]; do :; done; cat said"]
-        else:
-            script.append(command.replace("$!", "$last"))
-        if command.startswith("kill"):  # who types the next line is slower than the kernel
-            script.append("while kill -0 -- -$last 2>/dev/null; do :; done")
-        script.append("echo --end-of-step--")
-    result = subprocess.run(["bash", "--norc", "-c", "\n".join(script)], env=env, cwd=env["TREE"], timeout=120,
-                            stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert result.returncode == 0, result
-    return result.stdout.split("--end-of-step--\n")[:-1]
-
-
 def test_the_example_prints_what_readme_shows(server):
     (server.folder / "build").symlink_to(ROOT / "build")
-    env = {**server.env, "TREE": str(server.folder), "LANG": "C.UTF-8"}
-    [session] = [steps for steps in console_blocks() if len(steps) > 1]
-    printed = run_as_one_session(session, env)
-    for (command, expected), output in zip(session, printed, strict=True):
-        assert general(output) == general("\n".join(expected)), command
+    [session] = [steps for steps in console_blocks(README) if len(steps) > 1]
+    run_sessions(session, server.env, server.folder)
+
+
+def test_the_sample_of_status_is_what_it_prints(server):
+    """On three simulated cards, with jobs of one user in place of several users' jobs."""
+    [[step]] = [steps for steps in console_blocks(README) if steps[0].command == "berth status"]
+    server.use({"gpus": [{"name": "NVIDIA GeForce RTX 4090", "memory": "24GiB", "count": 3}]})
+    jobs = [(("--gpu", "0", "--time", "4h", "--label", "vision"), ("18GiB", "96")),
+            (("--gpu", "1", "--mem", "8GiB", "--label", "eval"), ("7GiB", "30")),
+            (("--gpu", "1", "--mem", "10GiB", "--label", "demo"), ("9GiB", "40"))]
+    for request, (memory, load) in jobs:
+        server.start_job("--mem", memory, "--util", load, "--time", "1h", prefix=(BERTH, "run", *request, "--"))
+    server.start_job("--mem", "11GiB", "--util", "60", "--time", "1h", gpu=2)
+    server.start(BERTH, "run", "--label", "llm", "--", "true")
+    wait_until(lambda: server.status()["queue"])
+    printed = server.berth("status").stdout
+    assert same(step, [printed]), printed
 
 
 def test_dev_run_tells_a_story_on_a_simulated_server():
