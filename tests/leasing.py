@@ -31,6 +31,13 @@ def keepers(server):
     return found
 
 
+def only_keeper(server):
+    """The one keeper, once there is one: a keeper that is about to start its driver helper shows twice for a moment."""
+    wait_until(lambda: len(keepers(server)) == 1)
+    [keeper] = keepers(server)
+    return keeper
+
+
 class Job:
     """A program that runs beside the test (usually `berth run`), with its output in files."""
 

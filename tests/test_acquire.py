@@ -11,7 +11,7 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
+from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, only_keeper, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
 
 SHELLS = {"bash": ["bash", "--norc"], "dash": ["dash"], "zsh": ["zsh", "-f"]}
 
@@ -466,7 +466,7 @@ def test_the_keeper_holds_nothing_of_the_shells(server, jobs):
     for reading, writing in pipes:
         os.close(writing)
         assert read_to_end(reading) == b""
-    [keeper] = keepers(server)
+    keeper = only_keeper(server)
     assert os.readlink(f"/proc/{keeper}/cwd") == "/"
     targets = [os.readlink(f"/proc/{keeper}/fd/{name}") for name in os.listdir(f"/proc/{keeper}/fd")]
     strange = [target for target in targets if not re.match(
@@ -482,7 +482,7 @@ def test_the_keeper_holds_nothing_of_the_shells(server, jobs):
 def test_the_keeper_ignores_what_a_terminal_sends(server, jobs):
     job = start_shell(jobs, 'eval "$(berth acquire)"')
     ready(job)
-    [keeper] = keepers(server)
+    keeper = only_keeper(server)
     for number in (signal.SIGINT, signal.SIGHUP):
         os.kill(keeper, number)
     status = pathlib.Path(f"/proc/{keeper}/status")

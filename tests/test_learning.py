@@ -27,7 +27,7 @@ def hold_memory(server, jobs, gib):
 def learn(server, *flags, times=1, job="train", env=None):
     """Has a type run to its end, so that it is known."""
     for _ in range(times):
-        result = server.berth("run", "--mem", "auto", "--job", job, "--", SIM_JOB, "--quiet", "--time", "300ms",
+        result = server.berth("run", "--mem", "auto", "--job", job, "--", SIM_JOB, "--quiet", "--time", "1s",
                               *(flags or ("--mem", "5GiB")), env=env)
         assert (result.returncode, result.stderr) == (0, "")
 
@@ -85,7 +85,7 @@ def test_the_whole_process_tree_counts_and_no_other_lease(server, jobs):
 
 
 def test_a_job_that_does_not_use_its_gpu_is_idle(server):
-    server.berth("run", "--", "sleep", "0.5")
+    server.berth("run", "--", "sleep", "2")
     [entry] = history(server)
     assert entry["gpus"][0]["peak_mib"] is None and entry["gpus"][0]["utilization_pct"] == 0
     assert entry["idle_s"] > 0
@@ -117,7 +117,7 @@ def test_the_first_run_has_a_gpu_alone_and_the_next_reserve_what_it_needed(serve
 def test_jobs_of_unknown_type_are_known_by_their_script(server):
     for folder in ("one", "two"):
         (server.folder / folder).mkdir()
-        (server.folder / folder / "train.sh").write_text(f"exec {SIM_JOB} --quiet --mem $1 --time 200ms\n")
+        (server.folder / folder / "train.sh").write_text(f"exec {SIM_JOB} --quiet --mem $1 --time 1s\n")
         assert server.berth("run", "--mem", "auto", "--", "sh", "train.sh", "2GiB", cwd=server.folder / folder
                             ).returncode == 0
     types = [profile["type"] for profile in profiles(server)]

@@ -110,7 +110,7 @@ def test_nothing_in_it_is_vague():
 
 @pytest.mark.release_only
 def test_every_route_of_the_server_is_in_it():
-    source = (ROOT / "src" / "cli" / "serve" / "routes.cpp").read_text()
+    source = (ROOT / "src" / "serve" / "routes.cpp").read_text()
     routes = re.findall(r'Route\{"(\w+)", "([^"]+)", "([^"]*)"', source)
     assert len(routes) >= 15
     word = {"/api/v1/gpus/": "{uuid}"}

@@ -55,7 +55,7 @@ def test_a_job_runs_where_it_fits(lab):
     assert (result.returncode, result.stdout, result.stderr) == (7, f"gpu-b\n0,1\n{lab.folder}\n", "")
     assert not any(queue(lab).values())
     # The connection ends with the job.
-    wait_until(lambda: not any(name_of(pid).startswith("ssh") for pid in lab.head.inhabitants()), "ssh has ended")
+    wait_until(lambda: not any(name_of(pid).startswith("ssh") for pid in lab.head.processes_inside()), "ssh has ended")
 
 
 def test_a_host_by_its_name(lab):

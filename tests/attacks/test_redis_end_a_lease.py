@@ -13,7 +13,7 @@ import socket
 import pytest
 from conftest import assert_one_line_error
 from hostile import ALICE, BOB, MALLORY
-from leasing import eventually, is_alive, jobs, keepers, ready  # noqa: F401
+from leasing import eventually, is_alive, jobs, only_keeper, ready  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -87,7 +87,7 @@ def tell_to_end(attack, lease):
 
 def test_the_key_that_ends_tickets_ends_no_lease_of_a_shell(attack, server):
     shell, [lease] = attack.shell(ALICE, ACQUIRE)
-    [keeper] = keepers(server)
+    keeper = only_keeper(server)
     tell_to_end(attack, lease)
     attack.has_beaten_twice(lease)
     assert is_alive(keeper) and shell.runs

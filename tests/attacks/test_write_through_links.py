@@ -183,13 +183,13 @@ def test_compat_changes_only_files_of_the_users_own(server, open_build, kind):
     os.chown(secret, ALICE, ALICE)
     plant(folder / "name", kind, secret)
     script = ("import os, sys\n"
-              "from berth.compat import _state\n"
-              f"folder = _state.Folder({str(folder)!r}, os.open({str(folder)!r}, os.O_RDONLY))\n"
+              "from berth.compat import _shared_folder\n"
+              f"folder = _shared_folder.Folder({str(folder)!r}, os.open({str(folder)!r}, os.O_RDONLY))\n"
               "for flags in (os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_APPEND | os.O_CREAT):\n"
               "    try:\n"
               "        folder.open('name', flags)\n"
               "        sys.exit('it was opened')\n"
-              "    except _state.Planted as problem:\n"
+              "    except _shared_folder.UntrustedFile as problem:\n"
               "        print(problem)\n"
               "os.write(folder.open('new', os.O_RDWR | os.O_CREAT), b'x')\n")
     result = server.run(*prefix_of(ALICE), sys.executable, "-c", script, env={"PYTHONPATH": str(open_build / "python")})

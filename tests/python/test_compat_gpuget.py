@@ -213,7 +213,7 @@ def test_the_harbour_is_that_of_the_program(tools, kind):
     (tools.folder / "server.json").write_text('{"gpus": [{"memory": "24GiB"}]}')
     (tools.folder / "link.json").symlink_to("server.json")
     alone = {"BERTH_SIM": sim, "BERTH_SIM_STATE": None, "BERTH_DIR": None}
-    code = "from berth.compat import _state; print(_state.path_of_harbour(), _state.path_of_folder())"
+    code = "from berth.compat import _shared_folder; print(_shared_folder.harbour_path(), _shared_folder.folder_path())"
     paths = good(tools.run(PYTHON, "-c", code, env=alone, cwd=tools.folder)).split()
     harbour, folder = (pathlib.Path(path) for path in paths)
     try:

@@ -170,7 +170,7 @@ def test_what_somebody_else_put_back_is_not_put_back_twice(managed, original, jo
     own = monitor_pid(original, 0)
     original.release("0")
     job.end()
-    eventually(lambda: not is_alive(own), "the warden has ended")
+    eventually(lambda: not is_alive(own), "the monitor has ended")
     assert original.idle() == ALL
 
 
