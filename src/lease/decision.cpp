@@ -28,6 +28,7 @@ Result<std::vector<Client>> read_host_view(DecisionContext& context, const Snaps
   std::vector<Client> leases = TRY(context.transaction.read_leases());
   const std::vector<Drain> drains = TRY(context.transaction.read_drains());
   std::vector<Record> records;
+  records.reserve(leases.size());
   for (const Client& lease : leases) records.push_back(lease.record);
   context.decision.host_view = attribute_processes(snapshot, records, drains);
   return leases;
