@@ -65,7 +65,7 @@ def leases(server):
 
 
 def prepare(server, line):
-    """Carries out a preparation: hold, wait, sim, write, env."""
+    """Carries out a preparation: sim, hold, wait, use, write or env."""
     word, _, rest = line.partition(" ")
     if word == "sim":
         server.use(ROOT / "sim" / "servers" / rest if rest.endswith(".json") else rest)
@@ -92,7 +92,8 @@ def prepare(server, line):
 
 def normalize(text, server, clients):
     """Without what differs from host to host and run to run."""
-    text = text.replace(str(server.folder), "FOLDER").replace(os.uname().nodename, "HOST")
+    text = text.replace(str(server.folder), "FOLDER")
+    text = re.sub(rf"(?<![\w.-]){re.escape(os.uname().nodename)}(?![\w.-])", "HOST", text)
     text = re.sub(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", r"\1-UUID", text)
     for client in clients:
         text = re.sub(rf"\b{client}\b", "ID", text)

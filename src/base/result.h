@@ -35,7 +35,7 @@ inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
 
 // Evaluates to the value of a Result, or returns its error from the enclosing function:
 //
-//   const Record record = TRY(parse_record(path));
+//   const Record record = TRY(parse_record(text));
 //   TRY(transaction.write_lease(record));  // Result<void>
 //
 // The enclosing function (or lambda, with an explicit return type) must return a Result.
