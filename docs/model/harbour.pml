@@ -85,6 +85,7 @@ typedef Opinions {
   byte note[CLIENTS];   /* 0, or 1 + ticks since it noted that this ticket has not claimed */
   byte rank[CLIENTS];   /* the rank of that ticket then */
   bool silent[CLIENTS]; /* tickets that this client passes over */
+  byte unclaimed;       /* tickets (bits) that were granted and had not claimed at its last decision */
 }
 Opinions view[CLIENTS];
 
@@ -295,6 +296,7 @@ inline end_of_bell(s) {
 inline forget_waiting(c) {
   rung[c] = false; event[c] = false; watch[c] = 0; late[c] = false; look[c] = 0; late_look[c] = 0; tell[c] = 0; told[c] = 0;
   waits[c] = 0; misled[c] = false; seen[c] = 0; owed[c] = 0;
+  view[c].unclaimed = 0;
   for (j : 0 .. CLIENTS - 1) {
     view[c].note[j] = 0; view[c].rank[j] = 0; view[c].silent[j] = false
   }
@@ -645,9 +647,11 @@ inline judge_notes(c) {
   }
 }
 
-/* [R15] Others were granted something and stand before c: ring them, and decide again after a tick. If they have not claimed by then, or c was
- * rung, ring and note every ticket that could claim if the others were silent. */
+/* [R15] Others were granted something and stand before c: ring them, and decide again after a tick. If one of them has not
+ * claimed by then, or c was rung, ring and note every ticket that could claim if the others were silent. */
 inline note_unclaimed(c) {
+  was_due = was_due && (won & before & view[c].unclaimed) != 0;
+  view[c].unclaimed = won & before;
   if
   :: (won & before) != 0 || has_notes(c) -> look[c] = 2
   :: else -> look[c] = 0
@@ -887,7 +891,9 @@ end:
          for (j : 0 .. CLIENTS - 1) {
            /* [R14] A client that has not decided for a while (it was stopped) drops its notes. */
            if
-           :: look[u] == 1 -> view[u].note[j] = 0; view[u].rank[j] = 0
+           :: look[u] == 1 ->
+              view[u].note[j] = 0; view[u].rank[j] = 0;
+              view[u].unclaimed = 0; owed[u] = 0
            :: look[u] != 1 && view[u].note[j] > 0 -> view[u].note[j]++
            :: else
            fi

@@ -88,6 +88,7 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
     TRY(walk_queue(context, planner));
     walk_again = TRY(time_unclaimed_tickets(context, input));
   }
+  decision.has_unclaimed_grant = !context.walk.unclaimed_ids.empty();
   if (context.is_recovering) {
     withhold_grant(context.walk);
     decision.recovery_time_left = recovery_time_left;
@@ -199,7 +200,7 @@ Result<Decision> check_for_unclaimed_grants(Harbour& harbour, PendingClient& sel
   TRY(walk_queue(context, planner));
   const bool is_queued = self.ticket && context.is_in_queue(*self.ticket);
   decision.has_unclaimed_grant =
-      decision.has_unclaimed_grant || !context.walk.outcome.wait || !is_queued;
+      !context.walk.unclaimed_ids.empty() || !context.walk.outcome.wait || !is_queued;
   if (decision.has_unclaimed_grant) return std::move(decision);
   TRY(find_neighbours(context));
   collect_watched_bells(context, std::move(leases));

@@ -46,6 +46,7 @@ struct QueueWalkResult {
   std::set<TicketName> impossible_tickets;     // ask for more than this host has
   std::optional<TicketName> reserving_ticket;  // the first that waits: it keeps GPUs for itself
   std::set<std::string> gpus_waited_for;       // UUIDs of GPUs that an earlier ticket waits for
+  std::set<std::string> unclaimed_ids;         // of earlier tickets that are granted GPUs now
   std::vector<OpenClient> open_clients;        // the first ones of the queue, a bounded number
   std::set<std::string> relied_on_ids;         // ids of Decision::relied_on_clients
 };

@@ -20,7 +20,6 @@ void reset_walk(DecisionContext& context) {
   context.walk = {};
   context.decision.host_view.tickets.clear();
   context.decision.relied_on_clients.clear();
-  context.decision.has_unclaimed_grant = false;
 }
 
 void decide_self(DecisionContext& context, Planner& planner) {
@@ -143,7 +142,7 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     // A ticket that could claim but is passed over is rung as well: its client reads the ring when
     // it continues.
     if ((outcome.grant || could_claim) && !context.is_recovering) context.transaction.ring(*client);
-    decision.has_unclaimed_grant = decision.has_unclaimed_grant || (outcome.grant && !self_reached);
+    if (outcome.grant && !self_reached) walk.unclaimed_ids.insert(record.id);
     if (walk.open_clients.size() < kMaxOpenClients)
       walk.open_clients.push_back({name, std::move(*client)});
   }

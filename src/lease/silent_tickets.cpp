@@ -37,26 +37,25 @@ milliseconds time_to_claim(unsigned rank) {
 
 }  // namespace
 
-bool SilentTickets::observe(bool unclaimed, bool rung, std::size_t position,
+bool SilentTickets::observe(const std::set<std::string>& unclaimed, bool rung, std::size_t position,
                             Clock::time_point now) {
   is_far_back_ = position > kNearFrontPositions;
   // This process itself may have been stopped.
   if (last_decision_ && now - *last_decision_ > kMaxDecisionGap) reset_times();
   last_decision_ = now;
-  if (!unclaimed) {
-    unclaimed_since_.reset();
-  } else if (!unclaimed_since_) {
-    unclaimed_since_ = now;
+  std::erase_if(unclaimed_since_, [&](const auto& one) { return !unclaimed.contains(one.first); });
+  for (const std::string& id : unclaimed) unclaimed_since_.try_emplace(id, now);
+  if (!is_timing()) suspects_.clear();
+  const milliseconds grace_period = is_far_back_ ? kClaimGracePeriodFarBack : kClaimGracePeriod;
+  for (const auto& [id, since] : unclaimed_since_) {
+    if (now - since >= grace_period || (rung && !is_far_back_)) suspects_.insert(id);
   }
-  if (!unclaimed_since_) return is_timing();
-  const auto waited = now - *unclaimed_since_;
-  return is_timing() ||
-         (is_far_back_ ? waited >= kClaimGracePeriodFarBack : rung || waited >= kClaimGracePeriod);
+  return is_timing() || !suspects_.empty();
 }
 
 void SilentTickets::exclude_time(Clock::duration time) {
   if (last_decision_) *last_decision_ += time;
-  if (unclaimed_since_) *unclaimed_since_ += time;
+  for (auto& [id, since] : unclaimed_since_) since += time;
   for (auto& [id, ticket] : tickets_) {
     if (ticket.timed_since) *ticket.timed_since += time;
     ticket.claim_deadline += time;
@@ -64,7 +63,7 @@ void SilentTickets::exclude_time(Clock::duration time) {
 }
 
 void SilentTickets::reset_times() {
-  unclaimed_since_.reset();
+  unclaimed_since_.clear();
   (void)time_tickets({}, {});
 }
 
@@ -74,6 +73,7 @@ SilentTickets::TimingResult SilentTickets::time_tickets(const std::vector<Claima
   for (const Claimable& one : claimable) {
     if (!one.passed_over) ids.insert(one.id);
   }
+  std::erase_if(suspects_, [&](const std::string& id) { return !ids.contains(id); });
   // The time of a ticket that could not claim for a while begins anew.
   for (auto& [id, ticket] : tickets_) {
     if (!ids.contains(id)) ticket.timed_since.reset();
@@ -107,7 +107,15 @@ SilentTickets::TimingResult SilentTickets::time_tickets(const std::vector<Claima
     ++ticket.times_passed_over;
     timing.passed_over = true;
   }
+  has_passed_over_ = (has_passed_over_ || timing.passed_over) && is_timing();
   return timing;
+}
+
+bool SilentTickets::has_suspect(const std::vector<Claimable>& claimable) const {
+  return has_passed_over_ ||
+         std::any_of(claimable.begin(), claimable.end(), [&](const Claimable& one) {
+           return !one.passed_over && suspects_.contains(one.id);
+         });
 }
 
 bool SilentTickets::is_timing() const {

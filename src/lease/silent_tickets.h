@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,12 +38,15 @@ class SilentTickets {
     bool passed_over = false;  // some tickets are passed over from now on
   };
 
-  // Call first in every decision. `unclaimed`: a ticket before this client's is granted GPUs and
-  // has not claimed them. `rung`: this client was rung, so another client has waited for that
-  // ticket already. `position`: of this client in the queue. Clients far back begin later, since
-  // the clients before them normally claim first. Returns true when it is time to call
-  // time_tickets().
-  bool observe(bool unclaimed, bool rung, std::size_t position, Clock::time_point now);
+  // Call first in every decision. `unclaimed`: ids of the tickets before this client's that are
+  // granted GPUs and have not claimed them. `rung`: this client was rung, so another client may
+  // have waited for those tickets already. `position`: of this client in the queue. Clients far
+  // back begin later, since the clients before them normally claim first. Returns true when it is
+  // time to call time_tickets(): tickets are timed already, or there is a suspect, which is an
+  // unclaimed ticket that this client has waited for. (In a busy queue some ticket is unclaimed at
+  // every decision, but it is not the same one for long.)
+  bool observe(const std::set<std::string>& unclaimed, bool rung, std::size_t position,
+               Clock::time_point now);
 
   // Excludes a time during which no client could claim, since a process held the harbour's lock.
   void exclude_time(Clock::duration time);
@@ -52,6 +56,10 @@ class SilentTickets {
 
   // Times the tickets `claimable`, which are in the order of the queue, and no others.
   TimingResult time_tickets(const std::vector<Claimable>& claimable, Clock::time_point now);
+
+  // False if each suspect has claimed, or can no longer claim, and none was passed over: then the
+  // others that are timed are probably not silent either.
+  bool has_suspect(const std::vector<Claimable>& claimable) const;
 
   bool is_timing() const;
   bool is_timed(const std::string& id) const;
@@ -82,7 +90,9 @@ class SilentTickets {
   std::map<std::string, TimedTicket> tickets_;
   bool is_far_back_ = false;
   std::optional<Clock::time_point> last_decision_;
-  std::optional<Clock::time_point> unclaimed_since_;  // see observe()
+  std::map<std::string, Clock::time_point> unclaimed_since_;  // by the id of the ticket
+  std::set<std::string> suspects_;                            // ids
+  bool has_passed_over_ = false;  // a ticket, since the first one is timed
 };
 
 }  // namespace berth

@@ -118,8 +118,11 @@ Result<bool> time_unclaimed_tickets(DecisionContext& context, const PlanInput& i
     context.self.ticket_orders.clear();
     return false;
   }
-  if (!silent_tickets.observe(context.decision.has_unclaimed_grant, context.rung,
-                              queue_position(context), context.now))
+  // A server's clients are rung at every release: there a ring does not show that another client
+  // has waited.
+  const bool rung = context.rung && !context.harbour.is_multi_host();
+  if (!silent_tickets.observe(context.walk.unclaimed_ids, rung, queue_position(context),
+                              context.now))
     return false;
   if (!std::exchange(context.reads_whole_queue, true)) return true;
   std::map<std::string, TicketName> names;
@@ -128,8 +131,12 @@ Result<bool> time_unclaimed_tickets(DecisionContext& context, const PlanInput& i
   silent_tickets.forget_tickets_unless([&](const std::string& id) { return names.contains(id); });
   Planner planner(input);
   std::list<QueuedTicket> planner_tickets;  // a list, since the planner keeps references to them
-  const auto timing = silent_tickets.time_tickets(
-      find_claimable(context, input, planner, planner_tickets), context.now);
+  auto claimable = find_claimable(context, input, planner, planner_tickets);
+  // If the server is slow, claims take long. Without this the clients of a busy queue would time
+  // each other without end, and their rings would make the server slower still. The price: of the
+  // clients behind a silent ticket, not always the first claims first.
+  if (context.harbour.is_multi_host() && !silent_tickets.has_suspect(claimable)) claimable.clear();
+  const auto timing = silent_tickets.time_tickets(claimable, context.now);
   for (const std::string& id : timing.ids_to_ring) {
     const Client* const client = TRY(context.find_client(names.at(id)));
     if (client != nullptr) context.transaction.ring(*client);
