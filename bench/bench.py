@@ -1,9 +1,9 @@
-"""Measures berth against familiar yardsticks, in one run: a table of ratios, and build/bench.json.
+"""Compares the speed of berth with familiar commands and tools: prints a table, writes build/bench.json.
 
-Every figure is a ratio of two things measured by turns on the same machine, because absolute times
-on a shared machine mean little. Each is taken in several rounds; the table shows the median of the
-rounds' ratios and their spread. A ratio above its limit is marked; it makes the exit code 1 only with
---check, since a busy machine can cause it.
+Most figures are ratios of two times that are measured alternately on the same machine, because absolute
+times on a shared machine mean little. Each ratio is measured in several rounds; the table shows the median
+of the rounds and their spread. A figure above its limit is marked. The exit code is then 1 only with
+--check, because a busy machine can cause it.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def redis_figures(options, env):
     """The harbour in Redis: leases, hand-overs that go only through Redis, and the load of many hosts."""
     with redis_bench.own_server() as server:
         shared = {**env, "BERTH_URL": server.tcp_url()}
-        results = [figure("acquire + release by Redis", "in one process", "BRPOP + LPUSH, the same Redis",
+        results = [figure("acquire + release, harbour in Redis", "in one process", "BRPOP + LPUSH, the same Redis",
                           *lease_pairs(options.rounds, shared, MEMORY, server.port), 4.0)]
     near, far = (redis_bench.handovers(options.rounds, options.handovers // 2, delay, env, MEMORY)
                  for delay in (0, redis_bench.DELAY))
@@ -90,15 +90,16 @@ def redis_figures(options, env):
     counted = [(redis_bench.berth_overhead_us(b) - redis_bench.berth_overhead_us(a)) / (b["ping_us"] - a["ping_us"])
                for a, b in zip(near, far)]
     in_pings = [redis_bench.berth_overhead_us(one) / one["ping_us"] for one in far]
-    results += [bound("round trips of a hand-over above LPUSH to BRPOP", statistics.median(counted), 3.0, counted),
-                bound("what it takes above it, in PINGs of 1 ms", statistics.median(in_pings), None, in_pings)]
-    facts = [redis_bench.handover_fact(name, rounds) for name, rounds in (("here", near), ("1 ms away", far))]
+    results += [bound("hand-over through Redis, beyond LPUSH to BRPOP (round trips)", statistics.median(counted), 3.0, counted),
+                bound("the same with Redis 1 ms away, as time (PINGs)", statistics.median(in_pings), None, in_pings)]
+    facts = [redis_bench.handover_fact(name, rounds) for name, rounds in (("on this host", near), ("1 ms away", far))]
     for hold_ms in (redis_bench.HOLD_MS, 0):
         loads = [redis_bench.load(hosts, hold_ms, options.seconds, env, MEMORY) for hosts in redis_bench.HOSTS]
         facts += [redis_bench.fact(load, hold_ms) for load in loads]
         if hold_ms:
             share = loads[-1].grants / loads[-1].hosts / loads[0].grants
-            results.append(bound(f"a host alone, of one of {loads[-1].hosts}: grants", 1 / share, 1.5))
+            name = f"grants per host: {loads[0].hosts} host / {loads[-1].hosts} hosts (ratio)"
+            results.append(bound(name, 1 / share, 1.5))
     return results, facts
 
 
@@ -125,10 +126,10 @@ def queue_figures(options, env, folder):
                       f"{wakes[waiting]:.2f} waiters woken per release"))
     results.append(figure(f"hand-over, {options.waiters} waiting", f"{options.waiters} waiting", "10 waiting",
                           [medians[options.waiters] / 1000], [medians[10] / 1000], 3.0))
-    results.append(bound("waiters woken per release", wakes[options.waiters], 2.0))
+    results.append(bound(f"waiters woken per release, {options.waiters} waiting", wakes[options.waiters], 2.0))
     cpu, memory = queue_bench.idle(berth, job, env, folder, options.waiters)
-    results.append(bound(f"CPU s of {options.waiters} waiters in 10 s", cpu, 0.1))
-    results.append(bound("MiB resident of one waiter", memory, 6.0))
+    results.append(bound(f"CPU time of {options.waiters} idle waiters in {queue_bench.IDLE_SECONDS} s (s)", cpu, 0.1))
+    results.append(bound("resident memory of a waiter (MiB)", memory, 6.0))
     return results, facts
 
 
@@ -147,7 +148,7 @@ def load_figures(options, env):
     part = len(done) // 10
     first, last = done[part] - done[0], done[-1] - done[-1 - part]
     facts = [(f"{options.jobs} jobs, 8 GPUs, 64 workers", f"{1000 * len(done) / done[-1]:.0f} grants per second")]
-    return [figure("time per grant, last tenth", "the last tenth", "the first tenth", [last / part],
+    return [figure("time per grant, last tenth of the jobs", "the last tenth of the jobs", "the first tenth", [last / part],
                    [first / part], 1.5)], facts
 
 
@@ -156,8 +157,9 @@ def simulation_figures(options):
     program = BENCH / "simulate"
     results = []
     for case, (short, long) in simulation_bench.growth(program, options.rounds).items():
-        results.append(figure(f"decision, {long['queued']:,} queued, {case}", f"{long['queued']:,} queued",
-                              f"{short['queued']:,} queued", long["ms"], short["ms"], 10.0))
+        name = f"decision, {long['queued']:,} queued, {simulation_bench.CASES[case]}"
+        results.append(figure(name, f"{long['queued']:,} queued", f"{short['queued']:,} queued", long["ms"], short["ms"],
+                              10.0))
     if options.full:
         runs = simulation_bench.all_waits(program)
         (ROOT / "build" / "simulation.json").write_text(json.dumps(runs) + "\n")
@@ -172,10 +174,10 @@ def packing_figures(options, env, folder):
     own.mkdir()
     makespans, failed, bound_s = packing_bench.measure(BIN, queue_bench.env_in_folder(env, own), own, passes=options.passes)
     passes = ", ".join(f"{makespan / bound_s:.2f}" for makespan in makespans)
-    facts = [("200 jobs on 8 cards, by runs known", f"{passes} of the lower bound of {bound_s:.0f} s")]
-    return [bound("makespan of 200 jobs, of the lower bound", makespans[-1] / bound_s, 1.15),
-            bound("the same, of one job per GPU", makespans[-1] / makespans[0], 0.5),
-            bound("jobs that failed (out of memory)", failed, 0)], facts
+    facts = [(f"makespan of 200 jobs / lower bound ({bound_s:.0f} s), after 0 to {len(makespans) - 1} earlier runs", passes)]
+    return [bound("makespan of 200 jobs / lower bound (ratio)", makespans[-1] / bound_s, 1.15),
+            bound("makespan of 200 jobs / with one job per GPU (ratio)", makespans[-1] / makespans[0], 0.5),
+            bound("failed jobs, such as out of memory", failed, 0)], facts
 
 
 def import_cost(rounds, runs, env):
@@ -183,7 +185,7 @@ def import_cost(rounds, runs, env):
     pairs = [time_commands([f"{sys.executable} -c 'import berth'", f"{sys.executable} -c pass"], runs,
                            python_bench.with_package(env), warmup=2) for _ in range(rounds)]
     added = [1000 * (a - b) for a, b in pairs]
-    return bound("ms that import berth adds", statistics.median(added), 15.0, added)
+    return bound("time of 'import berth' (ms)", statistics.median(added), 15.0, added)
 
 
 def python_against_cpp(rounds, env, folder):
@@ -222,7 +224,7 @@ def report_figures(options, env, folder):
     command = f"{BIN}/berth report --since 400d"
     times = [time_commands([command], 1, {**env, "BERTH_DIR": str(harbour)}, warmup=1)[0]
              for _ in range(options.rounds)]
-    return [bound(f"berth report, {options.entries} entries: s", statistics.median(times), 2.0, times)], [
+    return [bound(f"berth report, {options.entries} entries (s)", statistics.median(times), 2.0, times)], [
         (f"berth report, {options.entries} entries", f"{size / 1e6:.0f} MB of history")]
 
 
@@ -230,11 +232,11 @@ def serve_figures(options, env):
     """`berth serve`: the load of 20 viewers, the time until a job is shown, and the size of the page."""
     measured = serve_bench.measure(env, MEMORY, options.rounds, 2 * options.seconds)
     shares, shown, loads, cards = (measured[key] for key in ("shares", "shown", "loads", "cards"))
-    return [bound(f"berth serve, 8 GPUs, {serve_bench.VIEWERS} viewers: % of a core", statistics.median(shares), 3.0, shares),
-            bound("a job's start to its card in Chromium, the slowest: s", max(shown), 1.0, shown),
-            bound("page loaded by Chromium on loopback: ms", statistics.median(loads), None, loads),
-            bound("page loaded, and a card for each of 8 GPUs: ms", statistics.median(cards), None, cards),
-            bound("page with all its parts: KB", measured["bytes"] / 1000, 150.0)]
+    return [bound(f"berth serve, 8 GPUs, {serve_bench.VIEWERS} viewers (% of a core)", statistics.median(shares), 3.0, shares),
+            bound("start of a job until Chromium shows it, slowest (s)", max(shown), 1.0, shown),
+            bound("page load in Chromium on this host (ms)", statistics.median(loads), None, loads),
+            bound("page load until 8 GPUs are shown (ms)", statistics.median(cards), None, cards),
+            bound("size of the page with all files (KB)", measured["bytes"] / 1000, 150.0)]
 
 
 def untrusted_files_figures(options, env):
@@ -246,7 +248,8 @@ def untrusted_files_figures(options, env):
                          for _ in range(options.rounds)] for count in (many, few)}
     finally:
         harbours.remove()
-    return [figure(f"run, {many:,} planted files", f"{many:,} files", f"{few:,} files", times[many], times[few], 12.0)]
+    return [figure(f"berth run, {many:,} untrusted files in the harbour", f"{many:,} files", f"{few:,} files",
+                   times[many], times[few], 12.0)]
 
 
 def is_exceeded(result):
@@ -271,29 +274,29 @@ def print_results(results, facts, micro):
     print()
     for r in results:
         if "subject" in r:
-            print(f"{r['name']}: {r['subject']}  against  {r['yardstick']}")
+            print(f"{r['name']}: {r['subject']}  compared with  {r['yardstick']}")
     print()
     for name, text in facts:
         print(f"{name}: {text}")
     if micro:
-        print("\nInside one process, median:")
+        print("\nFunctions inside one process, median time:")
     for name, entry in micro.items():
         print(f"  {name:<40} {entry['median_us']:>9.1f} us")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="how often each comparison is repeated (default 7)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each comparison (default 7)")
     parser.add_argument("--runs", type=int, default=200, help="runs of each command in a round (default 200)")
-    parser.add_argument("--waiters", type=int, default=1000, help="the longest queue (default 1000)")
-    parser.add_argument("--handovers", type=int, default=100, help="measured for each length (default 100)")
-    parser.add_argument("--jobs", type=int, default=10000, help="through 8 GPUs by 64 workers (default 10000)")
-    parser.add_argument("--seconds", type=int, default=5, help="for each number of hosts at one Redis (default 5)")
-    parser.add_argument("--full", action="store_true", help="all jobs and policies of the simulation (minutes), "
-                        "into build/simulation.json")
-    parser.add_argument("--passes", type=int, default=6, help="of the batch, each with one run more known (default 6)")
+    parser.add_argument("--waiters", type=int, default=1000, help="waiters in the longest queue (default 1000)")
+    parser.add_argument("--handovers", type=int, default=100, help="hand-overs to measure for each queue length (default 100)")
+    parser.add_argument("--jobs", type=int, default=10000, help="jobs that 64 workers run on 8 GPUs (default 10000)")
+    parser.add_argument("--seconds", type=int, default=5, help="seconds for each number of hosts with one Redis (default 5)")
+    parser.add_argument("--full", action="store_true", help="simulate all jobs and policies (takes minutes), and write "
+                        "build/simulation.json")
+    parser.add_argument("--passes", type=int, default=6, help="runs of the batch; each learns from earlier ones (default 6)")
     parser.add_argument("--entries", type=int, default=1_000_000, help="lines of history (default 1000000)")
-    parser.add_argument("--only", choices=PARTS, help="one part of the table")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part of the table")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -307,8 +310,8 @@ def main():
 
         if is_selected("commands"):
             results += [
-                compare("status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
-                compare("run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env)]
+                compare("berth status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
+                compare("berth run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env)]
         if is_selected("lease"):
             results += against_redis(options.rounds, env, folder)
         if is_selected("redis"):
@@ -348,7 +351,7 @@ def main():
     print_results(results, facts, micro)
     path = ROOT / "build" / "bench.json"
     path.write_text(json.dumps({"ratios": results, "facts": facts, "micro": micro}, indent=2) + "\n")
-    print(f"\nWritten to {path.relative_to(ROOT)}")
+    print(f"\nwritten to {path.relative_to(ROOT)}")
     return 1 if options.check and any(map(is_exceeded, results)) else 0
 
 

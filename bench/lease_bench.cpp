@@ -123,5 +123,5 @@ int main(int argc, char** argv) {
   if (mode == "leases" && argc == 3) return measure_leases(parse_number(argv[2]));
   if (mode == "load" && argc > 4)
     return measure_load(parse_number(argv[2]), parse_number(argv[3]), argv + 4);
-  die("see the head of bench/lease_bench.cpp");
+  die("wrong arguments; the comment in bench/lease_bench.cpp shows them");
 }

@@ -9,10 +9,10 @@ import sys
 KINDS = (("shared", "1 GPU, shared"), ("exclusive", "1 GPU, exclusive"), ("several", "several GPUs"))
 # Each row: its heading, and its lines: label, policy, fraction of the users who declare run times.
 ROWS = (
-    ("By policy; half of the users say how long their jobs run",
+    ("By policy; half of the users declare run times",
      (("spread", "spread", 0.5), ("pack", "pack", 0.5), ("random", "random", 0.5))),
-    ("By who says how long jobs run; spread",
-     (("nobody", "spread", 0), ("half of the users", "spread", 0.5), ("everybody", "spread", 1))),
+    ("By the share of users that declare run times; policy spread",
+     (("no users", "spread", 0), ("half of the users", "spread", 0.5), ("all users", "spread", 1))),
 )
 WIDTH, LEFT, TOP, PANEL_WIDTH, PANEL_HEIGHT, GAP, ROW_HEIGHT = 920, 64, 66, 260, 150, 26, 276
 STYLE = """
@@ -94,9 +94,9 @@ def draw(results):
     height = TOP + len(ROWS) * ROW_HEIGHT - 20
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
              f'height="{height}" role="img">',
-             "<title>How long jobs wait, by policy and by whether run times are known</title>",
+             "<title>Waiting times of jobs, by policy and by the share of users that declare run times</title>",
              f"<style>{STYLE}</style>", f'<rect width="{WIDTH}" height="{height}" class="back"/>',
-             text(LEFT, 28, f"Jobs that have started, by the time they waited ({one['gpus']:,} GPUs and "
+             text(LEFT, 28, f"Jobs that have started, by waiting time ({one['gpus']:,} GPUs and "
                             f"{one['jobs']:,} jobs, simulated)", "heading")]
     for number, (heading, lines) in enumerate(ROWS):
         runs = [by_scenario[policy, declared] for _, policy, declared in lines]

@@ -124,13 +124,13 @@ def lease_rounds(rounds, env):
 def peers(env, folder):
     """The peers that can be measured here, and for each other peer why it cannot."""
     makers = {"gpuselect": gpuselect, "safe_gpu": safe_gpu, "simple_gpu_scheduler": simple_gpu_scheduler}
-    missing = [("GPUGET", "left out: it is not in the Python registry, and its pycuda is built with CUDA's headers")]
+    missing = [("GPUGET", "not measured: GPUGET is not on PyPI, and needs pycuda, which needs CUDA's headers")]
     found = []
     for package, make in makers.items():
         if any(PEERS.glob(f"lib/python3*/site-packages/{package}")):
             found.append(make(env, folder))
         else:
-            missing.append((package, "left out: it could not be installed"))
+            missing.append((package, "not measured: the package could not be installed"))
     return found, missing
 
 
@@ -145,9 +145,9 @@ def command(*words):
 
 def gpuselect(env, folder):
     script = write_file(folder / "run_gpuselect.py", GPUSELECT)
-    return Peer("one job, beside gpuselect", command(BERTH, "run", "--", "true"),
+    return Peer("one job, compared with gpuselect", command(BERTH, "run", "--", "true"),
                 command(PEERS / "bin" / "python", script, "--", "true"),
-                ("berth run -- true", "gpuselect -- true, which leases nothing; about throttling the bench answers it"),
+                ("berth run -- true", "gpuselect -- true, which leases nothing; its query of throttling is simulated"),
                 with_driver(env))
 
 
@@ -167,9 +167,9 @@ def safe_gpu(env, folder):
     lock = folder / "locks" / "safe_gpu"
     ours = write_file(folder / "safe_gpu_ours.py", SAFE_GPU.format(package="berth.compat.safe_gpu"))
     theirs = write_file(folder / "safe_gpu_theirs.py", SAFE_GPU.format(package="safe_gpu"))
-    return Peer("one script, beside safe-gpu", command(python, ours, lock), command(python, theirs, lock),
-                ("a script that claims a GPU by berth.compat.safe_gpu",
-                 "the same by safe-gpu, with a stand-in for nvidia-smi that answers at once"),
+    return Peer("one script, compared with safe-gpu", command(python, ours, lock), command(python, theirs, lock),
+                ("a script that claims a GPU with berth.compat.safe_gpu",
+                 "the same with safe-gpu, and a fake nvidia-smi that replies at once"),
                 {**with_package(env), "PATH": f"{tools}:{env['PATH']}"})
 
 
@@ -178,6 +178,7 @@ def simple_gpu_scheduler(env, folder):
     ours = f"exec xargs -P {GPUS} -I @ {shlex.quote(str(BERTH))} run -- sh -c @ < {shlex.quote(str(jobs))}"
     theirs = (f"exec {shlex.quote(str(PEERS / 'bin' / 'simple_gpu_scheduler'))} --gpus "
               f"{','.join(map(str, range(GPUS)))} < {shlex.quote(str(jobs))}")
-    return Peer("one of many jobs, beside simple_gpu_scheduler", command("sh", "-c", ours), command("sh", "-c", theirs),
-                (f"{JOBS} lines by xargs -P {GPUS} -I @ berth run -- sh -c @, each",
-                 "the same by simple_gpu_scheduler, which asks neither the driver nor other users, each"), env, JOBS)
+    return Peer("time per job of many, compared with simple_gpu_scheduler",
+                command("sh", "-c", ours), command("sh", "-c", theirs),
+                (f"{JOBS} lines with xargs -P {GPUS} -I @ berth run -- sh -c @",
+                 "the same with simple_gpu_scheduler, which checks neither the driver nor other users"), env, JOBS)

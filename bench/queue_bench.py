@@ -61,7 +61,7 @@ class Queue:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                raise TimeoutError("the queue does not move")
+                raise TimeoutError(f"the expected state of the queue was not reached in {seconds} s")
             time.sleep(0.01)
 
     def add(self, count):

@@ -81,7 +81,7 @@ void check_children() {
   int status = 0;
   bool succeeded = true;
   while (::wait(&status) > 0) succeeded = succeeded && status == 0;
-  if (!succeeded) die("a process failed");
+  if (!succeeded) die("a child process failed");
 }
 
 // The median of both directions. Each side is a new process, since forks must not share a
@@ -143,7 +143,7 @@ class CachedProbe : public berth::Probe {
                            std::chrono::milliseconds hold, std::atomic<long>& granted) {
   const std::string directory = fmt::format("{}/host{}", folder, index);
   if (::mkdir(directory.c_str(), 0755) != 0 || ::chmod(directory.c_str(), 01777) != 0) {
-    die("no directory for a host");
+    die("cannot create the directory " + directory);
   }
   ::setenv("BERTH_DIR", directory.c_str(), 1);
   ::setenv("BERTH_HOST", fmt::format("host{}", index).c_str(), 1);
@@ -197,5 +197,5 @@ int main(int argc, char** argv) {
     return measure_hosts(parse_number(argv[2]), parse_number(argv[3]), parse_number(argv[4]),
                          argv[5]);
   }
-  die("see the head of bench/redis_bench.cpp");
+  die("wrong arguments; the comment in bench/redis_bench.cpp shows them");
 }

@@ -100,8 +100,8 @@ def berth_overhead_us(one):
 
 def handover_fact(where, rounds):
     """A line of the output."""
-    parts = (("by berth", "berth_us"), ("LPUSH to BRPOP", "redis_us"), ("PING", "ping_us"))
-    return f"hand-over, Redis {where}", ", ".join(
+    parts = (("berth", "berth_us"), ("LPUSH to BRPOP", "redis_us"), ("PING", "ping_us"))
+    return f"hand-over through Redis {where}", ", ".join(
         f"{what} {statistics.median(one[key] for one in rounds) / 1000:.2f} ms" for what, key in parts)
 
 
@@ -113,7 +113,7 @@ class Load(NamedTuple):
     redis_share: float  # of one core
     redis_us: float  # CPU time for each grant
     commands: float  # for each grant, with those in scripts
-    questions: float  # for each grant: commands that clients sent
+    requests: float  # for each grant: commands that clients sent
 
 
 def counts(server):
@@ -150,12 +150,12 @@ def load(hosts, hold_ms, seconds, env, base):
             process.wait()
     grants, taken, cpu = (b - a for a, b in zip(before[:3], after[:3]))
     calls = {name: count - before[3].get(name, 0) for name, count in after[3].items()}
-    questions = sum(calls.get(name, 0) for name in ("evalsha", "eval", "exec", "hmget", "blpop"))
-    return Load(hosts, grants / taken, cpu / taken / 1e9, cpu / grants / 1000, sum(calls.values()) / grants, questions / grants)
+    requests = sum(calls.get(name, 0) for name in ("evalsha", "eval", "exec", "hmget", "blpop"))
+    return Load(hosts, grants / taken, cpu / taken / 1e9, cpu / grants / 1000, sum(calls.values()) / grants, requests / grants)
 
 
 def fact(load, hold_ms):
     """A line of the output."""
-    name = f"{load.hosts} host(s), {load.hosts * (CLIENTS - GPUS)} waiting, leases of {hold_ms} ms"
-    return name, (f"{load.grants:.0f} grants/s, Redis {100 * load.redis_share:.0f}% of a core, {load.redis_us:.0f} us and "
-                  f"{load.commands:.0f} commands ({load.questions:.1f} questions) a grant")
+    name = f"{load.hosts} host(s), {load.hosts * (CLIENTS - GPUS)} waiting, each lease held for {hold_ms} ms"
+    return name, (f"{load.grants:.0f} grants/s, Redis used {100 * load.redis_share:.0f}% of a core; per grant: "
+                  f"{load.redis_us:.0f} us of CPU time of Redis, {load.commands:.0f} commands in {load.requests:.1f} requests")

@@ -107,7 +107,8 @@ Json measure_growth(const JobMix& mix, const std::vector<std::size_t>& lengths, 
   for (std::size_t i = 0; i < jobs.size(); ++i) simulation.enqueue(i);
   while (simulation.decide_first()) {
   }
-  if (simulation.queued() < lengths.back()) throw std::runtime_error("the queue is too short");
+  if (simulation.queued() < lengths.back())
+    throw std::runtime_error("too few jobs wait for the longest of --lengths");
   Json measured = Json::array();
   for (const std::size_t length : lengths) {
     measured.push_back({{"queued", length}, {"looked_at", 0}, {"ms", Json::array()}});
@@ -131,21 +132,22 @@ int simulate(int argc, char** argv) {
   const auto add = [](CLI::App& to, const char* name, auto& value, const char* help) {
     return to.add_option(name, value, help)->capture_default_str();
   };
-  add(app, "--gpus", mix.gpus, "all of one kind")->check(CLI::PositiveNumber);
-  add(app, "--seed", mix.seed, "of jobs and of the random policy");
+  add(app, "--gpus", mix.gpus, "Number of GPUs, all equal")->check(CLI::PositiveNumber);
+  add(app, "--seed", mix.seed, "Seed of the jobs and of the random policy");
   app.require_subcommand(1);
   app.fallthrough();
-  CLI::App* waiting = app.add_subcommand("waits", "how long jobs wait");
-  add(*waiting, "--jobs", mix.jobs, "in all")->check(CLI::PositiveNumber);
-  add(*waiting, "--users", mix.users, "who have them")->check(CLI::PositiveNumber);
-  add(*waiting, "--load", mix.load, "as a part of what the GPUs can do")
+  CLI::App* waiting = app.add_subcommand("waits", "Measure how long jobs wait");
+  add(*waiting, "--jobs", mix.jobs, "Number of jobs")->check(CLI::PositiveNumber);
+  add(*waiting, "--users", mix.users, "Number of users")->check(CLI::PositiveNumber);
+  add(*waiting, "--load", mix.load, "Work that arrives, as a fraction of the capacity of the GPUs")
       ->check(CLI::PositiveNumber);
-  add(*waiting, "--declared", mix.declared, "part of the users who say how long their jobs run");
-  add(*waiting, "--policy", policy, "which GPUs")->check(CLI::IsMember(kPolicies));
+  add(*waiting, "--declared", mix.declared, "Fraction of the users that declare run times");
+  add(*waiting, "--policy", policy, "Policy that chooses GPUs")->check(CLI::IsMember(kPolicies));
   CLI::App* growing =
-      app.add_subcommand("growth", "what one decision takes, by the queue's length");
-  add(*growing, "--lengths", lengths, "of the queue, the longest last")->check(CLI::PositiveNumber);
-  add(*growing, "--rounds", rounds, "for each length, by turns");
+      app.add_subcommand("growth", "Measure the time of a decision, by the length of the queue");
+  add(*growing, "--lengths", lengths, "Lengths of the queue, the longest last")
+      ->check(CLI::PositiveNumber);
+  add(*growing, "--rounds", rounds, "Rounds for each length");
   CLI11_PARSE(app, argc, argv);
   mix.policy = kPolicies.at(policy);
   const Json result = *waiting ? measure_waits(mix, policy)

@@ -15,7 +15,7 @@ namespace {
 // A broken invariant is a fault of the scheduler, and makes all results of this run worthless.
 void require(bool holds, const char* invariant, const std::string& job) {
   if (holds) return;
-  std::fprintf(stderr, "simulate: %s is broken by %s\n", invariant, job.c_str());
+  std::fprintf(stderr, "simulate: invariant violated: %s (%s)\n", invariant, job.c_str());
   std::abort();
 }
 
@@ -67,7 +67,7 @@ void Simulation::run() {
       end_job(ended.job);
     }
   }
-  require(queue_.empty() && input_.leases.empty(), "that every job ends", "the last event");
+  require(queue_.empty() && input_.leases.empty(), "every job ends", "after the last event");
   const double span =
       std::chrono::duration<double>(jobs_.back().arrival - jobs_.front().arrival).count() *
       static_cast<double>(accounts_.size());
@@ -172,7 +172,7 @@ void Simulation::apply_decision(const QueueDecision& decision) {
     ++next;
     return true;
   });
-  require(next == decision.granted.end(), "that only waiting jobs start", "a grant");
+  require(next == decision.granted.end(), "only waiting jobs start", "in a grant");
 }
 
 void Simulation::start(const GrantedJob& granted) {
@@ -180,13 +180,15 @@ void Simulation::start(const GrantedJob& granted) {
   const std::string& id = job.ticket.id;
   const Request& request = job.ticket.request;
   const std::set<std::string> distinct(granted.uuids.begin(), granted.uuids.end());
-  require(distinct.size() == request.count && granted.uuids.size() == request.count, "I8", id);
+  require(distinct.size() == request.count && granted.uuids.size() == request.count,
+          "I8, all GPUs of a request are granted together", id);
   for (const std::string& uuid : granted.uuids) {
     GpuAccount& account = gpu_account(uuid);
-    require(!account.exclusive && (request.memory || account.leases == 0), "I1", id);
+    require(!account.exclusive && (request.memory || account.leases == 0),
+            "I1, a GPU has at most one exclusive lease", id);
     account.exclusive = !request.memory;
     account.reserved.count += request.memory.value_or(Bytes{}).count;
-    require(account.reserved <= *input_.gpus[0].memory, "I2", id);
+    require(account.reserved <= *input_.gpus[0].memory, "I2, reserved memory fits in the GPU", id);
     if (account.leases++ == 0) ++held_;
     used_ += gpu_share(request.memory, *input_.gpus[0].memory);
   }

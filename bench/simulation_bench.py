@@ -8,6 +8,8 @@ import subprocess
 # Policy, and the fraction of the users who declare run times.
 SCENARIOS = (("spread", 0.5), ("pack", 0.5), ("random", 0.5), ("spread", 0), ("spread", 1))
 GPUS, JOBS = 1000, 100_000
+# The states of the server for which `simulate growth` measures decisions, and their names in the table.
+CASES = {"full": "all GPUs in use", "gaps": "some memory free"}
 
 
 def simulate(program, *arguments):
@@ -33,5 +35,7 @@ def all_waits(program, jobs=JOBS):
 def fact(run):
     """One line of the output about a run."""
     hours = ", ".join(f"{kind} {wait['percentiles_s'][50] / 3600:.1f} h" for kind, wait in run["waits"].items())
-    return (f"simulation, {run['gpus']:,} GPUs, {run['jobs']:,} jobs, {run['policy']}, {run['declared']:.0%} declared",
-            f"{run['decisions_per_s']:.0f} decisions per second, {run['gpus_used']:.0%} used; median wait: {hours}")
+    name = (f"simulation, {run['gpus']:,} GPUs, {run['jobs']:,} jobs, policy {run['policy']}, "
+            f"{run['declared']:.0%} of the users declare run times")
+    return name, (f"{run['decisions_per_s']:.0f} decisions per second, {run['gpus_used']:.0%} of the GPUs used; "
+                  f"median wait: {hours}")

@@ -1,8 +1,8 @@
-# How each folder of the project is built: one static library, one test program beside it.
+# Functions that build a folder of the project: a static library and its test program.
 
 add_library(berth_flags INTERFACE)
 target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
-  -ffunction-sections -fdata-sections)  # so that what is not used is thrown away, see berth_ships()
+  -ffunction-sections -fdata-sections)  # so that the linker can remove unused code, see berth_ships()
 # Only clang checks which mutex guards what; see src/base/thread_annotations.h.
 target_compile_options(berth_flags INTERFACE
   "$<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Werror=thread-safety>")
@@ -26,15 +26,15 @@ function(berth_library name)
   endif()
 endfunction()
 
-# The shipped files need nothing but glibc: everything else is linked in. Call it behind what lists the
-# libraries of `name`, all of them.
+# berth_ships(NAME): the shipped files need only glibc; all other libraries are linked statically. Call it after the
+# last target_link_libraries() of NAME.
 function(berth_ships name)
   target_link_libraries(${name} PRIVATE berth_flags)
   if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     # Not with sanitizers: their operator new must stay visible to the C++ library.
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
-    # Parts of the C++ library that are thrown away again refer to the mathematical one. From the
-    # archive it goes with them; as a shared library every start would load it.
+    # Parts of the C++ library that the linker removes refer to libm. The static libm is removed with them; a shared
+    # libm would be loaded at every start.
     target_link_libraries(${name} PRIVATE -l:libstdc++.a -l:libm.a)
   endif()
   target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,--as-needed)

@@ -1,7 +1,7 @@
-# Puts the files of web/ into the binary: berth_embed(LIBRARY FOLDER) adds a generated source to a library.
+# Embeds the files of web/ in the binary: berth_embed(LIBRARY FOLDER) adds a generated source to a library.
 #
-# As a script (cmake -DFILES=… -DOUTPUT=… -P embed.cmake) it writes that source: plain constants, so that any compiler
-# and the build of the wheel take it, and no constructor runs at the start of the program.
+# As a script (cmake -DFILES=… -DOUTPUT=… -P embed.cmake) it writes that source. It has only constants: any
+# compiler accepts them, and no constructor runs at the start of the program.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(berth_embed_script "${CMAKE_CURRENT_LIST_FILE}")
 
@@ -35,7 +35,7 @@ foreach(file IN LISTS FILES)
   file(READ "${file}" bytes HEX)
   file(SHA256 "${file}" hash)
   string(SUBSTRING "${hash}" 0 16 tag)
-  # By character literals: numbers above 127 would be narrowed, and long string literals are beyond what compilers promise.
+  # As character literals: numbers above 127 would be narrowed, and compilers limit the length of string literals.
   string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${bytes}")
   string(APPEND constants "constexpr char file_${number}[] = {${bytes}'\\0'};\n")
   string(APPEND rows "    {\"/${name}\", {{file_${number}, sizeof file_${number} - 1}, \"${type_${extension}}\", \"${tag}\"}},\n")

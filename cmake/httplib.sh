@@ -1,15 +1,15 @@
 #!/bin/sh
-# httplib.sh FOLDER: puts httplib.h there, from Debian's source package cpp-httplib.
+# httplib.sh FOLDER: copies httplib.h from Debian's source package cpp-httplib to FOLDER.
 #
-# From where this host's packages come, and checked by apt as these are. Nothing of the host is changed: lists and
-# settings are in a folder of their own, and nobody needs to be root.
+# apt fetches it from the package archives of this host, and verifies it like other packages. The host is not changed:
+# lists and settings are in a temporary folder. Root is not needed.
 set -eu
 folder=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/lists" "$work/sources"
 
-# Only Debian's own archives have it. Both forms of apt's files.
+# Only Debian's own archives have it. apt has two file formats: .list and .sources.
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
     [ -f "$file" ] && sed -n 's/^deb \(.*debian.*\)/deb-src \1/p' "$file" >>"$work/sources/debian.list"
 done
@@ -25,6 +25,6 @@ apt-get "$@" update
 apt-get "$@" source cpp-httplib >/dev/null
 mkdir -p "$folder"
 cp cpp-httplib-*/LICENSE "$folder"
-# Last, and at once: who finds it finds all of it.
+# Copied last and renamed, so that httplib.h is complete whenever it exists.
 cp cpp-httplib-*/httplib.h "$folder/httplib.h.new"
 mv "$folder/httplib.h.new" "$folder/httplib.h"

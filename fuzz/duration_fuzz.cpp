@@ -16,7 +16,7 @@ void fuzz(std::string_view input) {
   }
   check(time->count() >= 0, "no duration is negative");
   const std::string text = format_duration(*time);
-  check(is_printable(text) && text.size() < 30, "a duration is a short word");
+  check(is_printable(text) && text.size() < 30, "a formatted duration is short and printable");
   // One or two units: "2h 5m".
   std::chrono::nanoseconds sum{0};
   for (std::string_view rest = text; !rest.empty();) {
@@ -30,7 +30,7 @@ void fuzz(std::string_view input) {
   const auto after = static_cast<double>(sum.count());
   constexpr double kMillisecond = 1e6;  // the smallest unit in output
   check(std::abs(after - before) <= 0.1 * before + kMillisecond,
-        "it is the same duration, rounded");
+        "the formatted duration is the parsed one, rounded");
 }
 
 }  // namespace berth

@@ -6,7 +6,7 @@ namespace berth::batch {
 
 void check_resume(std::string_view input) {
   const JoblogContent content = parse_joblog(input);
-  check(content.is_joblog || content.lines.empty(), "lines belong to a batch");
+  check(content.is_joblog || content.lines.empty(), "only a joblog has lines");
   check(content.succeeded() <= content.lines.size(), "no more successes than lines");
   // An entry that is appended now decides about its key, whatever the entries before it say.
   std::string text(input);

@@ -16,10 +16,12 @@ void fuzz(std::string_view input) {
   check(text.find('@') == std::string::npos, "neither user nor password is shown");
   const auto again = parse_redis_url(text);
   check(again.has_value(), "what is shown can be parsed");
-  check(format_redacted_url(*again) == text, "it means the same");
-  check(again->user.empty() && again->password.empty(), "it has no secret");
-  check(again->socket == url->socket && again->master == url->master, "it names the same server");
-  check(again->database == url->database && again->prefix == url->prefix, "it names the same keys");
+  check(format_redacted_url(*again) == text, "a URL that is parsed again is shown unchanged");
+  check(again->user.empty() && again->password.empty(), "the shown URL has no secret");
+  check(again->socket == url->socket && again->master == url->master,
+        "the shown URL names the same server");
+  check(again->database == url->database && again->prefix == url->prefix,
+        "the shown URL names the same keys");
   check(url->ttl >= std::chrono::seconds(1) && url->ttl <= std::chrono::hours(1),
         "ttl is in range");
 }

@@ -67,10 +67,10 @@ def describe_failure(name, exit_code, output):
             return f"{name}: {what}\n{output[-3000:]}"
         program = (BUILD / "fuzzers" / f"{name}_fuzz").relative_to(ROOT)
         file = pathlib.Path(kept.group(1)).relative_to(ROOT)
-        return f"{name}: {what}; to see it again: {program} {shlex.quote(str(file))}"
+        return f"{name}: {what}; to reproduce: {program} {shlex.quote(str(file))}"
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
     if not runs or int(runs.group(1)) < len(seeds(name)):
-        return f"{name}: it did not run its corpus\n{output[-3000:]}"
+        return f"{name}: the fuzzer did not run its whole corpus\n{output[-3000:]}"
     return None
 
 
@@ -113,9 +113,10 @@ def write_junit(path, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", choices=names(), metavar="NAME")
-    parser.add_argument("--seconds", type=int, default=0)
-    parser.add_argument("--junit")
+    parser.add_argument("name", nargs="?", choices=names(), metavar="NAME", help="fuzzer to run (default: all)")
+    parser.add_argument("--seconds", type=int, default=0, metavar="N",
+                        help="seconds for each fuzzer (default: until Ctrl-C)")
+    parser.add_argument("--junit", metavar="FILE", help="write the results to FILE as JUnit XML")
     given = parser.parse_args()
     chosen = [given.name] if given.name else names()
     if given.seconds == 0 and given.name:

@@ -25,11 +25,11 @@ void fuzz(std::string_view input) {
     check(is_printable(card.name), "names are printable");
   }
   for (const sim::Stranger& stranger : server->strangers) {
-    check(stranger.unit.card < cards.size(), "a stranger is on a card");
+    check(stranger.unit.card < cards.size(), "a stranger is on an existing card");
     check(is_printable(stranger.name), "names are printable");
   }
   for (const sim::Fault& fault : server->faults) {
-    check(!fault.card || *fault.card < cards.size(), "a fault is of a card");
+    check(!fault.card || *fault.card < cards.size(), "a fault names an existing card");
   }
 }
 

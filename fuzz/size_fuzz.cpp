@@ -14,13 +14,14 @@ void fuzz(std::string_view input) {
     return;
   }
   const std::string text = format_size(*size);
-  check(is_printable(text) && text.size() < 20, "a size is a short word");
+  check(is_printable(text) && text.size() < 20, "a formatted size is short and printable");
   if (size->count == 0) return;  // "0" has no unit
   const auto again = parse_size(text);
   check(again.has_value(), "what is shown can be parsed");
   const auto before = static_cast<double>(size->count);
   const auto after = static_cast<double>(again->count);
-  check(std::abs(after - before) <= 0.051 * before, "it is the same size, rounded");
+  check(std::abs(after - before) <= 0.051 * before,
+        "the formatted size is the parsed one, rounded");
 }
 
 }  // namespace berth

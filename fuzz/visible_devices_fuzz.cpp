@@ -31,10 +31,10 @@ void check_uuids(std::vector<std::string> uuids) {
   for (const std::string& uuid : uuids) {
     check(std::any_of(host().begin(), host().end(),
                       [&](const Gpu& one) { return one.uuid == uuid && one.health == Health::ok; }),
-          "each is a usable GPU of this host");
+          "each UUID is that of a usable GPU");
   }
   std::sort(uuids.begin(), uuids.end());
-  check(std::adjacent_find(uuids.begin(), uuids.end()) == uuids.end(), "none is there twice");
+  check(std::adjacent_find(uuids.begin(), uuids.end()) == uuids.end(), "no UUID is listed twice");
 }
 
 // The same list, as the simulated CUDA driver reads it.
@@ -44,8 +44,9 @@ void check_simulated(std::string_view list) {
   cards[2].mig_mode = true;
   cards[2].instances = {sim::Instance{"1g.10gb", host()[2].uuid.value(), gib(10)}, std::nullopt};
   const auto units = sim::visible_devices(cards, {false, true, false}, list, "PCI_BUS_ID");
-  check(units.size() <= cards.size(), "CUDA shows no more than there is");
-  for (const sim::Unit& unit : units) check(unit.card == 0 || unit.card == 2, "none is lost");
+  check(units.size() <= cards.size(), "CUDA shows no more devices than cards");
+  for (const sim::Unit& unit : units)
+    check(unit.card == 0 || unit.card == 2, "no visible device is lost");
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ void check_simulated(std::string_view list) {
 void fuzz(std::string_view input) {
   const auto visible = select_visible_gpus(host(), input);
   if (visible) {
-    check(visible->has_value(), "a variable that is set leaves a list");
+    check(visible->has_value(), "a variable that is set results in a list");
     check_uuids(**visible);
   } else {
     check(is_printable(visible.error().message), "the error is printable");

@@ -10,7 +10,7 @@ namespace {
 template <class T>
 void fuzz_as(std::string_view input) {
   const auto result = wire::unpack<T>(input);
-  if (result) check(wire::pack(*result) == input, "there is one way to write each value");
+  if (result) check(wire::pack(*result) == input, "each value has only one encoding");
 }
 
 }  // namespace

@@ -127,27 +127,27 @@ int main_of_job(int argc, char** argv) {
   const auto* memory_flag =
       app.add_option("--mem", memory, "Memory on each GPU (default 1GiB)")->type_name("SIZE");
   const auto* curve_flag =
-      app.add_option("--curve", curve, "Memory over time instead, such as 0s:1GiB,2s:4GiB")
+      app.add_option("--curve", curve,
+                     "Memory over time, instead of --mem, such as 0s:1GiB,2s:4GiB")
           ->type_name("STEPS");
-  app.add_option("--util", options.utilization, "Utilization to show (default 90)")
+  app.add_option("--util", options.utilization, "Utilization that the driver reports (default 90)")
       ->type_name("PCT")
       ->check(CLI::Range(0, 100).description(""));
   const auto* time_flag =
-      app.add_option("--time", time, "How long it runs (default: until it is killed)")
-          ->type_name("DURATION");
+      app.add_option("--time", time, "Run time (default: until killed)")->type_name("DURATION");
   app.add_option("--gpus", options.gpus, "Use only the first N visible GPUs (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 64).description(""));
-  app.add_option("--fail", options.exit_code, "The exit code at its end")
+  app.add_option("--fail", options.exit_code, "Exit code at the end of the run (default 0)")
       ->type_name("CODE")
       ->check(CLI::Range(0, 255).description(""));
-  app.add_option("--log", options.log, "Append a line of JSON at start and at end")
+  app.add_option("--log", options.log, "File to which to append a JSON line at start and end")
       ->type_name("FILE");
-  app.add_flag("--quiet", options.quiet, "Do not announce the start");
+  app.add_flag("--quiet", options.quiet, "Do not print a line at the start");
   app.footer(
-      "BERTH_SIM=4x24GiB (or a file: see docs/simulated-driver.md) says which GPUs there are,\n"
-      "CUDA_VISIBLE_DEVICES which of them it sees.\n"
-      "\nExit codes: 0 (or --fail) at its end, 1 out of memory or no GPU, 64 wrong usage,\n"
+      "BERTH_SIM describes the GPUs: 4x24GiB, or a file (see docs/simulated-driver.md).\n"
+      "CUDA_VISIBLE_DEVICES selects the GPUs that are visible to the job.\n"
+      "\nExit codes: 0 (or that of --fail), 1 out of memory or no GPU, 64 wrong usage,\n"
       "69 the simulated driver cannot be used.\n"
       "\nExample: BERTH_SIM=4x24GiB berth-sim-job --mem 8GiB --time 1m");
   try {
@@ -158,7 +158,7 @@ int main_of_job(int argc, char** argv) {
     return usage_error(printable(error.what()));
   }
   if (memory_flag->count() > 0 && curve_flag->count() > 0) {
-    return usage_error("--mem and --curve exclude each other");
+    return usage_error("--mem and --curve cannot be used together");
   }
   if (memory_flag->count() > 0) {
     const auto size = parse_size(memory);
@@ -188,7 +188,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "berth-sim-job: %s\n", error.what());
   } catch (...) {
-    std::fputs("berth-sim-job: an unknown error\n", stderr);
+    std::fputs("berth-sim-job: unknown error\n", stderr);
   }
   return internal_error;
 }

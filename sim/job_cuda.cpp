@@ -57,7 +57,7 @@ Result<void> bind_all(void* library, CudaCalls& cuda) {
   bind(library, "berth_sim_problem_is_usage", cuda.problem_is_usage);
   bind(library, "berth_sim_set_utilization", cuda.set_utilization);
   if (missing == nullptr) return {};
-  return fail(ErrorKind::no_driver, fmt::format("libcuda.so.1 is too old: it has no {}", missing));
+  return fail(ErrorKind::no_driver, fmt::format("libcuda.so.1 is too old: {} is missing", missing));
 }
 
 // A failure of the job itself, not of its usage or the driver; its exit code is kExitFailed.
@@ -83,7 +83,7 @@ tl::unexpected<Error> init_failure(const CudaCalls& cuda, cuda::Result code) {
         fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES{})",
                     visible ? fmt::format("={}", in_quotes(*visible)) : " is not set"));
   }
-  return job_failure(fmt::format("CUDA does not start: {}", text_of(cuda, code)));
+  return job_failure(fmt::format("cannot initialize CUDA: {}", text_of(cuda, code)));
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ Result<std::vector<JobGpu>> find_gpus(std::size_t most) {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return fail(ErrorKind::no_driver,
-                fmt::format("cannot load libcuda.so.1 ({}); the simulated one is in lib/sim",
+                fmt::format("cannot load libcuda.so.1 ({}); the simulated driver is in lib/sim",
                             printable(::dlerror())));
   }
   static CudaCalls cuda;
@@ -101,7 +101,7 @@ Result<std::vector<JobGpu>> find_gpus(std::size_t most) {
   int count = 0;
   if (const auto code = cuda.count(&count); code != cuda::success) return init_failure(cuda, code);
   if (most > static_cast<std::size_t>(count)) {
-    return job_failure(fmt::format("{} GPUs were asked for, but only {} are visible", most, count));
+    return job_failure(fmt::format("{} GPUs requested, but only {} visible", most, count));
   }
   const int gpu_count = most == 0 ? count : static_cast<int>(most);
   std::vector<JobGpu> gpus;
@@ -140,7 +140,8 @@ Result<void> JobGpu::resize(Bytes memory) {
   cuda_.pop(nullptr);
   if (code == cuda::success) return {};
   if (code != cuda::out_of_memory) {
-    return job_failure(fmt::format("device {} gives no memory: {}", device_, text_of(cuda_, code)));
+    return job_failure(
+        fmt::format("cannot allocate memory on device {}: {}", device_, text_of(cuda_, code)));
   }
   return job_failure(fmt::format(
       "CUDA out of memory. Tried to allocate {} on device {} ({}), which has {} free of {}",

@@ -14,15 +14,15 @@ Result<std::vector<Step>> parse_curve(std::string_view text) {
     const auto step = text.substr(start, end - start);
     const std::size_t colon = step.find(':');
     if (colon == std::string_view::npos) {
-      return fail(
-          ErrorKind::usage,
-          fmt::format("step {} has no colon; write such as 0s:1GiB,2s:4GiB", in_quotes(step)));
+      return fail(ErrorKind::usage,
+                  fmt::format("step {} has no colon; write steps such as 0s:1GiB,2s:4GiB",
+                              in_quotes(step)));
     }
     const std::chrono::nanoseconds at = TRY(parse_duration(step.substr(0, colon)));
     const Bytes memory = TRY(parse_size(step.substr(colon + 1)));
     if (steps.empty() ? at.count() != 0 : at <= steps.back().at) {
       return fail(ErrorKind::usage,
-                  fmt::format("step {}: times start at 0s and rise", in_quotes(step)));
+                  fmt::format("step {}: times must start at 0s and increase", in_quotes(step)));
     }
     steps.push_back({at, memory});
     start = end + 1;

@@ -25,7 +25,7 @@ std::string format_position(std::string_view text, std::size_t byte) {
 
 Result<Json> parse_json(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) {
-    return fail(ErrorKind::usage, "is not valid JSON: it has a NUL byte");
+    return fail(ErrorKind::usage, "is not valid JSON: it contains a NUL byte");
   }
   std::vector<std::set<std::string>> open;  // the keys so far of each object that is open
   std::string duplicate_key;
@@ -49,7 +49,7 @@ Result<Json> parse_json(std::string_view text) {
     const bool cut = error.byte > text.size();
     return fail(ErrorKind::usage,
                 fmt::format("is not valid JSON {}: {}", format_position(text, error.byte),
-                            cut ? "it ends too early" : "a syntax error"));
+                            cut ? "the text ends too early" : "a syntax error"));
   } catch (const NestingTooDeep&) {
     return fail(ErrorKind::usage, "is nested too deeply");
   } catch (const Json::exception& error) {
@@ -111,7 +111,7 @@ std::optional<Bytes> Fields::size(const char* key, Bytes low, Bytes high) {
   }
   const auto size = parse_size(value->get_ref<const std::string&>());
   if (!size) {
-    report(key, fmt::format("is wrong: {}", size.error().message));
+    report(key, fmt::format("is invalid: {}", size.error().message));
     return {};
   }
   if (*size < low || *size > high) {
@@ -130,7 +130,7 @@ std::optional<std::chrono::nanoseconds> Fields::duration(const char* key) {
   }
   const auto time = parse_duration(value->get_ref<const std::string&>());
   if (!time) {
-    report(key, fmt::format("is wrong: {}", time.error().message));
+    report(key, fmt::format("is invalid: {}", time.error().message));
     return {};
   }
   return *time;
@@ -174,7 +174,7 @@ const Json* Fields::list(const char* key, std::size_t most) {
   const Json* value = any(key);
   if (value == nullptr) return nullptr;
   if (!value->is_array() || value->size() > most) {
-    report(key, fmt::format("must be a list [...] of at most {}", most));
+    report(key, fmt::format("must be a list [...] of at most {} entries", most));
     return nullptr;
   }
   return value;

@@ -43,15 +43,15 @@ Result<Server> read_short_form(std::string_view value) {
   std::string_view rest = value;
   const auto count = consume_number(rest, 10, 0);
   if (!count || *count < 1 || *count > kMaxCards || !consume(rest, 'x')) {
-    return refuse(
-        fmt::format("{} does not have 1 to {} cards; {}", in_quotes(value), kMaxCards, form));
+    return refuse(fmt::format("{}: the number of cards must be 1 to {}; {}", in_quotes(value),
+                              kMaxCards, form));
   }
   const auto memory = parse_size(rest);
   if (!memory) {
     return refuse(fmt::format("{}: {}; {}", in_quotes(value), memory.error().message, form));
   }
   if (*memory < mib(1) || *memory > gib(4096)) {
-    return refuse(fmt::format("{}: a card has 1 MiB to 4 TiB; {}", in_quotes(value), form));
+    return refuse(fmt::format("{}: a card must have 1 MiB to 4 TiB; {}", in_quotes(value), form));
   }
   Server server;
   for (std::uint32_t i = 0; i < *count; ++i) {
@@ -86,7 +86,8 @@ Result<std::string> read_file(const std::string& path) {
     if (got == 0) return text;
     text.append(part.data(), static_cast<std::size_t>(got));
   }
-  return refuse(fmt::format("{} is larger than 1 MiB; a description is smaller", in_quotes(path)));
+  return refuse(
+      fmt::format("{} is larger than 1 MiB, the limit for a description", in_quotes(path)));
 }
 
 std::string derive_uuid(std::string_view prefix, std::string_view identity, std::string_view what) {

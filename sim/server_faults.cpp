@@ -64,7 +64,8 @@ void read_answer(Fields& fields, Fault& fault) {
   if (value->is_string()) {
     const auto& name = value->get_ref<const std::string&>();
     const auto code = find_code(name, fault.call.starts_with("cu"));
-    if (!code) fields.report("answer", fmt::format("{} is no name of a code", in_quotes(name)));
+    if (!code)
+      fields.report("answer", fmt::format("{} is not the name of an error code", in_quotes(name)));
     fault.answer = code.value_or(1);
   } else {
     // 0 is not allowed: after a success without a result, the caller would use uninitialised
@@ -118,7 +119,7 @@ Fault read_fault(const Json& json, const std::string& where, FirstProblem& probl
     if (!fields.flag("lost", true)) fields.report("lost", "can only be true");
     if (!fault.card) fields.report("lost", "needs \"gpu\"");
     if (!fault.call.empty())
-      fields.report("lost", "cannot be used with \"call\": it concerns them all");
+      fields.report("lost", "cannot be used with \"call\": a lost card fails all calls");
   }
   if (fault.effect != Fault::Effect::lost) {
     const bool known = std::any_of(kCalls.begin(), kCalls.end(), [&](const Call& call) {

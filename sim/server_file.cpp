@@ -68,7 +68,7 @@ void read_instances(Fields& fields, Card& card) {
     instance.name = inner.text("name").value_or("");
     instance.uuid = read_uuid(inner, "MIG");
     if (!inner.has("memory")) inner.report("memory", "is missing");
-    if (!inner.has("name")) inner.report("name", "is missing; write such as \"1g.10gb\"");
+    if (!inner.has("name")) inner.report("name", "is missing; write a name such as \"1g.10gb\"");
     if (instance.name.size() > 16) inner.report("name", "must have at most 16 bytes");
     sum.count += instance.memory.count;
     card.instances.push_back(std::move(instance));
@@ -87,7 +87,7 @@ void read_cards(const Json& json, const std::string& where, FirstProblem& proble
   Fields fields(json, where, problem);
   Card card;
   card.memory = fields.size("memory", mib(1), kMaxMemory).value_or(gib(1));
-  if (!fields.has("memory")) fields.report("memory", "is missing; write such as \"24GiB\"");
+  if (!fields.has("memory")) fields.report("memory", "is missing; write a size such as \"24GiB\"");
   card.name =
       fields.text("name").value_or(fmt::format("Simulated {} GPU", format_size(card.memory)));
   card.reserved_memory = fields.size("reserved_memory", {}, card.memory).value_or(Bytes{});
@@ -138,7 +138,7 @@ void read_cards(const Json& json, const std::string& where, FirstProblem& proble
     }
     card.pci = address.value_or(next);
     if (!server.cards.empty() && card.pci <= server.cards.back().pci) {
-      fields.report("pci", "must be higher than that of the card before: cards stand in PCI order");
+      fields.report("pci", "must be higher than that of the previous card: cards are in PCI order");
     }
     server.cards.push_back(card);
   }
@@ -160,8 +160,8 @@ Unit read_unit(Fields& fields, const Server& server) {
         if (there && text == fmt::format("{}:{}", card, k)) return {card, k};
       }
     }
-    fields.report("gpu",
-                  fmt::format("{} is no MIG instance; write such as \"0:1\"", in_quotes(text)));
+    fields.report("gpu", fmt::format("{} is not a MIG instance; write an index such as \"0:1\"",
+                                     in_quotes(text)));
     return unit;
   }
   unit.card = read_card_index(fields, server).value_or(0);
@@ -183,8 +183,7 @@ void read_stranger(const Json& json, std::size_t i, FirstProblem& problem, Serve
   stranger.name = fields.text("name").value_or("python");
   const Json* memory = fields.any("memory");
   if (memory == nullptr) {
-    fields.report("memory",
-                  "is missing; write a size, or null for one that the driver does not know");
+    fields.report("memory", "is missing; write a size, or null if the driver does not report it");
   } else if (!memory->is_null()) {
     stranger.memory = fields.size("memory", {}, kMaxMemory);
   }
@@ -313,7 +312,7 @@ Result<Server> parse_server(std::string_view text, std::string_view where,
                 fmt::format("BERTH_SIM: {}: {}; correct the file", in_quotes(where), what));
   };
   const auto json = parse_json(text);
-  if (!json) return refuse(fmt::format("it {}", json.error().message));
+  if (!json) return refuse(fmt::format("the file {}", json.error().message));
   FirstProblem problem;
   Server server;
   read_description(*json, problem, identity, server);

@@ -126,7 +126,7 @@ Result<StateFile*> StateFile::map_file(int fd, const std::string& path) {
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
     return close_and_refuse("is not a regular file");
   if (info.st_size != static_cast<off_t>(sizeof(StateLayout))) {
-    return close_and_refuse("does not have the size of one");
+    return close_and_refuse("has the wrong size");
   }
   void* memory = ::mmap(nullptr, sizeof(StateLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED)

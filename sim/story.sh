@@ -28,7 +28,7 @@ until_true() {
         if "$@" >/dev/null 2>&1; then return 0; fi
         sleep 0.1
     done
-    echo "story: it never came true: $*" >&2
+    echo "story: gave up after 20 s, waiting for: $*" >&2
     exit 1
 }
 # job LABEL SECONDS: starts a job in the background, with its messages in a file of its own.
@@ -41,23 +41,23 @@ holds() { berth status --json | tr -d '\n ' | grep -q "\"leases\":\[{[^]]*\"labe
 waits() { berth status --json | tr -d '\n ' | grep -q "\"queue\":\[{.*\"label\":\"$1\""; }
 gone() { ! holds "$1" && ! waits "$1"; }
 
-tell "A server with two GPUs, and three people who do not talk to each other. (All of it simulated.)"
+tell "A simulated server with two GPUs, and three users: Ann, Bob and Eve."
 show berth status
 pause 2
 
-tell "Ann and Bob start their jobs. Each gets a GPU at once."
+tell "Ann and Bob start jobs. Each job gets a GPU at once."
 job ann 30
 until_true holds ann
 job bob 12
 until_true holds bob
 
-tell "Eve comes third. She waits, is told why, and starts the moment one is free."
+tell "Eve starts a third job. It waits, shows the reason, and starts as soon as a GPU is free."
 job eve 6
 until_true waits eve
 show berth status
 pause 3
 
-tell "Ann's job is killed with -9, and berth with it. Nobody cleans up: the kernel ends the lease, and Eve starts."
+tell "Ann's job and its berth process are killed with -9. The kernel closes the bell: the lease ends, and Eve's job starts."
 ann=${started[0]}
 printf '$ kill -9 %s %s\n' "$ann" "$(pgrep -P "$ann" | tr '\n' ' ')"
 # shellcheck disable=SC2046
@@ -67,7 +67,7 @@ until_true holds eve
 show berth status
 pause 3
 
-tell "Somebody runs a program on Bob's GPU without berth. It is seen when Bob has left."
+tell "A user runs a program on Bob's GPU without berth. When Bob's job ends, berth reports the program as a stranger."
 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1 berth-sim-job --quiet --mem 9GiB --util 60 --time 60s &
 started+=($!)
 until_true gone bob
@@ -75,8 +75,8 @@ until_true gone eve
 show berth status
 pause 2
 
-tell "So that GPU is handed to nobody. Whoever needs both waits, and reads who is in the way:"
+tell "Berth does not grant that GPU. A request for both GPUs waits, and shows the process that uses the GPU:"
 printf '$ berth run -n 2 --timeout 2s -- true\n'
 berth run -n 2 --timeout 2s -- true || printf '(exit code %s)\n' $?
 
-tell "That was berth. Next: README.md, and berth --help"
+tell "End of the demonstration. Next: README.md, and berth --help"

@@ -205,10 +205,10 @@ def test_for_another_process(server, jobs):
 def test_for_a_process_that_is_not_there(server, jobs):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert_refused(server.berth("acquire", "--for", gone.pid), 64, f"--for {gone.pid}: there is no such process")
+    assert_refused(server.berth("acquire", "--for", gone.pid), 64, f"--for {gone.pid}")
     zombie = subprocess.Popen(["true"])
     eventually(lambda: not is_alive(zombie.pid), "the end of a child")
-    assert_refused(server.berth("acquire", "--for", zombie.pid), 64, "there is no such process")
+    assert_refused(server.berth("acquire", "--for", zombie.pid), 64, f"--for {zombie.pid}")
     zombie.wait()
     assert all_free(server)
 
@@ -222,7 +222,7 @@ def test_for_another_users_process(server, jobs, open_build):
     must_be_root()
     ours = jobs.start("cat")
     result = server.run(*NOBODY, open_build / "bin" / "berth", "acquire", "--for", ours.pid)
-    assert_refused(result, 77, "belongs to another user")
+    assert_refused(result, 77, f"--for {ours.pid}")
     assert all_free(server)
 
 
@@ -265,8 +265,8 @@ def test_print_shell_with_uuids(server, jobs):
 
 
 @pytest.mark.parametrize("flags, words", [(["--ids", "x"], ["--ids"]),
-                                          (["--count", "0"], ["--count"]), (["word"], ["'word' is not expected"]),
-                                          (["--", "word"], ["is not expected"]), (["--placeholder"], ["--placeholder"])])
+                                          (["--count", "0"], ["--count"]), (["word"], ["'word'"]),
+                                          (["--", "word"], ["'word'"]), (["--placeholder"], ["--placeholder"])])
 def test_wrong_flags(server, flags, words):
     assert_refused(server.berth("acquire", *flags), 64, *words)
 
@@ -294,7 +294,7 @@ def test_a_second_eval_is_a_part_of_the_first(server, jobs):
                             'echo "$BERTH_GPUS"; [ "$first" != "$BERTH_LEASE" ] && echo another; '
                             "berth acquire -n 2 > out; echo $?", cwd=server.folder)
     assert ready(job) == ["0", "another", "69"]
-    assert "inside the lease" in job.err
+    assert re.search(r"\blease \w{8}\b", job.err)
     assert [one["state"] for one in server.status()["gpus"]] == ["leased", "leased", "free"]
     job.end()
     eventually_free(server)
@@ -316,7 +316,7 @@ def test_not_granted(server, jobs, flags):
     jobs.hold("--label", "the thesis")
     result = server.berth("acquire", *flags)
     assert (result.returncode, result.stdout) == (75, "(exit 75)\n")
-    assert "not granted" in result.stderr.splitlines()[-1] and "(the thesis)" in result.stderr
+    assert "(the thesis)" in result.stderr.splitlines()[-1]
     assert server.status()["queue"] == []
 
 
@@ -339,7 +339,7 @@ def test_who_reads_something_else_reads_nothing_where_there_is_no_lease(server, 
 
 
 def test_impossible(server):
-    assert_refused(server.use("1x24GiB").berth("acquire", "-n", "2"), 69, "; 1 would fit")
+    assert_refused(server.use("1x24GiB").berth("acquire", "-n", "2"), 69, "2 GPUs", " 1")
 
 
 def test_a_wait_in_a_substitution_is_shown(server, jobs):
@@ -373,7 +373,7 @@ def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     waiting.waits()
     other.end()
     assert waiting.process.wait(25) == 64
-    assert waiting.out == "(exit 64)\n" and "has ended" in waiting.err.splitlines()[-1]
+    assert waiting.out == "(exit 64)\n" and f"pid {other.pid}" in waiting.err.splitlines()[-1]
     assert server.status()["queue"] == []
 
 
@@ -406,7 +406,7 @@ def test_nobody_reads_the_output(server, ignored, code):
     os.close(writing)
     assert result.returncode == code
     if ignored:
-        assert result.stderr.startswith("berth: the output cannot be written: ") and result.stderr.count("\n") == 1
+        assert result.stderr.startswith("berth: ") and "Broken pipe" in result.stderr and result.stderr.count("\n") == 1
     eventually_free(server)
 
 
@@ -414,7 +414,7 @@ def test_nobody_reads_the_output(server, ignored, code):
 def test_output_that_cannot_be_written(server, jobs, target):
     job = start_shell(jobs, f"berth acquire {target}; echo $?")
     assert ready(job) == ["74"]
-    assert "the output cannot be written" in job.err
+    assert ("No space left" if "full" in target else "Bad file descriptor") in job.err
     eventually_free(server)  # though the shell lives
 
 

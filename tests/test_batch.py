@@ -81,6 +81,11 @@ def leases(server):
     return [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
 
 
+def counts(summary):
+    """The numbers of the summary, such as [3, 1, 2] for "3 succeeded, 1 failed, 2 not run in 5s"."""
+    return [int(number) for number in re.findall(r"\b(\d+) [a-z]", summary)]
+
+
 # What is run
 
 
@@ -92,11 +97,12 @@ def test_every_line_runs_on_a_gpu_of_its_own(batch):
     assert re.fullmatch(r"one on [01]\n", batch.logs()["001"])
     assert batch.logs()["002"] == "two\nthree\n"
     assert batch.logs()["003"] == "it's\n#4\n"
-    assert result.stdout.startswith("3 succeeded, 0 failed in ") and result.stdout.endswith("; logs in jobs.logs\n")
+    assert counts(result.stdout) == [3, 0] and "jobs.logs" in result.stdout and result.stdout.count("\n") == 1
     lines = result.stderr.splitlines()
     assert len(lines) == 6
-    assert re.fullmatch(r"\[1/3\] started on GPU [01]: echo one on \$CUDA_VISIBLE_DEVICES", sorted(lines)[1])
-    assert re.fullmatch(r"\[1/3\] ok in \d+m?s: echo one on \$CUDA_VISIBLE_DEVICES", sorted(lines)[0])
+    started, ended = [line for line in lines if line.startswith("[1/3] ")]
+    assert started.endswith(": echo one on $CUDA_VISIBLE_DEVICES") and re.search(r"GPU [01]\b", started)
+    assert ended.endswith(": echo one on $CUDA_VISIBLE_DEVICES") and re.search(r"\bok\b.* \d+m?s\b", ended)
 
 
 def test_from_stdin_and_from_the_command_line(batch):
@@ -182,8 +188,8 @@ def test_nothing_more_is_started_after_a_failure(batch):
     assert result.returncode == 1
     # Those that stood in the queue may have had the GPU before the batch knew of the failure.
     assert len(batch.ran()) <= 4
-    assert " not run in " in result.stdout and "--resume" in result.stdout
-    assert "nothing more is started (--keep-going goes on)" in result.stderr
+    assert counts(result.stdout.splitlines()[-2])[2] >= 16 and "--resume" in result.stdout
+    assert "--keep-going" in result.stderr
     ended = {one["number"]: (one["exit_code"], one["succeeded"]) for one in batch.joblog()}
     assert ended.pop(2) == (3, False)
     assert set(ended.values()) <= {(0, True)} and len(ended) <= 5
@@ -202,7 +208,7 @@ def test_what_runs_is_left_to_end_after_a_failure(batch):
     (batch.folder / "go").touch()
     assert process.wait(60) == 1
     assert batch.ran() == ["end"]
-    assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 1 failed, 1 not run in ")
+    assert counts(process.stdout.read().splitlines()[-2]) == [1, 1, 1]
 
 
 def test_what_runs_by_the_time_of_a_failure_is_left_to_end(batch):
@@ -216,11 +222,11 @@ def test_what_runs_by_the_time_of_a_failure_is_left_to_end(batch):
     (batch.folder / "fail").touch()
     eventually(lambda: batch.ran() == ["begin2"], "the next one has the GPU")
     process.send_signal(signal.SIGCONT)
-    eventually(lambda: "a line failed" in process.errors() and not batch.queue(), process.errors)
+    eventually(lambda: "--keep-going" in process.errors() and not batch.queue(), process.errors)
     (batch.folder / "go").touch()
     assert process.wait(60) == 1
     assert batch.ran() == ["begin2", "end2"]
-    assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 1 failed, 1 not run in ")
+    assert counts(process.stdout.read().splitlines()[-2]) == [1, 1, 1]
 
 
 def test_the_summary_has_failures_first_with_their_last_words(batch):
@@ -229,10 +235,10 @@ def test_the_summary_has_failures_first_with_their_last_words(batch):
     assert result.returncode == 1
     text = result.stdout
     assert_fit_for_terminal(text)
-    assert text.index("failed (signal 9) after") < text.index("1 succeeded, 2 failed")
+    assert text.index("(signal 9)") < text.index("1 succeeded")
     assert "    | 8\n    | 9\n    | \\x1b[31mred\\x1b]0;title\\x07\n    | 20%\n" in text
     assert "    | 6\n" not in text, "five lines at most"
-    assert "failed (exit 7) after" in text
+    assert "(exit 7)" in text
     log = re.search(r"line 2, log: (\S+)", text)[1]
     assert (batch.folder / log).read_text().startswith("1\n2\n")
 
@@ -245,7 +251,7 @@ def test_a_line_is_tried_again(batch):
     first, second = batch.joblog()
     assert (first["succeeded"], first["attempts"]) == (True, 3)
     assert (second["succeeded"], second["attempts"], second["exit_code"]) == (False, 3, 5)
-    assert result.stderr.count("runs again") == 4
+    assert len(re.findall(r"\battempt [23]\b", result.stderr)) == 4
     assert "3 attempts" in result.stdout
 
 
@@ -259,9 +265,9 @@ def test_a_line_has_so_much_time(batch):
     assert (first["timed_out"], first["succeeded"]) == (True, False), "also if it ends well when it is told to"
     assert (second["timed_out"], second["signal"]) == (True, signal.SIGTERM)
     assert third["succeeded"]
-    assert batch.logs()["001"].startswith("--- berth: stopped after 1s (--timeout)\n")
+    assert all(word in batch.logs()["001"].splitlines()[0] for word in ("--- berth: ", "1s", "--timeout"))
     assert "\nbye\n" in batch.logs()["001"]  # its sleep may outlive it for a moment, and berth says so
-    assert "failed (time limit, exit 0)" in result.stderr
+    assert "exit 0)" in result.stderr
     # The whole line: also what the shell waits for.
     eventually(lambda: leases(batch.server) == [], "the lease")
 
@@ -271,7 +277,7 @@ def test_more_memory_is_asked_for_after_running_out_of_it(batch):
                 "[ $(berth status --json | grep -c '\"exclusive\": true') = 1 ] || { echo CUDA out of memory; exit 1; }")
     result = batch.run("-j", "1", "--mem", "2GiB", "--retry-oom", "2", "jobs.txt")
     assert result.returncode == 0, (result, batch.logs())
-    assert "trying again" in "".join(batch.logs().values())
+    assert "3 GiB" in "".join(batch.logs().values())
 
 
 def test_a_time_limit_is_no_want_of_memory(batch):
@@ -283,7 +289,7 @@ def test_a_time_limit_is_no_want_of_memory(batch):
 
 
 @pytest.mark.parametrize("flags, code, words", [
-    (["-n", "9"], 69, "can never give 9 GPUs"), (["--name", "H100"], 69, ""), (["--gpu", "7"], 69, "no GPU 7"),
+    (["-n", "9"], 69, "9 GPUs"), (["--name", "H100"], 69, ""), (["--gpu", "7"], 69, "GPU 7"),
 ])
 def test_a_request_that_no_line_can_have_met_is_said_once(batch, flags, code, words):
     batch.write(*["echo >>ran"] * 50)
@@ -295,11 +301,11 @@ def test_a_request_that_no_line_can_have_met_is_said_once(batch, flags, code, wo
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ([], "no commands"), (["nothing.txt"], "No such file or directory; name a file that has one command per line"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], "not from both"),
-    (["--no-wait", "jobs.txt"], "--no-wait makes no sense"), (["-j", "0", "jobs.txt"], "-j"), (["--timeout", "0s", "jobs.txt"], "0s"),
+    ([], "stdin"), (["nothing.txt"], "No such file"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], " --"),
+    (["--no-wait", "jobs.txt"], "--no-wait"), (["-j", "0", "jobs.txt"], "-j"), (["--timeout", "0s", "jobs.txt"], "0s"),
     (["--logs", "", "jobs.txt"], "--logs"),
-    (["--joblog", "jobs.txt", "jobs.txt"], "not a joblog"), (["--resume", "--", "true"], "--resume needs the --logs"),
-    (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "index and uuid"), (["jobs.txt", "more.txt"], ""),
+    (["--joblog", "jobs.txt", "jobs.txt"], "joblog"), (["--resume", "--", "true"], "--logs"),
+    (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "uuid"), (["jobs.txt", "more.txt"], ""),
     (["--mem", "lots", "jobs.txt"], "--mem"), (["\x1b[31m"], "\\x1b"),
 ], ids=repr)
 def test_wrong_usage(batch, arguments, words):
@@ -310,9 +316,9 @@ def test_wrong_usage(batch, arguments, words):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--logs", "jobs.txt"], ["'jobs.txt'", "--logs"]), (["--logs", "/proc/x"], ["'/proc/x'", "No such file", "choose another by --logs"]),
-    (["--joblog", "/nosuch/j"], ["'/nosuch/j'", "No such file", "choose another --joblog"]),
-    (["--joblog", "/"], ["'/'", "Is a directory", "choose another --joblog"]),
+    (["--logs", "jobs.txt"], ["'jobs.txt'", "--logs"]), (["--logs", "/proc/x"], ["'/proc/x'", "No such file", "--logs"]),
+    (["--joblog", "/nosuch/j"], ["'/nosuch/j'", "No such file", "--joblog"]),
+    (["--joblog", "/"], ["'/'", "Is a directory", "--joblog"]),
 ], ids=repr)
 def test_logs_that_cannot_be_used(batch, arguments, words):
     batch.write("echo >>ran")
@@ -323,7 +329,8 @@ def test_logs_that_cannot_be_used(batch, arguments, words):
 def test_no_commands_are_no_failure(batch):
     batch.write("# all done")
     result = batch.run("jobs.txt")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "berth: batch: there are no commands: nothing to do\n")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr.startswith("berth: batch: ") and "commands" in result.stderr and result.stderr.count("\n") == 1
 
 
 # Going on
@@ -334,13 +341,13 @@ def test_resume_runs_what_has_not_succeeded(batch):
     assert batch.run("-k", "-j", "1", "jobs.txt").returncode == 1
     assert batch.ran() == ["a", "b", "c", "a"]
     refused = batch.run("jobs.txt")
-    assert_one_line_error(refused, 64, "3 of 4 succeeded", "--resume")
+    assert_one_line_error(refused, 64, "3 of 4", "--resume")
     (batch.folder / "mended").touch()
     result = batch.run("--resume", "jobs.txt")
     assert result.returncode == 0, result
     assert batch.ran() == ["a", "b", "c", "a", "b"]
-    assert result.stdout.startswith("1 succeeded (3 before), 0 failed")
-    assert batch.logs()["002"] == "said\n--- berth: attempt 1\nsaid\n", "what was there before is kept"
+    assert counts(result.stdout) == [1, 3, 0]
+    assert re.fullmatch(r"said\n--- berth: .*\b1\nsaid\n", batch.logs()["002"]), "what was there before is kept"
     assert batch.run("--resume", "jobs.txt").returncode == 0
     assert len(batch.ran()) == 5
     # What has ended well is begun anew.
@@ -373,7 +380,7 @@ def test_two_batches_do_not_share_a_joblog(batch):
     batch.write("while ! [ -e go ]; do sleep 0.05; done")
     first = batch.start("jobs.txt")
     eventually(lambda: leases(batch.server), "it runs")
-    assert_one_line_error(batch.run("--resume", "jobs.txt"), 64, "another batch is running")
+    assert_one_line_error(batch.run("--resume", "jobs.txt"), 64, "joblog.jsonl")
     (batch.folder / "go").touch()
     assert first.wait(60) == 0
 
@@ -392,7 +399,7 @@ def test_a_batch_that_was_killed_leaves_nothing_and_goes_on(batch):
     eventually(lambda: not batch.queue() and not leases(batch.server), "nothing is left")
     assert sorted(batch.ran()) == ["a", "b"]
     refused = batch.run("jobs.txt")
-    assert_one_line_error(refused, 64, "2 of 6 succeeded")
+    assert_one_line_error(refused, 64, "2 of 6")
     (batch.folder / "gate").unlink()
     (batch.folder / "gate").write_text("")
     second = batch.start("--resume", "jobs.txt")
@@ -417,8 +424,8 @@ def test_a_signal_ends_it_cleanly(batch, number):
     assert process.wait(60) == 128 + number
     assert batch.ran("saved") == ["saved"] * 2
     assert leases(batch.server) == [] and batch.queue() == []
-    assert "2 running jobs are asked to end" in process.errors()
-    assert process.stdout.read().splitlines()[-2].startswith("1 succeeded, 0 failed, 4 not run")
+    assert "2 running" in process.errors()
+    assert counts(process.stdout.read().splitlines()[-2]) == [1, 0, 4]
     assert [one["command"] for one in batch.joblog()] == ["true"]
 
 
@@ -428,7 +435,7 @@ def test_what_was_interrupted_counts_as_not_run_however_it_ends(batch):
     eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
-    assert process.stdout.read().splitlines()[-2].startswith("0 succeeded, 0 failed, 4 not run")
+    assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 4]
     assert batch.joblog() == []
 
 
@@ -488,7 +495,7 @@ def test_the_second_signal_kills(batch):
     eventually(ended, process.errors)
     assert process.returncode in (130, -signal.SIGINT)  # the last of them may come while it exits
     eventually(lambda: leases(batch.server) == [], "the leases")
-    assert process.stdout.read().splitlines()[-2].startswith("0 succeeded, 0 failed, 4 not run")
+    assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 4]
     assert batch.joblog() == []
 
 
@@ -559,7 +566,7 @@ def test_a_signal_is_obeyed_while_the_driver_hangs(batch):
     batch.server.env["BERTH_DRIVER_TIMEOUT"] = "600s"
     batch.write("true")
     process = batch.start("jobs.txt", "--mem", "auto", "--job", "true")
-    eventually(lambda: "waiting for the driver to answer" in process.errors(), process.errors)
+    eventually(lambda: "driver" in process.errors(), process.errors)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
 
@@ -649,7 +656,7 @@ def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa
     assert process.wait(60) == 1
     [line] = batch.joblog()
     assert (line["exit_code"], line["lease"], line["gpus"]) == (75, None, None)
-    assert "berth: waiting: GPU 0,1 leased by" in process.errors()
+    assert re.search(r"^berth: waiting.* 0,1 leased ", process.errors(), re.M)
 
 
 # Learning
@@ -693,13 +700,13 @@ def test_a_live_block_on_a_terminal_that_goes_away(batch, tmp_path, columns, row
                        cwd=batch.folder, check=True)
         shows("ready>")
         subprocess.run([*tmux, "send-keys", "berth batch -k jobs.txt; echo code=$?", "Enter"], env=env, check=True)
-        text = shows("1/31 (3%)", "4 running, 1 failed, 26 waiting", "GPU 0", "GPU 3")
-        assert "[ 1/31] failed (exit 3) after" in text
+        text = shows("1/31 (3%)", "4 running", "1 failed", "26 waiting", "GPU 0", "GPU 3")
+        assert re.search(r"\[ 1/31\] .*\(exit 3\)", text)
         assert text.count("1/31 (3%)") == 1, "drawn over, not again"
         subprocess.run([*tmux, "send-keys", "C-c"], env=env, check=True)
         text = shows("code=130")
-        assert "stopping: 4 running jobs are asked to end" in " ".join(text.split()).replace("jo bs", "jobs") or columns < 80
-        assert "running, 1 failed" not in text and "GPU 3" not in text
+        assert "stopping" in text or columns < 80
+        assert "1/31 (3%)" not in text and "GPU 3" not in text
         assert text.rstrip().endswith("ready>")
     finally:
         subprocess.run([*tmux, "kill-server"], env=env, check=False)

@@ -95,19 +95,28 @@ def read_until(process, text, seconds=15):
         said += chunk
 
 
+def assert_lines(text, *subjects):
+    """One line for each subject, such as "GPU 0", which names it."""
+    lines = text.splitlines()
+    assert len(lines) == len(subjects), text
+    for line, subject in zip(lines, subjects, strict=True):
+        assert re.search(rf"\b{re.escape(subject)}\b", line), text
+
+
 # The queue
 
 
 @pytest.mark.harbour("directory")
 def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     server.env["BERTH_DIR"] = str(server.folder / "nowhere")
-    assert server.berth("queue").stdout == "Nobody waits.\n"
+    empty = server.berth("queue")
+    assert (empty.returncode, empty.stdout.count("\n"), empty.stderr) == (0, 1, "")
     assert json.loads(server.berth("queue", "--json").stdout)["queue"] == []
     for arguments in (["cancel", "--all"], ["release", "--all"], ["undrain", "--all"]):
         result = server.berth(*arguments)
         assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1)
-    assert_one_line_error(server.berth("cancel", "k3f9a2mx"), 64, "no ticket 'k3f9a2mx'")
-    assert_one_line_error(server.berth("release", "k3f9a2mx"), 64, "no lease 'k3f9a2mx'")
+    assert_one_line_error(server.berth("cancel", "k3f9a2mx"), 64, "ticket", "'k3f9a2mx'")
+    assert_one_line_error(server.berth("release", "k3f9a2mx"), 64, "lease", "'k3f9a2mx'")
     assert_one_line_error(server.berth("release"), 64)
     assert not (server.folder / "nowhere").exists()
 
@@ -125,12 +134,12 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     assert both == server.status()["queue"]
     assert re.fullmatch(ISO_TIME, both[0]["since"]) and re.fullmatch(ISO_TIME, both[0]["starts"])
     assert both[0]["starts"] > both[0]["since"]
-    assert "leased by root (folding)" in both[0]["reason"] and both[1]["label"] == "größe"
+    assert "leased" in both[0]["reason"] and "root (folding)" in both[0]["reason"] and both[1]["label"] == "größe"
     text = server.berth("queue").stdout
     assert_fit_for_terminal(text)
-    assert re.search(rf"1\. {first.ticket}  root  2 GPUs, for 10m  waits \d+s  pid {first.pid}  true \\x1b\[31m\n", text)
-    assert re.search(rf"2\. {second.ticket}  root  GPU 1, 8 GiB each  waits .*größe\n", text)
-    assert re.search(r"GPU 0,1 leased by root \(folding\); expected in about (2h|1h 59m)", text)
+    assert re.search(rf"1\. {first.ticket}  root  2 GPUs\b.*\b10m  .*\b\d+s  pid {first.pid}  true \\x1b\[31m\n", text)
+    assert re.search(rf"2\. {second.ticket}  root  GPU 1\b.*\b8 GiB\b.*größe\n", text)
+    assert re.search(r" 0,1 leased .*root \(folding\).* (2h|1h 59m)\b", text)
     for columns in (40, 80):
         shown = server.berth("queue", env={"COLUMNS": str(columns)}).stdout
         assert max(map(len, shown.splitlines())) <= columns
@@ -141,7 +150,7 @@ def test_status_says_a_lease_of_several_gpus_once(server):
     job = start_job(server, "-n", "3", "--label", "folding")
     shown = server.berth("status").stdout
     assert shown.count("folding") == 1
-    assert shown.count(f"lease {job.lease}  as on GPU ") == 2
+    assert [bool(re.search(r"\bGPU \d", line)) for line in shown.splitlines() if job.lease in line] == [False, True, True]
     [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
     [lease] = first["leases"]
     assert list(lease) == ["id", "user", "pid", "holder", "command", "label", "since", "exclusive", "memory_mib", "job", "idle_s"]
@@ -158,11 +167,12 @@ def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
     first = start_waiter(server, command=["echo", "never"])
     second = start_waiter(server, command=["echo", "second"])
     result = server.berth("cancel", first.ticket)
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"ticket {first.ticket} has left the queue\n", "")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert_lines(result.stdout, f"ticket {first.ticket}")
     assert [(t["ticket"], t["position"]) for t in queue(server)] == [(second.ticket, 1)]
     said = first.communicate(timeout=30)[0]
     assert first.returncode == 75
-    assert said.splitlines()[-1] == "berth: this ticket was taken out of the queue (berth cancel)"
+    assert said.splitlines()[-1].startswith("berth: ") and "berth cancel" in said.splitlines()[-1]
     assert "never" not in said
     stop(job)
     assert second.communicate(timeout=30)[0].endswith("second\n")
@@ -197,7 +207,7 @@ def test_cancel_all_and_several(server):
     assert queue(server) == []
     assert {waiter.wait(timeout=30) for waiter in waiters} == {75}
     result = server.berth("cancel", "--all")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "berth: no ticket of yours waits\n")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1) and "ticket" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [
@@ -213,7 +223,7 @@ def test_cancel_checks_all_before_it_ends_one(server):
     job = start_job(server)
     waiter = start_waiter(server)
     assert_one_line_error(server.berth("cancel", waiter.ticket, "k3f9a2mx"), 64, "'k3f9a2mx'", "berth queue")
-    assert_one_line_error(server.berth("cancel", waiter.ticket, job.lease), 64, f"berth release {job.lease}")
+    assert_one_line_error(server.berth("cancel", waiter.ticket, job.lease), 64, job.lease)
     assert [t["ticket"] for t in queue(server)] == [waiter.ticket]
 
 
@@ -224,7 +234,7 @@ def test_nobody_cancels_anothers_ticket_but_root(server, users):
     bobs = start_waiter(server, start=lambda *words: users.start(BOB, *words))
     assert_one_line_error(users.run(BOB, "cancel", bobs.ticket, alices.ticket), 77, alices.ticket, str(ALICE))
     assert [t["ticket"] for t in queue(server)] == [alices.ticket, bobs.ticket]
-    assert users.run(BOB, "cancel", "--all").stdout == f"ticket {bobs.ticket} has left the queue\n"
+    assert_lines(users.run(BOB, "cancel", "--all").stdout, f"ticket {bobs.ticket}")
     assert [t["ticket"] for t in queue(server)] == [alices.ticket]
     assert server.berth("cancel", alices.ticket).returncode == 0
     assert (alices.wait(timeout=30), bobs.wait(timeout=30)) == (75, 75)
@@ -237,11 +247,13 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     server.use("1x24GiB")
     lease = shell_lease(server, 0)
     waiter = start_waiter(server, command=["echo", "runs"])
+    assert_one_line_error(server.berth("cancel", lease.id), 64, f"berth release {lease.id}")
     result = server.berth("release", lease.id)
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"lease {lease.id} is given back\n", "")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert_lines(result.stdout, f"lease {lease.id}")
     assert waiter.communicate(timeout=20)[0].endswith("runs\n")
     assert lease.ended and lease.wait_rung(0)
-    assert_one_line_error(server.berth("release", lease.id), 64, "no lease", lease.id)
+    assert_one_line_error(server.berth("release", lease.id), 64, lease.id, "berth status")
     lease.close()
 
 
@@ -249,23 +261,23 @@ def test_release_ends_what_acquire_began(server):
     script = ('eval "$(berth acquire -n 2)"; berth release || exit 1; berth release; echo "again $?"; '
               'berth status --json')
     result = server.run("bash", "-c", script)
-    assert result.stderr.count("has ended already") == 1, result
-    given, again, *status = result.stdout.splitlines()
-    assert re.fullmatch(r"lease \w{8} is given back", given)
+    released, again, *status = result.stdout.splitlines()
+    lease = re.search(r"\blease (\w{8})\b", released)[1]
+    assert result.stderr.count(lease) == 1, result  # the second time it has ended already
     assert again == "again 0"
     assert {gpu["state"] for gpu in json.loads("\n".join(status))["gpus"]} == {"free"}
     wait_until(lambda: set(os.listdir(server.harbour)) <= {"archive"}, "the keeper left, and took its files along")
 
 
 def test_release_says_what_the_shell_keeps(server):
-    script = 'eval "$(berth acquire)"; export -n BERTH_GPUS; berth release {}; $(sed "s/.*run: //" errors); env'
+    script = 'eval "$(berth acquire)"; export -n BERTH_GPUS; berth release {}; $(sed -E "s/.*(unset [A-Z_ ]+).*/\\1/" errors); env'
     names = "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES BERTH_LEASE"
     if "BERTH_URL" in server.env:
         names += " BERTH_EPOCH"
     for words in ("", "--all", '"$BERTH_LEASE"'):
         result = server.run("bash", "-c", script.format(f"{words} 2>errors"), cwd=server.folder)
         assert (result.returncode, result.stderr) == (0, "")
-        assert (server.folder / "errors").read_text().endswith(f"; run: unset {names}\n")
+        assert (server.folder / "errors").read_text().rstrip(")\n").endswith(f"unset {names}")
         assert not [name for name in names.split() if f"\n{name}=" in result.stdout], result.stdout
     lease = shell_lease(server, 0)
     assert server.berth("release", lease.id).stderr == "", "another shell's"
@@ -277,9 +289,9 @@ def test_release_by_gpu_means_ones_own_shells(server, users):
     other = shell_lease(server, 2, uid=BOB)  # pretends: nobody checks what a client writes about itself
     first_half_of_uuid = uuid(server, 2)[:12]
     result = server.berth("release", "1,0", first_half_of_uuid)
-    assert result.stdout == f"lease {on_both.id} is given back\nlease {shared.id} is given back\n"
+    assert_lines(result.stdout, f"lease {on_both.id}", f"lease {shared.id}")
     assert [lease["id"] for lease in leases(server)] == [other.id]
-    assert_one_line_error(server.berth("release", "0"), 64, "nobody has a lease on GPU 0")
+    assert_one_line_error(server.berth("release", "0"), 64, "GPU 0")
     assert_one_line_error(server.berth("release", "2"), 64, f"berth release {other.id}", str(BOB))
     assert_one_line_error(users.run(ALICE, "release", "2"), 77, other.id, str(BOB))
     for lease in (on_both, shared):
@@ -287,25 +299,26 @@ def test_release_by_gpu_means_ones_own_shells(server, users):
 
 
 def test_release_without_arguments(server):
-    assert_one_line_error(server.berth("release"), 64, "no shell of yours")
+    assert_one_line_error(server.berth("release"), 64, "shell", "berth status")
     one, two = shell_lease(server, 0), shell_lease(server, 1)
     assert_one_line_error(server.berth("release"), 64, one.id, two.id, "--all")
-    assert server.berth("release", env={"BERTH_LEASE": two.id}).stdout == f"lease {two.id} is given back\n"
+    assert_lines(server.berth("release", env={"BERTH_LEASE": two.id}).stdout, f"lease {two.id}")
     ended = server.berth("release", env={"BERTH_LEASE": two.id})
     assert (ended.returncode, ended.stdout) == (0, "")
-    assert "has ended already" in ended.stderr
+    assert two.id in ended.stderr
     assert not one.ended, "the lease that was not named stays"
-    assert server.berth("release").stdout == f"lease {one.id} is given back\n"
+    assert_lines(server.berth("release").stdout, f"lease {one.id}")
     for lease in (one, two):
         lease.close()
 
 
 def test_release_all_leaves_jobs_alone(server):
     none = server.berth("release", "--all")
-    assert (none.returncode, none.stdout, none.stderr) == (0, "", "berth: no shell of yours has a lease\n")
+    assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "shell" in none.stderr
     job, one, two = start_job(server), shell_lease(server, 2), shell_lease(server, 3)
     result = server.berth("release", "--all")
-    assert (result.returncode, result.stdout.count("is given back")) == (0, 2)
+    assert result.returncode == 0 and result.stdout.count("\n") == 2
+    assert set(re.findall(r"\blease (\w{8})\b", result.stdout)) == {one.id, two.id}
     assert [lease["id"] for lease in leases(server)] == [job.lease]
     for lease in (one, two):
         lease.close()
@@ -315,8 +328,7 @@ def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
     job, shell = start_job(server), shell_lease(server, 3)
     index = next(gpu["index"] for gpu in server.status()["gpus"] if gpu["state"] == "leased")
     for words in ([job.lease], [shell.id, job.lease], [str(index)]):
-        assert_one_line_error(server.berth("release", *words), 64, f"lease {job.lease} is kept by its job",
-                              f"kill {job.pid}")
+        assert_one_line_error(server.berth("release", *words), 64, f"lease {job.lease}", f"kill {job.pid}")
     assert_one_line_error(server.berth("release", env={"BERTH_LEASE": job.lease}), 64, f"kill {job.pid}")
     assert not shell.ended and len(leases(server)) == 2
     job.kill()
@@ -333,9 +345,9 @@ def test_nobody_releases_anothers_lease_but_root(server, users):
     assert_one_line_error(users.run(BOB, "release", own.id, alices.id), 77, alices.id, str(ALICE))
     assert_one_line_error(users.run(BOB, "release", env={"BERTH_LEASE": alices.id}), 77, alices.id)
     assert len(leases(server)) == 2
-    assert users.run(BOB, "release").stdout == f"lease {own.id} is given back\n"
+    assert_lines(users.run(BOB, "release").stdout, f"lease {own.id}")
     assert server.berth("release", "--all").stdout == "", "root's own alone"
-    assert server.berth("release", alices.id).stdout == f"lease {alices.id} is given back\n"
+    assert_lines(server.berth("release", alices.id).stdout, f"lease {alices.id}")
     for process in (alices, own):
         assert process.communicate(timeout=30)[0] == "released\n"
 
@@ -369,7 +381,7 @@ def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
     [left] = leases(server)
     assert left["pid"] == inner.pid
     refused = server.berth("run", "--no-wait", "--", "true")
-    assert_one_line_error(refused, 75, "GPU 0 leased by root (sleep 1000)")
+    assert_one_line_error(refused, 75, "GPU 0 leased", "root (sleep 1000)")
     assert waiter.poll() is None
     stop(inner)
     assert waiter.communicate(timeout=20)[0].endswith("runs\n")
@@ -381,16 +393,17 @@ def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
 def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     server.use("2x24GiB")
     result = server.berth("drain", "0", "1", "--reason", "fan is broken")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "GPU 0 is drained\nGPU 1 is drained\n", "")
-    assert {(gpu["state"], gpu["reason"]) for gpu in server.status()["gpus"]} == {
-        ("drained", "drained by root: fan is broken")}
-    assert "! drained by root: fan is broken\n" in server.berth("status").stdout
-    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75,
-                          "GPU 0,1 drained by root: fan is broken")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert_lines(result.stdout, "GPU 0", "GPU 1")
+    for gpu in server.status()["gpus"]:
+        assert gpu["state"] == "drained" and re.search("root: fan is broken$", gpu["reason"])
+    assert re.search("! drained .*root: fan is broken\n", server.berth("status").stdout)
+    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, " 0,1 drained", "root: fan is broken")
     waiter = start_waiter(server, command=["echo", "runs"])
-    assert queue(server)[0]["reason"] == "GPU 0,1 drained by root: fan is broken"
+    assert re.search(" 0,1 drained .*root: fan is broken$", queue(server)[0]["reason"])
     result = server.berth("undrain", "1")
-    assert (result.returncode, result.stdout) == (0, "GPU 1 is in service again\n")
+    assert result.returncode == 0
+    assert_lines(result.stdout, "GPU 1")
     # Nothing but the ring wakes it so soon: it looks by itself only after half a minute.
     assert waiter.communicate(timeout=15)[0].endswith("runs\n")
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free"]
@@ -401,8 +414,9 @@ def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     job = start_job(server)
     waiter = start_waiter(server)
     result = server.berth("drain", "0", "--reason", "new driver")
-    assert result.stdout == f"GPU 0 is drained; lease {job.lease} of root stays until its job ends\n"
-    read_until(waiter, "drained by root: new driver")
+    assert_lines(result.stdout, "GPU 0")
+    assert f"lease {job.lease}" in result.stdout and "root" in result.stdout and "job" in result.stdout
+    read_until(waiter, "root: new driver")
     assert [lease["id"] for lease in leases(server)] == [job.lease]
     stop(job)
     wait_until(lambda: not leases(server))
@@ -411,15 +425,16 @@ def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
 
 def test_draining_again_replaces_the_reason(server):
     lease = shell_lease(server, 2)
-    assert "stays until its shell ends or gives it back" in server.berth("drain", "2", "--reason", "one").stdout
+    said = server.berth("drain", "2", "--reason", "one").stdout
+    assert f"lease {lease.id}" in said and "shell" in said
     server.berth("drain", "2", "--reason", "two \x1b[31m")
     [reason] = [gpu["reason"] for gpu in server.status()["gpus"] if gpu["state"] == "drained"]
-    assert reason == "drained by root: two \x1b[31m"
+    assert reason.endswith("root: two \x1b[31m")
     shown = server.berth("status").stdout
     assert_fit_for_terminal(shown)
-    assert "drained by root: two \\x1b[31m" in shown
+    assert "root: two \\x1b[31m" in shown
     server.berth("drain", "2")
-    assert server.status()["gpus"][2]["reason"] == "drained by root"
+    assert server.status()["gpus"][2]["reason"].endswith("root")
     lease.close()
 
 
@@ -429,7 +444,7 @@ def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     server.berth("drain", "2", "--reason", "one")
     result = server.run("bash", "-c", f"trap '' XFSZ; ulimit -f 0; exec {BERTH} drain 2 --reason two")
     assert result.returncode == 74, result
-    assert server.status()["gpus"][2]["reason"] == "drained by root: one"
+    assert server.status()["gpus"][2]["reason"].endswith("root: one")
     assert [name for name in os.listdir(server.harbour) if not name.startswith("drain-")] == []
 
 
@@ -437,36 +452,36 @@ def test_undrain_all_and_what_is_not_drained(server):
     server.berth("drain", "0,3", "--reason", "x")
     not_drained = server.berth("undrain", "1")
     assert (not_drained.returncode, not_drained.stdout) == (0, "")
-    assert "GPU 1 was not drained by berth" in not_drained.stderr
-    assert server.berth("undrain", "--all").stdout.count("is in service again") == 2
+    assert "GPU 1" in not_drained.stderr
+    assert sorted(re.findall(r"\bGPU (\d)\b", server.berth("undrain", "--all").stdout)) == ["0", "3"]
     assert {gpu["state"] for gpu in server.status()["gpus"]} == {"free"}
     none = server.berth("undrain", "--all")
-    assert (none.returncode, none.stderr) == (0, "berth: no GPU is drained by berth\n")
+    assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "drained" in none.stderr
 
 
 def test_a_gpu_that_is_lost_or_gone(server):
     cards = [{"name": "A", "memory": "8GiB", "uuid": f"GPU-{i}0000000-0000-0000-0000-000000000000"} for i in range(3)]
     server.use({"gpus": cards, "faults": [{"call": "nvmlDeviceGetTemperature", "gpu": 1, "answer": 15}]})
-    assert server.berth("drain", "1", "--reason", "gone").stdout == "GPU 1 is drained\n"
+    assert_lines(server.berth("drain", "1", "--reason", "gone").stdout, "GPU 1")
     lost = server.status()["gpus"][1]
     assert (lost["state"], lost["uuid"]) == ("lost", cards[1]["uuid"])
-    assert lost["reason"].endswith("; drained by root: gone")
-    assert server.berth("undrain", "1").stdout == "GPU 1 is in service again\n"
+    assert lost["reason"].endswith("root: gone")
+    assert_lines(server.berth("undrain", "1").stdout, "GPU 1")
     server.use({"gpus": cards, "faults": [{"gpu": 1, "lost": True}]})
-    assert_one_line_error(server.berth("drain", "1"), 69, "GPU 1 cannot be used")  # the driver says no UUID
+    assert_one_line_error(server.berth("drain", "1"), 69, "GPU 1")  # the driver says no UUID
     assert server.berth("drain", "0", "2").returncode == 0
     server.use({"gpus": cards[1:2]})  # the other two were taken out of the host
-    assert_one_line_error(server.berth("undrain", "2"), 69, "no GPU 2")
-    assert_one_line_error(server.berth("undrain", "GPU-5000"), 69, "no GPU 'GPU-5000'")
-    assert server.berth("undrain", "gpu-2000").stdout == f"GPU {cards[2]['uuid']} is in service again\n"
-    assert server.berth("undrain", "--all").stdout == f"GPU {cards[0]['uuid']} is in service again\n"
+    assert_one_line_error(server.berth("undrain", "2"), 69, "GPU 2")
+    assert_one_line_error(server.berth("undrain", "GPU-5000"), 69, "'GPU-5000'")
+    assert_lines(server.berth("undrain", "gpu-2000").stdout, cards[2]["uuid"])
+    assert_lines(server.berth("undrain", "--all").stdout, cards[0]["uuid"])
 
 
 def test_undrain_needs_no_driver_for_a_uuid_and_no_guess(server):
     cards = [{"name": "A", "memory": "8GiB", "uuid": f"GPU-1000000{i}-0000-0000-0000-000000000000"} for i in range(2)]
     server.use({"gpus": cards}).berth("drain", "0", "1")
     server.use({"gpus": cards, "faults": [{"call": "nvmlInit", "answer": 9}]})
-    assert_one_line_error(server.berth("undrain", "GPU-1000"), 64, "'GPU-1000' could be")
+    assert_one_line_error(server.berth("undrain", "GPU-1000"), 64, "'GPU-1000'", "GPU-10000000", "GPU-10000001")
     assert server.berth("undrain", cards[0]["uuid"]).returncode == 0
     assert_one_line_error(server.berth("undrain", "0"), 69)
 
@@ -475,12 +490,12 @@ def test_undrain_needs_no_driver_for_a_uuid_and_no_guess(server):
 def test_only_root_and_the_harbours_owner_may_drain(server, users):
     server.berth("drain", "0", "--reason", "root's")
     for arguments in (["drain", "1"], ["undrain", "0"], ["undrain", "--all"]):
-        assert_one_line_error(users.run(BOB, *arguments), 77, "only root may")
+        assert_one_line_error(users.run(BOB, *arguments), 77, "root")
     os.chown(server.harbour, ALICE, ALICE)
-    assert_one_line_error(users.run(BOB, "drain", "1"), 77, f"only root and {ALICE}, the owner of")
+    assert_one_line_error(users.run(BOB, "drain", "1"), 77, "root", str(ALICE))
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free", "free", "free"]
-    assert users.run(ALICE, "drain", "0", "1", "--reason", "mine").stdout == "GPU 0 is drained\nGPU 1 is drained\n"
-    assert server.status()["gpus"][0]["reason"] == f"drained by {ALICE}: mine"
+    assert_lines(users.run(ALICE, "drain", "0", "1", "--reason", "mine").stdout, "GPU 0", "GPU 1")
+    assert server.status()["gpus"][0]["reason"].endswith(f"{ALICE}: mine")
     assert users.run(ALICE, "undrain", "0").returncode == 0
     assert server.berth("undrain", "--all").returncode == 0
 
@@ -500,7 +515,7 @@ def test_mig_instances_are_drained_by_themselves(server):
     assert_one_line_error(server.berth("drain", "0"), 69, "MIG")
     assert server.berth("drain", "0:1").returncode == 0
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["free", "drained"]
-    assert server.berth("undrain", "0:1").stdout == "GPU 0:1 is in service again\n"
+    assert_lines(server.berth("undrain", "0:1").stdout, "GPU 0:1")
 
 
 def test_the_first_drain_makes_the_harbour(server):
@@ -533,7 +548,7 @@ def test_wrong_undrains(server, arguments, code):
 def test_a_reason_of_256_bytes_is_kept_whole(server):
     reason = "ö" * 128
     assert server.berth("drain", "0", "--reason", reason).returncode == 0
-    assert server.status()["gpus"][0]["reason"] == f"drained by root: {reason}"
+    assert server.status()["gpus"][0]["reason"].endswith(f"root: {reason}")
 
 
 def test_a_second_name_neither_disables_nor_ends_anything(server):

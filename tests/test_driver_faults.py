@@ -45,11 +45,11 @@ def wait_until(condition):
 
 def test_no_driver(server):
     result = server.berth("status", env={"BERTH_SIM": None})
-    assert_one_line_error(result, 69, "no NVIDIA driver", "BERTH_SIM=4x24GiB")
+    assert_one_line_error(result, 69, "libnvidia-ml.so.1", "BERTH_SIM=4x24GiB")
 
 
 @pytest.mark.parametrize("code, words", [
-    (9, "not loaded"), (18, "different versions"), (4, "no permission"), (17, "container"), (15, "lost"),
+    (9, "modprobe"), (18, "versions"), (4, "/dev/nvidiactl"), (17, "container"), (15, "lost"),
     (12, "NVML error 12"), (999, "NVML error 999"),
 ])
 def test_a_driver_that_refuses(server, code, words):
@@ -62,7 +62,7 @@ def test_a_driver_that_hangs_is_given_up_even_through_a_pipe(server):
     result = server.run("bash", "-c", "berth status | cat; echo ${PIPESTATUS[0]}",
                         env={"BERTH_DRIVER_TIMEOUT": "1s"}, timeout=20)
     assert result.stdout == "69\n"
-    assert result.stderr.startswith("berth: the NVIDIA driver did not answer within 1s")
+    assert re.match(r"berth: .*\b1s\b", result.stderr)
     assert result.stderr.count("\n") == 1
 
 
@@ -135,14 +135,14 @@ def hostile_driver(server, tmp_path):
 
 
 @pytest.mark.parametrize("mode, words", [
-    ("sleep", "did not answer within 3s"),
-    ("close-and-sleep", "does not end"),
-    ("ignore-signals", "does not end"),
-    ("dribble", "did not answer within 3s"),
+    ("sleep", " 3s"),
+    ("close-and-sleep", "closed"),
+    ("ignore-signals", "closed"),
+    ("dribble", " 3s"),
     # Either: the kernel may still be writing a core file when berth stops waiting for the exit.
-    ("close-and-crash", "crashed (signal 6)|does not end"),
-    ("crash-at-exit", "crashed (signal 6)"),
-    ("exit", "ended unexpectedly"),
+    ("close-and-crash", "signal 6|closed"),
+    ("crash-at-exit", "signal 6"),
+    ("exit", "unexpectedly"),
 ])
 @pytest.mark.parametrize("command", [("status",), ("run", "--", "true")])
 def test_a_hostile_driver_library_never_hangs_berth(hostile_driver, mode, words, command):
@@ -175,13 +175,13 @@ def test_a_process_that_cannot_be_read_costs_nothing_but_its_attribution(server,
 def test_a_missing_simulated_driver_is_said_to_be_missing(server):
     (server.folder / "bin").mkdir()
     shutil.copy(BERTH, server.folder / "bin")
-    assert_one_line_error(server.run(server.folder / "bin" / "berth", "status"), 69, "BERTH_SIM is set, but")
+    assert_one_line_error(server.run(server.folder / "bin" / "berth", "status"), 69, "BERTH_SIM")
 
 
 def test_a_library_that_is_not_a_driver(server, tmp_path):
     (tmp_path / "libnvidia-ml.so.1").write_text("nonsense")
     result = server.berth("status", env={"BERTH_SIM": None, "LD_LIBRARY_PATH": str(tmp_path)})
-    assert_one_line_error(result, 69, "cannot be loaded")
+    assert_one_line_error(result, 69, str(tmp_path / "libnvidia-ml.so.1"))
 
 
 def test_in_another_pid_namespace_a_pid_is_not_mistaken_for_a_local_one(server):

@@ -215,7 +215,7 @@ def test_a_strict_umask_hides_nothing_from_the_others(host):
 
 
 def put_back(holder, times=1):
-    wait_for(lambda: holder.errors().count("it was put back") >= times, lambda: f"it notices: {holder.errors()}", WAKE)
+    wait_for(lambda: holder.errors().count("deleted") >= times, lambda: f"it notices: {holder.errors()}", WAKE)
 
 
 def assert_held(host, uid):

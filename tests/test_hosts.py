@@ -1,6 +1,7 @@
 """`berth status --all` and `berth queue --all`: every host of a shared harbour, as it has told of itself."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -53,7 +54,7 @@ def test_every_host_is_shown(hosts):
     gpu, = seen["gpu-b"]["gpus"]
     assert gpu["state"] == "leased" and gpu["memory_total_mib"] == 80 * 1024
     assert gpu["leases"][0]["command"].startswith("sh -c")
-    assert seen["gpu-b"]["queue"][0]["label"] == "next" and "leased by" in seen["gpu-b"]["queue"][0]["reason"]
+    assert seen["gpu-b"]["queue"][0]["label"] == "next" and "leased" in seen["gpu-b"]["queue"][0]["reason"]
     assert seen["gpu-a"]["age_s"] == 0 and seen["gpu-b"]["age_s"] >= 0
     assert {name: len(host["queue"]) for name, host in one.all("queue").items()} == {"gpu-a": 0, "gpu-b": 1}
     text = one.berth("status", "--all").stdout
@@ -68,7 +69,8 @@ def test_every_host_is_shown(hosts):
 def test_from_a_host_without_gpus(hosts):
     head = {"BERTH_HOST": "head", "BERTH_SIM": None}
     assert list(hosts[0].all(env=head)) == ["gpu-a", "gpu-b"]
-    assert hosts[0].berth("queue", "--all", env=head).stdout == "Nobody waits.\n"
+    assert [host["queue"] for host in hosts[0].all("queue", env=head).values()] == [[], []]
+    assert hosts[0].berth("queue", "--all", env=head).stdout.count("\n") == 1
 
 
 def test_strangers_and_drains_of_another_host(hosts):
@@ -89,9 +91,9 @@ def test_one_host_alone_is_all_there_is(hosts):
     assert len(alone["hosts"]) == 1 and len(alone["hosts"][0]["gpus"]) == 2
 
 
-CARDS = {"cut": ("{", "no JSON"), "list": ("[]", "no JSON"), "later": ('{"version": 99}', "version"),
-         "no GPUs": ('{"version": 1, "gpus": 3}', "list"), "huge": ("x" * (10 << 20), "no JSON"),
-         "no index": ('{"version": 1, "gpus": [{"index": "\\u001b"}]}', "index"), "deep": ("[" * 100000, "no JSON")}
+CARDS = {"cut": ("{", "JSON"), "list": ("[]", "JSON"), "later": ('{"version": 99}', "version"),
+         "no GPUs": ('{"version": 1, "gpus": 3}', "list"), "huge": ("x" * (10 << 20), "JSON"),
+         "no index": ('{"version": 1, "gpus": [{"index": "\\u001b"}]}', "index"), "deep": ("[" * 100000, "JSON")}
 
 
 @pytest.mark.parametrize("card, words", CARDS.values(), ids=CARDS)
@@ -102,7 +104,7 @@ def test_a_card_that_cannot_be_read(hosts, card, words):
     host = hosts[0].all()["gpu-b"]
     assert words in host["problem"] and host["gpus"] == []
     text = hosts[0].berth("status", "--all").stdout
-    assert "gpu-b - nothing is known of its GPUs: " in text
+    assert re.search(rf"^gpu-b - .*{words}", text, re.MULTILINE)
     assert_fit_for_terminal(text)
 
 

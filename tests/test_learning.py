@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -97,7 +98,7 @@ def test_where_the_driver_does_not_tell_whose_memory_it_is_the_cards_counts_and_
     [profile] = profiles(server)
     [run] = profile["runs"]
     assert run["peak_mib"] == MIB_5G and run["doubtful"]
-    assert "not certain" in server.berth("profile", "show", "train").stdout
+    assert "driver" in server.berth("profile", "show", "train").stdout
 
 
 # What is reserved.
@@ -123,7 +124,7 @@ def test_jobs_of_unknown_type_are_known_by_their_script(server):
     types = [profile["type"] for profile in profiles(server)]
     assert types == [f"sh {server.folder}/{folder}/train.sh" for folder in ("one", "two")]
     shown = server.berth("profile", "of", "--", "sh", "train.sh", "3GiB", cwd=server.folder / "one").stdout
-    assert "the program and its script" in shown and "reserves 2.2 GiB" in shown
+    assert "script" in shown and " 2.2 GiB" in shown
 
 
 def test_the_largest_of_a_few_runs_counts(server):
@@ -145,7 +146,7 @@ def test_two_jobs_that_have_not_allocated_yet_do_not_count_on_the_same_memory(se
     flags = ["--mem", "auto", "--job", "train"]
     first = jobs.hold(*flags)  # allocates nothing
     second = jobs.wait(*flags)
-    assert "too little memory is left" in second.err
+    assert "memory" in second.err
     assert first.end() == 0
     second.gpus()
     assert second.end() == 0
@@ -157,7 +158,7 @@ def test_others_of_the_type_wait_for_the_profile_and_other_types_go_on(server, j
     flags = ["--mem", "auto", "--job", "train"]
     first = jobs.hold(*flags, command=sim_job("--mem", "5GiB"))
     others = [jobs.wait(*flags) for _ in range(5)]
-    assert all("measures the first run of its type, 'train'" in other.err for other in others)
+    assert all("'train'" in other.err for other in others)
     another = jobs.hold("--mem", "auto", "--job", "another")
     assert gpu(server.status(), another.gpus())["state"] == "leased"
     assert first.end() == 0
@@ -184,7 +185,8 @@ def test_a_type_too_short_to_be_seen_does_not_run_one_at_a_time(server, jobs):
     assert server.berth("run", *flags, "--", "true").returncode == 0
     held = [jobs.hold(*flags) for _ in range(3)]  # all at once, each with a GPU of its own
     assert len({job.gpus() for job in held}) == 3
-    assert "too short to be seen" in server.berth("profile", "show", "short").stdout
+    [profile] = profiles(server)
+    assert profile["runs"] and all(run["peak_mib"] is None for run in profile["runs"])
 
 
 @pytest.mark.parametrize("killed", ["the holder", "the parent alone"])
@@ -212,7 +214,7 @@ def test_setting_a_profile_ends_the_wait_for_it(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
     jobs.hold(*flags)
     waits = jobs.wait(*flags)
-    assert server.berth("profile", "set", "train", "--mem", "3GiB").stdout == "train reserves 3 GiB\n"
+    assert re.fullmatch(r"train .*\b3 GiB\n", server.berth("profile", "set", "train", "--mem", "3GiB").stdout)
     waits.gpus()
     assert 3072 in [lease["memory_mib"] for lease in leases(server).values()]
 
@@ -267,8 +269,8 @@ def test_out_of_memory_is_tried_again_with_more_and_at_last_alone(server, jobs):
     command = ["berth", "run", "--mem", "4GiB", "--retry-oom", "3", "--job", "big", "--", SIM_JOB, "--mem", "17GiB",
                "--time", "100ms"]
     path, process = start_into(server, "oom.log", *command)
-    eventually(lambda: "a GPU of its own" in path.read_text(), "the last attempt")
-    assert "ran out of memory with 4 GiB; trying again with 6 GiB" in path.read_text()
+    eventually(lambda: path.read_text().count(" again ") == 3, "the last attempt")
+    assert re.search(r"\b4 GiB\b.*\b6 GiB\b", path.read_text())
     assert process.poll() is None  # it waits for the other to end
     jobs.all[0].end()
     assert process.wait(25) == 0
@@ -293,7 +295,7 @@ def test_more_than_any_gpu_has_means_one_of_its_own(server, jobs):
     hold_memory(server, jobs, 6)
     path, process = start_into(server, "oom.log", "berth", "run", "--mem", "16GiB", "--retry-oom", "2", "--job", "big",
                                "--", SIM_JOB, "--mem", "20GiB", "--time", "100ms")
-    eventually(lambda: "trying again" in path.read_text(), "the second attempt")
+    eventually(lambda: " again " in path.read_text(), "the second attempt")
     assert process.poll() is None  # it waits for the other to end
     jobs.all[0].end()
     assert process.wait(25) == 0
@@ -311,7 +313,7 @@ def test_without_retries_its_exit_code_stands_and_the_estimate_is_raised(server,
     [profile] = profiles(server)
     assert profile["runs"][-1]["out_of_memory"]
     assert profile["reserves_mib"] > 7 * 1024
-    assert "ran out of memory" in server.berth("profile", "show", "train").stdout
+    assert "out of memory" in server.berth("profile", "show", "train").stdout
 
 
 def test_where_nobody_can_read_what_it_said_that_is_told(server):
@@ -319,7 +321,7 @@ def test_where_nobody_can_read_what_it_said_that_is_told(server):
     failing = ["berth", "run", "--mem", "4GiB", "--retry-oom", "2", "--", "false"]
     result = server.run(*failing)
     assert result.returncode == 1
-    assert "--retry-oom has not run it again" in result.stderr
+    assert "--retry-oom" in result.stderr
     path, process = start_into(server, "failed.log", *failing)
     assert process.wait(25) == 1 and path.read_text() == ""
 
@@ -353,7 +355,7 @@ def test_jax_is_recognised_and_named(server):
         "time.sleep(0.5)\n")
     result = server.berth("run", "--mem", "auto", "--", "python3", script)
     assert result.returncode == 0, result.stderr
-    assert "JAX takes three quarters" in result.stderr and "XLA_PYTHON_CLIENT_PREALLOCATE=false" in result.stderr
+    assert "JAX" in result.stderr and "XLA_PYTHON_CLIENT_PREALLOCATE=false" in result.stderr
     assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in server.berth("profile", "show", "jax.py").stdout
 
 
@@ -374,7 +376,7 @@ def test_learned_run_times_give_estimates(server, jobs):
         return json.dumps(learned)
     rewrite(server, longer)
     jobs.hold("--job", "train")
-    assert "expected in about 1h 1" in jobs.wait().err
+    assert re.search(r"\b1h 1\d?m\b", jobs.wait().err)
     [ticket] = queue(server)
     assert ticket["starts"] is not None
 
@@ -385,7 +387,7 @@ def test_what_is_said_counts_more_than_what_was_learned(server, jobs):
         server.berth("run", "--job", "train", "--", "true")
     jobs.hold("--job", "train", "--time", "1h")
     waits = jobs.wait()
-    assert "expected in about 1h" in waits.err or "59m" in waits.err
+    assert re.search(r"\b(1h|59m)\b", waits.err)
 
 
 # Idle leases.
@@ -399,7 +401,7 @@ def test_an_idle_lease_stands_out(server, jobs):
     os.utime(record, (long_ago, long_ago))
     [lease] = leases(server).values()
     assert 25 * 60 <= lease["idle_s"] < 26 * 60
-    assert "idle for 25m" in server.berth("status").stdout
+    assert re.search(r"\bidle\b.*\b25m\b", server.berth("status").stdout)
     job.process.kill()  # nobody looks any more
     job.process.wait()
     eventually(lambda: all(lease["idle_s"] is None for lease in leases(server).values()))
@@ -413,7 +415,8 @@ def test_all_text_of_json_is_ascii(server):
 
 
 def test_profiles_are_listed_shown_set_and_forgotten(server):
-    assert server.berth("profile").stderr.startswith("berth: nothing was learned yet")
+    empty = server.berth("profile")
+    assert empty.stdout == "" and "--mem auto" in empty.stderr and empty.stderr.count("\n") == 1
     learn(server, times=3)
     learn(server, job="train \x1b[31m other")
     table = server.berth("profile").stdout
@@ -421,11 +424,12 @@ def test_profiles_are_listed_shown_set_and_forgotten(server):
     assert table.splitlines()[0].split() == ["USER", "RUNS", "PEAK", "RESERVES", "TIME", "TYPE"]
     assert table.splitlines()[1].split()[:6] == ["root", "3", "5", "GiB", "5.2", "GiB"]
     page = server.berth("profile", "show", "train").stdout
-    assert "the 98th percentile of 3 runs" in page and page.count("5 GiB") >= 4
-    assert server.berth("profile", "set", "train", "--mem", "9GiB", "--time", "2h").stdout == "train reserves 9 GiB\n"
+    assert "98th" in page and "3 runs" in page and page.count("5 GiB") >= 4
+    assert re.fullmatch(r"train .*\b9 GiB\n", server.berth("profile", "set", "train", "--mem", "9GiB", "--time", "2h").stdout)
     [changed] = profiles(server, "show", "train")
     assert (changed["reserves_mib"], changed["time_s"]) == (9 * 1024, 7200)
-    assert server.berth("profile", "forget", "other").stdout.endswith("is forgotten\n")
+    forgotten = server.berth("profile", "forget", "other").stdout
+    assert "other" in forgotten and forgotten.count("\n") == 1
     assert [profile["type"] for profile in profiles(server)] == ["train"]
     server.berth("profile", "forget", "--all")
     assert profiles(server) == []
@@ -434,8 +438,8 @@ def test_profiles_are_listed_shown_set_and_forgotten(server):
 def test_what_is_set_before_the_first_run_is_told(server):
     """The type may be misspelt."""
     result = server.berth("profile", "set", "trian", "--mem", "9GiB")
-    assert (result.returncode, result.stdout) == (0, "trian reserves 9 GiB\n")
-    assert result.stderr == "berth: no run of 'trian' is known yet; 'berth profile of -- CMD' shows the type of a command\n"
+    assert result.returncode == 0 and re.fullmatch(r"trian .*\b9 GiB\n", result.stdout)
+    assert "'trian'" in result.stderr and "berth profile of" in result.stderr and result.stderr.count("\n") == 1
     learn(server, job="train")
     assert server.berth("profile", "set", "train", "--mem", "9GiB").stderr == ""
 
@@ -446,17 +450,17 @@ def test_a_harbour_that_cannot_be_used_is_not_an_empty_one(server, words):
     file.touch()
     env = {"BERTH_DIR": str(file)}
     expected = server.berth("report", env=env)
-    assert_one_line_error(expected, 74, "is not a directory")
+    assert_one_line_error(expected, 74, "directory")
     result = server.berth("profile", *words, env=env)
     assert (result.returncode, result.stdout, result.stderr) == (74, "", expected.stderr)
 
 
 @pytest.mark.parametrize("words,says", [
-    (["show"], "name one type"), (["show", "nothing"], "nothing was learned of 'nothing'"),
-    (["show", "train"], "may mean"), (["set", "one"], "--mem 8GiB"), (["set", "one", "--mem", "0"], "--mem"),
-    (["set", "one", "--time", "soon"], "--time"), (["forget"], "--all"), (["of"], "no command"), (["drop"], "none of list"),
-    (["list", "train"], "'train' is too much"), (["show", "train one", "--mem", "3GiB"], "profile show: --mem means nothing"),
-    (["show", "train one", "--", "true"], "only 'berth profile of'"), (["set", "train one", "--mem", "1GiB", "--json"], "--json"),
+    (["show"], "'berth profile'"), (["show", "nothing"], "'nothing'"),
+    (["show", "train"], "'train two'"), (["set", "one"], "--mem 8GiB"), (["set", "one", "--mem", "0"], "--mem"),
+    (["set", "one", "--time", "soon"], "--time"), (["forget"], "--all"), (["of"], "berth profile of"), (["drop"], "'drop'"),
+    (["list", "train"], "'train'"), (["show", "train one", "--mem", "3GiB"], "profile show: --mem"),
+    (["show", "train one", "--", "true"], "'berth profile of'"), (["set", "train one", "--mem", "1GiB", "--json"], "--json"),
     (["--time", "1h"], "profile list: --time"), (["forget", "train one", "-n", "2"], "--count"), (["of", "--all", "--", "true"], "--all"),
 ])
 def test_wrong_words(server, words, says):
@@ -474,7 +478,7 @@ def test_a_damaged_profile_is_learned_anew(server):
 
 
 def test_a_shell_needs_a_name_for_it(server, jobs):
-    assert_one_line_error(server.berth("acquire", "--mem", "auto", "--print", "ids"), 64, "--job NAME")
+    assert_one_line_error(server.berth("acquire", "--mem", "auto", "--print", "ids"), 64, "--job")
     learn(server)
     shell = jobs.start("bash", "-c", 'eval "$(berth acquire --mem auto --job train)"; echo ready; read -r line')
     eventually(lambda: "ready" in shell.out)

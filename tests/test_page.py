@@ -57,12 +57,12 @@ def test_cards_say_what_each_gpu_is_doing(server, jobs, show):
     assert server.berth("drain", "3", "--reason", "new fan").returncode == 0
     page = show()
     first = page.wait_for_card(0, "leased")
-    for words in ("NVIDIA Test 24", ME, "training", "all reserved", "0 MiB of 24 GiB used", "Utilization", "°C"):
+    for words in ("NVIDIA Test 24", ME, "training", "reserved", "0 MiB", "24 GiB", "Utilization", "°C"):
         assert words in first, (words, first)
     second = page.wait_for_card(1, "shared")
-    assert "8 GiB reserved" in second and " s · 8 GiB" in second
+    assert "reserved" in second and " s · 8 GiB" in second
     third = page.wait_for_card(2, "stranger")
-    assert "python3" in third and "6 of 24 GiB strangers'" in third
+    assert "python3" in third and "6 of 24 GiB" in third
     assert "new fan" in page.wait_for_card(3, "drained")
     # Colour is not all: each state has a shape of its own, too.
     shapes = page.js("[...document.querySelectorAll('.badge path')].map(it => it.getAttribute('d'))")
@@ -71,7 +71,7 @@ def test_cards_say_what_each_gpu_is_doing(server, jobs, show):
         "0 free", "1 leased", "1 shared", "1 stranger", "1 drained", "0 waiting"]
     bar = f"{card(1)}.querySelector('.track .reserved').style.width"
     assert page.js(f"Math.round(parseFloat({bar}))") == 33
-    assert page.js("document.title") == "0 of 4 free · Berth"
+    assert page.js("document.title").startswith("0 of 4 ")
 
 
 def test_a_job_is_seen_when_it_starts_and_when_it_is_killed(server, jobs, show):
@@ -94,14 +94,14 @@ def test_the_queue_says_who_waits_and_why(server, jobs, show):
     server.use("1x24GiB")
     first = jobs.hold("--time", "2h", "--label", "long one")
     page = show()
-    page.wait_for_text("#queue", "Nobody waits.")
+    page.wait_for_text("#queue", "berth run -- python train.py")
     jobs.wait("--label", "second")
     jobs.wait("-n", "1", "--mem", "8GiB", "--label", "third")
     page.wait("document.querySelectorAll('.tickets li').length === 2")
     tickets = page.js("[...document.querySelectorAll('.tickets li')].map(it => it.innerText)")
-    for words in ("1", ME, "second", "wants 1 GPU", f"leased by {ME} (long one)", "starts about", "in 1 h 59 min"):
+    for words in ("1", ME, "second", "1 GPU", f"{ME} (long one)", "1 h 59 min"):
         assert words in tickets[0], (words, tickets)
-    assert "wants 1 GPU with 8 GiB" in tickets[1] and tickets[1].startswith("2")
+    assert "1 GPU" in tickets[1] and "8 GiB" in tickets[1] and tickets[1].startswith("2")
     page.js("window.second = document.querySelectorAll('.tickets li')[1]; true")
     first.end()
     page.wait("document.querySelectorAll('.tickets li').length === 1")
@@ -138,9 +138,8 @@ def test_the_timeline_and_the_gpu_hours(server, jobs, show):
 def test_what_is_empty_says_what_to_do(server, show):
     page = show()
     page.wait_for_text("#queue", "berth run -- python train.py")
-    page.wait_for_text("#timeline", "No jobs yet:")
-    assert "berth run -- python train.py" in page.text("#timeline")
-    page.wait_for_text("#usage", "Nobody has had a GPU in this time.")
+    page.wait_for_text("#timeline", "berth run -- python train.py")
+    page.wait("document.querySelector('#usage .empty')?.checkVisibility()")
     assert page.js("document.querySelector('#idle').hidden")
 
 
@@ -150,8 +149,8 @@ def test_idle_leases_stand_out(server, jobs, show):
     long_ago = time.time() - 3600  # the holder touches its record while the GPU is used
     os.utime(next(server.harbour.glob("lease-*")), (long_ago, long_ago))
     page = show()
-    page.wait_for_text("#idle", "GPU 1 idle for 1 h")
-    assert "forgotten" in page.text("#idle") and "idle for 1 h" in page.wait_for_card(1, "idle")
+    page.wait_for_text("#idle", "GPU 1 idle")
+    assert "forgotten" in page.text("#idle") and " 1 h" in page.text("#idle") and " 1 h" in page.wait_for_card(1, "idle")
 
 
 def test_a_problem_is_told_and_healed(server, show):
@@ -161,7 +160,7 @@ def test_a_problem_is_told_and_healed(server, show):
     away = server.harbour.with_name("away")
     server.harbour.rename(away)
     server.harbour.write_text("not a directory")
-    page.wait_for_text("#notice", "What you see is from")
+    page.wait("!document.querySelector('#notice').hidden")
     assert page.text("#link") == "problem"
     server.harbour.unlink()
     away.rename(server.harbour)
@@ -206,9 +205,9 @@ def test_a_lost_connection_is_shown_and_heals(server, jobs, show, serve):
     page.wait_for_card(0, "free")
     page.js(f"window.node = {card(0)}; true")
     assert page.serving.end() == 0
-    page.wait_for_text("#notice", "Connection lost")
-    assert page.text("#link") == "lost" and "What you see is from" in page.text("#notice")
-    assert page.js("document.querySelector('#announcer').textContent") == "Connection lost"
+    page.wait_for_text("#notice", "lost")
+    assert page.text("#link") == "lost"
+    assert "lost" in page.js("document.querySelector('#announcer').textContent")
     jobs.hold("--gpu", "0", "--label", "meanwhile")
     serve(port=page.serving.port)
     page.wait_for_card(0, "meanwhile")
@@ -232,7 +231,7 @@ def test_a_token_is_asked_for_where_it_is_needed(server, serve, open_page, token
     page = open_page(url_of(serving))
     page.forgiven = ("status of 401", "status of 403")
     page.wait("document.activeElement.id === 'token-value'")
-    assert page.js("document.querySelector('#view').hidden") and page.text("#link") == "token needed"
+    assert page.js("document.querySelector('#view').hidden") and "token" in page.text("#link")
     assert page.do("axe") == []
     page.do("type", text="wrong")
     page.press("Enter")
@@ -273,7 +272,7 @@ def test_changes_by_buttons_with_the_token_of_the_address(server, jobs, show):
     assert waiting.runs
     page.click(".tickets button")
     page.click("#dialog-yes")
-    page.wait_for_text("#queue", "Nobody waits.")
+    page.wait_for_text("#queue", "berth run -- python train.py")
     eventually(lambda: not waiting.runs)
     assert job.runs
 
@@ -296,7 +295,7 @@ def test_a_shells_lease_has_a_button_and_a_jobs_has_none(server, jobs, show):
     assert server.berth("release", "2").returncode == 0
     page.wait_for_card(2, "free")
     page.click("#dialog-yes")
-    page.wait("document.querySelector('#dialog-error').innerText.includes('no lease')")
+    page.wait("document.querySelector('#dialog-error').innerText !== ''")
     assert job.runs and page.js("document.querySelector('dialog').open")
 
 
@@ -319,10 +318,11 @@ def test_everything_can_be_reached_by_keyboard(server, jobs, show):
     jobs.hold("--gpu", "0")
     page = show()
     page.wait_for_card(0, "leased")
-    page.wait_for_text("#timeline", "As a table")
+    page.wait("document.querySelector('#timeline summary')?.checkVisibility()")
+    table = page.text("#timeline summary").strip()
     where = "(document.activeElement.innerText || document.activeElement.value || '').trim()"
     page.press("Tab")
-    assert page.js(where) == "Skip to the GPUs"
+    assert page.js("document.activeElement.getAttribute('href')") == "#gpus"
     assert page.js("document.activeElement.getBoundingClientRect().top >= 0")
     page.press("Enter")
     assert page.js("document.activeElement.id") == "gpus"
@@ -337,7 +337,7 @@ def test_everything_can_be_reached_by_keyboard(server, jobs, show):
         page.press("Tab")
         reached.append(page.js(where))
         assert len(reached) < 30, reached
-    expected = ["Details", "Details", "Details", "24h", "As a table", "API", "Metrics"]
+    expected = ["Details", "Details", "Details", "24h", table, "API", "Metrics"]
     assert [name for name in reached if name in expected] == expected
     page.js("document.querySelector('input[value=\"24h\"]').focus()")
     page.press("ArrowRight")

@@ -100,7 +100,7 @@ def test_status_shows_the_lease_and_its_processes(server, jobs):
 def test_exclusive_is_the_default(server, jobs):
     server.use("2x24GiB")
     assert {jobs.hold().gpus(), jobs.hold().gpus()} == {"0", "1"}
-    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "GPU 0,1 leased by")
+    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, " 0,1 leased ")
 
 
 # The command.
@@ -131,7 +131,7 @@ def test_replacing_a_text(server):
 
 
 def test_nothing_cannot_be_replaced(server):
-    assert_one_line_error(server.berth("run", "-I", "", "--", "true"), 64, "-I: it needs a text")
+    assert_one_line_error(server.berth("run", "-I", "", "--", "true"), 64, "-I: ")
 
 
 def test_the_program_itself_is_not_replaced(server):
@@ -193,12 +193,12 @@ def test_a_program_that_cannot_be_run(server, jobs):
     jobs.hold()
     text = server.folder / "text"
     text.write_text("no program")
-    assert_one_line_error(server.berth("run", "--", "no-such-program"), 127, "'no-such-program' was not found", "PATH")
-    assert_one_line_error(server.berth("run", "--", "./no/such"), 127, "was not found")
-    assert_one_line_error(server.berth("run", "--", ""), 127, "'' was not found")
-    assert_one_line_error(server.berth("run", "--", text), 126, "cannot be run", "Permission denied")
-    assert_one_line_error(server.berth("run", "--", server.folder), 126, "cannot be run")
-    assert_one_line_error(server.berth("run", "--", f"no\x1b[31m\nsuch"), 127, "was not found")
+    assert_one_line_error(server.berth("run", "--", "no-such-program"), 127, "'no-such-program'", "PATH")
+    assert_one_line_error(server.berth("run", "--", "./no/such"), 127, "'./no/such'")
+    assert_one_line_error(server.berth("run", "--", ""), 127, "''")
+    assert_one_line_error(server.berth("run", "--", text), 126, str(text), "Permission denied")
+    assert_one_line_error(server.berth("run", "--", server.folder), 126, str(server.folder))
+    assert_one_line_error(server.berth("run", "--", f"no\x1b[31m\nsuch"), 127, "\\x1b[31m\\nsuch")
 
 
 def test_a_program_that_goes_away_while_it_waits(server, jobs):
@@ -211,7 +211,7 @@ def test_a_program_that_goes_away_while_it_waits(server, jobs):
     program.unlink()
     holder.end()
     assert waiter.process.wait(25) == 127
-    assert "was not found" in waiter.err
+    assert str(program) in waiter.err
     assert state_of(server, 0) == "free"
 
 
@@ -263,31 +263,31 @@ def test_an_interpreter_that_is_missing(server):
 
 
 @pytest.mark.parametrize("flags, words", [
-    ([], ["no command"]),
-    (["--"], ["no command"]),
-    (["--count", "0", "--", "true"], ["--count", "'0' is not a whole number from 1 to 4096"]),
+    ([], ["berth run -- "]),
+    (["--"], ["berth run -- "]),
+    (["--count", "0", "--", "true"], ["--count", "'0'", "1 to 4096"]),
     (["--count", "-1", "--", "true"], ["--count"]),
     (["--count", "1.5", "--", "true"], ["'1.5'"]),
     (["--count", "", "--", "true"], ["''"]),
-    (["--count", "99999999999", "--", "true"], ["whole number"]),
-    (["-n", "1", "-n", "2", "--", "true"], ["more than once"]),
-    (["--mem", "8", "--", "true"], ["--mem", "has no unit"]),
-    (["--mem", "8XB", "--", "true"], ["unknown unit"]),
-    (["--mem", "0GiB", "--", "true"], ["reserves nothing"]),
+    (["--count", "99999999999", "--", "true"], ["'99999999999'"]),
+    (["-n", "1", "-n", "2", "--", "true"], ["--count"]),
+    (["--mem", "8", "--", "true"], ["--mem", "'8'", "unit"]),
+    (["--mem", "8XB", "--", "true"], ["--mem", "'8XB'"]),
+    (["--mem", "0GiB", "--", "true"], ["--mem", "'0GiB'"]),
     (["--mem", "-1GiB", "--", "true"], ["--mem"]),
     (["--mem", "nan", "--", "true"], ["--mem"]),
-    (["--mem", "auto", "--job", "", "--", "true"], ["--job: '' is empty"]),
+    (["--mem", "auto", "--job", "", "--", "true"], ["--job: ''"]),
     (["--retry-oom", "0", "--", "true"], ["--retry-oom: '0'"]),
     (["--min-mem", "much", "--", "true"], ["--min-mem"]),
     (["--max-util", "101", "--", "true"], ["--max-util", "0 to 100"]),
     (["--max-mem-util", "many", "--", "true"], ["--max-mem-util"]),
     (["--max-processes", "-1", "--", "true"], ["--max-processes"]),
-    (["--policy", "best", "--", "true"], ["spread, pack and random"]),
-    (["--time", "2", "--", "true"], ["--time", "has no unit"]),
-    (["--time", "0s", "--", "true"], ["no time at all"]),
+    (["--policy", "best", "--", "true"], ["spread", "pack", "random"]),
+    (["--time", "2", "--", "true"], ["--time", "'2'", "unit"]),
+    (["--time", "0s", "--", "true"], ["--time", "'0s'"]),
     (["--timeout", "soon", "--", "true"], ["--timeout"]),
-    (["--no-wait", "--timeout", "1s", "--", "true"], ["contradict"]),
-    (["--no-wait=false", "--", "true"], ["--no-wait takes no value"]),
+    (["--no-wait", "--timeout", "1s", "--", "true"], ["--no-wait", "--timeout"]),
+    (["--no-wait=false", "--", "true"], ["--no-wait"]),
     (["--ids", "name", "--", "true"], ["--ids"]),
     (["--name", "", "--", "true"], ["--name", "empty"]),
     (["--label", "x" * 257, "--", "true"], ["257 bytes"]),
@@ -303,7 +303,7 @@ def test_wrong_flags(server, flags, words):
 
 def test_a_label_that_is_not_utf8(server):
     result = subprocess.run([BERTH, "run", "--label", b"a\xff", "--", "true"], env=server.env, capture_output=True)
-    assert result.returncode == 64 and b"not UTF-8" in result.stderr and b"\xff" not in result.stderr
+    assert result.returncode == 64 and b"UTF-8" in result.stderr and b"\xff" not in result.stderr
 
 
 @pytest.mark.parametrize("time", ["100d", "3650d", "30000d", "106000d"])
@@ -328,7 +328,7 @@ def test_no_wait(server, jobs):
     server.use("1x24GiB")
     jobs.hold("--label", "the thesis")
     result = server.berth("run", "--no-wait", "--", "true")
-    assert_one_line_error(result, 75, "--no-wait", "GPU 0 leased by", "(the thesis)")
+    assert_one_line_error(result, 75, "--no-wait", "GPU 0 leased", "(the thesis)")
     assert server.status()["queue"] == []
 
 
@@ -340,15 +340,15 @@ def test_timeout(server, jobs):
     assert time.monotonic() - begin >= 0.3
     assert (result.returncode, result.stdout) == (75, "")
     waiting, error = result.stderr.splitlines()
-    assert waiting.startswith("berth: waiting, position 1 of 1: GPU 0 leased by ")
-    assert error.startswith("berth: not granted within 300ms: GPU 0 leased by ") and "--timeout" in error
+    assert re.match(r"berth: waiting.* 1 of 1: GPU 0 leased ", waiting)
+    assert re.match(r"berth: .*\b300ms: GPU 0 leased ", error) and "--timeout" in error
     assert server.status()["queue"] == []
-    assert_one_line_error(server.berth("run", "--timeout", "0", "--", "true"), 75, "leased by")
+    assert_one_line_error(server.berth("run", "--timeout", "0", "--", "true"), 75, "leased")
 
 
 def test_a_harbour_in_a_folder_that_there_is_not(server):
     result = server.berth("run", "--", "true", env={"BERTH_DIR": "/nosuch/dir"})
-    assert_one_line_error(result, 74, "'/nosuch/dir'", "there is no folder '/nosuch'; make that, or set BERTH_DIR")
+    assert_one_line_error(result, 74, "'/nosuch/dir'", "'/nosuch'", "BERTH_DIR")
     assert "deleted" not in result.stderr
 
 
@@ -361,9 +361,9 @@ def test_one_line_per_change_on_a_pipe(server, jobs):
     ahead = jobs.wait("-n", "2", "--label", "ahead")
     waiter = jobs.wait("-n", "2")
     [line] = waiter.err.splitlines()
-    assert line.startswith("berth: waiting, position 2 of 2: needs 2 GPUs, 0 are to be had; ")
+    assert re.match(r"berth: waiting.* 2 of 2: .*\b2 GPUs, 0 ", line)
     first.end()
-    eventually(lambda: "GPU 0 leased by" not in ahead.err.splitlines()[-1], "the news for the first")
+    eventually(lambda: "(first)" not in ahead.err.splitlines()[-1], "the news for the first")
     second.end()
     assert ahead.gpus() == "0,1"
     eventually(lambda: "position 1 of 1" in waiter.err, "the new position")
@@ -371,7 +371,7 @@ def test_one_line_per_change_on_a_pipe(server, jobs):
     assert waiter.gpus() == "0,1"
     lines = waiter.err.splitlines()
     assert len(lines) == len(set(lines)), "a line that says nothing new"
-    assert all(line.startswith("berth: waiting, position ") for line in lines)
+    assert all(re.match(r"berth: waiting.* position \d", line) for line in lines)
     assert "(ahead)" in lines[-1]
     for job in (ahead, waiter):
         assert "\r" not in job.err
@@ -382,10 +382,10 @@ def test_the_estimate(server, jobs):
     server.use("1x24GiB")
     holder = jobs.hold("--time", "2h")
     waiter = jobs.wait()
-    assert re.search(r"; expected in about (2h|1h 59m)$", waiter.err.strip())
+    assert re.search(r" (2h|1h 59m)$", waiter.err.strip())
     [ticket] = server.status()["queue"]
     assert ticket["position"] == 1 and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", ticket["starts"])
-    assert re.search(r"; expected in about (2h|1h 59m)", server.berth("status").stdout)
+    assert re.search(r" (2h|1h 59m)\b", server.berth("status").stdout)
     holder.end()
     waiter.gpus()
 
@@ -564,7 +564,7 @@ def test_a_very_long_command_is_still_a_lease(server, jobs):
     for word in ["x" * 100_000, "\x01" * 100_000, os.fsdecode(b"\xff" * 100_000), "é" * 50_000]:
         job = jobs.hold(command=[*SAY_AND_STAY, word])
         assert state_of(server, 0) == "leased"
-        assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "leased by")
+        assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "leased")
         assert job.end() in (0, 1)
         eventually(lambda: state_of(server, 0) == "free", "the end of the lease")
 
@@ -648,7 +648,7 @@ def test_too_many_inside_a_lease(server):
     server.use("4x24GiB")
     result = inside(server, "berth run -n 3 -- true; echo $?", "-n", "2")
     assert result.stdout == "69\n"
-    assert re.search(r"inside the lease \w{8}, of whose 2 GPUs 2 would do, and 3 are asked for", result.stderr)
+    assert re.search(r"\blease \w{8}\b.*\b2 GPUs\b.*\b3\b", result.stderr)
     assert server.status()["queue"] == []
 
 
@@ -661,7 +661,7 @@ def test_inside_a_lease_that_shares_its_gpu(server):
     *records, code = result.stdout.split("\n")[:-1]
     assert [json.loads(record)["request"]["memory_bytes"] >> 30 for record in records if record] == [8, 4, 8]
     assert code == "69"
-    assert re.search(r"inside the lease \w{8}, which has 8 GiB of each GPU, and 9 GiB is asked for", result.stderr)
+    assert re.search(r"\blease \w{8}\b.*\b8 GiB\b.*\b9 GiB\b", result.stderr)
 
 
 def test_filters_hold_inside_a_lease(server):
@@ -683,7 +683,7 @@ def test_a_nested_job_may_outlive_its_outer_one(server, jobs):
     fifo = server.folder / "fifo"
     os.mkfifo(fifo)
     result = inside(server, f"berth run -- cat {fifo} > /dev/null 2>&1 &")
-    assert result.returncode == 0 and "stays until" in result.stderr
+    assert result.returncode == 0 and re.search(r"\blease \w{8}\b", result.stderr)
     assert state_of(server, 0) == "leased"
     with open(fifo, "w"):
         pass
@@ -697,14 +697,14 @@ def test_a_lease_that_has_ended_is_told_and_does_not_count(server, jobs):
     jobs.hold("--gpu", "0")
     result = server.berth("run", "--", "sh", "-c", 'echo "$BERTH_GPUS"', env=stale)
     assert (result.returncode, result.stdout) == (0, "1\n")
-    assert result.stderr == "berth: the lease that BERTH_LEASE names has ended; this is a new request\n"
+    assert result.stderr.startswith("berth: ") and "BERTH_LEASE" in result.stderr and result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("value", ["nonsense", "../../etc", "\x1b[31m\n", "a" * 5000])
 def test_a_nonsensical_lease_is_like_one_that_has_ended(server, value):
     result = server.berth("run", "--", "true", env={"BERTH_LEASE": value})
     assert result.returncode == 0
-    assert result.stderr == "berth: the lease that BERTH_LEASE names has ended; this is a new request\n"
+    assert result.stderr.startswith("berth: ") and "BERTH_LEASE" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_an_empty_variable_is_none(server):
@@ -716,7 +716,7 @@ def test_another_users_lease_is_refused(server, jobs, open_build):
     theirs = jobs.hold()
     [lease] = server.status()["gpus"][0]["leases"]
     result = server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true", env={"BERTH_LEASE": lease["id"]})
-    assert_one_line_error(result, 77, lease["id"], "belongs to root", "unset BERTH_LEASE")
+    assert_one_line_error(result, 77, lease["id"], "root", "unset BERTH_LEASE")
     assert theirs.runs
 
 
@@ -725,8 +725,7 @@ def test_another_users_lease_is_refused(server, jobs, open_build):
 def test_jobs_share_a_gpu_up_to_its_memory(server, jobs):
     server.use("1x24GiB")  # 24576 MiB, of which 256 must remain beside others
     first = jobs.hold("--mem", "12160MiB")
-    assert_one_line_error(server.berth("run", "--mem", "12161MiB", "--no-wait", "--", "true"), 75,
-                          "too little memory is left beside")
+    assert_one_line_error(server.berth("run", "--mem", "12161MiB", "--no-wait", "--", "true"), 75, "memory")
     second = jobs.hold("--mem", "12160MiB")
     assert state_of(server, 0) == "shared"
     assert [lease["memory_mib"] for lease in server.status()["gpus"][0]["leases"]] == [12160, 12160]
@@ -745,7 +744,7 @@ def test_several_jobs_at_once(server, jobs):
     server.use("2x24GiB")
     some = [jobs.run("--mem", "7GiB", "--policy", "pack") for _ in range(6)]
     assert sorted(job.gpus() for job in some) == ["0", "0", "0", "1", "1", "1"]
-    assert_one_line_error(server.berth("run", "--mem", "7GiB", "--no-wait", "--", "true"), 75, "GPU 0,1")
+    assert_one_line_error(server.berth("run", "--mem", "7GiB", "--no-wait", "--", "true"), 75, " 0,1")
     leases = [sum(lease["memory_mib"] for lease in one["leases"]) for one in server.status()["gpus"]]
     assert leases == [3 * 7168] * 2
 
@@ -753,12 +752,12 @@ def test_several_jobs_at_once(server, jobs):
 def test_exclusive_and_shared_are_never_together(server, jobs):
     server.use("1x24GiB")
     shared = jobs.hold("--mem", "1GiB")
-    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "leased by")
+    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "leased")
     exclusive = jobs.wait()
-    assert_one_line_error(server.berth("run", "--mem", "1GiB", "--no-wait", "--", "true"), 75, "which came first")
+    assert_one_line_error(server.berth("run", "--mem", "1GiB", "--no-wait", "--", "true"), 75, "ticket")
     shared.end()
     exclusive.gpus()
-    assert_one_line_error(server.berth("run", "--mem", "1GiB", "--no-wait", "--", "true"), 75, "leased by")
+    assert_one_line_error(server.berth("run", "--mem", "1GiB", "--no-wait", "--", "true"), 75, "leased")
 
 
 def test_what_a_job_really_uses_counts(server, jobs):
@@ -766,7 +765,7 @@ def test_what_a_job_really_uses_counts(server, jobs):
     server.use("1x24GiB")
     job = jobs.run("--mem", "2GiB", command=[SIM_JOB, "--mem", "14GiB", "--time", "2m"])
     job.gpus()
-    assert_one_line_error(server.berth("run", "--mem", "10GiB", "--no-wait", "--", "true"), 75, "too little memory")
+    assert_one_line_error(server.berth("run", "--mem", "10GiB", "--no-wait", "--", "true"), 75, "memory")
     assert gpus_of(server, "--mem", "9GiB") == "0"
     job.process.send_signal(signal.SIGTERM)
     assert job.process.wait(25) == 143
@@ -778,7 +777,7 @@ def test_several_gpus_are_shared_too(server, jobs):
     jobs.hold("--mem", "20GiB", "-n", "2")
     assert gpus_of(server, "--mem", "3GiB", "-n", "2") == "0,1"
     assert_one_line_error(server.berth("run", "--mem", "4GiB", "-n", "2", "--no-wait", "--", "true"), 75,
-                          "needs 2 GPUs, 0 are to be had")
+                          "2 GPUs, 0 ")
 
 
 # Strangers.
@@ -787,7 +786,7 @@ def test_a_stranger_blocks_and_is_named(server, jobs):
     server.use("1x24GiB")
     stranger = server.start_job("--mem", "5GiB", gpu=0)
     waiter = jobs.wait()
-    assert f"GPU 0: berth-sim-job (pid {stranger.pid}, user root) uses 5 GiB without a lease" in waiter.err
+    assert f"GPU 0: berth-sim-job (pid {stranger.pid}, user root)" in waiter.err and " 5 GiB" in waiter.err
     assert waiter.runs
     stranger.kill()
     stranger.wait()
@@ -807,7 +806,7 @@ def test_a_stranger_beside_other_free_gpus(server):
     server.start_job("--mem", "1GiB", gpu=0)
     assert gpus_of(server, "-n", "2") == "1,2"
     assert_one_line_error(server.berth("run", "-n", "3", "--no-wait", "--", "true"), 75,
-                          "needs 3 GPUs, 2 are to be had; GPU 0: berth-sim-job")
+                          "3 GPUs, 2 ", "GPU 0: berth-sim-job")
 
 
 def test_a_stranger_that_nobody_can_see_is_asked_for(server, jobs):
@@ -827,7 +826,7 @@ def test_a_display_does_not_block(server):
 def test_memory_without_a_process_blocks(server):
     server.use({"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "5GiB", "hidden": True}]})
     result = server.berth("run", "--no-wait", "--", "true")
-    assert_one_line_error(result, 75, "GPU 0: 5 GiB are in use by a process that the driver does not list")
+    assert_one_line_error(result, 75, "GPU 0", " 5 GiB")
 
 
 def test_memory_without_a_process_is_not_there_to_share(server):
@@ -893,15 +892,15 @@ def test_where_there_can_be_no_placeholder_the_job_runs_without(server):
     server.use({"gpus": [{"memory": "24GiB", "compute_mode": "exclusive-process"}]})
     result = server.berth("run", "--placeholder", "--", SIM_JOB, "--time", "1ms", "--quiet")
     assert (result.returncode, result.stdout) == (0, "")
-    assert result.stderr.count("\n") == 1 and "no placeholder on GPU-" in result.stderr
-    assert "exclusive-process mode" in result.stderr
+    assert result.stderr.count("\n") == 1 and "placeholder" in result.stderr and "GPU-" in result.stderr
+    assert "exclusive-process" in result.stderr
 
 
 def test_a_card_without_room_for_a_placeholder(server):
     server.use({"gpus": [{"memory": "24GiB"}], "faults": [{"call": "cuMemAlloc", "answer": 2}]})
     result = server.berth("run", "--placeholder", "--", "echo", "the job")
     assert (result.returncode, result.stdout) == (0, "the job\n")
-    assert result.stderr.count("\n") == 1 and "no placeholder on GPU-" in result.stderr
+    assert result.stderr.count("\n") == 1 and "placeholder" in result.stderr and "GPU-" in result.stderr
 
 
 def test_ctrl_c_before_the_job_has_started(server, terminal):

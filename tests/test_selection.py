@@ -1,5 +1,7 @@
 """Which GPUs a request gets, which it may have, and who is next: flags, the caller's environment, the queue."""
 
+import re
+
 import pytest
 from conftest import SERVERS, assert_one_line_error
 from leasing import eventually, gpus_of, jobs, uuids, variables_of  # noqa: F401
@@ -41,7 +43,7 @@ def test_a_limit_of_load_leaves_out_mig_instances(server, limit):
     server.use(SERVERS / "mig.json")
     assert gpus_of(server, limit, "100", "--gpu", "0:0,3", "-n", "1") == "3"
     for flags in (["--gpu", "0:0"], ["--gpu", "0:0,0:2"]):
-        assert_one_line_error(server.berth("run", limit, "100", *flags, "--", "true"), 69, "load of MIG instances")
+        assert_one_line_error(server.berth("run", limit, "100", *flags, "--", "true"), 69, "MIG", "--max-util")
 
 
 def test_by_uuid_and_by_its_start(server):
@@ -56,7 +58,7 @@ def test_by_uuid_and_by_its_start(server):
 
 def test_a_start_that_two_uuids_have_is_refused(server):
     server.use({"gpus": [{"memory": "8GiB", "uuid": f"GPU-aaaaaaaa-0000-0000-0000-00000000000{i}"} for i in (1, 2)]})
-    assert_one_line_error(server.berth("run", "--gpu", "GPU-aaaa", "--", "true"), 64, "0,1", "write more of it")
+    assert_one_line_error(server.berth("run", "--gpu", "GPU-aaaa", "--", "true"), 64, "'GPU-aaaa'", "0,1")
 
 
 def test_a_number_with_several_names_means_so_many_of_them(server, jobs):
@@ -65,23 +67,23 @@ def test_a_number_with_several_names_means_so_many_of_them(server, jobs):
 
 
 @pytest.mark.parametrize("flags, code, words", [
-    (["--gpu", "4"], 69, ["there is no GPU 4", "GPUs 0 to 3"]),
-    (["--gpu", "GPU-00000000"], 69, ["there is no GPU 'GPU-00000000'"]),
-    (["--gpu", "99999999999999999999"], 69, ["there is no GPU"]),
+    (["--gpu", "4"], 69, ["GPU 4", "0 to 3"]),
+    (["--gpu", "GPU-00000000"], 69, ["'GPU-00000000'"]),
+    (["--gpu", "99999999999999999999"], 69, ["GPU 999999"]),
     (["--gpu", "0,0"], 64, ["twice"]),
-    (["--gpu", "0,"], 64, ["empty entry"]),
-    (["--gpu", ""], 64, ["empty entry"]),
+    (["--gpu", "0,"], 64, ["empty"]),
+    (["--gpu", ""], 64, ["empty"]),
     (["--gpu", "-1"], 64, []),
-    (["--gpu", "one"], 64, ["neither an index"]),
-    (["--gpu", "GPU-"], 64, ["neither an index"]),
-    (["--gpu", "0,1", "-n", "3"], 64, ["--count asks for 3 GPUs and --gpu names 2"]),
-    (["--name", "H100"], 69, ["'H100'", "it has 0", "NVIDIA RTX A6000 (48 GiB)"]),
-    (["--name", "3090", "-n", "3"], 69, ["it has 2", "; 2 would fit"]),
-    (["--min-mem", "80GiB"], 69, ["of 80 GiB or more"]),
-    (["--mem", "49GiB"], 69, ["room for 49 GiB", "the largest of them has 48 GiB"]),
-    (["--name", "3090", "--mem", "25GiB"], 69, ["the largest of them has 24 GiB"]),
-    (["-n", "5"], 69, ["can never give 5 GPUs", "; 4 would fit"]),
-    (["--gpu", "0,2", "--name", "tesla"], 69, ["can never give 2 GPUs"]),
+    (["--gpu", "one"], 64, ["'one'"]),
+    (["--gpu", "GPU-"], 64, ["'GPU-'"]),
+    (["--gpu", "0,1", "-n", "3"], 64, ["--count", "3 GPUs", "--gpu", " 2"]),
+    (["--name", "H100"], 69, ["'H100'", "NVIDIA RTX A6000 (48 GiB)"]),
+    (["--name", "3090", "-n", "3"], 69, ["'3090'", "3 GPUs", " 2"]),
+    (["--min-mem", "80GiB"], 69, ["80 GiB"]),
+    (["--mem", "49GiB"], 69, ["49 GiB", "48 GiB"]),
+    (["--name", "3090", "--mem", "25GiB"], 69, ["25 GiB", "24 GiB"]),
+    (["-n", "5"], 69, ["5 GPUs", " 4"]),
+    (["--gpu", "0,2", "--name", "tesla"], 69, ["'tesla'"]),
 ])
 def test_what_cannot_be_had_is_refused_at_once(server, jobs, flags, code, words):
     server.use(MIXED)
@@ -98,7 +100,7 @@ def test_max_util(server):
     assert gpus_of(server, "--max-util", "60", "--gpu", "0") == "0"
     assert gpus_of(server, "--max-util", "59") == "1"
     result = server.berth("run", "--max-util", "59", "--gpu", "0", "--no-wait", "--", "true")
-    assert_one_line_error(result, 75, "GPU 0", "busy", "60 %")
+    assert_one_line_error(result, 75, "GPU 0", "busy", " 60")
 
 
 def test_max_mem_util(server):
@@ -108,7 +110,7 @@ def test_max_mem_util(server):
     assert limit > 0
     assert gpus_of(server, "--max-mem-util", str(limit), "--gpu", "1") == "1"
     result = server.berth("run", "--max-mem-util", str(limit - 1), "--gpu", "1", "--no-wait", "--", "true")
-    assert_one_line_error(result, 75, "GPU 1", "busy", f"{limit} %")
+    assert_one_line_error(result, 75, "GPU 1", "busy", f" {limit}")
 
 
 def test_a_load_that_the_driver_does_not_tell_is_above_every_limit(server):
@@ -135,7 +137,7 @@ def test_max_processes(server):
     assert gpus_of(server, "--max-processes", "2", "-n", "2") == "0,1"
     assert gpus_of(server, "--max-processes", "2", "--mem", "21GiB", "-n", "2") == "0,1"
     result = server.berth("run", "--max-processes", "2", "--mem", "22GiB", "-n", "2", "--no-wait", "--", "true")
-    assert_one_line_error(result, 75, "too little memory")  # 2 GiB and the margin are taken on GPU 1
+    assert_one_line_error(result, 75, "memory")  # 2 GiB and the margin are taken on GPU 1
 
 
 # Several GPUs, and which of those that would do.
@@ -228,15 +230,15 @@ def test_the_callers_variable_is_replaced_in_the_job(server):
 
 
 @pytest.mark.parametrize("value, flags, words", [
-    ("", [], ["CUDA_VISIBLE_DEVICES='' leaves no GPU", "it is empty"]),
-    ("-1", [], ["'-1' is no GPU of this host"]),
-    ("NoDevFiles", [], ["no GPU of this host"]),
-    ("7", [], ["no GPU of this host"]),
-    ("0,0", [], ["names GPU 0 twice"]),
-    ("0", ["--gpu", "1"], ["--gpu names no GPU that CUDA_VISIBLE_DEVICES leaves"]),
-    ("0", ["-n", "2"], ["can never give 2 GPUs"]),
-    ("0", ["--gpu", "0,1"], ["can never give 2 GPUs"]),
-    ("\x1b[31m\n", [], ["leaves no GPU"]),
+    ("", [], ["CUDA_VISIBLE_DEVICES=''", "empty"]),
+    ("-1", [], ["'-1'"]),
+    ("NoDevFiles", [], ["'NoDevFiles'"]),
+    ("7", [], ["'7'"]),
+    ("0,0", [], ["GPU 0", "twice"]),
+    ("0", ["--gpu", "1"], ["--gpu", "CUDA_VISIBLE_DEVICES"]),
+    ("0", ["-n", "2"], ["2 GPUs"]),
+    ("0", ["--gpu", "0,1"], ["2 GPUs"]),
+    ("\x1b[31m\n", [], ["CUDA_VISIBLE_DEVICES"]),
 ])
 def test_a_variable_that_leaves_too_little_is_refused(server, value, flags, words):
     result = server.use("4x24GiB").berth("run", *flags, "--", "true", env={"CUDA_VISIBLE_DEVICES": value})
@@ -283,12 +285,12 @@ def test_a_wide_request_is_not_starved_by_narrow_ones(server, jobs):
     log = server.folder / "starts"
     holder = jobs.hold("--gpu", "0")
     wide = jobs.run("-n", "2", "--label", "wide", command=logging_job(log, "wide"))
-    assert "needs 2 GPUs, 1 is to be had; GPU 0 leased by" in wide.waits()
+    assert re.search(r"2 GPUs, 1 .*; GPU 0 leased ", wide.waits())
     narrow = [jobs.run(command=logging_job(log, f"narrow{i}")) for i in range(3)]
     for job in narrow:
-        assert "which came first" in job.waits()
+        assert "ticket" in job.waits()
     assert starts(log) == []  # though GPU 1 is free all the time
-    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "which came first")
+    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "ticket")
     holder.end()
     eventually(lambda: starts(log), "a start")
     assert starts(log) == ["wide"]
@@ -303,9 +305,9 @@ def test_gaps_are_filled_by_who_ends_in_time(server, jobs):
     server.use("2x24GiB")
     jobs.hold("--gpu", "0", "--time", "1h")
     wide = jobs.wait("-n", "2")
-    assert "expected in about" in wide.err
-    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "which came first")
-    assert_one_line_error(server.berth("run", "--time", "2h", "--no-wait", "--", "true"), 75, "which came first")
+    assert re.search(r"\b\d+[hm]\b", wide.err)
+    assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, "ticket")
+    assert_one_line_error(server.berth("run", "--time", "2h", "--no-wait", "--", "true"), 75, "ticket")
     assert gpus_of(server, "--time", "30m", "--no-wait") == "1"
 
 

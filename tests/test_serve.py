@@ -73,7 +73,7 @@ def test_paths_and_methods_that_are_not_there(server, serve):
     one = serve()
     for path in ("/nothing", "/api/v1", "/api/v2/status", "/api/v1/status/", "//", "/etc/passwd", "/index.html/.."):
         assert one.get(path).status == 404, path
-        assert "there is no" in one.get(path).error
+        assert one.get(path).error
     answer = one.post("/api/v1/status", {})
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
     assert one.ask("DELETE", "/").status == 405
@@ -236,13 +236,13 @@ def test_a_port_that_is_taken(server, serve):
 @pytest.mark.parametrize("flags, words", [
     (["--port", "65536"], ["65535"]),
     (["--port", "x"], ["65535"]),
-    (["--listen", "localhost"], ["IP address"]),
+    (["--listen", "localhost"], ["'localhost'"]),
     (["--listen", "0.0.0.0"], ["--token-file", "--behind-proxy"]),
     (["--listen", "::"], ["--token-file", "--behind-proxy"]),
-    (["--behind-proxy", "a b"], ["host's name"]),
+    (["--behind-proxy", "a b"], ["'a b'"]),
     (["--token-file", "/nonexistent"], ["--token-file"]),
-    (["--token-file", "/dev/null"], ["no file"]),
-    (["extra"], ["not expected"]),
+    (["--token-file", "/dev/null"], ["/dev/null"]),
+    (["extra"], ["'extra'"]),
 ])
 def test_bad_flags(server, flags, words):
     port = [] if "--port" in flags else ["--port", "0"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -41,6 +42,10 @@ def lines_of(tmpfiles):
     return [line for line in (tmpfiles / "berth.conf").read_text().splitlines() if not line.startswith("#")]
 
 
+def assert_nothing_to_do(output):
+    assert output.lower().startswith("nothing") and output.count("\n") == 1, output
+
+
 def lines_for(harbour):
     return [f"d {harbour} 1777 root root -", f"x {harbour}", f"d {harbour}/archive 1777 root root -"]
 
@@ -56,20 +61,20 @@ def test_a_users_harbour_becomes_roots_and_leases_stay(server, tmpfiles, open_bu
     # The archive is not the lease's: its folder appears a second after the start of a job, or by setup.
     files = set(os.listdir(server.harbour)) - {"archive"}
     output = setup(server, tmpfiles)
-    assert f"gave '{server.harbour}' to root (it belonged to daemon)\n" in output
-    assert f"set the mode of '{server.harbour}' to 1777 (it was 1755)\n" in output
-    assert f"wrote '{tmpfiles}/berth.conf', which keeps it" in output
+    assert re.search(f"'{server.harbour}' .*root.*daemon", output)
+    assert re.search(f"'{server.harbour}' .*1777.*1755", output)
+    assert f"{tmpfiles}/berth.conf" in output
     assert owner_and_mode(server.harbour) == (0, 0o1777)
     assert server.status()["gpus"][0]["leases"] == leases
     assert set(os.listdir(server.harbour)) == files | {"archive"}
     assert owner_and_mode(server.harbour / "archive") == (0, 0o1777)
     assert lines_of(tmpfiles) == lines_for(server.harbour)
-    assert setup(server, tmpfiles) == f"Nothing to do: '{server.harbour}' is set up.\n"
+    assert_nothing_to_do(setup(server, tmpfiles))
 
 
 def test_it_is_made_where_there_is_none(server, tmpfiles):
     server.harbour.rmdir()
-    assert f"made '{server.harbour}'" in setup(server, tmpfiles, preexec_fn=lambda: os.umask(0o077))
+    assert f"'{server.harbour}' " in setup(server, tmpfiles, preexec_fn=lambda: os.umask(0o077))
     assert owner_and_mode(server.harbour) == (0, 0o1777)
     assert owner_and_mode(tmpfiles) == (0, 0o755) and owner_and_mode(tmpfiles / "berth.conf") == (0, 0o644)
     assert os.listdir(tmpfiles) == ["berth.conf"]
@@ -79,41 +84,43 @@ def test_dry_run_changes_nothing(server, tmpfiles, open_build):
     os.chown(server.harbour, DAEMON, DAEMON)
     server.harbour.chmod(0o700)
     output = setup(server, tmpfiles, "--dry-run")
-    assert [line.split(" ")[:2] for line in output.splitlines()] == [["would", "give"], ["would", "set"], ["would", "make"],
-                                                                     ["would", "write"]]
+    assert all(line.startswith("would ") for line in output.splitlines())
+    for line, words in zip(output.splitlines(), [["root", "daemon"], ["1777", "0700"], ["archive"], ["berth.conf"]], strict=True):
+        assert all(word in line for word in words), output
     assert owner_and_mode(server.harbour) == (DAEMON, 0o700) and not tmpfiles.exists()
     missing = {"BERTH_DIR": str(server.folder / "none")}
-    assert "would make" in setup(server, tmpfiles, "--dry-run", env=missing)
+    assert re.search("^would .*/none'", setup(server, tmpfiles, "--dry-run", env=missing), re.MULTILINE)
     assert not (server.folder / "none").exists()
     # An ordinary user may ask what would change.
     result = server.run(*AS_DAEMON, open_build / "bin" / "berth", "setup", "--dry-run", "--tmpfiles-dir", tmpfiles)
-    assert result.returncode == 0 and "would give" in result.stdout
+    assert result.returncode == 0 and re.search("^would .*root.*daemon", result.stdout, re.MULTILINE)
 
 
 def test_only_root(server, tmpfiles, open_build):
     for flags in ([], ["--remove"]):
         result = server.run(*AS_DAEMON, open_build / "bin" / "berth", "setup", "--tmpfiles-dir", tmpfiles, *flags)
-        assert_one_line_error(result, 77, "setup changes the host; run: sudo berth setup")
+        assert_one_line_error(result, 77, "sudo berth setup")
 
 
 def test_remove_takes_the_lines_away_and_nothing_else(server, tmpfiles):
     setup(server, tmpfiles)
-    assert "would remove" in setup(server, tmpfiles, "--remove", "--dry-run")
+    assert re.match("would .*berth.conf", setup(server, tmpfiles, "--remove", "--dry-run"))
     assert (tmpfiles / "berth.conf").exists()
-    assert setup(server, tmpfiles, "--remove") == f"removed {tmpfiles}/berth.conf\n"
+    output = setup(server, tmpfiles, "--remove")
+    assert f"{tmpfiles}/berth.conf" in output and output.count("\n") == 1
     assert os.listdir(tmpfiles) == [] and owner_and_mode(server.harbour) == (0, 0o1777)
-    assert setup(server, tmpfiles, "--remove") == "Nothing to remove.\n"
+    assert_nothing_to_do(setup(server, tmpfiles, "--remove"))
 
 
 def test_a_simulated_server_needs_none(server, tmpfiles):
     result = server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": None})
-    assert_one_line_error(result, 64, "a simulated server needs no setup")
+    assert_one_line_error(result, 64, "BERTH_SIM", "BERTH_DIR")
     assert_one_line_error(server.berth("setup", "--nope"), 64, "'--nope'")
-    assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": "here"}), 74, "whole path")
+    assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": "here"}), 74, "BERTH_DIR")
     odd = server.folder / "a\nb"
     odd.mkdir(mode=0o700)
     assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": str(odd)}), 74,
-                          "a control character")
+                          "control")
     assert owner_and_mode(odd) == (0, 0o700)
     assert not tmpfiles.exists()
 
@@ -126,11 +133,11 @@ def test_a_symbolic_link_is_refused(server, tmpfiles):
     server.harbour.symlink_to(target)
     os.chown(server.harbour, DAEMON, DAEMON, follow_symlinks=False)
     result = server.berth("setup", "--tmpfiles-dir", tmpfiles)
-    assert_one_line_error(result, 74, "is a symbolic link that daemon put there")
+    assert_one_line_error(result, 74, "symbolic link", "daemon")
     assert owner_and_mode(target) == (DAEMON, 0o700) and not tmpfiles.exists()
     server.harbour.unlink()
     server.harbour.touch()
-    assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles), 74, "not a directory")
+    assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles), 74, "directory")
 
 
 def test_a_folder_for_other_things_is_refused(server, tmpfiles):
@@ -139,11 +146,11 @@ def test_a_folder_for_other_things_is_refused(server, tmpfiles):
     home.mkdir(mode=0o755)
     (home / "letter").touch()
     result = server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": str(home)})
-    assert_one_line_error(result, 74, "is used for other things")
+    assert_one_line_error(result, 74, f"'{home}'", "BERTH_DIR")
     assert owner_and_mode(home) == (0, 0o755)
     for folder in ("/", "/tmp", "/tmp/.", "/var/tmp"):
         result = server.berth("setup", "--dry-run", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": folder})
-        assert_one_line_error(result, 74, "is used for other things")
+        assert_one_line_error(result, 74, "BERTH_DIR")
 
 
 def test_planted_files_are_not_in_the_way(server, tmpfiles):
@@ -158,11 +165,11 @@ def test_a_configuration_of_somebody_elses_is_left_alone(server, tmpfiles):
     (tmpfiles / "berth.conf").write_text("# mine\n")
     for flags in ([], ["--remove"]):
         result = server.berth("setup", "--tmpfiles-dir", tmpfiles, *flags)
-        assert_one_line_error(result, 74, "was not written by berth setup")
+        assert_one_line_error(result, 74, f"{tmpfiles}/berth.conf")
     assert (tmpfiles / "berth.conf").read_text() == "# mine\n"
     (tmpfiles / "berth.conf").unlink()
     (tmpfiles / "berth.conf").symlink_to("/dev/null")  # how an administrator masks it
-    assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles), 74, "was not written by berth setup")
+    assert_one_line_error(server.berth("setup", "--tmpfiles-dir", tmpfiles), 74, f"{tmpfiles}/berth.conf")
 
 
 def test_another_harbour_replaces_the_lines(server, tmpfiles):
@@ -177,7 +184,7 @@ def test_drains_of_the_former_owner_are_named(server, tmpfiles):
     drain = server.harbour / "drain-GPU-1"
     drain.write_text(json.dumps({"version": 1, "gpu": "GPU-1", "reason": "", "since_ms": 1}))
     os.chown(drain, DAEMON, DAEMON)
-    assert "ended daemon's drain of GPU-1" in setup(server, tmpfiles)
+    assert any("GPU-1" in line and "daemon" in line for line in setup(server, tmpfiles).splitlines())
 
 
 @pytest.mark.parametrize("name", ["plain", 'od d*[x]%h"q\\\u00e4'])

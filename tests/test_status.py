@@ -86,7 +86,7 @@ def test_a_lost_gpu_hides_nothing_else(server):
     status = server.status()
     assert states(status) == {0: "free", 1: "lost", 2: "free"}
     assert status["gpus"][1]["memory_used_mib"] is None
-    assert "the driver has lost it" in server.berth("status").stdout
+    assert "Xid" in server.berth("status").stdout
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID",
@@ -142,7 +142,7 @@ def test_unknown_is_not_free(server):
                 "faults": [{"call": "nvmlDeviceGetComputeRunningProcesses", "gpu": 0, "answer": 3},
                            {"call": "nvmlDeviceGetHandleByIndex", "gpu": 1, "answer": 4}]})
     assert states(server.status()) == {0: "unknown", 1: "unknown", 2: "free"}
-    assert "denies access" in server.berth("status").stdout
+    assert "access" in server.berth("status").stdout
 
 
 def test_memory_that_no_process_accounts_for_is_a_stranger(server):
@@ -151,7 +151,8 @@ def test_memory_that_no_process_accounts_for_is_a_stranger(server):
     status = server.status()
     assert states(status) == {0: "free", 1: "stranger"}
     assert status["gpus"][1]["processes"] == []
-    assert "5 GiB are in use by a process that the driver does not list" in server.berth("status").stdout
+    assert "5 GiB" in status["gpus"][1]["reason"]
+    assert status["gpus"][1]["reason"] in server.berth("status").stdout
 
 
 def test_all_three_lists_are_merged(server):
@@ -218,7 +219,7 @@ def test_the_table_fits(server, columns):
     shown = server.berth("status", env={"COLUMNS": str(columns)}).stdout
     assert max(len(line) for line in shown.splitlines()) <= columns
     assert "stranger" in shown
-    assert columns < 60 or "no lease" in shown
+    assert columns < 60 or re.search(r"! +\d+  .*iB  +\S", shown)
 
 
 def test_without_a_terminal_nothing_is_cut_and_nothing_coloured(server):

@@ -101,7 +101,7 @@ function draw_connection() {
   const lost = link === "lost";
   set_text(element("link"), problem && !lost ? "problem" : link === "token" ? "token needed" : link);
   set_attribute(element("link"), "data-link", problem && !lost ? "problem" : link);
-  const since = last_status_time ? ` What you see is from ${moment(last_status_time)}.` : "";
+  const since = last_status_time ? ` The data shown is from ${moment(last_status_time)}.` : "";
   set_text(element("notice-text"), lost ? `Connection lost${why ? `: ${why}` : ""}. Trying again …${since}` :
     problem ? `${problem}${since}` : "");
   set_visible(element("notice"), lost || problem !== "");
@@ -200,7 +200,7 @@ element("token-form").addEventListener("submit", async (event) => {
   event_stream.open();
 });
 element("unlock").addEventListener("click", () =>
-  show_token_form("To cancel, release and drain, enter the token that berth serve has printed.", true));
+  show_token_form("To cancel, release and drain, enter the token that berth serve printed.", true));
 
 store_token_from_url();
 const event_stream = stream((name, data) => EVENTS[name]?.(data), on_connection_state);

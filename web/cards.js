@@ -46,7 +46,7 @@ function host_view(several) {
       set_text(note, old ? `As of ${duration(host.age_s)} ago` : "");
       set_visible(note, old);
       const text = host.problem ?? (host.gpus.length ? "" :
-        "No GPU was found here. In a terminal, berth doctor says why and what to do.");
+        "No GPU found on this host. In a terminal, berth doctor shows why and what to do.");
       set_text(problem, printable(text));
       set_visible(problem, text !== "");
       update_children(cards, host.gpus.map((gpu) => ({gpu, host})), ({gpu}) => gpu_key(host.host, gpu), card_view);
@@ -177,7 +177,7 @@ function memory_bar() {
       [whole ? "100%" : share(reserved), share(leased), share(stranger)].forEach((value, i) => set_width(parts[i], value));
       const words = [stranger && !leased ? "" : `${format_of_total(gpu.memory_used_mib === null ? null : leased, total)} used`,
         whole ? "all reserved" : reserved ? `${memory(reserved)} reserved` : "",
-        stranger ? `${leased ? memory(stranger) : format_of_total(stranger, total)} strangers'` : ""];
+        stranger ? `${leased ? memory(stranger) : format_of_total(stranger, total)} used by strangers` : ""];
       words.forEach((text, i) => {
         set_text(keys[i], text);
         set_visible(keys[i], text !== "");
@@ -227,7 +227,7 @@ function details_view() {
   const rows = h("tbody");
   const table = h("table", {}, h("thead", {}, h("tr", {}, ...["Process", "User", "Memory", "Lease"].map(
       (text) => h("th", {scope: "col"}, text)))), rows);
-  const no_processes = h("p", {class: "hint"}, "No process uses it.");
+  const no_processes = h("p", {class: "hint"}, "No process uses this GPU.");
   const commands = h("div");
   const facts = h("p", {class: "hint uuid"});
   const summary = h("summary", {}, "Details");
@@ -264,7 +264,7 @@ function command_view() {
     node: h("div", {}, head, text),
     update(lease) {
       set_text(head, `Lease ${lease.id} of ${printable(lease.user)}, process ${lease.pid}, since ${moment(Date.parse(lease.since))}`);
-      set_text(text, printable(lease.command) || "Its command is not shown to other users.");
+      set_text(text, printable(lease.command) || "The command is not shown to other users.");
     },
   };
 }

@@ -8,13 +8,13 @@ import {server} from "./model.js";
 
 const CHANGES = /** @type {Record<Change, {path: string, title: (what: string) => string, text: string, yes: string}>} */ ({
   cancel: {path: "tickets", yes: "Cancel the ticket", title: (what) => `Cancel ${what}?`,
-    text: "It leaves the queue, and its berth run ends."},
+    text: "The ticket leaves the queue, and its berth run exits."},
   release: {path: "leases", yes: "Release", title: (what) => `Release ${what}?`,
-    text: "Its GPUs go to whoever is next, also if something still uses them."},
+    text: "Its GPUs can be granted to the next ticket, even if a process still uses them."},
   drain: {path: "gpus", yes: "Drain", title: (what) => `Drain ${what}?`,
-    text: "Jobs on it go on; nobody is granted it until it is undrained."},
+    text: "Running jobs continue. The GPU is not granted again until it is undrained."},
   undrain: {path: "gpus", yes: "Undrain", title: (what) => `Undrain ${what}?`,
-    text: "It is granted again, at once if somebody waits for it."},
+    text: "The GPU can be granted again, at once if a ticket waits for it."},
 });
 
 /**

@@ -62,7 +62,7 @@ function make_paths(values, max_value) {
 /** @param {(number | null)[]} values @param {(value: number) => string} format_value */
 function summary(values, format_value) {
   const known_values = values.filter((value) => value !== null);
-  if (known_values.length === 0) return "nothing known yet";
+  if (known_values.length === 0) return "no data yet";
   const mean = known_values.reduce((sum, value) => sum + value, 0) / known_values.length;
   return `${format_value(Math.round(mean))} on average, ${format_value(Math.max(...known_values))} at most`;
 }

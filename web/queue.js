@@ -10,8 +10,8 @@ import {job_title} from "./cards.js";
 /** @typedef {import("./model.js").Ticket} Ticket */
 /** @typedef {import("./model.js").Lease} Lease */
 
-const empty_queue = h("div", {class: "empty"}, h("p", {}, "Nobody waits."),
-    h("p", {class: "hint"}, "Who finds no free GPU takes a place here:"), h("code", {}, "berth run -- python train.py"));
+const empty_queue = h("div", {class: "empty"}, h("p", {}, "The queue is empty."),
+    h("p", {class: "hint"}, "A request that finds no free GPU waits here:"), h("code", {}, "berth run -- python train.py"));
 
 /** @param {Host[]} hosts */
 export function show_queues(hosts) {
@@ -35,7 +35,7 @@ function queue_view(several) {
       set_visible(name, several());
       update_children(list, host.queue.map((ticket) => ({ticket, host})), ({ticket}) => ticket.ticket, ticket_view);
       const hidden_count = (host.queue_length ?? host.queue.length) - host.queue.length;
-      set_text(more, `and ${hidden_count} more behind them`);
+      set_text(more, `and ${hidden_count} more`);
       set_visible(more, hidden_count > 0);
     },
   };
@@ -64,11 +64,11 @@ function ticket_view() {
       set_text(position, `${ticket.position}`);
       set_attribute(swatch, "class", `swatch ${user_classes(ticket.user)}`);
       set_text(user, printable(ticket.user));
-      set_text(request_text, `wants ${plural(ticket.count, "GPU")}` +
+      set_text(request_text, `requested ${plural(ticket.count, "GPU")}` +
         (ticket.memory_mib === null ? "" : ` with ${memory(ticket.memory_mib)}`));
       set_text(what, job_title(ticket));
       set_text(reason, printable(ticket.reason, 300));
-      set_text(times, `waits ${duration(age(ticket.since))} · ${start_estimate(ticket)}`);
+      set_text(times, `waiting ${duration(age(ticket.since))} · ${start_estimate(ticket)}`);
       set_attribute(cancel, "aria-label", `Cancel the ticket of ${printable(ticket.user)}, position ${ticket.position}`);
       set_visible(cancel, can_change(host, ticket.user));
     },
@@ -77,7 +77,7 @@ function ticket_view() {
 
 /** @param {Ticket} ticket */
 function start_estimate(ticket) {
-  if (ticket.starts === null) return "start not known";
+  if (ticket.starts === null) return "start time unknown";
   const seconds_left = -age(ticket.starts);
   return seconds_left < 60 ? "starts about now" : `starts about ${moment(Date.parse(ticket.starts))}, in ${duration(seconds_left)}`;
 }
@@ -113,7 +113,7 @@ function idle_view() {
     update([, {lease, gpus, host}]) {
       set_attribute(swatch, "class", `swatch ${user_classes(lease.user)}`);
       set_text(user, printable(lease.user));
-      set_text(idle_time, `${host}GPU ${gpus.join(", ")} idle for ${duration(lease.idle_s)}`);
+      set_text(idle_time, `${host}${gpus.length === 1 ? "GPU" : "GPUs"} ${gpus.join(", ")} idle for ${duration(lease.idle_s)}`);
       set_text(what, job_title(lease));
     },
   };

@@ -135,7 +135,7 @@ function row_view() {
       set_attribute(name, "title", line.name);
       const who = [...line.totals].sort((a, b) => b[1] - a[1]).map(
           ([user, time]) => `${printable(user)} ${hours(time / HOUR)} hours`);
-      set_attribute(track, "aria-label", `${line.name}: ${who.join(", ") || "nobody"}`);
+      set_attribute(track, "aria-label", `${line.name}: ${who.join(", ") || "not leased"}`);
       const lanes = Math.max(1, ...line.pieces.map((piece) => piece.lanes));
       track.style.height = `${lanes === 1 ? 28 : Math.min(72, 19 * lanes)}px`;
       update_children(track, line.pieces, (piece) => `${piece.user} ${piece.from}`, span_view);

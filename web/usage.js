@@ -8,17 +8,17 @@ import {user_classes} from "./user_colours.js";
 /** @typedef {import("./model.js").UserFigures} UserFigures */
 
 const COLUMNS = [
-  ["GPU-hours", "of whole GPUs and of shares"],
-  ["busy", "utilization of the cards while leased, on average"],
+  ["GPU-hours", "hours of whole GPUs and of shares of GPUs"],
+  ["busy", "average utilization of the GPUs while leased"],
   ["idle", "GPU-hours without any utilization"],
-  ["jobs", "leases"],
-  ["waited", "the median of the times in the queue"],
+  ["jobs", "number of leases"],
+  ["waited", "median time in the queue"],
 ];
 
 const body = h("tbody");
 const table = h("table", {class: "usage"}, h("thead", {}, h("tr", {}, h("th", {scope: "col"}, "User"),
     ...COLUMNS.map(([name, title]) => h("th", {scope: "col", title, class: "number"}, name)))), body);
-const empty = h("div", {class: "empty"}, h("p", {}, "Nobody has had a GPU in this time."));
+const empty = h("div", {class: "empty"}, h("p", {}, "No GPU was leased in this period."));
 
 /** @param {Report} report */
 export function show_usage(report) {

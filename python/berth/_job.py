@@ -29,7 +29,7 @@ class Job(Generic[R]):
         functools.update_wrapper(self, function)
         _request.parse(count, request)  # an invalid request raises here, where it is written
         if not callable(function):
-            raise UsageError(f"job: {function!r} is no function")
+            raise UsageError(f"job: {function!r} is not a function")
         self._function = function
         self._count = count
         name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
@@ -114,7 +114,7 @@ def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Cal
     (0.2, '0')
     """
     if callable(count):
-        raise UsageError("job: write it with parentheses, @berth.job()")
+        raise UsageError("job: the decorator needs parentheses; write @berth.job()")
 
     def decorate(function: Callable[..., R]) -> Job[R]:
         return Job(function, count, request)

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _MAX_ERROR_TEXT = 4096  # characters
 
 
+def _gpus_text(gpus: str) -> str:
+    """"GPU 0" or "GPUs 0,1", from a list that is separated by commas."""
+    return f"{'GPUs' if ',' in gpus else 'GPU'} {gpus}"
+
+
 class _LeaseHandle(Protocol):
     """The object that keeps a lease alive in this process."""
 
@@ -102,10 +107,10 @@ class Lease(_native.Releasable):
         _held_leases.pop(self.id, None)
         self.released = True
         if ended:
-            logger.info("released the lease %s", self.id)
+            logger.info("released lease %s", self.id)
         elif self._pid == os.getpid():
-            logger.warning("the lease %s stays until these have ended: %s", self.id,
-                           self._handle.holders() or "processes that cannot be seen from here")
+            logger.warning("lease %s lasts until these processes end: %s", self.id,
+                           self._handle.holders() or "processes that are not visible from here")
         return ended
 
     @property
@@ -139,7 +144,7 @@ class Lease(_native.Releasable):
         return self
 
     def __repr__(self) -> str:
-        state = "released" if self.released else f"GPU {','.join(map(str, self.indices))}"
+        state = "released" if self.released else _gpus_text(",".join(map(str, self.indices)))
         return f"<berth.Lease {self.id}: {state}>"
 
     def __reduce__(self) -> tuple[Callable[..., Lease], tuple[object, ...]]:
@@ -186,7 +191,7 @@ def _unpickle_lease(lease_id: str, indices: list[Union[int, str]], uuids: list[s
     bell = _native.attach(lease_id)
     lease = Lease(_AttachedHandle(bell), lease_id, indices, uuids, environment)
     if bell is None:
-        logger.warning("the lease %s, which was sent to this process, has ended", lease_id)
+        logger.warning("lease %s was sent to this process, but has already ended", lease_id)
         lease.released = True
         return lease
     _held_leases[lease_id] = lease
@@ -207,7 +212,7 @@ def _restrictions(parsed: _request.ParsedRequest) -> tuple[Optional[str], str]:
     ("": the queue)."""
     outer = parsed.within or _enclosing_lease.get()
     if parsed.within is not None and parsed.within.released:
-        raise UsageError(f"within: the lease {parsed.within.id} has ended; leave it out to ask the queue")
+        raise UsageError(f"within: lease {parsed.within.id} has ended; omit within= to wait in the queue")
     if outer is None or outer.released:
         return _environment.outer_restrictions()
     return None, outer.id
@@ -240,7 +245,7 @@ def _adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease
     lease = Lease(native, *native.describe(parsed.ids))
     try:
         _held_leases[lease.id] = lease
-        logger.info("lease %s: GPU %s", lease.id, lease.environment["BERTH_GPUS"])
+        logger.info("lease %s: %s", lease.id, _gpus_text(lease.environment["BERTH_GPUS"]))
         if parsed.set_environment:
             _warn_if_cuda_started(lease)
             _environment.push(lease.id, lease.environment)
@@ -257,8 +262,8 @@ def _warn_if_cuda_started(lease: Lease) -> None:
     started_by = _cuda.started_by()
     if started_by is not None:
         warnings.warn(
-            f"CUDA was already started ({started_by}), so this process goes on with the GPUs that it saw then, not with "
-            f"those of the lease {lease.id}; ask berth before anything uses the GPU", RuntimeWarning, stacklevel=5)
+            f"CUDA was already started ({started_by}), so this process keeps the GPUs that were visible then, not "
+            f"those of lease {lease.id}; acquire the lease before any code uses a GPU", RuntimeWarning, stacklevel=5)
 
 
 def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], object]]) -> None:
@@ -273,11 +278,11 @@ def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], o
 
 
 def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
-    """Waits for GPUs and leases them until `release()`, or until this process ends, in whatever way.
+    """Waits for GPUs and leases them until `release()`, or until this process ends, even by SIGKILL.
 
-    Takes `count` (1) and the keywords of `berth._request.Request`: gpu, name, mem, min_mem, util, mem_util, processes,
-    policy, time, job, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait, progress, command,
-    within.
+    Takes `count` (default: 1) and the keywords of `berth._request.Request`: gpu, name, mem, min_mem, util, mem_util,
+    processes, policy, time, job, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait,
+    progress, command, within.
 
     Raises NotGranted, Impossible, NoDriver, HarbourError, NotYours, or UsageError for invalid arguments.
 
@@ -285,7 +290,7 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
     >>> lease = berth.acquire(name="A6000", timeout="10m")
     Traceback (most recent call last):
         ...
-    berth.Impossible: this host can never give 1 GPU with 'A6000' in its name: it has 0; there is ...
+    berth.Impossible: no GPU here has 'A6000' in its name...
     >>> lease = berth.acquire(label="exploring")
     >>> lease
     <berth.Lease ...: GPU 0>
@@ -299,7 +304,7 @@ def _acquire(parsed: _request.ParsedRequest) -> Lease:
     # A signal handler may raise between any two steps. Until _adopt_lease() has registered the lease, only this frame
     # refers to it, so the lease ends with the frame.
     native = _wait_for_lease(parsed, None)
-    assert native is not None, "nobody has told it to leave"
+    assert native is not None, "without an interrupt the wait cannot be cancelled"
     return _adopt_lease(native, parsed)
 
 
@@ -427,7 +432,7 @@ async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
             if unclaimed is not None:
                 unclaimed.release()
         raise
-    assert native is not None, "only a cancelled task leaves"
+    assert native is not None, "only a cancelled task gets no lease"
     return _adopt_lease(native, parsed)
 
 
@@ -448,7 +453,7 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     program()
     unknown = [name for name in choice if name not in _request.Choice.__annotations__]
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is not a keyword of select; there are "
+        raise TypeError(f"{unknown[0]!r} is not a keyword of select; valid keywords: "
                         f"{', '.join(sorted(_request.Choice.__annotations__))}")
     parsed = _request.parse(count, choice)
     visible, within = _restrictions(parsed)

@@ -38,9 +38,9 @@ def _find_program() -> str:
                 reason = _native.describe_trust_problem(package, path)
                 if reason is None:
                     return path
-                refusal = refusal or f"the berth command {path!r} is not used: {reason}"
-    raise NoDriver(f"{refusal or 'the berth command is not in the installation of this package'}; install berth again, "
-                   "in a folder that only its owner can change")
+                refusal = refusal or f"the berth command {path!r} cannot be trusted: {reason}"
+    raise NoDriver(f"{refusal or 'the berth command is missing from the installation of this package'}; reinstall "
+                   "berth in a folder that only its owner can change")
 
 
 def program() -> str:

@@ -100,7 +100,7 @@ def _number_text(name: str, value: object) -> str:
 
 def _checked_text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{name}: {value!r} is not a text")
+        raise UsageError(f"{name}: {value!r} is not a string")
     if value != clean(value):
         raise UsageError(f"{name}: {value!r} is not UTF-8")
     return value
@@ -125,7 +125,7 @@ def _duration_text(name: str, value: object) -> str:
         return _checked_text(name, value)
     value = value.total_seconds() if hasattr(value, "total_seconds") else value  # a timedelta
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{name}: {value!r} is not a time; write '10m', a number of seconds, or a timedelta")
+        raise UsageError(f"{name}: {value!r} is not a duration; write '10m', a number of seconds, or a timedelta")
     return f"{value:.9f}s"
 
 
@@ -136,7 +136,7 @@ def _gpu_list_text(name: str, value: object) -> str:
         raise UsageError(f"{name}: {value!r} is neither an index, a UUID, nor a list of them")
     words = [_checked_text(name, one) if isinstance(one, str) else _number_text(name, one) for one in value]
     if not words:
-        raise UsageError(f"{name}: names no GPU; leave it out for any")
+        raise UsageError(f"{name}: the list is empty; omit {name}= to accept any GPU")
     return ",".join(words)
 
 
@@ -193,15 +193,15 @@ def parse(count: Optional[int], request: Mapping[str, Any]) -> ParsedRequest:
     for name in given:
         if name not in _CONVERTERS and name not in _OPTIONS:
             known = ", ".join(sorted(_OPTIONS.union(_CONVERTERS)))
-            raise TypeError(f"{name!r} is not a keyword of a request; there are {known}")
+            raise TypeError(f"{name!r} is not a keyword of a request; valid keywords: {known}")
     for name in _CALLABLES:
         if name in given and not callable(given[name]):
-            raise UsageError(f"{name}: {given[name]!r} cannot be called")
+            raise UsageError(f"{name}: {given[name]!r} is not a function")
     for name in _FLAGS:
         if not isinstance(given.get(name, False), bool):
             raise UsageError(f"{name}: {given[name]!r} is neither True nor False")
     if not hasattr(given.get("within"), "fileno") and "within" in given:
-        raise UsageError(f"within: {given['within']!r} is no lease")
+        raise UsageError(f"within: {given['within']!r} is not a lease")
     if given.get("ids", "index") not in ("index", "uuid"):
         raise UsageError(f"ids: {given['ids']!r} is neither 'index' nor 'uuid'")
     if given.get("mem") == "auto":

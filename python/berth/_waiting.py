@@ -59,7 +59,7 @@ class WaitReporter:
         when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
         if self._held_leases:  # a loop that does not release its leases waits for itself
             leases = "a lease" if len(self._held_leases) == 1 else f"{len(self._held_leases)} leases"
-            reason += f"; this program holds {leases} itself: release() what it no longer needs"
+            reason += f"; this program itself holds {leases}: call release() on leases that it no longer needs"
         waiting = Waiting(position, length, reason, when)
         # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
         show_line = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress

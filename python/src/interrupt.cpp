@@ -18,7 +18,7 @@ namespace berth::python {
 Interrupt::Interrupt() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-    raise_error({ErrorKind::io, fmt::format("no descriptor is left to wait with: {}; see ulimit -n",
+    raise_error({ErrorKind::io, fmt::format("cannot open a pipe to wait with: {}; check ulimit -n",
                                             std::strerror(errno))});
   }
   read_end_ = UniqueFd(ends[0]);

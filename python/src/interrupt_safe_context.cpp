@@ -57,7 +57,7 @@ void define_interrupt_safe_context(nb::module_& module) {
       .def("__exit__", &exit_context);
   nb::class_<Releasable, InterruptSafeContext>(module, "Releasable")
       .def(nb::init<>())
-      .def("release", &release, "Gives the GPUs back.");
+      .def("release", &release, "Releases the GPUs.");
 }
 
 }  // namespace berth::python

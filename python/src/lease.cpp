@@ -72,10 +72,9 @@ class PythonCallbacks {
   void raise_problem() const {
     if (problem_) throw nb::python_error(*problem_);
     if (is_forked()) {
-      raise_error(
-          {ErrorKind::io,
-           "this process was forked while its parent waited for GPUs, and the place in the queue "
-           "is the parent's; ask again in this process"});
+      raise_error({ErrorKind::io,
+                   "this process was forked while its parent waited for GPUs, and the ticket "
+                   "belongs to the parent; request GPUs again in this process"});
     }
   }
 
@@ -110,7 +109,7 @@ class PythonCallbacks {
       problem_.emplace(std::move(error));
       interrupt_.wake();
     } catch (const nb::cast_error&) {
-      PyErr_SetString(PyExc_TypeError, "the selector must give a list of UUIDs");
+      PyErr_SetString(PyExc_TypeError, "the selector must return a list of UUIDs");
       problem_.emplace();
       interrupt_.wake();
     }

@@ -75,7 +75,7 @@ std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
   text += fmt::format("{} {}\n", align_right("", 7), dates);
   if (days_per_column > 1)
     text +=
-        fmt::format("{} a column is the mean of {} days\n", align_right("", 7), days_per_column);
+        fmt::format("{} each column is the mean of {} days\n", align_right("", 7), days_per_column);
   return text;
 }
 

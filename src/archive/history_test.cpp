@@ -337,7 +337,7 @@ TEST_F(HistoryTest, only_root_may_write_entries_of_other_users) {
 }
 
 TEST_F(HistoryTest, same_id_of_two_users_is_two_leases) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can tell of others";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can write the history of other users";
   for (const uid_t uid : {1000U, 1001U}) {
     HistoryEntry one = entry("aaaaaaaa", uid == 1000 ? Ending::exited : Ending::running);
     one.uid = uid;

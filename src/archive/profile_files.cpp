@@ -80,7 +80,7 @@ Result<void> replace_file(const UserFolder& folder, const std::string& name,
   const bool written = file && ::write(file.get(), content.data(), content.size()) ==
                                    static_cast<ssize_t>(content.size());
   if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
-  auto error = file_error("write what was learned in", folder.path);
+  auto error = file_error("write the profile in", folder.path);
   ::unlinkat(at, temporary.c_str(), 0);
   return error;
 }
@@ -127,7 +127,7 @@ Result<bool> forget_profile_file(const std::string& archive, const std::string& 
   if (!folder || !read_profile_of_type(folder->directory.get(), type, folder->uid)) return false;
   if (::unlinkat(folder->directory.get(), profile_file_name(type).c_str(), 0) == 0) return true;
   if (errno == ENOENT) return false;
-  return file_error("forget what was learned in", folder->path);
+  return file_error("remove the profile in", folder->path);
 }
 
 }  // namespace berth

@@ -38,14 +38,14 @@ std::string leases_fact(const Report& report) {
   std::string text = fmt::format("{}", report.total.leases);
   if (report.total.running > 0) text += fmt::format(", {} running", report.total.running);
   if (report.total.lost > 0) text += fmt::format(", {} lost", report.total.lost);
-  if (report.nested > 0) text += fmt::format("; {} inside of others", report.nested);
+  if (report.nested > 0) text += fmt::format("; {} inside other leases", report.nested);
   return text;
 }
 
 std::string hours_fact(const Figures& total) {
   std::string text = hours_text(total.gpu_hours);
   if (total.gpu_hours <= 0) return text;
-  if (total.idle_measured <= 0) return text + "; how much was idle was not measured";
+  if (total.idle_measured <= 0) return text + "; idle time was not measured";
   return text + fmt::format(", idle {} ({}{})", hours_text(total.idle),
                             percent_text(total.idle_pct()),
                             format_measured_share(" of the {:.0f}% that were measured",

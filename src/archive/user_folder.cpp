@@ -133,11 +133,11 @@ Result<UserFolder> open_own_folder(const std::string& archive) {
       return UserFolder{*owner, fmt::format("{}/{}", archive, name), std::move(folder)};
     }
     if (!folder && errno != ENOTDIR && errno != ELOOP && errno != EACCES) {
-      return file_error("make a folder", archive);
+      return file_error("create a folder in", archive);
     }
   }
   return fail(ErrorKind::io,
-              fmt::format("somebody has taken all names for your folder in {}", archive));
+              fmt::format("other users own every folder in {} that could be yours", archive));
 }
 
 std::optional<UserFolder> find_own_folder(const std::string& archive) {

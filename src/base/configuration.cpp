@@ -57,7 +57,7 @@ Result<std::optional<FileText>> read_file(const std::string& path) {
     return read_error(std::strerror(reason));
   }
   if (::fstat(file.get(), &read.info) != 0) return read_error(std::strerror(errno));
-  if (!S_ISREG(read.info.st_mode)) return read_error("it is no regular file");
+  if (!S_ISREG(read.info.st_mode)) return read_error("it is not a regular file");
   read.text.resize(kMaxFileSize + 1);
   const ssize_t size = ::read(file.get(), read.text.data(), read.text.size());
   if (size < 0) return read_error(std::strerror(errno));
@@ -76,7 +76,8 @@ bool is_open_to_others(const struct stat& info) {
 std::string format_ownership_fix(const std::string& path, const struct stat& info) {
   const bool owned = info.st_uid == ::geteuid() || info.st_uid == 0;
   if (owned) return fmt::format("chmod o= {}", in_quotes(path));
-  return fmt::format("it belongs to {}, and should to you or to root", user_name(info.st_uid));
+  return fmt::format("the file belongs to {}, but must belong to you or to root",
+                     user_name(info.st_uid));
 }
 
 // Searches up to the last @: a user may have written an @ of the password as it is, not as %40.
@@ -117,10 +118,11 @@ Result<std::vector<std::string>> parse_host_list(const toml::node& node) {
   for (const toml::node& element : *list) {
     const auto* name = element.as_string();
     if (name == nullptr || !is_host_name(name->get())) {
-      return fail(ErrorKind::usage,
-                  fmt::format("hosts has an element that is not a name of 1 to {} letters, digits, "
-                              "and -_.; write hosts = [\"NAME\", \"NAME\"]",
-                              kMaxHostNameLength));
+      return fail(
+          ErrorKind::usage,
+          fmt::format("hosts has an element that is not a host name (1 to {} letters, digits "
+                      "and -_.); write hosts = [\"NAME\", \"NAME\"]",
+                      kMaxHostNameLength));
     }
     names.push_back(name->get());
   }
@@ -153,21 +155,23 @@ Result<void> merge_file(const std::string& path, Settings& settings) {
     const bool is_url = key == "url";
     auto* const setting = settings.find(key.str());
     if (setting == nullptr) {
-      return error_at(key.source(),
-                      fmt::format("there is no setting {}; there are url, host, hosts and commands",
-                                  in_quotes(key.str())));
+      return error_at(
+          key.source(),
+          fmt::format("there is no setting {}; the settings are url, host, hosts and commands",
+                      in_quotes(key.str())));
     }
     const auto* text = node.as_string();
     if (text == nullptr) {
       return error_at(key.source(),
-                      fmt::format("{0} is not in quotes; write {0} = \"VALUE\"", key.str()));
+                      fmt::format("{0} is not a text in quotes; write {0} = \"VALUE\"", key.str()));
     }
     if (is_url && has_password(text->get()) && is_open_to_others(file->info)) {
-      return fail(ErrorKind::io,
-                  fmt::format("{}, line {}: others can read the password in the URL; write url = "
-                              "\"file:/etc/berth.url\", and the URL into that file of mode 0640 or "
-                              "0600",
-                              printable(path), key.source().begin.line));
+      return fail(
+          ErrorKind::io,
+          fmt::format("{}, line {}: other users can read the password in the URL; write url = "
+                      "\"file:/etc/berth.url\", and the URL into that file, with mode 0640 "
+                      "or 0600",
+                      printable(path), key.source().begin.line));
     }
     if (!*setting) *setting = Setting{text->get(), path};
   }
@@ -195,11 +199,12 @@ Result<std::string> resolve_host(const Settings& settings, bool has_url) {
   if (is_host_name(chosen.value)) return chosen.value;
   // Without a server, no other host sees the name: a default is good enough.
   if (!has_url && chosen.source == "gethostname()") return "localhost";
-  return fail(ErrorKind::usage,
-              fmt::format("this host's name, {} by {}, is not of 1 to {} letters, digits, and -_.; "
-                          "set BERTH_HOST, or host in {}",
-                          in_quotes(chosen.value), printable(chosen.source), kMaxHostNameLength,
-                          kConfigurationPath));
+  return fail(
+      ErrorKind::usage,
+      fmt::format("the name of this host, {} (from {}), does not consist of 1 to {} letters, "
+                  "digits and -_.; set BERTH_HOST, or host in {}",
+                  in_quotes(chosen.value), printable(chosen.source), kMaxHostNameLength,
+                  kConfigurationPath));
 }
 
 Result<std::optional<bool>> resolve_hides_commands(const Settings& settings) {
@@ -233,19 +238,19 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
   if (path.starts_with("///")) path.erase(0, 2);  // file:///etc/berth.url
   if (!path.starts_with('/') || path.starts_with("//")) {
     return fail(ErrorKind::usage,
-                fmt::format("{} has a file: URL without a whole path; write file:/PATH",
+                fmt::format("{} has a file: URL without an absolute path; write file:/PATH",
                             printable(source)));
   }
   const std::optional<FileText> file = TRY(read_file(path));
   if (!file) {
-    return fail(ErrorKind::io, fmt::format("there is no file {}, which {} names; write the "
-                                           "Redis URL into it, and give it mode 0600",
+    return fail(ErrorKind::io, fmt::format("there is no file {}, which {} names; create it with "
+                                           "the Redis URL and mode 0600",
                                            in_quotes(path), printable(source)));
   }
   if (is_open_to_others(file->info)) {
     return fail(ErrorKind::io,
-                fmt::format("others can read or replace the Redis URL in {}; {}", in_quotes(path),
-                            format_ownership_fix(path, file->info)));
+                fmt::format("other users can read or replace the Redis URL in {}; {}",
+                            in_quotes(path), format_ownership_fix(path, file->info)));
   }
   std::string line = file->text.substr(0, file->text.find('\n'));
   while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r')) {
@@ -253,7 +258,7 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
   }
   if (line.empty() || line.starts_with(kFileScheme)) {
     return fail(ErrorKind::usage,
-                fmt::format("the first line of {} is no Redis URL; write redis://HOST:PORT/DB",
+                fmt::format("the first line of {} is not a Redis URL; write redis://HOST:PORT/DB",
                             in_quotes(path)));
   }
   source = path;

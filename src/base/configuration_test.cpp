@@ -190,11 +190,11 @@ TEST_F(ConfigurationTest, a_url_in_a_file_of_its_own) {
   EXPECT_TRUE(contains(expect_error(ErrorKind::io), "none.url"));
   for (const char* url : {"file:", "file:berth.url", "file://host/path"}) {
     ::setenv("BERTH_URL", url, 1);
-    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "whole path")) << url;
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "absolute path")) << url;
   }
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   ::setenv("BERTH_URL", fmt::format("file:{}", path("pipe")).c_str(), 1);
-  EXPECT_TRUE(contains(expect_error(ErrorKind::io), "no regular file"));
+  EXPECT_TRUE(contains(expect_error(ErrorKind::io), "not a regular file"));
 }
 
 TEST_F(ConfigurationTest, the_hosts_that_jobs_may_go_to) {

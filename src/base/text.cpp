@@ -133,6 +133,11 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("'{}'", truncate_text(printable(start), kMaxQuotedColumns, Charset::ascii));
 }
 
+std::string gpu_list(std::string_view indices) {
+  const bool is_single = indices.find(',') == std::string_view::npos;
+  return fmt::format("{} {}", is_single ? "GPU" : "GPUs", indices);
+}
+
 std::string lower_case(std::string_view text) {
   std::string result(text);
   for (char& c : result) {

@@ -39,6 +39,9 @@ std::string join_text(const Range& range, std::string_view separator, ToText to_
   return text;
 }
 
+// "GPU 0" or "GPUs 0,2", for sentences. `indices` is separated by commas.
+std::string gpu_list(std::string_view indices);
+
 // Converts the letters A to Z only; all other bytes stay as they are.
 std::string lower_case(std::string_view text);
 

@@ -68,6 +68,12 @@ TEST(JoinText, puts_the_separator_between_elements_only) {
   EXPECT_EQ(join_text(std::vector<int>{1, 2}, " and ", double_text), "2 and 4");
 }
 
+TEST(GpuList, has_a_plural) {
+  EXPECT_EQ(gpu_list("0"), "GPU 0");
+  EXPECT_EQ(gpu_list("2:1"), "GPU 2:1");
+  EXPECT_EQ(gpu_list("0,2"), "GPUs 0,2");
+}
+
 TEST(InQuotes, is_short_even_for_a_huge_text) {
   EXPECT_EQ(in_quotes("x"), "'x'");
   EXPECT_LE(in_quotes(std::string(1 << 20, 'x')).size(), 90U);

@@ -36,9 +36,10 @@ Result<Bytes> smallest_gpu_memory(const AcquireRequest& acquire_request) {
     smallest = std::min(smallest.value_or(*gpu.memory_total), *gpu.memory_total);
   }
   if (smallest) return *smallest;
-  return fail(ErrorKind::impossible,
-              "batch: --per-gpu needs a GPU that matches and whose memory the driver tells; "
-              "'berth status' shows them");
+  return fail(
+      ErrorKind::impossible,
+      "batch: --per-gpu needs a matching GPU whose memory the driver reports; 'berth status' "
+      "shows the GPUs");
 }
 
 }  // namespace berth::batch

@@ -122,14 +122,14 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
   }
   if (!is_own_file(joblog.file_.get())) {
     return fail(ErrorKind::io,
-                fmt::format("batch: the joblog {} is not a regular file of yours with one name; "
-                            "choose another --joblog",
+                fmt::format("batch: the joblog {} is not a regular file that you own and that has "
+                            "a single hard link; choose another --joblog",
                             in_quotes(path)));
   }
   // On a file system without locks, flock() fails with another error: two batches are not detected.
   if (::flock(joblog.file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorKind::usage,
-                fmt::format("batch: another batch is running on the joblog {}; wait for it, or "
+                fmt::format("batch: another batch is running with the joblog {}; wait for it, or "
                             "choose another --logs",
                             in_quotes(path)));
   }
@@ -177,7 +177,7 @@ void Joblog::append(const std::string& line) {
 
 std::optional<std::string> Joblog::problem() const {
   if (problem_ == 0) return std::nullopt;
-  return fmt::format("the joblog {} cannot be written: {}; --resume will not know of all that ran",
+  return fmt::format("the joblog {} cannot be written: {}; --resume may run finished lines again",
                      in_quotes(path_), std::strerror(problem_));
 }
 

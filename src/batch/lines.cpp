@@ -40,10 +40,10 @@ class LineCollector {
   // Returns what is wrong with the command, or null if it was added.
   const char* add(std::string_view command, std::size_t line) {
     if (command.find('\0') != std::string_view::npos) {
-      return "holds a NUL byte, which no command can; is it a text file?";
+      return "contains a NUL byte, which is not allowed in a command; write commands as text";
     }
     if (command.size() > kMaxCommandLength)
-      return "is too long for a command; put it into a script";
+      return "is too long for a command; put the command into a script";
     const std::size_t occurrence = seen_[std::string(command)]++;
     lines_.push_back(
         {lines_.size() + 1, line, std::string(command), make_line_key(command, occurrence)});

@@ -26,8 +26,7 @@ constexpr int kSafeOpenFlags = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 tl::unexpected<Error> folder_error(const std::string& path, const std::string& why) {
   return fail(ErrorKind::io,
-              fmt::format("batch: the folder {} for the logs cannot be used: {}; choose another by "
-                          "--logs",
+              fmt::format("batch: the log folder {} cannot be used: {}; choose another with --logs",
                           in_quotes(path), why));
 }
 

@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/text.h"
+
 namespace berth::batch {
 namespace {
 
@@ -48,8 +50,8 @@ void ProgressDisplay::show_started(const BatchLine& line, const std::string& gpu
   if (is_live()) return;
   const std::string again = attempt > 1 ? fmt::format(" again (attempt {})", attempt) : "";
   print_line(Style::plain,
-             fmt::format("{} started{} on GPU {}: {}", format_position(line.number, total_), again,
-                         gpus, line.command));
+             fmt::format("{} started{} on {}: {}", format_position(line.number, total_), again,
+                         gpu_list(gpus), line.command));
 }
 
 void ProgressDisplay::show_ended(const BatchLine& line, const LineResult& result, bool again) {
@@ -58,7 +60,7 @@ void ProgressDisplay::show_ended(const BatchLine& line, const LineResult& result
              : again            ? Style::warning
                                 : Style::bad,
              fmt::format("{} {}{}: {}", format_position(line.number, total_),
-                         format_line_result(result), again ? ", runs again" : "", line.command));
+                         format_line_result(result), again ? ", retrying" : "", line.command));
 }
 
 void ProgressDisplay::show_notice(const std::string& text) {

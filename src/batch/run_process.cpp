@@ -18,7 +18,7 @@ namespace berth::batch {
 namespace {
 
 tl::unexpected<Error> cannot_start(int reason) {
-  return fail(ErrorKind::usage, fmt::format("batch: no job can be started: {}; try a smaller -j",
+  return fail(ErrorKind::usage, fmt::format("batch: cannot start a job: {}; try a smaller -j",
                                             std::strerror(reason)));
 }
 

@@ -228,10 +228,11 @@ class BatchRunner {
     const std::size_t running = active_.size() - waiting();
     display_.show_notice(
         running == 0
-            ? std::string("stopping; --resume goes on later")
-            : fmt::format("stopping: {} running {} asked to end (SIGTERM); Ctrl-C again kills at "
-                          "once; --resume goes on later",
-                          running, running == 1 ? "job is" : "jobs are"));
+            ? std::string("stopping; continue later with --resume")
+            : fmt::format(
+                  "stopping: {} running {} SIGTERM (Ctrl-C again: SIGKILL); continue later with "
+                  "--resume",
+                  running, running == 1 ? "job gets" : "jobs get"));
   }
 
   // Ignores a second SIGHUP: a terminal that is closed sends several, without a user's intention.
@@ -242,7 +243,7 @@ class BatchRunner {
       one.stopped = true;
       one.process.kill();
     }
-    display_.show_notice("killing what still runs");
+    display_.show_notice("killing the running jobs");
   }
 
   void terminate_running() {
@@ -381,7 +382,7 @@ class BatchRunner {
     }
     result_.failed.push_back({&line, one.result, one.log_begin});
     if (!plan_.keep_going && !stopped_starting_) {
-      display_.show_notice("a line failed: nothing more is started (--keep-going goes on)");
+      display_.show_notice("a line failed: no more lines are started (--keep-going continues)");
       stop_starting();
     }
   }

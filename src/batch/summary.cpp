@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/unique_fd.h"
 
 namespace berth::batch {
@@ -19,7 +20,7 @@ constexpr std::size_t kMaxShownLines = 5;
 std::string format_failure(const FailedLine& failed, std::size_t total, const Terminal& terminal) {
   const BatchLine& line = *failed.line;
   const std::string on =
-      failed.result.gpus.empty() ? "" : fmt::format(" on GPU {}", failed.result.gpus);
+      failed.result.gpus.empty() ? "" : fmt::format(" on {}", gpu_list(failed.result.gpus));
   std::string text = terminal.paint(
       Style::bad,
       terminal.escape(fmt::format("{} {}{}: {}", format_position(line.number, total),
@@ -75,12 +76,12 @@ std::string format_summary(const BatchPlan& plan, const BatchResult& result,
     text += format_failure(result.failed[i], total, terminal);
   }
   if (result.failed.size() > shown_count) {
-    text += fmt::format("and {} more failed; the joblog has them all\n",
+    text += fmt::format("and {} more failed; the joblog lists all of them\n",
                         result.failed.size() - shown_count);
   }
   const std::size_t before = total - plan.to_run.size();
   std::string counts = fmt::format("{} succeeded", result.succeeded);
-  if (before > 0) counts += fmt::format(" ({} before)", before);
+  if (before > 0) counts += fmt::format(" (and {} earlier)", before);
   counts += fmt::format(", {} failed", result.failed.size());
   if (result.not_run > 0) counts += fmt::format(", {} not run", result.not_run);
   text += terminal.escape(fmt::format("{} in {}; {} of GPU time; logs in {}", counts,
@@ -88,7 +89,7 @@ std::string format_summary(const BatchPlan& plan, const BatchResult& result,
                                       format_brief_duration(result.gpu_time), plan.logs->path()));
   text += '\n';
   if (result.failed.size() + result.not_run > 0) {
-    text += "The same command with --resume runs what has not succeeded.\n";
+    text += "Run the same command with --resume to run the lines that have not succeeded.\n";
   }
   return text;
 }

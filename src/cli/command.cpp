@@ -32,31 +32,32 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::span<const Command> commands() {
   static constexpr std::array table{
-      Command{"run", "Wait for GPUs, run a command on them, give them back", define_run, true, true,
-              TrailingCommand::from_first_word},
-      Command{"batch", "Run many commands over the GPUs, as leases come", define_batch, true, false,
-              TrailingCommand::after_dashes},
+      Command{"run", "Wait for GPUs, run a command on them, and release them", define_run, true,
+              true, TrailingCommand::from_first_word},
+      Command{"batch", "Run a list of commands, each as soon as GPUs are granted", define_batch,
+              true, false, TrailingCommand::after_dashes},
       Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true, true,
               TrailingCommand::none, acquire_failure_output},
-      Command{"release", "Give leases back while their shell lives", define_release, true},
+      Command{"release", "Release leases", define_release, true},
       Command{"status", "Show every GPU: its state, memory, load and processes", define_status,
               true, true},
-      Command{"top", "Watch GPUs, leases and queue, full-screen", define_top, true},
-      Command{"queue", "Show who waits, since when, and why", define_queue, true, true},
-      Command{"cancel", "Leave the queue", define_cancel, true},
-      Command{"log", "Show who had which GPUs, when, and how it ended", define_log, true},
-      Command{"report", "Show GPU-hours, waiting and idleness by user and job", define_report,
+      Command{"top", "Watch GPUs, leases and the queue, full-screen", define_top, true},
+      Command{"queue", "Show the queue: each ticket, since when it waits, and why", define_queue,
+              true, true},
+      Command{"cancel", "Remove tickets from the queue", define_cancel, true},
+      Command{"log", "Show the history of leases: user, GPUs, times and result", define_log, true},
+      Command{"report", "Show GPU-hours, waiting time and idle time by user and job", define_report,
               true},
-      Command{"profile", "Show, set and forget what was learned of jobs", define_profile, true,
-              false, TrailingCommand::after_dashes},
+      Command{"profile", "Show, set and forget profiles (memory and run time of jobs)",
+              define_profile, true, false, TrailingCommand::after_dashes},
       Command{"drain", "Take GPUs out of service", define_drain, true},
-      Command{"undrain", "Take GPUs back into service", define_undrain, true},
-      Command{"serve", "Show GPUs, queue and history as a web page and as metrics", define_serve,
+      Command{"undrain", "Return GPUs to service", define_undrain, true},
+      Command{"serve", "Serve GPUs, queue and history as a web page and as metrics", define_serve,
               true},
-      Command{"compat", "Run a command of an older tool on berth's leases", define_compat, false,
-              false, TrailingCommand::from_first_word},
-      Command{"doctor", "Check the installation, and explain what is wrong", define_doctor, true},
-      Command{"setup", "As root: set the harbour up for all users of this host", define_setup},
+      Command{"compat", "Run a command of an older tool with leases from berth", define_compat,
+              false, false, TrailingCommand::from_first_word},
+      Command{"doctor", "Check the installation and explain problems", define_doctor, true},
+      Command{"setup", "Set up the harbour for all users of this host (as root)", define_setup},
       Command{"completion", "Print the completion script for a shell", define_completion},
       Command{"help", "Show help for a command", define_help},
   };
@@ -64,14 +65,13 @@ std::span<const Command> commands() {
 }
 
 Error unknown_command_error(std::string_view name) {
-  std::string hint;
+  std::string remedy = "'berth --help' lists the commands";
   for (const Command& command : commands()) {
     if (name.size() < 64 && edit_distance(name, command.name) <= 2) {
-      hint = fmt::format("did you mean '{}'? ", command.name);
+      remedy = fmt::format("did you mean '{}'?", command.name);
     }
   }
-  return {ErrorKind::usage, fmt::format("{} is not a command; {}'berth --help' lists the commands",
-                                        in_quotes(name), hint)};
+  return {ErrorKind::usage, fmt::format("{} is not a command; {}", in_quotes(name), remedy)};
 }
 
 }  // namespace berth

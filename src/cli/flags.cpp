@@ -33,7 +33,7 @@ CLI::Option* Flags::add_option(const char* names, const char* type, const char* 
   const std::string name = all.substr(std::min(all.size(), all.find(',') + 1));
   const auto read = [name, occurrence, parse = std::move(parse)](const CLI::results_t& texts) {
     if (texts.size() > 1 && occurrence == Occurrence::once) {
-      throw CLI::ValidationError(name, "it is given more than once; give it once");
+      throw CLI::ValidationError(name, "given more than once; give it once");
     }
     for (const std::string& text : texts) {
       const auto parsed = parse(text);
@@ -63,7 +63,7 @@ void Flags::add_choice(const char* names, const char* type, const char* help, st
   add_option(names, type, help, [words, &target](std::string_view text) -> Result<void> {
     if (std::find(words.begin(), words.end(), text) == words.end()) {
       return fail(ErrorKind::usage,
-                  fmt::format("{} is none of {}", in_quotes(text), join_words(words)));
+                  fmt::format("{} is not one of {}", in_quotes(text), join_words(words)));
     }
     target = text;
     return {};

@@ -14,9 +14,9 @@ void add_history_flags(Flags& command, HistoryFilter& options, const char* since
   };
   command.add_value("--since", "WHEN", since_help, setter(set_since));
   command.add_value("--user", "NAME", "Only this user's leases", setter(set_user));
-  command.add_value("--host", "NAME", "Only leases of this host (where several share a harbour)",
+  command.add_value("--host", "NAME", "Only leases on this host (if several share a harbour)",
                     setter(set_host));
-  command.add_value("--gpu", "GPU,...", "Only leases of these GPUs, by index or UUID",
+  command.add_value("--gpu", "GPU,...", "Only leases on these GPUs, by index or UUID",
                     setter(set_gpus));
 }
 
@@ -30,7 +30,7 @@ void warn_about_omitted_history(std::size_t damaged, bool truncated, const Harbo
   if (truncated) {
     print_message(
         fmt::format("the history in {} is too large: the oldest leases of the users with the most "
-                    "are left out; ask for less with --since",
+                    "leases are left out; choose a shorter time with --since",
                     archive));
   }
 }

@@ -32,15 +32,15 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "Environment:\n"
-    "  BERTH_SIM=4x24GiB           use simulated GPUs (or a file: see docs/simulated-driver.md)\n"
-    "  BERTH_DIR=/tmp/berth        the harbour: where all users of a host meet\n"
-    "  BERTH_URL=redis://HOST      the harbour of several hosts, in Redis (see docs/redis.md)\n"
-    "  BERTH_DRIVER_TIMEOUT=20s    how long to wait for a driver that does not answer\n"
-    "  NO_COLOR=1                  no colours\n"
+    "  BERTH_SIM=4x24GiB           simulated GPUs (or a file, see docs/simulated-driver.md)\n"
+    "  BERTH_DIR=/tmp/berth        directory of the harbour, the same for all users of a host\n"
+    "  BERTH_URL=redis://HOST      harbour of several hosts, in Redis (see docs/redis.md)\n"
+    "  BERTH_DRIVER_TIMEOUT=20s    time limit for a driver that does not answer\n"
+    "  NO_COLOR=1                  output without colours\n"
     "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or a request that can never be met;\n"
-    "74 the harbour cannot be used, or the output not written; 75 not granted in time; 77 not\n"
-    "yours.\n"
-    "'berth help COMMAND' tells more about a command.";
+    "74 the harbour cannot be used, or the output cannot be written; 75 not granted in time;\n"
+    "77 permission denied: it belongs to another user.\n"
+    "'berth help COMMAND' shows help for a command.";
 
 int report_error(const Error& error) {
   print_message(error.message);
@@ -65,9 +65,17 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
   if (what.ends_with(kOverride)) {
     what = fmt::format("--{} takes no value", what.substr(0, what.size() - kOverride.size()));
   }
-  return {ErrorKind::usage,
-          fmt::format("{}{}{}; see 'berth {}{}--help'", command, command.empty() ? "" : ": ", what,
-                      command, command.empty() ? "" : " ")};
+  // CLI11: "--port: 1 required PORT missing".
+  constexpr std::string_view kMissing = ": 1 required ";
+  if (const auto end = what.find(kMissing);
+      end != std::string::npos && dynamic_cast<const CLI::ArgumentMismatch*>(&problem) != nullptr) {
+    what = fmt::format("{} needs a value", what.substr(0, end));
+  }
+  // A message with a ';' has a remedy of its own; any other message refers to the help.
+  if (what.find(';') == std::string::npos) {
+    what += fmt::format("; see 'berth {}{}--help'", command, command.empty() ? "" : " ");
+  }
+  return {ErrorKind::usage, fmt::format("{}{}{}", command, command.empty() ? "" : ": ", what)};
 }
 
 // Whether the arguments call `command`.
@@ -120,8 +128,8 @@ Result<void> set_harbour_url(std::string_view text) {
     const RedisUrl parsed = TRY(parse_redis_url(url));
     if (!parsed.password.empty()) {
       return fail(ErrorKind::usage,
-                  "its password would show in 'ps'; write the URL to a file that "
-                  "only you can read (chmod 600), and say --url file:PATH");
+                  "the password would be visible in 'ps'; write the URL to a file that "
+                  "only you can read (chmod 600), and use --url file:PATH");
     }
   }
   ::setenv("BERTH_URL", url.c_str(), 1);
@@ -130,7 +138,8 @@ Result<void> set_harbour_url(std::string_view text) {
 
 void add_url_flag(Flags& command) {
   command.set_group("Options");
-  command.add_value("--url", "URL", "The harbour's server, instead of BERTH_URL", set_harbour_url);
+  command.add_value("--url", "URL", "Redis server of the harbour, instead of BERTH_URL",
+                    set_harbour_url);
 }
 
 int parse_and_run(int argc, const char* const* argv) {

@@ -34,6 +34,15 @@ std::string parse_error(const Arguments& arguments) {
   return "";
 }
 
+// Expects an error whose message contains all of `parts`.
+void expect_error(const Arguments& arguments, const Arguments& parts) {
+  const std::string message = parse_error(arguments);
+  EXPECT_NE(message, "");
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+  }
+}
+
 TEST(RequestOptions, the_default_is_one_whole_idle_gpu) {
   const RequestOptions options = parse_flags({});
   EXPECT_EQ(options.request.count, 1U);
@@ -94,20 +103,17 @@ TEST(RequestOptions, all_named_gpus_are_wanted_unless_a_count_says_how_many) {
   EXPECT_EQ(both.gpus, "0,GPU-1a2b");
   EXPECT_EQ(parse_flags({"--gpu", "0,2", "-n", "1"}).request.count, 1U);
   EXPECT_EQ(parse_flags({"-n", "2", "--gpu", "0,1,2"}).request.count, 2U);
-  EXPECT_EQ(parse_error({"--gpu", "0,2", "-n", "3"}),
-            "--count asks for 3 GPUs and --gpu names 2; name more, or ask for fewer");
+  expect_error({"--gpu", "0,2", "-n", "3"}, {"--count", "3 GPUs", "--gpu", "2"});
 }
 
 TEST(RequestOptions, a_malformed_list_is_refused_before_any_driver_is_asked) {
-  EXPECT_EQ(parse_error({"--gpu", "x"}),
-            "--gpu: 'x' is neither an index (2, or 2:1 for a MIG instance) nor the start of a UUID "
-            "(GPU-1a2b); 'berth status' lists the GPUs");
+  expect_error({"--gpu", "x"}, {"--gpu: 'x'", "index", "UUID"});
   EXPECT_NE(parse_error({"--gpu", ""}), "");
   EXPECT_NE(parse_error({"--gpu", "0,"}), "");
 }
 
 TEST(RequestOptions, numbers_have_limits) {
-  EXPECT_EQ(parse_error({"-n", "0"}), "--count: '0' is not a whole number from 1 to 4096");
+  expect_error({"-n", "0"}, {"--count: '0'", "1 to 4096"});
   EXPECT_NE(parse_error({"--max-util", "101"}), "");
   EXPECT_NE(parse_error({"--max-mem-util", "101"}), "");
   EXPECT_EQ(parse_flags({"--max-util", "0"}).request.max_utilization_pct, 0U);
@@ -119,10 +125,10 @@ TEST(RequestOptions, numbers_have_limits) {
 }
 
 TEST(RequestOptions, sizes_and_durations_have_units_and_are_something) {
-  EXPECT_NE(parse_error({"--mem", "0GiB"}).find("reserves nothing"), std::string::npos);
-  EXPECT_EQ(parse_error({"--mem", "8"}), "--mem: size '8' has no unit; write 8GiB or 512MiB");
+  expect_error({"--mem", "0GiB"}, {"--mem: '0GiB'"});
+  expect_error({"--mem", "8"}, {"--mem: ", "'8'", "unit", "8GiB"});
   EXPECT_NE(parse_error({"--min-mem", "8"}), "");
-  EXPECT_NE(parse_error({"--time", "0s"}).find("no time at all"), std::string::npos);
+  expect_error({"--time", "0s"}, {"--time: '0s'", "10m"});
   EXPECT_NE(parse_error({"--time", "2"}), "");
   EXPECT_NE(parse_error({"--timeout", "2"}), "");
   EXPECT_NE(parse_error({"--timeout=-2s"}), "");
@@ -131,8 +137,7 @@ TEST(RequestOptions, sizes_and_durations_have_units_and_are_something) {
 }
 
 TEST(RequestOptions, a_policy_is_one_of_three) {
-  EXPECT_EQ(parse_error({"--policy", "fair"}),
-            "--policy: 'fair' is none of spread, pack and random");
+  expect_error({"--policy", "fair"}, {"--policy: 'fair'", "spread", "pack", "random"});
   EXPECT_NE(parse_error({"--policy", ""}), "");
 }
 
@@ -143,30 +148,26 @@ TEST(RequestOptions, a_label_is_kept_as_it_is) {
   }
   EXPECT_EQ(parse_flags({"--label=-x"}).label, "-x");
   EXPECT_EQ(parse_flags({"--label", std::string(256, 'x')}).label, std::string(256, 'x'));
-  EXPECT_NE(parse_error({"--label", std::string(257, 'x')}).find("has 257 bytes; 256 is the most"),
-            std::string::npos);
+  expect_error({"--label", std::string(257, 'x')}, {"--label: ", "257 bytes", "256"});
 }
 
 TEST(RequestOptions, text_is_utf8) {
   for (const char* text : {"\xff", "a\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
-    EXPECT_NE(parse_error({"--label", text}).find("is not UTF-8"), std::string::npos);
-    EXPECT_NE(parse_error({"--name", text}).find("is not UTF-8"), std::string::npos);
+    expect_error({"--label", text}, {"--label: ", "UTF-8"});
+    expect_error({"--name", text}, {"--name: ", "UTF-8"});
   }
-  EXPECT_EQ(parse_error({"--name", ""}), "--name: '' is empty; write a part of the GPU's name");
+  expect_error({"--name", ""}, {"--name: ", "empty"});
 }
 
 TEST(RequestOptions, an_option_is_given_once) {
-  EXPECT_EQ(parse_error({"-n", "1", "--count", "2"}),
-            "--count: it is given more than once; give it once");
+  expect_error({"-n", "1", "--count", "2"}, {"--count: ", "more than once"});
   for (const char* name : {"--gpu", "--label", "--mem", "--policy", "--time"}) {
-    EXPECT_NE(parse_error({name, "1", name, "1"}).find("more than once"), std::string::npos)
-        << name;
+    expect_error({name, "1", name, "1"}, {name, "more than once"});
   }
 }
 
 TEST(RequestOptions, no_wait_and_a_timeout_contradict_each_other) {
-  EXPECT_EQ(parse_error({"--no-wait", "--timeout", "1m"}),
-            "--no-wait and --timeout contradict each other; give one of them");
+  expect_error({"--no-wait", "--timeout", "1m"}, {"--no-wait", "--timeout"});
   EXPECT_NE(parse_error({"--timeout", "0", "--no-wait"}), "");
 }
 

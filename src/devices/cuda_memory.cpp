@@ -29,7 +29,7 @@ Result<CudaApi> load_cuda(const std::string& library) {
     const char* reason = ::dlerror();
     return fail(
         ErrorKind::no_driver,
-        fmt::format("CUDA's library cannot be loaded ({}); install the driver's libcuda.so.1",
+        fmt::format("the CUDA library cannot be loaded ({}); install the driver's libcuda.so.1",
                     printable(reason == nullptr ? library : reason)));
   }
   CudaApi api;
@@ -48,7 +48,7 @@ Result<CudaApi> load_cuda(const std::string& library) {
   if (missing == nullptr) return api;
   return fail(
       ErrorKind::no_driver,
-      fmt::format("CUDA's library lacks {}; install a driver of version 418 or later", missing));
+      fmt::format("the CUDA library lacks {}; install a driver of version 418 or later", missing));
 }
 
 std::string describe_error(const CudaApi& api, cuda::Result code) {
@@ -82,8 +82,8 @@ Result<void> allocate_gpu_memory(const std::string& library, const std::string& 
   call("cuCtxPushCurrent", api.push, context);  // retaining a context does not make it current
   call("cuMemAlloc", api.allocate, &memory, static_cast<std::size_t>(size.count));
   if (failed == nullptr) return {};
-  return fail(ErrorKind::no_driver, fmt::format("{} answers {}; see who uses the GPU with berth "
-                                                "status, or go without the placeholder",
+  return fail(ErrorKind::no_driver, fmt::format("{} failed with {}; see 'berth status' for the "
+                                                "processes on the GPU, or omit the placeholder",
                                                 failed, describe_error(api, code)));
 }
 

@@ -68,10 +68,11 @@ Result<std::string> find_driver_library(std::string_view file) {
   std::string path = fmt::format("{}/lib/berth/sim/{}", prefix, file);
   if (::access(path.c_str(), F_OK) != 0) path = fmt::format("{}/lib/sim/{}", prefix, file);
   if (::access(path.c_str(), R_OK) != 0) {
-    return fail(ErrorKind::no_driver,
-                fmt::format("BERTH_SIM is set, but the simulated driver is not where it should be "
-                            "({}); install it beside berth, or unset BERTH_SIM",
-                            in_quotes(path)));
+    return fail(
+        ErrorKind::no_driver,
+        fmt::format("BERTH_SIM is set, but the simulated driver {} cannot be read; install it "
+                    "with berth, or unset BERTH_SIM",
+                    in_quotes(path)));
   }
   if (const auto reason = describe_trust_problem(program, path)) {
     return fail(ErrorKind::no_driver,
@@ -93,7 +94,7 @@ Result<std::chrono::milliseconds> read_driver_timeout() {
   const auto timeout =
       std::min(std::chrono::ceil<std::chrono::milliseconds>(*time), kMaxDriverTimeout);
   if (timeout <= timeout.zero()) {
-    return fail(ErrorKind::usage, "BERTH_DRIVER_TIMEOUT: it must be longer than 0, such as 20s");
+    return fail(ErrorKind::usage, "BERTH_DRIVER_TIMEOUT is 0; write a duration such as 20s");
   }
   return timeout;
 }

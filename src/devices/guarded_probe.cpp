@@ -139,32 +139,32 @@ Error GuardedProbe::handle_lost_connection(Clock::time_point begin) {
   if (still_runs) {
     stop();
     return {ErrorKind::no_driver,
-            "the process that asks the NVIDIA driver closed its connection and does not end: the "
-            "driver may hang (see dmesg | grep NVRM), or its library is broken: reinstall it"};
+            "the helper process that queries the NVIDIA driver closed its connection, but does not "
+            "exit; the driver may hang (see dmesg | grep NVRM), or its library may be broken"};
   }
   prefetched_at_.reset();
   socket_.reset();
   handle_.reset();
   if (info && !exited && info->si_status == SIGKILL) {
     return {ErrorKind::no_driver,
-            "the process that asks the NVIDIA driver was killed; try again, and see whether this "
-            "host is out of memory (dmesg | grep -i oom)"};
+            "the helper process that queries the NVIDIA driver was killed; check whether this host "
+            "is out of memory (dmesg | grep -i oom)"};
   }
   if (info && !exited) {
     return {ErrorKind::no_driver,
             fmt::format("the NVIDIA driver's library crashed (signal {}); reinstall the driver, or "
-                        "see the kernel's log (dmesg)",
+                        "see the kernel log (dmesg)",
                         info->si_status)};
   }
   return {ErrorKind::no_driver,
-          "the process that asks the NVIDIA driver ended unexpectedly; try again"};
+          "the helper process that queries the NVIDIA driver ended unexpectedly; try again"};
 }
 
 Error GuardedProbe::handle_timeout() {
   stop();
   return {ErrorKind::no_driver,
           fmt::format("the NVIDIA driver did not answer within {}; it may hang (see dmesg | grep "
-                      "NVRM), or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer",
+                      "NVRM) or start slowly (to wait longer, set BERTH_DRIVER_TIMEOUT=60s)",
                       format_duration(settings_.timeout))};
 }
 
@@ -245,7 +245,7 @@ Result<T> GuardedProbe::query_as(const std::string& message) {
   if (answer) return std::move(*answer);
   stop();
   return fail(ErrorKind::no_driver,
-              "the NVIDIA driver's library damaged the process that asks it; reinstall the driver");
+              "the NVIDIA driver's library corrupted its helper process; reinstall the driver");
 }
 
 Result<Snapshot> GuardedProbe::snapshot() {

@@ -190,7 +190,7 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return fail(ErrorKind::no_driver,
-                fmt::format("the driver cannot be asked: {}", std::strerror(errno)));
+                fmt::format("cannot query the driver: {}", std::strerror(errno)));
   }
   UniqueFd parent_end(ends[0]);
   const UniqueFd child_end(ends[1]);
@@ -206,18 +206,20 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
       return HelperProcess{child, std::move(parent_end), std::move(handle)};
     const int reason = errno;
     kill_by_pid(child);
-    return fail(ErrorKind::no_driver,
-                fmt::format("the driver cannot be asked, the process that asks it cannot be "
-                            "watched: {}; see ulimit -n",
-                            std::strerror(reason)));
+    return fail(
+        ErrorKind::no_driver,
+        fmt::format("cannot query the driver: its helper process cannot be watched: {}; see "
+                    "ulimit -n",
+                    std::strerror(reason)));
   }
-  return fail(ErrorKind::no_driver,
-              problem == ENOENT
-                  ? fmt::format("the driver cannot be asked: {} is not there; install berth again",
-                                in_quotes(program))
-                  : fmt::format("the driver cannot be asked, no process can be started: {}; see "
-                                "ulimit -u",
-                                std::strerror(problem)));
+  return fail(
+      ErrorKind::no_driver,
+      problem == ENOENT
+          ? fmt::format("cannot query the driver: there is no program {}; install berth again",
+                        in_quotes(program))
+          : fmt::format("cannot query the driver: no process can be started: {}; see "
+                        "ulimit -u",
+                        std::strerror(problem)));
 }
 
 bool is_helper(int argc, const char* const* argv) {

@@ -38,13 +38,14 @@ class DeviceReader {
     if (gpu_.health == Health::lost) return;
     gpu_.health = lost ? Health::lost : Health::unreadable;
     if (answer == reset_required) {
-      gpu_.problem = "the driver says that it must be reset (sudo nvidia-smi --gpu-reset)";
+      gpu_.problem = "the driver requires a reset (sudo nvidia-smi --gpu-reset)";
     } else if (lost) {
-      gpu_.problem = "the driver has lost it; see the kernel's log (dmesg | grep Xid), then reboot";
+      gpu_.problem =
+          "the driver has lost contact; see the kernel log (dmesg | grep Xid), then reboot";
     } else if (answer == no_permission) {
-      gpu_.problem = "the driver denies access to it; ask who runs this host";
+      gpu_.problem = "the driver denies access; ask the administrator of this host";
     } else {
-      gpu_.problem = fmt::format("the driver does not say whether it is in use ({})",
+      gpu_.problem = fmt::format("the driver does not report whether the GPU is in use ({})",
                                  describe_error(api_, answer));
     }
   }

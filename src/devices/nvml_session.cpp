@@ -29,24 +29,24 @@ Error make_start_error(const nvml::Api& api, Return answer) {
     case nvml::lib_rm_version_mismatch:
       return {
           ErrorKind::no_driver,
-          "the NVIDIA driver in the kernel and its library are of different versions (an upgrade "
-          "is under way; running jobs go on); reboot this host, or reload the nvidia modules"};
+          "the NVIDIA driver in the kernel and its library have different versions, as during an "
+          "upgrade (running jobs continue); reboot this host, or reload the nvidia modules"};
     case nvml::no_permission:
       return {ErrorKind::no_driver,
-              "no permission to use the NVIDIA driver: /dev/nvidiactl is closed to this user; ask "
-              "who runs this host (often: membership in the group video)"};
+              "no permission to use the NVIDIA driver: this user cannot open /dev/nvidiactl; ask "
+              "the administrator of this host (often the group video is needed)"};
     case nvml::operating_system:
       return {ErrorKind::no_driver,
-              "the operating system (a container, or a cgroup) keeps this process from the NVIDIA "
-              "driver; start the container with its GPUs (docker run --gpus all)"};
+              "the operating system (a container or a cgroup) blocks access to the NVIDIA driver; "
+              "start the container with its GPUs (docker run --gpus all)"};
     case nvml::gpu_is_lost:
     case nvml::reset_required:
       return {ErrorKind::no_driver,
-              "the NVIDIA driver has lost a GPU and does not start; see the kernel's log (dmesg | "
+              "the NVIDIA driver has lost a GPU and does not start; see the kernel log (dmesg | "
               "grep Xid), then reboot"};
     default:
       return {ErrorKind::no_driver,
-              fmt::format("the NVIDIA driver does not start: {} (NVML error {}); see the kernel's "
+              fmt::format("the NVIDIA driver does not start: {} (NVML error {}); see the kernel "
                           "log (dmesg | grep NVRM)",
                           nvml::describe_error(api, answer), static_cast<int>(answer))};
   }

@@ -33,7 +33,7 @@ Result<Gpu> find_gpu(NvmlSession& session, const std::string& uuid) {
   for (Gpu& gpu : snapshot.gpus) {
     if (gpu.uuid == uuid) return Result<Gpu>(std::move(gpu));
   }
-  return fail(ErrorKind::no_driver, "the driver does not show it; see berth status");
+  return fail(ErrorKind::no_driver, "the driver does not list this GPU; see 'berth status'");
 }
 
 // Allocates the memory. Returns the processes that are on the GPU afterwards, including this one.
@@ -41,8 +41,8 @@ Result<Pids> allocate_placeholder(NvmlSession& session, const std::string& uuid,
                                   const std::string& cuda) {
   if (TRY(find_gpu(session, uuid)).compute_mode == ComputeMode::exclusive_process) {
     return fail(ErrorKind::impossible,
-                "the GPU is in exclusive-process mode, so the job could not use it beside a "
-                "placeholder; go without one, as nobody else can use it beside the job either");
+                "the GPU is in exclusive-process mode, so a placeholder would keep the job from "
+                "using it; omit the placeholder, which this mode makes unnecessary");
   }
   TRY(allocate_gpu_memory(cuda, uuid, kPlaceholderMemory));
   const Gpu gpu = TRY(find_gpu(session, uuid));
@@ -132,9 +132,10 @@ Result<void> Placeholders::wait_until_ready(const PlaceholderHelper& helper,
     const auto now = Clock::now();
     if (now >= deadline && !read_deadline) read_deadline = now + kLateReadTimeout;
     if ((read_deadline && now > *read_deadline) || !wait_readable(helper.socket.get(), deadline)) {
-      return fail(ErrorKind::no_driver,
-                  "the NVIDIA driver did not answer in time; it may hang (see dmesg | grep NVRM), "
-                  "or be slow to start: BERTH_DRIVER_TIMEOUT=60s waits longer");
+      return fail(
+          ErrorKind::no_driver,
+          "the NVIDIA driver did not answer in time; it may hang (see dmesg | grep NVRM) or "
+          "start slowly (to wait longer, set BERTH_DRIVER_TIMEOUT=60s)");
     }
     const auto got = receive_some(helper.socket.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EAGAIN) continue;
@@ -143,9 +144,10 @@ Result<void> Placeholders::wait_until_ready(const PlaceholderHelper& helper,
   }
   const auto result = wire::unpack<Pids>(report);
   if (!result) {
-    return fail(ErrorKind::no_driver,
-                "its process ended unexpectedly: CUDA's library may have crashed (see dmesg); try "
-                "again, or go without the placeholder");
+    return fail(
+        ErrorKind::no_driver,
+        "its process ended unexpectedly, perhaps by a crash of the CUDA library (see dmesg); "
+        "try again, or omit the placeholder");
   }
   if (!*result) return tl::make_unexpected(result->error());
   return {};

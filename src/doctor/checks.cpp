@@ -29,13 +29,14 @@ Finding check_owner(const DirectoryFacts& facts) {
   if (facts.owner != 0 && !facts.simulated) {
     finding.level = Level::note;
     finding.text += ", who can delete what is in it";
-    finding.remedy = fmt::format("{} makes it root's", setup_command(facts.where));
+    finding.remedy = fmt::format("run: {} (makes root the owner)", setup_command(facts.where));
   }
   if (!facts.movable_by.empty() && !facts.simulated) {
     finding.level = Level::note;
-    finding.text += fmt::format("; {}, who can write to the folder above it, can move it away",
+    finding.text += fmt::format("; {} can move it away (write access to the folder above it)",
                                 facts.movable_by);
-    if (finding.remedy.empty()) finding.remedy = "set BERTH_DIR to a folder in one of root's";
+    if (finding.remedy.empty())
+      finding.remedy = "set BERTH_DIR to a folder whose parent belongs to root";
   }
   return finding;
 }
@@ -45,20 +46,20 @@ Finding check_mode(const DirectoryFacts& facts) {
   const bool others_write = (mode & 0022) != 0;
   const bool sticky = (mode & 01000) != 0;
   const bool all_write = (mode & 0777) == 0777;
-  Finding finding{"mode", Level::ok, fmt::format("its mode is {:04o}", mode), ""};
+  Finding finding{"mode", Level::ok, fmt::format("mode {:04o}", mode), ""};
   if (others_write && !sticky) {
     finding.level = Level::problem;
-    finding.text += ", so that anybody could delete another's lease; berth refuses it";
+    finding.text += ", so any user could delete the leases of other users; berth refuses to use it";
   } else if (!all_write) {
     // The user who chose a folder may have meant it for a group or for themselves.
     finding.level = facts.where.is_custom || facts.simulated ? Level::note : Level::problem;
-    finding.text += fmt::format(", so that not every user of this host can use it");
+    finding.text += ", so not every user of this host can use it";
   }
   if (finding.level != Level::ok) {
-    finding.remedy = fmt::format("{} should run: chmod 1777 {}", facts.owner_name,
-                                 shell_quote(facts.where.path));
+    finding.remedy =
+        fmt::format("run as {}: chmod 1777 {}", facts.owner_name, shell_quote(facts.where.path));
     if (!facts.simulated) {
-      finding.remedy += fmt::format("; or: {}", setup_command(facts.where));
+      finding.remedy += fmt::format(" (or: {})", setup_command(facts.where));
     }
   }
   return finding;
@@ -68,46 +69,45 @@ Finding check_space(const DirectoryFacts& facts) {
   Finding finding{"space", Level::ok, "", ""};
   const Bytes space = facts.free_space.value_or(kLowSpace);
   const std::uint64_t files = facts.free_files.value_or(kLowFreeInodes);
-  finding.text = facts.free_space ? fmt::format("{} are free", format_size(space))
-                                  : std::string("how much is free is not known");
-  if (facts.free_files) finding.text += fmt::format(", and {} inodes", files);
+  finding.text = facts.free_space ? fmt::format("{} free", format_size(space))
+                                  : std::string("free space unknown");
+  if (facts.free_files) finding.text += fmt::format(", {} inodes free", files);
   if (space < kLowSpace || files < kLowFreeInodes) {
     const bool bad = space < kMinSpace || files < kMinFreeInodes;
     finding.level = bad ? Level::problem : Level::note;
-    finding.text += bad ? ": too few for new requests (leases end all the same)" : ": few";
-    finding.remedy = fmt::format("delete something; 'df {}' shows which file system it is",
-                                 shell_quote(facts.where.path));
+    finding.text += bad ? ": not enough for new requests (leases can still end)" : ": low";
+    finding.remedy =
+        fmt::format("free space on its file system (see: df {})", shell_quote(facts.where.path));
   }
   return finding;
 }
 
-// A command that deletes the file, safe to paste into a shell whatever the file is called.
-std::string format_remove_command(const std::string& path, const IgnoredFile& file) {
+// The path of the file; its inode if its name is too long or could confuse a terminal or a shell.
+std::string format_file(const std::string& path, const IgnoredFile& file) {
   constexpr std::string_view plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
   const std::string& name = file.entry.file;
   if (name.find_first_not_of(plain) == std::string::npos && name.size() <= 64) {
-    return fmt::format("rm {}{}", file.is_directory ? "-r " : "",
-                       shell_quote(fmt::format("{}/{}", path, name)));
+    return shell_quote(fmt::format("{}/{}", path, name));
   }
-  return fmt::format("find {} -maxdepth 1 -inum {} {}", shell_quote(path), file.inode,
-                     file.is_directory ? "-exec rm -r {} +" : "-delete");
+  return fmt::format("inode {} in {} (see: ls -lai)", file.inode, shell_quote(path));
 }
 
 Finding check_untrusted_file(const std::string& path, const IgnoredFile& file, uid_t viewer) {
   const auto& owner = file.entry.owner;
   Finding finding{"planted", Level::problem, "", ""};
-  finding.text = fmt::format("{} of {} does not count: {}", in_quotes(file.entry.file),
+  finding.text = fmt::format("{} of {} is ignored: {}", in_quotes(file.entry.file),
                              owner ? user_name(*owner) : "an unknown user", file.entry.problem);
-  const std::string command = format_remove_command(path, file);
+  // Never a command that deletes the file: berth did not make it, and its owner may need it.
   if (file.entry.has_live_bell) {
-    // Deleting the file would not end its process, which writes it again.
-    finding.remedy = fmt::format("ask {} to end its process", user_name(*owner));
-  } else if (viewer == 0 || owner == viewer) {
-    finding.remedy = command;
+    finding.remedy = fmt::format("ask {} to end the process that writes the file",
+                                 owner ? user_name(*owner) : "its owner");
+  } else if (owner == viewer) {
+    finding.remedy = fmt::format("the file does no harm; as its owner, you can move it away: {}",
+                                 format_file(path, file));
   } else {
-    finding.remedy = fmt::format("ask {} to remove it, or: sudo {}",
-                                 owner ? user_name(*owner) : "its owner", command);
+    finding.remedy = fmt::format("the file does no harm; ask {} to remove it: {}",
+                                 owner ? user_name(*owner) : "its owner", format_file(path, file));
   }
   return finding;
 }
@@ -136,32 +136,32 @@ Finding make_problem(std::string check, const Error& error) {
 Findings check_server(const ServerFacts& facts) {
   if (facts.error) return {make_problem("server", *facts.error)};
   Findings findings{{"server", Level::ok,
-                     fmt::format("{} answers, as {} says; this host is {} there", facts.name,
-                                 facts.source, in_quotes(facts.host)),
+                     fmt::format("{} answers (URL from {}); this host is registered as {}",
+                                 facts.name, facts.source, in_quotes(facts.host)),
                      ""}};
   if (facts.open_to_all) {
     findings.push_back({"server", Level::problem,
-                        "it needs no password, and other hosts can reach it: whoever does can take "
-                        "and end everybody's leases",
-                        "set a password there (ACL SETUSER, or requirepass), or have it listen on "
-                        "loopback alone"});
+                        "the server needs no password, and other hosts can reach it: any client "
+                        "can take and end the leases of all users",
+                        "set a password (ACL SETUSER or requirepass), or bind the server to "
+                        "loopback only"});
   }
   if (facts.loses_data_on_restart) {
     findings.push_back({"server", Level::note,
-                        "it keeps nothing over a restart: leases are put back by their hosts, "
-                        "places in the queue by who waits; drains are lost",
-                        "set appendonly yes there"});
+                        "the server saves nothing to disk: after a restart, hosts restore their "
+                        "leases and waiting clients their tickets, but drains are lost",
+                        "set 'appendonly yes' in the server's configuration"});
   }
   if (facts.bypassing_clients > 0) {
     findings.push_back(
         {"server", Level::problem,
-         fmt::format("{} on this host {} not use it, but the directory alone: nobody is granted "
-                     "what they have, but they wait in a queue of their own",
+         fmt::format("{} on this host {} only the local directory, not the server: no GPU is "
+                     "granted twice, but tickets there wait in a separate queue",
                      facts.bypassing_clients == 1
                          ? "1 lease or ticket"
                          : fmt::format("{} leases and tickets", facts.bypassing_clients),
-                     facts.bypassing_clients == 1 ? "does" : "do"),
-         "have their users set BERTH_URL, too, or write it in /etc/berth.toml for all"});
+                     facts.bypassing_clients == 1 ? "uses" : "use"),
+         "set BERTH_URL for their users too, or the URL for all users in /etc/berth.toml"});
   }
   for (const IgnoredEntry& entry : facts.ignored_entries) {
     if (entry.leftover) continue;
@@ -176,15 +176,16 @@ Findings check_directory(const DirectoryFacts& facts) {
   if (facts.has_access_list) {
     findings.push_back(
         {"acl", Level::problem,
-         "it has an access control list, which can hide leases from some users; berth refuses it",
-         facts.simulated ? fmt::format("setfacl -bk {}", shell_quote(facts.where.path))
-                         : fmt::format("{} removes the list", setup_command(facts.where))});
+         "has an access control list, which can hide leases from some users; berth refuses to use "
+         "it",
+         facts.simulated ? fmt::format("run: setfacl -bk {}", shell_quote(facts.where.path))
+                         : fmt::format("run: {} (removes the list)", setup_command(facts.where))});
   } else {
-    findings.push_back({"acl", Level::ok, "it has no access control list", ""});
+    findings.push_back({"acl", Level::ok, "no access control list", ""});
   }
   if (facts.network_file_system) {
     findings.push_back({"file_system", Level::problem,
-                        fmt::format("on a network file system ({}), where leases would not be safe",
+                        fmt::format("on a network file system ({}), where leases are not safe",
                                     *facts.network_file_system),
                         "set BERTH_DIR to a local folder, the same for all users"});
   } else {
@@ -195,7 +196,7 @@ Findings check_directory(const DirectoryFacts& facts) {
   } else {
     findings.push_back(
         {"writable", Level::problem, "this user cannot write to it",
-         fmt::format("{}; if the file system is read-only, set BERTH_DIR to a folder "
+         fmt::format("run: {}; if the file system is read-only, set BERTH_DIR to a folder "
                      "elsewhere, the same for all users",
                      setup_command(facts.where))});
   }
@@ -213,7 +214,7 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
   std::size_t untrusted = 0;
   for (const IgnoredFile& file : files) {
     if (file.entry.leftover) {
-      ++leftovers[file.entry.owner ? user_name(*file.entry.owner) : "nobody known"];
+      ++leftovers[file.entry.owner ? user_name(*file.entry.owner) : "an unknown user"];
       ++left;
     } else if (++untrusted <= kMaxShown) {
       findings.push_back(check_untrusted_file(path, file, viewer));
@@ -221,10 +222,10 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
   }
   if (untrusted > kMaxShown) {
     findings.push_back({"planted", Level::problem,
-                        fmt::format("{} more files do not count", untrusted - kMaxShown),
+                        fmt::format("{} more files are ignored", untrusted - kMaxShown),
                         fmt::format("see: ls -la {}", shell_quote(path))});
   } else if (untrusted == 0) {
-    findings.push_back({"planted", Level::ok, "nobody planted anything in it", ""});
+    findings.push_back({"planted", Level::ok, "no untrusted files", ""});
   }
   if (left == 0) {
     findings.push_back({"leftovers", Level::ok, "no files of dead clients", ""});
@@ -234,9 +235,9 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
     return fmt::format("{} of {}", leftover.second, leftover.first);
   });
   findings.push_back({"leftovers", Level::note,
-                      fmt::format("{} {} of dead clients ({}), which {} no harm", left,
-                                  left == 1 ? "file" : "files", owners, left == 1 ? "does" : "do"),
-                      "the next 'berth run' of their owner, or of root, removes them"});
+                      fmt::format("{} {} of dead clients ({}), harmless", left,
+                                  left == 1 ? "file" : "files", owners),
+                      "the next 'berth run' of the owner or of root removes them"});
   return findings;
 }
 
@@ -245,13 +246,12 @@ Findings check_other_harbours(const OtherHarbours& others, const HarbourLocation
   if (others.in_default > 0) {
     findings.push_back(
         {"harbours", Level::problem,
-         fmt::format("BERTH_DIR names {}, but {} live in the default harbour {}: the same GPUs may "
-                     "be granted twice",
-                     in_quotes(ours.path),
+         fmt::format("BERTH_DIR is {}, but the default harbour {} has {}: the same GPUs may be "
+                     "granted twice",
+                     in_quotes(ours.path), in_quotes(others.default_path),
                      others.in_default == 1
                          ? std::string("a lease or ticket")
-                         : fmt::format("{} leases and tickets", others.in_default),
-                     in_quotes(others.default_path)),
+                         : fmt::format("{} leases and tickets", others.in_default)),
          "use one harbour: unset BERTH_DIR, or set it for all users (/etc/environment)"});
   }
   std::map<std::string, std::vector<const ForeignHolder*>> by_harbour;
@@ -266,10 +266,10 @@ Findings check_other_harbours(const OtherHarbours& others, const HarbourLocation
                      holders.size() > 1 ? fmt::format(" and {} more run", holders.size() - 1)
                                         : std::string(" runs"),
                      in_quotes(harbour)),
-         "use one harbour: the same BERTH_DIR for all users, or none"});
+         "use one harbour: set the same BERTH_DIR for all users, or unset it"});
   }
   if (findings.empty()) {
-    findings.push_back({"harbours", Level::ok, "no leases in another harbour are to be seen", ""});
+    findings.push_back({"harbours", Level::ok, "no leases found in other harbours", ""});
   }
   return findings;
 }
@@ -277,39 +277,41 @@ Findings check_other_harbours(const OtherHarbours& others, const HarbourLocation
 Findings check_limits(const LimitFacts& facts) {
   Findings findings;
   if (facts.descriptors && *facts.descriptors < kMinDescriptors) {
-    findings.push_back({"descriptors", Level::problem,
-                        fmt::format("at most {} files may be open: who is first in the queue needs "
-                                    "one per lease",
-                                    *facts.descriptors),
-                        "raise the hard limit (ulimit -Hn, /etc/security/limits.conf)"});
+    findings.push_back(
+        {"descriptors", Level::problem,
+         fmt::format("a process can have only {} files open: the first client in the "
+                     "queue needs one for each lease",
+                     *facts.descriptors),
+         "raise the hard limit (ulimit -Hn, /etc/security/limits.conf)"});
   } else {
     findings.push_back({"descriptors", Level::ok,
-                        facts.descriptors ? fmt::format("{} files may be open", *facts.descriptors)
-                                          : std::string("any number of files may be open"),
+                        facts.descriptors
+                            ? fmt::format("{} open files per process", *facts.descriptors)
+                            : std::string("no limit on open files"),
                         ""});
   }
   if (facts.inotify_instances && *facts.inotify_instances < kMinInotifyInstances) {
     findings.push_back(
         {"inotify", Level::problem,
-         fmt::format("a user may have only {} inotify instances: without one, a lease does not "
-                     "notice that its files were deleted",
+         fmt::format("a user can have only {} inotify instances: without one, a holder does not "
+                     "detect that the files of its lease were deleted",
                      *facts.inotify_instances),
          "sudo sysctl fs.inotify.max_user_instances=128"});
   } else {
     findings.push_back({"inotify", Level::ok,
                         facts.inotify_instances
                             ? fmt::format("{} inotify instances per user", *facts.inotify_instances)
-                            : std::string("how many inotify instances there may be is not known"),
+                            : std::string("limit of inotify instances unknown"),
                         ""});
   }
   if (facts.processes && *facts.processes < kMinProcesses) {
     findings.push_back({"processes", Level::problem,
-                        fmt::format("this user may have only {} processes", *facts.processes),
+                        fmt::format("this user can have only {} processes", *facts.processes),
                         "raise the limit (ulimit -u, /etc/security/limits.conf)"});
   } else {
     findings.push_back({"processes", Level::ok,
                         facts.processes ? fmt::format("{} processes per user", *facts.processes)
-                                        : std::string("any number of processes"),
+                                        : std::string("no limit on processes"),
                         ""});
   }
   return findings;
@@ -319,13 +321,13 @@ Findings check_links(const LinkFacts& facts) {
   Findings findings;
   if (!facts.hardlinks_protected) {
     findings.push_back({"links", Level::note,
-                        "fs.protected_hardlinks is 0: users can make hard links to other users' "
-                        "files, and prepare a place in the queue",
+                        "fs.protected_hardlinks is 0: users can make hard links to files of other "
+                        "users, and get a better place in the queue",
                         "sudo sysctl -w fs.protected_hardlinks=1"});
   }
   if (!facts.symlinks_protected) {
     findings.push_back({"links", Level::note,
-                        "fs.protected_symlinks is 0: programs follow other users' symbolic links "
+                        "fs.protected_symlinks is 0: programs follow symbolic links of other users "
                         "in /tmp",
                         "sudo sysctl -w fs.protected_symlinks=1"});
   }
@@ -338,7 +340,7 @@ Findings check_links(const LinkFacts& facts) {
 Findings check_proc(const ProcFacts& facts) {
   Findings findings;
   if (!facts.exists) {
-    findings.push_back({"proc", Level::problem, "/proc is not there: no process can be named",
+    findings.push_back({"proc", Level::problem, "/proc is not mounted: processes cannot be named",
                         "sudo mount -t proc proc /proc"});
   } else if (facts.hides_other_users || !facts.hidepid.empty()) {
     const std::string option =
@@ -346,22 +348,22 @@ Findings check_proc(const ProcFacts& facts) {
     findings.push_back(
         {"proc", Level::note,
          facts.hides_other_users
-             ? fmt::format("/proc hides the processes of others{}: strangers cannot be named",
+             ? fmt::format("/proc hides processes of other users{}: strangers cannot be named",
                            option)
              : fmt::format(
-                   "/proc hides the processes of others from ordinary users{}: they are not "
-                   "told who a stranger is",
+                   "/proc hides processes of other users from ordinary users{}: berth cannot "
+                   "name strangers to them",
                    option),
-         "it is safe to leave it so; sudo mount -o remount,hidepid=0 /proc shows them"});
+         "safe to leave as it is; to show them: sudo mount -o remount,hidepid=0 /proc"});
   } else {
     findings.push_back({"proc", Level::ok, "/proc shows the processes of all users", ""});
   }
   if (facts.has_host_pids) {
-    findings.push_back({"pid_namespace", Level::ok, "PIDs are the host's", ""});
+    findings.push_back({"pid_namespace", Level::ok, "PIDs are those of the host", ""});
   } else {
     findings.push_back({"pid_namespace", Level::note,
-                        "PIDs are not the host's, as in a container: processes on the GPUs cannot "
-                        "be named",
+                        "PIDs are not those of the host, as in a container: processes on the GPUs "
+                        "cannot be named",
                         "to see them, start the container with --pid=host"});
   }
   return findings;
@@ -369,21 +371,22 @@ Findings check_proc(const ProcFacts& facts) {
 
 Findings check_cleaning(const CleaningFacts& facts) {
   if (!facts.cleaned_by_tmpfiles)
-    return {{"cleaning", Level::ok, "nothing is known to clean it by age", ""}};
+    return {{"cleaning", Level::ok, "no service is known to delete old files in it", ""}};
   if (facts.excluded) {
-    return {{"cleaning", Level::ok, "systemd-tmpfiles is told to leave it alone", ""}};
+    return {{"cleaning", Level::ok, "systemd-tmpfiles is configured to exclude it", ""}};
   }
-  return {{"cleaning", Level::note,
-           "systemd-tmpfiles may delete files in it that are some days old, also those of live "
-           "leases (which put them back)",
-           fmt::format("{} excludes it", setup_command(facts.where))}};
+  return {
+      {"cleaning", Level::note,
+       "systemd-tmpfiles may delete files in it after some days, including those of live leases "
+       "(whose holders restore them)",
+       fmt::format("run: {} (excludes it from cleaning)", setup_command(facts.where))}};
 }
 
 Findings check_archive(const ArchiveFacts& facts) {
   Finding finding{"archive", Level::ok,
                   fmt::format("history and profiles: {}", in_quotes(facts.path)), ""};
   if (!facts.exists) {
-    finding.text += "; it is not there yet, and the first lease makes it";
+    finding.text += "; it does not exist yet, the first lease creates it";
     return {finding};
   }
   const auto note = [&](const std::string& text, const std::string& remedy) {
@@ -393,33 +396,34 @@ Findings check_archive(const ArchiveFacts& facts) {
   };
   const std::string path = shell_quote(facts.path);
   if (!facts.is_directory) {
-    note(fmt::format(": it is not a directory, but something that {} put there; nothing is kept",
+    note(fmt::format(": it is not a directory (owner: {}); history and profiles are not recorded",
                      facts.owner_name),
          facts.simulated || facts.owner == 0
-             ? std::string("move it away")
-             : fmt::format("{} moves it aside", setup_command(facts.where)));
+             ? std::string("move it elsewhere")
+             : fmt::format("run: {} (moves it aside)", setup_command(facts.where)));
     return {finding};
   }
   if (facts.owner != 0 && !facts.simulated) {
     note(fmt::format("; it belongs to {}, who can delete what is in it", facts.owner_name),
-         fmt::format("{} makes it root's", setup_command(facts.where)));
+         fmt::format("run: {} (makes root the owner)", setup_command(facts.where)));
   }
   const mode_t mode = facts.mode & 07777;
   if (mode != 01777) {
-    note(fmt::format("; its mode is {:04o}, so that {}", mode,
-                     (mode & 0022) != 0 && (mode & 01000) == 0 ? "anybody can delete another's"
-                                                               : "not every user has one"),
-         fmt::format("{} should run: chmod 1777 {}", facts.owner_name, path));
+    note(fmt::format("; mode {:04o}, so {}", mode,
+                     (mode & 0022) != 0 && (mode & 01000) == 0
+                         ? "any user can delete the files of other users"
+                         : "not every user can have a folder in it"),
+         fmt::format("run as {}: chmod 1777 {}", facts.owner_name, path));
   }
   if (!facts.folder_taken_by.empty()) {
-    note(fmt::format("; {} has made a folder under your name, which does not count",
+    note(fmt::format("; {} made the folder with your user id, which berth ignores",
                      facts.folder_taken_by),
-         fmt::format("ask {} to remove it, or root", facts.folder_taken_by));
+         fmt::format("ask {} or root to remove that folder", facts.folder_taken_by));
   }
-  if (!facts.writable) note("; you cannot write there: your leases leave no trace", "");
+  if (!facts.writable) note("; you cannot write to it: your leases are not recorded", "");
   if (facts.free_space && *facts.free_space < kMinSpace) {
-    note(fmt::format("; {} are free: nothing more is written", format_size(*facts.free_space)),
-         fmt::format("delete something; 'df {}' shows which file system it is", path));
+    note(fmt::format("; only {} free: no history is written", format_size(*facts.free_space)),
+         fmt::format("free space on its file system (see: df {})", path));
   }
   return {finding};
 }

@@ -69,7 +69,6 @@ Findings check_server(const ServerFacts& facts);
 // A file in the harbour that berth ignores.
 struct IgnoredFile {
   IgnoredEntry entry;
-  bool is_directory = false;
   std::uint64_t inode = 0;
 };
 

@@ -71,8 +71,8 @@ TEST(DoctorChecks, a_wrong_owner_is_noted_except_when_simulated) {
   facts.owner_name = "bob";
   const Finding owner = only_finding(check_directory(facts), "owner");
   EXPECT_EQ(owner.level, Level::note);
-  EXPECT_EQ(owner.text, "belongs to bob, who can delete what is in it");
-  EXPECT_EQ(owner.remedy, "sudo berth setup makes it root's");
+  EXPECT_TRUE(contains(owner.text, "bob")) << owner.text;
+  EXPECT_TRUE(contains(owner.remedy, "sudo berth setup")) << owner.remedy;
   facts.simulated = true;
   EXPECT_EQ(only_finding(check_directory(facts), "owner").level, Level::ok);
 }
@@ -82,9 +82,10 @@ TEST(DoctorChecks, an_access_control_list_is_a_problem) {
   facts.has_access_list = true;
   const Finding list = only_finding(check_directory(facts), "acl");
   EXPECT_EQ(list.level, Level::problem);
-  EXPECT_EQ(list.remedy, "sudo berth setup removes the list");
+  EXPECT_TRUE(contains(list.remedy, "sudo berth setup")) << list.remedy;
   facts.simulated = true;
-  EXPECT_EQ(only_finding(check_directory(facts), "acl").remedy, "setfacl -bk /tmp/berth");
+  EXPECT_TRUE(
+      contains(only_finding(check_directory(facts), "acl").remedy, "setfacl -bk /tmp/berth"));
 }
 
 TEST(DoctorChecks, modes) {
@@ -124,30 +125,34 @@ TEST(DoctorChecks, a_network_file_system_and_a_full_one) {
 
 TEST(DoctorChecks, twenty_untrusted_files_are_listed_and_the_rest_counted) {
   std::vector<IgnoredFile> files;
-  for (int i = 0; i < 25; ++i)
-    files.push_back({{fmt::format("x{}", i), 61234, "bad", false}, false, 1});
-  files.push_back({{"lease-aaaaaaaa", 61234, "its process is gone", true}, false, 1});
+  for (int i = 0; i < 25; ++i) files.push_back({{fmt::format("x{}", i), 61234, "bad", false}, 1});
+  files.push_back({{"lease-aaaaaaaa", 61234, "its process is gone", true}, 1});
   const Findings findings = check_files("/tmp/berth", files, 1);
   EXPECT_EQ(findings.size(), 22);
-  EXPECT_EQ(findings[20].text, "5 more files do not count");
+  EXPECT_TRUE(contains(findings[20].text, "5 more files")) << findings[20].text;
   EXPECT_TRUE(
       contains(only_finding(findings, "leftovers").text, "1 file of dead clients (1 of 61234)"));
 }
 
-TEST(DoctorChecks, a_file_with_an_unsafe_name_is_removed_by_its_inode) {
-  const auto remedy = [](std::string name, bool directory, uid_t viewer) {
-    return only_finding(
-               check_files("/tmp/berth", {{{std::move(name), 61234, "bad", false}, directory, 99}},
-                           viewer),
-               "planted")
-        .remedy;
+TEST(DoctorChecks, an_untrusted_file_is_named_safely_and_no_command_deletes_it) {
+  const auto remedy = [](std::string name, uid_t viewer) {
+    const std::string text =
+        only_finding(
+            check_files("/tmp/berth", {{{std::move(name), 61234, "bad", false}, 99}}, viewer),
+            "planted")
+            .remedy;
+    for (const char* command : {"rm ", "-delete", "sudo", "~"}) {
+      EXPECT_FALSE(contains(text, command)) << text;
+    }
+    return text;
   };
-  EXPECT_EQ(remedy("junk", false, 61234), "rm /tmp/berth/junk");
-  EXPECT_EQ(remedy("junk", true, 0), "rm -r /tmp/berth/junk");
-  EXPECT_EQ(remedy("a\nb", false, 0), "find /tmp/berth -maxdepth 1 -inum 99 -delete");
-  EXPECT_EQ(
-      remedy("x; rm -rf ~", true, 3),
-      "ask 61234 to remove it, or: sudo find /tmp/berth -maxdepth 1 -inum 99 -exec rm -r {} +");
+  EXPECT_TRUE(contains(remedy("junk", 61234), "/tmp/berth/junk"));
+  for (const uid_t viewer : {0U, 3U}) {
+    EXPECT_TRUE(contains(remedy("junk", viewer), "ask 61234 to remove it: /tmp/berth/junk"));
+    for (const char* name : {"a\nb", "x; rm -rf ~"}) {
+      EXPECT_TRUE(contains(remedy(name, viewer), "ask 61234 to remove it: inode 99 in /tmp/berth"));
+    }
+  }
 }
 
 TEST(DoctorChecks, stopped_and_silent_tickets_are_named) {
@@ -180,7 +185,7 @@ TEST(DoctorChecks, a_live_lease_that_cannot_be_read_is_not_to_be_deleted) {
   EXPECT_TRUE(contains(finding.text, "aaaaaaaa") && contains(finding.text, "every GPU"))
       << finding.text;
   EXPECT_FALSE(contains(finding.remedy, "rm ")) << finding.remedy;
-  const IgnoredFile live{{"ticket-000000000000001-bbbbbbbb", 61234, "bad", false, true}, false, 1};
+  const IgnoredFile live{{"ticket-000000000000001-bbbbbbbb", 61234, "bad", false, true}, 1};
   EXPECT_FALSE(contains(only_finding(check_files("/h", {live}, 0), "planted").remedy, "rm "));
 }
 
@@ -208,12 +213,14 @@ TEST(DoctorChecks, a_stranger_is_named_with_what_to_do) {
   gpu_view.processes.push_back({process, ""});
   const Finding stranger = only_finding(check_gpus({{gpu_view}, {}}, 0), "stranger");
   EXPECT_EQ(stranger.level, Level::problem);
-  EXPECT_EQ(stranger.text, "GPU 2: python (pid 4711, user daemon) uses 9.1 GiB without a lease");
-  EXPECT_EQ(stranger.remedy,
-            "ask daemon to use 'berth run'; kill 4711 would free it; --max-processes 1 "
-            "would share it knowingly");
-  EXPECT_TRUE(contains(only_finding(check_gpus({{gpu_view}, {}}, 1), "stranger").remedy,
-                       "start it with 'berth run'"));
+  for (const char* part : {"GPU 2", "python", "4711", "daemon", "9.1 GiB"}) {
+    EXPECT_TRUE(contains(stranger.text, part)) << stranger.text;
+  }
+  for (const char* part : {"ask daemon", "'berth run'", "kill 4711", "--max-processes 1"}) {
+    EXPECT_TRUE(contains(stranger.remedy, part)) << stranger.remedy;
+  }
+  EXPECT_TRUE(
+      contains(only_finding(check_gpus({{gpu_view}, {}}, 1), "stranger").remedy, "'berth run'"));
   gpu_view.processes[0].process.uid.reset();
   EXPECT_TRUE(
       contains(only_finding(check_gpus({{gpu_view}, {}}, 1), "stranger").remedy, "ps -fp 4711"));
@@ -247,10 +254,12 @@ TEST(DoctorChecks, another_harbour_is_reported_once) {
       2, "/tmp/berth", {{"/tmp/berth", "python", 1}, {"/srv/b", "sh", 2}, {"/srv/b", "sh", 3}}};
   const Findings findings = check_other_harbours(other_harbours, {"/srv/a", true});
   ASSERT_EQ(findings.size(), 2);
-  EXPECT_TRUE(
-      contains(findings[0].text, "2 leases and tickets live in the default harbour '/tmp/berth'"));
-  EXPECT_TRUE(contains(findings[1].text,
-                       "sh (pid 2) and 1 more run under a lease of another harbour, '/srv/b'"));
+  for (const char* part : {"2 leases and tickets", "'/srv/a'", "'/tmp/berth'"}) {
+    EXPECT_TRUE(contains(findings[0].text, part)) << findings[0].text;
+  }
+  for (const char* part : {"sh (pid 2)", "1 more", "'/srv/b'"}) {
+    EXPECT_TRUE(contains(findings[1].text, part)) << findings[1].text;
+  }
   EXPECT_EQ(only_finding(check_other_harbours({}, {"/srv/a", true}), "harbours").level, Level::ok);
 }
 

@@ -29,20 +29,20 @@ void check_date(const char* what, const Record& record, TimePoint date, TimePoin
   findings.push_back({"clock", Level::note,
                       fmt::format("{} {} is dated {} in the future: the clock was set back", what,
                                   describe_client(record), format_duration(date - now)),
-                      "no harm is done, but times that are shown are wrong until it has ended"});
+                      "harmless, but the times shown for it are wrong until it ends"});
 }
 
 void check_version(const char* what, const Record& record, Findings& findings) {
   if (record.version <= kProtocolVersion) return;
   Finding finding{
       "version", Level::note,
-      fmt::format("{} {} of {} was made by a later version of berth (protocol {}, this one "
-                  "speaks {})",
+      fmt::format("{} {} of {} was made by a later version of berth (protocol {}, this "
+                  "version uses {})",
                   what, record.id, user_name(record.uid), record.version, kProtocolVersion),
-      "use the same berth everywhere"};
+      "install the same version of berth for all users"};
   if (record.holds_all_gpus) {
     finding.level = Level::problem;
-    finding.text += "; which GPUs it holds is not known, so it counts as holding all";
+    finding.text += "; its GPUs are unknown, so it counts as holding all";
   }
   findings.push_back(std::move(finding));
 }
@@ -66,7 +66,7 @@ std::string format_stranger_remedy(const GpuWithLeases& gpu_view, uid_t viewer) 
     }
   }
   if (count == 0) {
-    return "sudo fuser -v /dev/nvidia* may find it; if there is none, the GPU needs a reset";
+    return "run: sudo fuser -v /dev/nvidia* (lists its users); if it lists none, reset the GPU";
   }
   std::string remedy = viewers_own ? "start it with 'berth run'" : "";
   if (!users.empty()) {
@@ -74,12 +74,12 @@ std::string format_stranger_remedy(const GpuWithLeases& gpu_view, uid_t viewer) 
                           join_text(users, " and "));
   }
   if (unknown) {
-    remedy += fmt::format("{}find out on the host, as root, whose it is (ps -fp{})",
+    remedy += fmt::format("{}find its user as root on the host (ps -fp{})",
                           remedy.empty() ? "" : "; ", pids);
   }
-  remedy += fmt::format("; kill{} would free it", pids);
+  remedy += fmt::format("; to free the GPU: kill{}", pids);
   if (gpu_view.leases.empty()) {
-    remedy += fmt::format("; --max-processes {} would share it knowingly", count);
+    remedy += fmt::format("; to share the GPU anyway: --max-processes {}", count);
   }
   return remedy;
 }
@@ -124,20 +124,20 @@ Findings check_queue(const std::vector<WaitingTicket>& tickets) {
   bool silent = false;
   for (const WaitingTicket& ticket : tickets) {
     const std::string cancel = fmt::format(
-        "see whether its container is paused; {} or root can cancel it: berth cancel {}",
+        "check whether its container is paused; {} or root can cancel it: berth cancel {}",
         user_name(ticket.record.uid), ticket.record.id);
     if (ticket.stopped) {
       findings.push_back(
           {"stopped", Level::note,
-           fmt::format("ticket {} is stopped: it is passed over, and keeps its place",
+           fmt::format("ticket {} is stopped: other clients skip it, and it keeps its place",
                        describe_client(ticket.record)),
-           ticket.stopped_by_signal ? fmt::format("kill -CONT {} lets it go on", ticket.record.pid)
+           ticket.stopped_by_signal ? fmt::format("to resume it: kill -CONT {}", ticket.record.pid)
                                     : cancel});
     } else if (ticket.silent) {
       findings.push_back(
           {"silent", Level::problem,
-           fmt::format("ticket {} could start now and does not claim its GPUs: other clients pass "
-                       "over it after some seconds",
+           fmt::format("ticket {} could start now but does not claim its GPUs: other clients skip "
+                       "it after some seconds",
                        describe_client(ticket.record)),
            cancel});
     }
@@ -145,8 +145,7 @@ Findings check_queue(const std::vector<WaitingTicket>& tickets) {
     silent = silent || (ticket.silent && !ticket.stopped);
   }
   findings.push_back({"queue_order", Level::ok,
-                      fmt::format("{} waiting, in the order in which they came", tickets.size()),
-                      ""});
+                      fmt::format("{} waiting, in order of arrival", tickets.size()), ""});
   if (!stopped) findings.push_back({"stopped", Level::ok, "no waiting process is stopped", ""});
   if (!silent) {
     findings.push_back({"silent", Level::ok, "no ticket leaves GPUs unclaimed", ""});
@@ -161,7 +160,7 @@ Findings check_unreadable(const std::string& path, const std::vector<Record>& le
     findings.push_back(
         {"unreadable", Level::problem,
          fmt::format(
-             "lease {} of {} is alive, and {}: it counts as holding {}", lease.id,
+             "lease {} of {} is alive, but {}: it counts as holding {}", lease.id,
              user_name(lease.uid), lease.problem,
              lease.holds_all_gpus ? std::string("every GPU") : join_text(lease.uuids, ", ")),
          fmt::format("ask {} to end the process that holds it (fuser -v {})", user_name(lease.uid),
@@ -186,9 +185,10 @@ Findings check_records(const std::vector<Record>& leases, const std::vector<Reco
     check_date("ticket", ticket, ticket.since, now, dates);
   }
   if (findings.empty()) {
-    findings.push_back({"version", Level::ok, "nobody uses a later version of berth", ""});
+    findings.push_back({"version", Level::ok, "no client uses a later version of berth", ""});
   }
-  if (dates.empty()) dates.push_back({"clock", Level::ok, "nothing is dated in the future", ""});
+  if (dates.empty())
+    dates.push_back({"clock", Level::ok, "no lease or ticket is dated in the future", ""});
   findings.insert(findings.end(), dates.begin(), dates.end());
   return findings;
 }
@@ -206,7 +206,7 @@ Findings check_drains(const std::vector<Drain>& drains, const HostView& view, Ti
          fmt::format("GPU {} was drained by {} {} ago: {}", index, user_name(drain.uid),
                      format_duration(std::chrono::floor<std::chrono::seconds>(age)),
                      drain.reason.empty() ? "no reason given" : drain.reason),
-         fmt::format("'berth undrain {}' takes it back into service", index)});
+         fmt::format("to put it back into service: berth undrain {}", index)});
   }
   if (findings.empty()) findings.push_back({"drain", Level::ok, "no GPU is drained", ""});
   return findings;
@@ -214,9 +214,8 @@ Findings check_drains(const std::vector<Drain>& drains, const HostView& view, Ti
 
 Findings check_gpus(const HostView& view, uid_t viewer) {
   if (view.gpus.empty()) {
-    return {
-        {"gpu", Level::problem, "the driver has no GPU",
-         "see whether the host has one (lspci | grep -i nvidia), and the kernel's log (dmesg)"}};
+    return {{"gpu", Level::problem, "the driver reports no GPU",
+             "check that the host has one (lspci | grep -i nvidia), and the kernel log (dmesg)"}};
   }
   Findings findings;
   for (const GpuWithLeases& gpu_view : view.gpus) check_gpu(gpu_view, findings);

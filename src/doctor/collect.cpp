@@ -55,8 +55,8 @@ bool is_simulated(const HarbourLocation& where) {
 
 std::string describe_location(const HarbourLocation& where) {
   return fmt::format("{}, {}", in_quotes(where.path),
-                     where.is_custom       ? "as BERTH_DIR says"
-                     : is_simulated(where) ? "that of the simulated server"
+                     where.is_custom       ? "set by BERTH_DIR"
+                     : is_simulated(where) ? "the default of the simulated server"
                                            : "the default");
 }
 
@@ -64,34 +64,34 @@ Finding describe_open_failure(const HarbourLocation& where) {
   const int reason = errno;
   Finding finding{"harbour", Level::problem, describe_location(where), ""};
   if (where.path.front() != '/') {
-    finding.text += ": it means something else in each folder";
-    finding.remedy = "set BERTH_DIR to a whole path, the same for all users";
+    finding.text += ": a relative path depends on the current folder";
+    finding.remedy = "set BERTH_DIR to an absolute path, the same for all users";
   } else if (reason == ENOENT) {
     const std::string parent = where.path.substr(0, where.path.rfind('/') + 1);
     if (::access(parent.c_str(), F_OK) == 0) {
       finding.level = Level::note;
-      finding.text += "; it is not there yet, and the first request makes it";
+      finding.text += "; it does not exist yet, the first request creates it";
       if (!is_simulated(where)) {
-        finding.remedy = fmt::format("{} makes it root's from the start", setup_command(where));
+        finding.remedy =
+            fmt::format("run: {} (creates it with root as owner)", setup_command(where));
       }
     } else {
       finding.text += ": the folder above it does not exist";
-      finding.remedy =
-          fmt::format("make it (mkdir -p {}), or set BERTH_DIR to another", shell_quote(parent));
+      finding.remedy = fmt::format("create it (mkdir -p {}), or set BERTH_DIR to another folder",
+                                   shell_quote(parent));
     }
   } else if (reason == ELOOP || reason == ENOTDIR) {
     struct stat attributes {};
     const bool known = ::lstat(where.path.c_str(), &attributes) == 0;
-    finding.text += fmt::format(
-        ": it is not a directory{}",
-        known ? fmt::format(", but something that {} put there", user_name(attributes.st_uid))
-              : "");
+    finding.text +=
+        fmt::format(": it is not a directory{}",
+                    known ? fmt::format(" (owner: {})", user_name(attributes.st_uid)) : "");
     if (where.is_custom || is_simulated(where)) {
       finding.remedy = "set BERTH_DIR to the path of a directory, the same for all users";
     } else {  // setup moves aside only what does not belong to root
       finding.remedy = known && attributes.st_uid == 0
-                           ? std::string("move it away")
-                           : fmt::format("{} moves it aside", setup_command(where));
+                           ? std::string("move it elsewhere")
+                           : fmt::format("run: {} (moves it aside)", setup_command(where));
     }
   } else {
     finding.text += fmt::format(": it cannot be opened: {}", std::strerror(reason));
@@ -105,7 +105,7 @@ Finding describe_open_failure(const HarbourLocation& where) {
 std::string find_mover(const std::string& path, uid_t owner) {
   struct stat above {};
   if (::stat(fmt::format("{}/..", path).c_str(), &above) != 0) return "";
-  if ((above.st_mode & S_IWOTH) != 0 && (above.st_mode & S_ISVTX) == 0) return "everybody";
+  if ((above.st_mode & S_IWOTH) != 0 && (above.st_mode & S_ISVTX) == 0) return "every user";
   return above.st_uid == 0 || above.st_uid == owner ? "" : user_name(above.st_uid);
 }
 
@@ -167,11 +167,10 @@ const char* kind_of(mode_t mode) {
 }
 
 IgnoredFile inspect_file(int directory, IgnoredEntry entry) {
-  IgnoredFile file{std::move(entry), false, 0};
+  IgnoredFile file{std::move(entry), 0};
   struct statx attributes {};
   if (!stat_at(directory, file.entry.file, attributes) || is_mount_point(attributes)) return file;
   file.entry.owner = attributes.stx_uid;
-  file.is_directory = S_ISDIR(attributes.stx_mode);
   file.inode = attributes.stx_ino;
   const bool bell = file.entry.file.starts_with("bell-") && S_ISFIFO(attributes.stx_mode);
   if (const char* kind = kind_of(attributes.stx_mode);
@@ -198,12 +197,12 @@ DoctorInput check_harbour_contents(const HarbourLocation& where, int directory,
                                    Findings& findings) {
   UniqueFd own(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!own) {
-    findings.push_back(
-        {"lock", Level::problem, fmt::format("it cannot be opened: {}", std::strerror(errno)), ""});
+    findings.push_back({"lock", Level::problem,
+                        fmt::format("the harbour cannot be opened: {}", std::strerror(errno)), ""});
     return {};
   }
   const auto locked = lock_directory(own.get(), LockMode::exclusive, {kLockTimeout, {}, {}});
-  findings.push_back(locked ? Finding{"lock", Level::ok, "it can be locked", ""}
+  findings.push_back(locked ? Finding{"lock", Level::ok, "the lock can be taken", ""}
                             : make_problem("lock", locked.error()));
   Result<DoctorInput> input = DoctorInput{};
   {
@@ -291,7 +290,7 @@ Finding describe_driver(const Result<Snapshot>& snapshot) {
     Finding finding = make_problem("driver", snapshot.error());
     const bool setting = snapshot.error().kind == ErrorKind::usage;
     if (finding.remedy.empty())
-      finding.remedy = setting ? "correct or unset it" : "reinstall the driver";
+      finding.remedy = setting ? "correct or unset the variable" : "reinstall the driver";
     return finding;
   }
   const std::size_t count = snapshot->gpus.size();

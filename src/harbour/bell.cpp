@@ -47,14 +47,14 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   const std::string name = bell_file_name(id);
   if (::mkfifoat(directory, name.c_str(), kBellMode & 0600) != 0) {
     if (errno == EEXIST) return std::nullopt;
-    return file_error("make a bell in", directory);
+    return file_error("create a bell in", directory);
   }
   UniqueFd bell(::openat(directory, name.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   // The owner of the directory can rename files in it: the name may mean another file of this user
   // now, which must not become writable for all users.
   struct stat file_info {};
   if (bell && (::fstat(bell.get(), &file_info) != 0 || !S_ISFIFO(file_info.st_mode))) {
-    return fail(ErrorKind::io, "somebody replaced a bell while it was made; try again");
+    return fail(ErrorKind::io, "another process replaced a bell during its creation; try again");
   }
   // The bell inherits an access control list if the directory has a default one. Berth refuses such
   // a directory, but its owner can set the list after that check.
@@ -95,7 +95,7 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
   // can have any effect.
   if (!stat_at(directory, name, file_info)) {
     if (errno == ENOENT) return PeerBell{};
-    return file_error("look at a bell in", directory);
+    return file_error("inspect a bell in", directory);
   }
   if (is_mount_point(file_info)) return untrusted(kMounted);
   if (!S_ISFIFO(file_info.stx_mode)) return untrusted("its bell is not a FIFO");
@@ -118,9 +118,9 @@ Result<PeerBell> open_bell(int directory, const std::string& id, std::optional<u
     return file_error("open a bell in", directory);
   }
   struct stat opened {};
-  if (::fstat(write_end.get(), &opened) != 0) return file_error("look at a bell in", directory);
+  if (::fstat(write_end.get(), &opened) != 0) return file_error("inspect a bell in", directory);
   if (opened.st_ino != file_info.stx_ino) {
-    return untrusted("its bell was replaced while it was looked at");
+    return untrusted("its bell was replaced during the check");
   }
   return PeerBell{PeerBell::State::alive, std::move(write_end), "", file_info.stx_uid};
 }

@@ -148,7 +148,7 @@ std::vector<std::string> sorted_ticket_ids(const std::vector<TicketName>& ticket
 const char* find_file_problem(const struct statx& file_info) {
   if (is_mount_point(file_info)) return "a file system is mounted over it";
   if (!S_ISREG(file_info.stx_mode)) return "it is not a regular file";
-  if (file_info.stx_size > kMaxRecordSize) return "it is far too large";
+  if (file_info.stx_size > kMaxRecordSize) return "it is too large";
   if (others_can_write(file_info)) return "other users can write to it";
   return nullptr;
 }
@@ -282,7 +282,7 @@ void DirectoryTransaction::order_tickets() {
     if (has_room) {
       listing_.tickets.push_back(std::move(ticket.name));
     } else {
-      ignore(ticket_file_name(ticket.name), ticket.owner, "its user has too many tickets");
+      ignore(ticket_file_name(ticket.name), ticket.owner, "its owner has too many tickets");
     }
   }
   listing_.own_tickets = totals[::geteuid()];
@@ -306,7 +306,7 @@ Result<std::optional<struct statx>> DirectoryTransaction::stat_file(const std::s
   // and opening a device can have any effect.
   if (stat_at(lock_.get(), file, file_info)) return file_info;
   if (errno == ENOENT) return std::nullopt;
-  return file_error("look at a file in", lock_.get());
+  return file_error("inspect a file in", lock_.get());
 }
 
 Result<DirectoryTransaction::FileText> DirectoryTransaction::read_file(
@@ -318,8 +318,8 @@ Result<DirectoryTransaction::FileText> DirectoryTransaction::read_file(
     return file_error("read a file in", lock_.get());
   }
   struct stat opened {};
-  if (::fstat(fd.get(), &opened) != 0) return file_error("look at a file in", lock_.get());
-  if (opened.st_ino != file_info.stx_ino) return FileText{"", "it was replaced while it was read"};
+  if (::fstat(fd.get(), &opened) != 0) return file_error("inspect a file in", lock_.get());
+  if (opened.st_ino != file_info.stx_ino) return FileText{"", "it was replaced during the check"};
   std::string text(static_cast<std::size_t>(file_info.stx_size), '\0');
   const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
   if (length < 0) return file_error("read a file in", lock_.get());
@@ -372,11 +372,11 @@ Result<std::optional<Client>> DirectoryTransaction::read_lease(const std::string
   if (problem.empty() && !record) problem = record.error().message;
   const bool is_ticket = record && record->uuids.empty() && !record->holds_all_gpus;
   if (problem.empty() && is_ticket) return ignore_record("it is the record of a ticket");
-  if (problem.empty() && record->id != id) problem = "it names another id than its file";
+  if (problem.empty() && record->id != id) problem = "its id differs from the id in its file name";
   if (!problem.empty()) {
     // Another user may have given any file of this owner the name of a lease, by a hard link.
     if (others_can_link() && file_info.stx_nlink > 1)
-      return ignore_record("it is a second name of a file");
+      return ignore_record("it is a hard link to another file");
     record = parse_damaged_lease(content.text, std::move(problem));
   } else if ((file_info.stx_mode & kEndedFlag) != 0 && record->holder == HolderKind::shell) {
     return ignore_record("it was ended");
@@ -418,11 +418,12 @@ Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName
   if ((file_info.stx_mode & kEndedFlag) != 0) return ignore_record("it was ended");
   auto record = parse_record(found->content.text);
   if (!record) return ignore_record(record.error().message);
-  if (record->id != name.id) return ignore_record("it names another id than its file");
+  if (record->id != name.id) return ignore_record("its id differs from the id in its file name");
   // Another user may have given the record this name, by a hard link.
   const bool is_other_name = record->order && *record->order != name.number;
   const bool is_lease = record->version <= kProtocolVersion && !record->uuids.empty();
-  if (is_other_name || is_lease) return ignore_record("it is a second name of a ticket or lease");
+  if (is_other_name || is_lease)
+    return ignore_record("it is a hard link to another ticket or lease");
   if (contains_sorted(listing_.requests, name.id)) apply_changed_request(*record, found->owner);
   record->uid = found->owner;
   return Client{std::move(*record), std::move(found->bell)};
@@ -492,7 +493,7 @@ Result<std::vector<Drain>> DirectoryTransaction::read_drains() {
 
 Result<uid_t> DirectoryTransaction::harbour_owner() const {
   struct stat directory {};
-  if (::fstat(lock_.get(), &directory) != 0) return file_error("look at", lock_.get());
+  if (::fstat(lock_.get(), &directory) != 0) return file_error("inspect", lock_.get());
   return directory.st_uid;
 }
 
@@ -544,11 +545,12 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
   if (!listing_.own_tickets.has_room_for(text.size())) remove_dead_tickets();
   if (!listing_.own_tickets.has_room_for(text.size())) {
     has_name_conflict_ = false;
-    return fail(ErrorKind::not_granted,
-                fmt::format("you have {} waiting tickets, and {} or {} MiB of them is the limit; "
-                            "'berth cancel' cancels some",
-                            listing_.own_tickets.count, TicketTotals::kMaxTickets,
-                            TicketTotals::kMaxBytes >> 20));
+    return fail(
+        ErrorKind::not_granted,
+        fmt::format("you have {} waiting tickets, and the limit is {} tickets or {} MiB; cancel "
+                    "some with 'berth cancel'",
+                    listing_.own_tickets.count, TicketTotals::kMaxTickets,
+                    TicketTotals::kMaxBytes >> 20));
   }
   TRY(write_file(ticket_file_name(name), text));
   struct statx file_info {};
@@ -602,9 +604,10 @@ Result<void> DirectoryTransaction::set_ended_flag(const std::string& file, uid_t
   const UniqueFd fd(::openat(lock_.get(), file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return file_error("end a ticket or lease in", lock_.get());
   struct stat file_info {};
-  if (::fstat(fd.get(), &file_info) != 0) return file_error("look at a file in", lock_.get());
+  if (::fstat(fd.get(), &file_info) != 0) return file_error("inspect a file in", lock_.get());
   if (!S_ISREG(file_info.st_mode) || file_info.st_uid != owner) {
-    return fail(ErrorKind::io, "the record was replaced while it was ended; try again");
+    return fail(ErrorKind::io,
+                "another process replaced the record of the ticket or lease; try again");
   }
   const std::string path = fmt::format("/proc/self/fd/{}", fd.get());
   if (::chmod(path.c_str(), (file_info.st_mode & 07777) | kEndedFlag) == 0) return {};

@@ -19,16 +19,16 @@ const char* remedy(int reason) {
     case EDQUOT:
       return "free some space there, or set BERTH_DIR to another folder (the same for all users)";
     case EROFS:
-      return "set BERTH_DIR to a folder that can be written to (the same for all users)";
+      return "set BERTH_DIR to a writable folder (the same for all users)";
     case EACCES:
     case EPERM:
-      return "see 'berth doctor'; its mode should be 1777 (sudo berth setup)";
+      return "see 'berth doctor'; 'sudo berth setup' sets the owner and the mode (1777)";
     case EMFILE:
       return "raise the limit of open files (ulimit -n)";
     case ENFILE:
-      return "this host has no open file left (sysctl fs.file-max)";
+      return "this host has reached its limit of open files (sysctl fs.file-max)";
     case ENOENT:
-      return "it was deleted; try again";
+      return "try again (another process has deleted it)";
     default:
       return "see 'berth doctor'";
   }

@@ -83,7 +83,8 @@ Result<std::unique_ptr<DirectoryTransaction>> Harbour::begin_directory(
     directory_ = TRY(open_harbour_directory(location_));
   }
   return fail(ErrorKind::io,
-              fmt::format("{} is replaced again and again; find out who does it", location_.path));
+              fmt::format("another process keeps replacing {}; find and stop that process",
+                          location_.path));
 }
 
 Result<Harbour::OwnBell> Harbour::make_bell() {

@@ -64,13 +64,14 @@ tl::unexpected<Error> harbour_creation_error(const std::string& path, const std:
   const int reason = errno;
   struct stat file_info {};
   if (reason == ENOENT && ::stat(parent.c_str(), &file_info) != 0 && errno == ENOENT) {
-    return fail(ErrorKind::io,
-                fmt::format("cannot make the harbour {}: there is no folder {}; make that, or set "
-                            "BERTH_DIR to another folder (the same for all users)",
-                            in_quotes(path), in_quotes(parent)));
+    return fail(
+        ErrorKind::io,
+        fmt::format("cannot create the harbour {}: there is no folder {}; create that folder, "
+                    "or set BERTH_DIR to another one (the same for all users)",
+                    in_quotes(path), in_quotes(parent)));
   }
   errno = reason;
-  return file_error("make the harbour", path);
+  return file_error("create the harbour", path);
 }
 
 // Creates a directory under a temporary name, locks it, renames it, and keeps the lock for
@@ -109,10 +110,11 @@ Result<void> make_directory(const std::string& path, const DirectoryInitializer&
     const bool own = file_info.st_uid == 0 || file_info.st_uid == ::geteuid();
     return fail(
         ErrorKind::io,
-        fmt::format("cannot make the harbour {}: {} can replace what is in {}; set BERTH_DIR "
-                    "to a path in a folder that only root can change",
-                    in_quotes(path), own ? std::string("other users") : user_name(file_info.st_uid),
-                    in_quotes(folder)));
+        fmt::format(
+            "cannot create the harbour {}: {} can replace files in {}; set BERTH_DIR to a path "
+            "in a folder that only root can change",
+            in_quotes(path), own ? std::string("other users") : user_name(file_info.st_uid),
+            in_quotes(folder)));
   }
   if (!make_harbour_directory(parent.get(), name, initialize))
     return harbour_creation_error(path, folder);
@@ -127,13 +129,14 @@ Result<void> check_directory(const std::string& path, int directory) {
                             in_quotes(path), *name));
   }
   struct stat file_info {};
-  if (::fstat(directory, &file_info) != 0) return file_error("look at", path);
+  if (::fstat(directory, &file_info) != 0) return file_error("inspect", path);
   const bool others_write = (file_info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
   if (others_write && (file_info.st_mode & S_ISVTX) == 0) {
-    return fail(ErrorKind::io,
-                fmt::format("anybody could delete another's lease in {}, which is writable for all "
-                            "and not sticky; {} should run: chmod 1777 {}",
-                            in_quotes(path), user_name(file_info.st_uid), in_quotes(path)));
+    return fail(
+        ErrorKind::io,
+        fmt::format("users could delete the leases of other users in {}, which is writable for "
+                    "them and not sticky; {} should run: chmod 1777 {}",
+                    in_quotes(path), user_name(file_info.st_uid), in_quotes(path)));
   }
   if (TRY(has_access_list(directory, path))) {
     return fail(ErrorKind::io,
@@ -212,8 +215,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& location,
   if (location.configuration_error) return tl::make_unexpected(*location.configuration_error);
   if (location.path.front() != '/') {
     return fail(ErrorKind::io,
-                fmt::format("BERTH_DIR is {}, which means something else in each folder; give the "
-                            "whole path",
+                fmt::format("BERTH_DIR is {}, which is a relative path; write an absolute path",
                             in_quotes(location.path)));
   }
   UniqueFd directory = open_directory(location);
@@ -224,13 +226,12 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& location,
   if (!directory && (errno == ELOOP || errno == ENOTDIR)) {
     struct stat file_info {};
     const bool known = ::lstat(location.path.c_str(), &file_info) == 0;
-    return fail(ErrorKind::io, fmt::format("{} is not a directory{}; {}", in_quotes(location.path),
-                                           known ? fmt::format(", but something that {} put there",
-                                                               user_name(file_info.st_uid))
-                                                 : "",
-                                           location.path == kDefaultHarbour
-                                               ? "'sudo berth setup' moves it aside"
-                                               : "set BERTH_DIR to the path of a directory"));
+    return fail(
+        ErrorKind::io,
+        fmt::format("{} is not a directory{}; {}", in_quotes(location.path),
+                    known ? fmt::format(" (owner: {})", user_name(file_info.st_uid)) : "",
+                    location.path == kDefaultHarbour ? "'sudo berth setup' moves it aside"
+                                                     : "set BERTH_DIR to the path of a directory"));
   }
   if (!directory) return file_error("open the harbour", location.path);
   TRY(check_directory(location.path, directory.get()));
@@ -270,8 +271,8 @@ std::optional<std::string> detect_private_harbour(const HarbourLocation& locatio
                            static_cast<unsigned>(root.f_type) == kOverlay;
     if (!container) return std::nullopt;
     return fmt::format(
-        "this looks like a container with a harbour of its own, which nobody outside sees; mount "
-        "the host's: docker run -v {0}:{0}",
+        "this container seems to have a harbour of its own, which the host and other containers do "
+        "not see; mount the harbour of the host: docker run -v {0}:{0}",
         location.path);
   }
   const std::string source = find_mount_source(location.path);
@@ -279,7 +280,7 @@ std::optional<std::string> detect_private_harbour(const HarbourLocation& locatio
     if (source.find(marker) == std::string::npos) continue;
     return fmt::format(
         "{} is private to this service or session ({}), so other users do not see this harbour; "
-        "set BERTH_DIR to a folder that all share, or turn PrivateTmp off",
+        "set BERTH_DIR to a folder that all users share, or turn PrivateTmp off",
         location.path, printable(source));
   }
   return std::nullopt;

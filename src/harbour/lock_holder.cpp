@@ -98,7 +98,7 @@ std::string describe_process(pid_t pid) {
 }  // namespace
 
 LockHolder find_lock_holder(int directory) {
-  constexpr const char* kInvisibleProcess = "a process that cannot be seen from here";
+  constexpr const char* kInvisibleProcess = "a process that is not visible here";
   struct stat file_info {};
   if (::fstat(directory, &file_info) != 0) return {kInvisibleProcess, std::nullopt};
   const std::string file = fmt::format("{:02x}:{:02x}:{}", major(file_info.st_dev),

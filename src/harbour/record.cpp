@@ -123,7 +123,7 @@ class FieldReader {
   }
 
   std::nullopt_t set_problem(const char* key) {
-    if (problem_.empty()) problem_ = fmt::format("its '{}' makes no sense", key);
+    if (problem_.empty()) problem_ = fmt::format("its '{}' is not valid", key);
     return std::nullopt;
   }
 
@@ -169,7 +169,7 @@ Request parse_request(const Json& json, std::string& problem) {
   }
   FieldReader fields(json, problem);
   request.count = static_cast<unsigned>(fields.required_number("count", kMaxCount));
-  if (request.count == 0) problem = "it asks for no GPU";
+  if (request.count == 0) problem = "it requests no GPU";
   const auto policy = fields.text("policy", 16).value_or("spread");
   for (const auto& [value, name] : kPolicies) {
     if (policy == name) request.policy = value;
@@ -255,7 +255,7 @@ Result<Record> parse_record(std::string_view text) {
   static const Json none;
   const auto request = json.find("request");
   record.request = parse_request(request == json.end() ? none : *request, problem);
-  if (record.version == 0) problem = "its 'version' makes no sense";
+  if (record.version == 0) problem = "its 'version' is not valid";
   if ((state == "holding") == record.uuids.empty()) problem = "its 'state' and 'gpus' disagree";
   if (!problem.empty()) return fail(ErrorKind::io, problem);
   return record;

@@ -65,7 +65,7 @@ class PathResolver {
     if (remaining_.empty()) remaining_.emplace_back(".");
     if (remaining_.front() == "..") {
       return fail(ErrorKind::io,
-                  fmt::format("{} ends in '..'; give the path without it", in_quotes(path_)));
+                  fmt::format("{} ends in '..'; write the path without it", in_quotes(path_)));
     }
     if (!go_to_root()) return file_error("open", "/");
     TRY(check_current());
@@ -85,16 +85,17 @@ class PathResolver {
   Result<void> check_current() const {
     struct stat file_info {};
     if (::fstat(current_.get(), &file_info) != 0)
-      return file_error("look at", join_path(resolved_));
+      return file_error("inspect", join_path(resolved_));
     const bool can_be_replaced = others_can_write(file_info) && !is_sticky(file_info);
     if (file_info.st_uid == 0 && !can_be_replaced) return {};
     return fail(
         ErrorKind::io,
-        fmt::format("{} can replace what is in {}, so {} is not safe there; choose a folder "
-                    "in one that only root can change",
-                    file_info.st_uid == 0 ? std::string("its group or every user")
-                                          : user_name(file_info.st_uid),
-                    in_quotes(join_path(resolved_)), in_quotes(path_)));
+        fmt::format(
+            "{} can replace files in {}, so {} is not safe there; choose a path in a folder "
+            "that only root can change",
+            file_info.st_uid == 0 ? std::string("its group or every user")
+                                  : user_name(file_info.st_uid),
+            in_quotes(join_path(resolved_)), in_quotes(path_)));
   }
 
   Result<void> resolve_next() {
@@ -104,8 +105,8 @@ class PathResolver {
     if (!next && errno == ENOENT) {
       resolved_.push_back(component);
       return fail(ErrorKind::io,
-                  fmt::format("cannot use {}: there is no folder {}; make that, or set BERTH_DIR "
-                              "to another folder (the same for all users)",
+                  fmt::format("cannot use {}: there is no folder {}; create that folder, or set "
+                              "BERTH_DIR to another one (the same for all users)",
                               in_quotes(path_), in_quotes(join_path(resolved_))));
     }
     struct stat file_info {};

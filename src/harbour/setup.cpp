@@ -151,8 +151,8 @@ class HarbourSetup {
       if (options_.dry_run) return UniqueFd();
     }
     return fail(ErrorKind::io,
-                fmt::format("another process replaces {} again and again; find and stop it, then "
-                            "run setup again",
+                fmt::format("another process keeps replacing {}; stop that process, then run setup "
+                            "again",
                             in_quotes(target.path.canonical)));
   }
 
@@ -167,11 +167,11 @@ class HarbourSetup {
     UniqueFd directory = open_directory();
     if (!directory && errno == ENOENT) {
       if (!options_.dry_run) {
-        if (!target.create()) return make_error("make", path);
+        if (!target.create()) return make_error("create", path);
         directory = open_directory();
         if (!directory) return make_error("open", path);
       }
-      log("made", "make", fmt::format("{} (root's, mode 1777)", in_quotes(path)));
+      log("created", "create", fmt::format("{} (owner root, mode 1777)", in_quotes(path)));
       return directory;
     }
     if (directory) return directory;
@@ -179,17 +179,17 @@ class HarbourSetup {
     struct stat file_info {};
     if (::fstatat(target.path.parent.get(), target.path.name.c_str(), &file_info,
                   AT_SYMLINK_NOFOLLOW) != 0) {
-      return make_error("look at", path);
+      return make_error("inspect", path);
     }
     const char* const kind = S_ISLNK(file_info.st_mode) ? "a symbolic link" : "not a directory";
     if (target.replaceable && file_info.st_uid != 0) {
-      TRY(replace(target, fmt::format("it is {} of {}", kind, user_name(file_info.st_uid))));
+      TRY(replace(target, fmt::format("it is {} (owner: {})", kind, user_name(file_info.st_uid))));
       return UniqueFd();
     }
     return fail(
         ErrorKind::io,
         fmt::format(
-            "{} is {} that {} put there; {}", in_quotes(path), kind, user_name(file_info.st_uid),
+            "{} is {} (owner: {}); {}", in_quotes(path), kind, user_name(file_info.st_uid),
             target.replaceable ? "move it away" : "set BERTH_DIR to the path of a directory"));
   }
 
@@ -204,7 +204,7 @@ class HarbourSetup {
                       in_quotes(path), *network));
     }
     struct stat file_info {};
-    if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
+    if (::fstat(directory, &file_info) != 0) return make_error("inspect", path);
     // If only the owner could write to the directory, names that Berth does not use show that the
     // owner uses it for something else. If all users could write, any user may have made them.
     const bool open_to_all = (file_info.st_mode & S_IWOTH) != 0;
@@ -218,8 +218,8 @@ class HarbourSetup {
     }
     return fail(
         ErrorKind::io,
-        fmt::format("{} is used for other things too, and setup would open it to all users; "
-                    "set BERTH_DIR to a folder of berth's own",
+        fmt::format("{} is used for other things, too, and setup would open it to all users; set "
+                    "BERTH_DIR to a folder for berth alone",
                     in_quotes(path)));
   }
 
@@ -232,8 +232,9 @@ class HarbourSetup {
       return make_error("replace", target.path.canonical);
     }
     log("moved", "move",
-        fmt::format("{0} to {1}, since {2}, and made {0} anew", in_quotes(target.path.canonical),
-                    in_quotes(target.path.canonical + aside), why));
+        fmt::format("{} to {}, with a new directory in its place, because {}",
+                    in_quotes(target.path.canonical), in_quotes(target.path.canonical + aside),
+                    why));
     return {};
   }
 
@@ -267,7 +268,7 @@ class HarbourSetup {
   Result<void> set_owner_and_mode(const TargetDirectory& target, int directory) {
     const std::string& path = target.path.canonical;
     struct stat file_info {};
-    if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
+    if (::fstat(directory, &file_info) != 0) return make_error("inspect", path);
     if (file_info.st_uid != 0) {
       if (!options_.dry_run && ::fchown(directory, 0, 0) != 0) return make_error("chown", path);
       log("gave", "give",
@@ -284,7 +285,7 @@ class HarbourSetup {
       }
       log("removed", "remove", fmt::format("the access control list of {}", in_quotes(path)));
     }
-    if (::fstat(directory, &file_info) != 0) return make_error("look at", path);
+    if (::fstat(directory, &file_info) != 0) return make_error("inspect", path);
     if ((file_info.st_mode & 07777) != kHarbourMode) {
       if (!options_.dry_run && ::fchmod(directory, kHarbourMode) != 0)
         return make_error("chmod", path);
@@ -327,8 +328,8 @@ class HarbourSetup {
     });
     for (const std::string& uuid : uuids) {
       log("ended", "end",
-          fmt::format("{}'s drain of {}; 'sudo berth drain' makes it anew", user_name(former_owner),
-                      uuid));
+          fmt::format("the drain of {} by {}; to drain the GPU again, use 'sudo berth drain'", uuid,
+                      user_name(former_owner)));
     }
   }
 
@@ -358,7 +359,7 @@ class HarbourSetup {
     if (TRY(read_tmpfiles_conf()) == text) return {};
     if (!options_.dry_run) TRY(write_file(text));
     log("wrote", "write",
-        fmt::format("{}, which keeps it over reboots and out of age-based cleaning",
+        fmt::format("{}, which keeps the harbour over reboots and out of age-based cleaning",
                     in_quotes(tmpfiles_conf_path())));
     return {};
   }
@@ -368,7 +369,7 @@ class HarbourSetup {
     if (::mkdir(options_.tmpfiles.c_str(), kFolderMode) == 0) {
       (void)::chmod(options_.tmpfiles.c_str(), kFolderMode);  // mkdir() applies the umask
     } else if (errno != EEXIST) {
-      return make_error("make", options_.tmpfiles);
+      return make_error("create", options_.tmpfiles);
     }
     std::string name = fmt::format("{}/.berth-XXXXXX", options_.tmpfiles);
     const UniqueFd fd(::mkostemp(name.data(), O_CLOEXEC));

@@ -105,7 +105,7 @@ Result<std::string> format_tmpfiles(std::string_view path, std::string_view arch
   for (const std::string_view one : {path, archive}) {
     if (std::any_of(one.begin(), one.end(), is_control)) {
       return fail(ErrorKind::io, fmt::format("{} has a control character in its name, which "
-                                             "tmpfiles.d cannot express; choose another",
+                                             "tmpfiles.d cannot express; choose another path",
                                              in_quotes(one)));
     }
   }

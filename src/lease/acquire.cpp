@@ -52,8 +52,8 @@ constexpr seconds kAuditJitter(30);
 // An audit of a client at one of these positions is always a full decision.
 constexpr std::size_t kFullAuditPositions = 3;
 constexpr const char* kRecoveryReason =
-    "Redis is new to berth, was restarted, or was away; leases that it may have lost are being put "
-    "back";
+    "Redis was started or unreachable a moment ago; waiting until running jobs have restored their "
+    "leases";
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -74,7 +74,7 @@ class AcquireLoop {
       return gave_up_on_lock_ = check_interrupted() || is_past_deadline();
     };
     lock_options_.on_slow = [this](const std::string& holder) {
-      send_notice("the harbour is locked by " + holder + "; waiting for it");
+      send_notice("waiting for the harbour lock, which is held by " + holder);
     };
   }
 
@@ -127,14 +127,14 @@ class AcquireLoop {
         publish_host_info(harbour_, decision->host_view, snapshot->driver_version);
       }
       if (decision->stale) {
-        if (last_status_.reason.empty()) last_status_.reason = "others were faster each time";
+        if (last_status_.reason.empty())
+          last_status_.reason = "other clients changed the queue during each attempt";
         if (is_past_deadline()) return tl::make_unexpected(make_not_granted_error(last_status_));
         rate_limiter_.wait(callbacks_.interrupt_fd);  // the next decision may be stale, too
         continue;
       }
       if (decision->cancelled) {
-        return fail(ErrorKind::not_granted,
-                    "this ticket was taken out of the queue (berth cancel)");
+        return fail(ErrorKind::not_granted, "this ticket was cancelled (berth cancel)");
       }
       if (decision->impossible && selector_found_too_few) {
         const WaitStatus status = report_wait(make_selector_status(snapshot->gpus.size()));
@@ -188,8 +188,8 @@ class AcquireLoop {
     if (is_past_deadline() || !(self_.ticket || (is_server_unavailable && self_.may_wait)))
       return false;
     if (std::exchange(last_error_, error.message) != error.message) {
-      send_notice(fmt::format("{}; {}trying again", error.message,
-                              self_.ticket ? "keeping the place in the queue, and " : ""));
+      send_notice(fmt::format("{}; trying again{}", error.message,
+                              self_.ticket ? ", the ticket keeps its place in the queue" : ""));
     }
     // The pauses become longer, so that the clients behind this one find its bell unread and pass
     // over its ticket.
@@ -235,9 +235,8 @@ class AcquireLoop {
   WaitStatus make_selector_status(std::size_t all) const {
     const std::size_t chosen = self_.record.request.uuids->size();
     return {0, 0,
-            fmt::format("the selector takes {} of {} GPUs as they are now, and {} {} asked for",
-                        chosen, allowed_uuids_ ? allowed_uuids_->size() : all,
-                        self_.record.request.count, self_.record.request.count == 1 ? "is" : "are"),
+            fmt::format("the selector accepts {} of {} GPUs now, {} requested", chosen,
+                        allowed_uuids_ ? allowed_uuids_->size() : all, self_.record.request.count),
             std::nullopt};
   }
 
@@ -258,7 +257,7 @@ class AcquireLoop {
                           argument_name("--no-wait", request_.argument_style), status.reason)};
     }
     return {ErrorKind::not_granted,
-            fmt::format("not granted within {}: {}; a longer {} waits longer",
+            fmt::format("not granted within {}: {}; to wait longer, increase {}",
                         format_duration(*request_.timeout), status.reason,
                         argument_name("--timeout", request_.argument_style))};
   }
@@ -518,8 +517,7 @@ Result<void> exclude_mig_if_load_limited(Request& request, const std::vector<Gpu
   if (gpus_with_load.empty()) {
     return fail(
         ErrorKind::impossible,
-        fmt::format("the driver does not tell the load of MIG instances, so none can be "
-                    "chosen by it; leave {} and {} out",
+        fmt::format("the driver does not report the load of MIG instances; omit {} and {}",
                     argument_name("--max-util", style), argument_name("--max-mem-util", style)));
   }
   request.uuids = std::move(gpus_with_load);
@@ -542,8 +540,8 @@ std::optional<std::string> make_owner_warning(const Harbour& harbour) {
     if (!file && errno == EEXIST) return std::nullopt;
   }
   return fmt::format(
-      "the harbour {} belongs to {}, who can remove the leases and tickets of other users; to give "
-      "it to root: {}",
+      "the harbour {} belongs to {}, who can remove the leases and tickets of other users; to make "
+      "root the owner: {}",
       in_quotes(harbour.location().path), user_name(owner), setup_command(harbour.location()));
 }
 
@@ -584,10 +582,10 @@ Result<void> restrict_to_allowed_gpus(Request& gpu_request, const AcquireRequest
                   [&](const std::string& uuid) { return !contains(*gpu_request.uuids, uuid); });
   }
   if (named.empty()) {
-    return fail(ErrorKind::impossible,
-                fmt::format("{} names no GPU that CUDA_VISIBLE_DEVICES leaves; unset one of the "
-                            "two",
-                            argument_name("--gpu", request.argument_style)));
+    return fail(
+        ErrorKind::impossible,
+        fmt::format("{} and CUDA_VISIBLE_DEVICES have no GPU in common; change or unset one",
+                    argument_name("--gpu", request.argument_style)));
   }
   gpu_request.uuids = std::move(named);
   return exclude_mig_if_load_limited(gpu_request, gpus, request.argument_style);

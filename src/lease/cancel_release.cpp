@@ -102,14 +102,46 @@ Result<std::vector<TicketRecord>> find_tickets(
   return found;
 }
 
+// Call without the lock: this reads the open files of every process.
+Error make_held_by_job_error(const Record& lease) {
+  if (holds_bell(lease, lease.pid)) {
+    return {ErrorKind::usage,
+            fmt::format("lease {} is held by a running job; stop the job first (kill {})", lease.id,
+                        lease.pid)};
+  }
+  const std::string holders = format_bell_holders(lease);
+  if (!holders.empty()) {
+    return {ErrorKind::usage,
+            fmt::format("lease {} is held by processes of its job; stop them first: {}", lease.id,
+                        holders)};
+  }
+  return {
+      ErrorKind::usage,
+      fmt::format("lease {} is held by a running job; stop the job first (its processes are not "
+                  "visible here: they belong to another user or run in a container)",
+                  lease.id)};
+}
+
+// The error for `berth cancel` of a lease. Drops the lock, since user_name() and the search for the
+// lease's holders may be slow.
+Error make_not_waiting_error(LockedHarbour& locked, const Record& lease) {
+  locked.transaction.reset();
+  if (!can_end(lease)) {
+    return {ErrorKind::usage, fmt::format("{} is a lease of {}, not a waiting ticket", lease.id,
+                                          user_name(lease.uid))};
+  }
+  if (!is_shell_lease(lease)) return make_held_by_job_error(lease);
+  return {ErrorKind::usage,
+          fmt::format("{0} is a lease, not a waiting ticket; to release it: berth release {0}",
+                      lease.id)};
+}
+
 Result<TicketRecord> find_cancellable_ticket(LockedHarbour& locked, const std::string& id) {
   auto found =
       TRY(find_tickets(locked, [&](const TicketRecord& ticket) { return ticket.name.id == id; }));
   if (found.empty()) {
-    if (TRY(find_lease(locked, id))) {
-      return fail(ErrorKind::usage, fmt::format("{0} waits no more, it is a lease now; 'berth "
-                                                "release {0}' gives it back",
-                                                id));
+    if (const auto lease = TRY(find_lease(locked, id))) {
+      return tl::make_unexpected(make_not_waiting_error(locked, *lease));
     }
     return fail(ErrorKind::usage,
                 fmt::format("there is no ticket {}; 'berth queue' lists them", in_quotes(id)));
@@ -139,19 +171,6 @@ Result<std::vector<Record>> cancel_found_tickets(LockedHarbour& locked,
   }
   if (!tickets.empty()) TRY(locked.transaction->ring_front());
   return commit_and_unlock(locked, std::move(ended));
-}
-
-// Call without the lock: this reads the open files of every process.
-Error make_held_by_job_error(const Record& lease) {
-  const auto refuse = [&lease](const std::string& what) {
-    return Error{ErrorKind::usage, fmt::format("lease {} is kept by its job; {}", lease.id, what)};
-  };
-  if (holds_bell(lease, lease.pid)) return refuse(fmt::format("stop that (kill {})", lease.pid));
-  const std::string holders = format_bell_holders(lease);
-  if (!holders.empty()) return refuse(fmt::format("stop what is left of that: {}", holders));
-  return refuse(
-      "stop that: its processes cannot be seen from here, since they are another user's "
-      "or in a container");
 }
 
 // The leases to release.
@@ -201,9 +220,7 @@ Result<void> select_by_id(LockedHarbour& locked, ReleaseSelection& selection,
   if (!waiting.empty()) {
     return fail(
         ErrorKind::usage,
-        fmt::format("{0} is a ticket, which still waits; 'berth cancel {0}' takes it out of "
-                    "the queue",
-                    id));
+        fmt::format("{0} is a waiting ticket, not a lease; to cancel it: berth cancel {0}", id));
   }
   if (const std::string host = find_other_host(locked, id); !host.empty()) {
     return fail(
@@ -229,7 +246,7 @@ Result<void> select_by_gpu(LockedHarbour& locked, ReleaseSelection& selection,
   }
   if (found) return {};
   if (holders.empty()) {
-    return fail(ErrorKind::usage, fmt::format("nobody has a lease on GPU {}", gpu.index));
+    return fail(ErrorKind::usage, fmt::format("there is no lease on GPU {}", gpu.index));
   }
   const auto own = std::find_if(holders.begin(), holders.end(), is_own);
   if (own != holders.end()) return add_to_selection(locked, selection, *own);
@@ -243,7 +260,7 @@ Result<void> select_by_gpu(LockedHarbour& locked, ReleaseSelection& selection,
   }
   return fail(
       ErrorKind::usage,
-      fmt::format("GPU {} is leased by {}; name the lease to take it away: berth release {}",
+      fmt::format("GPU {} is leased by {}; to release that lease, name it: berth release {}",
                   gpu.index, user_name(other.uid), other.id));
 }
 
@@ -327,12 +344,11 @@ Result<std::vector<Record>> release_current_lease() {
   }
   std::vector<Record> own = TRY(find_own_shell_leases(locked));
   if (own.empty()) {
-    return fail(ErrorKind::usage,
-                "no shell of yours has a lease; 'berth status' shows who has one");
+    return fail(ErrorKind::usage, "your shells hold no lease; 'berth status' lists all leases");
   }
   if (own.size() > 1) {
     return fail(ErrorKind::usage,
-                fmt::format("you have {} leases: {}; name those to give back, or say --all",
+                fmt::format("you have {} leases: {}; name the leases to release, or use --all",
                             own.size(), join_text(own, ", ", &Record::id)));
   }
   return release_selected_leases(std::move(locked), {std::move(own), std::nullopt});

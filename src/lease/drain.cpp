@@ -20,7 +20,7 @@ namespace {
 // Call without the lock: user_name() may be slow.
 tl::unexpected<Error> make_permission_error(const Harbour& harbour, uid_t owner) {
   return fail(ErrorKind::permission,
-              fmt::format("only root{} may take GPUs out of service and back",
+              fmt::format("only root{} can drain and undrain GPUs",
                           owner == 0 ? std::string()
                                      : fmt::format(" and {}, the owner of {},", user_name(owner),
                                                    in_quotes(harbour.location().path))));
@@ -114,7 +114,7 @@ Result<std::string> find_drained_gpu(const std::vector<Drain>& drains, const std
     found.push_back(drain.uuid);
   }
   if (found.size() > 1) {
-    return fail(ErrorKind::usage, fmt::format("{} could be {} or {}; write more of it",
+    return fail(ErrorKind::usage, fmt::format("{} matches {} and {}; write more of the UUID",
                                               in_quotes(start), found[0], found[1]));
   }
   return found.empty() ? std::string() : found.front();

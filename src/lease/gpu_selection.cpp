@@ -86,7 +86,7 @@ std::string describe_host_gpus(const std::vector<Gpu>& gpus) {
 std::optional<std::string> describe_defect(const Gpu& gpu) {
   if (gpu.health != Health::lost && gpu.uuid) return std::nullopt;
   return fmt::format("GPU {} cannot be used: {}", to_string(gpu.index),
-                     gpu.problem.empty() ? "the driver does not say its UUID" : gpu.problem);
+                     gpu.problem.empty() ? "the driver does not report its UUID" : gpu.problem);
 }
 
 Result<const Gpu*> find_gpu_by_index(const std::vector<Gpu>& gpus, std::string_view index) {
@@ -98,9 +98,8 @@ Result<const Gpu*> find_gpu_by_index(const std::vector<Gpu>& gpus, std::string_v
   }
   if (!instances.empty()) {
     return fail(ErrorKind::impossible,
-                fmt::format("card {} is in MIG mode, and its instances are the GPUs; name one or "
-                            "more of {}",
-                            index, format_indices(instances)));
+                fmt::format("card {} is in MIG mode; name one or more of its instances: {}", index,
+                            format_indices(instances)));
   }
   return fail(ErrorKind::impossible,
               fmt::format("there is no GPU {}; {}", truncate_text(index, 20, Charset::ascii),
@@ -111,7 +110,7 @@ Result<const Gpu*> find_gpu_by_uuid(const std::vector<Gpu>& gpus, std::string_vi
   const GpuPointers found = find_by_uuid_prefix(gpus, uuid);
   if (found.size() == 1) return found.front();
   if (!found.empty()) {
-    return fail(ErrorKind::usage, fmt::format("{} could be any of the GPUs {}; write more of it",
+    return fail(ErrorKind::usage, fmt::format("{} matches GPUs {}; write more of the UUID",
                                               in_quotes(uuid), format_indices(found)));
   }
   // The user may mean a GPU whose UUID the driver does not report.
@@ -149,18 +148,18 @@ struct VisibleDevices {
 };
 
 VisibleDevices parse_visible_devices(const std::vector<Gpu>& gpus, std::string_view value) {
-  if (value.empty()) return {{}, "it is empty"};
+  if (value.empty()) return {{}, "the list is empty"};
   VisibleDevices visible;
   GpuPointers seen;
   for (const std::string_view entry : split_at_commas(value)) {
     const GpuPointers found = resolve_cuda_entry(gpus, entry);
     if (found.empty()) {  // an invalid entry ends the list for CUDA: "0,2,-1,1" means 0 and 2
-      visible.reason = fmt::format("{} is no GPU of this host", in_quotes(entry));
+      visible.reason = fmt::format("{} is not a GPU of this host", in_quotes(entry));
       break;
     }
     for (const Gpu* gpu : found) {
       if (std::find(seen.begin(), seen.end(), gpu) != seen.end()) {
-        return {{}, fmt::format("it names GPU {} twice", to_string(gpu->index))};
+        return {{}, fmt::format("the list names GPU {} twice", to_string(gpu->index))};
       }
       seen.push_back(gpu);
       if (const auto defect = describe_defect(*gpu)) {
@@ -180,8 +179,8 @@ Result<std::vector<std::string_view>> parse_gpu_list(std::string_view list) {
   for (const std::string_view entry : entries) {
     if (entry.empty()) {
       return fail(ErrorKind::usage,
-                  fmt::format("the list of GPUs {} has an empty entry; write indices or UUIDs with "
-                              "commas between them, such as 0,2",
+                  fmt::format("the list of GPUs {} has an empty entry; write indices or UUIDs "
+                              "separated by commas, such as 0,2",
                               in_quotes(list)));
     }
     if (!is_index(entry) && !is_uuid(entry)) {
@@ -236,10 +235,11 @@ Result<std::optional<std::vector<std::string>>> select_visible_gpus(
   if (!value) return std::optional<std::vector<std::string>>{};
   VisibleDevices visible = parse_visible_devices(gpus, *value);
   if (!visible.uuids.empty()) return std::move(visible.uuids);
-  return fail(ErrorKind::impossible,
-              fmt::format("CUDA_VISIBLE_DEVICES={} leaves no GPU to choose from: {}; unset the "
-                          "variable, or correct it ({})",
-                          in_quotes(*value), visible.reason, describe_host_gpus(gpus)));
+  return fail(
+      ErrorKind::impossible,
+      fmt::format("CUDA_VISIBLE_DEVICES={} allows no GPU: {}; correct or unset the variable "
+                  "({})",
+                  in_quotes(*value), visible.reason, describe_host_gpus(gpus)));
 }
 
 }  // namespace berth

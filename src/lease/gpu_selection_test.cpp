@@ -33,6 +33,13 @@ std::vector<Gpu> with_mig() {
   return {gpu({0, {}}, "GPU-aa00"), gpu({1, 0}, "MIG-dd10"), gpu({1, 2}, "MIG-dd12")};
 }
 
+// The message contains each of the parts.
+void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\n  lacks: " << part;
+  }
+}
+
 std::string selection_error(const std::vector<Gpu>& gpus, std::string_view list, ErrorKind kind) {
   const auto uuids = select_gpus(gpus, list);
   if (uuids) return "";
@@ -57,13 +64,11 @@ TEST(SelectGpus, a_uuid_in_full_is_never_ambiguous) {
 }
 
 TEST(SelectGpus, a_shared_uuid_prefix_is_ambiguous) {
-  EXPECT_EQ(selection_error(cards(), "GPU-b", ErrorKind::usage),
-            "'GPU-b' could be any of the GPUs 1,2; write more of it");
+  expect_parts(selection_error(cards(), "GPU-b", ErrorKind::usage), {"'GPU-b'", "GPUs 1,2"});
 }
 
 TEST(SelectGpus, a_duplicate_gpu_is_refused) {
-  EXPECT_EQ(selection_error(cards(), "1,1", ErrorKind::usage),
-            "'1,1' names GPU 1 twice; name each GPU once");
+  expect_parts(selection_error(cards(), "1,1", ErrorKind::usage), {"'1,1'", "GPU 1", "twice"});
   EXPECT_NE(selection_error(cards(), "3,GPU-cc", ErrorKind::usage), "");
 }
 
@@ -84,25 +89,22 @@ TEST(SelectGpus, a_malformed_list_is_refused) {
 }
 
 TEST(SelectGpus, an_unknown_gpu_is_impossible) {
-  EXPECT_EQ(selection_error(cards(), "7", ErrorKind::impossible),
-            "there is no GPU 7; this host has GPUs 0 to 3");
-  EXPECT_EQ(selection_error(cards(), "1:0", ErrorKind::impossible),
-            "there is no GPU 1:0; this host has GPUs 0 to 3");
-  EXPECT_EQ(selection_error({cards()[0]}, "GPU-ab", ErrorKind::impossible),
-            "there is no GPU 'GPU-ab'; this host has only GPU 0");
-  EXPECT_EQ(selection_error(with_mig(), "1:1", ErrorKind::impossible),
-            "there is no GPU 1:1; this host has GPUs 0,1:0,1:2");
-  EXPECT_EQ(selection_error({with_mig()[0], with_mig()[1]}, "2", ErrorKind::impossible),
-            "there is no GPU 2; this host has GPUs 0,1:0");
-  EXPECT_EQ(selection_error({}, "0", ErrorKind::impossible),
-            "there is no GPU 0; this host has no GPU");
-  EXPECT_EQ(selection_error(cards(), std::string(30, '9'), ErrorKind::impossible),
-            "there is no GPU 99999999999999999...; this host has GPUs 0 to 3");
+  const auto expect_unknown = [](const std::vector<Gpu>& gpus, std::string_view list,
+                                 const std::vector<std::string>& parts) {
+    expect_parts(selection_error(gpus, list, ErrorKind::impossible), parts);
+  };
+  expect_unknown(cards(), "7", {"no GPU 7;", "GPUs 0 to 3"});
+  expect_unknown(cards(), "1:0", {"no GPU 1:0;", "GPUs 0 to 3"});
+  expect_unknown({cards()[0]}, "GPU-ab", {"no GPU 'GPU-ab';", "only GPU 0"});
+  expect_unknown(with_mig(), "1:1", {"no GPU 1:1;", "GPUs 0,1:0,1:2"});
+  expect_unknown({with_mig()[0], with_mig()[1]}, "2", {"no GPU 2;", "GPUs 0,1:0"});
+  expect_unknown({}, "0", {"no GPU 0;", "has no GPU"});
+  expect_unknown(cards(), std::string(30, '9'), {"no GPU 99999999999999999...;", "GPUs 0 to 3"});
 }
 
 TEST(SelectGpus, a_card_in_mig_mode_lists_its_instances) {
-  EXPECT_EQ(selection_error(with_mig(), "1", ErrorKind::impossible),
-            "card 1 is in MIG mode, and its instances are the GPUs; name one or more of 1:0,1:2");
+  expect_parts(selection_error(with_mig(), "1", ErrorKind::impossible),
+               {"card 1 ", "MIG mode", "1:0,1:2"});
 }
 
 TEST(SelectGpus, an_unusable_gpu_is_refused_with_its_problem) {
@@ -113,11 +115,10 @@ TEST(SelectGpus, an_unusable_gpu_is_refused_with_its_problem) {
   EXPECT_EQ(selection_error(gpus, "0,1", ErrorKind::impossible), "GPU 1" + why);
   EXPECT_EQ(selection_error(gpus, "GPU-bb2", ErrorKind::impossible), "GPU 2" + why);
   // The UUID of GPU 1 is unknown, so the user may mean that GPU.
-  EXPECT_EQ(selection_error(gpus, "GPU-bb10", ErrorKind::impossible),
-            "there is no GPU 'GPU-bb10'; this host has GPUs 0 to 3; GPU 1" + why);
+  expect_parts(selection_error(gpus, "GPU-bb10", ErrorKind::impossible),
+               {"no GPU 'GPU-bb10';", "GPUs 0 to 3", "GPU 1" + why});
   gpus[1] = gpu({1, {}}, std::nullopt);
-  EXPECT_EQ(selection_error(gpus, "1", ErrorKind::impossible),
-            "GPU 1 cannot be used: the driver does not say its UUID");
+  expect_parts(selection_error(gpus, "1", ErrorKind::impossible), {"GPU 1 cannot be used", "UUID"});
 }
 
 TEST(SelectGpus, a_gpu_whose_use_cannot_be_read_may_be_waited_for) {
@@ -162,20 +163,18 @@ TEST(SelectVisibleGpus, the_first_invalid_entry_ends_the_list) {
 }
 
 TEST(SelectVisibleGpus, an_empty_restriction_is_impossible) {
-  EXPECT_EQ(visibility_error(cards(), ""),
-            "CUDA_VISIBLE_DEVICES='' leaves no GPU to choose from: it is empty; unset the "
-            "variable, or correct it (this host has GPUs 0 to 3)");
-  EXPECT_EQ(visibility_error(cards(), "9,0"),
-            "CUDA_VISIBLE_DEVICES='9,0' leaves no GPU to choose from: '9' is no GPU of this host; "
-            "unset the variable, or correct it (this host has GPUs 0 to 3)");
+  expect_parts(visibility_error(cards(), ""),
+               {"CUDA_VISIBLE_DEVICES='' ", "empty", "unset", "GPUs 0 to 3"});
+  expect_parts(visibility_error(cards(), "9,0"),
+               {"CUDA_VISIBLE_DEVICES='9,0' ", "'9'", "unset", "GPUs 0 to 3"});
   for (const char* value : {"-1", "NoDevFiles", " ", "GPU-b", "99999999999999999999"}) {
     EXPECT_NE(visibility_error(cards(), value), "") << value;
   }
 }
 
 TEST(SelectVisibleGpus, a_duplicate_entry_leaves_no_gpu) {
-  EXPECT_NE(visibility_error(cards(), "0,1,0").find("it names GPU 0 twice"), std::string::npos);
-  EXPECT_NE(visibility_error(cards(), "3,GPU-cc").find("it names GPU 3 twice"), std::string::npos);
+  EXPECT_NE(visibility_error(cards(), "0,1,0").find("names GPU 0 twice"), std::string::npos);
+  EXPECT_NE(visibility_error(cards(), "3,GPU-cc").find("names GPU 3 twice"), std::string::npos);
 }
 
 TEST(SelectVisibleGpus, a_lost_gpu_is_skipped_without_ending_the_list) {

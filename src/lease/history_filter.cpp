@@ -89,8 +89,9 @@ Result<void> set_user(HistoryFilter& filter, std::string_view text) {
 
 Result<void> set_host(HistoryFilter& filter, std::string_view text) {
   if (!is_host_name(text)) {
-    return fail(ErrorKind::usage,
-                fmt::format("{} is no host's name: letters, digits and -_. only", in_quotes(text)));
+    return fail(
+        ErrorKind::usage,
+        fmt::format("{} is not a host name; use only letters, digits and -_.", in_quotes(text)));
   }
   filter.lease_filter.host = text;
   return {};

@@ -82,14 +82,14 @@ std::optional<std::string> Lease::restore_if_deleted() {
   for (int i = 0; i < kMaxRounds; ++i) {
     const auto restored = restore_once();
     if (!restored) {
-      return fmt::format("the lease {} was deleted and cannot be put back: {}", id(),
+      return fmt::format("the files of lease {} were deleted and cannot be restored: {}", id(),
                          restored.error().message);
     }
     if (!*restored) break;
     restored_any = true;
   }
   if (!restored_any) return std::nullopt;
-  return fmt::format("somebody deleted the lease {} from {}; it was put back", id(),
+  return fmt::format("the files of lease {} were deleted from {}; berth has restored them", id(),
                      harbour_.location().path);
 }
 
@@ -117,7 +117,7 @@ Result<void> Lease::rewrite_files(int directory) {
     // A bell may be left from an attempt that failed half-way.
     ::unlinkat(directory, bell_file_name(id()).c_str(), 0);
     std::optional<UniqueFd> bell = TRY(make_bell(directory, id()));
-    if (!bell) return fail(ErrorKind::io, "somebody else has taken this lease's name");
+    if (!bell) return fail(ErrorKind::io, "another user's file has this lease's name");
     // The job keeps the old bell open. From now on only this process keeps the lease alive.
     bell_ = std::move(*bell);
   }

@@ -30,9 +30,10 @@ Result<std::optional<Bytes>> parse_memory(std::string_view text) {
   if (text == "auto") return std::nullopt;
   const Bytes size = TRY(parse_size(text));
   if (size == Bytes{}) {
-    return fail(ErrorKind::usage, fmt::format("{} reserves nothing; name a size, such as 8GiB, or "
-                                              "leave it out for whole GPUs",
-                                              in_quotes(text)));
+    return fail(ErrorKind::usage,
+                fmt::format("{} reserves no memory; write a size such as 8GiB, or "
+                            "omit this option for whole GPUs",
+                            in_quotes(text)));
   }
   return size;
 }
@@ -40,13 +41,14 @@ Result<std::optional<Bytes>> parse_memory(std::string_view text) {
 Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
   auto time = parse_duration(text);
   if (time && *time == std::chrono::nanoseconds::zero()) {
-    return fail(ErrorKind::usage,
-                fmt::format("{} is no time at all; write 90s, 10m or 2h", in_quotes(text)));
+    return fail(
+        ErrorKind::usage,
+        fmt::format("{} is too short; write a duration such as 90s, 10m or 2h", in_quotes(text)));
   }
   // Other clients refuse records with a longer time, and then would not count the ticket.
   if (time && *time > kMaxRunTime) {
     return fail(ErrorKind::usage,
-                fmt::format("{} is too long; 3650d is the most, or leave it out", in_quotes(text)));
+                fmt::format("{} is too long; the maximum is 3650d", in_quotes(text)));
   }
   return time;
 }
@@ -61,7 +63,7 @@ Result<Policy> parse_policy(std::string_view text) {
   if (text == "pack") return Policy::pack;
   if (text == "random") return Policy::random;
   return fail(ErrorKind::usage,
-              fmt::format("{} is none of spread, pack and random", in_quotes(text)));
+              fmt::format("{} is not a policy; use spread, pack or random", in_quotes(text)));
 }
 
 // Records are written as JSON, so the JSON library decides.
@@ -81,7 +83,8 @@ Result<std::string> parse_job(std::string_view text) {
 // An empty text would be part of every GPU's name. It is most likely a shell variable that is not
 // set.
 Result<std::string> parse_name(std::string_view text) {
-  if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a part of the GPU's name");
+  if (text.empty())
+    return fail(ErrorKind::usage, "the name is empty; write a part of the GPU's name");
   return parse_public_text(text);
 }
 
@@ -113,7 +116,7 @@ Result<void> parse_bounded_number(std::string_view text, unsigned low, unsigned 
 
 Result<std::string> parse_public_text(std::string_view text) {
   if (text.size() > kMaxTextBytes) {
-    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; {} is the most", in_quotes(text),
+    return fail(ErrorKind::usage, fmt::format("{} has {} bytes; the maximum is {}", in_quotes(text),
                                               text.size(), kMaxTextBytes));
   }
   if (!is_utf8(text)) {
@@ -129,43 +132,43 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
                        auto parse) {
     declare(names, type, help, make_reader(target, parse, options));
   };
-  add("-n,--count", "N", "How many GPUs, granted together (default 1)", options->count,
+  add("-n,--count", "N", "Number of GPUs, granted together (default 1)", options->count,
       parse_number<1, kMaxCount>);
-  add("--gpu", "LIST", "All of these GPUs (0,2, or UUIDs); with -n N, N of them", options->gpus,
-      parse_gpus);
+  add("--gpu", "LIST", "Only these GPUs (0,2, or UUIDs), all of them unless -n is set",
+      options->gpus, parse_gpus);
   add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
       parse_name);
   declare("--mem", "SIZE",
-          "Share GPUs: reserve SIZE on each, such as 8GiB; or auto:\nwhat earlier runs of this job "
-          "needed",
+          "Share GPUs: reserve SIZE on each, such as 8GiB, or auto\n(what earlier runs of this job "
+          "needed)",
           [options](std::string_view text) -> Result<void> {
             options->request.memory = TRY(parse_memory(text));
             options->auto_memory = !options->request.memory;
             return {};
           });
-  add("--job", "NAME", "Name its type, of which berth learns memory and run time", options->job,
+  add("--job", "NAME", "Job name under which memory and run time are learned", options->job,
       parse_job);
-  add("--min-mem", "SIZE", "Only GPUs with this much memory in all", request.min_memory,
+  add("--min-mem", "SIZE", "Only GPUs with at least this much memory in total", request.min_memory,
       parse_size);
-  add("--max-util", "PCT", "Only GPUs of at most PCT percent utilization",
+  add("--max-util", "PCT", "Only GPUs with at most PCT percent utilization",
       request.max_utilization_pct, parse_number<0, 100>);
-  add("--max-mem-util", "PCT", "Only GPUs of at most PCT percent memory utilization",
+  add("--max-mem-util", "PCT", "Only GPUs with at most PCT percent memory utilization",
       request.max_memory_utilization_pct, parse_number<0, 100>);
-  add("--max-processes", "K", "Accept K strangers' processes on a GPU (default 0)",
+  add("--max-processes", "K", "Accept GPUs with up to K strangers (default 0)",
       request.max_processes, parse_number<0, kMaxCount>);
-  add("--policy", "spread|pack|random", "The emptiest GPU (default), the fullest, or any",
+  add("--policy", "spread|pack|random", "Prefer the emptiest GPU (default), the fullest, or any",
       request.policy, parse_policy);
-  add("--time", "DURATION", "How long it runs, such as 2h: short jobs fill gaps", request.time,
+  add("--time", "DURATION", "Expected run time, such as 2h; short jobs can fill gaps", request.time,
       parse_run_time);
-  add("--label", "TEXT", "Words that people see beside the job", options->label, parse_public_text);
-  add("--timeout", "DURATION", "Give up if not granted in time, such as 10m", options->timeout,
-      parse_timeout);
+  add("--label", "TEXT", "Text shown next to the job", options->label, parse_public_text);
+  add("--timeout", "DURATION", "Give up if not granted within this time, such as 10m",
+      options->timeout, parse_timeout);
 }
 
 Result<void> validate_request(RequestOptions& options, ArgumentStyle style) {
   if (options.no_wait && options.timeout) {
     return fail(ErrorKind::usage,
-                fmt::format("{} and {} contradict each other; give one of them",
+                fmt::format("{} and {} contradict each other; use only one",
                             argument_name("--no-wait", style), argument_name("--timeout", style)));
   }
   unsigned& count = options.request.count;
@@ -176,7 +179,7 @@ Result<void> validate_request(RequestOptions& options, ArgumentStyle style) {
   if (count <= named) return {};
   return fail(
       ErrorKind::usage,
-      fmt::format("{} asks for {} GPUs and {} names {}; name more, or ask for fewer",
+      fmt::format("{} requests {} GPUs, but {} names only {}; name more GPUs, or request fewer",
                   argument_name("--count", style), count, argument_name("--gpu", style), named));
 }
 

@@ -51,9 +51,10 @@ Result<void> inherit_memory_limit(const Record& parent, Request& request) {
   if (request.memory->count <= parent.request.memory->count) return {};
   return fail(
       ErrorKind::impossible,
-      fmt::format("this runs inside the lease {}, which has {} of each GPU, and {} is asked "
-                  "for; ask for less, or from outside of it (in a shell: unset BERTH_LEASE)",
-                  parent.id, format_size(*parent.request.memory), format_size(*request.memory)));
+      fmt::format(
+          "this runs inside lease {}, which has {} on each GPU, {} requested; request less, "
+          "or unset BERTH_LEASE to request GPUs outside of the lease",
+          parent.id, format_size(*parent.request.memory), format_size(*request.memory)));
 }
 
 }  // namespace
@@ -66,10 +67,9 @@ Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::str
   Record record = std::move(lease->record);
   if (record.uid != ::geteuid() && !is_root()) {
     transaction.reset();  // drops the lock: user_name() may be slow
-    return fail(
-        ErrorKind::permission,
-        fmt::format("BERTH_LEASE names the lease {}, which belongs to {}; unset BERTH_LEASE", id,
-                    user_name(record.uid)));
+    return fail(ErrorKind::permission,
+                fmt::format("BERTH_LEASE names lease {}, which belongs to {}; unset BERTH_LEASE",
+                            id, user_name(record.uid)));
   }
   return record;
 }
@@ -83,11 +83,11 @@ Result<std::vector<std::string>> select_parent_gpus(const Record& parent,
   if (found.size() < count) {
     return fail(
         ErrorKind::impossible,
-        fmt::format("this runs inside the lease {}, of whose {} {} {} would do, and {} "
-                    "{} asked for; ask for fewer, or from outside of it (in a shell: unset "
-                    "BERTH_LEASE)",
-                    parent.id, parent.uuids.size(), parent.uuids.size() == 1 ? "GPU" : "GPUs",
-                    found.size(), count, count == 1 ? "is" : "are"));
+        fmt::format(
+            "this runs inside lease {}: {} of its {} {} {}, {} requested; request fewer, or "
+            "unset BERTH_LEASE to request GPUs outside of the lease",
+            parent.id, found.size(), parent.uuids.size(), parent.uuids.size() == 1 ? "GPU" : "GPUs",
+            found.size() == 1 ? "matches" : "match", count));
   }
   std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
     return count_subleases_on(a, parent.id, leases) < count_subleases_on(b, parent.id, leases);
@@ -128,8 +128,8 @@ Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& pare
     if (!is_parent_alive) {
       return fail_and_remove(
           {ErrorKind::not_granted,
-           fmt::format("the lease {}, inside which this was to run, has just ended; unset "
-                       "BERTH_LEASE to ask the queue",
+           fmt::format("lease {}, which BERTH_LEASE names, has just ended; unset BERTH_LEASE to "
+                       "wait in the queue",
                        parent.id)});
     }
     auto chosen = select_parent_gpus(parent, leases, record.request, snapshot);

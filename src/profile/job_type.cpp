@@ -389,7 +389,8 @@ class JobTypeBuilder {
       return {append_gpu_count(name, count_), std::move(derivation)};
     }
     return {append_gpu_count(fmt::format("{} #{}", program, short_hash(name)), count_),
-            fmt::format("{}, as a hash: commands are hidden from other users here", derivation)};
+            fmt::format("{}, as a hash, because commands are hidden from other users here",
+                        derivation)};
   }
 
   unsigned count_;
@@ -419,7 +420,7 @@ JobType derive_line_job_type(std::string_view line, unsigned count, bool hidden)
 }
 
 JobType make_named_job_type(std::string_view name, unsigned count) {
-  return {append_gpu_count(name, count), "the name that was given (--job)"};
+  return {append_gpu_count(name, count), "the name given with --job"};
 }
 
 }  // namespace berth

@@ -161,12 +161,12 @@ ExitClass classify_exit(bool succeeded, const Record& lease, const Usage& usage,
 
 std::string preallocation_hint(const std::string& framework) {
   if (framework == "JAX") {
-    return "JAX takes three quarters of a GPU at its start, whatever it needs; with "
-           "XLA_PYTHON_CLIENT_PREALLOCATE=false berth learns what it really uses";
+    return "JAX allocates three quarters of a GPU at its start; set "
+           "XLA_PYTHON_CLIENT_PREALLOCATE=false so that berth learns what the job needs";
   }
   if (framework == "TensorFlow") {
-    return "TensorFlow takes nearly all of a GPU at its start, whatever it needs; with "
-           "TF_FORCE_GPU_ALLOW_GROWTH=true berth learns what it really uses";
+    return "TensorFlow allocates nearly all of a GPU at its start; set "
+           "TF_FORCE_GPU_ALLOW_GROWTH=true so that berth learns what the job needs";
   }
   return "";
 }

@@ -65,12 +65,12 @@ Result<void> retry_until_written(const std::function<Result<bool>()>& change) {
   for (int i = 0; i < kMaxTries; ++i) {
     if (TRY(change())) return {};
   }
-  return fail(ErrorKind::io, "the profile is changed again and again; find out who does it");
+  return fail(ErrorKind::io, "other processes keep changing the profile; try again later");
 }
 
 tl::unexpected<Error> unavailable_error(const RedisUrl& url) {
-  return fail(ErrorKind::unavailable,
-              fmt::format("{} did not answer a moment ago", format_redacted_url(url)));
+  return fail(ErrorKind::unavailable, fmt::format("{} did not answer a moment ago; try again later",
+                                                  format_redacted_url(url)));
 }
 
 Json seconds_json(const std::optional<std::chrono::milliseconds>& time) {

@@ -167,7 +167,8 @@ void start_orphan_heartbeat(Lease& lease) {
 Result<Keeper> Keeper::start(Lease& lease, const OwnerProcess& owner) {
   std::array<int, 2> pipe_ends{};
   if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
-    return fail(ErrorKind::io, fmt::format("no pipe to the keeper: {}", std::strerror(errno)));
+    return fail(ErrorKind::io,
+                fmt::format("cannot create a pipe to the keeper: {}", std::strerror(errno)));
   }
   UniqueFd reading(pipe_ends[0]);
   UniqueFd writing(pipe_ends[1]);
@@ -175,7 +176,7 @@ Result<Keeper> Keeper::start(Lease& lease, const OwnerProcess& owner) {
   SignalQueue signals({SIGTERM, SIGINT, SIGHUP});
   const pid_t child = ::fork();
   if (child < 0) {
-    return fail(ErrorKind::io, fmt::format("the keeper cannot be started: {}; see ulimit -u",
+    return fail(ErrorKind::io, fmt::format("the keeper cannot be started: {}; check 'ulimit -u'",
                                            std::strerror(errno)));
   }
   if (child == 0) run_keeper(lease, owner, signals, reading.get());

@@ -15,8 +15,8 @@ namespace {
 
 tl::unexpected<Error> no_owner_error(std::string_view why) {
   return fail(ErrorKind::usage,
-              fmt::format("no process to lease for: {}; name one with --for PID (in a shell: --for "
-                          "$$)",
+              fmt::format("there is no process to own the lease: {}; name one with --for PID (in a "
+                          "shell: --for $$)",
                           why));
 }
 
@@ -109,7 +109,7 @@ Result<OwnerProcess> open_named_process(pid_t pid) {
   const auto stat = read_process_stat(pid);
   if (!owner.handle || has_ended(owner.handle)) {
     return fail(ErrorKind::usage,
-                fmt::format("--for {}: there is no such process; name one that runs", pid));
+                fmt::format("--for {}: there is no such process; name a running process", pid));
   }
   // Only the process's user and root may signal it. The kernel checks this on the process itself,
   // not on its PID.

@@ -144,9 +144,9 @@ TEST(LeaseOwnerTest, an_orphan_needs_an_explicit_owner) {
        "OUTER=$$ bash -c 'while read -r _ _ _ parent _ </proc/$$/stat && [ $parent = $OUTER ]; do "
        ":; done; exec \"$PROBE\"' & exit"});
   ASSERT_EQ(lines.size(), 1U);
-  EXPECT_EQ(lines[0],
-            "error 64 no process to lease for: the process that started berth has ended; name one "
-            "with --for PID (in a shell: --for $$)");
+  for (const char* part : {"error 64 ", "the process that started berth has ended", "--for PID"}) {
+    EXPECT_NE(lines[0].find(part), std::string::npos) << lines[0];
+  }
 }
 
 TEST(LeaseOwnerTest, the_first_process_of_a_container_can_be_the_shell) {

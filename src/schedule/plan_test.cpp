@@ -255,7 +255,7 @@ TEST(Plan, unknown_is_not_free) {
   input.tickets[0].request = {};
   input.gpus[0].memory = std::nullopt;
   input.tickets[0].request.memory = gib(1);
-  EXPECT_EQ(describe_outcome(plan(input), 0), "impossible") << "nobody knows how large it is";
+  EXPECT_EQ(describe_outcome(plan(input), 0), "impossible") << "its size is unknown";
 }
 
 TEST(Plan, policies_choose) {

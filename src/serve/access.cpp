@@ -38,7 +38,7 @@ Result<std::string> generate_secret() {
   std::array<unsigned char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     return fail(ErrorKind::usage,
-                fmt::format("no random token can be made: {}", ::strerrordesc_np(errno)));
+                fmt::format("cannot generate a token: {}", ::strerrordesc_np(errno)));
   }
   std::string text;
   for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
@@ -53,10 +53,11 @@ Result<std::string> read_token(const std::string& path) {
   if (!file) return token_file_error(::strerrordesc_np(errno));
   struct stat file_info {};
   if (::fstat(file.get(), &file_info) != 0 || !S_ISREG(file_info.st_mode))
-    return token_file_error("it is no file");
+    return token_file_error("not a regular file");
   if ((file_info.st_mode & 0077) != 0 ||
       (file_info.st_uid != ::geteuid() && file_info.st_uid != 0)) {
-    return token_file_error("others could read it; it must be yours, and chmod 600");
+    return token_file_error(
+        "it must belong to you or root, and only its owner may read it (chmod 600)");
   }
   std::array<char, 1024> bytes{};
   const auto size = ::read(file.get(), bytes.data(), bytes.size());
@@ -68,8 +69,8 @@ Result<std::string> read_token(const std::string& path) {
       std::all_of(line.begin(), line.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   if (line.size() < 16 || line.size() > 256 || !visible) {
     return token_file_error(
-        "its first line must be 16 to 256 visible ASCII characters; make one by: openssl rand "
-        "-hex 16");
+        "its first line must be 16 to 256 visible ASCII characters; generate one with: openssl "
+        "rand -hex 16");
   }
   return std::string(line);
 }
@@ -99,21 +100,21 @@ std::optional<HttpResponse> AccessControl::check_host(const HttpRequest& request
                                                       std::string_view local) const {
   const auto header = request.header("host");
   const auto host = header ? extract_host(*header) : std::nullopt;
-  if (!host) return error_response(400, "the request has no Host header that can be understood");
+  if (!host) return error_response(400, "the Host header is missing or malformed");
   const bool known = std::find(rules_.host_names.begin(), rules_.host_names.end(), *host) !=
                      rules_.host_names.end();
   if (known || *host == local) return std::nullopt;
   if (!rules_.proxy.empty() && host == extract_host(rules_.proxy)) return std::nullopt;
   return error_response(
-      403, fmt::format("this server is not known as {}; use localhost, its address or its host's "
-                       "name, or start it with --behind-proxy NAME",
+      403, fmt::format("{} is not a name of this server; use localhost, its address or its host "
+                       "name, or start the server with --behind-proxy NAME",
                        in_quotes(*host)));
 }
 
 // A browser names the site whose page sends the request. Other programs send no Origin, and pass.
 std::optional<HttpResponse> AccessControl::check_origin(const HttpRequest& request) const {
   const auto origin_error = [] {
-    return error_response(403, "the request comes from another site's page (Origin)");
+    return error_response(403, "the request comes from a page of another site (Origin)");
   };
   const auto site = request.header("sec-fetch-site");
   if (site && *site != "same-origin" && *site != "none") return origin_error();
@@ -147,8 +148,8 @@ std::optional<HttpResponse> AccessControl::check_view(const HttpRequest& request
 std::optional<HttpResponse> AccessControl::check_change(const HttpRequest& request) const {
   if (auto refusal = check_origin(request)) return refusal;
   if (!rules_.allow_changes) {
-    return error_response(403,
-                          "this server shows and changes nothing; start it with --allow-changes");
+    return error_response(
+        403, "this server is read-only; to change things, start it with --allow-changes");
   }
   if (has_valid_token(request)) return std::nullopt;
   return error_response(401, "a change needs the token: Authorization: Bearer TOKEN");

@@ -34,7 +34,8 @@ HttpResponse to_response(const Result<T>& result, int usage_status) {
 }
 
 tl::unexpected<Error> invalid_id_error(const std::string& text) {
-  return fail(ErrorKind::usage, fmt::format("{} is no id: 8 letters and digits", in_quotes(text)));
+  return fail(ErrorKind::usage,
+              fmt::format("{} is not an id (8 letters and digits)", in_quotes(text)));
 }
 
 bool is_uuid(std::string_view text) {
@@ -42,7 +43,7 @@ bool is_uuid(std::string_view text) {
 }
 
 tl::unexpected<Error> invalid_uuid_error(const std::string& text) {
-  return fail(ErrorKind::usage, fmt::format("{} is no GPU's UUID", in_quotes(text)));
+  return fail(ErrorKind::usage, fmt::format("{} is not the UUID of a GPU", in_quotes(text)));
 }
 
 // The reason of {"reason": TEXT}; "" if the body is empty.
@@ -76,7 +77,7 @@ Result<WorkQueue::Work> prepare_drain(const ChangeRequest& request) {
   std::string reason = TRY(parse_reason(request.body));
   const bool is_local = request.snapshot->local_gpu_uuids.contains(request.target);
   return [uuid = request.target, reason = std::move(reason), is_local] {
-    if (!is_local) return error_response(404, "this host has no such GPU");
+    if (!is_local) return error_response(404, "this host has no GPU with this UUID");
     return to_response(drain_gpus({uuid}, reason), 400);
   };
 }
@@ -89,7 +90,9 @@ Result<WorkQueue::Work> prepare_undrain(const ChangeRequest& request) {
     if (!drains) return to_error_response(drains.error(), 400);
     bool drained = false;
     for (const Drain& drain : *drains) drained = drained || drain.uuid == uuid;
-    if (!drained && !is_local) return error_response(404, "this host has no such GPU");
+    if (!drained && !is_local) {
+      return error_response(404, "this host has no GPU with this UUID");
+    }
     return to_response(undrain_gpus({uuid}), 400);
   };
 }

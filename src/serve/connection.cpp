@@ -108,9 +108,9 @@ std::optional<std::string> HttpConnection::read_head(Clock::time_point deadline,
     const auto end = buffer_.find(kHeadEnd, searched);
     const std::size_t size = end == std::string::npos ? buffer_.size() : end + kHeadEnd.size();
     if (cannot_be_http(buffer_))
-      refusal = {400, "this is no HTTP request; is it https? then use http"};
+      refusal = {400, "malformed HTTP request; if this is HTTPS, use http:// instead"};
     if (has_bare_line_feed(std::string_view(buffer_).substr(0, size))) {
-      refusal = {400, "a line does not end with CR LF"};
+      refusal = {400, "a line of the request does not end with CR LF"};
     }
     if (size > kMaxHeadSize) refusal = {431, "the request line and headers exceed 16 KiB"};
     if (refusal) return std::nullopt;

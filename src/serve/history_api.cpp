@@ -63,8 +63,9 @@ Result<ParsedQuery> parse_query(const HistoryQuery& query, const EndpointParams&
   parsed_query.history = make_recent_filter(params.default_period);
   for (const auto& [name, value] : query.parameters) {
     if (params.parameters.find(fmt::format(" {} ", name)) == std::string_view::npos) {
-      return fail(ErrorKind::usage, fmt::format("there is no parameter {}; there are:{}",
-                                                in_quotes(name), params.parameters));
+      return fail(ErrorKind::usage,
+                  fmt::format("there is no parameter {}; parameters:{}", in_quotes(name),
+                              params.parameters.substr(0, params.parameters.size() - 1)));
     }
     if (auto applied = apply_parameter(name, value, parsed_query); !applied) {
       return fail(ErrorKind::usage,
@@ -75,7 +76,7 @@ Result<ParsedQuery> parse_query(const HistoryQuery& query, const EndpointParams&
   if (parsed_query.history.since <
       make_recent_filter(params.max_period).since - std::chrono::minutes(1)) {
     return fail(ErrorKind::usage,
-                fmt::format("since: at most {} days can be asked for", params.max_period / kDay));
+                fmt::format("since: the longest period is {} days", params.max_period / kDay));
   }
   return parsed_query;
 }

@@ -42,13 +42,13 @@ HttpRefusal refuse(std::string text, int status = 400) {
 std::optional<HttpRefusal> check_request_line(std::string_view line) {
   const auto first = line.find(' ');
   const auto second = first == std::string_view::npos ? first : line.find(' ', first + 1);
-  if (second == std::string_view::npos) return refuse("this is no HTTP request");
+  if (second == std::string_view::npos) return refuse("malformed HTTP request line");
   if (!is_target(line.substr(first + 1, second - first - 1))) {
     return refuse("the path must begin with / and be visible ASCII");
   }
   const std::string_view version = line.substr(second + 1);
   if (version == "HTTP/1.1" || version == "HTTP/1.0") return std::nullopt;
-  return refuse("only HTTP/1.1 and HTTP/1.0 are spoken here", 505);
+  return refuse("only HTTP/1.1 and HTTP/1.0 are supported", 505);
 }
 
 std::optional<HttpRefusal> parse_body_size(const HttpRequest& request, std::size_t& size) {
@@ -64,7 +64,7 @@ std::optional<HttpRefusal> parse_body_size(const HttpRequest& request, std::size
   const auto [end, problem] =
       std::from_chars(length->data(), length->data() + length->size(), size);
   if (problem != std::errc{} || size > kMaxBodySize) {
-    return refuse("the body is too large; at most 64 KiB are taken", 413);
+    return refuse("the body is larger than 64 KiB", 413);
   }
   return std::nullopt;
 }
@@ -99,7 +99,8 @@ std::optional<HttpRefusal> sanitize_head(std::string& head) {
     const std::string_view line = left.substr(0, end);
     left.remove_prefix(end == std::string_view::npos ? left.size() : end + 2);
     if (end == std::string_view::npos || !is_line(line)) {
-      return refuse("the head has control characters, or a line that does not end with CR LF");
+      return refuse(
+          "the request head has control characters, or a line that does not end with CR LF");
     }
     if (prepared.empty()) {
       if (auto refusal = check_request_line(line)) return refusal;
@@ -108,7 +109,7 @@ std::optional<HttpRefusal> sanitize_head(std::string& head) {
     }
     const std::string_view name = line.substr(0, line.find(':'));
     if (!line.empty() && (name.size() == line.size() || !is_token(name))) {
-      return refuse("a header is not of the form NAME: VALUE");
+      return refuse("a header does not have the form NAME: VALUE");
     }
     // This server supports no ranges, and cpp-httplib parses them with a regular expression whose
     // recursion may overflow the thread's stack.
@@ -128,7 +129,7 @@ std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHead
   const auto question = target.find('?');
   request.path = target.substr(0, question);
   if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  if (!url_decode(request.query)) return refuse("the query has a % that is no escape");
+  if (!url_decode(request.query)) return refuse("the query has an invalid % escape");
   for (const auto& [sent_name, value] : headers) {
     const std::string name = lower_case(sent_name);
     if (is_httplib_header(name)) continue;
@@ -139,7 +140,7 @@ std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHead
     const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
     // sanitize_head() has replaced an empty value by a blank.
     if (!request.headers.emplace(name, value == " " ? "" : value).second && once) {
-      return refuse("the header " + name + " is there twice");
+      return refuse("the header " + name + " occurs twice");
     }
   }
   if (lower_case(request.header("connection").value_or("")) == "close") request.keep_alive = false;

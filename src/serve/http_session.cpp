@@ -99,7 +99,7 @@ void store_request(const httplib::Request& request, Exchange& exchange) {
 }
 
 HttpResponse timeout_response() {
-  return error_response(503, "this takes too long; ask for less, or later");
+  return error_response(503, "the request took too long; request less, or try again later");
 }
 
 }  // namespace
@@ -256,8 +256,7 @@ httplib::Server::HandlerResponse HttpSession::HttplibServer::set_error(
   if (exchange.refusal) {
     set_response(response, error_response(exchange.refusal->status, exchange.refusal->text));
   } else if (status < 500) {
-    set_response(response,
-                 error_response(status, "this is no HTTP request that is understood here"));
+    set_response(response, error_response(status, "malformed HTTP request"));
   } else {
     set_response(response, error_response(status, "internal error"));
   }

@@ -97,7 +97,7 @@ TEST_F(LeaseCountersTest, ids_are_unique_per_user_and_host) {
   counters_.observe_status(make_status({make_lease("a0000001", 1), other}));
   EXPECT_EQ(local_counters().grants, 2U);
   HistoryEntry elsewhere = make_history_entry(other, Ending::exited);
-  elsewhere.host = "nobody-has-seen-it";
+  elsewhere.host = "not-seen-before";
   counters_.add_history_entry(elsewhere, "here");
   EXPECT_EQ(counters_.hosts().size(), 1U);
 }

@@ -58,14 +58,15 @@ bool is_ip_address(const std::string& text) {
 Result<Listener> open_listener(const std::string& address, std::uint16_t port) {
   const auto socket_address = parse_address(address, port);
   if (!socket_address) {
-    return fail(ErrorKind::usage, fmt::format("serve: {} is no IP address", in_quotes(address)));
+    return fail(ErrorKind::usage,
+                fmt::format("serve: {} is not an IP address", in_quotes(address)));
   }
   const auto listen_error = [&](int problem) {
-    const char* const advice = problem == EADDRINUSE
-                                   ? "; another program has it: --port 0 takes a free one"
-                               : problem == EACCES ? "; use one above 1023"
-                                                   : "";
-    return fail(ErrorKind::io, fmt::format("serve: cannot listen at {} port {}: {}{}", address,
+    const char* const advice =
+        problem == EADDRINUSE ? "; another program uses this port (--port 0 chooses a free one)"
+        : problem == EACCES   ? "; use a port above 1023"
+                              : "";
+    return fail(ErrorKind::io, fmt::format("serve: cannot listen on {} port {}: {}{}", address,
                                            port, ::strerrordesc_np(problem), advice));
   };
   UniqueFd socket(::socket(socket_address->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -176,33 +176,34 @@ MetricsWriter::MetricsWriter(const MetricsInput& input) : input_(input) {
 }
 
 void MetricsWriter::write_server_metrics() {
-  output_.begin_family("berth_build_info", "gauge", "Which berth serves this.");
+  output_.begin_family("berth_build_info", "gauge",
+                       "Version of berth that runs this server; always 1.");
   output_.add_sample(format_label("version", input_.version), 1);
   output_.begin_family("berth_start_time_seconds", "gauge",
-                       "When this server began to count, in seconds since 1970.");
+                       "Start time of this server's counters, in seconds since 1970.");
   output_.add_sample("", to_seconds(input_.counters.start_time().time_since_epoch()));
   output_.begin_family("berth_look_success", "gauge",
-                       "1 if driver and harbour could be looked at the last time, else 0.");
+                       "Whether the last poll of driver and harbour succeeded (1) or failed (0).");
   output_.add_sample("", input_.poll_succeeded ? 1 : 0);
   output_.begin_family("berth_look_timestamp_seconds", "gauge",
-                       "When that last succeeded, in seconds since 1970.");
+                       "Time of the last successful poll, in seconds since 1970.");
   if (input_.last_success)
     output_.add_sample("", to_seconds(input_.last_success->time_since_epoch()));
 }
 
 void MetricsWriter::write_host_metrics() {
   output_.begin_family("berth_host_up", "gauge",
-                       "1 if something is known of the host's GPUs, else 0.");
+                       "Whether the GPUs of the host are known (1) or not (0).");
   for (const Status& host : input_.hosts) {
     output_.add_sample(format_label("host", host.host), host.problem.empty() ? 1 : 0);
   }
   output_.begin_family("berth_host_age_seconds", "gauge",
-                       "How old is what the host's driver said; 0 where this server looks itself.");
+                       "Age of the host's GPU data, in seconds; 0 on the host of this server.");
   for (const Status& host : input_.hosts) {
     if (host.age) output_.add_sample(format_label("host", host.host), host.age->count());
     if (!host.is_remote) output_.add_sample(format_label("host", host.host), 0);
   }
-  output_.begin_family("berth_host_info", "gauge", "The version of the host's driver.");
+  output_.begin_family("berth_host_info", "gauge", "Driver version of the host; always 1.");
   for (const Status& host : input_.hosts) {
     if (!host.driver) continue;
     output_.add_sample(fmt::format("{},{},simulated=\"{}\"", format_label("host", host.host),
@@ -213,7 +214,7 @@ void MetricsWriter::write_host_metrics() {
 
 void MetricsWriter::write_gpu_metrics() {
   output_.begin_family("berth_gpu_state", "gauge",
-                       "1 for the state that the GPU is in, 0 for the others.");
+                       "State of the GPU: 1 for the current state, 0 for the others.");
   for (const LabelledGpu& gpu : gpus_) {
     for (const GpuState state : kStates) {
       output_.add_sample(fmt::format("{},state=\"{}\"", gpu.labels, to_string(state)),
@@ -221,28 +222,29 @@ void MetricsWriter::write_gpu_metrics() {
     }
   }
   const auto driver = [](const LabelledGpu& gpu) -> const Gpu& { return gpu.status.view.gpu; };
-  write_gpu_gauge("berth_gpu_memory_bytes", "The GPU's memory.",
+  write_gpu_gauge("berth_gpu_memory_bytes", "GPU memory, in bytes.",
                   [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_total); });
-  write_gpu_gauge("berth_gpu_memory_used_bytes", "What is in use of it, by whomever.",
+  write_gpu_gauge("berth_gpu_memory_used_bytes", "GPU memory in use, in bytes.",
                   [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_used); });
   write_gpu_gauge("berth_gpu_memory_reserved_bytes",
-                  "What leases have reserved of it; all, if one has the GPU alone.",
+                  "GPU memory reserved by leases, in bytes; all of it for an exclusive lease.",
                   reserved_memory);
-  write_gpu_gauge("berth_gpu_utilization_ratio", "How busy it was lately, from 0 to 1.",
+  write_gpu_gauge("berth_gpu_utilization_ratio", "GPU utilization, from 0 to 1.",
                   [&](const auto& gpu) { return to_ratio(driver(gpu).utilization_pct); });
   write_gpu_gauge("berth_gpu_memory_utilization_ratio",
-                  "How busy its memory was lately, from 0 to 1.",
+                  "Utilization of the GPU memory interface, from 0 to 1.",
                   [&](const auto& gpu) { return to_ratio(driver(gpu).memory_utilization_pct); });
-  write_gpu_gauge("berth_gpu_temperature_celsius", "Its temperature.",
+  write_gpu_gauge("berth_gpu_temperature_celsius", "GPU temperature, in degrees Celsius.",
                   [&](const auto& gpu) { return driver(gpu).temperature_c; });
-  write_gpu_gauge("berth_gpu_power_watts", "What it draws.",
+  write_gpu_gauge("berth_gpu_power_watts", "GPU power draw, in watts.",
                   [&](const auto& gpu) { return driver(gpu).power_w; });
-  write_gpu_gauge("berth_gpu_processes", "Processes on it, displays included.", count_processes);
+  write_gpu_gauge("berth_gpu_processes", "Processes on the GPU, including displays.",
+                  count_processes);
   write_gpu_gauge(
       "berth_gpu_strangers",
-      "Processes that compute on it without a lease; memory that none accounts for is one.",
+      "Processes on the GPU without a lease; memory of no visible process counts as one.",
       [](const auto& gpu) { return count_strangers(gpu.status.view); });
-  write_gpu_gauge("berth_gpu_leases", "Leases that hold it, or a part of it.",
+  write_gpu_gauge("berth_gpu_leases", "Leases on the GPU, exclusive or shared.",
                   [](const auto& gpu) { return std::optional(gpu.status.view.leases.size()); });
 }
 
@@ -260,14 +262,15 @@ void MetricsWriter::write_user_metrics() {
            std::move(totals), host.is_remote});
     }
   }
-  output_.begin_family("berth_user_leases", "gauge", "Leases that the user has now.");
+  output_.begin_family("berth_user_leases", "gauge", "Current leases of the user.");
   for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.leases);
-  output_.begin_family("berth_user_gpus", "gauge", "GPUs that these hold, or a part of them.");
+  output_.begin_family("berth_user_gpus", "gauge",
+                       "GPUs that the user has leased, whole or shared.");
   for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.gpus.size());
-  output_.begin_family("berth_user_tickets", "gauge", "Requests of the user that wait.");
+  output_.begin_family("berth_user_tickets", "gauge", "Tickets of the user in the queue.");
   for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.tickets);
   output_.begin_family("berth_user_idle_leases", "gauge",
-                       "Leases whose GPUs nobody has utilized for 10 minutes or more.");
+                       "Leases of the user whose GPUs have been idle for 10 minutes or more.");
   for (const UserRow& user : all) {
     // Only the host of a lease knows whether its GPUs are used.
     if (!user.is_remote) output_.add_sample(user.labels, user.totals.idle);
@@ -275,11 +278,11 @@ void MetricsWriter::write_user_metrics() {
 }
 
 void MetricsWriter::write_queue_metrics() {
-  output_.begin_family("berth_queue_length", "gauge", "Requests that wait.");
+  output_.begin_family("berth_queue_length", "gauge", "Tickets in the queue.");
   for (const Status& host : input_.hosts)
     output_.add_sample(format_label("host", host.host), host.queue.size());
   output_.begin_family("berth_queue_oldest_seconds", "gauge",
-                       "For how long the oldest of them has waited.");
+                       "Waiting time of the oldest ticket, in seconds.");
   for (const Status& host : input_.hosts) {
     const auto first = std::min_element(
         host.queue.begin(), host.queue.end(),
@@ -289,7 +292,7 @@ void MetricsWriter::write_queue_metrics() {
                        std::max(0.0, to_seconds(input_.now - first->record.since)));
   }
   output_.begin_family("berth_idle_leases", "gauge",
-                       "Leases whose GPUs nobody has utilized for 10 minutes or more.");
+                       "Leases whose GPUs have been idle for 10 minutes or more.");
   for (const Status& host : input_.hosts) {
     if (host.is_remote) continue;
     const auto outer = outer_leases(host);
@@ -298,9 +301,8 @@ void MetricsWriter::write_queue_metrics() {
     });
     output_.add_sample(format_label("host", host.host), idle);
   }
-  output_.begin_family(
-      "berth_strangers", "gauge",
-      "Processes that compute without a lease, on the GPUs that can be looked at.");
+  output_.begin_family("berth_strangers", "gauge",
+                       "Processes without a lease on the GPUs that can be read.");
   for (const Status& host : input_.hosts) {
     if (!host.problem.empty()) continue;
     std::size_t sum = 0;
@@ -311,10 +313,10 @@ void MetricsWriter::write_queue_metrics() {
 
 void MetricsWriter::write_counter_metrics() {
   const auto& hosts = input_.counters.hosts();
-  output_.begin_family("berth_grants_total", "counter", "Leases that were granted.");
+  output_.begin_family("berth_grants_total", "counter", "Leases granted.");
   for (const auto& [host, counters] : hosts)
     output_.add_sample(format_label("host", host), counters.grants);
-  output_.begin_family("berth_lease_endings_total", "counter", "Leases that have ended, by how.");
+  output_.begin_family("berth_lease_endings_total", "counter", "Leases ended, by kind of ending.");
   for (const auto& [host, counters] : hosts) {
     for (const Ending ending : kEndings) {
       const auto count = counters.endings.find(ending);
@@ -324,7 +326,7 @@ void MetricsWriter::write_counter_metrics() {
     }
   }
   output_.begin_family("berth_wait_seconds", "histogram",
-                       "How long those that were granted had waited.");
+                       "Waiting time of granted leases, in seconds.");
   for (const auto& [host, counters] : hosts) {
     std::uint64_t cumulative = 0;
     const WaitHistogram& waits = counters.waits;

@@ -36,7 +36,8 @@ RouteResult snapshot_response(const SharedText& text, const ServeSnapshot& snaps
                               const char* type = kJsonType) {
   if (!text) {
     const std::string& why = snapshot.problem;
-    return error_response(503, why.empty() ? "nothing was seen yet; try again" : why);
+    return error_response(503,
+                          why.empty() ? "there is no data yet; try again in a few seconds" : why);
   }
   HttpResponse response = json_response(text);
   response.type = type;
@@ -76,7 +77,7 @@ RouteResult show_health(const RoutedRequest& routed) {
   // A monitoring program without the token sees that there is a problem, but not which one.
   const bool sees = !routed.context.access_control.check_view(routed.request);
   const Json json{{"status", "problem"},
-                  {"problem", sees ? snapshot->problem : "a token is needed to see it"}};
+                  {"problem", sees ? snapshot->problem : "a token is needed to see the problem"}};
   return json_response(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", 503);
 }
 
@@ -100,7 +101,7 @@ RouteResult check_token(const RoutedRequest& routed) {
 RouteResult submit_history_query(const RoutedRequest& routed, const char* endpoint,
                                  HttpResponse (*make_response)(const HistoryQuery&)) {
   const auto pairs = parse_query_string(routed.request.query);
-  if (!pairs) return error_response(400, "the query is not of the form name=value&name=value");
+  if (!pairs) return error_response(400, "the query does not have the form name=value&name=value");
   const HistoryQuery query{*pairs, routed.context.command_visibility,
                            routed.context.publisher.current()};
   return RouteResult(routed.context.history_queue.submit_once(
@@ -189,12 +190,11 @@ std::optional<HttpResponse> check_access(const Route& route, const HttpRequest& 
     case Access::changers:
       return access_control.check_change(request);
   }
-  return error_response(403, "nobody may");
+  return error_response(403, "access denied");
 }
 
 HttpResponse method_not_allowed(const char* allowed) {
-  HttpResponse response =
-      error_response(405, fmt::format("this can only be asked for by {}", allowed));
+  HttpResponse response = error_response(405, fmt::format("wrong method; use {}", allowed));
   response.headers.emplace_back("Allow", allowed);
   return response;
 }
@@ -216,7 +216,7 @@ HttpResponse asset_response(const HttpRequest& request, const Asset& asset) {
 
 RouteResult::RouteResult(SharedPendingResponse submitted) : pending(std::move(submitted)) {
   if (pending) return;
-  response = error_response(503, "too much is asked for at once; try again in a few seconds");
+  response = error_response(503, "too many requests at once; try again in a few seconds");
   response->headers.emplace_back("Retry-After", "3");
 }
 

@@ -74,9 +74,9 @@ Result<void> check_options(const ServeOptions& options) {
     return {};
   }
   return fail(ErrorKind::usage,
-              "serve: --listen beyond this host shows everybody's jobs to whoever can reach it; "
-              "give --token-file FILE (asks viewers for a token), or --behind-proxy NAME (your "
-              "proxy asks who it is)");
+              "serve: --listen beyond this host shows the jobs of all users to every client that "
+              "can reach it; give --token-file FILE (viewers need a token), or --behind-proxy NAME "
+              "(a proxy authenticates viewers)");
 }
 
 }  // namespace

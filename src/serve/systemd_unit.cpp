@@ -17,11 +17,11 @@ namespace berth::serve {
 namespace {
 
 constexpr std::string_view kHead =
-    "# Written by 'berth serve --print-unit'. To have it run now and after each boot:\n"
+    "# Written by 'berth serve --print-unit'. To start it now and at each boot:\n"
     "#   berth serve --print-unit | sudo tee /etc/systemd/system/berth-serve.service &&\n"
     "#     sudo systemctl enable --now berth-serve\n"
     "[Unit]\n"
-    "Description=berth: a page of this host's GPUs, leases and queue\n"
+    "Description=berth: web page of this host's GPUs, leases and queue\n"
     "Documentation=man:systemd.exec(5)\n"
     "After=network-online.target\n"
     "Wants=network-online.target\n"
@@ -32,7 +32,7 @@ constexpr std::string_view kHead =
 constexpr std::string_view kRestart =
     "Restart=on-failure\n"
     "RestartSec=5\n"
-    "# Wrong usage does not get better by itself.\n"
+    "# Exit code 64 means wrong usage: a restart does not help.\n"
     "RestartPreventExitStatus=64\n"
     "\n";
 
@@ -53,7 +53,7 @@ constexpr std::string_view kSandbox =
     "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK\n"
     "SystemCallArchitectures=native\n"
     "UMask=0077\n"
-    "# It must see the same /tmp, /proc, users and devices as everybody: no PrivateTmp, no\n"
+    "# The server must see the /tmp, /proc, users and devices of the host: no PrivateTmp, no\n"
     "# ProtectProc, no PrivateUsers, no PrivateDevices, no ProtectClock (which closes "
     "/dev/nvidia*).\n"
     "\n"

@@ -17,14 +17,14 @@ bool lacks(const std::string& text, const std::string& part) {
 UnitOptions options() {
   UnitOptions options;
   options.program = "/usr/local/bin/berth";
-  options.user = "nobody";
+  options.user = "alice";
   return options;
 }
 
 TEST(Unit, runs_this_program_with_its_arguments) {
   UnitOptions some = options();
   some.arguments = {"--listen", "0.0.0.0", "--token-file", "/etc/my token"};
-  EXPECT_PRED2(has, format_unit(some), "\nUser=nobody\n");
+  EXPECT_PRED2(has, format_unit(some), "\nUser=alice\n");
   EXPECT_PRED2(has, format_unit(some),
                "\nExecStart=/usr/local/bin/berth serve --listen 0.0.0.0 "
                "--token-file \"/etc/my token\"\n");

@@ -26,10 +26,22 @@ const Record* find_record(const std::vector<Record>& records, const std::string&
   return found == records.end() ? nullptr : &*found;
 }
 
-// " of bob (python train.py)"; empty if the decision has not read the ticket.
+// The label of the lease or ticket, or its command; empty if it has neither.
+std::string format_short_title(const Record& record) {
+  const std::string& title = record.label.empty() ? record.command : record.label;
+  return truncate_text(printable(title), kCommandColumns);
+}
+
+// " (bob, python train.py)"; empty if the decision has not read the ticket.
 std::string format_ticket_owner(const std::string& ticket, const HostView& view) {
   const Record* record = find_record(view.tickets, ticket);
-  return record == nullptr ? "" : fmt::format(" of {}", describe_holder(*record));
+  if (record == nullptr) return "";
+  const std::string title = format_short_title(*record);
+  return fmt::format(" ({}{}{})", user_name(record->uid), title.empty() ? "" : ", ", title);
+}
+
+std::string count_gpus(std::size_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "GPU" : "GPUs");
 }
 
 std::string describe_holders(const std::vector<std::string>& ids, const HostView& view) {
@@ -55,45 +67,49 @@ std::string describe_holders(const std::vector<std::string>& ids, const HostView
   return join_text(holders, ", ");
 }
 
-// What follows "GPU 0" in a reason: " drained: a fan fails", or ": its state is unknown".
+// What follows "GPU 0" or "GPUs 0,1" in a reason: " drained: a fan fails", or ": state unknown".
 std::string describe_unusable(const GpuWithLeases& gpu_view) {
   if (gpu_view.drain) return fmt::format(" {}", describe_drain(*gpu_view.drain));
   if (gpu_view.gpu.health != Health::ok) {
-    return fmt::format(
-        ": {}", gpu_view.gpu.problem.empty() ? "its state is unknown" : gpu_view.gpu.problem);
+    return fmt::format(": {}",
+                       gpu_view.gpu.problem.empty() ? "state unknown" : gpu_view.gpu.problem);
   }
   return gpu_view.gpu.mig_without_instances ? " in MIG mode without an instance"
-                                            : ": its compute mode is prohibited";
+                                            : ": compute mode is prohibited";
 }
 
 std::string describe_lack_of_memory(const Blocker& blocker, const GpuWithLeases& gpu_view,
                                     const HostView& view) {
-  constexpr std::string_view kTooLittleMemory = ": too little memory is left";
+  constexpr std::string_view kTooLittleMemory = "too little memory left";
   if (!blocker.leases.empty()) {
-    return fmt::format("{} beside {}", kTooLittleMemory, describe_holders(blocker.leases, view));
+    return fmt::format(" shared with {}: {}", describe_holders(blocker.leases, view),
+                       kTooLittleMemory);
   }
   const std::string strangers = describe_strangers(gpu_view);
-  if (!strangers.empty()) return fmt::format("{}: {}", kTooLittleMemory, strangers);
-  if (gpu_view.gpu.memory_is_hosts) return ": the host's programs use too much of its memory";
-  return fmt::format("{} beside the display", kTooLittleMemory);
+  if (!strangers.empty()) return fmt::format(": {}: {}", kTooLittleMemory, strangers);
+  if (gpu_view.gpu.memory_is_hosts) {
+    return fmt::format(": {} by other programs of the host", kTooLittleMemory);
+  }
+  return fmt::format(": {} by the display", kTooLittleMemory);
 }
 
 std::string describe_busy(const GpuWithLeases& gpu_view) {
   const auto percent = [](const std::optional<unsigned>& value) {
-    return value ? fmt::format("{} %", *value) : std::string("an unknown load");
+    return value ? fmt::format("{}%", *value) : std::string("unknown");
   };
-  return fmt::format(" busy ({} of its time, {} of its memory's)",
-                     percent(gpu_view.gpu.utilization_pct),
-                     percent(gpu_view.gpu.memory_utilization_pct));
+  const Gpu& gpu = gpu_view.gpu;
+  if (!gpu.utilization_pct && !gpu.memory_utilization_pct) return ": load unknown";
+  return fmt::format(" busy (GPU {}, memory {})", percent(gpu.utilization_pct),
+                     percent(gpu.memory_utilization_pct));
 }
 
 // `id`: the lease or ticket that is measured for the same job type.
 std::string describe_profile(const std::string& id, const HostView& view) {
   if (const Record* lease = find_record(view.leases, id)) {
-    return fmt::format("lease {} measures the first run of its type, {}; the others wait for that",
-                       id, in_quotes(lease->job));
+    return fmt::format("the first run of job {} is being measured (lease {})",
+                       in_quotes(lease->job), id);
   }
-  return fmt::format("ticket {}{} is the first of its type, and will be measured", id,
+  return fmt::format("the first run of this job, ticket {}{}, is not measured yet", id,
                      format_ticket_owner(id, view));
 }
 
@@ -111,19 +127,32 @@ std::string describe_blocker(const Blocker& blocker, const GpuWithLeases& gpu_vi
     case BlockReason::busy:
       return describe_busy(gpu_view);
     case BlockReason::reserved:
-      return fmt::format(" kept for ticket {}{}, which came first", blocker.ticket,
+      return fmt::format(" reserved for ticket {}{}, ahead in the queue", blocker.ticket,
                          format_ticket_owner(blocker.ticket, view));
   }
   return "";
 }
 
+// "NVIDIA RTX A6000 (48 GiB), Tesla K80 (12 GiB)": each model once.
+std::string list_gpu_models(const HostView& view) {
+  std::vector<std::string> models;
+  for (const GpuWithLeases& one : view.gpus) {
+    std::string model =
+        fmt::format("{} ({})", one.gpu.name.value_or("a GPU"),
+                    one.gpu.memory_total ? format_size(*one.gpu.memory_total) : "unknown size");
+    if (std::find(models.begin(), models.end(), model) == models.end()) {
+      models.push_back(std::move(model));
+    }
+  }
+  return join_text(models, ", ");
+}
+
 }  // namespace
 
 std::string describe_holder(const Record& record) {
-  const std::string& what = record.label.empty() ? record.command : record.label;
-  if (what.empty()) return user_name(record.uid);
-  return fmt::format("{} ({})", user_name(record.uid),
-                     truncate_text(printable(what), kCommandColumns));
+  const std::string title = format_short_title(record);
+  return title.empty() ? user_name(record.uid)
+                       : fmt::format("{} ({})", user_name(record.uid), title);
 }
 
 std::string describe_drain(const Drain& drain) {
@@ -144,14 +173,15 @@ std::string describe_strangers(const GpuWithLeases& gpu_view) {
     if (one.is_stranger()) parts.push_back(describe_stranger(one.process));
   }
   if (parts.empty() && gpu_view.unexplained) {
-    parts.push_back(fmt::format("{} are in use by a process that the driver does not list",
+    parts.push_back(fmt::format("{} in use by a process that the driver does not list",
                                 format_size(*gpu_view.unexplained)));
   }
   return join_text(parts, ", ");
 }
 
 std::string explain_wait(const Wait& wait, const Request& request, const HostView& view) {
-  if (wait.passed_over) return "stopped when its turn came; it keeps its place";
+  if (wait.passed_over)
+    return "passed over because its process is stopped; the ticket keeps its place";
   if (!wait.profiled_by.empty()) return describe_profile(wait.profiled_by, view);
   // GPUs with the same reason share one sentence.
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
@@ -166,53 +196,54 @@ std::string explain_wait(const Wait& wait, const Request& request, const HostVie
   }
   std::string text;
   if (request.count > 1 || wait.available > 0) {
-    text = fmt::format("needs {} {}, {} {} to be had", request.count,
-                       request.count == 1 ? "GPU" : "GPUs", wait.available,
-                       wait.available == 1 ? "is" : "are");
+    text = fmt::format("needs {}, {} available", count_gpus(request.count), wait.available);
   }
   for (const auto& [reason, indices] : reasons) {
     if (!text.empty()) text += "; ";
-    text += fmt::format("GPU {}{}", join_text(indices, ","), reason);
+    text += gpu_list(join_text(indices, ",")) + reason;
   }
-  return text.empty() ? "others came first" : text;
+  return text.empty() ? "other tickets are ahead in the queue" : text;
 }
 
 Error explain_impossible(const Impossible& impossible, const Request& request,
                          const HostView& view) {
-  std::vector<std::string> requirements;
-  if (request.name)
-    requirements.push_back(fmt::format("with {} in its name", in_quotes(*request.name)));
-  if (request.min_memory) {
-    requirements.push_back(fmt::format("of {} or more", format_size(*request.min_memory)));
+  const std::size_t found = impossible.large_enough;
+  std::vector<std::string> properties;  // that a requested GPU has
+  if (request.name) {
+    properties.push_back(
+        fmt::format("{} in {} name", in_quotes(*request.name), found == 0 ? "its" : "their"));
   }
-  if (request.uuids) requirements.push_back("among those named");
-  if (request.memory) {
-    requirements.push_back(fmt::format("with room for {}", format_size(*request.memory)));
+  const Bytes memory =
+      std::max(request.memory.value_or(Bytes{}), request.min_memory.value_or(Bytes{}));
+  if (memory > Bytes{}) properties.push_back(fmt::format("{} of memory", format_size(memory)));
+  const std::string required = join_text(properties, " and ");
+  std::string text;
+  if (found > 0) {
+    text = fmt::format("needs {}{}{}, ", count_gpus(request.count),
+                       required.empty() ? "" : " with ", required);
+    text += request.uuids ? fmt::format("only {} of the selected GPUs {}{}", found,
+                                        found == 1 ? "matches" : "match",
+                                        required.empty() ? " (see CUDA_VISIBLE_DEVICES)" : "")
+                          : fmt::format("this host has only {}", found);
+  } else if (!required.empty()) {
+    text = fmt::format("no {} has {}", request.uuids ? "selected GPU" : "GPU here", required);
+  } else if (view.gpus.empty()) {
+    text = "this host has no GPU";
+  } else {
+    text = request.uuids ? "no selected GPU is usable" : "this host has no usable GPU";
   }
   const auto lost = std::count_if(view.gpus.begin(), view.gpus.end(), [](const GpuWithLeases& one) {
     return one.gpu.health == Health::lost;
   });
-  std::string fits;
-  if (impossible.matching > impossible.large_enough) {
-    fits = fmt::format("the largest of them has {}", format_size(impossible.largest));
-  } else if (impossible.large_enough > 0) {
-    fits = fmt::format("{} would fit", impossible.large_enough);
-  } else {
-    std::vector<std::string> names;
-    for (const GpuWithLeases& one : view.gpus) {
-      const std::string name =
-          fmt::format("{} ({})", one.gpu.name.value_or("a GPU"),
-                      one.gpu.memory_total ? format_size(*one.gpu.memory_total) : "unknown size");
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-    }
-    fits = names.empty() ? "there is no GPU" : fmt::format("there is {}", join_text(names, ", "));
+  if (lost > 0) text += fmt::format(" ({} lost)", lost);
+  if (impossible.matching > found) {
+    text += impossible.largest > Bytes{}
+                ? fmt::format(" (largest: {})", format_size(impossible.largest))
+                : " (memory size unknown)";
+  } else if (found == 0 && !required.empty() && !view.gpus.empty()) {
+    text += fmt::format("; this host has {}", list_gpu_models(view));
   }
-  return {ErrorKind::impossible,
-          fmt::format(
-              "this host can never give {} {}{}: it has {}{}; {}", request.count,
-              request.count == 1 ? "GPU" : "GPUs",
-              requirements.empty() ? "" : fmt::format(" {}", join_text(requirements, " and ")),
-              impossible.large_enough, lost > 0 ? fmt::format(" (and {} lost)", lost) : "", fits)};
+  return {ErrorKind::impossible, std::move(text)};
 }
 
 }  // namespace berth

@@ -8,11 +8,13 @@
 
 namespace berth {
 
-// "GPU 0 leased by bob (train.py); GPU 2: python (pid 4711, user bob) uses 9.1 GiB without a
-// lease". One line; may have control characters, so printable() before it is shown.
+// "needs 4 GPUs, 1 available; GPUs 0,1 leased by bob (train.py); GPU 2: python (pid 4711, user bob)
+// uses 9.1 GiB without a lease". One line; may have control characters, so printable() before it is
+// shown.
 std::string explain_wait(const Wait& wait, const Request& request, const HostView& view);
 
-// An error of ErrorKind::impossible that says what was requested and what this host has.
+// An error of ErrorKind::impossible that says what was requested and what this host has: "no GPU
+// here has 90 GiB of memory (largest: 24 GiB)", "needs 9 GPUs, this host has only 4".
 Error explain_impossible(const Impossible& impossible, const Request& request,
                          const HostView& view);
 

@@ -64,11 +64,12 @@ GpuStateReason classify(const GpuWithLeases& gpu_view) {
   }
   if (gpu_view.drain) return {GpuState::drained, describe_drain(*gpu_view.drain)};
   if (gpu.mig_without_instances) {
-    return {GpuState::drained,
-            "MIG mode is on and there is no instance; make one (sudo nvidia-smi mig -cgi PROFILE)"};
+    return {
+        GpuState::drained,
+        "MIG mode is on, but there is no instance; create one (sudo nvidia-smi mig -cgi PROFILE)"};
   }
   if (gpu.compute_mode == ComputeMode::prohibited) {
-    return {GpuState::drained, "its compute mode is prohibited (sudo nvidia-smi -c 0 allows it)"};
+    return {GpuState::drained, "compute mode is prohibited; to allow jobs: sudo nvidia-smi -c 0"};
   }
   const std::string strangers = describe_strangers(gpu_view);
   if (!gpu_view.leases.empty()) {

@@ -1,13 +1,25 @@
 // Unit tests of the states of GPUs: a GPU whose state is unknown must never be free.
 #include "status/gpu_state.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <string>
+#include <vector>
 
 namespace berth {
 namespace {
 
 GpuStateReason classify(const Gpu& gpu) {
   return berth::classify(attribute_processes({"", {gpu}}, {}, {}).gpus.front());
+}
+
+bool contains_all(const std::string& text, const std::vector<std::string>& parts) {
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const std::string& part) { return text.find(part) != std::string::npos; });
+}
+
+bool has_reason(const Gpu& gpu, const std::vector<std::string>& parts) {
+  return contains_all(classify(gpu).reason, parts);
 }
 
 Gpu idle() {
@@ -31,10 +43,10 @@ TEST(ClassifyGpu, a_compute_process_is_a_stranger) {
   gpu.memory_used = mib(9400);
   gpu.processes = {process(ProcessKind::compute, mib(9318))};
   EXPECT_EQ(classify(gpu).state, GpuState::stranger);
-  EXPECT_EQ(classify(gpu).reason, "python (pid 5000001) uses 9.1 GiB without a lease");
+  EXPECT_TRUE(has_reason(gpu, {"python", "5000001", "9.1 GiB"})) << classify(gpu).reason;
   gpu.processes = {process(ProcessKind::compute, std::nullopt)};
   EXPECT_EQ(classify(gpu).state, GpuState::stranger);
-  EXPECT_EQ(classify(gpu).reason, "python (pid 5000001) runs without a lease");
+  EXPECT_TRUE(has_reason(gpu, {"python", "5000001"})) << classify(gpu).reason;
 }
 
 TEST(ClassifyGpu, a_display_is_no_stranger) {
@@ -48,7 +60,7 @@ TEST(ClassifyGpu, memory_that_nobody_accounts_for_is_a_stranger) {
   Gpu gpu = idle();
   gpu.memory_used = gib(9);
   EXPECT_EQ(classify(gpu).state, GpuState::stranger);
-  EXPECT_EQ(classify(gpu).reason, "9 GiB are in use by a process that the driver does not list");
+  EXPECT_TRUE(has_reason(gpu, {"9 GiB", "driver"})) << classify(gpu).reason;
   // A display whose memory is unknown accounts for at most 2 GiB.
   gpu.processes = {process(ProcessKind::graphics, std::nullopt)};
   EXPECT_EQ(classify(gpu).state, GpuState::stranger);
@@ -85,12 +97,11 @@ TEST(ClassifyGpu, a_drained_gpu_says_by_whom_and_why) {
     return berth::classify(attribute_processes({"", {gpu}}, {}, {drain}).gpus.front());
   };
   EXPECT_EQ(classify_drained().state, GpuState::drained);
-  EXPECT_EQ(classify_drained().reason, "drained by root: its fan is broken");
+  EXPECT_TRUE(contains_all(classify_drained().reason, {"root", "its fan is broken"}));
   gpu.health = Health::lost;
   gpu.problem = "the driver has lost it";
   EXPECT_EQ(classify_drained().state, GpuState::lost);
-  EXPECT_EQ(classify_drained().reason,
-            "the driver has lost it; drained by root: its fan is broken");
+  EXPECT_TRUE(contains_all(classify_drained().reason, {gpu.problem, "root", "its fan is broken"}));
 }
 
 TEST(ClassifyGpu, a_lease_inside_another_counts_once_that_has_ended) {

@@ -42,7 +42,7 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
     } else if (outcome.impossible) {
       status.reason = explain_impossible(*outcome.impossible, status.record.request, view).message;
     } else {
-      status.reason = "could start now, but has not claimed its GPUs";
+      status.reason = "GPUs are free for this ticket, but its process has not claimed them yet";
     }
     queue.push_back(std::move(status));
   }

@@ -8,7 +8,7 @@
 namespace berth {
 namespace {
 
-// "GPU 0", "GPU 0,2", "2 GPUs of 0,1,3".
+// "GPU 0", "GPUs 0,2", "2 GPUs of 0,1,3".
 std::string format_requested_gpus(const Request& request, const Status& status) {
   std::string text = fmt::format("{} {}", request.count, request.count == 1 ? "GPU" : "GPUs");
   if (!request.uuids) return text;
@@ -19,7 +19,7 @@ std::string format_requested_gpus(const Request& request, const Status& status) 
     indices += fmt::format("{}{}", indices.empty() ? "" : ",", to_string(one.view.gpu.index));
   }
   if (indices.empty()) return text;
-  return request.uuids->size() == request.count ? fmt::format("GPU {}", indices)
+  return request.uuids->size() == request.count ? gpu_list(indices)
                                                 : fmt::format("{} of {}", text, indices);
 }
 
@@ -82,7 +82,7 @@ const std::string& record_title(const Record& record) {
 std::string format_request(const Request& request, const Status& status) {
   std::string text = format_requested_gpus(request, status);
   if (request.name) text += fmt::format(" {}", in_quotes(*request.name));
-  if (request.min_memory) text += fmt::format(" from {}", format_size(*request.min_memory));
+  if (request.min_memory) text += fmt::format(" of {} or more", format_size(*request.min_memory));
   if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
   if (request.time) text += fmt::format(", for {}", format_duration(*request.time));
   return text;
@@ -121,8 +121,8 @@ std::string format_driver(const Status& status) {
 
 std::string format_data_age(const Status& status) {
   if (!status.is_remote) return "";
-  return status.age ? fmt::format("told {} ago", format_duration(*status.age))
-                    : "told some time ago";
+  return status.age ? fmt::format("reported {} ago", format_duration(*status.age))
+                    : "reported at an unknown time";
 }
 
 }  // namespace berth

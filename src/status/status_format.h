@@ -37,7 +37,7 @@ std::string format_age(TimePoint since, TimePoint now);
 // The label of a lease or ticket; its command if it has no label.
 const std::string& record_title(const Record& record);
 
-// "2 GPUs, 8 GiB each, for 4h", "GPU 0,2".
+// "2 GPUs, 8 GiB each, for 4h", "GPUs 0,2".
 std::string format_request(const Request& request, const Status& status);
 
 // The reason and the estimate: "GPU 0 leased by bob; expected in about 10m".
@@ -53,7 +53,7 @@ std::string format_gpu_counts(const Status& status);
 // "simulated driver 570.86.15".
 std::string format_driver(const Status& status);
 
-// The age of the GPU data of a remote host: "told 12s ago"; empty for this host.
+// The age of the GPU data of a remote host: "reported 12s ago"; empty for this host.
 std::string format_data_age(const Status& status);
 
 }  // namespace berth

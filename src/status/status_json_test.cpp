@@ -35,7 +35,7 @@ TEST(StatusJson, without_a_limit_the_queue_is_complete) {
 
 TEST(StatusJson, commands_of_other_users_can_be_hidden) {
   const auto json =
-      nlohmann::json::parse(hosts_json({queue_of(1)}, JsonForm::line, {"nobody", {}}));
+      nlohmann::json::parse(hosts_json({queue_of(1)}, JsonForm::line, {"another-user", {}}));
   EXPECT_TRUE(json["hosts"][0]["queue"][0]["command"].is_null());
 }
 

@@ -14,12 +14,15 @@ Notice run_action(const PendingAction& action) {
   try {
     const auto ended = cancels ? cancel_tickets({action.id}) : release_leases({action.id}, {});
     if (!ended) return {Style::bad, ended.error().message};
-    if (ended->empty()) return {Style::notice, fmt::format("{} had ended already.", action.id)};
+    if (ended->empty()) {
+      return {Style::notice,
+              fmt::format("{} {} had already ended.", cancels ? "Ticket" : "Lease", action.id)};
+    }
   } catch (const std::exception& problem) {
     return {Style::bad, fmt::format("internal error: {}; please report it", problem.what())};
   }
-  return {Style::good, cancels ? fmt::format("Ticket {} has left the queue.", action.id)
-                               : fmt::format("Lease {} is given back.", action.id)};
+  return {Style::good, cancels ? fmt::format("Ticket {} was cancelled.", action.id)
+                               : fmt::format("Lease {} was released.", action.id)};
 }
 
 ActionThread::~ActionThread() {

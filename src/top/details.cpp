@@ -81,8 +81,9 @@ void add_record(FactList& facts, const Record& record, const Status& host) {
   facts.add("command", record.command);
   facts.add("label", record.label);
   facts.add("job", record.job);
-  facts.add("asked for", format_request(record.request, host));
-  facts.add("", record.is_profiling_run ? "is measured, for later runs of this job" : "");
+  facts.add("request", format_request(record.request, host));
+  facts.add("",
+            record.is_profiling_run ? "profiling run: measured for later runs of this job" : "");
 }
 
 std::string_view mode_text(ComputeMode mode) {
@@ -146,9 +147,8 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   facts.add("host", row.host->host);
   facts.add("driver", format_driver(*row.host));
   facts.add("memory", memory_text(row));
-  facts.add("utilization",
-            fmt::format("{}, of the memory {}", format_value(gpu.utilization_pct, "%"),
-                        format_value(gpu.memory_utilization_pct, "%")));
+  facts.add("utilization", fmt::format("GPU {}, memory {}", format_value(gpu.utilization_pct, "%"),
+                                       format_value(gpu.memory_utilization_pct, "%")));
   facts.add("temperature",
             format_value(gpu.temperature_c, context.canvas.charset == Charset::utf8 ? "°C" : "C"));
   facts.add("power", fmt::format("{}{}", format_value(gpu.power_w, " W"),
@@ -156,7 +156,7 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
                                                                      *gpu.performance_state)
                                                        : ""));
   if (gpu.compute_mode) facts.add("compute mode", mode_text(*gpu.compute_mode));
-  if (gpu.display_active == true) facts.add("display", "drives one");
+  if (gpu.display_active == true) facts.add("display", "drives a display");
   if (view.drain) facts.add_time("drained", view.drain->since);
   for (const Record& lease : row.host->leases) {
     const auto& lease_ids = view.leases;
@@ -181,24 +181,24 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
 std::vector<StyledLine> lease_details(const Row& row, const RenderContext& context) {
   const Record& lease = *row.lease;
   FactList facts(context);
-  facts.add("GPU", format_gpu_list(lease, *row.host));
+  facts.add(lease.uuids.size() == 1 ? "GPU" : "GPUs", format_gpu_list(lease, *row.host));
   facts.add("share", lease.request.memory
                          ? format_size(*lease.request.memory) + " on each GPU, shared with others"
                          : "exclusive");
   add_record(facts, lease, *row.host);
   facts.add("holder", lease.holder == HolderKind::shell
-                          ? "a shell or script (berth acquire): r gives it back"
-                          : "a job (berth run): the lease ends with it");
-  facts.add_time("asked", lease.since);
+                          ? "shell or script (berth acquire); r releases the lease"
+                          : "job (berth run); the lease ends with the job");
+  facts.add_time("requested", lease.since);
   facts.add_time("granted", lease.granted);
   if (const auto ends = lease.expected_end()) {
-    facts.add("ends", fmt::format("{}, as it said", format_local_time(*ends)));
+    facts.add("expected end", fmt::format("{} (from --time)", format_local_time(*ends)));
   }
   if (const auto idle = idle_since(lease, context.now)) {
-    facts.add("idle", fmt::format("nothing was computed for {}", format_age(*idle, context.now)),
+    facts.add("idle", fmt::format("no utilization for {}", format_age(*idle, context.now)),
               Style::warning);
   }
-  facts.add("within", lease.parent_lease);
+  facts.add("parent lease", lease.parent_lease);
   if (lease.epoch > 0) facts.add("epoch", std::to_string(lease.epoch));
   for (const GpuStatus& gpu : row.host->gpus) {
     for (const AttributedProcess& one : gpu.view.processes) {
@@ -214,13 +214,14 @@ std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& cont
   const TicketStatus& ticket = *row.ticket;
   FactList facts(context);
   facts.add("position", fmt::format("{} of {}", ticket.position, row.host->queue.size()));
-  facts.add("waits for", ticket.reason);
-  facts.add("expected", ticket.starts && *ticket.starts > context.now
-                            ? fmt::format("{}, in about {}", format_local_time(*ticket.starts),
-                                          format_age(context.now, *ticket.starts))
-                            : "nobody can say");
+  facts.add("waiting for", ticket.reason);
+  facts.add("expected start",
+            ticket.starts && *ticket.starts > context.now
+                ? fmt::format("{}, in about {}", format_local_time(*ticket.starts),
+                              format_age(context.now, *ticket.starts))
+                : "unknown");
   add_record(facts, ticket.record, *row.host);
-  facts.add_time("waits since", ticket.record.since);
+  facts.add_time("waiting since", ticket.record.since);
   return facts.take_lines();
 }
 
@@ -245,15 +246,15 @@ std::vector<StyledLine> help_lines(Charset charset) {
     const char* effect;
   };
   static constexpr std::array keys{
-      Help{"arrows, j k", "select a GPU, a lease or a ticket; PgUp PgDn Home End, too"},
-      Help{"Tab", "from the GPUs to the queue, and back"},
-      Help{"Enter", "all that is known of it; Esc or Enter leads back"},
-      Help{"s", "sort GPUs: by index, user, memory, utilization"},
-      Help{"f or /", "show only what is of users like the text you type; Esc ends it"},
-      Help{"c", "cancel the selected ticket, if it is yours: asks first"},
-      Help{"r", "give the selected lease back, if it is your shell's: asks first"},
-      Help{"p", "pause: the picture stays as it is; p goes on"},
-      Help{"h or ?", "this help"},
+      Help{"arrows, j k", "select a GPU, lease or ticket (also PgUp, PgDn, Home, End)"},
+      Help{"Tab", "switch between GPUs and queue"},
+      Help{"Enter", "show details of the selection; Esc or Enter goes back"},
+      Help{"s", "sort GPUs by index, user, memory or utilization"},
+      Help{"f or /", "show only users whose name contains the text; Esc shows all"},
+      Help{"c", "cancel the selected ticket, if it is yours (asks first)"},
+      Help{"r", "release the selected lease, if your shell holds it (asks first)"},
+      Help{"p", "pause the display; p again resumes it"},
+      Help{"h or ?", "show this help"},
       Help{"q", "quit"},
   };
   std::vector<StyledLine> lines;
@@ -266,14 +267,13 @@ std::vector<StyledLine> help_lines(Charset charset) {
     StyledLine line = make_line(style, fmt::format(" {}", align_left(name, kNameWidth)));
     lines.push_back(line.add(Style::plain, text));
   };
-  add_legend(style_of(GpuState::free), "free", "can be had: berth run -- python train.py");
-  add_legend(style_of(GpuState::leased), "leased, shared",
-             "somebody's, by berth: whole, or in part");
+  add_legend(style_of(GpuState::free), "free", "available: berth run -- python train.py");
+  add_legend(style_of(GpuState::leased), "leased, shared", "held by leases, whole or in part");
   add_legend(style_of(GpuState::stranger), "stranger", "used by a process without a lease");
   add_legend(style_of(GpuState::drained), "drained", "out of service");
   add_legend(style_of(GpuState::lost), "lost", "the driver cannot reach it");
   add_legend(style_of(GpuState::unknown), "unknown",
-             "the driver does not say whether it is in use");
+             "the driver does not report whether it is in use");
   lines.emplace_back();
   const bool utf8 = charset == Charset::utf8;
   lines.push_back(make_line(

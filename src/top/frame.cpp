@@ -66,7 +66,7 @@ Lines problem_lines(const Model& model, const Canvas& canvas, TimePoint now) {
   const TopSnapshot& snapshot = model.snapshot();
   const std::string old =
       snapshot.last_success
-          ? fmt::format(" Below is what was seen {} ago.", format_age(*snapshot.last_success, now))
+          ? fmt::format(" The data below is {} old.", format_age(*snapshot.last_success, now))
           : "";
   if (!snapshot.problem.empty()) {
     return wrapped_lines(Style::bad, fmt::format("! {}.{}", canvas.escape(snapshot.problem), old),
@@ -100,7 +100,7 @@ StyledLine keys_line(const Model& model, const Canvas& canvas) {
   if (model.mode() != Mode::help) {
     hints.push_back({"c", "cancel"});
     hints.push_back({"r", "release"});
-    hints.push_back({"p", model.paused() ? "go on" : "pause"});
+    hints.push_back({"p", model.paused() ? "resume" : "pause"});
   }
   StyledLine line;
   for (const Hint& hint : hints) {
@@ -172,20 +172,20 @@ Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& 
 Lines empty_lines(const Model& model, const Canvas& canvas) {
   const TopSnapshot& snapshot = model.snapshot();
   if (!snapshot.last_success) {
-    return {make_line(Style::dim, snapshot.problem.empty() ? " Looking at the GPUs." : "")};
+    return {make_line(Style::dim, snapshot.problem.empty() ? " Reading the GPUs." : "")};
   }
   if (!model.filter().empty()) {
-    return {make_line(Style::dim, fmt::format(" No lease, process or ticket of a user like '{}'. "
-                                              "Esc shows all.",
-                                              canvas.escape(model.filter())))};
+    return {
+        make_line(Style::dim, fmt::format(" No lease, process or ticket of a user matching '{}'. "
+                                          "Esc shows all.",
+                                          canvas.escape(model.filter())))};
   }
   if (snapshot.hosts.empty()) {
-    return wrapped_lines(Style::dim,
-                         "No host has told of itself yet: run 'berth status' once on each that has "
-                         "GPUs.",
-                         canvas);
+    return wrapped_lines(
+        Style::dim, "No host has registered yet: run 'berth status' once on each host with GPUs.",
+        canvas);
   }
-  return {make_line(Style::dim, " The driver works, and it has no GPU.")};
+  return {make_line(Style::dim, " The driver reports no GPU.")};
 }
 
 std::string queue_title(const Model& model) {
@@ -196,7 +196,7 @@ std::string queue_title(const Model& model) {
     leased = leased || !host.leases.empty();
   }
   if (waiting > 0) return fmt::format(" Queue: {} waiting", waiting);
-  return leased ? " Queue: nobody waits." : " No jobs yet: berth run -- python train.py";
+  return leased ? " Queue: empty" : " No jobs yet: berth run -- python train.py";
 }
 
 Lines list_lines(Model& model, std::size_t height, const RenderContext& context) {
@@ -251,8 +251,8 @@ Lines body_lines(Model& model, std::size_t height, const RenderContext& context)
 Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canvas, TimePoint now) {
   Frame frame;
   if (canvas.width < kMinWidth || canvas.height < kMinHeight) {
-    const std::string text = fmt::format("Too small: {}x{}, and berth top needs {}x{}.",
-                                         canvas.width, canvas.height, kMinWidth, kMinHeight);
+    const std::string text = fmt::format("Too small: {}x{} (berth top needs {}x{})", canvas.width,
+                                         canvas.height, kMinWidth, kMinHeight);
     frame.lines.push_back(
         make_line(Style::plain, truncate_text(text, canvas.width, canvas.charset)));
     return frame;

@@ -58,7 +58,7 @@ void Model::rebuild_rows() {
   if (mode_ == Mode::details || (mode_ == Mode::confirm && previous_mode_ == Mode::details)) {
     mode_ = previous_mode_ = Mode::list;
     action_.reset();
-    notice_ = Notice{Style::notice, "That has ended."};
+    notice_ = Notice{Style::notice, "The selected entry no longer exists."};
   }
 }
 

@@ -29,16 +29,22 @@ std::string title_suffix(const Record& record) {
 Result<void> check_permission(const char* what, const char* verb, const Record& record,
                               const Status& host, uid_t viewer) {
   if (!can_end(record, viewer)) {
+    const std::string owner = user_name(record.uid);
     return fail(ErrorKind::permission,
-                fmt::format("{} {} belongs to {}, who alone (or root) can {}", what, record.id,
-                            user_name(record.uid),
-                            std::string_view(verb) == "cancel" ? "cancel it" : "give it back"));
+                fmt::format("{} {} belongs to {}; only {} can {} it", what, record.id, owner,
+                            record.uid == 0 ? owner : owner + " or root", verb));
   }
   if (host.is_remote) {
-    return fail(ErrorKind::usage, fmt::format("{} {} is on {}; there: berth {} {}", what, record.id,
-                                              host.host, verb, record.id));
+    return fail(ErrorKind::usage, fmt::format("{} {} is on host {}; run there: berth {} {}", what,
+                                              record.id, host.host, verb, record.id));
   }
   return {};
+}
+
+// "GPU 0", "GPUs 0,2".
+std::string name_gpus(const Record& lease, const Status& host) {
+  return fmt::format("{} {}", lease.uuids.size() == 1 ? "GPU" : "GPUs",
+                     format_gpu_list(lease, host));
 }
 
 // The lease of the row. On the row of a GPU: the viewer's only lease there, or the only lease.
@@ -54,16 +60,16 @@ Result<const Record*> find_lease(const Row& row, uid_t viewer) {
   }
   const std::string index = berth::to_string(row.gpu->view.gpu.index);
   if (all.empty()) {
-    return fail(ErrorKind::usage, fmt::format("nobody has a lease on GPU {}", index));
+    return fail(ErrorKind::usage, fmt::format("there is no lease on GPU {}", index));
   }
   if (own.size() == 1) return own.front();
   if (all.size() == 1) return all.front();
   if (own.empty()) {
     return fail(ErrorKind::permission, fmt::format("no lease on GPU {} is yours", index));
   }
-  return fail(
-      ErrorKind::usage,
-      fmt::format("{} leases on GPU {} are yours: select one of them below it", own.size(), index));
+  return fail(ErrorKind::usage,
+              fmt::format("you have {} leases on GPU {}: select one of the rows below it",
+                          own.size(), index));
 }
 
 }  // namespace
@@ -88,31 +94,31 @@ Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer) {
   TRY(check_permission("ticket", "cancel", record, *row.host, viewer));
   return PendingAction{
       PendingAction::Kind::cancel, record.id,
-      fmt::format("Cancel ticket {}{}{}? It leaves the queue, and its process (pid {}) ends "
-                  "with exit code 75.",
-                  record.id, owner_suffix(record, viewer), title_suffix(record), record.pid)};
+      fmt::format(
+          "Cancel ticket {}{}{}? The ticket leaves the queue, and its process (pid {}) exits "
+          "with code 75.",
+          record.id, owner_suffix(record, viewer), title_suffix(record), record.pid)};
 }
 
 Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   if (row.gpu == nullptr) {
     return fail(ErrorKind::usage, row.ticket == nullptr
-                                      ? "r gives a lease back: select one"
-                                      : "r gives a lease back, and this is a ticket: c cancels it");
+                                      ? "r releases a lease: select one"
+                                      : "r releases a lease, and this is a ticket: c cancels it");
   }
   const Record& record = *TRY(find_lease(row, viewer));
   TRY(check_permission("lease", "release", record, *row.host, viewer));
   if (record.holder == HolderKind::job) {
     return fail(ErrorKind::usage,
-                fmt::format("lease {} is its job's, and ends with it: stop pid {} "
-                            "to have GPU {} back",
-                            record.id, record.pid, format_gpu_list(record, *row.host)));
+                fmt::format("lease {} is held by a running job: stop pid {} to release {}",
+                            record.id, record.pid, name_gpus(record, *row.host)));
   }
   return PendingAction{
       PendingAction::Kind::release, record.id,
-      fmt::format("Give lease {}{}{} back? Others can have GPU {} at once; its shell (pid "
-                  "{}) goes on without.",
+      fmt::format("Release lease {}{}{}? Other users can be granted {} at once; the shell (pid {}) "
+                  "keeps running without the lease.",
                   record.id, owner_suffix(record, viewer), title_suffix(record),
-                  format_gpu_list(record, *row.host), record.pid)};
+                  name_gpus(record, *row.host), record.pid)};
 }
 
 }  // namespace berth::top

@@ -108,7 +108,7 @@ StyledLine lease_line(const Row& row, const RenderContext& context) {
   StyledLine line = make_line(Style::plain, std::string(indent(context), ' '));
   add_user(line, lease.uid, context);
   if (!row.shown_at_gpu.empty()) {
-    return line.add(Style::dim, fmt::format("  as on GPU {}", row.shown_at_gpu));
+    return line.add(Style::dim, fmt::format("  same lease as on GPU {}", row.shown_at_gpu));
   }
   const std::string share = lease.request.memory ? format_size(*lease.request.memory) : "exclusive";
   line.add(Style::dim, gap() + align_left(share, kShareWidth))
@@ -145,8 +145,8 @@ StyledLine host_line(const Row& row, const RenderContext& context) {
   const Status& host = *row.host;
   StyledLine line = make_line(Style::bold, fmt::format(" {}", context.canvas.escape(host.host)));
   if (!host.problem.empty()) {
-    return line.add(Style::warning, fmt::format("  nothing is known of its GPUs: {}",
-                                                context.canvas.escape(host.problem)));
+    return line.add(Style::warning,
+                    fmt::format("  GPUs unknown: {}", context.canvas.escape(host.problem)));
   }
   const std::string freshness = format_data_age(host);
   return line.add(Style::dim,
@@ -164,8 +164,8 @@ StyledLine ticket_line(const Row& row, const RenderContext& context) {
   add_user(line, record.uid, context);
   const std::string where = row.host->is_remote ? row.host->host + ": " : "";
   return line
-      .add(Style::dim,
-           fmt::format("  waits {}", align_left(format_age(record.since, context.now), kTimeWidth)))
+      .add(Style::dim, fmt::format("  waiting {}",
+                                   align_left(format_age(record.since, context.now), kTimeWidth)))
       .add(Style::plain,
            gap() + context.canvas.escape(where + format_request(record.request, *row.host)))
       .add(Style::plain, gap() + context.canvas.escape(record_title(record)));

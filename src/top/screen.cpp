@@ -26,7 +26,7 @@ extern "C" int setupterm(const char* type, int fd, int* result);
 namespace berth::top {
 namespace {
 
-constexpr const char* kAlternative = "'berth status --watch' works without";
+constexpr const char* kAlternative = "use 'berth status --watch' instead";
 
 // What the signal handler needs to restore the terminal. It is computed in advance, because the
 // handler may only make system calls.
@@ -192,7 +192,8 @@ Screen::Screen() : ncurses_(std::make_unique<NcursesState>()) {}
 Result<std::unique_ptr<Screen>> Screen::open() {
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1) {
-    return fail(ErrorKind::usage, fmt::format("top: it needs a terminal; {}", kAlternative));
+    return fail(ErrorKind::usage,
+                fmt::format("top: stdin and stdout must be a terminal; {}", kAlternative));
   }
   const std::string type(get_env_or_empty("TERM"));
   int known = 0;
@@ -202,24 +203,25 @@ Result<std::unique_ptr<Screen>> Screen::open() {
                             !capability("cup").empty();
   if (!is_supported && terminal.drawable && known < 1) {
     return fail(ErrorKind::usage,
-                fmt::format("top: this host knows no terminal of the type {} (TERM); try "
+                fmt::format("top: this host does not know the terminal type {} (TERM); try "
                             "TERM=xterm-256color berth top, or 'berth status --watch'",
                             in_quotes(type)));
   }
   if (!is_supported) {
     return fail(ErrorKind::usage,
-                fmt::format("top: a terminal of the type {} (TERM) cannot be drawn on; {}",
+                fmt::format("top: a terminal of type {} (TERM) has no full-screen mode; {}",
                             in_quotes(type), kAlternative));
   }
   std::unique_ptr<Screen> screen(new Screen);
   screen->canvas_.charset = set_utf8_locale(terminal.charset);
   if (::tcgetattr(STDIN_FILENO, &terminal_restore.modes) != 0) {
-    return fail(ErrorKind::usage, fmt::format("top: it needs a terminal; {}", kAlternative));
+    return fail(ErrorKind::usage,
+                fmt::format("top: stdin and stdout must be a terminal; {}", kAlternative));
   }
   screen->ncurses_->screen = ::newterm(type.c_str(), stdout, stdin);
   if (screen->ncurses_->screen == nullptr) {
     return fail(ErrorKind::usage,
-                fmt::format("top: the terminal cannot be taken; {}", kAlternative));
+                fmt::format("top: the terminal cannot be initialized; {}", kAlternative));
   }
   install_terminal_restore();
   ::cbreak();

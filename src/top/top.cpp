@@ -95,7 +95,7 @@ class TopLoop {
       if (!result.action) continue;
       if (action_thread_.busy()) {
         model_.set_notice(
-            {Style::warning, "Not yet: what was asked for before is still under way."});
+            {Style::warning, "Please wait: the previous action is not finished yet."});
       } else {
         action_thread_.start(*result.action);
       }

@@ -143,17 +143,17 @@ def test_the_way_to_the_harbour_must_be_roots(server, tmpfiles, lair, precious):
     """A folder of the attacker's on the way can be swapped for a link at any moment."""
     inside = lair / "berth"
     result = server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": str(inside)})
-    assert_one_line_error(result, 74, f"{MALLORY} can replace what is in '{lair}'")
+    assert_one_line_error(result, 74, f"{MALLORY} ", f"'{lair}'")
     link = server.folder / "link"  # in a sticky folder, where only its owner can change it
     link.symlink_to(precious.parent)
     os.chown(link, MALLORY, MALLORY, follow_symlinks=False)
     result = server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": str(link / "precious")})
-    assert_one_line_error(result, 74, f"a symbolic link of {MALLORY}")
+    assert_one_line_error(result, 74, "symbolic link", str(MALLORY))
     loose = server.folder / "loose"
     loose.mkdir()
     loose.chmod(0o775)
     result = server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": str(loose / "berth")})
-    assert_one_line_error(result, 74, "can replace what is in")
+    assert_one_line_error(result, 74, f"'{loose}'")
     assert owner_and_mode(precious) == (0, 0o700) and not tmpfiles.exists() and not (loose / "berth").exists()
     os.chown(link, 0, 0, follow_symlinks=False)  # a link of root's is as good as what it names
     assert server.berth("setup", "--tmpfiles-dir", tmpfiles, env={"BERTH_DIR": f"{link}/./harbour/"}).returncode == 0
@@ -164,9 +164,9 @@ def test_access_control_lists_go_when_setup_comes(server, tmpfiles):
     squat(server.harbour)
     subprocess.run(["setfacl", "-m", f"u:{MALLORY}:rwx", "-m", f"d:u:{MALLORY}:rwx", server.harbour], check=True)
     output = server.berth("setup", "--tmpfiles-dir", tmpfiles).stdout
-    assert f"removed the access control list of '{server.harbour}'" in output
+    assert any("access control" in line and f"'{server.harbour}'" in line for line in output.splitlines()), output
     assert os.listxattr(server.harbour) == [] and owner_and_mode(server.harbour) == (0, 0o1777)
-    assert "Nothing to do" in server.berth("setup", "--tmpfiles-dir", tmpfiles).stdout
+    assert server.berth("setup", "--tmpfiles-dir", tmpfiles).stdout.lower().startswith("nothing")
 
 
 # The harbour is made, by root
@@ -183,7 +183,7 @@ def test_a_harbour_is_not_made_where_others_can_replace_it(server, lair, preciou
     for folder in (loose, shared, lair):
         before = os.listdir(folder)
         result = server.berth("run", "--", "true", env={"BERTH_DIR": str(folder / "berth")})
-        assert_one_line_error(result, 74, "can replace what is in", "set BERTH_DIR")
+        assert_one_line_error(result, 74, f"'{folder}'", "BERTH_DIR")
         assert os.listdir(folder) == before
     program = open_build / "bin" / "berth"
     own = server.folder / "own"

@@ -98,7 +98,7 @@ def test_nobody_is_advised_to_kill_the_process_that_has_the_pid_now(server, open
         words = refused_as(server, open_build, BOB)
     finally:
         end(innocent)
-    assert "unknown process" in words and "perhaps" in words, words
+    assert "unknown" in words and str(innocent) in words, words
     assert not re.search(r"\bkill\b|-CONT", words), words
 
 
@@ -140,5 +140,4 @@ def test_a_stopped_process_that_has_the_lock_is_named(server, open_build):
         words = refused_as(server, open_build, BOB)
     finally:
         end(holder)
-    assert f"(pid {holder}, user {BOB}) has held the harbour lock too long" in words
-    assert f"resume it (kill -CONT {holder}) or kill it" in words
+    assert f"(pid {holder}, user {BOB})" in words and f"kill -CONT {holder}" in words

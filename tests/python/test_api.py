@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -131,7 +132,7 @@ def test_the_callers_visible_devices_restrict_the_choice(python):
 def test_a_request_inside_a_lease_comes_out_of_it(python):
     assert python.says("""
         import subprocess, threading
-        with berth.gpus(4):
+        with berth.gpus(4) as four:
             with berth.gpus(2) as two:
                 say(two.indices)
                 with berth.gpus() as one:
@@ -141,7 +142,7 @@ def test_a_request_inside_a_lease_comes_out_of_it(python):
             try:
                 berth.acquire(5)
             except berth.Impossible as problem:
-                say("inside the lease" in str(problem))
+                say(four.id in str(problem))
     """) == "[0, 1]\n[0]\n0,1,2\nTrue"
 
 
@@ -160,34 +161,34 @@ def test_inside_berth_run_the_lease_is_the_outer_one(python):
 
 
 @pytest.mark.parametrize("request_, error, message", [
-    ("count=5", "Impossible", "this host can never give 5 GPUs: it has 4"),
+    ("count=5", "Impossible", "5 GPUs"),
     ("name='A6000'", "Impossible", "A6000"),
     ("mem='25GiB'", "Impossible", "25 GiB"),
-    ("gpu=7", "Impossible", "there is no GPU 7"),
+    ("gpu=7", "Impossible", "GPU 7"),
     ("gpu=[0, 'GPU-zz']", "Impossible", "GPU-zz"),
-    ("count=0", "UsageError", "count: '0' is not a whole number from 1 to 4096"),
-    ("count=1.5", "UsageError", "count: 1.5 is not a whole number"),
-    ("count=True", "UsageError", "count: True is not a whole number"),
-    ("count=2, gpu=1", "UsageError", "count= asks for 2 GPUs and gpu= names 1"),
-    ("gpu=[]", "UsageError", "gpu: names no GPU"),
+    ("count=0", "UsageError", "count: '0'"),
+    ("count=1.5", "UsageError", "count: 1.5"),
+    ("count=True", "UsageError", "count: True"),
+    ("count=2, gpu=1", "UsageError", "gpu="),
+    ("gpu=[]", "UsageError", "gpu: "),
     ("gpu='x'", "UsageError", "gpu: 'x'"),
-    ("gpu=3.5", "UsageError", "gpu: 3.5 is neither an index, a UUID, nor a list of them"),
-    ("mem='much'", "UsageError", "mem: size 'much' is not a number with a unit"),
-    ("mem=0", "UsageError", "mem: '0B' reserves nothing"),
-    ("mem=[1]", "UsageError", "mem: [1] is not a whole number"),
-    ("util=101", "UsageError", "util: '101' is not a whole number from 0 to 100"),
-    ("policy='best'", "UsageError", "policy: 'best' is none of spread, pack and random"),
-    ("timeout=-1", "UsageError", "timeout: duration '-1.000000000s' is negative"),
-    ("timeout='soon'", "UsageError", "timeout: duration 'soon'"),
-    ("timeout=[]", "UsageError", "timeout: [] is not a time; write '10m', a number of seconds, or a timedelta"),
-    ("timeout=float('nan')", "UsageError", "timeout: duration 'nans'"),
-    ("no_wait=True, timeout=1", "UsageError", "no_wait= and timeout= contradict each other"),
+    ("gpu=3.5", "UsageError", "gpu: 3.5"),
+    ("mem='much'", "UsageError", "'much'"),
+    ("mem=0", "UsageError", "mem: '0B'"),
+    ("mem=[1]", "UsageError", "mem: [1]"),
+    ("util=101", "UsageError", "util: '101'"),
+    ("policy='best'", "UsageError", "policy: 'best'"),
+    ("timeout=-1", "UsageError", "'-1.000000000s'"),
+    ("timeout='soon'", "UsageError", "'soon'"),
+    ("timeout=[]", "UsageError", "timeout: []"),
+    ("timeout=float('nan')", "UsageError", "'nans'"),
+    ("no_wait=True, timeout=1", "UsageError", "timeout="),
     ("label='x' * 300", "UsageError", "label: "),
-    ("label='\\udcff'", "UsageError", "label: '\\udcff' is not UTF-8"),
-    ("mem='\\udcff'", "UsageError", "mem: '\\udcff' is not UTF-8"),
-    ("ids='name'", "UsageError", "ids: 'name' is neither 'index' nor 'uuid'"),
-    ("selector='3090'", "UsageError", "selector: '3090' cannot be called"),
-    ("gpus=2", "TypeError", "'gpus' is not a keyword of a request; there are command, count, gpu,"),
+    ("label='\\udcff'", "UsageError", "label: '\\udcff'"),
+    ("mem='\\udcff'", "UsageError", "mem: '\\udcff'"),
+    ("ids='name'", "UsageError", "ids: 'name'"),
+    ("selector='3090'", "UsageError", "selector: '3090'"),
+    ("gpus=2", "TypeError", "'gpus'"),
 ])
 def test_what_cannot_be_is_refused_with_a_reason(python, request_, error, message):
     said = python.says(f"""
@@ -223,9 +224,9 @@ def test_not_granted(python):
             except berth.NotGranted as problem:
                 say(problem)
     """).splitlines()
-    assert said[0].startswith("not granted now, and no_wait= was given: GPU 0,1,2,3 leased by ")
-    assert said[1].startswith("not granted within 0") and said[2].startswith("not granted within 10ms: GPU 0,1,2,3")
-    assert said[2].endswith("; a longer timeout= waits longer")
+    assert len(said) == 3 and all(" 0,1,2,3 leased " in one for one in said)
+    assert "no_wait=" in said[0]
+    assert "10ms" in said[2] and "timeout=" in said[2]
 
 
 def test_no_driver_and_no_harbour(python):
@@ -236,7 +237,7 @@ def test_no_driver_and_no_harbour(python):
             say(type(problem).__name__, problem)
     """
     said = python.says(code, env={"BERTH_SIM": None})
-    assert said.startswith("NoDriver no NVIDIA driver: libnvidia-ml.so.1 was not found")
+    assert said.startswith("NoDriver ") and "libnvidia-ml.so.1" in said
     (python.server.folder / "file").write_text("")
     said = python.says(code, env={"BERTH_DIR": str(python.server.folder / "file")})
     assert said.startswith("HarbourError ")
@@ -276,7 +277,7 @@ def test_somebody_elses_lease_is_not_yours(python, open_build):
             say(problem)
     """, env={"BERTH_LEASE": first_line(job), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(open_build / "python")},
         prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], program="/usr/bin/python3")
-    assert "belongs to root; unset BERTH_LEASE" in said
+    assert " root" in said and "unset BERTH_LEASE" in said
 
 
 def test_hostile_names_reach_no_terminal_unescaped(python):
@@ -300,7 +301,7 @@ def test_status_and_queue(python):
                         ticket.position, ticket.count, ticket.label, ticket.reason, ticket.starts]))
     """))
     assert said[:6] == [["leased"] * 4, lease_id, "all", 1, 2, "me too"][:6]
-    assert "GPU 0,1,2,3 leased by " in said[6] and said[7] is None
+    assert " 0,1,2,3 leased " in said[6] and said[7] is None
 
 
 def test_what_the_driver_does_not_tell_is_none(python):
@@ -341,7 +342,7 @@ def test_select_chooses_without_leasing(python):
             say(problem)
     """).splitlines()
     assert said[:3] == ["[1, 2] False", "['stranger', 'free', 'free', 'free']", "3 PCI_BUS_ID"]
-    assert said[3].startswith("not free now: ") and "berth-sim-job" in said[3]
+    assert "berth-sim-job" in said[3]
 
 
 def test_select_knows_the_leases_and_the_visible_devices(python):
@@ -366,13 +367,12 @@ def test_a_selector_chooses(python):
         try:
             berth.acquire(2, selector=lambda gpu: gpu.index == 1, no_wait=True)
         except berth.NotGranted as problem:
-            say(problem)
+            say([word in str(problem) for word in ("no_wait=", "selector", "1 of 4")])
         try:
             berth.acquire(5, selector=lambda gpu: True)
         except berth.Impossible as problem:
-            say("never" in str(problem))
-    """) == ("[1, 3]\n[3]\nnot granted now, and no_wait= was given: the selector takes 1 of 4 GPUs as they are now, "
-             "and 2 are asked for\nTrue")
+            say("5 GPUs" in str(problem))
+    """) == "[1, 3]\n[3]\n[True, True, True]\nTrue"
 
 
 def test_a_selector_is_asked_again_while_it_takes_too_few(python):
@@ -381,7 +381,7 @@ def test_a_selector_is_asked_again_while_it_takes_too_few(python):
         lease = berth.acquire(selector=lambda gpu: gpu.index == 2 and os.path.exists("ready"), progress=True)
         say(lease.indices)
     """)
-    assert "the selector takes 0 of 4 GPUs as they are now, and 1 is asked for" in waiter.waits()
+    assert re.search(r"\bselector\b.*\b0 of 4\b", waiter.waits())
     (python.server.folder / "ready").write_text("")
     assert first_line(waiter) == "[2]"
 
@@ -521,7 +521,7 @@ def test_what_a_command_leaves_behind_keeps_its_lease(python):
         stay()
     """)
     pid = int(first_line(job))
-    wait_until(lambda: "stays until these have ended: " in job.err and f"(pid {pid})" in job.err)
+    wait_until(lambda: f"(pid {pid})" in job.err)
     assert leased(python.server) == [0]
     os.kill(pid, 9)
     wait_until(lambda: all_free(python.server))
@@ -600,12 +600,12 @@ def test_jobs_in_a_pool_and_as_generators(python):
 
 
 @pytest.mark.parametrize("code, message", [
-    ("@berth.job\ndef train(): ...", "job: write it with parentheses, @berth.job()"),
-    ("berth.run([])", "run: no command; say what to run"),
-    ("berth.acquire(no_wait='yes')", "no_wait: 'yes' is neither True nor False"),
-    ("berth.acquire(within='x')", "within: 'x' is no lease"),
-    ("lease = berth.acquire(); lease.release(); berth.acquire(within=lease)", "within: the lease "),
-    ("berth.select(timeout=1)", "'timeout' is not a keyword of select; there are "),
+    ("@berth.job\ndef train(): ...", "@berth.job()"),
+    ("berth.run([])", "run: "),
+    ("berth.acquire(no_wait='yes')", "no_wait: 'yes'"),
+    ("berth.acquire(within='x')", "within: 'x'"),
+    ("lease = berth.acquire(); lease.release(); berth.acquire(within=lease)", "within: "),
+    ("berth.select(timeout=1)", "'timeout'"),
 ])
 def test_mistakes_are_told_in_a_line(python, code, message):
     result = python.run(code)
@@ -618,7 +618,7 @@ def test_a_wrong_request_of_a_job_is_refused_where_it_is_written(python):
             @berth.job(memory="8GiB")
             def train(): ...
         except TypeError as problem:
-            say("'memory' is not a keyword" in str(problem))
+            say("'memory'" in str(problem))
     """) == "True"
 
 
@@ -635,7 +635,7 @@ def test_it_warns_if_cuda_was_started_before(python, start):
         line.strip() for line in CUDA.strip().splitlines()) + "\nberth.acquire()\n",
         env={"STAND_IN": str(BUILD / "lib" / "sim" / "libcuda.so.1")})
     assert result.returncode == 0
-    assert ("RuntimeWarning: CUDA was already started (this process)" in result.stderr) == start
+    assert ("RuntimeWarning: CUDA " in result.stderr and "(this process)" in result.stderr) == start
     assert not start or "-c:9: RuntimeWarning" in result.stderr or "<string>" in result.stderr
 
 
@@ -651,7 +651,7 @@ def test_it_names_the_framework_that_started_cuda(python):
             pass
     """)
     before, _, after = result.stderr.partition("quiet")
-    assert before == "" and "CUDA was already started (torch)" in after
+    assert before == "" and "(torch)" in after
 
 
 def test_berths_own_placeholder_stays_until_the_program_uses_the_gpu(python):
@@ -718,8 +718,9 @@ def test_the_log_tells_what_happens(python):
         with berth.gpus() as lease: say(lease.id)
     """)
     lease_id = result.stdout.strip()
-    assert result.stderr.splitlines() == [f"berth INFO lease {lease_id}: GPU 0",
-                                         f"berth INFO released the lease {lease_id}"]
+    granted, released = result.stderr.splitlines()
+    assert granted == f"berth INFO lease {lease_id}: GPU 0"
+    assert released.startswith("berth INFO released ") and released.endswith(lease_id)
 
 
 def test_the_program_that_belongs_to_the_package(python):

@@ -203,7 +203,7 @@ def test_delete_forgets_all(managed, original, jobs):
     assert ready(shell(jobs)) == ["0"]
     assert says(managed, "--redis-delete") == "All Redis objects related to GPU management were deleted.\n"
     assert original.redis.keys(original.key("*")) == []
-    assert_one_line_error(gpu_py(managed, "--get"), 69, "no GPU is managed")
+    assert_one_line_error(gpu_py(managed, "--get"), 69, "--redis-manage-all")
 
 
 # What cannot be, and what others have put there

@@ -523,7 +523,7 @@ def test_too_few_for_the_shell(server, command, jobs):
     jobs.hold("-n", "4")
     result = command()
     assert (result.returncode, result.stdout) == (75, "")
-    assert "GPU 0" in result.stderr
+    assert " 0,1,2,3 " in result.stderr
 
 
 @pytest.mark.parametrize("flags, message", [

@@ -1,6 +1,7 @@
 """How a Python program waits: signals, threads, asyncio, callbacks; in turn with everybody else, and for nothing."""
 
 import os
+import re
 import signal
 import textwrap
 
@@ -343,7 +344,7 @@ def test_a_loop_that_forgets_to_release_hears_that_it_waits_for_itself(python):
         leases = [berth.acquire() for _ in range(4)]
         say(berth.acquire(on_wait=heard).indices)
     """).splitlines()
-    assert said[0].endswith("; this program holds 4 leases itself: release() what it no longer needs")
+    assert "4 leases" in said[0] and "release()" in said[0]
     assert said[1:] == ["[0]"]
 
 
@@ -353,13 +354,13 @@ def test_the_callback_hears_position_and_reason(python, holder):
     waiter = python.start("""
         def heard(waiting):
             say(waiting.position, waiting.length, waiting.starts is not None, waiting.reason)
-            assert str(waiting).startswith(f"position {waiting.position} of {waiting.length}: ")
+            assert f"{waiting.position} of {waiting.length}: " in str(waiting)
         berth.acquire(on_wait=heard)
     """)
     assert first_line(waiter).startswith("2 2 False ")
     holder.end()
     assert first_line(first) == "first"
-    eventually(lambda: "\n1 1 True GPU 0,1,2,3 leased by " in waiter.out, lambda: waiter.out + waiter.err)
+    eventually(lambda: re.search(r"\n1 1 True .* 0,1,2,3 leased ", waiter.out), lambda: waiter.out + waiter.err)
     assert waiter.err == ""
 
 
@@ -377,7 +378,7 @@ def test_what_the_callback_raises_ends_the_waiting(python, holder):
 def test_without_a_terminal_the_log_says_that_it_waits(python, holder):
     """On stderr by Python's own last resort, so that nobody wonders; a program's own handlers get all of it."""
     waiter = python.start("say(berth.acquire().indices)")
-    wait_until(lambda: "waiting, position 1 of 1: GPU 0,1,2,3 leased by" in waiter.err)
+    wait_until(lambda: re.search(r"waiting.* 1 of 1: .* 0,1,2,3 leased ", waiter.err))
     holder.end()
     assert first_line(waiter) == "[0]"
 
@@ -425,7 +426,7 @@ def test_a_cancelled_ticket_is_not_granted(python, holder):
     waiter.waits()
     [ticket] = python.server.status()["queue"]
     assert python.server.berth("cancel", ticket["ticket"]).returncode == 0
-    assert first_line(waiter) == "this ticket was taken out of the queue (berth cancel)"
+    assert "berth cancel" in first_line(waiter)
 
 
 def test_the_helper_that_asks_the_driver_leaves_when_nobody_asks(python):
@@ -485,7 +486,7 @@ def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way)
     prepare = textwrap.dedent(FORKS[way]).strip().replace("\n", "\n        ")
     waiter = python.start(code.replace("PREPARE", prepare))
     wait_until(lambda: "asks itself" in waiter.out, lambda: waiter.out + waiter.err)
-    assert "the child: this process was forked" in waiter.out
+    assert re.search("the child: .*forked", waiter.out)
     [ticket] = python.server.status()["queue"]
     assert ticket["pid"] == waiter.pid
     holder.process.kill()

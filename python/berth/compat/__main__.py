@@ -18,8 +18,8 @@ usage: python -m berth.compat SCRIPT [ARGS…]
        python -m berth.compat -m MODULE [ARGS…]
        python -m berth.compat -c CODE [ARGS…]
 
-Runs a script as Python would, with the modules safe_gpu, gpu_lock, gpuselect and grn served by berth: the GPUs that it
-takes through them are leased. Flags of Python's own go before -m berth.compat.
+Runs a script as Python does, but with berth's versions of the modules safe_gpu, gpu_lock, gpuselect and grn: the GPUs
+that the script takes with these modules are leased. Write Python's own flags before -m berth.compat.
 """
 EXIT_USAGE = 64
 
@@ -42,11 +42,11 @@ def main() -> int:
         print(USAGE, end="")
         return 0
     if not words:
-        return print_usage_error("no script")
+        return print_usage_error("no script given")
     if words[0].startswith("-") and words[0][:2] not in ("-", "-m", "-c"):
-        return print_usage_error(f"{ascii(words[0])} is not expected; Python's own flags go before -m berth.compat")
+        return print_usage_error(f"{ascii(words[0])} is not expected; write Python's own flags before -m berth.compat")
     if sys.flags.ignore_environment or sys.flags.no_site:
-        return print_usage_error("Python's flags -I, -E and -S keep berth out of the script; leave them out")
+        return print_usage_error("with Python's flags -I, -E and -S the script cannot import berth; omit these flags")
     os.execve(sys.executable, [sys.executable, *interpreter_flags(), *words], environment())
 
 

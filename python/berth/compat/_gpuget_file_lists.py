@@ -58,7 +58,7 @@ class ManagedGpus:
         except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
             valid = False
         if not valid:
-            raise _shared_folder.UntrustedFile("it is no list of GPUs")
+            raise _shared_folder.UntrustedFile("it is not a valid list of GPUs")
         return ManagedGpus(gpus, since)
 
 
@@ -112,7 +112,7 @@ class FileLists:
             with _shared_folder.open_or_create_folder() as folder:
                 self._append(folder, "".join(f"{line}\n" for line in lines).encode())
         except (OSError, berth.Error, _shared_folder.UntrustedFile) as problem:
-            self._report_problem(f"the log has no line of this: {problem}")
+            self._report_problem(f"this event was not added to the log: {problem}")
 
     def events(self, since: datetime.datetime) -> List[str]:
         """The lines that all users have added since then, oldest first."""
@@ -161,5 +161,5 @@ class FileLists:
             return []
         valid = [line for line in lines if _EVENT.fullmatch(line)]
         if len(valid) < len(lines):
-            self._report_problem(f"{folder.quoted_path(name)} has lines that are no events; they are left out")
+            self._report_problem(f"{folder.quoted_path(name)} has malformed lines, which are ignored")
         return valid

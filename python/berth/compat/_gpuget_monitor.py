@@ -42,7 +42,7 @@ def take_gpu(lists: RedisLists, managed: List[str], holder: int) -> Tuple[str, s
         reply = pipe.read()
     gpu, _, rest = reply.partition(" ")
     if not gpu.isdecimal():
-        raise berth.HarbourError(rest or "the process that watches over GPUGET's list has died")
+        raise berth.HarbourError(rest or "the monitor process of GPUGET's list ended unexpectedly; try again")
     return gpu, lease_label(rest)
 
 

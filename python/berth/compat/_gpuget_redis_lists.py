@@ -104,7 +104,7 @@ class RedisLists:
             from redis.backoff import NoBackoff
             from redis.retry import Retry
         except ImportError:
-            raise berth.UsageError("GPUGET's own keys need the Python package redis; run: pip install redis") from None
+            raise berth.UsageError("--keys gpuget needs the Python package redis; run: pip install redis") from None
         self._failure = redis.RedisError
         # No command is retried: if a GPU was taken but the reply was lost, a retry would take a second one.
         # recover_lost_gpus() puts the first one back later.
@@ -117,7 +117,7 @@ class RedisLists:
         try:
             yield self._redis
         except self._failure as problem:
-            raise berth.HarbourError(f"the Redis server of GPUGET's lists: {problem}") from None
+            raise berth.HarbourError(f"cannot use the Redis server with GPUGET's lists: {problem}") from None
 
     def _run_script(self, script: str, *arguments: object) -> Any:
         with self._connection() as server:

@@ -36,14 +36,14 @@ def _managed_gpus() -> List[berth.Gpu]:
             break  # an invalid entry ends the list, as in CUDA
         chosen += found
     if not chosen:
-        raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={value!r} leaves no GPU to manage; unset it, or name GPUs that "
-                               "are there")
+        raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={value!r} matches no usable GPU of this host; change or unset "
+                               "the variable")
     return [gpu for gpu in gpus if gpu in chosen]
 
 
 def _print_gpus(gpus: List[berth.Gpu], restricted: bool) -> None:
-    print("No server is needed: with berth each job leases its GPU itself, and waits until there is one.")
-    print(f"While this runs, your jobs {'use no other GPUs than these' if restricted else 'may use any GPU'}.\n")
+    print("No server is needed: with berth each job leases its own GPU, and waits until a GPU is free.")
+    print(f"While grn-start runs, your jobs {'use only these GPUs' if restricted else 'may use any GPU'}.\n")
     for gpu in gpus:
         print(f"  GPU {gpu.index}  {gpu.name or '?'}  {gpu.state}")
     indices = ", ".join(str(gpu.index) for gpu in gpus)
@@ -53,9 +53,9 @@ def _print_gpus(gpus: List[berth.Gpu], restricted: bool) -> None:
 
 def start(argv: Optional[Sequence[str]] = None) -> int:
     """grn-start: shows the GPUs and runs until Ctrl-C. Meanwhile CUDA_VISIBLE_DEVICES restricts the user's jobs."""
-    parser = _command.Parser("grn-start", description="Shows the GPUs and stays until Ctrl-C. Jobs need no server; if "
-                             "CUDA_VISIBLE_DEVICES is set, those of yours use no other GPUs while this runs.")
-    parser.add_argument("--debug", action="store_true", help="accepted, and without effect")
+    parser = _command.Parser("grn-start", description="Show the GPUs and run until Ctrl-C. Jobs do not need a "
+                             "server. If CUDA_VISIBLE_DEVICES is set, your jobs use only its GPUs while grn-start runs.")
+    parser.add_argument("--debug", action="store_true", help="accepted for compatibility; has no effect")
     parser.parse_args(argv)
     end_signals = {signal.SIGINT, signal.SIGTERM}
 
@@ -109,17 +109,17 @@ def _split_command(command: str) -> List[str]:
     try:
         words = shlex.split(command)
     except ValueError as problem:
-        raise berth.UsageError(f"{command!r} cannot be read: {problem}") from problem
+        raise berth.UsageError(f"cannot parse the command {command!r}: {problem}") from problem
     if not words:
-        raise berth.UsageError("a command is empty; say what to run, such as: grn-run \"python job.py\"")
+        raise berth.UsageError("a command is empty; write a command, such as: grn-run \"python job.py\"")
     return words
 
 
 def run(argv: Optional[Sequence[str]] = None) -> int:
-    """grn-run: runs commands in sequence, each on a leased GPU, with `import grn` served by berth."""
-    parser = _command.Parser("grn-run", description="Runs commands in sequence, each on a GPU of its own. One that "
-                             "fails does not keep the others from running; the first failure's exit code is passed on.")
-    parser.add_argument("-d", "--debug", action="store_true", help="accepted, and without effect")
-    parser.add_argument("cmds", nargs="+", metavar="CMD", help="a command line in quotes, such as \"python job.py\"")
+    """grn-run: runs commands in sequence, each on a leased GPU, with Berth's version of the module grn."""
+    parser = _command.Parser("grn-run", description="Run commands in sequence, each on its own GPU. If a command "
+                             "fails, the others still run, and the exit code is that of the first failure.")
+    parser.add_argument("-d", "--debug", action="store_true", help="accepted for compatibility; has no effect")
+    parser.add_argument("cmds", nargs="+", metavar="CMD", help="command line in quotes, such as \"python job.py\"")
     flags = parser.parse_args(argv)
     return _command.run_command(parser.prog, lambda: _Runner().run([_split_command(command) for command in flags.cmds]))

@@ -1,4 +1,4 @@
-"""The file by which a running `grn-start` tells the jobs of the same user which GPUs it manages.
+"""The file in which a running `grn-start` lists its GPUs, for jobs of the same user.
 
 The file belongs to that user, and is valid only while grn-start holds a lock on it. The kernel releases the lock when
 the process ends. Jobs of other users ignore it.
@@ -52,7 +52,7 @@ def publish_server_gpus(uuids: Optional[List[str]]) -> Iterator[None]:
             raise berth.HarbourError(f"cannot use {folder.quoted_path(_file_name())}: {problem}") from problem
     with os.fdopen(file, "wb") as stream:
         if not _lock(file):
-            raise berth.UsageError("a grn-start of yours runs already; end it first")
+            raise berth.UsageError("another grn-start of yours is running; stop it first")
         os.ftruncate(file, 0)
         stream.write(json.dumps({"version": 1, "gpus": uuids}).encode())
         stream.flush()

@@ -101,7 +101,7 @@ class Folder:
             if owner is not None and file_status.st_uid != owner:
                 raise UntrustedFile(f"it belongs to {user_name(file_status.st_uid)}")
             if file_status.st_size > MAX_BYTES:
-                raise UntrustedFile(f"it has {file_status.st_size} bytes; {MAX_BYTES} is the most")
+                raise UntrustedFile(f"it has {file_status.st_size} bytes; the limit is {MAX_BYTES}")
             return stream.read(MAX_BYTES)
 
     def write(self, name: str, content: bytes, replace: bool) -> None:
@@ -161,12 +161,12 @@ def open_folder() -> Optional[Folder]:
     except FileNotFoundError:
         return None
     except OSError as problem:
-        raise berth.HarbourError(f"cannot use {path!r}: {problem.strerror}; see whose it is, by ls -ld") from problem
+        raise berth.HarbourError(f"cannot use {path!r}: {problem.strerror}; check it with ls -ld") from problem
     mode = os.fstat(descriptor).st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         os.close(descriptor)
-        raise berth.HarbourError(f"anybody could delete another's file in {path!r}; its owner should run: chmod 1777 "
-                                 f"{path!r}")
+        raise berth.HarbourError(f"users could delete files of other users in {path!r}; its owner should run: "
+                                 f"chmod 1777 {path!r}")
     return Folder(path, descriptor)
 
 
@@ -179,10 +179,10 @@ def open_or_create_folder() -> Folder:
     except FileExistsError:
         pass
     except OSError as problem:
-        raise berth.HarbourError(f"cannot make the folder {path!r}: {problem.strerror}") from problem
+        raise berth.HarbourError(f"cannot create the folder {path!r}: {problem.strerror}") from problem
     finally:
         os.umask(before)
     folder = open_folder()
     if folder is None:
-        raise berth.HarbourError(f"somebody has just removed the folder {path!r}; try again")
+        raise berth.HarbourError(f"the folder {path!r} was removed just now; try again")
     return folder

@@ -76,7 +76,7 @@ def lock_gpu(uid: Index | None = None, n: int = 1, n_system_gpus: int | None = N
     if uid is None:
         return GpuLock(_acquire_lease(n, None, None if n_system_gpus is None else _is_below(n_system_gpus)))
     if n != 1:
-        raise berth.UsageError(f"uid={uid} names one GPU, and n={n} asks for {n}; leave one of them out")
+        raise berth.UsageError(f"uid={uid} names one GPU, but n={n} requests {n}; omit one of them")
     return GpuLock(_acquire_lease(1, [uid]))
 
 

@@ -30,22 +30,24 @@ KEYS = ("berth", "gpuget")
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 ABOUT = """\
-Hands out the GPUs of this host, one to each caller: GPUGET's command, on berth.
+Lease GPUs of this host, one for each call. This is GPUGET's command, implemented with berth.
 
-The GPU is the calling shell's until --release, or until that shell ends:
+The calling shell has the GPU until --release, or until the shell ends:
   GPUID=$(GPU.py --get); program --device $GPUID; GPU.py --release $GPUID
 """
 NOTES = """\
-There is no Redis server behind this, unless --keys gpuget (or BERTH_GPUGET_KEYS=gpuget) says so: then the lists are
-GPUGET's own, and shared with those who use the original. Else --redis-server, --redis-port, --redis-db and
---redis-prefix are accepted, and keep the lists of managed GPUs apart; they have no other effect. Such a list is its maker's: only that user and root
-change it. Whether a GPU is idle is the same for all lists, and for every other user of berth.
+By default no Redis server is used. --redis-server, --redis-port, --redis-db and --redis-prefix then only select one of
+several lists of managed GPUs. Only the user who created a list and root can change it. A GPU that is leased through
+another list, or by another berth command, is not idle.
+
+With --keys gpuget (or BERTH_GPUGET_KEYS=gpuget) the lists are GPUGET's own lists in that Redis server, shared with users
+of the original GPU.py.
 """
 
 
 def _id(text: str) -> str:
     if not is_id(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no GPU; give its index, such as 2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a GPU; write its index, such as 2")
     return ":".join(str(int(part)) for part in text.split(":"))
 
 
@@ -60,7 +62,7 @@ def _ids(text: str) -> List[str]:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs; 1 is the least")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
@@ -71,26 +73,26 @@ def _parser() -> argparse.ArgumentParser:
     def flag(name: str, *others: str, text: str) -> None:
         parser.add_argument(name, *others, action="store_true", help=text)
 
-    flag("--get", text="lease a GPU that is idle, and print its ID; wait until there is one")
-    parser.add_argument("--release", type=_id_or_uuid, metavar="ID", help="give a GPU back")
-    parser.add_argument("--pid", type=_count, help="--get for this process, not for the calling shell")
+    flag("--get", text="lease an idle GPU and print its ID; wait if no GPU is idle")
+    parser.add_argument("--release", type=_id_or_uuid, metavar="ID", help="release a GPU")
+    parser.add_argument("--pid", type=_count, help="with --get: lease for this process instead of the calling shell")
     manage = parser.add_mutually_exclusive_group()
-    manage.add_argument("--redis-manage-all", action="store_true", help="hand out all GPUs of this host")
-    manage.add_argument("--redis-manage", type=_ids, metavar="LIST", help="hand out these, such as 0,2")
-    manage.add_argument("--redis-manage-count", type=_count, metavar="N", help="hand out the last N")
-    flag("--force", text="where there is a list already, replace it; leases stay as they are")
-    flag("--redis-delete", text="forget the list; leases stay as they are")
+    manage.add_argument("--redis-manage-all", action="store_true", help="manage all GPUs of this host")
+    manage.add_argument("--redis-manage", type=_ids, metavar="LIST", help="manage these GPUs, such as 0,2")
+    manage.add_argument("--redis-manage-count", type=_count, metavar="N", help="manage the last N GPUs")
+    flag("--force", text="replace an existing list of managed GPUs; leases are not changed")
+    flag("--redis-delete", text="delete the list of managed GPUs; leases are not changed")
     flag("--redis-purge", "---redis-purge",
-         text="nothing is left to do: what a process that has ended had is idle at once")
-    flag("--info", text="print how many GPUs there are, are managed and are idle")
-    flag("--idle", text="print the GPUs that --get would give now")
+         text="with --keys gpuget: put back GPUs of ended processes; else no effect")
+    flag("--info", text="print the number of GPUs: total, managed and idle")
+    flag("--idle", text="print the GPUs that --get can lease now")
     flag("--managed", text="print the managed GPUs")
-    flag("--active", text="print the managed GPUs that are not idle, and who has them")
-    flag("--log", text="print what happened")
-    flag("--gpu-count", text="print how many GPUs this host has")
-    flag("--managed-gpu-count", text="print how many are managed")
+    flag("--active", text="print the managed GPUs that are not idle, and their holders")
+    flag("--log", text="print the log of leased and released GPUs")
+    flag("--gpu-count", text="print the number of GPUs of this host")
+    flag("--managed-gpu-count", text="print the number of managed GPUs")
     parser.add_argument("--keys", choices=KEYS, default=os.environ.get("BERTH_GPUGET_KEYS") or KEYS[0],
-                        help="whose lists: berth's (default), or GPUGET's own in Redis")
+                        help="lists to use: berth's (default), or GPUGET's own in Redis")
     parser.add_argument("--redis-server", default="localhost", metavar="NAME", help="see below (default: localhost)")
     parser.add_argument("--redis-port", type=int, default=6379, metavar="N", help="see below (default: 6379)")
     parser.add_argument("--redis-db", type=int, default=0, metavar="N", help="see below (default: 0)")
@@ -127,7 +129,7 @@ class GpuGet:
         for name, action in actions:
             if getattr(self._flags, name) not in (None, False):
                 return action()
-        raise berth.UsageError(f"nothing to do; see {PROG} --help")
+        raise berth.UsageError(f"no action given; see {PROG} --help")
 
     def gpu_count(self) -> int:
         print(len(berth.status()))
@@ -148,7 +150,7 @@ class GpuGet:
                   f"{len(present)} possible!")
             return EXIT_TOO_MANY
         if not gpus:
-            raise berth.Impossible("none of these GPUs is there; 'berth status' lists those that are")
+            raise berth.Impossible("none of these GPUs exists; 'berth status' lists the GPUs of this host")
         if make(gpus):
             print(len(gpus))
         else:
@@ -376,6 +378,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
     def run() -> int:
         if flags.keys not in KEYS:
-            raise berth.UsageError(f"BERTH_GPUGET_KEYS is {flags.keys!r}; it can be {' or '.join(KEYS)}")
+            raise berth.UsageError(f"BERTH_GPUGET_KEYS is {flags.keys!r}; it must be {' or '.join(KEYS)}")
         return (GpuGet if flags.keys == KEYS[0] else RedisGpuGet)(flags).run()
     return _command.run_command(PROG, run)

@@ -246,7 +246,7 @@ def gpuselect(
     _check_devices(request.devices)
     try:
         if 0 < len(request.devices) < request.count:
-            raise berth.Impossible(f"{request.count} GPUs are asked for, and {len(request.devices)} named")
+            raise berth.Impossible(f"{request.count} GPUs requested, but only {len(request.devices)} named")
         value = _lease_gpus(request) if set_cvd else _select(request)
     except (berth.NotGranted, berth.Impossible) as error:
         message = f"Requested {request.count} GPUs, but {_count_matches(request)} matched filters: {error}"
@@ -277,20 +277,21 @@ def _indices(text: str) -> list[int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuselect", usage="%(prog)s [OPTIONS] [-- CMD...]",
-        description="Leases idle GPUs, without waiting: for CMD, or else for the calling shell, which is told their "
-                    "indices.",
-        epilog="A shell gives its GPUs back by its end, or by 'berth release'.")
-    parser.add_argument("-d", "--devices", metavar="LIST", type=_indices, help="these GPUs, by index: 0 or 0,2")
-    parser.add_argument("-n", "--name", metavar="TEXT", help="GPUs with TEXT in their name")
-    parser.add_argument("-u", "--util", metavar="PCT", type=int, default=0, help="the most utilization (default 0)")
+        description="Lease idle GPUs without waiting, and run CMD on them. Without CMD, lease them for the calling "
+                    "shell and print their indices.",
+        epilog="The GPUs of a shell are released when the shell ends, or by 'berth release'.")
+    parser.add_argument("-d", "--devices", metavar="LIST", type=_indices, help="GPUs by index, such as 0 or 0,2")
+    parser.add_argument("-n", "--name", metavar="TEXT", help="only GPUs with TEXT in their name")
+    parser.add_argument("-u", "--util", metavar="PCT", type=int, default=0, help="maximum utilization (default 0)")
     parser.add_argument("-m", "--mem_util", metavar="PCT", type=int, default=0,
-                        help="the most memory utilization (default 0)")
-    parser.add_argument("-c", "--count", metavar="N", type=int, default=1, help="how many GPUs (default 1)")
-    parser.add_argument("-p", "--processes", metavar="K", type=int, default=0, help="the most processes (default 0)")
+                        help="maximum memory utilization (default 0)")
+    parser.add_argument("-c", "--count", metavar="N", type=int, default=1, help="number of GPUs (default 1)")
+    parser.add_argument("-p", "--processes", metavar="K", type=int, default=0,
+                        help="maximum number of processes on a GPU (default 0)")
     parser.add_argument("-q", "--quiet", action="store_true",
-                        help="print nothing; without CMD, only say by the exit code whether there are such GPUs")
-    parser.add_argument("-D", "--debug", action="store_true", help="say more on stderr")
-    parser.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="what to run on the GPUs")
+                        help="print nothing; without CMD, the exit code is 0 if such GPUs are free")
+    parser.add_argument("-D", "--debug", action="store_true", help="print debug messages to stderr")
+    parser.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="command to run on the GPUs")
     return parser
 
 

@@ -82,14 +82,13 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   const auto* end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, pid);
   if (problem == std::errc{} && rest == end && pid > 0) return {};
-  return fail(ErrorKind::usage, fmt::format("{} is not the number of a process", in_quotes(text)));
+  return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
 Result<int> run(const AcquireCommandOptions& options) {
   if (options.request->auto_memory && options.request->job.empty()) {
-    return fail(
-        ErrorKind::usage,
-        "acquire: --mem auto needs --job NAME: what a shell will do has no type of its own");
+    return fail(ErrorKind::usage,
+                "acquire: --mem auto needs --job NAME, since a shell does not have a job type");
   }
   const OwnerProcess owner =
       TRY(find_lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner)));
@@ -108,8 +107,8 @@ Result<int> run(const AcquireCommandOptions& options) {
       TRY(acquire_with_display(*probe, std::move(request), owner.handle.get()));
   if (const int* signal = std::get_if<int>(&outcome)) {
     if (*signal != 0) return 128 + *signal;
-    return fail(ErrorKind::usage,
-                fmt::format("{} (pid {}), for whom this was, has ended", owner.name, owner.pid));
+    return fail(ErrorKind::usage, fmt::format("{} (pid {}), the owner of the request, has ended",
+                                              owner.name, owner.pid));
   }
   probe->close_session();
   Lease& lease = std::get<Lease>(outcome);
@@ -145,16 +144,17 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<AcquireCommandOptions>();
   options->request = add_request_flags(command);
   command.add_choice("--print", "shell|ids|json|docker",
-                     "What to print: shell (default: lines for eval), ids,\n"
-                     "json, or docker (for docker run --gpus)",
+                     "Output: shell (default, for eval), ids, json, or docker\n"
+                     "(for docker run --gpus)",
                      options->format);
-  command.add_choice("--ids", "index|uuid", "GPUs as index (default) or uuid", options->ids);
-  command.add_value("--for", "PID", "Whom the lease is for (default: the shell that calls)",
+  command.add_choice("--ids", "index|uuid", "Form of the GPU ids: index (default) or uuid",
+                     options->ids);
+  command.add_value("--for", "PID", "Process that owns the lease (default: the calling shell)",
                     [options](std::string_view text) { return parse_pid(text, options->owner); });
   command.set_footer(
-      "The lease is the calling shell's or script's, and ends when that ends or gives it back\n"
-      "(berth release). What else runs in that shell uses the same GPUs. Where there is no\n"
-      "lease, eval fails with berth's exit code.\n"
+      "The lease belongs to the calling shell or script. It ends when that process ends, or with\n"
+      "'berth release'. All commands of that shell use the same GPUs. If no lease is granted,\n"
+      "eval fails with berth's exit code.\n"
       "\nExamples:\n"
       "  eval \"$(berth acquire -n 1)\" && python train.py; berth release --all\n"
       "  read GPU < <(berth acquire --print ids)\n"

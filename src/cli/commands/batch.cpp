@@ -62,10 +62,11 @@ struct BatchCommandOptions {
 Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
                                           const std::vector<std::string>& words) {
   if (options.file.empty() == words.empty()) {
-    return fail(ErrorKind::usage,
-                words.empty()
-                    ? "batch: no commands; name a file that has one per line, or - for stdin"
-                    : "batch: the commands come from a file or from behind --, not from both");
+    return fail(
+        ErrorKind::usage,
+        words.empty()
+            ? "batch: no commands; name a file that has one command per line, or - for stdin"
+            : "batch: the commands come from a file or follow --, not both; leave one out");
   }
   if (options.file.empty()) return make_lines(words);
   return parse_lines(TRY(read_source(options.file)), options.file);
@@ -82,7 +83,7 @@ std::string log_folder_path(const BatchCommandOptions& options) {
 Result<void> check_options(const BatchCommandOptions& options) {
   if (options.no_wait) {
     return fail(ErrorKind::usage,
-                "batch: --no-wait makes no sense here: a batch waits for its GPUs; leave it out");
+                "batch: --no-wait is not allowed, since a batch waits for GPUs; leave it out");
   }
   if (options.per_gpu > 0 && (options.request->request.memory || options.request->auto_memory)) {
     return fail(ErrorKind::usage,
@@ -92,8 +93,8 @@ Result<void> check_options(const BatchCommandOptions& options) {
   const bool named = !options.file.empty() && options.file != "-";
   if (options.resume && !named && options.logs.empty() && options.joblog.empty()) {
     return fail(ErrorKind::usage,
-                "batch: --resume needs the --logs of the batch that is to go on, where its "
-                "commands do not come from a file");
+                "batch: --resume needs the --logs of the earlier batch, since the commands do not "
+                "come from a file");
   }
   return {};
 }
@@ -185,8 +186,8 @@ Result<Joblog> open_joblog(const BatchCommandOptions& options, BatchPlan& plan) 
   // If no line has succeeded, starting over loses nothing.
   if (!options.resume && previous.succeeded() > 0 && !previous.finished) {
     return fail(ErrorKind::usage,
-                fmt::format("batch: {} holds a batch that has not ended well ({} of {} succeeded); "
-                            "go on with --resume, or choose another --logs",
+                fmt::format("batch: {} has an unfinished batch ({} of {} succeeded); continue it "
+                            "with --resume, or choose another --logs",
                             in_quotes(joblog.path()), previous.succeeded(), previous.total));
   }
   if (!options.resume) joblog.clear();
@@ -286,10 +287,8 @@ Result<void> parse_time_limit(std::string_view text, BatchCommandOptions& option
   const std::chrono::nanoseconds time = TRY(parse_duration(text));
   constexpr std::chrono::hours kMaxTimeout(24 * 3650);
   if (time == std::chrono::nanoseconds::zero() || time > kMaxTimeout) {
-    return fail(ErrorKind::usage,
-                fmt::format("{} is no time that a job could run; write 90s, 10m or 2h, or leave it "
-                            "out",
-                            in_quotes(text)));
+    return fail(ErrorKind::usage, fmt::format("{} is not a usable time limit; write 90s, 10m or 2h",
+                                              in_quotes(text)));
   }
   options.timeout = time;
   return {};
@@ -297,7 +296,7 @@ Result<void> parse_time_limit(std::string_view text, BatchCommandOptions& option
 
 void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& options) {
   constexpr unsigned kMaxJobs = 100'000;
-  command.add_value("-j,--jobs", "N", "At most N lines at once, also of those that wait for GPUs",
+  command.add_value("-j,--jobs", "N", "At most N lines at once, running or waiting for GPUs",
                     [options](std::string_view text) {
                       unsigned number = 0;
                       auto parsed = parse_bounded_number(text, 1, kMaxJobs, number);
@@ -306,46 +305,46 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
                     });
   command.add_value(
       "--per-gpu", "K",
-      "K lines share a GPU: each reserves a K-th of its memory\n(of the smallest that "
-      "matches); instead of --mem",
+      "Share each GPU among K lines, instead of --mem: each line\nreserves 1/K of the memory "
+      "of the smallest matching GPU",
       parse_number_into(options, &BatchCommandOptions::per_gpu, 1, 100));
-  command.add_flag(
-      "-k,--keep-going", options->keep_going,
-      "Go on after a failure; else what runs is left to end, and\nnothing more is started");
-  command.add_value("--retries", "R", "Run a line that failed again, up to R times",
+  command.add_flag("-k,--keep-going", options->keep_going,
+                   "Keep going after a failure (default: finish running lines,\nstart no more)");
+  command.add_value("--retries", "R", "Run a failed line again, up to R times",
                     parse_number_into(options, &BatchCommandOptions::retries, 0, 1000));
-  command.add_value(
-      "--timeout", "DURATION",
-      "End a line that runs longer, such as 2h; it has failed.\nWaiting does not count",
-      [options](std::string_view text) { return parse_time_limit(text, *options); });
-  command.add_value(
-      "--logs", "DIR",
-      "Put the output of each line into a file there (default for\njobs.txt: jobs.logs)",
-      parse_path_into(options, &BatchCommandOptions::logs));
-  command.add_value("--joblog", "FILE", "Note there what has ended (default: DIR/joblog.jsonl)",
+  command.add_value("--timeout", "DURATION",
+                    "Stop a line that runs longer, such as 2h, and count it as\nfailed; time in "
+                    "the queue does not count",
+                    [options](std::string_view text) { return parse_time_limit(text, *options); });
+  command.add_value("--logs", "DIR",
+                    "Folder for the output of each line (default for jobs.txt:\njobs.logs)",
+                    parse_path_into(options, &BatchCommandOptions::logs));
+  command.add_value("--joblog", "FILE",
+                    "File that records finished lines (default: DIR/joblog.jsonl)",
                     parse_path_into(options, &BatchCommandOptions::joblog));
-  command.add_flag("--resume", options->resume,
-                   "Go on where an earlier batch was interrupted: leave out\nwhat succeeded by its "
-                   "joblog");
+  command.add_flag(
+      "--resume", options->resume,
+      "Continue an earlier batch: skip the lines that have\nsucceeded according to its joblog");
   command.add_flag("--in-order", options->in_order,
-                   "With --mem auto: keep the order of FILE, where else the\nlargest that fits "
-                   "comes first");
+                   "With --mem auto, keep file order instead of largest first");
   add_run_flag(command, options, "-I", "TEXT",
-               "Replace TEXT in the lines by the indices of the GPUs",
+               "Replace TEXT in each line by the indices of its GPUs",
                [](std::string_view text) -> Result<void> {
-                 if (text.empty()) return fail(ErrorKind::usage, "it needs a text, such as -I {}");
+                 if (text.empty())
+                   return fail(ErrorKind::usage, "the text is empty; write one, such as -I @");
                  return {};
                });
-  add_run_flag(
-      command, options, "--ids", "index|uuid", "How a line sees its GPUs: index (default) or uuid",
-      [](std::string_view text) -> Result<void> {
-        if (text == "index" || text == "uuid") return {};
-        return fail(ErrorKind::usage, fmt::format("{} is none of index and uuid", in_quotes(text)));
-      });
+  add_run_flag(command, options, "--ids", "index|uuid",
+               "Form of the GPU ids for each line: index (default) or uuid",
+               [](std::string_view text) -> Result<void> {
+                 if (text == "index" || text == "uuid") return {};
+                 return fail(ErrorKind::usage,
+                             fmt::format("{} is neither index nor uuid", in_quotes(text)));
+               });
   add_run_flag(
       command, options, "--retry-oom", "K",
       "If a line runs out of GPU memory, run it again with more,\nup to K times, the last time "
-      "alone",
+      "on exclusive GPUs",
       [](std::string_view text) {
         unsigned number = 0;
         return parse_bounded_number(text, 1, 100, number);
@@ -360,22 +359,22 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
 Action define_batch(Flags& command, const CommandContext& context) {
   auto options = std::make_shared<BatchCommandOptions>();
   options->request = add_request_flags(command, WaitLimits::none);
-  command.add_value("FILE", "",
-                    "One command per line; - is stdin. Or the commands themselves,\nbehind --",
-                    parse_path_into(options, &BatchCommandOptions::file));
+  command.add_value(
+      "FILE", "",
+      "File with one command per line, or - for stdin; without FILE,\nthe commands follow --",
+      parse_path_into(options, &BatchCommandOptions::file));
   add_flags(command, options);
   command.set_footer(
-      "Runs each line of FILE by the shell, on GPUs of its own, as soon as there are some. Blank "
-      "lines\n"
-      "and lines that begin with # are left out. Few lines wait in the queue at any time, so that\n"
-      "others have their turn between them.\n"
-      "\nCtrl-C ends it: running lines get SIGTERM; a second time, SIGKILL. Then --resume goes "
-      "on.\n"
+      "Runs each line of FILE in a shell, on GPUs of its own, as soon as they are granted. Blank\n"
+      "lines and lines that begin with # are skipped. Few lines wait in the queue at any time, so\n"
+      "that other users get their turn.\n"
+      "\nCtrl-C stops the batch: running lines get SIGTERM, and SIGKILL after a second Ctrl-C.\n"
+      "--resume continues later.\n"
       "\nExamples:\n"
       "  berth batch jobs.txt                            each line alone on a GPU\n"
-      "  berth batch --mem auto -k jobs.txt              sharing, by what berth learns\n"
+      "  berth batch --mem auto -k jobs.txt              share GPUs; berth learns how much\n"
       "  berth batch --per-gpu 3 --retries 2 jobs.txt    three lines on each GPU\n"
-      "  berth batch --resume jobs.txt                   go on after Ctrl-C or a reboot\n"
+      "  berth batch --resume jobs.txt                   continue after Ctrl-C or a reboot\n"
       "  berth batch -n 2 --timeout 4h -j 3 jobs.txt     two GPUs each, three lines at once\n"
       "  seq 9 | sed 's/^/.\\/simulate --device @ --seed /' | berth batch -I @ -\n"
       "  berth batch -- 'python a.py' 'python b.py --fast'\n"

@@ -19,15 +19,15 @@ struct CancelCommandOptions {
 Result<int> run(const CancelCommandOptions& options) {
   if (options.all != options.tickets.empty()) {
     return fail(ErrorKind::usage, options.all
-                                      ? "cancel: name tickets, or say --all, not both"
-                                      : "cancel: no ticket; 'berth queue' lists them, and --all "
-                                        "means all of yours");
+                                      ? "cancel: name tickets or use --all, not both"
+                                      : "cancel: no ticket given; name one ('berth queue' lists "
+                                        "them) or use --all");
   }
   const std::vector<Record> ended =
       TRY(options.all ? cancel_own_tickets() : cancel_tickets(options.tickets));
   for (const Record& ticket : ended)
     print(fmt::format("ticket {} has left the queue\n", ticket.id));
-  if (ended.empty()) print_message("no ticket of yours waits");
+  if (ended.empty()) print_message("you have no tickets in the queue");
   return 0;
 }
 
@@ -35,16 +35,18 @@ Result<int> run(const CancelCommandOptions& options) {
 
 Action define_cancel(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<CancelCommandOptions>();
-  command.add_positionals("TICKET", "Tickets, as 'berth queue' shows them", options->tickets);
-  command.add_flag("--all", options->all, "All of your tickets");
+  command.add_positionals("TICKET", "Ids of tickets, as 'berth queue' shows them",
+                          options->tickets);
+  command.add_flag("--all", options->all, "Cancel all of your tickets");
   command.set_footer(
-      "The 'berth run' or 'berth acquire' that waits there ends with exit code 75. Only your own\n"
-      "tickets (root: anybody's). If one of several cannot be cancelled, none is.\n"
+      "The 'berth run' or 'berth acquire' that waits with the ticket exits with code 75. You can\n"
+      "cancel only your own tickets; root can cancel all. If one of several tickets cannot be\n"
+      "cancelled, none is cancelled.\n"
       "\nExamples:\n"
       "  berth cancel k3f9a2mx\n"
       "  berth cancel --all\n"
-      "\nExit codes: 0 done; 64 there is no such ticket; 74 the harbour cannot be used; 77 it is\n"
-      "another user's.");
+      "\nExit codes: 0 done; 64 there is no such ticket; 74 the harbour cannot be used; 77 the\n"
+      "ticket belongs to another user.");
   return [options]() { return run(*options); };
 }
 

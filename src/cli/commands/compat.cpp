@@ -38,10 +38,10 @@ struct Tool {
 
 constexpr std::array kTools{
     Tool{"gpuselect", "gpuselect", "main", "gpuselect: choose GPUs, and run a command on them"},
-    Tool{"gpuget", "gpuget", "main", "GPUGET: a GPU for the calling shell"},
-    Tool{"GPU.py", "gpuget", "main", "the same, by its original name"},
-    Tool{"grn-start", "_grn_commands", "start", "GRN: show the GPUs, and stay until Ctrl-C"},
-    Tool{"grn-run", "_grn_commands", "run", "GRN: run commands, each on a GPU of its own"},
+    Tool{"gpuget", "gpuget", "main", "GPUGET: lease a GPU for the calling shell"},
+    Tool{"GPU.py", "gpuget", "main", "the same as gpuget, under its original name"},
+    Tool{"grn-start", "_grn_commands", "start", "GRN: show the GPUs until Ctrl-C"},
+    Tool{"grn-run", "_grn_commands", "run", "GRN: run commands, each on its own GPU"},
 };
 
 // Does not import from the current folder: a module called berth there may be anything.
@@ -60,11 +60,11 @@ constexpr std::string_view kLauncherCode =
     "sys.exit(command())\n";
 
 std::string format_tool_list() {
-  std::string text = "Commands of older tools, on berth's leases:\n";
+  std::string text = "Commands of older tools, with leases from berth:\n";
   for (const Tool& tool : kTools) text += fmt::format("  {:<12}{}\n", tool.name, tool.summary);
   return text +
-         "\nWhat follows NAME is that command's own: 'berth compat NAME --help' explains it.\n"
-         "For a script that calls it by its name alone, put a file of that name into the PATH:\n"
+         "\nAll words after NAME belong to that command; see 'berth compat NAME --help'.\n"
+         "If a script calls the command by its name alone, put a file of that name into the PATH:\n"
          "  #!/bin/sh\n"
          "  exec berth compat GPU.py \"$@\"\n";
 }
@@ -120,9 +120,10 @@ Result<int> run(const std::vector<std::string>& words) {
   const auto tool = std::find_if(kTools.begin(), kTools.end(),
                                  [&](const Tool& one) { return one.name == words.front(); });
   if (tool == kTools.end()) {
-    return fail(ErrorKind::usage,
-                fmt::format("compat: {} is no command of an older tool; 'berth compat' lists them",
-                            in_quotes(words.front())));
+    return fail(
+        ErrorKind::usage,
+        fmt::format("compat: {} is not a command of an older tool; 'berth compat' lists them",
+                    in_quotes(words.front())));
   }
   return exec_tool(*tool, words);
 }
@@ -130,8 +131,8 @@ Result<int> run(const std::vector<std::string>& words) {
 }  // namespace
 
 Action define_compat(Flags& command, const CommandContext& context) {
-  command.add_help_entry("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Which command");
-  command.add_help_entry("ARG", "...", "Its own flags and arguments");
+  command.add_help_entry("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Command to run");
+  command.add_help_entry("ARG", "...", "Flags and arguments of that command");
   command.set_footer(format_tool_list().c_str());
   return [&context]() { return run(context.trailing_command); };
 }

@@ -3,6 +3,7 @@
 // The scripts are generated from the declared commands and flags, so that they are always complete.
 // An option with a type name such as "a|b|c" completes to these words.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -19,8 +20,14 @@ namespace {
 
 struct CompletionWord {
   std::string text;
-  std::string description;
+  std::string description;  // one line
 };
+
+// The help text without its line breaks, which a shell would show in its list of completions.
+std::string join_lines(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
 
 std::vector<std::string> option_choices(const CLI::Option& option) {
   const std::string names = option.get_type_name();
@@ -37,11 +44,12 @@ std::vector<CompletionWord> completion_words(const CLI::App& app, const CLI::App
   }
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // hidden from help, too
+    const std::string description = join_lines(option->get_description());
     for (const std::string& choice : option_choices(*option)) {
-      words.push_back({choice, option->get_description()});
+      words.push_back({choice, description});
     }
     for (const std::string& name : option->get_lnames()) {
-      words.push_back({fmt::format("--{}", name), option->get_description()});
+      words.push_back({fmt::format("--{}", name), description});
     }
   }
   return words;
@@ -137,10 +145,10 @@ std::string fish_script(const CLI::App& program) {
 
 Action define_completion(Flags& command, const CommandContext& context) {
   auto shell = std::make_shared<std::string>();
-  command.add_choice("SHELL", "bash|zsh|fish", "Which shell", *shell);
+  command.add_choice("SHELL", "bash|zsh|fish", "Shell that the script is for", *shell);
   command.parser().get_option("SHELL")->required();
   command.set_footer(
-      "To have it in every shell:\n"
+      "To enable completion in every new shell:\n"
       "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"
       "  zsh    echo 'eval \"$(berth completion zsh)\"' >> ~/.zshrc     (after compinit)\n"
       "  fish   berth completion fish > ~/.config/fish/completions/berth.fish");

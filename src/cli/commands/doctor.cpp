@@ -17,11 +17,11 @@ constexpr int kExitProblem = 1;  // only doctor uses it
 
 Action define_doctor(Flags& command, const CommandContext& /*context*/) {
   auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON, as docs/json.md describes it");
+  command.add_flag("--json", *json, "Print JSON (see docs/json.md)");
   command.set_footer(
-      "Looks at the driver, the harbour and what is in it, limits and /proc, and says of each\n"
-      "whether it is ok. A note is worth knowing; a problem keeps somebody from a GPU, or makes\n"
-      "leases unsafe. Below each stands what to do about it. Changes nothing.\n"
+      "Checks the driver, the harbour and its contents, resource limits and /proc, and reports\n"
+      "whether each is ok. A note is worth knowing; a problem keeps users from GPUs or makes\n"
+      "leases unsafe. Below each finding is its remedy. The command changes nothing.\n"
       "\nExamples:\n"
       "  berth doctor\n"
       "  berth doctor --json | jq -r '.findings[] | select(.level == \"problem\") | .text'\n"

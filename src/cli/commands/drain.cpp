@@ -31,14 +31,14 @@ std::string format_remaining_leases(const std::vector<Record>& leases, const std
       continue;
     text += fmt::format(
         "; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
-        lease.holder == HolderKind::job ? "its job ends" : "its shell ends or gives it back");
+        lease.holder == HolderKind::job ? "its job ends" : "its shell ends or releases it");
   }
   return text;
 }
 
 Result<int> run(const DrainCommandOptions& options) {
   if (options.gpus.empty()) {
-    return fail(ErrorKind::usage, "drain: no GPU; 'berth status' lists them");
+    return fail(ErrorKind::usage, "drain: no GPU given; 'berth status' lists the GPUs");
   }
   const std::vector<NamedGpu> gpus = TRY(find_gpus(options.gpus));
   std::vector<std::string> uuids;
@@ -57,20 +57,20 @@ Result<int> run(const DrainCommandOptions& options) {
 Action define_drain(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<DrainCommandOptions>();
   command.add_positionals("GPU", "GPUs by index (2, or 2:1 for MIG) or UUID", options->gpus);
-  command.add_value("--reason", "TEXT", "Why: everybody who waits for it reads this",
+  command.add_value("--reason", "TEXT", "Reason, shown to users whose jobs wait for the GPU",
                     [options](std::string_view text) -> Result<void> {
                       options->reason = TRY(parse_public_text(text));
                       return {};
                     });
   command.set_footer(
-      "Nobody is given a drained GPU, until 'berth undrain'. Who has it keeps it until the lease\n"
-      "ends. Only root and the owner of the harbour may. Draining again replaces the reason.\n"
+      "A drained GPU is not granted until 'berth undrain'. Current leases keep it until they end.\n"
+      "Only root and the owner of the harbour can drain GPUs. Draining again replaces the reason.\n"
       "\nExamples:\n"
       "  sudo berth drain 2 --reason 'its fan is broken'\n"
       "  sudo berth drain 0 1 2 3 --reason 'new driver at 6 pm'\n"
       "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot "
       "be\n"
-      "used; 77 you may not.");
+      "used; 77 permission denied.");
   return [options]() { return run(*options); };
 }
 

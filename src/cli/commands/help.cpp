@@ -11,7 +11,7 @@ namespace berth {
 
 Action define_help(Flags& command, const CommandContext& context) {
   auto topic = std::make_shared<std::string>();
-  command.parser().add_option("COMMAND", *topic, "The command to explain")->type_name("");
+  command.parser().add_option("COMMAND", *topic, "Command to show help for")->type_name("");
   return [topic, &program = context.program]() -> Result<int> {
     if (topic->empty()) {
       // Not program.help(), which would show the help of the chosen command: "help" itself.

@@ -69,7 +69,7 @@ Result<int> show_log(const LogCommandOptions& options) {
   };
   if (!options.json && entries.empty() && !options.follow) {
     print_message(
-        "nothing is written for that; each lease is, when it ends: berth run -- python train.py");
+        "no leases found; a lease is recorded when it ends (try: berth run -- python train.py)");
     return 0;
   }
   if (!options.json) print(table.heading());
@@ -87,16 +87,16 @@ Result<int> show_log(const LogCommandOptions& options) {
 Action define_log(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<LogCommandOptions>();
   add_history_flags(command, options->history,
-                    "Only what ended since then: 2h, 7d (default), 2026-11-16");
-  command.add_flag("--follow", options->follow, "Stay, and show each lease that ends");
+                    "Only leases that ended since: 2h, 7d (default), 2026-11-16");
+  command.add_flag("--follow", options->follow, "Keep running, and show each lease when it ends");
   command.add_flag("--json", options->json,
-                   "Print a line of JSON for each, as docs/json.md has it");
+                   "Print a line of JSON for each lease (see docs/json.md)");
   command.set_footer(
-      "Each lease of the last 7 days, in the order in which they were granted: when, for how "
-      "long,\n"
-      "how long it had waited, whose, on which GPUs, and how it ended. \"lost\": its holder was\n"
-      "found dead (kill -9, a crash of the host), and it ended some time before. Everybody can\n"
-      "read it; docs/history.md says where it is kept. With BERTH_URL, of all hosts.\n"
+      "Shows each lease of the last 7 days in the order of the grants: when it was granted, how\n"
+      "long it lasted, how long it had waited, its user and GPUs, and how it ended. \"lost\": the\n"
+      "holder was killed (kill -9) or the host crashed, and the time of the end is unknown. All\n"
+      "users can read the history; docs/history.md says where it is kept. With BERTH_URL, the\n"
+      "history of all hosts is shown.\n"
       "\nExamples:\n"
       "  berth log --since 2h\n"
       "  berth log --user $USER --json | jq -r 'select(.exit_code != 0) | .command'\n"

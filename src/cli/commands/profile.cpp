@@ -43,14 +43,14 @@ Result<Profile> find_type(const std::string& text) {
   }
   if (found.size() == 1) return *found.front();
   if (found.empty()) {
-    return fail(ErrorKind::usage, fmt::format("profile: nothing was learned of {}; 'berth profile' "
-                                              "lists what was",
+    return fail(ErrorKind::usage, fmt::format("profile: there is no profile of {}; 'berth profile' "
+                                              "lists the profiles",
                                               in_quotes(text)));
   }
   const std::string types =
       join_text(found, ", ", [](const Profile* one) { return in_quotes(one->type); });
-  return fail(ErrorKind::usage,
-              fmt::format("profile: {} may mean {}; write more of it", in_quotes(text), types));
+  return fail(ErrorKind::usage, fmt::format("profile: {} matches {}; write more of the name",
+                                            in_quotes(text), types));
 }
 
 void print_profiles(const std::vector<Profile>& profiles, const ProfileCommandOptions& options) {
@@ -71,8 +71,8 @@ Result<int> list_profiles(const ProfileCommandOptions& options) {
   warn_about_damaged_profiles(found.damaged);
   if (found.profiles.empty() && !options.json) {
     print_message(
-        "nothing was learned yet; each job teaches that runs for a second, or with --mem auto: "
-        "berth run --mem auto -- python train.py");
+        "no profiles yet; Berth learns from jobs that run at least 1 s, or any job with --mem auto "
+        "(try: berth run --mem auto -- python train.py)");
     return 0;
   }
   print_profiles(found.profiles, options);
@@ -97,8 +97,9 @@ void wake_waiters_for_type(const std::string& type) {
 
 Result<int> set_profile(const ProfileCommandOptions& options) {
   if (options.words.size() != 2 || (!options.memory && !options.time)) {
-    return fail(ErrorKind::usage,
-                "profile set: name a type and what it needs: berth profile set train --mem 8GiB");
+    return fail(
+        ErrorKind::usage,
+        "profile set: name a type and its needs, such as: berth profile set train --mem 8GiB");
   }
   const auto known = find_type(options.words[1]);
   if (!known && known.error().kind != ErrorKind::usage) return tl::make_unexpected(known.error());
@@ -130,7 +131,8 @@ Result<int> forget_profiles(const ProfileCommandOptions& options) {
     types.push_back(TRY(find_type(options.words[i])).type);
   }
   if (types.empty() && !options.all) {
-    return fail(ErrorKind::usage, "profile forget: name types, or --all for all of yours");
+    return fail(ErrorKind::usage,
+                "profile forget: name types, or use --all for all of your profiles");
   }
   for (const std::string& type : types) {
     TRY(forget_profile(harbour_location(), type));
@@ -145,22 +147,22 @@ Result<int> explain_type(const ProfileCommandOptions& options) {
   command.insert(command.end(), options.command.begin(), options.command.end());
   if (command.empty()) {
     return fail(ErrorKind::usage,
-                "profile of: no command, such as: berth profile of -- python train.py");
+                "profile of: no command; name one, such as: berth profile of -- python train.py");
   }
   const JobType type = derive_job_type(command, options.count.value_or(1), are_commands_hidden());
   const HarbourLocation where = harbour_location();
   const auto profile = read_profile(where, type.name);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  print(fmt::format("{}\n  its type is {}\n", terminal.escape(type.name), type.derivation));
+  print(fmt::format("{}\n  the type is derived from {}\n", terminal.escape(type.name),
+                    type.derivation));
   if (profile && estimate_needs(*profile).memory) {
-    print(
-        fmt::format("  with --mem auto it reserves {}\n", reserve_text(estimate_needs(*profile))));
+    print(fmt::format("  with --mem auto, a job of this type reserves {}\n",
+                      reserve_text(estimate_needs(*profile))));
     return 0;
   }
   print(
-      "  nothing is known from your own runs: with --mem auto the first one has GPUs of its own, "
-      "and "
-      "is measured\n");
+      "  none of your runs is recorded: with --mem auto, the first run gets exclusive GPUs and is "
+      "measured\n");
   if (const auto other = find_other_users_profile(where, type.name)) {
     print(fmt::format("  another user's runs suggest {}\n", reserve_text(estimate_needs(*other))));
   }
@@ -189,18 +191,17 @@ Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options)
   for (const auto& [flag, is_given] : given) {
     if (!is_given || verb.flags.find(flag) != std::string_view::npos) continue;
     return fail(ErrorKind::usage,
-                fmt::format("profile {}: {} means nothing here; leave it out ('berth profile "
-                            "--help' says what takes it)",
-                            verb.name, flag));
+                fmt::format("profile {}: {} has no effect here; leave it out", verb.name, flag));
   }
   if (verb.name != "of" && !options.command.empty()) {
     return fail(ErrorKind::usage,
                 fmt::format("profile {}: only 'berth profile of' takes a command", verb.name));
   }
   if (verb.name == "list" && options.words.size() > 1) {
-    return fail(ErrorKind::usage,
-                fmt::format("profile list: {} is too much; 'berth profile show TYPE' shows one",
-                            in_quotes(options.words[1])));
+    return fail(
+        ErrorKind::usage,
+        fmt::format("profile list: {} is not expected; 'berth profile show TYPE' shows a profile",
+                    in_quotes(options.words[1])));
   }
   return {};
 }
@@ -221,7 +222,7 @@ Result<int> run(const ProfileCommandOptions& options) {
   if (verb == kVerbs.end()) {
     return fail(
         ErrorKind::usage,
-        fmt::format("profile: {} is none of list, show, set, forget and of", in_quotes(name)));
+        fmt::format("profile: {} is not one of list, show, set, forget and of", in_quotes(name)));
   }
   TRY(check_flags(*verb, options));
   TRY(check_harbour());
@@ -235,37 +236,37 @@ Action define_profile(Flags& command, const CommandContext& context) {
   command.add_positionals("ACTION",
                           "list (default), show TYPE, set TYPE, forget TYPE..., or of CMD...",
                           options->words);
-  command.add_value("--mem", "SIZE", "set: reserve this much, whatever is learned",
+  command.add_value("--mem", "SIZE", "set: memory to reserve, instead of the learned amount",
                     [options](std::string_view text) -> Result<void> {
                       const Bytes size = TRY(parse_size(text));
-                      if (size == Bytes{}) return fail(ErrorKind::usage, "'0' reserves nothing");
+                      if (size == Bytes{})
+                        return fail(ErrorKind::usage,
+                                    "'0' reserves nothing; write a size, such as 8GiB");
                       options->memory = size;
                       return {};
                     });
-  command.add_value("--time", "DURATION", "set: expect it to run this long",
+  command.add_value("--time", "DURATION", "set: expected run time, instead of the learned time",
                     [options](std::string_view text) -> Result<void> {
                       const std::chrono::nanoseconds time = TRY(parse_duration(text));
                       options->time = std::chrono::ceil<std::chrono::milliseconds>(time);
                       return {};
                     });
-  command.add_value("-n,--count", "N", "of: for a job on N GPUs (default 1)",
+  command.add_value("-n,--count", "N", "of: number of GPUs of the job (default 1)",
                     [options](std::string_view text) {
                       unsigned number = 0;
                       auto parsed = parse_bounded_number(text, 1, 4096, number);
                       if (parsed) options->count = number;
                       return parsed;
                     });
-  command.add_flag("--all", options->all, "list: everybody's; forget: all of yours");
+  command.add_flag("--all", options->all,
+                   "list: profiles of all users; forget: all of your profiles");
   command.add_flag("--json", options->json,
-                   "Print a line of JSON for each, as docs/json.md has it");
+                   "Print a line of JSON for each profile (see docs/json.md)");
   command.set_footer(
-      "What is learned of a job: how much memory it needs on each GPU, and how long it runs. Runs "
-      "of\n"
-      "the same type (berth run --job NAME, or derived from the program and its script) teach; "
-      "with\n"
-      "--mem auto a job reserves what its type needs. TYPE may be a part of the name that only "
-      "one\n"
-      "has. docs/learning.md tells the rest.\n"
+      "A profile says how much memory a job type needs on each GPU, and how long it runs. Berth\n"
+      "learns from runs of the same type (berth run --job NAME; by default the type is derived\n"
+      "from the program and its script). With --mem auto, a job reserves what its type needs.\n"
+      "TYPE may be a part of a name, if only one name contains it. See docs/learning.md.\n"
       "\nExamples:\n"
       "  berth profile\n"
       "  berth profile of -- python train.py --lr 0.1\n"

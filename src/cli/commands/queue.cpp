@@ -18,11 +18,12 @@ Action define_queue(Flags& command, const CommandContext& /*context*/) {
     bool json = false;
   };
   auto options = std::make_shared<QueueCommandOptions>();
-  command.add_flag("--all", options->all, "Of every host that shares this harbour (BERTH_URL)");
-  command.add_flag("--json", options->json, "Print JSON, as docs/json.md describes it");
+  command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.set_footer(
-      "Every ticket in the order of the queue: its id, who waits, what for, since when, and why.\n"
-      "An estimate is there when the leases in the way said how long they run (--time).\n"
+      "Shows every ticket in the order of the queue: its id, user and request, since when it\n"
+      "waits, and why. An estimate is shown if the leases in the way have an expected end\n"
+      "(--time).\n"
       "\nExamples:\n"
       "  berth queue\n"
       "  berth queue --json | jq -r '.queue[] | select(.user == env.USER) | .ticket'");

@@ -45,22 +45,22 @@ void warn_about_stale_environment(const std::string& lease) {
     if (!get_env_or_empty(name).empty()) names.append(" ").append(name);
   }
   print_message(fmt::format(
-      "what is started here still sees the GPUs that were given back; run: unset{}", names));
+      "programs started in this shell still see the released GPUs; run: unset{}", names));
 }
 
 Result<int> run(const ReleaseCommandOptions& options) {
   if (options.all && !options.words.empty()) {
-    return fail(ErrorKind::usage, "release: name leases or GPUs, or say --all, not both");
+    return fail(ErrorKind::usage, "release: name leases or GPUs, or use --all, not both");
   }
   const std::vector<Record> ended = TRY(options.all             ? release_own_leases()
                                         : options.words.empty() ? release_current_lease()
                                                                 : release_named(options.words));
   for (const Record& lease : ended) {
-    print(fmt::format("lease {} is given back\n", lease.id));
+    print(fmt::format("lease {} is released\n", lease.id));
     warn_about_stale_environment(lease.id);
   }
   if (ended.empty()) {
-    print_message(options.all ? std::string("no shell of yours has a lease")
+    print_message(options.all ? std::string("your shells hold no lease")
                               : fmt::format("the lease {} has ended already",
                                             in_quotes(get_env_or_empty("BERTH_LEASE"))));
   }
@@ -71,24 +71,22 @@ Result<int> run(const ReleaseCommandOptions& options) {
 
 Action define_release(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<ReleaseCommandOptions>();
-  command.add_positionals("LEASE|GPU", "Leases by id; a GPU means each lease of your shells on it",
+  command.add_positionals("LEASE|GPU", "Leases by id; a GPU means all leases of your shells on it",
                           options->words);
-  command.add_flag("--all", options->all, "Every lease of your shells");
+  command.add_flag("--all", options->all, "Release all leases of your shells");
   command.set_footer(
-      "Leases that a shell or script got by 'berth acquire'. One that 'berth run' got ends with "
-      "its\n"
-      "job. Without arguments: the lease that BERTH_LEASE names, or else the only one you have. "
-      "If\n"
-      "one of several cannot be given back, none is. Only your own leases (root: anybody's).\n"
-      "The shell keeps what 'berth acquire' has set: it is told which variables to unset.\n"
+      "Releases leases that a shell or script got with 'berth acquire'. A lease of 'berth run'\n"
+      "ends with its job. Without arguments: the lease that BERTH_LEASE names, otherwise your\n"
+      "only lease. If one of several leases cannot be released, none is released. You can release\n"
+      "only your own leases; root can release all. The shell keeps the variables that 'berth\n"
+      "acquire' has set: the command prints which ones to unset.\n"
       "\nExamples:\n"
       "  berth release\n"
       "  berth release k3f9a2mx\n"
       "  berth release 0 2\n"
       "  berth release --all\n"
-      "\nExit codes: 0 done; 64 there is no such lease, or it is a job's; 69 no driver, or no "
-      "such\n"
-      "GPU; 74 the harbour cannot be used; 77 it is another user's.");
+      "\nExit codes: 0 done; 64 there is no such lease, or a job holds it; 69 no driver, or no\n"
+      "such GPU; 74 the harbour cannot be used; 77 the lease belongs to another user.");
   return [options]() { return run(*options); };
 }
 

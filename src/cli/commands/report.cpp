@@ -66,10 +66,10 @@ Result<void> write_page(const std::string& path, const std::string& page) {
 void report_no_leases(const std::string& gpus) {
   const auto found = gpus.empty() ? Result<std::vector<NamedGpu>>() : find_gpus(gpus);
   if (!found && found.error().kind == ErrorKind::impossible) {
-    return print_message(fmt::format("nothing is written for that: {}", found.error().message));
+    return print_message(fmt::format("no leases found: {}", found.error().message));
   }
   print_message(
-      "nothing is written for that; each lease is, when it ends: berth run -- python train.py");
+      "no leases found; a lease is recorded when it ends (try: berth run -- python train.py)");
 }
 
 Result<int> show_report(const ReportCommandOptions& options) {
@@ -97,8 +97,9 @@ Result<void> check_options(const ReportCommandOptions& options) {
     return fail(ErrorKind::usage, "--json and --html exclude each other; give one of them");
   }
   if (options.html == "-" && ::isatty(STDOUT_FILENO) == 1) {
-    return fail(ErrorKind::usage,
-                "--html: a page is not for a terminal; name a file: berth report --html page.html");
+    return fail(
+        ErrorKind::usage,
+        "--html: stdout is a terminal; name a file, such as: berth report --html page.html");
   }
   return {};
 }
@@ -108,20 +109,21 @@ Result<void> check_options(const ReportCommandOptions& options) {
 Action define_report(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<ReportCommandOptions>();
   add_history_flags(command, options->history,
-                    "Only the time since then: 12h, 30d (default), 2026-11-16");
-  command.add_choice("--by", "user|job|gpu|day", "One table, with all its rows", options->by);
-  command.add_flag("--json", options->json, "Print JSON, as docs/json.md has it");
-  command.add_optional_value("--html", "FILE", "Write a page with plots; without FILE, to stdout",
+                    "Only the time since: 12h, 30d (default), 2026-11-16");
+  command.add_choice("--by", "user|job|gpu|day", "Only this table, with all rows", options->by);
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
+  command.add_optional_value("--html", "FILE",
+                             "Write an HTML page with plots to FILE (default: stdout)",
                              [options](std::string_view file) -> Result<void> {
                                options->html = file.empty() ? "-" : file;
                                return {};
                              });
   command.set_check([options] { return check_options(*options); });
   command.set_footer(
-      "GPU-hours, utilization while leased, idleness and waiting (the median) of everybody's\n"
-      "leases, in all and by user, job, GPU and day; then the leases that held GPUs longest\n"
-      "without using them. What was not measured is \"-\", never 0. Leases on a share of a GPU\n"
-      "(--mem) are counted apart. docs/history.md says what is counted, and how.\n"
+      "Shows GPU-hours, utilization while leased, idle time and median waiting time of the leases\n"
+      "of all users: in total, and by user, job, GPU and day; then the leases that held GPUs\n"
+      "longest without using them. \"-\" means not measured. Leases on a part of a GPU (--mem)\n"
+      "are counted separately. docs/history.md defines the numbers.\n"
       "\nExamples:\n"
       "  berth report --since 7d\n"
       "  berth report --by job --user $USER\n"

@@ -63,10 +63,10 @@ bool raise_memory_request(AcquireRequest& request, const AttemptResult& end, boo
   const Bytes more = memory_after_oom(std::max(*end.reserved, end.usage.peak().value_or(Bytes{})));
   request.profile_options->min_memory = more;
   request.profile_options->exclusive = last;
-  print_message(
-      fmt::format("it ran out of memory with {}; trying again with {}", format_size(*end.reserved),
-                  last ? "a GPU of its own"
-                       : fmt::format("{}, or a whole GPU where that is less", format_size(more))));
+  print_message(fmt::format(
+      "the job ran out of memory with {}; trying again with {}", format_size(*end.reserved),
+      last ? "exclusive GPUs"
+           : fmt::format("{}, or a whole GPU if that is less", format_size(more))));
   return true;
 }
 
@@ -84,13 +84,13 @@ std::optional<int> apply_job_spec(const RemoteJobSpec& job_spec) {
   }
   const auto here = harbour_location();
   if (here.host != job_spec.host) {
-    print_message(
-        fmt::format("this host is called {} in the harbour, and was taken for {}; see BERTH_HOST",
-                    in_quotes(here.host), in_quotes(job_spec.host)));
+    print_message(fmt::format(
+        "this host is called {} in the harbour, but the job was sent to {}; check BERTH_HOST",
+        in_quotes(here.host), in_quotes(job_spec.host)));
     return exit_code(ErrorKind::usage);
   }
   if (::chdir(job_spec.directory.c_str()) != 0) {
-    print_message(fmt::format("{} cannot go to the directory {}: {}", here.host,
+    print_message(fmt::format("{} cannot change to the directory {}: {}", here.host,
                               in_quotes(job_spec.directory), std::strerror(errno)));
     return kExitNotRunnable;
   }
@@ -126,7 +126,7 @@ Result<std::vector<std::string>> permitted_hosts(const RunCommandOptions& option
   if (!settings.hosts) {
     if (!options.anywhere) return options.hosts;
     return fail(ErrorKind::usage,
-                fmt::format("run: --host any needs a list of the hosts that jobs may go to; write "
+                fmt::format("run: --host any needs a list of the hosts that may run jobs; write "
                             "hosts = [\"NAME\", \"NAME\"] into {}, or name the hosts",
                             configuration_path()));
   }
@@ -134,8 +134,8 @@ Result<std::vector<std::string>> permitted_hosts(const RunCommandOptions& option
   for (const std::string& name : options.hosts) {
     const auto& listed = *settings.hosts;
     if (name == here || std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
-    return fail(ErrorKind::usage, fmt::format("run: --host {}: it is not among the hosts in {}",
-                                              name, printable(settings.hosts_source)));
+    return fail(ErrorKind::usage, fmt::format("run: --host {}: not among the hosts in {}", name,
+                                              printable(settings.hosts_source)));
   }
   return options.hosts;
 }
@@ -177,7 +177,7 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
   }
   const bool remote = is_remote(options);
   if (!remote && !options.environment.empty()) {
-    return fail(ErrorKind::usage, "run: --env is for --host; here the job has your environment");
+    return fail(ErrorKind::usage, "run: --env needs --host; a local job inherits your environment");
   }
   const auto problem = remote ? std::nullopt : check_program(job.command.front());
   if (problem) {
@@ -228,8 +228,8 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
     if (again) continue;
     if (retries_left > 0 && may_be_out_of_memory(end)) {
       print_message(
-          "it failed, and from a terminal or pipe nobody can tell whether for want of memory, so "
-          "--retry-oom has not run it again; put its output into a file: berth run ... 2> FILE");
+          "the job failed; out-of-memory can only be detected when stderr is a file, so "
+          "--retry-oom did not retry (use: berth run ... 2> FILE)");
     }
     event_writer.write_ended(end);
     (void)probe->release();  // this process exits now, and its helper with it: do not wait for it
@@ -246,12 +246,13 @@ Result<void> parse_hosts(std::string_view text, RunCommandOptions& options) {
     text.remove_prefix(std::min(text.size(), name.size() + 1));
     if (!is_host_name(name)) {
       return fail(ErrorKind::usage,
-                  fmt::format("{} is no name of a host; see berth status --all", in_quotes(name)));
+                  fmt::format("{} is not a host name; 'berth status --all' lists the hosts",
+                              in_quotes(name)));
     }
     options.hosts.emplace_back(name);
   }
   if (options.anywhere || !options.hosts.empty()) return {};
-  return fail(ErrorKind::usage, "it needs a name, or any");
+  return fail(ErrorKind::usage, "no host given; name one, or use any");
 }
 
 }  // namespace
@@ -259,44 +260,44 @@ Result<void> parse_hosts(std::string_view text, RunCommandOptions& options) {
 Action define_run(Flags& command, const CommandContext& context) {
   auto options = std::make_shared<RunCommandOptions>();
   options->request = add_request_flags(command);
-  command.add_choice("--ids", "index|uuid", "How the job sees its GPUs: index (default) or uuid",
-                     options->ids);
+  command.add_choice("--ids", "index|uuid",
+                     "Form of the GPU ids for the job: index (default) or uuid", options->ids);
   command.add_value("-I", "TEXT", "Replace TEXT in CMD by the indices of the GPUs",
                     [options](std::string_view text) -> Result<void> {
                       if (text.empty())
-                        return fail(ErrorKind::usage, "it needs a text, such as -I @");
+                        return fail(ErrorKind::usage, "the text is empty; write one, such as -I @");
                       options->attempt.gpu_token = text;
                       return {};
                     });
   command.add_flag("--placeholder", options->attempt.use_placeholder,
-                   "Take a little memory on the GPUs until the job uses them, for\n"
-                   "neighbours who only look at nvidia-smi");
+                   "Use a little GPU memory until the job does, so that\n"
+                   "nvidia-smi shows the GPUs as used");
   command.add_value("--retry-oom", "K",
-                    "If it runs out of GPU memory, run it again with more, up to\n"
-                    "K times, the last time alone",
+                    "If the job runs out of GPU memory, run it again with more,\n"
+                    "up to K times, the last time on exclusive GPUs",
                     [options](std::string_view text) {
                       return parse_bounded_number(text, 1, 100, options->retries);
                     });
   command.set_group("Other hosts (BERTH_URL)");
   command.add_value("--host", "HOST,...",
-                    "Run on whichever of these hosts has the GPUs first, by ssh;\n"
-                    "'any' for those listed in /etc/berth.toml",
+                    "Run by ssh on the first of these hosts that grants the GPUs;\n"
+                    "'any' means the hosts listed in /etc/berth.toml",
                     [options](std::string_view text) { return parse_hosts(text, *options); });
   command.add_repeated_value("--env", "NAME[=VALUE]",
-                             "Pass a variable to the job there; 'PREFIX*' passes all that\n"
-                             "match, '*' all but host-specific ones; for a secret use NAME,\n"
-                             "since ps may show NAME=VALUE. Repeatable",
+                             "Pass NAME to the remote job; 'PREFIX*' passes all matching\n"
+                             "variables, '*' all but host-specific ones. Write secrets as\n"
+                             "NAME, since ps may show NAME=VALUE. Repeatable",
                              [options](std::string_view text) -> Result<void> {
                                options->environment.emplace_back(text);
                                return {};
                              });
   command.set_group("");
-  command.add_value("--job-spec", "FILE", "Run what another host has sent",
+  command.add_value("--job-spec", "FILE", "Run the job that another host has sent",
                     [options](std::string_view text) {
                       options->job_spec_file = text;
                       return Result<void>{};
                     });
-  command.add_value("--event-fd", "FD", "Tell what happens there",
+  command.add_value("--event-fd", "FD", "Write the events of the run to this descriptor",
                     [options](std::string_view text) {
                       unsigned fd = 0;
                       auto parsed = parse_bounded_number(text, STDERR_FILENO + 1, 1 << 20, fd);
@@ -304,23 +305,20 @@ Action define_run(Flags& command, const CommandContext& context) {
                       return parsed;
                     });
   command.set_group("Options");
-  command.add_help_entry("CMD", "...", "What to run, behind --");
+  command.add_help_entry("CMD", "...", "Command to run, after --");
   command.set_footer(
-      "Waits its turn, runs CMD on the GPUs it was given, and passes its exit code on. The GPUs "
-      "are\n"
-      "CMD's until its last process has ended, however it ends.\n"
+      "Waits for its turn, runs CMD on the granted GPUs, and exits with the exit code of CMD. The\n"
+      "lease ends when the last process of CMD has ended, however it ended.\n"
       "\nExamples:\n"
       "  berth run -- python train.py\n"
       "  berth run -n 2 --name A6000 --time 4h -- torchrun train.py\n"
       "  berth run --mem 8GiB -- python evaluate.py      share a GPU\n"
-      "  berth run --mem auto -- python evaluate.py      the same; berth learns how much\n"
+      "  berth run --mem auto -- python evaluate.py      share a GPU; berth learns how much\n"
       "  berth run -I @ -- ./simulate --device @\n"
-      "  berth run --host any -- python train.py         wherever GPUs are free first\n"
-      "\nExit codes: CMD's own (128+N for signal N); 64 wrong usage; 69 no driver, or a request "
-      "that\n"
-      "can never be met; 74 the harbour cannot be used; 75 not granted in time; 126, 127 CMD "
-      "cannot\n"
-      "be run, or was not found.");
+      "  berth run --host any -- python train.py         on the first host with free GPUs\n"
+      "\nExit codes: that of CMD (128+N for signal N); 64 wrong usage; 69 no driver, or a request\n"
+      "that can never be met; 74 the harbour cannot be used; 75 not granted in time; 126 CMD\n"
+      "cannot be run; 127 CMD was not found.");
   return [options, &context]() { return run(*options, context.trailing_command); };
 }
 

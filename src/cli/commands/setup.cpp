@@ -23,13 +23,14 @@ struct SetupCommandOptions {
 Result<int> setup(SetupCommandOptions& options) {
   options.setup.location = harbour_location();
   if (!get_env_or_empty("BERTH_SIM").empty() && !options.setup.location.is_custom) {
-    return fail(ErrorKind::usage,
-                "setup: BERTH_SIM is set, and a simulated server needs no setup; unset it, or set "
-                "BERTH_DIR");
+    return fail(
+        ErrorKind::usage,
+        "setup: BERTH_SIM is set, and a simulated server needs no setup; unset BERTH_SIM, or "
+        "set BERTH_DIR");
   }
   // A dry run does not need root.
   if (::geteuid() != 0 && !options.setup.dry_run) {
-    return fail(ErrorKind::permission, "setup changes the host; run: sudo berth setup");
+    return fail(ErrorKind::permission, "setup needs root; run: sudo berth setup");
   }
   const std::vector<std::string> actions =
       TRY(options.remove ? remove_tmpfiles(options.setup) : set_up_harbour(options.setup));
@@ -49,23 +50,24 @@ Result<int> setup(SetupCommandOptions& options) {
 
 Action define_setup(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<SetupCommandOptions>();
-  command.add_flag("--dry-run", options->setup.dry_run, "Say what would be done, and do nothing");
+  command.add_flag("--dry-run", options->setup.dry_run,
+                   "Show what would be done, and change nothing");
   command.add_flag("--remove", options->remove,
-                   "Remove what keeps the harbour over reboots; leave the harbour");
+                   "Remove /etc/tmpfiles.d/berth.conf, but keep the harbour");
   command.set_group("");
-  command.add_value("--tmpfiles-dir", "DIR", "Where berth.conf goes",
+  command.add_value("--tmpfiles-dir", "DIR", "Folder for berth.conf",
                     [options](std::string_view text) -> Result<void> {
                       options->setup.tmpfiles = text;
                       return {};
                     });
   command.set_footer(
-      "Makes the harbour and the history root's, with mode 1777 and without access control\n"
-      "lists, so that no user can delete another's lease, and writes\n"
-      "/etc/tmpfiles.d/berth.conf, which keeps them over reboots and out of age-based cleaning.\n"
-      "Running jobs keep their leases. It can be run again at any time. Anything else that a\n"
-      "user has put at /tmp/berth is moved aside.\n"
-      "Berth works without it: then the harbour belongs to the user who used it first.\n"
-      "\nsudo does not pass BERTH_DIR on. For a harbour elsewhere, name it:\n"
+      "Makes root the owner of the harbour and the history, with mode 1777 and without access\n"
+      "control lists, so that no user can delete another user's lease. Writes\n"
+      "/etc/tmpfiles.d/berth.conf, which keeps both over reboots and excludes them from age-based\n"
+      "cleaning. Running jobs keep their leases. Setup can be run again at any time. Anything\n"
+      "else that a user has put at /tmp/berth is moved aside.\n"
+      "Berth works without setup: then the harbour belongs to the user who used it first.\n"
+      "\nsudo does not pass on BERTH_DIR. For a harbour in another place, name it:\n"
       "  sudo BERTH_DIR=/srv/berth berth setup\n"
       "\nFor packagers: --tmpfiles-dir DIR writes berth.conf to DIR.\n"
       "\nExit codes: 0 done, 64 wrong usage, 74 the harbour cannot be set up, 77 not root.");

@@ -95,18 +95,17 @@ Result<void> parse_interval(std::string_view text, StatusCommandOptions& options
 
 Action define_status(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<StatusCommandOptions>();
-  command.add_flag("--all", options->all,
-                   "Every host that shares this harbour (BERTH_URL), not only this");
-  command.add_flag("--json", options->json, "Print JSON, as docs/json.md describes it");
+  command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.add_optional_value(
-      "--watch", "[SECONDS]", "Show it again every SECONDS (default 2), until Ctrl-C",
+      "--watch", "[SECONDS]", "Repeat every SECONDS (default 2) until Ctrl-C",
       [options](std::string_view text) { return parse_interval(text, *options); });
-  command.add_flag("--topology", options->topology, "Show how the cards are connected instead");
+  command.add_flag("--topology", options->topology, "Show how the cards are connected");
   command.set_footer(
-      "States: free; leased and shared, by berth; stranger, used by a process without a lease;\n"
-      "drained, out of service; lost, the driver cannot reach it; unknown, the driver does not "
-      "say.\n"
-      "A '-' is a value that the driver does not give.\n"
+      "States: free; leased: to one job or shell; shared: leased in parts (--mem); stranger: used\n"
+      "by a process without a lease; drained: out of service; lost: the driver cannot reach it;\n"
+      "unknown: the driver does not report enough. '-' is a value that the driver does not\n"
+      "report.\n"
       "\nExamples:\n"
       "  berth status\n"
       "  berth status --watch 5\n"
@@ -114,7 +113,7 @@ Action define_status(Flags& command, const CommandContext& /*context*/) {
       "  berth status --json | jq '.gpus[] | select(.state == \"free\") | .index'");
   return [options]() -> Result<int> {
     if (options->all && options->topology) {
-      return fail(ErrorKind::usage, "status: --topology is of this host alone; leave --all out");
+      return fail(ErrorKind::usage, "status: --topology shows only this host; leave --all out");
     }
     auto probe = open_driver(print_driver_is_slow);
     if (!probe && !options->all) return tl::make_unexpected(probe.error());

@@ -56,9 +56,9 @@ bool is_drained(const std::string& uuid, const std::vector<Drain>& drains) {
 
 Result<int> run(const UndrainCommandOptions& options) {
   if (options.all != options.gpus.empty()) {
-    return fail(ErrorKind::usage, options.all ? "undrain: name GPUs, or say --all, not both"
-                                              : "undrain: no GPU; 'berth status' shows which are "
-                                                "drained, and --all means all of them");
+    return fail(ErrorKind::usage, options.all ? "undrain: name GPUs or use --all, not both"
+                                              : "undrain: no GPU given; name one ('berth status' "
+                                                "shows drained GPUs) or use --all");
   }
   const std::vector<Drain> drains = TRY(read_removable_drains());
   std::vector<DrainedGpu> gpus;
@@ -86,17 +86,18 @@ Result<int> run(const UndrainCommandOptions& options) {
 
 Action define_undrain(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<UndrainCommandOptions>();
-  command.add_positionals("GPU", "GPUs by index or UUID; by UUID also those that are gone",
+  command.add_positionals("GPU", "GPUs by index or UUID; GPUs that are gone by UUID",
                           options->gpus);
-  command.add_flag("--all", options->all, "Every drained GPU");
+  command.add_flag("--all", options->all, "Undrain every drained GPU");
   command.set_footer(
-      "Whoever waits for one of them gets it at once. Only root and the owner of the harbour may.\n"
+      "Waiting jobs can get the GPUs at once. Only root and the owner of the harbour can undrain\n"
+      "GPUs.\n"
       "\nExamples:\n"
       "  sudo berth undrain 2\n"
       "  sudo berth undrain --all\n"
       "\nExit codes: 0 done; 64 wrong usage; 69 no driver, or no such GPU; 74 the harbour cannot "
       "be\n"
-      "used; 77 you may not.");
+      "used; 77 permission denied.");
   return [options]() { return run(*options); };
 }
 

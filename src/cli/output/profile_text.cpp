@@ -33,25 +33,25 @@ std::string format_local_minute(TimePoint time) {
 
 // A remark on a run whose numbers need an explanation; or empty.
 std::string run_remark(const ProfileRun& run) {
-  if (run.out_of_memory) return "ran out of memory; counts as if it had needed this";
-  if (!run.peak) return "too short to be seen on a GPU";
-  return run.doubtful ? "not certain: hardly seen, or the driver did not say whose memory it is"
+  if (run.out_of_memory) return "ran out of memory; counted as if the run had needed this much";
+  if (!run.peak) return "too short to be measured";
+  return run.doubtful ? "uncertain: few samples, or the driver did not report memory by process"
                       : "";
 }
 
 std::string reserve_reason(const Profile& profile, const NeedsEstimate& expected) {
-  if (profile.set_memory) return "as it was set";
+  if (profile.set_memory) return "set with 'berth profile set'";
   if (!expected.memory) {
     return profile.runs.empty() && profile.failures == 0
-               ? "unknown: the next run is measured, on GPUs of its own"
-               : "unknown so far: each run has GPUs of its own";
+               ? "unknown: the next run gets exclusive GPUs and is measured"
+               : "unknown so far: each run gets exclusive GPUs";
   }
   const auto measured = std::count_if(profile.runs.begin(), profile.runs.end(),
                                       [](const ProfileRun& run) { return run.peak.has_value(); });
-  return fmt::format("{} and {:.0f} % more; {}", format_size(*expected.quantile),
-                     expected.margin * 100,
+  return fmt::format("{} ({}) plus {:.0f}%", format_size(*expected.quantile),
                      measured == 1 ? "the only run so far"
-                                   : fmt::format("the 98th percentile of {} runs", measured));
+                                   : fmt::format("the 98th percentile of {} runs", measured),
+                     expected.margin * 100);
 }
 
 }  // namespace
@@ -94,18 +94,18 @@ std::string profiles_table(const std::vector<Profile>& profiles, const Terminal&
 std::string profile_page(const Profile& profile, const Terminal& terminal) {
   const NeedsEstimate expected = estimate_needs(profile);
   std::string text = terminal.paint(Style::bold, terminal.escape(profile.type));
-  text += fmt::format("\n  of {}; last run as: {}\n",
+  text += fmt::format("\n  user {}; last command: {}\n",
                       terminal.escape(user_name(profile.uid, profile.user)),
                       terminal.escape(profile.command));
   text += fmt::format("  reserves {} on each GPU: {}\n", reserve_text(expected),
                       reserve_reason(profile, expected));
-  text += fmt::format("  runs {}\n",
-                      expected.time ? fmt::format("up to {}{}", format_duration(*expected.time),
-                                                  profile.set_time ? ", as it was set" : "")
-                                    : "for a time that is not known yet (3 runs alike tell)");
+  text += expected.time ? fmt::format("  runs up to {}{}\n", format_duration(*expected.time),
+                                      profile.set_time ? ", set with 'berth profile set'" : "")
+                        : "  run time not known yet (needs 3 similar runs)\n";
   if (profile.failures > 0) {
-    text += fmt::format("  failed {} {} since it last succeeded; failures teach nothing\n",
-                        profile.failures, profile.failures == 1 ? "time" : "times");
+    text +=
+        fmt::format("  failed {} {} since the last success; Berth does not learn from failures\n",
+                    profile.failures, profile.failures == 1 ? "time" : "times");
   }
   if (const std::string hint = preallocation_hint(profile.framework); !hint.empty()) {
     text += fmt::format("  {}\n", hint);

@@ -111,7 +111,7 @@ std::string section_table(const ReportSection& section, bool shares) {
     html += fmt::format("<p>and {} more: <code>berth report --by {}</code></p>\n",
                         section.rows.size() - shown, section.word);
   }
-  if (is_partly_measured(section)) html += "<p>~ less than 90% of it was measured</p>\n";
+  if (is_partly_measured(section)) html += "<p>~ less than 90% was measured</p>\n";
   return html;
 }
 
@@ -147,7 +147,7 @@ std::string day_plots(const ReportSection& section) {
   }
   if (max_waited > 0) {
     plots +=
-        figure_html("Waiting: 95% of the leases waited at most so long",
+        figure_html("Waiting time that 95% of the leases did not exceed",
                     column_plot("Waiting by day", waiting, max_waited, seconds_text(max_waited)));
   }
   return fmt::format("<div class=\"days\">\n{}</div>\n", plots);
@@ -205,12 +205,12 @@ std::string report_html(const Report& report, ReportBy by, const std::string& ho
   }
   page += "</dl>\n";
   if (report.total.leases == 0) {
-    page += "<p>Nothing is written for that time.</p>\n";
+    page += "<p>No leases found in this time.</p>\n";
   } else {
     const bool shares = report.total.shared_gpu_hours > 0;
     page += fmt::format(
-        "<p class=\"legend\"><i class=\"used\"></i>whole GPUs<i class=\"idle\"></i>of them "
-        "idle{}</p>\n",
+        "<p class=\"legend\"><i class=\"used\"></i>whole GPUs, used<i "
+        "class=\"idle\"></i>whole GPUs, idle{}</p>\n",
         shares ? "<i class=\"shared\"></i>shared GPUs" : "");
     for (const ReportSection& section : make_report_sections(report, by)) {
       page += section_html(section, shares);

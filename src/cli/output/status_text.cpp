@@ -17,9 +17,9 @@ constexpr std::size_t kBarWidth = 10;
 constexpr std::size_t kMinNameWidth = 6;
 constexpr std::size_t kIndent = 5;  // of the lines below a GPU
 constexpr std::string_view kGap = "  ";
-constexpr const char* kEmptyQueueText = "Nobody waits.\n";
+constexpr const char* kEmptyQueueText = "The queue is empty.\n";
 constexpr const char* kNoHostsText =
-    "No host has told of itself yet: run 'berth status' once on each that has GPUs.\n";
+    "No host has registered yet: run 'berth status' once on each host with GPUs.\n";
 
 enum class Align { left, right };
 
@@ -198,12 +198,12 @@ std::string indent_and_truncate(const std::string& text, std::size_t indent,
   return std::string(indent, ' ') + truncate_text(text, room, terminal.charset);
 }
 
-// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py"; or "lease k3f9a2mx  as on
-// GPU 0" if the lines of an earlier GPU describe it.
+// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py"; or "lease k3f9a2mx  same
+// as on GPU 0" if the lines of an earlier GPU describe it.
 std::string lease_line(const Record& lease, const std::string& described_at,
                        const Terminal& terminal, TimePoint now) {
   if (!described_at.empty()) {
-    const std::string text = fmt::format("lease {}  as on GPU {}", lease.id, described_at);
+    const std::string text = fmt::format("lease {}  same as on GPU {}", lease.id, described_at);
     return terminal.paint(Style::notice, indent_and_truncate(text, kIndent, terminal)) + "\n";
   }
   const auto idle = idle_since(lease, now);
@@ -218,13 +218,13 @@ std::string lease_line(const Record& lease, const std::string& described_at,
          "\n";
 }
 
-// "1. k3f9a2mx  bob  2 GPUs  waits 10m  pid 4711  python train.py", and the reason of the
+// "1. k3f9a2mx  bob  2 GPUs  waiting 10m  pid 4711  python train.py", and the reason of the
 // wait on the next line.
 std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
                          TimePoint now) {
   const Record& record = ticket.record;
   std::string out =
-      indent_and_truncate(fmt::format("{}. {}  {}  {}  waits {}  pid {}  {}", ticket.position,
+      indent_and_truncate(fmt::format("{}. {}  {}  {}  waiting {}  pid {}  {}", ticket.position,
                                       record.id, terminal.escape(user_name(record.uid)),
                                       terminal.escape(format_request(record.request, status)),
                                       format_age(record.since, now), record.pid,
@@ -277,13 +277,13 @@ std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& t
 std::string status_text(const Status& status, const Terminal& terminal) {
   const TimePoint now = std::chrono::system_clock::now();
   if (!status.problem.empty()) {
-    return wrap_text(fmt::format("{} - nothing is known of its GPUs: {}",
-                                 terminal.escape(status.host), terminal.escape(status.problem)),
+    return wrap_text(fmt::format("{} - GPUs unknown: {}", terminal.escape(status.host),
+                                 terminal.escape(status.problem)),
                      terminal.width, 0) +
            "\n";
   }
   std::string out = summary_line(status, terminal);
-  if (status.gpus.empty()) return out + "The driver works, and it has no GPU.\n";
+  if (status.gpus.empty()) return out + "The driver reports no GPU.\n";
   const GpuTable table(status, terminal);
   out += '\n';
   out += table.header();

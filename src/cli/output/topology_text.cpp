@@ -45,7 +45,7 @@ std::string topology_text(const Topology& topology, const Terminal& terminal) {
     cells[{connection.a, connection.b}] = cells[{connection.b, connection.a}] =
         connection_text(connection);
   }
-  if (cards.empty()) return "There is one card, or none: nothing to connect.\n";
+  if (cards.empty()) return "There are no connections: this host has fewer than two cards.\n";
   constexpr std::size_t kCellWidth = 6;
   std::string out = std::string(kCellWidth, ' ');
   for (const GpuIndex& card : cards)
@@ -62,9 +62,11 @@ std::string topology_text(const Topology& topology, const Terminal& terminal) {
     out += "\n";
   }
   return out +
-         "\nNVn: n NVLinks. Otherwise the nearest thing in common: BOARD the same board, PIX one "
-         "PCIe\nswitch, PXB several PCIe switches, PHB a PCIe host bridge, NODE a NUMA node, SYS "
-         "only the system.\n";
+         "\nNVn: n NVLinks. Otherwise the nearest part that two cards share: BOARD the same "
+         "board,\n"
+         "PIX one PCIe switch, PXB several PCIe switches, PHB a PCIe host bridge, NODE a NUMA "
+         "node,\n"
+         "SYS only the system.\n";
 }
 
 }  // namespace berth

@@ -34,15 +34,15 @@ Result<void> check_server(const Reply& hello, const std::string& name) {
   const auto parsed = std::from_chars(version.data(), version.data() + version.size(), major);
   if (parsed.ec != std::errc{}) {
     return fail(ErrorKind::io,
-                fmt::format("what answers at {} is no Redis; check the host and the port", name));
+                fmt::format("the server at {} is not Redis; check the host and the port", name));
   }
   if (major < kMinMajorVersion) {
-    return fail(ErrorKind::io, fmt::format("{} is older than Redis {}; install a newer one", name,
-                                           kMinMajorVersion));
+    return fail(ErrorKind::io, fmt::format("{} is older than Redis {}; install a newer version",
+                                           name, kMinMajorVersion));
   }
   if (find_value(hello, "mode").text() == "sentinel") {
     return fail(ErrorKind::io,
-                fmt::format("{} is a Sentinel; write redis+sentinel://HOST:PORT/MASTER", name));
+                fmt::format("{} is a Sentinel; use redis+sentinel://HOST:PORT/MASTER", name));
   }
   if (find_value(hello, "role").text() != "master") {
     return tl::make_unexpected(translate_error("READONLY", {name, {}, {}}));
@@ -62,7 +62,7 @@ RedisConnection::~RedisConnection() = default;
 Result<RedisConnection> RedisConnection::open(const RedisUrl& url) {
   if (!url.master.empty()) return open_by_sentinel(url);
   if (!url.socket.empty()) return open_server(url, nullptr, format_redacted_url(url));
-  Result<RedisConnection> opened = fail(ErrorKind::usage, "the Redis URL names no server");
+  Result<RedisConnection> opened = fail(ErrorKind::usage, "the Redis URL does not name a server");
   for (const auto& address : url.addresses) {
     opened = open_server(url, &address, format_redacted_url(url));
     if (opened) break;
@@ -78,8 +78,8 @@ Result<RedisConnection> RedisConnection::open_server(const RedisUrl& url,
   if (!socket) {
     return fail(
         socket.error().kind,
-        fmt::format("{} cannot be reached: {}; see whether the server runs, and whether the "
-                    "URL is right",
+        fmt::format("{} cannot be reached: {}; check that the server is running, and that the "
+                    "URL is correct",
                     name, socket.error().message));
   }
   RedisConnection connection(std::make_unique<RespChannel>(std::move(*socket), name),
@@ -111,7 +111,7 @@ Result<RedisConnection> RedisConnection::open_by_sentinel(const RedisUrl& url) {
     messages += fmt::format("{}{}", messages.empty() ? "" : "; ", error.message);
   }
   return fail(is_temporary ? ErrorKind::unavailable : ErrorKind::io,
-              fmt::format("no Sentinel leads to a master: {}", messages));
+              fmt::format("the master cannot be reached through Sentinel: {}", messages));
 }
 
 // HELLO returns all that check_server() needs. Unlike INFO and ROLE, it needs no permission.

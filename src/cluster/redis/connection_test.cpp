@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cluster/redis/server_error.h"
+#include "cluster/redis/session.h"
 #include "cluster/redis/testing/fake_server.h"
 #include "cluster/redis/testing/redis_server.h"
 
@@ -134,10 +135,10 @@ TEST(RedisConnection, passwords) {
   EXPECT_TRUE(RedisConnection::open(with_login(server.url(), "default", "Xq7Z right")));
   const Error wrong = open_error(with_login(server.url(), "", "Xq7Z wrong"));
   EXPECT_EQ(wrong.kind, ErrorKind::io);
-  EXPECT_TRUE(contains(wrong.message, "refuses the user or the password")) << wrong.message;
+  EXPECT_TRUE(contains(wrong.message, "USER:PASSWORD@")) << wrong.message;
   const Error none = open_error(server.url());
   EXPECT_EQ(none.kind, ErrorKind::io);
-  EXPECT_TRUE(contains(none.message, "needs a password")) << none.message;
+  EXPECT_TRUE(contains(none.message, "password")) << none.message;
   EXPECT_TRUE(contains(none.message, "BERTH_URL=file:")) << none.message;
 }
 
@@ -303,6 +304,31 @@ TEST(RedisConnection, an_old_redis_is_refused_without_quoting_the_password) {
            "$6\r\nmaster\r\n";
   });
   EXPECT_TRUE(contains(open_error(ancient.url()).message, "older than Redis 6"));
+}
+
+// Other work is skipped for 10 s after a server was unavailable. A wrong password is reported at
+// once, each time.
+TEST(RedisSession, a_wrong_password_does_not_make_the_server_unavailable) {
+  const FakeServer server([](const std::string&) {
+    return "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+  });
+  RedisSession session(with_login(server.url(), "", "Xq7Z"));
+  for (int i = 0; i < 2; ++i) {
+    const auto reply = session.call({"PING"});
+    ASSERT_FALSE(reply);
+    EXPECT_EQ(reply.error().kind, ErrorKind::io) << reply.error().message;
+    EXPECT_FALSE(session.was_recently_unavailable());
+  }
+}
+
+TEST(RedisSession, a_server_that_is_not_there_is_recently_unavailable) {
+  RedisUrl url;
+  url.socket = "/tmp/no-such-folder/redis.sock";
+  RedisSession session(url);
+  const auto reply = session.call({"PING"});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, ErrorKind::unavailable);
+  EXPECT_TRUE(session.was_recently_unavailable());
 }
 
 TEST(RedisErrors, temporary_and_permanent_errors) {

@@ -37,8 +37,7 @@ void append_command(std::string& out, const RedisCommand& command) {
 
 // Redis does not reply to a command without words: the caller would wait until the timeout.
 tl::unexpected<Error> empty_command_error() {
-  return fail(ErrorKind::io,
-              "a command of berth's for Redis has no words; this is a mistake in berth");
+  return fail(ErrorKind::io, "a command for Redis is empty; this is a bug in Berth");
 }
 
 }  // namespace
@@ -101,8 +100,8 @@ Result<void> RespChannel::check_usable() const {
   if (failure_) return tl::make_unexpected(*failure_);
   if (::getpid() != owner_) {
     return fail(ErrorKind::unavailable,
-                fmt::format("the connection to {} belongs to the process that this one was forked "
-                            "from; open another",
+                fmt::format("the connection to {} belongs to the parent process; open a new "
+                            "connection in this process",
                             name_));
   }
   return {};
@@ -116,8 +115,8 @@ tl::unexpected<Error> RespChannel::close_with_error(ErrorKind kind, const std::s
 
 tl::unexpected<Error> RespChannel::close_broken() {
   return close_with_error(ErrorKind::unavailable,
-                          fmt::format("the connection to {} broke: {}; see whether the "
-                                      "server runs",
+                          fmt::format("the connection to {} was lost: {}; check that the "
+                                      "server is running",
                                       name_, std::strerror(errno)));
 }
 
@@ -131,7 +130,7 @@ Result<void> RespChannel::read_available() {
     if (size == 0) {
       return close_with_error(
           ErrorKind::unavailable,
-          fmt::format("{} closed the connection; see whether the server runs", name_));
+          fmt::format("{} closed the connection; check that the server is running", name_));
     }
     unparsed_bytes_ += static_cast<std::size_t>(size);
     redisReaderFeed(reader_.get(), chunk.data(), static_cast<std::size_t>(size));
@@ -145,15 +144,15 @@ Result<std::optional<ReplyOrError>> RespChannel::parse_next() {
   if (partial_reply_.too_large || (parsed == nullptr && unparsed_bytes_ > kMaxRedisReplySize)) {
     return close_with_error(
         ErrorKind::io,
-        fmt::format("a reply of {} is larger than {}, or of more than {} parts, which "
-                    "nothing of berth's is; see what else uses this database",
+        fmt::format("a reply from {} is larger than {} or has more than {} elements, so it is not "
+                    "data of Berth; check which other program uses this database",
                     name_, format_size({kMaxRedisReplySize}), kMaxReplyParts));
   }
   if (status != REDIS_OK) {
     // The message of hiredis is left out: it quotes bytes that may be an echo of a password.
     return close_with_error(
         ErrorKind::io,
-        fmt::format("what answers at {} does not speak Redis's protocol (or wants TLS); "
+        fmt::format("the server at {} does not use the Redis protocol (or requires TLS); "
                     "check the host and the port",
                     name_));
   }
@@ -168,7 +167,7 @@ Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisC
   TRY(check_usable());
   if (pending_replies_ > 0) {
     return fail(ErrorKind::io,
-                fmt::format("a reply of {} is still awaited; this is a mistake in berth", name_));
+                fmt::format("a reply from {} is still pending; this is a bug in Berth", name_));
   }
   std::string out;
   for (const RedisCommand& command : commands) {
@@ -192,8 +191,8 @@ Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisC
     const auto events = static_cast<short>(unsent.empty() ? POLLIN : POLLIN | POLLOUT);
     if (!poll_until(deadline, socket_.get(), events)) {
       return close_with_error(ErrorKind::unavailable,
-                              fmt::format("{} does not answer within {}; see whether the "
-                                          "server runs, and what it is busy with",
+                              fmt::format("{} did not answer within {}; check that the "
+                                          "server is running and not overloaded",
                                           name_, format_duration(idle_timeout)));
     }
     const std::size_t before = unparsed_bytes_;
@@ -232,8 +231,8 @@ Result<void> RespChannel::send(const RedisCommand& command,
       return close_broken();
     } else if (!poll_until(deadline, socket_.get(), POLLOUT)) {
       return close_with_error(ErrorKind::unavailable,
-                              fmt::format("{} takes no command within {}; see what it is busy "
-                                          "with",
+                              fmt::format("{} did not accept a command within {}; check that "
+                                          "the server is not overloaded",
                                           name_, format_duration(idle_timeout)));
     }
   }

@@ -59,7 +59,7 @@ TEST(Script, errors) {
   const auto failed = Script("return redis.call('NONSENSE')").run(redis, {}, {});
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().kind, ErrorKind::io);
-  EXPECT_EQ(Script("this is no Lua").run(redis, {}, {}).error().kind, ErrorKind::io);
+  EXPECT_EQ(Script("this is not Lua").run(redis, {}, {}).error().kind, ErrorKind::io);
   EXPECT_EQ(Script("error('oops')").run(redis, {}, {}).error().kind, ErrorKind::io);
   ASSERT_TRUE(redis.call({"CONFIG", "SET", "maxmemory", "1"}));
   const Script writes("return redis.call('SET', KEYS[1], '1')");

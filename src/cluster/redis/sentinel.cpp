@@ -1,9 +1,10 @@
 // The query to a Sentinel, with a login only if it requires one; see sentinel.h.
 #include "cluster/redis/sentinel.h"
 
-#include <charconv>
 #include <fmt/format.h>
+#include <utility>
 
+#include "base/text.h"
 #include "cluster/redis/connection.h"
 #include "cluster/redis/resp_channel.h"
 #include "cluster/redis/server_error.h"
@@ -27,6 +28,15 @@ Result<void> authenticate(RespChannel& channel, const RedisUrl& url,
 
 }  // namespace
 
+std::optional<RedisUrl::Address> parse_master_address(const Reply& reply) {
+  const auto& elements = reply.list();
+  if (elements.size() != 2) return std::nullopt;
+  const std::string& host = elements[0].text();
+  const auto port = parse_integer<std::uint16_t>(elements[1].text());
+  if (host.empty() || !port || *port == 0) return std::nullopt;
+  return RedisUrl::Address{host, *port};
+}
+
 Result<RedisUrl::Address> query_master_address(const RedisUrl& url,
                                                const RedisUrl::Address& sentinel) {
   const ServerIdentity identity{fmt::format("the Sentinel at {}", format_address(sentinel)),
@@ -45,28 +55,26 @@ Result<RedisUrl::Address> query_master_address(const RedisUrl& url,
     answer = TRY(channel.exchange_one(master_query, kSentinelTimeout));
   }
   if (answer.error && answer.error->starts_with("ERR unknown command")) {
-    return fail(ErrorKind::io,
-                fmt::format("what answers at {} is no Sentinel; write redis:// for a server, or "
-                            "Sentinel's port",
-                            format_address(sentinel)));
+    return fail(
+        ErrorKind::io,
+        fmt::format("the server at {} is not a Sentinel; write redis:// for a Redis server, or "
+                    "the port of a Sentinel",
+                    format_address(sentinel)));
   }
   if (answer.error) return tl::make_unexpected(translate_error(*answer.error, identity));
   if (answer.reply.is_nil()) {
-    return fail(ErrorKind::io, fmt::format("{} watches no master called {}; see redis-cli -p {} "
-                                           "SENTINEL masters",
+    return fail(ErrorKind::io, fmt::format("{} does not monitor a master named {}; see "
+                                           "'redis-cli -p {} SENTINEL masters'",
                                            identity.server, url.master, sentinel.port));
   }
-  const auto& elements = answer.reply.list();
-  RedisUrl::Address master;
-  if (elements.size() == 2) {
-    const std::string& port = elements[1].text();
-    master.host = elements[0].text();
-    const auto [rest, problem] =
-        std::from_chars(port.data(), port.data() + port.size(), master.port);
-    if (problem == std::errc{} && !master.host.empty()) return master;
+  auto master = parse_master_address(answer.reply);
+  if (!master) {
+    return fail(ErrorKind::io,
+                fmt::format("the server at {} is not a Sentinel: its reply is not a host and a "
+                            "port; check the port in the URL",
+                            format_address(sentinel)));
   }
-  return fail(ErrorKind::io, fmt::format("what answers at {} is no Sentinel; check its port",
-                                         format_address(sentinel)));
+  return std::move(*master);
 }
 
 }  // namespace berth

@@ -1,7 +1,10 @@
-// Tests finding the master through a real Sentinel.
+// Tests finding the master through a real Sentinel, and parsing its reply.
 #include "cluster/redis/sentinel.h"
 
+#include <cstdint>
 #include <gtest/gtest.h>
+#include <string>
+#include <utility>
 
 #include "cluster/redis/connection.h"
 #include "cluster/redis/testing/redis_server.h"
@@ -88,18 +91,48 @@ TEST(Sentinel, a_missing_master_is_unavailable) {
       << gone.error().message;
 }
 
+TEST(Sentinel, only_a_host_and_a_port_are_the_address_of_a_master) {
+  const auto parse = [](const std::string& host, const std::string& port) {
+    Reply::List elements(2);
+    elements[0].value = host;
+    elements[1].value = port;
+    Reply reply;
+    reply.value = std::move(elements);
+    return parse_master_address(reply);
+  };
+  for (const char* port : {"1", "6379", "65535"}) {
+    const auto master = parse("10.0.0.1", port);
+    ASSERT_TRUE(master) << port;
+    EXPECT_EQ(format_address(*master), std::string("10.0.0.1:") + port);
+  }
+  for (const char* port :
+       {"", "0", "65536", "99999999999", "-1", "+1", " 1", "1 ", "6379x", "0x1", "1.0", "port"}) {
+    EXPECT_FALSE(parse("10.0.0.1", port)) << port;
+  }
+  EXPECT_FALSE(parse("", "6379"));
+  Reply number;
+  number.value = std::int64_t{6379};
+  EXPECT_FALSE(parse_master_address(number));
+  EXPECT_FALSE(parse_master_address(Reply{}));
+  Reply host_alone;
+  host_alone.value = Reply::List(1);
+  EXPECT_FALSE(parse_master_address(host_alone));
+  Reply numeric_port;
+  numeric_port.value = Reply::List{Reply{std::string("10.0.0.1")}, number};
+  EXPECT_FALSE(parse_master_address(numeric_port));
+}
+
 TEST(Sentinel, permanent_errors) {
   const RedisServer server = RedisServer::on_port();
   const RedisServer sentinel = RedisServer::sentinel_of(server);
   const auto unknown = RedisConnection::open(sentinel_url({sentinel.port()}, "other"));
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().kind, ErrorKind::io);
-  EXPECT_TRUE(contains(unknown.error().message, "no master called other"))
-      << unknown.error().message;
+  EXPECT_TRUE(contains(unknown.error().message, "named other")) << unknown.error().message;
   const auto server_asked = RedisConnection::open(sentinel_url({server.port()}));
   ASSERT_FALSE(server_asked);
   EXPECT_EQ(server_asked.error().kind, ErrorKind::io);
-  EXPECT_TRUE(contains(server_asked.error().message, "no Sentinel"))
+  EXPECT_TRUE(contains(server_asked.error().message, "not a Sentinel"))
       << server_asked.error().message;
   const auto sentinel_used = RedisConnection::open(sentinel.tcp_url());
   ASSERT_FALSE(sentinel_used);

@@ -20,65 +20,61 @@ struct ErrorTranslation {
 
 constexpr std::array kErrorTranslations{
     ErrorTranslation{"LOADING", ErrorKind::unavailable,
-                     "is reading its data from disk; it will be done soon"},
+                     "is loading its data from disk; try again soon"},
     ErrorTranslation{
         "BUSY", ErrorKind::unavailable,
-        "is busy with somebody's script that does not end; its administrator can end it with "
+        "is blocked by a script that does not end; its administrator can end the script with "
         "SCRIPT KILL"},
     ErrorTranslation{
         "READONLY", ErrorKind::unavailable,
-        "is a replica, which cannot be written to; name the master in the URL, or let Sentinel "
-        "find it (redis+sentinel://)"},
-    ErrorTranslation{
-        "OOM", ErrorKind::unavailable,
-        "is out of memory; its administrator can raise maxmemory, or delete what is not "
-        "needed"},
+        "is a replica and refuses writes; name the master in the URL, or use redis+sentinel://"},
+    ErrorTranslation{"OOM", ErrorKind::unavailable,
+                     "is out of memory; its administrator can raise maxmemory"},
     ErrorTranslation{"MISCONF", ErrorKind::unavailable,
-                     "takes no writes since it cannot save to disk; its log says why"},
+                     "refuses writes because it cannot save to disk; see the log of the server"},
     ErrorTranslation{"MASTERDOWN", ErrorKind::unavailable,
-                     "is a replica without its master; see whether the master runs"},
-    ErrorTranslation{"NOREPLICAS", ErrorKind::unavailable,
-                     "takes no writes since too few replicas follow it (min-replicas-to-write)"},
+                     "is a replica that lost its master; check that the master is running"},
+    ErrorTranslation{
+        "NOREPLICAS", ErrorKind::unavailable,
+        "refuses writes because too few replicas are connected (min-replicas-to-write); "
+        "check that its replicas are running"},
     ErrorTranslation{"CLUSTERDOWN", ErrorKind::unavailable,
-                     "is part of a cluster that is down; see redis-cli cluster info"},
+                     "is a node of a Redis Cluster that is down; see 'redis-cli cluster info'"},
     ErrorTranslation{"TRYAGAIN", ErrorKind::unavailable,
-                     "is moving keys within its cluster; it will be done soon"},
+                     "is moving keys within its cluster; try again soon"},
     // The reply to a blocked client when the master becomes a replica.
     ErrorTranslation{"UNBLOCKED", ErrorKind::unavailable,
-                     "stopped waiting, since it is no master any more"},
+                     "ended a blocking command because it is no longer the master; try again soon"},
     ErrorTranslation{"ERR max number of clients reached", ErrorKind::unavailable,
-                     "has as many clients as it takes; its administrator can raise maxclients"},
+                     "has reached its limit of clients; its administrator can raise maxclients"},
     ErrorTranslation{
         "WRONGPASS", ErrorKind::io,
-        "refuses the user or the password; write USER:PASSWORD@ before the host in the URL, or "
-        ":PASSWORD@ where there are no users"},
-    ErrorTranslation{
-        "NOAUTH", ErrorKind::io,
-        "needs a password; write it into the URL, USER:PASSWORD@ before the host, in a file "
-        "of mode 0600, and set BERTH_URL=file:PATH"},
+        "rejected the user or the password; check USER:PASSWORD@ in the URL (:PASSWORD@ if the "
+        "server has no users)"},
+    ErrorTranslation{"NOAUTH", ErrorKind::io,
+                     "requires a password; write the URL with USER:PASSWORD@ before the host into "
+                     "a file of mode 0600, and set BERTH_URL=file:PATH"},
     ErrorTranslation{
         "DENIED", ErrorKind::io,
-        "is in protected mode: it has no password, and takes clients of its own host only; its "
-        "administrator should set one"},
-    ErrorTranslation{
-        "WRONGTYPE", ErrorKind::io,
-        "has another program's data under a name of berth's; add another ?prefix=NAME to the "
-        "URL"},
+        "is in protected mode: it has no password and accepts only clients of its own host; its "
+        "administrator can set a password"},
+    ErrorTranslation{"WRONGTYPE", ErrorKind::io,
+                     "has data of another program under a key of Berth; add a different "
+                     "?prefix=NAME to the URL"},
     ErrorTranslation{
         "MOVED", ErrorKind::io,
-        "is part of a cluster, over which berth cannot make one step; use a Redis that is "
-        "none"},
+        "is a Redis Cluster node, which Berth does not support; use a standalone server"},
     ErrorTranslation{
         "CROSSSLOT", ErrorKind::io,
-        "is part of a cluster, over which berth cannot make one step; use a Redis that is "
-        "none"},
-    ErrorTranslation{"NOPROTO", ErrorKind::io, "is older than Redis 6; install a newer one"},
+        "is a Redis Cluster node, which Berth does not support; use a standalone server"},
+    ErrorTranslation{"NOPROTO", ErrorKind::io, "is older than Redis 6; install a newer version"},
     ErrorTranslation{
         "ERR unknown command", ErrorKind::io,
-        "does not know a command that Redis 6 has; install a newer one, or see whether "
-        "rename-command is set"},
-    ErrorTranslation{"ERR DB index", ErrorKind::io,
-                     "has no database of this number; choose a lower one, or raise `databases`"},
+        "lacks a command that Redis 6 has; install a newer version, or check rename-command in its "
+        "configuration"},
+    ErrorTranslation{
+        "ERR DB index", ErrorKind::io,
+        "has no database with this number; choose a lower number, or raise `databases`"},
 };
 
 bool begins_with_word(string_view text, string_view prefix) {
@@ -105,11 +101,12 @@ Error permission_error(string_view text, const ServerIdentity& identity) {
   const std::string rule =
       names_command ? fmt::format("+{}", printable(text.substr(begin + 1, end - begin - 1)))
                     : fmt::format("~{}:*", identity.prefix);
-  return {ErrorKind::io,
-          fmt::format("{} does not let user {} {}; its administrator can: ACL SETUSER {} {}",
-                      identity.server, in_quotes(user),
-                      names_command ? "run a command that berth needs" : "use berth's keys",
-                      printable(user), in_quotes(rule))};
+  return {
+      ErrorKind::io,
+      fmt::format("{} does not allow user {} to {}; its administrator can run: ACL SETUSER {} {}",
+                  identity.server, in_quotes(user),
+                  names_command ? "run a command that Berth needs" : "use the keys of Berth",
+                  printable(user), in_quotes(rule))};
 }
 
 // Redis 6 wraps the error of a command that a script calls:
@@ -127,19 +124,23 @@ Error translate_error(string_view text, const ServerIdentity& identity) {
   if (auto error = find_translation(cause, identity)) return *error;
   if (begins_with_word(cause, "NOPERM")) return permission_error(cause, identity);
   return {ErrorKind::io,
-          fmt::format("{} refuses a command of berth's: {}", identity.server, in_quotes(text))};
+          fmt::format("{} rejected a command of Berth: {}", identity.server, in_quotes(text))};
 }
 
 Error translate_login_error(string_view text, const ServerIdentity& identity) {
   if (begins_with_word(text, "ERR unknown command")) {
-    return {ErrorKind::io, fmt::format("{} is older than Redis 6, or no Redis; install a newer one",
-                                       identity.server)};
+    return {
+        ErrorKind::io,
+        fmt::format(
+            "{} is older than Redis 6, or is not Redis; install a newer version, or check the URL",
+            identity.server)};
   }
   if (auto error = find_translation(text, identity)) return *error;
   return {ErrorKind::io,
-          fmt::format("{} lets nobody in, for a reason that may quote the password; ask it with "
-                      "redis-cli",
-                      identity.server)};
+          fmt::format(
+              "{} rejected the login (its reply may contain the password and is not shown); check "
+              "with redis-cli",
+              identity.server)};
 }
 
 }  // namespace berth

@@ -119,7 +119,9 @@ auto RedisSession::run_with_retry(Operation operation)
       run_id_.reset();
       auto opened = RedisConnection::open(url_);
       if (!opened) {
-        record_contact(url_, Clock::now());
+        // A permanent error, such as a wrong password, is reported each time: it does not make the
+        // server unavailable.
+        if (opened.error().kind == ErrorKind::unavailable) record_contact(url_, Clock::now());
         return tl::make_unexpected(opened.error());
       }
       connection_ = std::move(*opened);

@@ -41,9 +41,9 @@ class RedisSession {
 
   // Records that the server did not answer on a connection that is not this session's.
   void note_unavailable() const;
-  // Whether this process could not connect to the server, or got no answer from it, in the last
-  // 10 s, and no command has succeeded since. Then work that may be skipped need not wait for
-  // another timeout.
+  // Whether an attempt of this process to use the server failed with ErrorKind::unavailable in the
+  // last 10 s, and no command has succeeded since. Then work that may be skipped need not wait for
+  // another timeout. Permanent errors do not count: they come without a timeout.
   bool was_recently_unavailable() const;
 
  private:

@@ -75,7 +75,8 @@ Result<UniqueFd> connect_tcp(const RedisUrl::Address& address, std::chrono::mill
   const int problem = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &first);
   if (problem != 0) {
     const char* reason = problem == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(problem);
-    return fail(ErrorKind::unavailable, fmt::format("the name cannot be resolved ({})", reason));
+    return fail(ErrorKind::unavailable,
+                fmt::format("the host name cannot be resolved ({})", reason));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(first, ::freeaddrinfo);
   Result<UniqueFd> fd = connect_error(EADDRNOTAVAIL);

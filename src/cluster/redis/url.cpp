@@ -95,7 +95,7 @@ class RedisUrlParser {
   // `rest` is the URL after its scheme.
   Result<RedisUrl> parse(string_view rest) {
     if (rest.find('#') != string_view::npos) {
-      return url_error(scheme_, "has a # in it; in a user or password write %23");
+      return url_error(scheme_, "contains a #; in a user or password write %23");
     }
     const auto at = rest.find('@');
     const auto authority_end = std::min(rest.find_first_of("/?"), rest.size());
@@ -103,8 +103,8 @@ class RedisUrlParser {
     if (has_user && (at > authority_end || rest.find('@', at + 1) != string_view::npos)) {
       return url_error(
           scheme_,
-          "has an @ where none is expected; in a user or password write @ as %40, / as "
-          "%2F, ? as %3F, % as %25");
+          "has an unexpected @; in a user or password write @ as %40, / as %2F, ? as %3F, % as "
+          "%25");
     }
     if (has_user) {
       TRY(parse_login(rest.substr(0, at)));
@@ -125,15 +125,15 @@ class RedisUrlParser {
     const auto password = percent_decode(text);
     if (!user || !password) {
       return url_error(scheme_,
-                       "has a % in its user or password without two hexadecimal digits behind it; "
+                       "has a % in its user or password that two hexadecimal digits do not follow; "
                        "write % as %25");
     }
     if (has_password && password->empty()) {
       return url_error(scheme_,
-                       "has a colon but no password behind it; write USER:PASSWORD@ or USER@");
+                       "has a colon without a password after it; write USER:PASSWORD@ or USER@");
     }
     if (!has_password && user->empty()) {
-      return url_error(scheme_, "has an @ with nobody before it; write USER:PASSWORD@HOST");
+      return url_error(scheme_, "has no user before the @; write USER:PASSWORD@HOST");
     }
     url_.user = *user;
     url_.password = *password;
@@ -143,18 +143,21 @@ class RedisUrlParser {
   Result<void> parse_socket(string_view text) {
     if (!text.starts_with('/')) {
       return url_error(scheme_,
-                       "does not give the whole path of a socket; write redis+unix:///PATH");
+                       "does not have the absolute path of a socket; write redis+unix:///PATH");
     }
     const auto path = percent_decode(text);
     if (!path || path->find('\0') != std::string::npos || path->back() == '/') {
-      return url_error(scheme_, "has a path that no socket can have; write % as %25");
+      return url_error(
+          scheme_,
+          "has a path that is not valid for a socket; write % as %25, and no / at the end");
     }
     if (path->size() > kMaxSocketPathLength) {
       return fail(
           ErrorKind::usage,
-          fmt::format("the Redis URL ({}...) has a path of {} bytes, and the kernel takes at "
-                      "most {} for a socket; choose a shorter one",
-                      scheme_, path->size(), kMaxSocketPathLength));
+          fmt::format(
+              "the Redis URL ({}...) has a socket path of {} bytes, but the kernel allows at "
+              "most {}; choose a shorter path",
+              scheme_, path->size(), kMaxSocketPathLength));
     }
     url_.socket = *path;
     return {};
@@ -165,7 +168,7 @@ class RedisUrlParser {
     const bool by_sentinel = scheme_ == kSentinelScheme;
     string_view hosts = consume_until(text, '/');
     if (!by_sentinel && hosts.find(',') != string_view::npos) {
-      return url_error(scheme_, "has several hosts, which only redis+sentinel:// may have");
+      return url_error(scheme_, "has several hosts, which only redis+sentinel:// allows");
     }
     do {
       TRY(parse_address(consume_until(hosts, ','), by_sentinel ? kSentinelPort : 6379));
@@ -173,10 +176,9 @@ class RedisUrlParser {
     if (by_sentinel) {
       const auto master = percent_decode(consume_until(text, '/'));
       if (!master || master->empty() || !consists_of(*master, "-_.:")) {
-        return url_error(
-            scheme_,
-            "does not name what Sentinel watches, in letters, digits, and -_.: only; write "
-            "redis+sentinel://HOST/MASTER");
+        return url_error(scheme_,
+                         "does not have a valid name of a master (letters, digits and -_.:); write "
+                         "redis+sentinel://HOST/MASTER");
       }
       url_.master = *master;
     }
@@ -196,7 +198,8 @@ class RedisUrlParser {
       }
       host = consume_until(text, ']');
       if (!text.empty() && !text.starts_with(':')) {
-        return url_error(scheme_, fmt::format("has something behind the ]; {}", kAdvice));
+        return url_error(scheme_,
+                         fmt::format("has text after the ] that is not a port; {}", kAdvice));
       }
     } else {
       host = text.substr(0, text.find(':'));
@@ -205,13 +208,14 @@ class RedisUrlParser {
     // A percent sign separates an IPv6 address from its scope (fe80::1%eth0).
     if (host.empty() || host.size() > kMaxHostLength ||
         !consists_of(host, bracketed ? ":.%-_" : ".-_")) {
-      return url_error(scheme_, fmt::format("has no host, or one that cannot be; {}", kAdvice));
+      return url_error(scheme_,
+                       fmt::format("has no host, or a host that is not valid; {}", kAdvice));
     }
     if (!text.empty()) {
       const auto given = parse_integer<std::uint16_t>(text.substr(1));
       if (!given || *given == 0) {
-        return url_error(scheme_,
-                         fmt::format("has a port that is no number from 1 to 65535; {}", kAdvice));
+        return url_error(
+            scheme_, fmt::format("has a port that is not a number from 1 to 65535; {}", kAdvice));
       }
       port = *given;
     }
@@ -223,10 +227,10 @@ class RedisUrlParser {
     const auto given = parse_integer<unsigned>(text);
     if (!given) {
       return url_error(scheme_,
-                       "has a database that is no number; Redis has 0 to 15 if nobody set "
-                       "it up for more");
+                       "has a database that is not a number; write 0 to 15 (or more, if the "
+                       "server has more databases)");
     }
-    if (has_database_) return url_error(scheme_, "names a database twice; leave one of them out");
+    if (has_database_) return url_error(scheme_, "has two databases; remove one of them");
     has_database_ = true;
     url_.database = *given;
     return {};
@@ -243,7 +247,8 @@ class RedisUrlParser {
       } else if (key == "ttl") {
         TRY(parse_ttl(value));
       } else {
-        return url_error(scheme_, "has something other than prefix=, ttl= and db= behind the ?");
+        return url_error(
+            scheme_, "has an unknown setting after the ?; only prefix=, ttl= and db= are allowed");
       }
     }
     return {};
@@ -253,10 +258,11 @@ class RedisUrlParser {
     const auto given = percent_decode(text);
     if (!given || given->empty() || given->size() > kMaxPrefixLength ||
         !consists_of(*given, "-_.:")) {
-      return url_error(scheme_, "has a prefix that is not of 1 to 64 letters, digits, and -_.:");
+      return url_error(scheme_,
+                       "has a prefix that is not valid; write 1 to 64 letters, digits or -_.:");
     }
     if (std::exchange(has_prefix_, true))
-      return url_error(scheme_, "has two prefixes; leave one out");
+      return url_error(scheme_, "has two prefixes; remove one of them");
     url_.prefix = *given;
     return {};
   }
@@ -264,9 +270,10 @@ class RedisUrlParser {
   Result<void> parse_ttl(string_view text) {
     const auto given = parse_duration(text);
     if (!given || *given < kMinTtl || *given > kMaxTtl) {
-      return url_error(scheme_, "has a ttl that is not from 1s to 1h; write ttl=45s");
+      return url_error(scheme_, "has a ttl that is not from 1s to 1h; write it like ttl=45s");
     }
-    if (std::exchange(has_ttl_, true)) return url_error(scheme_, "has two of ttl; leave one out");
+    if (std::exchange(has_ttl_, true))
+      return url_error(scheme_, "has two ttl settings; remove one of them");
     url_.ttl = std::chrono::duration_cast<std::chrono::milliseconds>(*given);
     return {};
   }
@@ -282,16 +289,15 @@ class RedisUrlParser {
 
 Result<RedisUrl> parse_redis_url(string_view text) {
   if (text.starts_with(kTlsScheme)) {
-    return fail(
-        ErrorKind::usage,
-        "the Redis URL (rediss://...) wants TLS, which this build's client library does not "
-        "have; make a tunnel with stunnel or ssh -L, and write redis://localhost:PORT");
+    return fail(ErrorKind::usage,
+                "the Redis URL (rediss://...) requires TLS, which this build of Berth does not "
+                "support; make a tunnel with stunnel or ssh -L, and write redis://localhost:PORT");
   }
   for (const string_view scheme : {kTcpScheme, kUnixScheme, kSentinelScheme}) {
     if (text.starts_with(scheme)) return RedisUrlParser(scheme).parse(text.substr(scheme.size()));
   }
   return fail(ErrorKind::usage,
-              "the Redis URL begins with none of redis://, redis+unix:// and redis+sentinel://; "
+              "the Redis URL does not begin with redis://, redis+unix:// or redis+sentinel://; "
               "write redis://HOST:PORT/DB");
 }
 

@@ -67,10 +67,10 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
   for (const std::string& name : names) {
     if (skip_unknown_hosts || contains(known_hosts, name)) continue;
     return fail(ErrorKind::impossible,
-                fmt::format("no host {} has told of itself in this harbour ({}); run 'berth "
-                            "status' there once",
+                fmt::format("host {} has not registered in this harbour ({}); run 'berth status' "
+                            "there once",
                             in_quotes(name),
-                            known_hosts.empty() ? "nor has any other"
+                            known_hosts.empty() ? "no hosts known"
                                                 : "known: " + join_text(known_hosts, ", ")));
   }
   Harbour::OwnBell bell = TRY(harbour.make_bell());
@@ -103,9 +103,9 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
   if (last_error && hosts.size() == 1) return tl::make_unexpected(*last_error);
   return fail(ErrorKind::impossible,
               last_error
-                  ? fmt::format("no host can ever grant this; {}", last_error->message)
-                  : fmt::format("none of the hosts {} has told of itself in this harbour yet; run "
-                                "'berth status' once on each that has GPUs",
+                  ? fmt::format("no host can ever grant this request; {}", last_error->message)
+                  : fmt::format("none of the hosts {} has registered in this harbour; run "
+                                "'berth status' once on each host that has GPUs",
                                 join_text(names, ", ")));
 }
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 
@@ -55,7 +56,8 @@ std::string text_to_bytes(const std::string& text) {
 
 Result<std::string> read_private_file(const std::string& path) {
   const auto wrong = [&](std::string_view why) {
-    return fail(ErrorKind::usage, fmt::format("run: the parcel {}: {}", in_quotes(path), why));
+    return fail(ErrorKind::usage,
+                fmt::format("run: cannot read the job spec {}: {}", in_quotes(path), why));
   };
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file) return wrong(std::strerror(errno));
@@ -63,7 +65,7 @@ Result<std::string> read_private_file(const std::string& path) {
   if (::fstat(file.get(), &file_status) != 0) return wrong(std::strerror(errno));
   if (!S_ISREG(file_status.st_mode) || file_status.st_uid != ::geteuid() ||
       (file_status.st_mode & 077) != 0) {
-    return wrong("it must be a file of yours that nobody else can read");
+    return wrong("the file must belong to you, and other users must not have access (mode 0600)");
   }
   std::string content;
   std::array<char, 65536> chunk{};
@@ -72,7 +74,8 @@ Result<std::string> read_private_file(const std::string& path) {
     if (size < 0) return wrong(std::strerror(errno));
     if (size == 0) return content;
     content.append(chunk.data(), static_cast<std::size_t>(size));
-    if (content.size() > kMaxSpecSize) return wrong("it is far too large");
+    if (content.size() > kMaxSpecSize)
+      return wrong(fmt::format("the file is larger than {}", format_size({kMaxSpecSize})));
   }
 }
 
@@ -118,7 +121,8 @@ Result<RemoteJobSpec> read_job_spec(const std::string& path) {
   const std::string content = TRY(read_private_file(path));
   const Json json = Json::parse(content, nullptr, false);
   const auto wrong = [&] {
-    return fail(ErrorKind::usage, fmt::format("run: {} is no parcel of berth's", in_quotes(path)));
+    return fail(ErrorKind::usage,
+                fmt::format("run: {} is not a job spec of Berth", in_quotes(path)));
   };
   const auto is_text = [](const Json& value) { return value.is_string(); };
   if (!json.is_object()) return wrong();
@@ -186,8 +190,8 @@ Result<std::vector<std::pair<std::string, std::string>>> select_environment(
     } else if (const char* value = std::getenv(selector.c_str())) {
       selected.emplace_back(selector, value);
     } else {
-      return fail(ErrorKind::usage, fmt::format("run: --env {}: there is no such variable here",
-                                                in_quotes(selector)));
+      return fail(ErrorKind::usage,
+                  fmt::format("run: --env {}: this variable is not set", in_quotes(selector)));
     }
   }
   return selected;

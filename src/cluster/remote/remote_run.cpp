@@ -46,7 +46,7 @@ constexpr int kSshFailed = 255;
 // Many non-interactive shells do not search the folder into which pip installs programs.
 constexpr const char* kFindBerthScript =
     R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
-    R"({ echo "there is no berth in its PATH" >&2; exit 1; }; })";
+    R"({ echo "berth is not in the PATH of this host" >&2; exit 1; }; })";
 // Sends a signal to a process only if it runs this job spec: its PID comes from Redis, where any
 // client with the URL can write another one.
 constexpr const char* kSignalJobScript =
@@ -81,14 +81,14 @@ class RemoteRun {
     directory_ = std::filesystem::current_path(problem);
     if (problem) {
       return fail(ErrorKind::usage,
-                  fmt::format("run: this directory is gone: {}", problem.message()));
+                  fmt::format("run: the current directory cannot be used: {}", problem.message()));
     }
     ticket_.emplace(TRY(MultiHostTicket::create(request_, job_.hosts, job_.skip_unknown_hosts)));
     if (probe_ == nullptr) ticket_->remove_host(request_.harbour.host);
     for (;;) {
       if (ticket_->hosts().empty()) {
         if (last_code_ == kNotRunnable || last_code_ == kNotFound) return last_code_;
-        return fail(ErrorKind::impossible, "no host is left that could run it; see above");
+        return fail(ErrorKind::impossible, "no host can run the job; see the messages above");
       }
       auto state = refresh_state();
       if (interrupt_signal_) return 128 + *interrupt_signal_;
@@ -104,7 +104,7 @@ class RemoteRun {
       }
       if (state->ended) {
         return fail(ErrorKind::not_granted,
-                    "this ticket was taken out of the queues (berth cancel)");
+                    fmt::format("ticket {} was cancelled (berth cancel)", ticket_->id()));
       }
       if (const auto host = next_host(*state)) {
         display_.finish();
@@ -114,10 +114,10 @@ class RemoteRun {
       }
       WaitStatus wait_status = std::move(state->wait_status);
       if (state->recovery_time_left) {
-        wait_status = {0, 0, "leases that Redis may have lost are being put back", std::nullopt};
+        wait_status = {0, 0, "clients are restoring leases that Redis may have lost", std::nullopt};
       }
       if (wait_status.reason.empty())
-        wait_status.reason = "the hosts that should have GPUs do not grant them yet";
+        wait_status.reason = "the hosts that seem to have free GPUs have not granted them yet";
       if (request_.no_wait || is_past_deadline())
         return tl::make_unexpected(not_granted_error(wait_status.reason));
       display_.show(wait_status);
@@ -164,7 +164,7 @@ class RemoteRun {
   }
 
   void exclude_host(const std::string& host, const std::string& reason) {
-    display_.show_notice(fmt::format("{}: {}; it is left out", host, reason));
+    display_.show_notice(fmt::format("{}: {}; this host is skipped", host, reason));
     ticket_->remove_host(host);
   }
 
@@ -245,7 +245,8 @@ class RemoteRun {
     // ticket.
     check_claim(false);
     if (claim_ && !refused) {
-      print_message(fmt::format("{} was granted it at the last moment, and may have run it", host));
+      print_message(
+          fmt::format("{} granted the request at the last moment, and may have run the job", host));
       return code;
     }
     claim_.reset();
@@ -300,7 +301,7 @@ class RemoteRun {
       delay_retry(ssh.host());
     } else {
       last_code_ = code;
-      exclude_host(ssh.host(), fmt::format("berth run has failed there ({})", code));
+      exclude_host(ssh.host(), fmt::format("'berth run' failed there with exit code {}", code));
     }
     return false;
   }
@@ -315,7 +316,8 @@ class RemoteRun {
         const int code = exit_code(status);
         if (code == kSshFailed && claim_) {
           print_message(fmt::format(
-              "ssh to {} ended with 255: the job did, or the connection was lost", ssh.host()));
+              "ssh to {} exited with 255: the job exited with 255, or the connection was lost",
+              ssh.host()));
         }
         return code;
       }

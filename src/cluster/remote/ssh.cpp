@@ -66,7 +66,7 @@ std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execvp(argv[0], argv);
-  const std::string_view text = "berth: ssh cannot be started\n";
+  const std::string_view text = "berth: cannot start ssh\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
   ::_exit(kNotRunnable);
 }
@@ -249,7 +249,8 @@ Ssh::Ssh(Ssh&& other) noexcept
 Result<Ssh> Ssh::create(std::string host, const sigset_t& mask) {
   // Short, since the path of a socket has at most 107 bytes.
   std::string folder = "/tmp/berth-ssh-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return errno_error("no folder for the socket of ssh");
+  if (::mkdtemp(folder.data()) == nullptr)
+    return errno_error("cannot create a folder for the socket of ssh");
   return Ssh(std::move(host), std::move(folder), mask);
 }
 
@@ -317,13 +318,13 @@ Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::strin
                                     const RunLimits& limits) const {
   const auto until = Clock::now() + limits.timeout;
   Pipes pipes;
-  if (!pipes.open()) return errno_error("no pipe to ssh");
+  if (!pipes.open()) return errno_error("cannot create a pipe to ssh");
   std::vector<std::string> arguments = base_arguments();
   arguments.push_back(command);
   std::vector<char*> argv = argv_pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) return errno_error("ssh cannot be started");
+  if (child < 0) return errno_error("cannot start ssh");
   if (child == 0) {
     ::dup2(pipes.input.read_end.get(), STDIN_FILENO);
     ::dup2(pipes.output.write_end.get(), STDOUT_FILENO);
@@ -332,7 +333,7 @@ Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::strin
   }
   RunningSsh ssh(child, std::move(pipes), input);
   while (!ssh.has_ended()) {
-    if (!ssh.wait(limits.interrupt_fd, until)) return errno_error("ssh cannot be watched");
+    if (!ssh.wait(limits.interrupt_fd, until)) return errno_error("cannot wait for ssh");
     if (ssh.has_ended()) break;
     if (Clock::now() >= until) {
       return fail(ErrorKind::io, fmt::format("ssh to {} did not end within {}", host_,
@@ -344,7 +345,8 @@ Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::strin
   }
   CommandOutput output = ssh.take_output();
   if (output.code == 0 && !ssh.has_read_input()) {
-    return fail(ErrorKind::io, fmt::format("ssh to {} ended before it had read its input", host_));
+    return fail(ErrorKind::io,
+                fmt::format("ssh to {} ended before it had read all of its input", host_));
   }
   return output;
 }
@@ -357,7 +359,7 @@ Result<pid_t> Ssh::start(const std::string& command) const {
   std::vector<char*> argv = argv_pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) return errno_error("ssh cannot be started");
+  if (child < 0) return errno_error("cannot start ssh");
   if (child == 0) exec_ssh(argv.data(), parent, mask_);
   return child;
 }

@@ -103,7 +103,9 @@ TEST_F(SshTest, a_command_that_does_not_end_is_killed_at_the_limit) {
   for (const char* hangs : {"exec sleep 1000", "exec sleep 1000 >&-"}) {
     const auto done = run("echo $$ > " + file("pid") + "; " + hangs, kLarge, limits);
     ASSERT_FALSE(done);
-    EXPECT_EQ(done.error().message, "ssh to there did not end within 2s");
+    for (const char* part : {"ssh", "there", "2s"}) {
+      EXPECT_NE(done.error().message.find(part), std::string::npos) << done.error().message;
+    }
     EXPECT_TRUE(has_ended());
   }
 }
@@ -133,7 +135,7 @@ TEST_F(SshTest, a_command_is_killed_when_the_caller_is_interrupted) {
   ::close(ends[0]);
   ::close(ends[1]);
   ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().message, "ssh to there was interrupted");
+  EXPECT_NE(done.error().message.find("interrupted"), std::string::npos) << done.error().message;
   EXPECT_TRUE(has_ended());
   EXPECT_EQ(asked, 3);
 }

@@ -153,19 +153,19 @@ std::string format_host_info(const HostView& view, const std::optional<std::stri
 Result<HostInfo> parse_host_info(std::string_view written) {
   const auto wrong = [](const char* why) { return fail(ErrorKind::io, why); };
   const Json json = Json::parse(written, nullptr, false);
-  if (!json.is_object()) return wrong("its card is no JSON object");
+  if (!json.is_object()) return wrong("its host information is not a JSON object");
   if (number_field<int>(json, "version") != kFormatVersion)
-    return wrong("its card is of another version");
+    return wrong("its host information has another format version");
   const auto gpus = json.find("gpus");
   if (gpus == json.end() || !gpus->is_array() || gpus->size() > kMaxGpus) {
-    return wrong("its card has no list of GPUs");
+    return wrong("its host information has no valid list of GPUs");
   }
   HostInfo info;
   info.driver = read_text(json, "driver");
   info.simulated = bool_field(json, "simulated");
   for (const Json& one : *gpus) {
     auto gpu = parse_gpu(one);
-    if (!gpu) return wrong("its card has a GPU without an index");
+    if (!gpu) return wrong("its host information has a GPU without a valid index");
     info.gpus.push_back(std::move(*gpu));
   }
   return info;

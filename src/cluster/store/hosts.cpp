@@ -41,10 +41,8 @@ HarbourContents build_contents(const StoreSnapshot& snapshot) {
     contents.ticket_names.push_back(name);
   }
   for (const auto& [uuid, text] : snapshot.drains) {
-    auto drain = parse_drain(text);
-    // An unreadable drain is still a drain: the GPU was taken out of service.
-    contents.drains.push_back(drain ? std::move(*drain)
-                                    : Drain{uuid, 0, "its drain cannot be read", {}});
+    auto drain = parse_shared_drain(uuid, text);
+    contents.drains.push_back(drain ? std::move(*drain) : unreadable_drain(uuid));
   }
   return contents;
 }

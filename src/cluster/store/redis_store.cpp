@@ -169,6 +169,16 @@ Result<Record> parse_shared_record(std::string_view text) {
   return record;
 }
 
+Result<Drain> parse_shared_drain(const std::string& uuid, std::string_view text) {
+  Drain drain = TRY(parse_drain(text));
+  if (drain.uuid != uuid) return fail(ErrorKind::io, "its record names another GPU");
+  return drain;
+}
+
+Drain unreadable_drain(const std::string& uuid) {
+  return {uuid, 0, "the record of this drain cannot be read", {}};
+}
+
 bool StoreChange::is_empty() const {
   return !lease && !ticket && !leave_queue && leases_to_restore.empty() &&
          leases_to_remove.empty() && tickets_to_remove.empty() && tickets_to_end.empty() &&
@@ -438,7 +448,7 @@ Result<void> RedisHostStore::send_lease_heartbeat(const std::string& id) {
   if (!heartbeat_connection_) {
     auto opened = RedisConnection::open(url_);
     if (!opened) {
-      session_.note_unavailable();
+      if (opened.error().kind == ErrorKind::unavailable) session_.note_unavailable();
       return tl::make_unexpected(opened.error());
     }
     heartbeat_connection_ = std::move(*opened);
@@ -463,11 +473,11 @@ std::optional<Result<HeartbeatReply>> RedisHostStore::poll_heartbeat() {
   if (reply && !*reply) {
     if (Clock::now() - *heartbeat_sent_at_ < kRedisCommandTimeout) return std::nullopt;
     reply =
-        fail(ErrorKind::unavailable, fmt::format("{} does not answer", format_redacted_url(url_)));
+        fail(ErrorKind::unavailable, fmt::format("{} did not answer", format_redacted_url(url_)));
   }
   heartbeat_sent_at_.reset();
   if (!reply) {
-    session_.note_unavailable();
+    if (reply.error().kind == ErrorKind::unavailable) session_.note_unavailable();
     heartbeat_connection_.reset();
     return tl::make_unexpected(reply.error());
   }

@@ -114,6 +114,13 @@ struct StoreOutcome {
 std::string format_shared_record(Record record);
 Result<Record> parse_shared_record(std::string_view text);
 
+// The drain that Redis has in the field `uuid`. ErrorKind::io: `text` is not a drain, or that of
+// another GPU; the message says which.
+Result<Drain> parse_shared_drain(const std::string& uuid, std::string_view text);
+// The drain that counts in place of one with such an error: the GPU was taken out of service, so it
+// must not be granted.
+Drain unreadable_drain(const std::string& uuid);
+
 // What a host has published about itself (see cluster/store/host_info.h).
 struct StoredHostInfo {
   std::string host;

@@ -65,7 +65,7 @@ Result<std::optional<Client>> RedisTransaction::check_client(const StoreEntry& e
   if (!record) {
     ignore_entry(
         entry, kind, std::nullopt,
-        entry.record.empty() ? "its record is missing, or far too large" : record.error().message);
+        entry.record.empty() ? "its record is missing or too large" : record.error().message);
     const bool silent = entry.time_left <= milliseconds(0);
     if (silent && kind == EntryKind::ticket) {
       dead_tickets_.push_back(entry.id);
@@ -74,18 +74,20 @@ Result<std::optional<Client>> RedisTransaction::check_client(const StoreEntry& e
     return std::nullopt;
   }
   if (record->id != entry.id) {
-    ignore_entry(entry, kind, std::nullopt, "it names another id than it has");
+    ignore_entry(entry, kind, std::nullopt, "its record names another id");
     return std::nullopt;
   }
   const bool holds = !record->uuids.empty() || record->holds_all_gpus;
   if (record->version <= kProtocolVersion && holds != (kind == EntryKind::lease)) {
-    ignore_entry(entry, kind, record->uid, "its state is another one's");
+    ignore_entry(entry, kind, record->uid,
+                 kind == EntryKind::lease ? "its record is that of a ticket"
+                                          : "its record is that of a lease");
     return std::nullopt;
   }
   const bool has_local_bell = !directory_id_.empty() && record->directory_id == directory_id_;
   if (has_local_bell) return check_client_by_bell(entry, std::move(*record), kind);
   if (entry.time_left <= milliseconds(0)) {
-    ignore_entry(entry, kind, record->uid, "nothing was heard of its host for long", true);
+    ignore_entry(entry, kind, record->uid, "its client has sent no heartbeat for too long", true);
     change_.silent_clients.push_back(entry.id);
     if (kind == EntryKind::lease) dead_leases_.emplace_back(entry.record, *record);
     if (kind == EntryKind::ticket) dead_tickets_.push_back(entry.id);
@@ -105,7 +107,7 @@ Result<std::optional<Client>> RedisTransaction::check_client_by_bell(const Store
   if (there) record.uid = about.st_uid;
   if (kind == EntryKind::lease &&
       has_ended_flag(local_->directory(), entry.id, std::nullopt, record.uid)) {
-    ignore_entry(entry, kind, record.uid, "it was ended");
+    ignore_entry(entry, kind, record.uid, "the lease was ended");
     return std::nullopt;
   }
   PeerBell bell = TRY(open_bell(local_->directory(), entry.id, record.uid));
@@ -186,20 +188,19 @@ Result<std::optional<Client>> RedisTransaction::read_ticket(const TicketName& na
   const auto index = std::lower_bound(queue().begin(), queue().end(), name) - queue().begin();
   store_.extend_ticket_range(snapshot_, static_cast<std::size_t>(index));
   needs_more_tickets_ = true;
-  return fail(ErrorKind::unavailable, "the queue is longer than what was read of it; try again");
+  return fail(ErrorKind::unavailable, "only a part of the queue was read; try again");
 }
 
 Result<std::vector<Drain>> RedisTransaction::read_drains() {
   std::vector<Drain> found;
   for (const auto& [uuid, text] : snapshot_.drains) {
-    auto drain = parse_drain(text);
-    if (drain && drain->uuid == uuid) {
+    auto drain = parse_shared_drain(uuid, text);
+    if (drain) {
       found.push_back(std::move(*drain));
     } else {
-      ignored_entries_.push_back({fmt::format("drain of {}", uuid), std::nullopt,
-                                  drain ? "it names another GPU" : drain.error().message, false});
-      // An unreadable drain is still a drain: the GPU was taken out of service.
-      found.push_back({uuid, 0, "its drain cannot be read", {}});
+      ignored_entries_.push_back(
+          {fmt::format("drain of {}", uuid), std::nullopt, drain.error().message, false});
+      found.push_back(unreadable_drain(uuid));
     }
   }
   // Drains that were made on this host without Redis.
@@ -282,7 +283,7 @@ Result<void> RedisTransaction::end_lease(const Client& lease) {
   auto local = TRY(local_->read_lease(id));
   if (!local) {
     return fail(ErrorKind::usage,
-                fmt::format("lease {0} was made in a container with a BERTH_DIR of its own; run "
+                fmt::format("lease {0} belongs to a container with its own BERTH_DIR; run "
                             "'berth release {0}' there",
                             id));
   }

@@ -510,6 +510,18 @@ TEST_F(RedisTransactionTest, a_drain_that_cannot_be_read_is_a_drain) {
   EXPECT_EQ(drains->front().uuid, "GPU-1");
 }
 
+TEST(SharedDrain, only_a_record_of_the_same_gpu_is_accepted) {
+  const std::string text = format_drain({"GPU-1", 0, "dust", {}});
+  const auto drain = parse_shared_drain("GPU-1", text);
+  ASSERT_TRUE(drain) << drain.error().message;
+  EXPECT_EQ(drain->reason, "dust");
+  const auto other = parse_shared_drain("GPU-2", text);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().kind, ErrorKind::io);
+  EXPECT_FALSE(parse_shared_drain("GPU-1", "?"));
+  EXPECT_EQ(unreadable_drain("GPU-2").uuid, "GPU-2");
+}
+
 TEST_F(RedisTransactionTest, keys_of_another_type_are_an_error) {
   ASSERT_TRUE(redis_.call({"SET", "berth:here:leases", "mine"}));
   for (const char* client : {"", "cccccccc"}) {

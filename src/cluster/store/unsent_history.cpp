@@ -72,10 +72,10 @@ Result<void> send_from(const UserFolder& folder, RedisSession& server, const Red
 Result<void> append_unsent(const UserFolder& folder, const std::string& line) {
   const auto folder_lock = TRY(lock_folder(folder));
   const UniqueFd file = open_unsent_file(folder, O_RDWR | O_APPEND | O_CREAT);
-  if (!file) return file_error("keep what is to be sent in", folder.path);
+  if (!file) return file_error("save unsent history in", folder.path);
   const off_t before = file_size(file);
   errno = EFBIG;
-  if (before > kMaxFileSize) return file_error("keep what is to be sent in", folder.path);
+  if (before > kMaxFileSize) return file_error("save unsent history in", folder.path);
   // A process that was killed may have left half a line, which must not spoil this one.
   char last = '\n';
   const bool cut = before > 0 && ::pread(file.get(), &last, 1, before - 1) == 1 && last != '\n';
@@ -83,7 +83,7 @@ Result<void> append_unsent(const UserFolder& folder, const std::string& line) {
   const auto written = ::write(file.get(), text.data(), text.size());
   if (written == static_cast<ssize_t>(text.size())) return {};
   if (written >= 0) errno = ENOSPC;
-  return file_error("keep what is to be sent in", folder.path);
+  return file_error("save unsent history in", folder.path);
 }
 
 Result<void> send_unsent(const UserFolder& folder, const RedisUrl& url) {
@@ -98,7 +98,8 @@ Result<void> send_unsent(const UserFolder& folder, const RedisUrl& url) {
     // Lines that were appended meanwhile are sent, too: the process that appended them may have
     // found the file locked.
     if (LineReader(folder.directory.get(), kFileName, offset).next()) continue;
-    if (::ftruncate(file.get(), 0) != 0) return file_error("write in", folder.path);
+    if (::ftruncate(file.get(), 0) != 0)
+      return file_error("truncate the unsent history in", folder.path);
     // Unlocked before the folder: a process that appends a line from now on can lock the file, and
     // sends the line itself.
     ::flock(file.get(), LOCK_UN);

@@ -45,7 +45,7 @@ class _ToolkitPlaceholder:
         self.logger: Logger = logger or logging
 
     def release(self, placeholder: Any) -> None:
-        self.logger.info(f"{self.toolkit} keeps its hold on the GPU until the process ends: nothing to release")
+        self.logger.info(f"{self.toolkit} keeps its memory on the GPU until the process ends: nothing to release")
 
 
 class PytorchPlaceholder(_ToolkitPlaceholder):
@@ -102,7 +102,7 @@ def _too_few_gpus_error(nb_gpus: int, reason: berth.Error) -> RuntimeError:
 
 
 class GPUOwner:
-    """Leases `nb_gpus` whole GPUs until release_gpus() or until the process ends, in whatever way.
+    """Leases `nb_gpus` whole GPUs until release_gpus() or until the process ends, even by SIGKILL.
 
     Does not wait: raises RuntimeError if there are too few GPUs now. After CUDA_VISIBLE_DEVICES is set, it calls
     `placeholder_fn` for each GPU, with its number in the process (from 0). So CUDA must not have been started before.
@@ -153,8 +153,8 @@ class GPUOwner:
         try:
             self.placeholders.extend(self.placeholder_fn(device_no) for device_no in range(count))
         except RuntimeError:
-            self.logger.error("No placeholder could be made on a GPU of this process. Was CUDA started before the "
-                              "GPUs were claimed?")
+            self.logger.error("cannot create a placeholder on a GPU of this process; claim the GPUs before any code "
+                              "starts CUDA")
             raise
 
     def release_gpus(self) -> None:
