@@ -241,7 +241,9 @@ def test_a_directory_that_is_not_there(lab):
 
 def test_at_a_terminal(lab):
     """`script` gives it one: the job has a terminal too, and the keys reach it."""
-    command = f"{BERTH} run --host gpu-a -- sh -c 'test -t 0 && test -t 1 && echo at a terminal; sleep 1000'"
+    # Not a shell that starts `sleep`: it loses a Ctrl-C that comes between its fork() and exec().
+    code = 'import os, signal; print("at a terminal" if os.isatty(0) and os.isatty(1) else "", flush=True); signal.pause()'
+    command = f"{BERTH} run --host gpu-a -- python3 -c '{code}'"
     job = lab.head.start("script", "-qec", command, "/dev/null", stdin=subprocess.PIPE)
     assert job.stdout.readline().strip() == "at a terminal"
     job.stdin.write("\x03")

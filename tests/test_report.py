@@ -207,7 +207,7 @@ def test_the_text(server, archive):
     assert (result.returncode, result.stderr) == (0, "")
     for pattern in (r"^Leases       4\b", r"^GPU-hours    24\.0\b.* 3\.5 .*\b16%.*\b92%", r"^Shared       4\.0 .*\b32\.0 ",
                     r"^Utilization  60%.*\b71%", r"^Waited       .*<1s.*\b95%.*\b1m 30s.*\b1m 30s",
-                    r"python train\.py --lr 1 \(forgotten\)", r"^~ .*\b90%"):
+                    r"python train\.py --lr 1 \(forgotten\)", r"~ .*\b90%"):
         assert re.search(pattern, result.stdout, re.MULTILINE), (pattern, result.stdout)
     assert "\x1b" not in result.stdout
     days = server.berth("report", "--by", "day").stdout.splitlines()

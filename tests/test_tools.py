@@ -1,4 +1,4 @@
-"""The tools that judge the tests and the layers: they must be able to say no."""
+"""The tools that check the tests, the layers and the language: they pass on this tree, and they find what is wrong."""
 
 import re
 import subprocess
@@ -80,3 +80,28 @@ def test_the_tests_that_the_document_names_exist():
     words = set(re.findall(r"\w+", " ".join(path.read_text() for path in tests)))
     files = {path.stem for path in tests} | {"py"}  # `test_batch.py` reads as a suite and its test
     assert named - words - files == set()
+
+
+@pytest.mark.parametrize("tool", ["layers", "prose"])
+def test_this_tree_is_clean(tool):
+    result = subprocess.run([sys.executable, ROOT / "tests" / "tools" / f"{tool}.py"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_dialect_old_names_and_types_of_one_name_are_found(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for name, text in {
+        "tests/tools/prose.py": (ROOT / "tests/tools/prose.py").read_text(),
+        "src/a.cpp": '// Whoever waits is woken.\nstruct Twice {\n};\n',
+        "src/b.cpp": 'auto text = "the file is no "\n            "list";\nstruct Twice {\n};\n',
+        "src/c.cpp": "// The waiter is woken.\nauto name = \"nobody's\";\nLooker looker;\n",
+        "docs/d.md": "Two GPUs are to\nbe had. `nobody` is an account.\n",
+        "README.md": "There is no daemon.\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    result = subprocess.run([sys.executable, tmp_path / "tests/tools/prose.py"], capture_output=True, text=True)
+    assert result.returncode == 1
+    found = sorted(":".join(line.split(":")[:2]) for line in result.stdout.splitlines() if not line.startswith("src/a.cpp, "))
+    assert found == ["docs/d.md:1", "src/a.cpp:1", "src/b.cpp:1", "src/c.cpp:2", "src/c.cpp:3"], result.stdout
+    assert "2 types are called Twice" in result.stdout

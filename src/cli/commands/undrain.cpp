@@ -22,7 +22,7 @@ struct UndrainCommandOptions {
 
 // A GPU to undrain.
 struct DrainedGpu {
-  std::string name;  // for people: its index, or the UUID
+  std::string name;  // for people: "GPU 0", or the UUID, which begins with "GPU-"
   std::string uuid;
 };
 
@@ -45,7 +45,7 @@ Result<std::vector<DrainedGpu>> find_drained_gpus(const std::vector<std::string>
   }
   if (unresolved.empty()) return found;
   const std::vector<NamedGpu> gpus = TRY(find_gpus(unresolved));
-  for (const NamedGpu& gpu : gpus) found.push_back({gpu.index, gpu.uuid});
+  for (const NamedGpu& gpu : gpus) found.push_back({"GPU " + gpu.index, gpu.uuid});
   return found;
 }
 
@@ -73,9 +73,9 @@ Result<int> run(const UndrainCommandOptions& options) {
   TRY(undrain_gpus(uuids));
   for (const DrainedGpu& gpu : gpus) {
     if (is_drained(gpu.uuid, drains)) {
-      print(fmt::format("GPU {} is in service again\n", gpu.name));
+      print(fmt::format("{} is in service again\n", gpu.name));
     } else {
-      print_message(fmt::format("GPU {} was not drained by berth", gpu.name));
+      print_message(fmt::format("{} was not drained by berth", gpu.name));
     }
   }
   if (gpus.empty()) print_message("no GPU is drained by berth");
