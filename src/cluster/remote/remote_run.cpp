@@ -39,9 +39,6 @@ constexpr seconds kRecheckInterval(60);  // in case a ring was lost
 constexpr seconds kForwardTimeout(15);
 constexpr int kHarbourUnavailable = exit_code(ErrorKind::unavailable);
 constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
-constexpr int kNotRunnable = 126;
-constexpr int kNotFound = 127;
-constexpr int kSshFailed = 255;
 
 // Many non-interactive shells do not search the folder into which pip installs programs.
 constexpr const char* kFindBerthScript =
@@ -87,7 +84,7 @@ class RemoteRun {
     if (probe_ == nullptr) ticket_->remove_host(request_.harbour.host);
     for (;;) {
       if (ticket_->hosts().empty()) {
-        if (last_code_ == kNotRunnable || last_code_ == kNotFound) return last_code_;
+        if (last_code_ == kExitNotRunnable || last_code_ == kExitNotFound) return last_code_;
         return fail(ErrorKind::impossible, "no host can run the job; see the messages above");
       }
       auto state = refresh_state();

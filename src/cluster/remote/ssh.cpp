@@ -60,15 +60,14 @@ std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
 
 // Runs between fork() and exec, so it must not allocate. Does not return.
 [[noreturn]] void exec_ssh(char* const* argv, pid_t parent, const sigset_t& mask) {
-  constexpr int kNotRunnable = 255;  // the code with which ssh itself fails
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(kNotRunnable);
+  if (::getppid() != parent) ::_exit(kSshFailed);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execvp(argv[0], argv);
   const std::string_view text = "berth: cannot start ssh\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
-  ::_exit(kNotRunnable);
+  ::_exit(kSshFailed);
 }
 
 // Reads what is there. Bytes beyond kMaxOutputSize are discarded. At the end of the pipe it sets
