@@ -18,8 +18,8 @@ namespace berth::batch {
 namespace {
 
 tl::unexpected<Error> cannot_start(int reason) {
-  return fail(ErrorKind::usage, fmt::format("batch: cannot start a job: {}; try a smaller -j",
-                                            std::strerror(reason)));
+  return fail(ErrorKind::io, fmt::format("batch: cannot start a job: {}; try a smaller -j",
+                                         std::strerror(reason)));
 }
 
 struct ChildFds {
