@@ -283,7 +283,14 @@ class RemoteRun {
       exclude_host(ssh.host(), sent ? extract_reason(sent->errors) : sent.error().message);
       return std::nullopt;
     }
-    return sent->output.substr(0, sent->output.find('\n'));
+    std::string path = sent->output.substr(0, sent->output.find('\n'));
+    if (!path.starts_with('/')) {  // such as the output of a startup file of the shell there
+      exclude_host(
+          ssh.host(),
+          fmt::format("its shell printed {} instead of the path of the job spec", in_quotes(path)));
+      return std::nullopt;
+    }
+    return path;
   }
 
   // Whether the job has run, or may have. The job spec is removed there when the job is granted its
