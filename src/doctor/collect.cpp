@@ -20,7 +20,7 @@
 #include "base/users.h"
 #include "devices/driver.h"
 #include "doctor/host_facts.h"
-#include "doctor/redis_checks.h"
+#include "doctor/redis_facts.h"
 #include "harbour/bell.h"
 #include "harbour/directory_transaction.h"
 #include "harbour/lock.h"

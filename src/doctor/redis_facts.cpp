@@ -1,5 +1,5 @@
-// Queries the Redis server of a harbour of several hosts; see redis_checks.h.
-#include "doctor/redis_checks.h"
+// Queries the Redis server of a harbour of several hosts; see redis_facts.h.
+#include "doctor/redis_facts.h"
 
 #include <algorithm>
 #include <sstream>
