@@ -83,7 +83,7 @@ class RemoteRun {
     ticket_.emplace(TRY(MultiHostTicket::create(request_, job_.hosts, job_.skip_unknown_hosts)));
     if (probe_ == nullptr) ticket_->remove_host(request_.harbour.host);
     for (;;) {
-      if (ticket_->hosts().empty()) {
+      if (!ticket_->has_hosts()) {
         if (last_code_ == kExitNotRunnable || last_code_ == kExitNotFound) return last_code_;
         return fail(ErrorKind::impossible, "no host can run the job; see the messages above");
       }

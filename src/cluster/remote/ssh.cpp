@@ -22,6 +22,7 @@
 #include "base/process.h"
 #include "base/quantity.h"
 #include "base/shell.h"
+#include "base/text.h"
 #include "base/unique_fd.h"
 #include "run/job.h"
 
@@ -229,12 +230,7 @@ class RunningSsh {
 }  // namespace
 
 std::string quote_command(const std::vector<std::string>& arguments) {
-  std::string text;
-  for (const std::string& word : arguments) {
-    if (!text.empty()) text += ' ';
-    text += single_quote(word);
-  }
-  return text;
+  return join_text(arguments, " ", single_quote);
 }
 
 Ssh::Ssh(std::string host, std::string folder, const sigset_t& mask)
