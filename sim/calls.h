@@ -166,7 +166,7 @@ constexpr bool has_call(DriverVersion driver, const Call& call) {
 
 // Whether that driver's _v3 process lists have records of 32 bytes although its header says 24.
 constexpr bool has_wide_process_records(DriverVersion driver) {
-  return driver >= DriverVersion{535, 43} && driver < DriverVersion{535, 98};
+  return driver >= DriverVersion{535, 43} && driver < DriverVersion{535, 87};
 }
 
 }  // namespace berth::sim

@@ -49,6 +49,7 @@ TEST(Calls, ProcessListsCameAndWent) {
   EXPECT_FALSE(has_wide_process_records({530, 41}));
   EXPECT_TRUE(has_wide_process_records({535, 43}));
   EXPECT_TRUE(has_wide_process_records({535, 86, 10}));
+  EXPECT_FALSE(has_wide_process_records({535, 87}));
   EXPECT_FALSE(has_wide_process_records({535, 104, 5}));
 }
 

@@ -48,13 +48,9 @@ int Machine::apply_faults(const Call& call, std::optional<std::size_t> card) con
 }
 
 bool Machine::is_lost(std::size_t card) const {
-  const auto concerns = [&](const Fault& fault) {
-    return fault.effect == Fault::Effect::lost && fault.card == card;
-  };
-  if (std::none_of(server_.faults.begin(), server_.faults.end(), concerns)) return false;
-  const auto now = uptime();
   return std::any_of(server_.faults.begin(), server_.faults.end(), [&](const Fault& fault) {
-    return concerns(fault) && fault.window.contains(now);
+    return fault.effect == Fault::Effect::lost && fault.card == card &&
+           fault.window.contains(uptime());
   });
 }
 

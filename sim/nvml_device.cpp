@@ -28,6 +28,18 @@ nvml::Return power_limit(const Machine& machine, std::size_t card, unsigned* out
   return store(out, machine.card(card).power_limit_w * 1000);
 }
 
+nvml::Return codec_utilization(const Call& call, nvml::Device device, unsigned* percent,
+                               unsigned* period_us) {
+  return on_card(call, device, [&](const Machine&, std::size_t) {
+    const auto answer = store(percent, 0);
+    return answer == nvml::success ? store(period_us, 167000) : answer;
+  });
+}
+
+nvml::Return not_supported_by_any(const Call& call, nvml::Device device) {
+  return on_unit(call, device, [](const Machine&, const Unit&) { return nvml::not_supported; });
+}
+
 nvml::Return clock_of(unsigned type, unsigned percent, unsigned* out) {
   constexpr unsigned memory = 2;
   if (type > 3) return nvml::invalid_argument;
@@ -87,8 +99,7 @@ BERTH_NVML nvmlDeviceGetBrand(nvml::Device device, int* brand) {
 }
 
 BERTH_NVML nvmlDeviceGetSerial(nvml::Device device, char*, unsigned) {
-  return on_unit(BERTH_THIS_CALL, device,
-                 [&](const Machine&, const Unit&) { return nvml::not_supported; });
+  return not_supported_by_any(BERTH_THIS_CALL, device);
 }
 
 BERTH_NVML nvmlDeviceGetCudaComputeCapability(nvml::Device device, int* major, int* minor) {
@@ -134,17 +145,11 @@ BERTH_NVML nvmlDeviceGetUtilizationRates(nvml::Device device, nvml::Utilization*
 
 BERTH_NVML nvmlDeviceGetEncoderUtilization(nvml::Device device, unsigned* percent,
                                            unsigned* period) {
-  return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t) {
-    const auto answer = store(percent, 0);
-    return answer == nvml::success ? store(period, 167000) : answer;
-  });
+  return codec_utilization(BERTH_THIS_CALL, device, percent, period);
 }
 BERTH_NVML nvmlDeviceGetDecoderUtilization(nvml::Device device, unsigned* percent,
                                            unsigned* period) {
-  return on_card(BERTH_THIS_CALL, device, [&](const Machine&, std::size_t) {
-    const auto answer = store(percent, 0);
-    return answer == nvml::success ? store(period, 167000) : answer;
-  });
+  return codec_utilization(BERTH_THIS_CALL, device, percent, period);
 }
 
 BERTH_NVML nvmlDeviceGetTemperature(nvml::Device device, int sensor, unsigned* out) {
@@ -233,20 +238,16 @@ BERTH_NVML nvmlDeviceGetDisplayActive(nvml::Device device, int* active) {
 
 // Driver models exist only on Windows, and no simulated card has error correction.
 BERTH_NVML nvmlDeviceGetDriverModel(nvml::Device device, int*, int*) {
-  return on_unit(BERTH_THIS_CALL, device,
-                 [](const Machine&, const Unit&) { return nvml::not_supported; });
+  return not_supported_by_any(BERTH_THIS_CALL, device);
 }
 BERTH_NVML nvmlDeviceGetDriverModel_v2(nvml::Device device, int*, int*) {
-  return on_unit(BERTH_THIS_CALL, device,
-                 [](const Machine&, const Unit&) { return nvml::not_supported; });
+  return not_supported_by_any(BERTH_THIS_CALL, device);
 }
 BERTH_NVML nvmlDeviceGetEccMode(nvml::Device device, int*, int*) {
-  return on_unit(BERTH_THIS_CALL, device,
-                 [](const Machine&, const Unit&) { return nvml::not_supported; });
+  return not_supported_by_any(BERTH_THIS_CALL, device);
 }
 BERTH_NVML nvmlDeviceGetTotalEccErrors(nvml::Device device, int, int, std::uint64_t*) {
-  return on_unit(BERTH_THIS_CALL, device,
-                 [](const Machine&, const Unit&) { return nvml::not_supported; });
+  return not_supported_by_any(BERTH_THIS_CALL, device);
 }
 
 BERTH_NVML nvmlDeviceGetClockInfo(nvml::Device device, unsigned type, unsigned* clock) {

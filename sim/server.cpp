@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/read_file.h"
 #include "base/simulation.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -75,19 +76,12 @@ Result<std::string> read_file(const std::string& path) {
   if (!S_ISREG(info.st_mode)) {
     return refuse(fmt::format("{} is not a regular file; name a JSON file", in_quotes(path)));
   }
-  std::string text;
-  std::array<char, 16384> part{};
-  while (text.size() <= kMaxFileSize) {  // st_size is not used: the file may grow meanwhile
-    const auto got = ::read(file.get(), part.data(), part.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      return refuse(fmt::format("cannot read {}: {}", in_quotes(path), std::strerror(errno)));
-    }
-    if (got == 0) return text;
-    text.append(part.data(), static_cast<std::size_t>(got));
-  }
+  auto text = read_to_end(file.get(), kMaxFileSize);
+  if (text) return std::move(*text);
   return refuse(
-      fmt::format("{} is larger than 1 MiB, the limit for a description", in_quotes(path)));
+      errno == EFBIG
+          ? fmt::format("{} is larger than 1 MiB, the limit for a description", in_quotes(path))
+          : fmt::format("cannot read {}: {}", in_quotes(path), std::strerror(errno)));
 }
 
 std::string derive_uuid(std::string_view prefix, std::string_view identity, std::string_view what) {

@@ -219,10 +219,9 @@ std::chrono::nanoseconds StateFile::uptime() const {
   return std::chrono::nanoseconds{now > start ? static_cast<std::int64_t>(now - start) : 0};
 }
 
-// Appends the use of `card` by the slot's owner, and returns the owner's PID; nullopt: the slot has
-// no owner.
-std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
-                                          std::vector<ProcessUse>& uses) const {
+// Appends the use of `card` by the slot's owner, if it has one.
+void StateFile::read_slot(std::size_t index, std::size_t card,
+                          std::vector<ProcessUse>& uses) const {
   const StateSlot& slot = layout_->slots[index];
   const std::size_t before = uses.size();
   for (;;) {
@@ -230,7 +229,7 @@ std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
     const std::uint64_t generation = slot.generation;
     // F_OFD_GETLK, because it also reports the locks of this process itself.
     struct flock lock = make_lock(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
-    if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
+    if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return;
     // The kernel reports no PID for a process outside this PID namespace.
     const pid_t pid = lock.l_pid > 0 ? lock.l_pid : kInvisiblePid + static_cast<pid_t>(index);
     for (std::size_t i = 0; i < kUnitsPerCard; ++i) {
@@ -239,7 +238,7 @@ std::optional<pid_t> StateFile::read_slot(std::size_t index, std::size_t card,
       const Unit unit{card, i == 0 ? std::nullopt : std::optional(i - 1)};
       uses.push_back({pid, unit, use.memory, use.utilization});
     }
-    if (slot.generation == generation) return pid;
+    if (slot.generation == generation) return;
   }
 }
 

@@ -78,8 +78,7 @@ class StateFile {
   bool is_still_at(const std::string& path) const;
   void update_boot();
   bool claim_slot() REQUIRES(mutex_);
-  std::optional<pid_t> read_slot(std::size_t index, std::size_t card,
-                                 std::vector<ProcessUse>& uses) const;
+  void read_slot(std::size_t index, std::size_t card, std::vector<ProcessUse>& uses) const;
   Outcome add(const Unit& unit, std::uint64_t memory, std::uint32_t contexts, const Limits& limits);
 
   const int fd_;

@@ -230,6 +230,17 @@ def test_a_host_that_cannot_be_reached_is_left_out(lab):
     assert not any(queue(lab).values())
 
 
+@pytest.mark.parametrize("printed", ["welcome", "", "relative/path"])
+def test_a_host_that_prints_no_path_of_the_job_spec_is_left_out(lab, printed):
+    folder = lab.folder / "prints"
+    folder.mkdir()
+    (folder / "ssh").write_text(f"#!/bin/sh\ncat > /dev/null\necho '{printed}'\n")
+    (folder / "ssh").chmod(0o755)
+    result = run(lab, "--host", "gpu-a", "--", "true", env={"PATH": f"{folder}:{lab.head.env['PATH']}"})
+    assert result.returncode == 69 and f"gpu-a: its shell printed '{printed}'" in result.stderr, result
+    assert not any(queue(lab).values())
+
+
 def test_a_directory_that_is_not_there(lab):
     (lab.folder / "only-here").mkdir()
     lab.hosts["gpu-a"].inside("mount", "-t", "tmpfs", "tmpfs", str(lab.folder / "gpu-b"))

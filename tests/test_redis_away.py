@@ -485,8 +485,8 @@ def test_a_ring_that_nobody_hears_is_not_the_last_word(single):
 def test_a_job_whose_parent_was_killed_keeps_its_gpu_for_who_cannot_hear_its_bell(single):
     elsewhere = same_host_elsewhere(single)
     holder = single.hold()
-    eventually(lambda: "berth-successor" in subprocess.run(["ps", "-o", "comm=", "--ppid", str(holder.process.pid)],
-                                                           text=True, capture_output=True).stdout, "its successor")
+    eventually(lambda: "berth-heartbeat" in subprocess.run(["ps", "-o", "comm=", "--ppid", str(holder.process.pid)],
+                                                           text=True, capture_output=True).stdout, "its heartbeat process")
     holder.process.kill()
     holder.process.wait()
     try:

@@ -13,14 +13,12 @@
 
 #include "base/json.h"
 #include "base/json_fields.h"
+#include "base/read_file.h"
 #include "base/text.h"
 #include "base/time_text.h"
 
 namespace berth::batch {
 namespace {
-
-constexpr int kSignalBase = 128;
-constexpr int kLastSignal = 64;
 
 std::string to_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -52,24 +50,12 @@ void apply_event(const ParsedJson& json, JoblogContent& content) {
   }
 }
 
-Result<std::string> read_whole_file(int file, const std::string& path) {
-  std::string text;
-  constexpr std::size_t kChunk = 64 << 10;
-  for (;;) {
-    const std::size_t before = text.size();
-    text.resize(before + kChunk);
-    const ssize_t got = ::pread(file, text.data() + before, kChunk, static_cast<off_t>(before));
-    if (got < 0) {
-      return fail(ErrorKind::io,
-                  fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
-                              in_quotes(path), std::strerror(errno)));
-    }
-    text.resize(before + static_cast<std::size_t>(got));
-    if (got == 0) return text;
-  }
-}
-
 }  // namespace
+
+std::optional<int> LineResult::signal() const {
+  constexpr int kLastSignal = 64;
+  return code > 128 && code <= 128 + kLastSignal ? std::optional(code - 128) : std::nullopt;
+}
 
 std::size_t JoblogContent::succeeded() const {
   return static_cast<std::size_t>(
@@ -88,7 +74,6 @@ JoblogContent parse_joblog(std::string_view text) {
 }
 
 std::string format_joblog_line(const BatchLine& line, const LineResult& result) {
-  const bool killed = result.code > kSignalBase && result.code <= kSignalBase + kLastSignal;
   const auto text = [](const std::string& one) { return one.empty() ? Json(nullptr) : Json(one); };
   return to_line({{"event", "line"},
                   {"key", line.key},
@@ -97,7 +82,7 @@ std::string format_joblog_line(const BatchLine& line, const LineResult& result) 
                   {"command", line.command},
                   {"succeeded", result.succeeded()},
                   {"exit_code", result.code},
-                  {"signal", killed ? Json(result.code - kSignalBase) : Json(nullptr)},
+                  {"signal", or_null(result.signal())},
                   {"timed_out", result.timed_out},
                   {"out_of_memory", result.out_of_memory},
                   {"attempts", result.attempts},
@@ -133,10 +118,15 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
                             "choose another --logs",
                             in_quotes(path)));
   }
-  const std::string text = TRY(read_whole_file(joblog.file_.get(), path));
-  joblog.content_ = parse_joblog(text);
-  joblog.last_line_incomplete_ = !text.empty() && !text.ends_with('\n');
-  if (!text.empty() && !joblog.content_.is_joblog) {
+  const auto text = read_to_end(joblog.file_.get(), std::string::npos);
+  if (!text) {
+    return fail(ErrorKind::io,
+                fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
+                            in_quotes(path), std::strerror(errno)));
+  }
+  joblog.content_ = parse_joblog(*text);
+  joblog.last_line_incomplete_ = !text->empty() && !text->ends_with('\n');
+  if (!text->empty() && !joblog.content_.is_joblog) {
     return fail(ErrorKind::usage,
                 fmt::format("batch: {} is not a joblog; choose another --joblog", in_quotes(path)));
   }

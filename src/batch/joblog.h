@@ -31,6 +31,8 @@ struct LineResult {
   std::string log{};
 
   bool succeeded() const { return code == 0 && !timed_out; }
+  // The number of the signal that ended it; nullopt if it exited.
+  std::optional<int> signal() const;
 };
 
 // The content of a joblog; lines that cannot be parsed are skipped.

@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "base/read_file.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 
@@ -100,17 +101,9 @@ Result<std::string> read_source(const std::string& path) {
   const UniqueFd file(path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
                                   : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return cannot_read(path, errno);
-  std::string text;
-  constexpr std::size_t kChunk = 64 << 10;
-  for (;;) {
-    const std::size_t before = text.size();
-    if (before > kMaxFileSize) return cannot_read(path, EFBIG);
-    text.resize(before + kChunk);
-    const ssize_t got = ::read(file.get(), text.data() + before, kChunk);
-    if (got < 0 && errno != EINTR) return cannot_read(path, errno);
-    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (got == 0) return text;
-  }
+  auto text = read_to_end(file.get(), kMaxFileSize);
+  if (!text) return cannot_read(path, errno);
+  return std::move(*text);
 }
 
 std::string log_name(const BatchLine& line, std::size_t total) {

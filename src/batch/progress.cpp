@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "archive/day_chart.h"
 #include "base/quantity.h"
 
 namespace berth::batch {
@@ -25,15 +26,10 @@ std::string progress_bar(const Progress& progress, const Terminal& terminal, std
   const std::size_t done = part(progress.succeeded + progress.failed);
   const std::size_t busy =
       part(progress.succeeded + progress.failed + progress.running.size()) - done;
-  const auto cells = [](std::size_t count, std::string_view cell) {
-    std::string text;
-    for (; count > 0; --count) text += cell;
-    return text;
-  };
-  return terminal.paint(Style::good, cells(good, utf8 ? "█" : "#")) +
-         terminal.paint(Style::bad, cells(done - good, utf8 ? "█" : "x")) +
-         terminal.paint(Style::notice, cells(busy, utf8 ? "▒" : "=")) +
-         terminal.paint(Style::dim, cells(width - done - busy, utf8 ? "░" : "."));
+  return terminal.paint(Style::good, repeat_text(utf8 ? "█" : "#", good)) +
+         terminal.paint(Style::bad, repeat_text(utf8 ? "█" : "x", done - good)) +
+         terminal.paint(Style::notice, repeat_text(utf8 ? "▒" : "=", busy)) +
+         terminal.paint(Style::dim, repeat_text(utf8 ? "░" : ".", width - done - busy));
 }
 
 std::string first_line(const Progress& progress, const Terminal& terminal, std::size_t room) {

@@ -12,7 +12,6 @@
 namespace berth::batch {
 namespace {
 
-constexpr int kSignalBase = 128;
 constexpr std::size_t kDefaultHeight = 24;
 
 // Moves the cursor from below the block to its first line.
@@ -25,9 +24,9 @@ std::string cursor_to_top(std::size_t lines) {
 std::string format_line_result(const LineResult& result) {
   const std::string time = format_brief_duration(std::max(result.end, result.begin) - result.begin);
   if (result.succeeded()) return fmt::format("ok in {}", time);
-  const std::string code = result.code > kSignalBase && result.code < kSignalBase + kSignalBase / 2
-                               ? fmt::format("signal {}", result.code - kSignalBase)
-                               : fmt::format("exit {}", result.code);
+  const auto signal = result.signal();
+  const std::string code =
+      signal ? fmt::format("signal {}", *signal) : fmt::format("exit {}", result.code);
   const char* cause = result.timed_out       ? "time limit, "
                       : result.out_of_memory ? "out of memory, "
                                              : "";

@@ -18,8 +18,8 @@ namespace berth::batch {
 namespace {
 
 tl::unexpected<Error> cannot_start(int reason) {
-  return fail(ErrorKind::usage, fmt::format("batch: cannot start a job: {}; try a smaller -j",
-                                            std::strerror(reason)));
+  return fail(ErrorKind::io, fmt::format("batch: cannot start a job: {}; try a smaller -j",
+                                         std::strerror(reason)));
 }
 
 struct ChildFds {
@@ -31,11 +31,10 @@ struct ChildFds {
 // Runs between fork() and exec, so it must not allocate memory.
 [[noreturn]] void exec_run(char* const* argv, const ChildFds& fds, pid_t parent,
                            const InheritedState& inherited) {
-  constexpr int kNotRunnable = 126;
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   // If the batch was killed before prctl(), no signal comes.
-  if (::getppid() != parent) ::_exit(kNotRunnable);
+  if (::getppid() != parent) ::_exit(kExitNotRunnable);
   const bool ready = ::dup2(fds.input, STDIN_FILENO) >= 0 && ::dup2(fds.log, STDOUT_FILENO) >= 0 &&
                      ::dup2(fds.log, STDERR_FILENO) >= 0 &&
                      ::fcntl(fds.events_write_end, F_SETFD, 0) == 0;
@@ -44,7 +43,7 @@ struct ChildFds {
   ::sigprocmask(SIG_SETMASK, inherited.mask, nullptr);
   // The file that runs now, even if another version was installed in its place meanwhile.
   if (ready) ::execv("/proc/self/exe", argv);
-  ::_exit(kNotRunnable);
+  ::_exit(kExitNotRunnable);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct InheritedState {
 class RunProcess {
  public:
   // Runs this program as `berth run --event-fd=N ARGUMENTS`; `arguments` are flags and the command.
-  // The output is appended to `log`. ErrorKind::usage if the system cannot start another process.
+  // The output is appended to `log`. ErrorKind::io if the system cannot start another process.
   static Result<RunProcess> start(const std::vector<std::string>& arguments, const UniqueFd& log,
                                   const InheritedState& inherited);
 

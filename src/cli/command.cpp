@@ -66,10 +66,12 @@ std::span<const Command> commands() {
 
 Error unknown_command_error(std::string_view name) {
   std::string remedy = "'berth --help' lists the commands";
+  std::size_t nearest = 3;  // a command with more than two wrong letters is not suggested
   for (const Command& command : commands()) {
-    if (name.size() < 64 && edit_distance(name, command.name) <= 2) {
-      remedy = fmt::format("did you mean '{}'?", command.name);
-    }
+    const std::size_t distance = name.size() < 64 ? edit_distance(name, command.name) : nearest;
+    if (distance >= nearest) continue;
+    nearest = distance;
+    remedy = fmt::format("did you mean '{}'?", command.name);
   }
   return {ErrorKind::usage, fmt::format("{} is not a command; {}", in_quotes(name), remedy)};
 }

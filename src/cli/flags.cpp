@@ -52,6 +52,13 @@ void Flags::add_value(const char* names, const char* type, const char* help, Val
   add_option(names, type, help, std::move(parse));
 }
 
+void Flags::add_text(const char* names, const char* type, const char* help, std::string& target) {
+  add_option(names, type, help, [&target](std::string_view text) -> Result<void> {
+    target = text;
+    return {};
+  });
+}
+
 void Flags::add_repeated_value(const char* names, const char* type, const char* help,
                                ValueParser parse) {
   CLI::Option* option = add_option(names, type, help, std::move(parse), Occurrence::any_number);

@@ -32,7 +32,9 @@ class Flags {
   void add_flag(const char* name, bool& target, const char* help);
   // A flag with a value, given at most once. A type such as "a|b|c" completes to these words.
   void add_value(const char* names, const char* type, const char* help, ValueParser parse);
-  // The same, but may be given any number of times.
+  // The same for any text, stored as it is.
+  void add_text(const char* names, const char* type, const char* help, std::string& target);
+  // The same as add_value(), but may be given any number of times.
   void add_repeated_value(const char* names, const char* type, const char* help, ValueParser parse);
   // A flag whose value is one of the words of `type`, "a|b|c".
   void add_choice(const char* names, const char* type, const char* help, std::string& target);

@@ -23,9 +23,6 @@
 namespace berth {
 namespace {
 
-constexpr int kExitUsage = exit_code(ErrorKind::usage);
-constexpr int kExitOutput = 74;  // EX_IOERR
-
 constexpr const char* kDescription =
     "berth lets people share the GPUs of a server safely.\n"
     "No root, no daemon, no configuration.";
@@ -117,7 +114,7 @@ int find_trailing_command(const CLI::App& command, TrailingCommand kind, int arg
 int flush_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   print_message(fmt::format("the output cannot be written: {}", std::strerror(errno)));
-  return code == 0 ? kExitOutput : code;
+  return code == 0 ? exit_code(ErrorKind::io) : code;
 }
 
 // Stores the value of --url in the environment, so that processes that this command starts (the
@@ -177,7 +174,7 @@ int parse_and_run(int argc, const char* const* argv) {
   const auto chosen = program.get_subcommands();
   if (chosen.empty()) {
     print_error(program.help());
-    return kExitUsage;
+    return exit_code(ErrorKind::usage);
   }
   const auto code = actions.at(chosen.front())();
   return code ? flush_output(*code) : report_error(code.error());

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
@@ -227,10 +226,7 @@ bool is_helper(int argc, const char* const* argv) {
 }
 
 int run_helper(int argc, const char* const* argv, const std::vector<Helper>& helpers) {
-  pid_t parent = 0;
-  const std::string_view number = argv[2];
-  std::from_chars(number.data(), number.data() + number.size(), parent);
-  exit_with_parent(parent);
+  exit_with_parent(parse_integer<pid_t>(argv[2]).value_or(0));
   for (const Helper& helper : helpers) {
     // _exit(), because the driver's library may hang or crash in its exit handlers.
     if (std::string_view(argv[0]) == helper.name)

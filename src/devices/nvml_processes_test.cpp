@@ -123,6 +123,7 @@ TEST(ListLayout, follows_the_driver_version) {
   constexpr std::size_t narrow = sizeof(ProcessInfoV2);
   EXPECT_EQ(detect_list_layout("535.43.02").v3_stride, wide);
   EXPECT_EQ(detect_list_layout("535.86.10").v3_stride, wide);
+  EXPECT_EQ(detect_list_layout("535.87").v3_stride, narrow);
   EXPECT_EQ(detect_list_layout("535.104.05").v3_stride, narrow);
   EXPECT_EQ(detect_list_layout("535.42").v3_stride, narrow);
   EXPECT_EQ(detect_list_layout("550.54.14").v3_stride, narrow);

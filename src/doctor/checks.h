@@ -54,11 +54,10 @@ Findings check_directory(const DirectoryFacts& facts);
 
 // The Redis server of a harbour of several hosts.
 struct ServerFacts {
-  std::string name;              // its URL, without secrets
-  std::string source;            // where the URL was configured
-  std::string host;              // the name of this host there
-  std::optional<Error> error{};  // the server cannot be used
-  bool has_password = false;
+  std::string name;                    // its URL, without secrets
+  std::string source;                  // where the URL was configured
+  std::string host;                    // the name of this host there
+  std::optional<Error> error{};        // the server cannot be used
   bool open_to_all = false;            // it needs no password, and other hosts can reach it
   bool loses_data_on_restart = false;  // it saves neither a snapshot nor a log
   std::size_t bypassing_clients = 0;   // leases and tickets of this host that do not use the server

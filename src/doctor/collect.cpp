@@ -20,7 +20,7 @@
 #include "base/users.h"
 #include "devices/driver.h"
 #include "doctor/host_facts.h"
-#include "doctor/redis_checks.h"
+#include "doctor/redis_facts.h"
 #include "harbour/bell.h"
 #include "harbour/directory_transaction.h"
 #include "harbour/lock.h"
@@ -132,7 +132,10 @@ DirectoryFacts collect_directory_facts(const HarbourLocation& where, int directo
   return facts;
 }
 
-// Adds the bells without a record that are not trusted, or were left by a client that is gone.
+// Adds the bells without a record that are not trusted, or were left by a client that is gone. The
+// age is that of the mtime, as in DirectoryTransaction::remove_orphan_bells(), which the finding
+// promises will remove them. Its owner can set it to any time, other users at most to now: that
+// hides or shows no more than a harmless bell.
 void collect_orphan_bells(const DirectoryTransaction& transaction,
                           std::vector<IgnoredEntry>& ignored_entries) {
   const DirectoryListing& listing = transaction.listing();

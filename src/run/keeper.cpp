@@ -131,7 +131,7 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
 // are gone. Holds no read end of the bell itself: an open read end would mean that the job is
 // alive.
 [[noreturn]] void run_orphan_heartbeat(Lease& lease, int job_runner) {
-  detach_from_caller("berth-successor");
+  detach_from_caller("berth-heartbeat");
   RedisHostStore& store = *lease.harbour().store();
   store.disconnect();
   close_all_but({job_runner, lease.harbour().directory()});

@@ -292,11 +292,8 @@ Action define_run(Flags& command, const CommandContext& context) {
                                return {};
                              });
   command.set_group("");
-  command.add_value("--job-spec", "FILE", "Run the job that another host has sent",
-                    [options](std::string_view text) {
-                      options->job_spec_file = text;
-                      return Result<void>{};
-                    });
+  command.add_text("--job-spec", "FILE", "Run the job that another host has sent",
+                   options->job_spec_file);
   command.add_value("--event-fd", "FD", "Write the events of the run to this descriptor",
                     [options](std::string_view text) {
                       unsigned fd = 0;

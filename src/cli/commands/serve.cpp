@@ -2,7 +2,6 @@
 // [--behind-proxy NAME] [--print-unit]`.
 #include "serve/serve.h"
 
-#include <charconv>
 #include <fmt/format.h>
 #include <memory>
 
@@ -16,10 +15,12 @@ namespace berth {
 namespace {
 
 Result<void> parse_port(std::string_view text, std::uint16_t& port) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, port);
-  if (problem == std::errc{} && rest == end && !text.empty()) return {};
-  return fail(ErrorKind::usage, fmt::format("{} is not a port from 0 to 65535", in_quotes(text)));
+  const auto number = parse_integer<std::uint16_t>(text);
+  if (!number) {
+    return fail(ErrorKind::usage, fmt::format("{} is not a port from 0 to 65535", in_quotes(text)));
+  }
+  port = *number;
+  return {};
 }
 
 Result<void> parse_address(std::string_view text, std::string& address) {
@@ -53,11 +54,8 @@ Action define_serve(Flags& command, const CommandContext& /*context*/) {
       [options](std::string_view text) { return parse_address(text, options->address); });
   command.add_flag("--allow-changes", options->allow_changes,
                    "Let token holders cancel, release and drain as your user");
-  command.add_value("--token-file", "FILE", "Require the token in this file from every client",
-                    [options](std::string_view text) -> Result<void> {
-                      options->token_file = text;
-                      return {};
-                    });
+  command.add_text("--token-file", "FILE", "Require the token in this file from every client",
+                   options->token_file);
   command.add_value("--behind-proxy", "NAME", "Public hostname of an authenticating reverse proxy",
                     [options](std::string_view text) { return parse_proxy(text, options->proxy); });
   auto unit = std::make_shared<bool>(false);

@@ -55,11 +55,7 @@ Action define_setup(Flags& command, const CommandContext& /*context*/) {
   command.add_flag("--remove", options->remove,
                    "Remove /etc/tmpfiles.d/berth.conf, but keep the harbour");
   command.set_group("");
-  command.add_value("--tmpfiles-dir", "DIR", "Folder for berth.conf",
-                    [options](std::string_view text) -> Result<void> {
-                      options->setup.tmpfiles = text;
-                      return {};
-                    });
+  command.add_text("--tmpfiles-dir", "DIR", "Folder for berth.conf", options->setup.tmpfiles);
   command.set_footer(
       "Makes root the owner of the harbour and the history, with mode 1777 and without access\n"
       "control lists, so that no user can delete another user's lease. Writes\n"

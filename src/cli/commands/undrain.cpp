@@ -20,19 +20,14 @@ struct UndrainCommandOptions {
   bool all = false;
 };
 
-// A GPU to undrain.
-struct DrainedGpu {
-  std::string name;  // for people: "GPU 0", or the UUID, which begins with "GPU-"
-  std::string uuid;
-};
-
 // Looks up UUIDs among the drains, since the driver may have lost such a GPU, or the host may not
-// have it any more. Queries the driver for the other words.
-Result<std::vector<DrainedGpu>> find_drained_gpus(const std::vector<std::string>& words,
-                                                  const std::vector<Drain>& drains) {
+// have it any more. Queries the driver for the other words. The index of a GPU that was found among
+// the drains is its UUID.
+Result<std::vector<NamedGpu>> find_drained_gpus(const std::vector<std::string>& words,
+                                                const std::vector<Drain>& drains) {
   const std::string list = TRY(join_gpu_list(words));
   const std::vector<std::string_view> entries = TRY(parse_gpu_list(list));
-  std::vector<DrainedGpu> found;
+  std::vector<NamedGpu> found;
   std::vector<std::string> unresolved;
   for (const std::string_view entry : entries) {
     const std::string word(entry);
@@ -45,7 +40,7 @@ Result<std::vector<DrainedGpu>> find_drained_gpus(const std::vector<std::string>
   }
   if (unresolved.empty()) return found;
   const std::vector<NamedGpu> gpus = TRY(find_gpus(unresolved));
-  for (const NamedGpu& gpu : gpus) found.push_back({"GPU " + gpu.index, gpu.uuid});
+  found.insert(found.end(), gpus.begin(), gpus.end());
   return found;
 }
 
@@ -61,7 +56,7 @@ Result<int> run(const UndrainCommandOptions& options) {
                                                 "shows drained GPUs) or use --all");
   }
   const std::vector<Drain> drains = TRY(read_removable_drains());
-  std::vector<DrainedGpu> gpus;
+  std::vector<NamedGpu> gpus;
   if (options.all) {
     for (const Drain& drain : drains) gpus.push_back({drain.uuid, drain.uuid});
   } else {
@@ -69,13 +64,14 @@ Result<int> run(const UndrainCommandOptions& options) {
   }
   std::vector<std::string> uuids;
   uuids.reserve(gpus.size());
-  for (const DrainedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
+  for (const NamedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
   TRY(undrain_gpus(uuids));
-  for (const DrainedGpu& gpu : gpus) {
+  for (const NamedGpu& gpu : gpus) {
+    const std::string name = gpu.index == gpu.uuid ? gpu.uuid : "GPU " + gpu.index;
     if (is_drained(gpu.uuid, drains)) {
-      print(fmt::format("{} is in service again\n", gpu.name));
+      print(fmt::format("{} is in service again\n", name));
     } else {
-      print_message(fmt::format("{} was not drained by berth", gpu.name));
+      print_message(fmt::format("{} was not drained by berth", name));
     }
   }
   if (gpus.empty()) print_message("no GPU is drained by berth");

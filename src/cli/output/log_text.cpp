@@ -28,12 +28,8 @@ std::string duration_text(const HistoryEntry& entry) {
 }
 
 std::string gpu_list_text(const HistoryEntry& entry) {
-  std::string list;
-  for (const HistoryGpu& gpu : entry.gpus) {
-    if (!list.empty()) list += ',';
-    list += gpu.index.empty() ? gpu.uuid : gpu.index;
-  }
-  return list;
+  return join_text(entry.gpus, ",",
+                   [](const HistoryGpu& gpu) { return gpu.index.empty() ? gpu.uuid : gpu.index; });
 }
 
 std::string ending_text(const HistoryEntry& entry) {

@@ -117,12 +117,6 @@ MultiHostTicket::~MultiHostTicket() {
   harbour_.remove_bell(id_);
 }
 
-std::vector<std::string> MultiHostTicket::hosts() const {
-  std::vector<std::string> names;
-  for (const Candidate& candidate : candidates_) names.push_back(candidate.host.name);
-  return names;
-}
-
 Result<void> MultiHostTicket::enqueue() {
   for (Candidate& candidate : candidates_) {
     if (candidate.enqueued) continue;

@@ -34,7 +34,7 @@ class MultiHostTicket {
   ~MultiHostTicket();  // leaves every queue
 
   const std::string& id() const { return id_; }
-  std::vector<std::string> hosts() const;
+  bool has_hosts() const { return !candidates_.empty(); }
 
   // Joins the queues that the ticket is not in, or not any more.
   Result<void> enqueue();

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/quantity.h"
+#include "base/read_file.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 
@@ -67,16 +68,11 @@ Result<std::string> read_private_file(const std::string& path) {
       (file_status.st_mode & 077) != 0) {
     return wrong("the file must belong to you, and other users must not have access (mode 0600)");
   }
-  std::string content;
-  std::array<char, 65536> chunk{};
-  for (;;) {
-    const ssize_t size = ::read(file.get(), chunk.data(), chunk.size());
-    if (size < 0) return wrong(std::strerror(errno));
-    if (size == 0) return content;
-    content.append(chunk.data(), static_cast<std::size_t>(size));
-    if (content.size() > kMaxSpecSize)
-      return wrong(fmt::format("the file is larger than {}", format_size({kMaxSpecSize})));
-  }
+  auto content = read_to_end(file.get(), kMaxSpecSize);
+  if (content) return std::move(*content);
+  return wrong(errno == EFBIG
+                   ? fmt::format("the file is larger than {}", format_size({kMaxSpecSize}))
+                   : std::strerror(errno));
 }
 
 // Variables of this host, terminal or session, which would be wrong on another host.

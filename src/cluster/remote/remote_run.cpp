@@ -39,9 +39,6 @@ constexpr seconds kRecheckInterval(60);  // in case a ring was lost
 constexpr seconds kForwardTimeout(15);
 constexpr int kHarbourUnavailable = exit_code(ErrorKind::unavailable);
 constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
-constexpr int kNotRunnable = 126;
-constexpr int kNotFound = 127;
-constexpr int kSshFailed = 255;
 
 // Many non-interactive shells do not search the folder into which pip installs programs.
 constexpr const char* kFindBerthScript =
@@ -86,8 +83,8 @@ class RemoteRun {
     ticket_.emplace(TRY(MultiHostTicket::create(request_, job_.hosts, job_.skip_unknown_hosts)));
     if (probe_ == nullptr) ticket_->remove_host(request_.harbour.host);
     for (;;) {
-      if (ticket_->hosts().empty()) {
-        if (last_code_ == kNotRunnable || last_code_ == kNotFound) return last_code_;
+      if (!ticket_->has_hosts()) {
+        if (last_code_ == kExitNotRunnable || last_code_ == kExitNotFound) return last_code_;
         return fail(ErrorKind::impossible, "no host can run the job; see the messages above");
       }
       auto state = refresh_state();
@@ -286,7 +283,14 @@ class RemoteRun {
       exclude_host(ssh.host(), sent ? extract_reason(sent->errors) : sent.error().message);
       return std::nullopt;
     }
-    return sent->output.substr(0, sent->output.find('\n'));
+    std::string path = sent->output.substr(0, sent->output.find('\n'));
+    if (!path.starts_with('/')) {  // such as the output of a startup file of the shell there
+      exclude_host(
+          ssh.host(),
+          fmt::format("its shell printed {} instead of the path of the job spec", in_quotes(path)));
+      return std::nullopt;
+    }
+    return path;
   }
 
   // Whether the job has run, or may have. The job spec is removed there when the job is granted its

@@ -22,6 +22,7 @@
 #include "base/process.h"
 #include "base/quantity.h"
 #include "base/shell.h"
+#include "base/text.h"
 #include "base/unique_fd.h"
 #include "run/job.h"
 
@@ -60,15 +61,14 @@ std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
 
 // Runs between fork() and exec, so it must not allocate. Does not return.
 [[noreturn]] void exec_ssh(char* const* argv, pid_t parent, const sigset_t& mask) {
-  constexpr int kNotRunnable = 255;  // the code with which ssh itself fails
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(kNotRunnable);
+  if (::getppid() != parent) ::_exit(kSshFailed);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execvp(argv[0], argv);
   const std::string_view text = "berth: cannot start ssh\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
-  ::_exit(kNotRunnable);
+  ::_exit(kSshFailed);
 }
 
 // Reads what is there. Bytes beyond kMaxOutputSize are discarded. At the end of the pipe it sets
@@ -230,12 +230,7 @@ class RunningSsh {
 }  // namespace
 
 std::string quote_command(const std::vector<std::string>& arguments) {
-  std::string text;
-  for (const std::string& word : arguments) {
-    if (!text.empty()) text += ' ';
-    text += single_quote(word);
-  }
-  return text;
+  return join_text(arguments, " ", single_quote);
 }
 
 Ssh::Ssh(std::string host, std::string folder, const sigset_t& mask)

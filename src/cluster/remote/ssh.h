@@ -16,6 +16,8 @@
 
 namespace berth {
 
+constexpr int kSshFailed = 255;  // the exit code of ssh if ssh itself fails
+
 // The arguments as one command line, quoted for the shell of the other host.
 std::string quote_command(const std::vector<std::string>& arguments);
 

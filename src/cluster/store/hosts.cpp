@@ -29,9 +29,7 @@ HarbourContents build_contents(const StoreSnapshot& snapshot) {
   for (const StoreEntry& entry : snapshot.leases) {
     if (auto lease = read_live_client(entry)) contents.leases.push_back(std::move(lease->record));
   }
-  std::vector<TicketName> queue = snapshot.queue;
-  std::sort(queue.begin(), queue.end());
-  for (const TicketName& name : queue) {
+  for (const TicketName& name : snapshot.queue) {
     const auto entry = std::find_if(snapshot.tickets.begin(), snapshot.tickets.end(),
                                     [&](const StoreEntry& one) { return one.id == name.id; });
     auto ticket = entry == snapshot.tickets.end() ? std::nullopt : read_live_client(*entry);

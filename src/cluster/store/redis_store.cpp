@@ -50,16 +50,6 @@ const Reply& element_at(const Reply& reply, std::size_t i) {
   return i < reply.list().size() ? reply.list()[i] : nil;
 }
 
-std::vector<TicketName> parse_queue(const Reply& reply) {
-  std::vector<TicketName> queue;
-  const auto& list = reply.list();
-  for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
-    const auto order = parse_integer<std::uint64_t>(list[i + 1].text());
-    if (order && is_id(list[i].text())) queue.push_back({*order, list[i].text()});
-  }
-  return queue;
-}
-
 std::vector<std::pair<std::string, std::string>> parse_pairs(const Reply& reply) {
   std::vector<std::pair<std::string, std::string>> pairs;
   const auto& list = reply.list();
@@ -67,6 +57,15 @@ std::vector<std::pair<std::string, std::string>> parse_pairs(const Reply& reply)
     pairs.emplace_back(list[i].text(), list[i + 1].text());
   }
   return pairs;
+}
+
+std::vector<TicketName> parse_queue(const Reply& reply) {
+  std::vector<TicketName> queue;
+  for (const auto& [id, score] : parse_pairs(reply)) {
+    const auto order = parse_integer<std::uint64_t>(score);
+    if (order && is_id(id)) queue.push_back({*order, id});
+  }
+  return queue;
 }
 
 std::map<std::string, milliseconds> parse_times(const Reply& reply) {
@@ -398,7 +397,7 @@ Result<std::vector<StoredHostInfo>> RedisHostStore::read_host_infos() {
   const auto replies = TRY(session_.pipeline(commands));
   const auto now = std::chrono::floor<milliseconds>(parse_time(replies.at(0)));
   const auto seen = parse_times(replies.at(2));
-  std::map<std::string, StoredHostInfo> sorted;
+  std::vector<StoredHostInfo> infos;
   for (auto& [host, info_json] : parse_pairs(replies.at(1))) {
     if (!is_host_name(host)) continue;
     StoredHostInfo stored{host, info_json.size() > kMaxInfoSize ? "" : std::move(info_json),
@@ -406,11 +405,10 @@ Result<std::vector<StoredHostInfo>> RedisHostStore::read_host_infos() {
     if (const auto then = seen.find(host); then != seen.end()) {
       stored.age = std::max(now - then->second, milliseconds(0));
     }
-    sorted.emplace(host, std::move(stored));
+    infos.push_back(std::move(stored));
   }
-  std::vector<StoredHostInfo> infos;
-  infos.reserve(sorted.size());
-  for (auto& [host, stored] : sorted) infos.push_back(std::move(stored));
+  std::sort(infos.begin(), infos.end(),
+            [](const StoredHostInfo& a, const StoredHostInfo& b) { return a.host < b.host; });
   return infos;
 }
 

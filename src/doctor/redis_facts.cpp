@@ -1,5 +1,5 @@
-// Queries the Redis server of a harbour of several hosts; see redis_checks.h.
-#include "doctor/redis_checks.h"
+// Queries the Redis server of a harbour of several hosts; see redis_facts.h.
+#include "doctor/redis_facts.h"
 
 #include <algorithm>
 #include <sstream>
@@ -42,6 +42,19 @@ bool accepts_remote_connections(RedisConnection& server, const RedisUrl& url) {
   return !any;  // an empty list means all addresses
 }
 
+Result<void> read_server(const HarbourLocation& where, ServerFacts& facts,
+                         HarbourContents& contents) {
+  RedisConnection server = TRY(RedisConnection::open(*where.url));
+  facts.open_to_all = where.url->password.empty() && accepts_remote_connections(server, *where.url);
+  facts.loses_data_on_restart =
+      read_setting(server, "appendonly") == "no" && read_setting(server, "save") == "";
+  auto harbour = TRY(Harbour::open_existing(where));
+  if (!harbour) return {};
+  contents = TRY(read_contents(*harbour));
+  facts.ignored_entries = contents.ignored_entries;
+  return {};
+}
+
 }  // namespace
 
 ServerFacts collect_server_facts(const HarbourLocation& where,
@@ -50,30 +63,10 @@ ServerFacts collect_server_facts(const HarbourLocation& where,
   facts.name = format_redacted_url(*where.url);
   facts.source = where.url_source;
   facts.host = where.host;
-  facts.has_password = !where.url->password.empty();
   for (const Record& lease : local_contents.leases)
     facts.bypassing_clients += lease.epoch == 0 ? 1U : 0U;
   facts.bypassing_clients += local_contents.tickets.size();
-  auto server = RedisConnection::open(*where.url);
-  if (!server) {
-    facts.error = server.error();
-    return facts;
-  }
-  facts.open_to_all = !facts.has_password && accepts_remote_connections(*server, *where.url);
-  facts.loses_data_on_restart =
-      read_setting(*server, "appendonly") == "no" && read_setting(*server, "save") == "";
-  auto harbour = Harbour::open_existing(where);
-  if (!harbour || !*harbour) {
-    if (!harbour) facts.error = harbour.error();
-    return facts;
-  }
-  auto read = read_contents(**harbour);
-  if (!read) {
-    facts.error = read.error();
-    return facts;
-  }
-  contents = std::move(*read);
-  facts.ignored_entries = contents.ignored_entries;
+  if (const auto read = read_server(where, facts, contents); !read) facts.error = read.error();
   return facts;
 }
 
