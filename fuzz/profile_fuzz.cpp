@@ -1,5 +1,5 @@
 // Fuzzes profiles of job types. Profiles of other users are read, too.
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "fuzz/fuzz.h"
 
 namespace berth {

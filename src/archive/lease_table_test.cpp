@@ -1,4 +1,4 @@
-// Unit tests of lease_table.h and read_lease_history.h: each lease is in the table once, whatever
+// Unit tests of lease_table.h and compact_history.h: each lease is in the table once, whatever
 // the order of its lines; names of jobs.
 #include "archive/lease_table.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "archive/read_lease_history.h"
+#include "archive/compact_history.h"
 
 namespace berth {
 namespace {

@@ -12,8 +12,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "archive/compact_history.h"
 #include "archive/history.h"
-#include "archive/read_lease_history.h"
 #include "devices/gpu.h"
 #include "harbour/location.h"
 #include "harbour/record.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "base/result.h"
 #include "harbour/location.h"
 

@@ -11,7 +11,7 @@
 #include "serve/http_request.h"
 #include "serve/http_response.h"
 #include "serve/snapshot.h"
-#include "serve/viewer_count.h"
+#include "serve/viewer_activity.h"
 #include "serve/work_queue.h"
 
 namespace berth::serve {

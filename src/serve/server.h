@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "serve/connection_handler.h"
 #include "serve/connection_table.h"
-#include "serve/http_session.h"
 #include "serve/routes.h"
 
 namespace berth::serve {

@@ -14,10 +14,10 @@
 
 #include "archive/follow_history.h"
 #include "base/json.h"
+#include "serve/gpu_load_samples.h"
 #include "serve/lease_counters.h"
-#include "serve/load_history.h"
 #include "serve/snapshot.h"
-#include "serve/viewer_count.h"
+#include "serve/viewer_activity.h"
 #include "status/status_watcher.h"
 
 namespace berth::serve {

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "base/environment.h"
 #include "base/terminal.h"
 #include "base/text.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "base/terminal.h"
 
 namespace berth {

@@ -1,5 +1,5 @@
-// Stores the samples of the last hour and renders them as JSON; see load_history.h.
-#include "serve/load_history.h"
+// Stores the samples of the last hour and renders them as JSON; see gpu_load_samples.h.
+#include "serve/gpu_load_samples.h"
 
 #include <algorithm>
 #include <utility>

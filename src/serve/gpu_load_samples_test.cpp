@@ -1,5 +1,5 @@
 // Tests of the samples of the last hour.
-#include "serve/load_history.h"
+#include "serve/gpu_load_samples.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Runs requests through cpp-httplib, which only this file uses; see http_session.h.
+// Runs requests through cpp-httplib, which only this file uses; see connection_handler.h.
 //
 // Of httplib::Server only process_request() is used: it reads a request from a stream, calls the
 // handlers and writes the response. Its accept loop is not used: it ends permanently when a client
@@ -6,7 +6,7 @@
 // programs that another thread starts at that moment. The pre-routing handler answers every
 // request, so cpp-httplib's regular expressions and its body readers, which have no limits, are
 // never reached.
-#include "serve/http_session.h"
+#include "serve/connection_handler.h"
 
 #include <csignal>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Reads history files by several threads, or the server's stream by one; see read_lease_history.h.
-#include "archive/read_lease_history.h"
+// Reads history files by several threads, or the server's stream by one; see compact_history.h.
+#include "archive/compact_history.h"
 
 #include <algorithm>
 #include <atomic>

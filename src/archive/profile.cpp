@@ -1,5 +1,5 @@
-// Estimates needs from runs, and converts profiles to and from JSON; see profiles.h.
-#include "archive/profiles.h"
+// Estimates needs from runs, and converts profiles to and from JSON; see profile.h.
+#include "archive/profile.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

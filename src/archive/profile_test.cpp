@@ -1,5 +1,5 @@
-// Unit tests of profiles.h: estimates for the next run, and parsing.
-#include "archive/profiles.h"
+// Unit tests of profile.h: estimates for the next run, and parsing.
+#include "archive/profile.h"
 
 #include <gtest/gtest.h>
 
