@@ -194,15 +194,16 @@ TEST(ReadLeases, reads_all_users_files_and_counts_damage) {
     std::ofstream(fmt::format("{}/{}", folder.path, month_file_name(one.ended)), std::ios::app)
         << "{\n";
   }
-  const LeaseHistory all = read_lease_history(archive, {}, std::nullopt);
+  const CompactHistory all = read_compact_history(archive, {}, std::nullopt);
   EXPECT_EQ(all.table.leases().size(), 6U);
   EXPECT_EQ(all.damaged, 6U);
   const TimePoint later = entry("", 0, Ending::exited).ended + std::chrono::hours(24 * 70);
-  EXPECT_EQ(read_lease_history(archive, later, std::nullopt).table.leases().size(), 3U);
-  EXPECT_EQ(read_lease_history(archive, {}, me).table.leases().size(), 6U);
-  EXPECT_TRUE(read_lease_history(archive, {}, me + 1).table.leases().empty());
-  EXPECT_TRUE(
-      read_lease_history(fmt::format("{}/none", archive), {}, std::nullopt).table.leases().empty());
+  EXPECT_EQ(read_compact_history(archive, later, std::nullopt).table.leases().size(), 3U);
+  EXPECT_EQ(read_compact_history(archive, {}, me).table.leases().size(), 6U);
+  EXPECT_TRUE(read_compact_history(archive, {}, me + 1).table.leases().empty());
+  EXPECT_TRUE(read_compact_history(fmt::format("{}/none", archive), {}, std::nullopt)
+                  .table.leases()
+                  .empty());
   std::filesystem::remove_all(archive);
 }
 

@@ -97,16 +97,16 @@ void send_unsent_history(const HarbourLocation& harbour) {
 }
 
 // The leases of all hosts. A lease that runs on another host has only the entry from its beginning.
-Result<LeaseHistory> read_cluster_leases(const HarbourLocation& harbour, TimePoint since,
-                                         const EntryViewFilter& filter) {
+Result<CompactHistory> read_cluster_leases(const HarbourLocation& harbour, TimePoint since,
+                                           const EntryViewFilter& filter) {
   send_unsent_history(harbour);
   const LiveLeases running = TRY(read_live_leases(harbour));
   const std::int64_t since_ms = to_ms(since);
-  return read_lease_history(*harbour.url, std::min(since, running.first_grant),
-                            [&](const EntryView& view) {
-                              if (!filter(view)) return false;
-                              return view.ended_ms >= since_ms || running.contains(lease_key(view));
-                            });
+  return read_compact_history(
+      *harbour.url, std::min(since, running.first_grant), [&](const EntryView& view) {
+        if (!filter(view)) return false;
+        return view.ended_ms >= since_ms || running.contains(lease_key(view));
+      });
 }
 
 void send_entry(const HarbourLocation& harbour, HistoryEntry entry, const UserFolder* folder) {
@@ -238,16 +238,16 @@ Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint si
   return history;
 }
 
-Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
-                                        const LeaseFilter& filter) {
+Result<CompactHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
+                                          const LeaseFilter& filter) {
   const auto matches = [&](const EntryView& view) {
     return filter.matches(view.uid, view.user, view.host);
   };
-  Result<LeaseHistory> history;
+  Result<CompactHistory> history;
   if (harbour.url) {
     history = read_cluster_leases(harbour, since, matches);
   } else if (filter.host.empty()) {
-    history = read_lease_history(archive_path(harbour), since, filter.uid);
+    history = read_compact_history(archive_path(harbour), since, filter.uid);
   }
   if (!history) return history;
   const LiveLeases live = TRY(read_live_leases(harbour));

@@ -56,7 +56,7 @@ Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint si
                                     const EntryFilter& filter);
 
 // The same in the compact form of a report.
-Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
-                                        const LeaseFilter& filter);
+Result<CompactHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
+                                          const LeaseFilter& filter);
 
 }  // namespace berth

@@ -26,7 +26,7 @@ std::string to_text(const Json& json) {
 }  // namespace
 
 // Adds an unknown point to every GPU, and removes GPUs that have only unknown points.
-void LoadHistory::add_point() {
+void GpuLoadSamples::add_point() {
   count_ = std::min(count_ + 1, kMaxSamples);
   for (auto& [name, gpu_samples] : gpus_) {
     gpu_samples.points.emplace_back();
@@ -40,7 +40,7 @@ void LoadHistory::add_point() {
   });
 }
 
-bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
+bool GpuLoadSamples::add_sample(const std::vector<Status>& hosts, TimePoint now) {
   const std::int64_t slot = slot_of(now);
   if (slot_ && slot <= *slot_ && *slot_ - slot < std::int64_t{kMaxSamples}) return false;
   // After a large jump of the clock, in either direction, the old points are useless.
@@ -65,7 +65,7 @@ bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
   return true;
 }
 
-std::string LoadHistory::all_json() const {
+std::string GpuLoadSamples::all_json() const {
   Json hosts = Json::array();
   for (const auto& [name, gpu_samples] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
@@ -85,7 +85,7 @@ std::string LoadHistory::all_json() const {
                   {"hosts", hosts}});
 }
 
-std::string LoadHistory::newest_json() const {
+std::string GpuLoadSamples::newest_json() const {
   Json hosts = Json::array();
   for (const auto& [name, gpu_samples] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {

@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kSampleInterval(10);
 constexpr std::size_t kMaxSamples = 360;
 
 // Kept in memory only. Used by one thread.
-class LoadHistory {
+class GpuLoadSamples {
  public:
   // Adds the state of the GPUs at `now`, if a sample is due: at most one in ten seconds. Returns
   // whether it did. Samples that were missed since the last one are added as unknown. A large jump

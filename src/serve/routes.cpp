@@ -45,7 +45,7 @@ RouteResult snapshot_response(const SharedText& text, const ServeSnapshot& snaps
 }
 
 void record_request(const RoutedRequest& routed) {
-  routed.context.viewer_count.record_request(ViewerCount::Clock::now());
+  routed.context.viewer_activity.record_request(ViewerActivity::Clock::now());
 }
 
 RouteResult show_status(const RoutedRequest& routed) {
@@ -125,12 +125,13 @@ RouteResult submit_change(const RoutedRequest& routed,
   auto work =
       prepare({routed.path_parameter, routed.request.body, routed.context.publisher.current()});
   if (!work) return error_response(400, work.error().message);
-  ViewerCount& viewer_count = routed.context.viewer_count;
-  return RouteResult(routed.context.change_queue.submit([work = std::move(*work), &viewer_count] {
-    HttpResponse response = work();
-    viewer_count.record_change();
-    return response;
-  }));
+  ViewerActivity& viewer_activity = routed.context.viewer_activity;
+  return RouteResult(
+      routed.context.change_queue.submit([work = std::move(*work), &viewer_activity] {
+        HttpResponse response = work();
+        viewer_activity.record_change();
+        return response;
+      }));
 }
 
 RouteResult handle_cancel(const RoutedRequest& routed) {

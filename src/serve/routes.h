@@ -20,7 +20,7 @@ namespace berth::serve {
 struct ServerContext {
   const AccessControl& access_control;
   const SnapshotPublisher& publisher;
-  ViewerCount& viewer_count;
+  ViewerActivity& viewer_activity;
   WorkQueue& history_queue;  // for work that reads the history
   WorkQueue& change_queue;   // for work that takes the harbour's lock
   CommandVisibility command_visibility;
