@@ -9,20 +9,9 @@
 #include "harbour/drain.h"
 #include "harbour/record.h"
 #include "schedule/plan.h"
+#include "status/attribution.h"
 
 namespace berth {
-
-// A process on a GPU, and the lease that it runs under.
-struct AttributedProcess {
-  GpuProcess process;
-  std::string lease;    // its id; empty: the process has no lease
-  bool daemon = false;  // see is_driver_daemon()
-  // A process that computes without a lease. Displays and the driver's daemons are not strangers: a
-  // card that also drives a screen, or has an MPS server, must stay usable.
-  bool is_stranger() const {
-    return process.kind == ProcessKind::compute && lease.empty() && !daemon;
-  }
-};
 
 struct GpuWithLeases {
   Gpu gpu;
@@ -42,8 +31,8 @@ struct HostView {
 };
 
 // Joins the snapshot with the leases and drains, and attributes each process to its lease.
-HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
-                             const std::vector<Drain>& drains);
+HostView make_host_view(const Snapshot& snapshot, const std::vector<Record>& leases,
+                        const std::vector<Drain>& drains);
 
 // The input for the scheduler, without tickets. Leaves lost GPUs out: waiting does not bring them
 // back.
