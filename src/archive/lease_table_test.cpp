@@ -129,6 +129,18 @@ TEST(LeaseTable, merge_maps_indices_of_the_other_table) {
   EXPECT_TRUE(was_idle(merged));
 }
 
+TEST(LeaseTable, a_lease_that_ended_while_the_lines_were_read_is_not_lost) {
+  LeaseTable table;
+  const HistoryEntry begun = entry("aaaaaaaa", 1, Ending::running, 1);
+  const HistoryEntry ended = entry("bbbbbbbb", 1, Ending::exited, 60);
+  add_entry(table, begun);
+  add_entry(table, ended);
+  table.apply_live_leases({}, {}, TimePoint(seconds(1'763'280'000 + 500)),
+                          {lease_key(begun), lease_key(ended)});
+  EXPECT_EQ(table.leases()[0].ending, Ending::running);
+  EXPECT_EQ(table.leases()[1].ending, Ending::exited);
+}
+
 TEST(LeaseTable, live_leases_are_running_and_others_lost) {
   LeaseTable table;
   add_entry(table, entry("aaaaaaaa", 1, Ending::running, 1));
