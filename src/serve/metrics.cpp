@@ -105,9 +105,8 @@ std::optional<std::uint64_t> reserved_memory(const LabelledGpu& gpu) {
   }
   std::uint64_t sum = 0;
   for (const Record& lease : gpu.host.leases) {
-    const bool here =
-        std::find(view.leases.begin(), view.leases.end(), lease.id) != view.leases.end();
-    if (here) sum = saturating_add(sum, lease.request.memory.value_or(Bytes{}).count);
+    if (!view.has_lease(lease.id)) continue;
+    sum = saturating_add(sum, lease.request.memory.value_or(Bytes{}).count);
   }
   return sum;
 }

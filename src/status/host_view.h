@@ -1,6 +1,7 @@
 // The GPUs of a host together with their leases: the driver's snapshot joined with the harbour.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct GpuWithLeases {
   std::optional<Drain> drain;        // set: the GPU is out of service
   bool shared = false;               // no lease holds the whole GPU
   std::optional<Bytes> unexplained;  // see unexplained_memory()
+
+  bool has_lease(const std::string& id) const {
+    return std::find(leases.begin(), leases.end(), id) != leases.end();
+  }
 };
 
 struct HostView {
