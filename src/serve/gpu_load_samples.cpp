@@ -28,12 +28,12 @@ std::string to_text(const Json& json) {
 // Adds an unknown point to every GPU, and removes GPUs that have only unknown points.
 void GpuLoadSamples::add_point() {
   count_ = std::min(count_ + 1, kMaxSamples);
-  for (auto& [name, gpu_samples] : gpus_) {
-    gpu_samples.points.emplace_back();
-    if (gpu_samples.points.size() > kMaxSamples) gpu_samples.points.pop_front();
+  for (auto& [name, points] : gpus_) {
+    points.emplace_back();
+    if (points.size() > kMaxSamples) points.pop_front();
   }
   std::erase_if(gpus_, [](const auto& one) {
-    const auto& points = one.second.points;
+    const auto& points = one.second;
     return std::all_of(points.begin(), points.end(), [](const SamplePoint& point) {
       return !point.utilization_pct && !point.memory_used_mib;
     });
@@ -55,7 +55,7 @@ bool GpuLoadSamples::add_sample(const std::vector<Status>& hosts, TimePoint now)
     for (const GpuStatus& one : host.gpus) {
       const Gpu& gpu = one.view.gpu;
       if (!gpu.uuid) continue;
-      auto& points = gpus_[{host.host, *gpu.uuid}].points;
+      auto& points = gpus_[{host.host, *gpu.uuid}];
       if (points.empty()) points.resize(count_);
       std::optional<std::uint64_t> used;
       if (gpu.memory_used) used = to_mib(*gpu.memory_used);
@@ -67,13 +67,13 @@ bool GpuLoadSamples::add_sample(const std::vector<Status>& hosts, TimePoint now)
 
 std::string GpuLoadSamples::all_json() const {
   Json hosts = Json::array();
-  for (const auto& [name, gpu_samples] : gpus_) {
+  for (const auto& [name, points] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
       hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
     }
     Json load = Json::array();
     Json memory = Json::array();
-    for (const SamplePoint& point : gpu_samples.points) {
+    for (const SamplePoint& point : points) {
       load.push_back(or_null(point.utilization_pct));
       memory.push_back(or_null(point.memory_used_mib));
     }
@@ -87,11 +87,11 @@ std::string GpuLoadSamples::all_json() const {
 
 std::string GpuLoadSamples::newest_json() const {
   Json hosts = Json::array();
-  for (const auto& [name, gpu_samples] : gpus_) {
+  for (const auto& [name, points] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
       hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
     }
-    const SamplePoint& last = gpu_samples.points.back();
+    const SamplePoint& last = points.back();
     hosts.back()["gpus"].push_back({{"uuid", name.second},
                                     {"utilization_pct", or_null(last.utilization_pct)},
                                     {"memory_used_mib", or_null(last.memory_used_mib)}});

@@ -37,12 +37,10 @@ class GpuLoadSamples {
     std::optional<unsigned> utilization_pct;
     std::optional<std::uint64_t> memory_used_mib;
   };
-  struct GpuSamples {
-    std::deque<SamplePoint> points;  // `count_` points, as every GPU has
-  };
   void add_point();
 
-  std::map<std::pair<std::string, std::string>, GpuSamples> gpus_;  // by host and UUID
+  // By host and UUID; every GPU has `count_` points.
+  std::map<std::pair<std::string, std::string>, std::deque<SamplePoint>> gpus_;
   std::optional<std::int64_t> slot_;  // of the newest point, in intervals since 1970
   std::size_t count_ = 0;
 };
