@@ -1,6 +1,7 @@
 // Fuzzes profiles of job types. Profiles of other users are read, too.
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "fuzz/fuzz.h"
+#include "profile/needs_estimate.h"
 
 namespace berth {
 

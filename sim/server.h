@@ -56,7 +56,7 @@ struct Card {
   std::string pci_switch;
   double speed = 1;
   bool display = false;
-  int compute_mode = 0;  // nvml::ComputeMode
+  int compute_mode = 0;  // nvml::ComputeModeCode
   bool persistence_mode = false;
   bool fan = true;
   bool unified_memory = false;

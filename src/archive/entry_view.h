@@ -89,7 +89,10 @@ class EntryReader {
   std::string decoded_;  // strings that had escapes; views point into it
 };
 
-// Reads the lines of a user's file from `offset` on. Like read_entries(), but without copies.
+// Reads the complete lines of a history file from `offset` on, and sets `offset` behind the last
+// one (a line without its line break may be incomplete). Returns the number of damaged lines. A
+// line about another user's lease counts as damaged, except in root's folder: root records dead
+// leases of other users.
 using EntryViewCallback = std::function<void(const EntryView& view)>;
 std::size_t read_entry_views(const UserFolder& folder, const std::string& file, off_t& offset,
                              const EntryViewCallback& on_view);

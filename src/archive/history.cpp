@@ -61,10 +61,6 @@ std::uint64_t fair_share(std::vector<std::uint64_t> sizes, std::uint64_t max_byt
   return UINT64_MAX;
 }
 
-std::uint64_t history_file_size(const HistoryFile& file) {
-  return static_cast<std::uint64_t>(file_size(*file.folder, file.name));
-}
-
 // The approximate memory of an entry, with its place in the index.
 std::uint64_t estimate_entry_memory(const HistoryEntry& entry) {
   constexpr std::uint64_t kIndexBytes = 160;
@@ -94,7 +90,7 @@ class HistoryMerger {
     if (entry.ended < since_ || !filter_(entry)) return;
     OwnerEntries& owner = owners_[{entry.host, entry.uid, entry.user}];
     const auto [position, is_new] =
-        owner.positions.try_emplace(entry.id, owner.dropped_count + owner.size());
+        owner.positions.try_emplace(entry.id, owner.dropped_count + owner.entries.size());
     if (is_new) {
       const std::uint64_t memory = estimate_entry_memory(entry);
       owner.memory += memory;
@@ -133,8 +129,6 @@ class HistoryMerger {
     std::size_t dropped_count = 0;  // how many were removed from the front of `entries`
     std::unordered_map<std::string, std::size_t> positions;  // by id: index + `dropped_count`
     std::uint64_t memory = 0;
-
-    std::size_t size() const { return entries.size(); }
   };
 
   // Removes the oldest leases of the owners with the most, until half of the memory is free.
@@ -295,7 +289,7 @@ HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePo
     for (std::string& name : list_month_files(folder, since)) {
       selection.files.push_back({&folder, std::move(name)});
       HistoryFile& file = selection.files.back();
-      const std::uint64_t size = history_file_size(file);
+      const auto size = static_cast<std::uint64_t>(file_size(folder, file.name));
       sizes.push_back(std::min(size, kMaxFileBytes));
       file.offset = static_cast<off_t>(size - sizes.back());
       selection.truncated = selection.truncated || file.offset > 0;
@@ -318,12 +312,6 @@ HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePo
   return selection;
 }
 
-std::size_t read_entries(const UserFolder& folder, const std::string& file, off_t& offset,
-                         const EntryCallback& on_entry) {
-  return read_entry_views(folder, file, offset,
-                          [&](const EntryView& view) { on_entry(make_entry(view)); });
-}
-
 void sort_by_grant(std::vector<HistoryEntry>& entries) {
   const auto before = [](const HistoryEntry& a, const HistoryEntry& b) {
     return a.granted < b.granted;
@@ -338,8 +326,8 @@ History read_all_history(const std::string& archive, TimePoint since, const Entr
   const std::vector<UserFolder> folders = open_user_folders(archive);
   HistoryFiles selection = select_history_files(folders, since);
   for (HistoryFile& file : selection.files) {
-    damaged += read_entries(*file.folder, file.name, file.offset,
-                            [&](HistoryEntry&& entry) { merger.add(std::move(entry)); });
+    damaged += read_entry_views(*file.folder, file.name, file.offset,
+                                [&](const EntryView& view) { merger.add(make_entry(view)); });
   }
   History history = merger.finish(damaged);
   history.truncated = history.truncated || selection.truncated;

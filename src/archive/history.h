@@ -128,14 +128,6 @@ struct HistoryFiles {
 HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePoint since,
                                   std::optional<uid_t> user = std::nullopt);
 
-// Reads the complete lines of a history file from `offset` on, and sets `offset` behind the last
-// one (a line without its line break may be incomplete). Returns the number of damaged lines. A
-// line about another user's lease counts as damaged, except in root's folder: root records dead
-// leases of other users.
-using EntryCallback = std::function<void(HistoryEntry&& entry)>;
-std::size_t read_entries(const UserFolder& folder, const std::string& file, off_t& offset,
-                         const EntryCallback& on_entry);
-
 // The history of all users: each lease once, sorted by the time of the grant. A lease without a
 // recorded end is Ending::running. At most 256 MiB of memory are used: beyond that, the oldest
 // leases of the users with the most are left out.

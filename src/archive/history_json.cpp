@@ -91,12 +91,11 @@ std::string log_json(const HistoryEntry& entry, const std::string& this_host,
                      const CommandVisibility& command_visibility) {
   Json gpus = Json::array();
   for (const HistoryGpu& gpu : entry.gpus) {
-    gpus.push_back(
-        {{"uuid", gpu.uuid},
-         {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
-         {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)},
-         {"peak_mib", mib_or_null(gpu.peak)},
-         {"utilization_pct", gpu.utilization_pct ? Json(*gpu.utilization_pct) : Json(nullptr)}});
+    gpus.push_back({{"uuid", gpu.uuid},
+                    {"index", gpu.index.empty() ? Json(nullptr) : Json(gpu.index)},
+                    {"name", gpu.name.empty() ? Json(nullptr) : Json(gpu.name)},
+                    {"peak_mib", mib_or_null(gpu.peak)},
+                    {"utilization_pct", or_null(gpu.utilization_pct)}});
   }
   const bool ended = entry.ending != Ending::running;
   const bool end_known = entry.ending != Ending::lost;  // the time of the end is unknown then

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "archive/entry_view.h"
 #include "archive/follow_history.h"
 
 namespace berth {
@@ -170,8 +171,8 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   const auto folder = open_own_folder(archive_);
   off_t done = 0;
   std::vector<std::string> found;
-  read_entries(*folder, month_file_name(at(0)), done,
-               [&](const HistoryEntry& one) { found.push_back(one.id); });
+  read_entry_views(*folder, month_file_name(at(0)), done,
+                   [&](const EntryView& one) { found.emplace_back(one.id); });
   EXPECT_EQ(found, (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb", "cccccccc"}));
   // A hole of whole pages leaves no zeros.
   std::filesystem::resize_file(file(), 0);
@@ -181,7 +182,7 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   ASSERT_EQ(history.entries.size(), 1U);
   EXPECT_EQ(history.damaged, 0U);
   done = 0;
-  read_entries(*folder, month_file_name(at(0)), done, [](const HistoryEntry&) {});
+  read_entry_views(*folder, month_file_name(at(0)), done, [](const EntryView&) {});
   EXPECT_EQ(static_cast<std::uintmax_t>(done), std::filesystem::file_size(file()));
 }
 
@@ -195,8 +196,8 @@ TEST_F(HistoryTest, partial_line_at_the_offset_is_not_damage) {
     off_t done = offset;
     std::vector<std::string> found;
     const std::size_t damaged =
-        read_entries(*folder, month_file_name(at(0)), done,
-                     [&](const HistoryEntry& one) { found.push_back(one.id); });
+        read_entry_views(*folder, month_file_name(at(0)), done,
+                         [&](const EntryView& one) { found.emplace_back(one.id); });
     EXPECT_EQ(damaged, 0U) << offset;
     EXPECT_EQ(found.size(), static_cast<std::size_t>(3 - (offset + line - 1) / line)) << offset;
     EXPECT_EQ(done, size) << offset;
@@ -208,8 +209,8 @@ TEST_F(HistoryTest, long_partial_line_at_the_offset_is_not_damage) {
   append(entry("aaaaaaaa"));
   off_t done = 10;
   std::size_t count = 0;
-  EXPECT_EQ(read_entries(*open_own_folder(archive_), month_file_name(at(0)), done,
-                         [&](const HistoryEntry&) { ++count; }),
+  EXPECT_EQ(read_entry_views(*open_own_folder(archive_), month_file_name(at(0)), done,
+                             [&](const EntryView&) { ++count; }),
             0U);
   EXPECT_EQ(count, 1U);
 }
@@ -221,8 +222,8 @@ TEST_F(HistoryTest, reads_a_line_only_when_it_is_complete) {
   off_t done = 0;
   const auto read = [&] {
     std::size_t count = 0;
-    EXPECT_EQ(read_entries(*open_own_folder(archive_), month_file_name(at(0)), done,
-                           [&](const HistoryEntry&) { ++count; }),
+    EXPECT_EQ(read_entry_views(*open_own_folder(archive_), month_file_name(at(0)), done,
+                               [&](const EntryView&) { ++count; }),
               0U);
     return count;
   };

@@ -282,7 +282,8 @@ void LeaseTable::merge(const LeaseTable& other) {
 }
 
 void LeaseTable::apply_live_leases(const std::vector<HistoryEntry>& live,
-                                   const std::set<LeaseKey>& remote_keys, TimePoint now) {
+                                   const std::set<LeaseKey>& remote_keys, TimePoint now,
+                                   const std::set<LeaseKey>& recent_keys) {
   std::set<LeaseKey> running_keys = remote_keys;
   for (const HistoryEntry& entry : live) {
     EntryView view = make_entry_view(entry);
@@ -292,16 +293,22 @@ void LeaseTable::apply_live_leases(const std::vector<HistoryEntry>& live,
     add(view);
     running_keys.insert(lease_key(entry));
   }
-  std::set<std::pair<std::uint32_t, std::uint64_t>> running;  // owner and id
-  for (const LeaseKey& key : running_keys) {
-    for (std::uint32_t i = 0; i < owners_.size(); ++i) {
-      if (owners_[i].uid == key.uid && owners_[i].host == key.host) {
-        running.emplace(i, short_id(key.id));
+  const auto owners_and_ids = [&](const std::set<LeaseKey>& keys) {
+    std::set<std::pair<std::uint32_t, std::uint64_t>> found;  // owner and id
+    for (const LeaseKey& key : keys) {
+      for (std::uint32_t i = 0; i < owners_.size(); ++i) {
+        if (owners_[i].uid == key.uid && owners_[i].host == key.host) {
+          found.emplace(i, short_id(key.id));
+        }
       }
     }
-  }
+    return found;
+  };
+  const auto running = owners_and_ids(running_keys);
+  const auto recent = owners_and_ids(recent_keys);
   for (CompactLease& lease : leases_) {
-    if (running.contains({lease.owner, lease.id})) {
+    const std::pair key(lease.owner, lease.id);
+    if (running.contains(key) || (lease.ending == Ending::running && recent.contains(key))) {
       lease.ending = Ending::running;
       lease.ended_ms = std::max(to_ms(now), lease.granted_ms);
       lease.idle_ms = -1;

@@ -112,9 +112,11 @@ class LeaseTable {
   // Applies the leases that are in the harbour now. `live` are those of this host; `remote_keys`
   // are those of other hosts, of which the table has only what their lines say. All of these run
   // until `now`, whatever their lines say, and their use of the GPUs is not measured yet. Any other
-  // lease that is Ending::running becomes Ending::lost.
+  // lease that is Ending::running becomes Ending::lost, unless it is one of `recent_keys`: leases
+  // that were in the harbour before the lines were read, so that their end may not be among them.
   void apply_live_leases(const std::vector<HistoryEntry>& live,
-                         const std::set<LeaseKey>& remote_keys, TimePoint now);
+                         const std::set<LeaseKey>& remote_keys, TimePoint now,
+                         const std::set<LeaseKey>& recent_keys = {});
 
   const std::deque<CompactLease>& leases() const { return leases_; }
   std::span<const LeasedGpu> uses(const CompactLease& lease) const {

@@ -1,4 +1,4 @@
-// Unit tests of lease_table.h and read_lease_history.h: each lease is in the table once, whatever
+// Unit tests of lease_table.h and compact_history.h: each lease is in the table once, whatever
 // the order of its lines; names of jobs.
 #include "archive/lease_table.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "archive/read_lease_history.h"
+#include "archive/compact_history.h"
 
 namespace berth {
 namespace {
@@ -129,6 +129,18 @@ TEST(LeaseTable, merge_maps_indices_of_the_other_table) {
   EXPECT_TRUE(was_idle(merged));
 }
 
+TEST(LeaseTable, a_lease_that_ended_while_the_lines_were_read_is_not_lost) {
+  LeaseTable table;
+  const HistoryEntry begun = entry("aaaaaaaa", 1, Ending::running, 1);
+  const HistoryEntry ended = entry("bbbbbbbb", 1, Ending::exited, 60);
+  add_entry(table, begun);
+  add_entry(table, ended);
+  table.apply_live_leases({}, {}, TimePoint(seconds(1'763'280'000 + 500)),
+                          {lease_key(begun), lease_key(ended)});
+  EXPECT_EQ(table.leases()[0].ending, Ending::running);
+  EXPECT_EQ(table.leases()[1].ending, Ending::exited);
+}
+
 TEST(LeaseTable, live_leases_are_running_and_others_lost) {
   LeaseTable table;
   add_entry(table, entry("aaaaaaaa", 1, Ending::running, 1));
@@ -194,15 +206,16 @@ TEST(ReadLeases, reads_all_users_files_and_counts_damage) {
     std::ofstream(fmt::format("{}/{}", folder.path, month_file_name(one.ended)), std::ios::app)
         << "{\n";
   }
-  const LeaseHistory all = read_lease_history(archive, {}, std::nullopt);
+  const CompactHistory all = read_compact_history(archive, {}, std::nullopt);
   EXPECT_EQ(all.table.leases().size(), 6U);
   EXPECT_EQ(all.damaged, 6U);
   const TimePoint later = entry("", 0, Ending::exited).ended + std::chrono::hours(24 * 70);
-  EXPECT_EQ(read_lease_history(archive, later, std::nullopt).table.leases().size(), 3U);
-  EXPECT_EQ(read_lease_history(archive, {}, me).table.leases().size(), 6U);
-  EXPECT_TRUE(read_lease_history(archive, {}, me + 1).table.leases().empty());
-  EXPECT_TRUE(
-      read_lease_history(fmt::format("{}/none", archive), {}, std::nullopt).table.leases().empty());
+  EXPECT_EQ(read_compact_history(archive, later, std::nullopt).table.leases().size(), 3U);
+  EXPECT_EQ(read_compact_history(archive, {}, me).table.leases().size(), 6U);
+  EXPECT_TRUE(read_compact_history(archive, {}, me + 1).table.leases().empty());
+  EXPECT_TRUE(read_compact_history(fmt::format("{}/none", archive), {}, std::nullopt)
+                  .table.leases()
+                  .empty());
   std::filesystem::remove_all(archive);
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "base/result.h"
 
 namespace berth {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "base/time_text.h"
 #include "base/users.h"
 
@@ -80,12 +81,7 @@ std::vector<ReportSection> make_report_sections(const Report& report, ReportBy b
 }
 
 std::string format_gpu_list(const std::vector<GpuIdentity>& gpus) {
-  std::string list;
-  for (const GpuIdentity& gpu : gpus) {
-    if (!list.empty()) list += ',';
-    list += gpu_label(gpu);
-  }
-  return list;
+  return join_text(gpus, ",", gpu_label);
 }
 
 std::string format_command_and_label(const IdleLease& lease) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/text.h"
 #include "harbour/file_error.h"
 #include "harbour/safe_directory.h"
 
@@ -66,12 +66,9 @@ std::string folder_name(uid_t uid, int number) {
 // The uid in a folder's name. Only names that folder_name() can return count: otherwise a user
 // could make other users open any number of folders.
 std::optional<uid_t> parse_folder_name(std::string_view name) {
-  uid_t uid = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, problem] = std::from_chars(name.data(), end, uid);
-  if (problem != std::errc()) return std::nullopt;
-  for (int number = 0; number < kMaxFolderNames; ++number) {
-    if (name == folder_name(uid, number)) return uid;
+  const auto uid = parse_integer<uid_t>(name.substr(0, name.find('-')));
+  for (int number = 0; uid && number < kMaxFolderNames; ++number) {
+    if (name == folder_name(*uid, number)) return uid;
   }
   return std::nullopt;
 }

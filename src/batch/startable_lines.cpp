@@ -48,7 +48,7 @@ std::vector<std::size_t> StartableLines::find_startable(const std::vector<std::s
     if (!read) return startable;
     contents = std::move(*read);
   }
-  const HostView view = attribute_processes(*snapshot, contents.leases, contents.drains);
+  const HostView view = make_host_view(*snapshot, contents.leases, contents.drains);
   const PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
   Planner planner(input);
   std::list<QueuedTicket> tickets;  // a list, because the planner keeps references to its elements

@@ -48,7 +48,7 @@ constexpr std::uint32_t kNoInstance = 0xFFFFFFFF;
 constexpr unsigned kMaxNvLinks = 36;
 constexpr int kPerformanceStateUnknown = 32;
 
-enum ComputeMode : int {
+enum ComputeModeCode : int {
   compute_default = 0,
   compute_prohibited = 2,
   compute_exclusive_process = 3

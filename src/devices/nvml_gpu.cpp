@@ -132,9 +132,9 @@ void read_measurements(const Api& api, DeviceReader& reader, Gpu& gpu) {
   }
   if (reader.query(api.display_active, &number)) gpu.display_active = number != 0;
   if (reader.query(api.compute_mode, &number)) {
-    gpu.compute_mode = number == compute_prohibited          ? berth::ComputeMode::prohibited
-                       : number == compute_exclusive_process ? berth::ComputeMode::exclusive_process
-                                                             : berth::ComputeMode::shared;
+    gpu.compute_mode = number == compute_prohibited          ? ComputeMode::prohibited
+                       : number == compute_exclusive_process ? ComputeMode::exclusive_process
+                                                             : ComputeMode::shared;
   }
 }
 

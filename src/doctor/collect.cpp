@@ -228,7 +228,7 @@ DoctorInput check_harbour_contents(const HarbourLocation& where, int directory,
 std::set<std::string> find_grantable_tickets(const HarbourContents& contents,
                                              const Snapshot& snapshot) {
   std::set<std::string> ids;
-  const HostView view = attribute_processes(snapshot, contents.leases, contents.drains);
+  const HostView view = make_host_view(snapshot, contents.leases, contents.drains);
   PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
   for (std::size_t i = 0; i < contents.tickets.size(); ++i) {
     input.tickets.push_back(make_queued_ticket(contents.tickets[i], contents.stopped[i]));
@@ -340,8 +340,8 @@ Findings run_checks(const std::function<void()>& on_slow) {
          check_other_harbours({count_clients_in_default(where), default_harbour_location().path,
                                find_foreign_holders(where, known)},
                               where));
-  const HostView view = attribute_processes(snapshot.value_or(Snapshot{}), input.contents.leases,
-                                            input.contents.drains);
+  const HostView view =
+      make_host_view(snapshot.value_or(Snapshot{}), input.contents.leases, input.contents.drains);
   append(findings, check_drains(input.contents.drains, view, std::chrono::system_clock::now()));
   append(findings, check_limits(collect_limits_facts()));
   append(findings, check_proc(collect_proc_facts()));

@@ -30,7 +30,7 @@ Result<std::vector<Client>> read_host_view(DecisionContext& context, const Snaps
   std::vector<Record> records;
   records.reserve(leases.size());
   for (const Client& lease : leases) records.push_back(lease.record);
-  context.decision.host_view = attribute_processes(snapshot, records, drains);
+  context.decision.host_view = make_host_view(snapshot, records, drains);
   return leases;
 }
 

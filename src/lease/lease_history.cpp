@@ -97,16 +97,15 @@ void send_unsent_history(const HarbourLocation& harbour) {
 }
 
 // The leases of all hosts. A lease that runs on another host has only the entry from its beginning.
-Result<LeaseHistory> read_cluster_leases(const HarbourLocation& harbour, TimePoint since,
-                                         const EntryViewFilter& filter) {
-  send_unsent_history(harbour);
-  const LiveLeases running = TRY(read_live_leases(harbour));
+Result<CompactHistory> read_cluster_leases(const HarbourLocation& harbour, TimePoint since,
+                                           const EntryViewFilter& filter,
+                                           const LiveLeases& running) {
   const std::int64_t since_ms = to_ms(since);
-  return read_lease_history(*harbour.url, std::min(since, running.first_grant),
-                            [&](const EntryView& view) {
-                              if (!filter(view)) return false;
-                              return view.ended_ms >= since_ms || running.contains(lease_key(view));
-                            });
+  return read_compact_history(
+      *harbour.url, std::min(since, running.first_grant), [&](const EntryView& view) {
+        if (!filter(view)) return false;
+        return view.ended_ms >= since_ms || running.contains(lease_key(view));
+      });
 }
 
 void send_entry(const HarbourLocation& harbour, HistoryEntry entry, const UserFolder* folder) {
@@ -216,13 +215,14 @@ Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint si
   };
   History history = TRY(read_archived_history(harbour, first, is_relevant));
   // Read again after the history: a lease that began since the first read is in the archive as
-  // running, and would otherwise be shown as lost. (A lease that ends between these two lines is
-  // shown as lost.)
+  // running, and would otherwise be shown as lost.
   LiveLeases live = TRY(read_live_leases(harbour));
   const TimePoint now = std::chrono::system_clock::now();
   for (HistoryEntry& entry : history.entries) {
     const LeaseKey key = lease_key(entry);
-    if (live.local.erase(key) > 0 || live.remote.contains(key)) {
+    const bool is_live = live.local.erase(key) > 0 || live.remote.contains(key);
+    // The end of a lease that ended since the first read may be in no line that was read.
+    if (is_live || (entry.ending == Ending::running && running.contains(key))) {
       mark_as_running(entry, now);
     } else if (entry.ending == Ending::running) {
       entry.ending = Ending::lost;
@@ -238,16 +238,18 @@ Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint si
   return history;
 }
 
-Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
-                                        const LeaseFilter& filter) {
+Result<CompactHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
+                                          const LeaseFilter& filter) {
   const auto matches = [&](const EntryView& view) {
     return filter.matches(view.uid, view.user, view.host);
   };
-  Result<LeaseHistory> history;
+  send_unsent_history(harbour);
+  const LiveLeases before = TRY(read_live_leases(harbour));
+  Result<CompactHistory> history;
   if (harbour.url) {
-    history = read_cluster_leases(harbour, since, matches);
+    history = read_cluster_leases(harbour, since, matches, before);
   } else if (filter.host.empty()) {
-    history = read_lease_history(archive_path(harbour), since, filter.uid);
+    history = read_compact_history(archive_path(harbour), since, filter.uid);
   }
   if (!history) return history;
   const LiveLeases live = TRY(read_live_leases(harbour));
@@ -257,7 +259,9 @@ Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoin
     set_host_and_user(entry, harbour);
     if (matches(make_entry_view(entry))) running.push_back(std::move(entry));
   }
-  history->table.apply_live_leases(running, live.remote, std::chrono::system_clock::now());
+  std::set<LeaseKey> recent = before.remote;
+  for (const auto& [key, lease] : before.local) recent.insert(key);
+  history->table.apply_live_leases(running, live.remote, std::chrono::system_clock::now(), recent);
   return history;
 }
 

@@ -12,8 +12,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "archive/compact_history.h"
 #include "archive/history.h"
-#include "archive/read_lease_history.h"
 #include "devices/gpu.h"
 #include "harbour/location.h"
 #include "harbour/record.h"
@@ -56,7 +56,7 @@ Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint si
                                     const EntryFilter& filter);
 
 // The same in the compact form of a report.
-Result<LeaseHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
-                                        const LeaseFilter& filter);
+Result<CompactHistory> read_merged_leases(const HarbourLocation& harbour, TimePoint since,
+                                          const LeaseFilter& filter);
 
 }  // namespace berth

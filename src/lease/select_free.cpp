@@ -24,7 +24,7 @@ Result<std::vector<std::string>> select_free_gpus(Probe& probe, const AcquireReq
   }
   Topology topology;
   if (request.gpu_request.count > 1) topology = probe.topology().value_or(Topology{});
-  const HostView view = attribute_processes(snapshot, contents.leases, contents.drains);
+  const HostView view = make_host_view(snapshot, contents.leases, contents.drains);
   const PlanInput input = make_plan_input(view, topology, std::chrono::system_clock::now());
   Outcome outcome = Planner(input).decide(ticket);
   if (outcome.grant) return std::move(outcome.grant->uuids);

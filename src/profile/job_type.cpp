@@ -27,11 +27,6 @@ std::string base_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-bool is_shell(const std::string& program) {
-  constexpr std::array shells{"sh", "bash", "dash", "zsh", "ksh", "fish"};
-  return std::find(shells.begin(), shells.end(), program) != shells.end();
-}
-
 // Versions of Python do not count: "python3.11" and "python" have the same name.
 std::string program_name(const std::string& word) {
   std::string name = base_name(word);
@@ -64,6 +59,10 @@ bool is_assignment(const std::string& word) {
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool is_shell(const std::string& program) {
+  return is_one_of(program, {"sh", "bash", "dash", "zsh", "ksh", "fish"});
 }
 
 // Commands that only prepare the work, and words of the shell that are not commands.

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "harbour/bell.h"
+#include "profile/needs_estimate.h"
 #include "status/host_view.h"
 
 namespace berth {

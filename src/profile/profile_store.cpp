@@ -14,6 +14,7 @@
 #include "base/time_text.h"
 #include "base/users.h"
 #include "cluster/store/redis_profiles.h"
+#include "profile/needs_estimate.h"
 
 namespace berth {
 namespace {
@@ -86,10 +87,6 @@ Json run_json(const ProfileRun& run) {
 }
 
 }  // namespace
-
-bool is_own_profile(const Profile& profile) {
-  return profile.user.empty() ? profile.uid == ::geteuid() : profile.user == own_user_name();
-}
 
 std::optional<Profile> read_profile(const HarbourLocation& harbour, const std::string& type) {
   if (harbour.url) {

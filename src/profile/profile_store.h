@@ -1,4 +1,5 @@
-// Reads and changes profiles: in files of this host or, for several hosts, on the server.
+// Reads and changes profiles where they are stored: in files of this host (archive/profile_files.h)
+// or, for several hosts, on the server (cluster/store/redis_profiles.h).
 //
 // With a server, this user's files on this host (from before it had a server) count for types of
 // which the server has no profile.
@@ -9,14 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "archive/profiles.h"
+#include "archive/profile.h"
 #include "base/result.h"
 #include "harbour/location.h"
 
 namespace berth {
-
-// Does the profile belong to this process's user?
-bool is_own_profile(const Profile& profile);
 
 // This user's profile of a type; nullopt if there is none. If the server does not answer, the
 // profile of this host's files: a job must be able to start without the server.

@@ -37,7 +37,7 @@ bool secrets_equal(std::string_view one, std::string_view other) {
 Result<std::string> generate_secret() {
   std::array<unsigned char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return fail(ErrorKind::usage,
+    return fail(ErrorKind::io,
                 fmt::format("cannot generate a token: {}", ::strerrordesc_np(errno)));
   }
   std::string text;

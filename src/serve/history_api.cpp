@@ -1,8 +1,7 @@
-// Parses history queries and renders their responses; see history_api.h.
+// Parses history queries and renders their documents; see history_api.h.
 #include "serve/history_api.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <utility>
 
@@ -24,7 +23,8 @@ constexpr std::chrono::hours kMaxLogPeriod(24 * 31);
 constexpr std::chrono::hours kMaxReportPeriod(24 * 366);
 
 struct ParsedQuery {
-  HistoryFilter history;
+  HarbourLocation where = harbour_location();
+  HistoryFilter history{};
   std::size_t limit = kDefaultLimit;
 };
 
@@ -41,9 +41,8 @@ constexpr EndpointParams kReportParams{" since user host gpu ", 7 * kDay, kMaxRe
 constexpr EndpointParams kTimelineParams{" since ", kDay, kMaxLogPeriod};
 
 Result<void> parse_limit(std::string_view text, std::size_t& limit) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, limit);
-  if (problem == std::errc{} && rest == end && limit >= 1 && limit <= kMaxLimit) return {};
+  limit = parse_integer<std::size_t>(text).value_or(0);
+  if (limit >= 1 && limit <= kMaxLimit) return {};
   return fail(ErrorKind::usage,
               fmt::format("{} is not a number from 1 to {}", in_quotes(text), kMaxLimit));
 }
@@ -78,72 +77,57 @@ Result<ParsedQuery> parse_query(const HistoryQuery& query, const EndpointParams&
     return fail(ErrorKind::usage,
                 fmt::format("since: the longest period is {} days", params.max_period / kDay));
   }
+  parsed_query.history = resolve_host_filter(parsed_query.history, parsed_query.where);
   return parsed_query;
-}
-
-HttpResponse to_error_response(const Error& error) {
-  return error_response(error.kind == ErrorKind::usage ? 400 : 503, error.message);
 }
 
 }  // namespace
 
-std::string history_cache_key(const char* endpoint, const HistoryQuery& query) {
-  std::string text = endpoint;
+std::string history_cache_key(const std::string& path, const HistoryQuery& query) {
+  std::string text = path;
   for (const auto& [name, value] : query.parameters) {
     text += fmt::format("&{}:{}={}", name, value.size(), value);
   }
   return text;
 }
 
-HttpResponse make_log_response(const HistoryQuery& query) {
-  const auto parsed_query = parse_query(query, kLogParams);
-  if (!parsed_query) return to_error_response(parsed_query.error());
-  const HarbourLocation where = harbour_location();
-  const HistoryFilter options = resolve_host_filter(parsed_query->history, where);
-  const auto matches_options = [&](const HistoryEntry& entry) {
-    return matches_history_filter(entry, options);
+Result<std::string> log_document(const HistoryQuery& query) {
+  const ParsedQuery parsed = TRY(parse_query(query, kLogParams));
+  const auto matches = [&](const HistoryEntry& entry) {
+    return matches_history_filter(entry, parsed.history);
   };
-  const auto history = read_merged_history(where, options.since, matches_options);
-  if (!history) return to_error_response(history.error());
-  const auto& entries = history->entries;
-  const std::size_t left_out =
-      entries.size() - std::min<std::size_t>(entries.size(), parsed_query->limit);
+  const History history = TRY(read_merged_history(parsed.where, parsed.history.since, matches));
+  const auto& entries = history.entries;
+  const std::size_t left_out = entries.size() - std::min(entries.size(), parsed.limit);
   std::string text = "{\"leases\": [";
   for (std::size_t i = left_out; i < entries.size(); ++i) {
     if (i > left_out) text += ", ";
-    text += log_json(entries[i], where.host, query.command_visibility);
+    text += log_json(entries[i], parsed.where.host, query.command_visibility);
     text.pop_back();  // the newline
   }
-  text += fmt::format("], \"truncated\": {}}}\n", history->truncated || left_out > 0);
-  return json_response(std::move(text));
+  text += fmt::format("], \"truncated\": {}}}\n", history.truncated || left_out > 0);
+  return text;
 }
 
-HttpResponse make_report_response(const HistoryQuery& query) {
-  const auto parsed_query = parse_query(query, kReportParams);
-  if (!parsed_query) return to_error_response(parsed_query.error());
-  const HarbourLocation where = harbour_location();
-  const HistoryFilter options = resolve_host_filter(parsed_query->history, where);
-  const auto history = read_merged_leases(where, options.since, options.lease_filter);
-  if (!history) return to_error_response(history.error());
-  const Report report = make_filtered_report(history->table, options);
-  const std::string host = where.url ? options.lease_filter.host : kernel_host_name();
-  return json_response(
-      report_json(report, ReportBy::all, host, history->damaged, query.command_visibility));
+Result<std::string> report_document(const HistoryQuery& query) {
+  const ParsedQuery parsed = TRY(parse_query(query, kReportParams));
+  const CompactHistory history =
+      TRY(read_merged_leases(parsed.where, parsed.history.since, parsed.history.lease_filter));
+  const Report report = make_filtered_report(history.table, parsed.history);
+  const std::string host = parsed.where.url ? parsed.history.lease_filter.host : kernel_host_name();
+  return report_json(report, ReportBy::all, host, history.damaged, query.command_visibility);
 }
 
-HttpResponse make_timeline_response(const HistoryQuery& query) {
-  const auto parsed_query = parse_query(query, kTimelineParams);
-  if (!parsed_query) return to_error_response(parsed_query.error());
-  const HarbourLocation where = harbour_location();
-  const HistoryFilter options = resolve_host_filter(parsed_query->history, where);
-  const auto history = read_merged_leases(where, options.since, options.lease_filter);
-  if (!history) return to_error_response(history.error());
+Result<std::string> timeline_document(const HistoryQuery& query) {
+  const ParsedQuery parsed = TRY(parse_query(query, kTimelineParams));
+  const CompactHistory history =
+      TRY(read_merged_leases(parsed.where, parsed.history.since, parsed.history.lease_filter));
   TimelineQuery timeline_query;
-  timeline_query.since = options.since;
+  timeline_query.since = parsed.history.since;
   timeline_query.until = std::chrono::system_clock::now();
-  timeline_query.this_host = local_host_name(where);
+  timeline_query.this_host = local_host_name(parsed.where);
   timeline_query.present = query.snapshot->gpus;
-  return json_response(timeline_json(make_timeline(history->table, timeline_query)));
+  return timeline_json(make_timeline(history.table, timeline_query));
 }
 
 }  // namespace berth::serve

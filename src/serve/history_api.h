@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/result.h"
 #include "serve/http_request.h"
-#include "serve/http_response.h"
 #include "serve/snapshot.h"
 
 namespace berth::serve {
@@ -20,11 +20,12 @@ struct HistoryQuery {
 };
 
 // The key for WorkQueue::submit_once(): equal for requests that get the same response.
-std::string history_cache_key(const char* endpoint, const HistoryQuery& query);
+std::string history_cache_key(const std::string& path, const HistoryQuery& query);
 
-// An invalid query yields an error response (400), and a failure to read the history one of 503.
-HttpResponse make_log_response(const HistoryQuery& query);
-HttpResponse make_report_response(const HistoryQuery& query);
-HttpResponse make_timeline_response(const HistoryQuery& query);
+// The JSON documents. ErrorKind::usage: the query is invalid. Other errors: the history cannot be
+// read.
+Result<std::string> log_document(const HistoryQuery& query);
+Result<std::string> report_document(const HistoryQuery& query);
+Result<std::string> timeline_document(const HistoryQuery& query);
 
 }  // namespace berth::serve

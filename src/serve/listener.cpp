@@ -15,7 +15,6 @@ namespace {
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
-  int family = AF_INET;
 };
 
 std::optional<SocketAddress> parse_address(const std::string& text, std::uint16_t port) {
@@ -32,7 +31,6 @@ std::optional<SocketAddress> parse_address(const std::string& text, std::uint16_
     v6->sin6_family = AF_INET6;
     v6->sin6_port = htons(port);
     address.size = sizeof *v6;
-    address.family = AF_INET6;
     return address;
   }
   return std::nullopt;
@@ -69,7 +67,8 @@ Result<Listener> open_listener(const std::string& address, std::uint16_t port) {
     return fail(ErrorKind::io, fmt::format("serve: cannot listen on {} port {}: {}{}", address,
                                            port, ::strerrordesc_np(problem), advice));
   };
-  UniqueFd socket(::socket(socket_address->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(
+      ::socket(socket_address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return listen_error(errno);
   const int on = 1;
   // Otherwise a restarted server could not listen for a minute (TIME_WAIT).

@@ -58,7 +58,12 @@ std::string format_label(std::string_view name, std::string_view value) {
   return fmt::format("{}=\"{}\"", name, escape_label_value(value));
 }
 
-// A GPU and the text of its labels, which begins the text between the braces.
+// A host, GPU or user and the text of its labels, which begins the text between the braces.
+struct LabelledHost {
+  const Status& status;
+  std::string labels;
+};
+
 struct LabelledGpu {
   const GpuStatus& status;
   const Status& host;
@@ -105,9 +110,8 @@ std::optional<std::uint64_t> reserved_memory(const LabelledGpu& gpu) {
   }
   std::uint64_t sum = 0;
   for (const Record& lease : gpu.host.leases) {
-    const bool here =
-        std::find(view.leases.begin(), view.leases.end(), lease.id) != view.leases.end();
-    if (here) sum = saturating_add(sum, lease.request.memory.value_or(Bytes{}).count);
+    if (!view.has_lease(lease.id)) continue;
+    sum = saturating_add(sum, lease.request.memory.value_or(Bytes{}).count);
   }
   return sum;
 }
@@ -147,27 +151,30 @@ class MetricsWriter {
   void write_queue_metrics();
   void write_counter_metrics();
 
-  // Writes a sample for each GPU for which `get` returns a value.
-  template <class Get>
-  void write_gpu_gauge(std::string_view name, std::string_view help, const Get& get) {
+  // Writes a sample for each host, GPU or user for which `get` returns a value.
+  template <class Labelled, class Get>
+  void write_gauge(const std::vector<Labelled>& all, std::string_view name, std::string_view help,
+                   const Get& get) {
     output_.begin_family(name, "gauge", help);
-    for (const LabelledGpu& gpu : gpus_) {
-      if (const auto value = get(gpu)) output_.add_sample(gpu.labels, *value);
+    for (const Labelled& one : all) {
+      if (const auto value = get(one)) output_.add_sample(one.labels, *value);
     }
   }
 
   const MetricsInput& input_;
   ExpositionWriter output_;
+  std::vector<LabelledHost> hosts_;
   std::vector<LabelledGpu> gpus_;
 };
 
 MetricsWriter::MetricsWriter(const MetricsInput& input) : input_(input) {
   if (!input.poll_succeeded) return;
   for (const Status& host : input.hosts) {
+    hosts_.push_back({host, format_label("host", host.host)});
     for (const GpuStatus& gpu : host.gpus) {
       const Gpu& one = gpu.view.gpu;
       gpus_.push_back({gpu, host,
-                       fmt::format("{},{},{},{}", format_label("host", host.host),
+                       fmt::format("{},{},{},{}", hosts_.back().labels,
                                    format_label("gpu", to_string(one.index)),
                                    format_label("uuid", one.uuid.value_or("")),
                                    format_label("name", one.name.value_or("")))});
@@ -192,21 +199,18 @@ void MetricsWriter::write_server_metrics() {
 }
 
 void MetricsWriter::write_host_metrics() {
-  output_.begin_family("berth_host_up", "gauge",
-                       "Whether the GPUs of the host are known (1) or not (0).");
-  for (const Status& host : input_.hosts) {
-    output_.add_sample(format_label("host", host.host), host.problem.empty() ? 1 : 0);
-  }
-  output_.begin_family("berth_host_age_seconds", "gauge",
-                       "Age of the host's GPU data, in seconds; 0 on the host of this server.");
-  for (const Status& host : input_.hosts) {
-    if (host.age) output_.add_sample(format_label("host", host.host), host.age->count());
-    if (!host.is_remote) output_.add_sample(format_label("host", host.host), 0);
-  }
+  write_gauge(hosts_, "berth_host_up", "Whether the GPUs of the host are known (1) or not (0).",
+              [](const auto& host) { return std::optional(host.status.problem.empty() ? 1 : 0); });
+  write_gauge(hosts_, "berth_host_age_seconds",
+              "Age of the host's GPU data, in seconds; 0 on the host of this server.",
+              [](const auto& host) {
+                if (!host.status.is_remote) return std::optional(std::chrono::seconds::rep{0});
+                return host.status.age ? std::optional(host.status.age->count()) : std::nullopt;
+              });
   output_.begin_family("berth_host_info", "gauge", "Driver version of the host; always 1.");
-  for (const Status& host : input_.hosts) {
+  for (const auto& [host, labels] : hosts_) {
     if (!host.driver) continue;
-    output_.add_sample(fmt::format("{},{},simulated=\"{}\"", format_label("host", host.host),
+    output_.add_sample(fmt::format("{},{},simulated=\"{}\"", labels,
                                    format_label("driver", *host.driver), host.simulated),
                        1);
   }
@@ -222,30 +226,29 @@ void MetricsWriter::write_gpu_metrics() {
     }
   }
   const auto driver = [](const LabelledGpu& gpu) -> const Gpu& { return gpu.status.view.gpu; };
-  write_gpu_gauge("berth_gpu_memory_bytes", "GPU memory, in bytes.",
-                  [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_total); });
-  write_gpu_gauge("berth_gpu_memory_used_bytes", "GPU memory in use, in bytes.",
-                  [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_used); });
-  write_gpu_gauge("berth_gpu_memory_reserved_bytes",
-                  "GPU memory reserved by leases, in bytes; all of it for an exclusive lease.",
-                  reserved_memory);
-  write_gpu_gauge("berth_gpu_utilization_ratio", "GPU utilization, from 0 to 1.",
-                  [&](const auto& gpu) { return to_ratio(driver(gpu).utilization_pct); });
-  write_gpu_gauge("berth_gpu_memory_utilization_ratio",
-                  "Utilization of the GPU memory interface, from 0 to 1.",
-                  [&](const auto& gpu) { return to_ratio(driver(gpu).memory_utilization_pct); });
-  write_gpu_gauge("berth_gpu_temperature_celsius", "GPU temperature, in degrees Celsius.",
-                  [&](const auto& gpu) { return driver(gpu).temperature_c; });
-  write_gpu_gauge("berth_gpu_power_watts", "GPU power draw, in watts.",
-                  [&](const auto& gpu) { return driver(gpu).power_w; });
-  write_gpu_gauge("berth_gpu_processes", "Processes on the GPU, including displays.",
-                  count_processes);
-  write_gpu_gauge(
-      "berth_gpu_strangers",
-      "Processes on the GPU without a lease; memory of no visible process counts as one.",
-      [](const auto& gpu) { return count_strangers(gpu.status.view); });
-  write_gpu_gauge("berth_gpu_leases", "Leases on the GPU, exclusive or shared.",
-                  [](const auto& gpu) { return std::optional(gpu.status.view.leases.size()); });
+  write_gauge(gpus_, "berth_gpu_memory_bytes", "GPU memory, in bytes.",
+              [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_total); });
+  write_gauge(gpus_, "berth_gpu_memory_used_bytes", "GPU memory in use, in bytes.",
+              [&](const auto& gpu) { return to_byte_count(driver(gpu).memory_used); });
+  write_gauge(gpus_, "berth_gpu_memory_reserved_bytes",
+              "GPU memory reserved by leases, in bytes; all of it for an exclusive lease.",
+              reserved_memory);
+  write_gauge(gpus_, "berth_gpu_utilization_ratio", "GPU utilization, from 0 to 1.",
+              [&](const auto& gpu) { return to_ratio(driver(gpu).utilization_pct); });
+  write_gauge(gpus_, "berth_gpu_memory_utilization_ratio",
+              "Utilization of the GPU memory interface, from 0 to 1.",
+              [&](const auto& gpu) { return to_ratio(driver(gpu).memory_utilization_pct); });
+  write_gauge(gpus_, "berth_gpu_temperature_celsius", "GPU temperature, in degrees Celsius.",
+              [&](const auto& gpu) { return driver(gpu).temperature_c; });
+  write_gauge(gpus_, "berth_gpu_power_watts", "GPU power draw, in watts.",
+              [&](const auto& gpu) { return driver(gpu).power_w; });
+  write_gauge(gpus_, "berth_gpu_processes", "Processes on the GPU, including displays.",
+              count_processes);
+  write_gauge(gpus_, "berth_gpu_strangers",
+              "Processes on the GPU without a lease; memory of no visible process counts as one.",
+              [](const auto& gpu) { return count_strangers(gpu.status.view); });
+  write_gauge(gpus_, "berth_gpu_leases", "Leases on the GPU, exclusive or shared.",
+              [](const auto& gpu) { return std::optional(gpu.status.view.leases.size()); });
 }
 
 void MetricsWriter::write_user_metrics() {
@@ -255,60 +258,57 @@ void MetricsWriter::write_user_metrics() {
     bool is_remote = false;
   };
   std::vector<UserRow> all;
-  for (const Status& host : input_.hosts) {
+  for (const auto& [host, labels] : hosts_) {
     for (auto& [name, totals] : totals_by_user(host, input_.now)) {
-      all.push_back(
-          {fmt::format("{},{}", format_label("host", host.host), format_label("user", name)),
-           std::move(totals), host.is_remote});
+      all.push_back({fmt::format("{},{}", labels, format_label("user", name)), std::move(totals),
+                     host.is_remote});
     }
   }
-  output_.begin_family("berth_user_leases", "gauge", "Current leases of the user.");
-  for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.leases);
-  output_.begin_family("berth_user_gpus", "gauge",
-                       "GPUs that the user has leased, whole or shared.");
-  for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.gpus.size());
-  output_.begin_family("berth_user_tickets", "gauge", "Tickets of the user in the queue.");
-  for (const UserRow& user : all) output_.add_sample(user.labels, user.totals.tickets);
-  output_.begin_family("berth_user_idle_leases", "gauge",
-                       "Leases of the user whose GPUs have been idle for 10 minutes or more.");
-  for (const UserRow& user : all) {
-    // Only the host of a lease knows whether its GPUs are used.
-    if (!user.is_remote) output_.add_sample(user.labels, user.totals.idle);
-  }
+  write_gauge(all, "berth_user_leases", "Current leases of the user.",
+              [](const UserRow& user) { return std::optional(user.totals.leases); });
+  write_gauge(all, "berth_user_gpus", "GPUs that the user has leased, whole or shared.",
+              [](const UserRow& user) { return std::optional(user.totals.gpus.size()); });
+  write_gauge(all, "berth_user_tickets", "Tickets of the user in the queue.",
+              [](const UserRow& user) { return std::optional(user.totals.tickets); });
+  // Only the host of a lease knows whether its GPUs are used.
+  write_gauge(all, "berth_user_idle_leases",
+              "Leases of the user whose GPUs have been idle for 10 minutes or more.",
+              [](const UserRow& user) {
+                return user.is_remote ? std::nullopt : std::optional(user.totals.idle);
+              });
 }
 
 void MetricsWriter::write_queue_metrics() {
-  output_.begin_family("berth_queue_length", "gauge", "Tickets in the queue.");
-  for (const Status& host : input_.hosts)
-    output_.add_sample(format_label("host", host.host), host.queue.size());
-  output_.begin_family("berth_queue_oldest_seconds", "gauge",
-                       "Waiting time of the oldest ticket, in seconds.");
-  for (const Status& host : input_.hosts) {
-    const auto first = std::min_element(
-        host.queue.begin(), host.queue.end(),
-        [](const auto& a, const auto& b) { return a.record.since < b.record.since; });
-    if (first == host.queue.end()) continue;
-    output_.add_sample(format_label("host", host.host),
-                       std::max(0.0, to_seconds(input_.now - first->record.since)));
-  }
-  output_.begin_family("berth_idle_leases", "gauge",
-                       "Leases whose GPUs have been idle for 10 minutes or more.");
-  for (const Status& host : input_.hosts) {
-    if (host.is_remote) continue;
-    const auto outer = outer_leases(host);
-    const auto idle = std::count_if(outer.begin(), outer.end(), [&](const Record* lease) {
-      return idle_since(*lease, input_.now).has_value();
-    });
-    output_.add_sample(format_label("host", host.host), idle);
-  }
-  output_.begin_family("berth_strangers", "gauge",
-                       "Processes without a lease on the GPUs that can be read.");
-  for (const Status& host : input_.hosts) {
-    if (!host.problem.empty()) continue;
-    std::size_t sum = 0;
-    for (const GpuStatus& gpu : host.gpus) sum += count_strangers(gpu.view).value_or(0);
-    output_.add_sample(format_label("host", host.host), sum);
-  }
+  write_gauge(hosts_, "berth_queue_length", "Tickets in the queue.",
+              [](const auto& host) { return std::optional(host.status.queue.size()); });
+  write_gauge(hosts_, "berth_queue_oldest_seconds",
+              "Waiting time of the oldest ticket, in seconds.",
+              [&](const auto& host) -> std::optional<double> {
+                const auto& queue = host.status.queue;
+                const auto first = std::min_element(
+                    queue.begin(), queue.end(),
+                    [](const auto& a, const auto& b) { return a.record.since < b.record.since; });
+                if (first == queue.end()) return std::nullopt;
+                return std::max(0.0, to_seconds(input_.now - first->record.since));
+              });
+  write_gauge(hosts_, "berth_idle_leases",
+              "Leases whose GPUs have been idle for 10 minutes or more.",
+              [&](const auto& host) -> std::optional<std::ptrdiff_t> {
+                if (host.status.is_remote) return std::nullopt;
+                const auto outer = outer_leases(host.status);
+                return std::count_if(outer.begin(), outer.end(), [&](const Record* lease) {
+                  return idle_since(*lease, input_.now).has_value();
+                });
+              });
+  write_gauge(hosts_, "berth_strangers", "Processes without a lease on the GPUs that can be read.",
+              [](const auto& host) -> std::optional<std::size_t> {
+                if (!host.status.problem.empty()) return std::nullopt;
+                std::size_t sum = 0;
+                for (const GpuStatus& gpu : host.status.gpus) {
+                  sum += count_strangers(gpu.view).value_or(0);
+                }
+                return sum;
+              });
 }
 
 void MetricsWriter::write_counter_metrics() {

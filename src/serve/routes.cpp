@@ -32,43 +32,27 @@ struct Route {
 };
 
 // A document of the snapshot; status 503 if no poll has succeeded yet.
-RouteResult snapshot_response(const SharedText& text, const ServeSnapshot& snapshot,
-                              const char* type = kJsonType) {
-  if (!text) {
-    const std::string& why = snapshot.problem;
-    return error_response(503,
-                          why.empty() ? "there is no data yet; try again in a few seconds" : why);
-  }
-  HttpResponse response = json_response(text);
-  response.type = type;
-  return response;
-}
-
-void record_request(const RoutedRequest& routed) {
-  routed.context.viewer_count.record_request(ViewerCount::Clock::now());
-}
-
-RouteResult show_status(const RoutedRequest& routed) {
-  record_request(routed);
+template <SharedText ServeSnapshot::*kDocument>
+RouteResult show_document(const RoutedRequest& routed) {
   const auto snapshot = routed.context.publisher.current();
-  return snapshot_response(snapshot->status, *snapshot);
+  if (const SharedText& text = (*snapshot).*kDocument) return json_response(text);
+  const std::string& why = snapshot->problem;
+  return error_response(503,
+                        why.empty() ? "there is no data yet; try again in a few seconds" : why);
 }
 
-RouteResult show_queue(const RoutedRequest& routed) {
-  record_request(routed);
-  const auto snapshot = routed.context.publisher.current();
-  return snapshot_response(snapshot->queue, *snapshot);
-}
-
-RouteResult show_samples(const RoutedRequest& routed) {
-  const auto snapshot = routed.context.publisher.current();
-  return snapshot_response(snapshot->samples, *snapshot);
+// The same for a client that counts as a viewer for a few seconds, since it may ask again.
+template <SharedText ServeSnapshot::*kDocument>
+RouteResult show_to_viewer(const RoutedRequest& routed) {
+  routed.context.viewer_activity.record_request(ViewerActivity::Clock::now());
+  return show_document<kDocument>(routed);
 }
 
 RouteResult show_metrics(const RoutedRequest& routed) {
-  const auto snapshot = routed.context.publisher.current();
-  return snapshot_response(snapshot->metrics, *snapshot,
-                           "text/plain; version=0.0.4; charset=utf-8");
+  RouteResult result = show_document<&ServeSnapshot::metrics>(routed);
+  if (result.response->status == 200)
+    result.response->type = "text/plain; version=0.0.4; charset=utf-8";
+  return result;
 }
 
 RouteResult show_health(const RoutedRequest& routed) {
@@ -98,73 +82,51 @@ RouteResult check_token(const RoutedRequest& routed) {
 }
 
 // Clients with the same query share one result.
-RouteResult submit_history_query(const RoutedRequest& routed, const char* endpoint,
-                                 HttpResponse (*make_response)(const HistoryQuery&)) {
+template <Result<std::string> (*kMakeDocument)(const HistoryQuery&)>
+RouteResult submit_history_query(const RoutedRequest& routed) {
   const auto pairs = parse_query_string(routed.request.query);
   if (!pairs) return error_response(400, "the query does not have the form name=value&name=value");
   const HistoryQuery query{*pairs, routed.context.command_visibility,
                            routed.context.publisher.current()};
   return RouteResult(routed.context.history_queue.submit_once(
-      history_cache_key(endpoint, query), [query, make_response] { return make_response(query); }));
+      history_cache_key(routed.request.path, query), [query] {
+        auto document = kMakeDocument(query);
+        if (document) return json_response(std::move(*document));
+        const Error& error = document.error();
+        return error_response(error.kind == ErrorKind::usage ? 400 : 503, error.message);
+      }));
 }
 
-RouteResult show_log(const RoutedRequest& routed) {
-  return submit_history_query(routed, "log", make_log_response);
-}
-
-RouteResult show_report(const RoutedRequest& routed) {
-  return submit_history_query(routed, "report", make_report_response);
-}
-
-RouteResult show_timeline(const RoutedRequest& routed) {
-  return submit_history_query(routed, "timeline", make_timeline_response);
-}
-
-RouteResult submit_change(const RoutedRequest& routed,
-                          Result<WorkQueue::Work> (*prepare)(const ChangeRequest&)) {
+template <Result<WorkQueue::Work> (*kPrepare)(const ChangeRequest&)>
+RouteResult submit_change(const RoutedRequest& routed) {
   auto work =
-      prepare({routed.path_parameter, routed.request.body, routed.context.publisher.current()});
+      kPrepare({routed.path_parameter, routed.request.body, routed.context.publisher.current()});
   if (!work) return error_response(400, work.error().message);
-  ViewerCount& viewer_count = routed.context.viewer_count;
-  return RouteResult(routed.context.change_queue.submit([work = std::move(*work), &viewer_count] {
-    HttpResponse response = work();
-    viewer_count.record_change();
-    return response;
-  }));
-}
-
-RouteResult handle_cancel(const RoutedRequest& routed) {
-  return submit_change(routed, prepare_cancel);
-}
-
-RouteResult handle_release(const RoutedRequest& routed) {
-  return submit_change(routed, prepare_release);
-}
-
-RouteResult handle_drain(const RoutedRequest& routed) {
-  return submit_change(routed, prepare_drain);
-}
-
-RouteResult handle_undrain(const RoutedRequest& routed) {
-  return submit_change(routed, prepare_undrain);
+  ViewerActivity& viewer_activity = routed.context.viewer_activity;
+  return RouteResult(
+      routed.context.change_queue.submit([work = std::move(*work), &viewer_activity] {
+        HttpResponse response = work();
+        viewer_activity.record_change();
+        return response;
+      }));
 }
 
 constexpr std::array kRoutes{
     Route{"GET", "/healthz", "", Access::everybody, show_health},
     Route{"GET", "/metrics", "", Access::viewers, show_metrics},
     Route{"GET", "/api/v1/openapi.json", "", Access::everybody, show_openapi},
-    Route{"GET", "/api/v1/status", "", Access::viewers, show_status},
-    Route{"GET", "/api/v1/queue", "", Access::viewers, show_queue},
-    Route{"GET", "/api/v1/samples", "", Access::viewers, show_samples},
+    Route{"GET", "/api/v1/status", "", Access::viewers, show_to_viewer<&ServeSnapshot::status>},
+    Route{"GET", "/api/v1/queue", "", Access::viewers, show_to_viewer<&ServeSnapshot::queue>},
+    Route{"GET", "/api/v1/samples", "", Access::viewers, show_document<&ServeSnapshot::samples>},
     Route{"GET", "/api/v1/events", "", Access::viewers, show_events},
-    Route{"GET", "/api/v1/log", "", Access::viewers, show_log},
-    Route{"GET", "/api/v1/report", "", Access::viewers, show_report},
-    Route{"GET", "/api/v1/timeline", "", Access::viewers, show_timeline},
+    Route{"GET", "/api/v1/log", "", Access::viewers, submit_history_query<log_document>},
+    Route{"GET", "/api/v1/report", "", Access::viewers, submit_history_query<report_document>},
+    Route{"GET", "/api/v1/timeline", "", Access::viewers, submit_history_query<timeline_document>},
     Route{"POST", "/api/v1/session", "", Access::everybody, check_token},
-    Route{"POST", "/api/v1/tickets/", "/cancel", Access::changers, handle_cancel},
-    Route{"POST", "/api/v1/leases/", "/release", Access::changers, handle_release},
-    Route{"POST", "/api/v1/gpus/", "/drain", Access::changers, handle_drain},
-    Route{"POST", "/api/v1/gpus/", "/undrain", Access::changers, handle_undrain},
+    Route{"POST", "/api/v1/tickets/", "/cancel", Access::changers, submit_change<prepare_cancel>},
+    Route{"POST", "/api/v1/leases/", "/release", Access::changers, submit_change<prepare_release>},
+    Route{"POST", "/api/v1/gpus/", "/drain", Access::changers, submit_change<prepare_drain>},
+    Route{"POST", "/api/v1/gpus/", "/undrain", Access::changers, submit_change<prepare_undrain>},
 };
 
 // The decoded text at {} in the path; "" if the route has no {}; nullopt if the path differs.

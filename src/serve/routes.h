@@ -11,7 +11,7 @@
 #include "serve/http_request.h"
 #include "serve/http_response.h"
 #include "serve/snapshot.h"
-#include "serve/viewer_count.h"
+#include "serve/viewer_activity.h"
 #include "serve/work_queue.h"
 
 namespace berth::serve {
@@ -20,7 +20,7 @@ namespace berth::serve {
 struct ServerContext {
   const AccessControl& access_control;
   const SnapshotPublisher& publisher;
-  ViewerCount& viewer_count;
+  ViewerActivity& viewer_activity;
   WorkQueue& history_queue;  // for work that reads the history
   WorkQueue& change_queue;   // for work that takes the harbour's lock
   CommandVisibility command_visibility;

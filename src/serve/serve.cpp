@@ -117,13 +117,13 @@ Result<int> run_server(const ServeOptions& options) {
   if (are_commands_hidden() || !read_hidepid_option().empty())
     command_visibility = user_name(::geteuid());
   SnapshotPublisher publisher;
-  ViewerCount viewer_count;
+  ViewerActivity viewer_activity;
   const AccessControl access_control(std::move(rules));
   HttpServer* server_to_notify = nullptr;
   const auto wake_subscriptions = [&server_to_notify] { server_to_notify->wake_subscriptions(); };
   WorkQueue history_queue(wake_subscriptions);
   WorkQueue change_queue(wake_subscriptions);
-  ServerContext context{access_control, publisher,    viewer_count,
+  ServerContext context{access_control, publisher,    viewer_activity,
                         history_queue,  change_queue, command_visibility};
   HttpLimits limits;
   if (!options.proxy.empty()) limits.group_by = ConnectionTable::GroupBy::connection;
@@ -137,7 +137,7 @@ Result<int> run_server(const ServeOptions& options) {
     const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;
     std::_Exit(number == SIGTERM ? 0 : 128 + number);
   });
-  StatusPoller poller(publisher, viewer_count, command_visibility,
+  StatusPoller poller(publisher, viewer_activity, command_visibility,
                       {wake_subscriptions, [&history_queue] { history_queue.invalidate(); }});
   poller.poll();
   print(line);

@@ -56,7 +56,7 @@ HttpServer::HttpServer(Listener listener, ServerContext& context, SharedText hel
                        const HttpLimits& limits)
     : listener_(std::move(listener)),
       connections_(std::make_shared<ConnectionTable>(limits.group_by)),
-      session_(context, *connections_, std::move(hello), limits) {}
+      connection_handler_(context, *connections_, std::move(hello), limits) {}
 
 HttpServer::~HttpServer() {
   connections_->close_all();
@@ -90,7 +90,7 @@ bool HttpServer::accept_all() {
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connections_->add(socket.get(), client_address(peer))) {
-      start_session(std::move(socket));
+      start_connection(std::move(socket));
     } else {
       reject(std::move(socket));
     }
@@ -98,13 +98,13 @@ bool HttpServer::accept_all() {
   return true;
 }
 
-void HttpServer::start_session(UniqueFd socket) {
+void HttpServer::start_connection(UniqueFd socket) {
   // The thread shares the table: the destructor of the server returns as soon as the last
   // connection is removed, while that thread may still be inside remove().
   const int fd = socket.get();
   auto function = std::make_unique<ThreadFunction>([this, fd, connections = connections_] {
     HttpConnection connection{UniqueFd(fd)};
-    session_.serve(connection);
+    connection_handler_.serve(connection);
     connections->remove(fd);
   });
   if (start_thread(std::move(function))) {

@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "serve/connection_handler.h"
 #include "serve/connection_table.h"
-#include "serve/http_session.h"
 #include "serve/routes.h"
 
 namespace berth::serve {
@@ -48,13 +48,13 @@ class HttpServer {
 
   // False if no descriptor (or memory) is left.
   bool accept_all();
-  void start_session(UniqueFd socket);
+  void start_connection(UniqueFd socket);
   void reject(UniqueFd socket);
   void close_rejected(Clock::time_point now);
 
   Listener listener_;
   std::shared_ptr<ConnectionTable> connections_;  // shared with the threads of the connections
-  HttpSession session_;
+  ConnectionHandler connection_handler_;
   // Connections that were answered with status 503, and are closed a moment later: see reject().
   struct RejectedConnection {
     UniqueFd socket;

@@ -98,11 +98,11 @@ class HttpServerTest : public testing::Test {
   static bool has(std::string_view text, std::string_view part) { return count(text, part) > 0; }
 
   SnapshotPublisher publisher_;
-  ViewerCount viewer_count_;
+  ViewerActivity viewer_activity_;
   const AccessControl access_control_{rules()};
   WorkQueue history_queue_{[this] { server_->wake_subscriptions(); }};
   WorkQueue change_queue_{[this] { server_->wake_subscriptions(); }};
-  ServerContext context_{access_control_, publisher_,    viewer_count_,
+  ServerContext context_{access_control_, publisher_,    viewer_activity_,
                          history_queue_,  change_queue_, {}};
   std::uint16_t port_ = 0;
   std::unique_ptr<HttpServer> server_;
@@ -197,13 +197,13 @@ TEST_F(HttpServerTest, NoticesThatAViewerDisconnected) {
       send_text(*one, kEvents);
       EXPECT_TRUE(has(receive(*one, "event: hello"), "event: hello"));
     }
-    EXPECT_EQ(viewer_count_.viewers(), 3);
+    EXPECT_EQ(viewer_activity_.viewers(), 3);
     ::shutdown(half.get(), SHUT_WR);
     send_text(speaks, "x");
     receive(half);  // until the server closes
-    while (viewer_count_.viewers() > 1) std::this_thread::yield();
+    while (viewer_activity_.viewers() > 1) std::this_thread::yield();
   }
-  while (viewer_count_.viewers() > 0) std::this_thread::yield();
+  while (viewer_activity_.viewers() > 0) std::this_thread::yield();
 }
 
 TEST_F(HttpServerTest, DropsAViewerThatNeverReads) {
@@ -212,7 +212,7 @@ TEST_F(HttpServerTest, DropsAViewerThatNeverReads) {
   send_text(mute, kEvents);
   send_text(viewer, kEvents);
   receive(viewer, "event: hello");
-  while (viewer_count_.viewers() < 2) std::this_thread::yield();
+  while (viewer_activity_.viewers() < 2) std::this_thread::yield();
   ServeSnapshot snapshot;
   // More than the socket buffers of both sides can hold.
   const std::string large(8 << 20, 'x');
@@ -220,7 +220,7 @@ TEST_F(HttpServerTest, DropsAViewerThatNeverReads) {
   snapshot.status_version = 1;
   publish(snapshot);
   EXPECT_TRUE(receive(viewer, "end\n\n").ends_with("end\n\n"));
-  while (viewer_count_.viewers() > 1) std::this_thread::yield();
+  while (viewer_activity_.viewers() > 1) std::this_thread::yield();
   snapshot.stream_status = share_text("more");
   snapshot.status_version = 2;
   publish(snapshot);

@@ -31,10 +31,10 @@ TimePoint wall_clock() {
 
 }  // namespace
 
-StatusPoller::StatusPoller(SnapshotPublisher& publisher, ViewerCount& viewer_count,
+StatusPoller::StatusPoller(SnapshotPublisher& publisher, ViewerActivity& viewer_activity,
                            CommandVisibility command_visibility, Callbacks callbacks)
     : publisher_(publisher),
-      viewer_count_(viewer_count),
+      viewer_activity_(viewer_activity),
       command_visibility_(std::move(command_visibility)),
       callbacks_(std::move(callbacks)),
       counters_(wall_clock()) {}
@@ -65,11 +65,11 @@ void StatusPoller::render_status(const std::vector<Status>& hosts, ServeSnapshot
 
 void StatusPoller::render_samples(const Result<std::vector<Status>>& hosts,
                                   ServeSnapshot& snapshot) {
-  const bool is_new_sample = hosts ? load_history_.add_sample(*hosts, wall_clock())
-                                   : load_history_.add_unknown_sample(wall_clock());
+  const bool is_new_sample = hosts ? gpu_load_samples_.add_sample(*hosts, wall_clock())
+                                   : gpu_load_samples_.add_unknown_sample(wall_clock());
   if (!is_new_sample) return;
-  snapshot.samples = share_text(load_history_.all_json());
-  snapshot.sample = share_text(load_history_.newest_json());
+  snapshot.samples = share_text(gpu_load_samples_.all_json());
+  snapshot.sample = share_text(gpu_load_samples_.newest_json());
   ++snapshot.sample_version;
 }
 
@@ -158,19 +158,20 @@ std::chrono::milliseconds StatusPoller::poll_interval() const {
   auto time =
       std::min(kIdleInterval, until(kSampleInterval - since_last_sample));  // to the next sample
   if (history_due_) time = std::min(time, until(*history_due_ - now));
-  if (viewer_count_.has_viewers(now)) time = std::min(time, kViewedInterval);
+  if (viewer_activity_.has_viewers(now)) time = std::min(time, kViewedInterval);
   return std::max(time, std::chrono::milliseconds(0));
 }
 
 void StatusPoller::wait() {
   // The interval is computed anew after each wake-up: a new viewer shortens it.
   for (;;) {
-    std::array<pollfd, 1> wake_fds{{{viewer_count_.wake_event().fd(), POLLIN, 0}}};
+    std::array<pollfd, 1> wake_fds{{{viewer_activity_.wake_event().fd(), POLLIN, 0}}};
     // Without viewers, changes in the harbour do not cause a poll: in a busy harbour the driver
     // would be called all the time.
-    if (watcher_.wait(poll_interval(), wake_fds, viewer_count_.has_viewers(Clock::now()))) return;
-    viewer_count_.wake_event().clear();
-    if (viewer_count_.consume_change()) return;
+    if (watcher_.wait(poll_interval(), wake_fds, viewer_activity_.has_viewers(Clock::now())))
+      return;
+    viewer_activity_.wake_event().clear();
+    if (viewer_activity_.consume_change()) return;
   }
 }
 

@@ -14,15 +14,15 @@
 
 #include "archive/follow_history.h"
 #include "base/json.h"
+#include "serve/gpu_load_samples.h"
 #include "serve/lease_counters.h"
-#include "serve/load_history.h"
 #include "serve/snapshot.h"
-#include "serve/viewer_count.h"
+#include "serve/viewer_activity.h"
 #include "status/status_watcher.h"
 
 namespace berth::serve {
 
-// Used by one thread. The publisher and the viewer count must outlive it.
+// Used by one thread. The publisher and the viewer activity must outlive it.
 class StatusPoller {
  public:
   // Called in the thread of poll().
@@ -31,7 +31,7 @@ class StatusPoller {
     std::function<void()> on_history;   // leases have ended, and the history has their lines
   };
 
-  StatusPoller(SnapshotPublisher& publisher, ViewerCount& viewer_count,
+  StatusPoller(SnapshotPublisher& publisher, ViewerActivity& viewer_activity,
                CommandVisibility command_visibility, Callbacks callbacks);
 
   // Polls once and publishes a snapshot, also if the poll fails: it then has the old data and the
@@ -52,11 +52,11 @@ class StatusPoller {
   std::chrono::milliseconds poll_interval() const;
 
   SnapshotPublisher& publisher_;
-  ViewerCount& viewer_count_;
+  ViewerActivity& viewer_activity_;
   CommandVisibility command_visibility_;
   Callbacks callbacks_;
   StatusWatcher watcher_;
-  LoadHistory load_history_;
+  GpuLoadSamples gpu_load_samples_;
   LeaseCounters counters_;
   std::unique_ptr<HistoryFollower> history_follower_;  // null while the history cannot be read
   std::optional<TimePoint> last_success_;              // time of the last poll that succeeded

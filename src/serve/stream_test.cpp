@@ -169,7 +169,7 @@ TEST(HttpServer, ServesManyClientsWhileSnapshotsChange) {
   rules.host_names = {"localhost"};
   const AccessControl access_control(rules);
   SnapshotPublisher publisher;
-  ViewerCount viewer_count;
+  ViewerActivity viewer_activity;
   HttpServer* notified_server = nullptr;
   Mutex server_mutex;
   const auto wake_subscriptions = [&] {
@@ -178,7 +178,8 @@ TEST(HttpServer, ServesManyClientsWhileSnapshotsChange) {
   };
   WorkQueue history_queue(wake_subscriptions);
   WorkQueue change_queue(wake_subscriptions);
-  ServerContext context{access_control, publisher, viewer_count, history_queue, change_queue, {}};
+  ServerContext context{access_control, publisher,    viewer_activity,
+                        history_queue,  change_queue, {}};
   auto listener = open_listener("127.0.0.1", 0);
   ASSERT_TRUE(listener) << listener.error().message;
   const std::uint16_t port = listener->port;
@@ -198,7 +199,7 @@ TEST(HttpServer, ServesManyClientsWhileSnapshotsChange) {
           share_text("{\"number\": " + std::to_string(snapshot.status_version) + "}");
       snapshot.status = snapshot.stream_status;
       publisher.publish(std::make_shared<const ServeSnapshot>(snapshot));
-      (void)viewer_count.has_viewers(Clock::now());
+      (void)viewer_activity.has_viewers(Clock::now());
       history_queue.invalidate();
       server.wake_subscriptions();
       std::this_thread::yield();

@@ -95,4 +95,13 @@ std::string find_lease_id(const GpuProcess& process, const Gpu& gpu,
   return "";
 }
 
+std::vector<AttributedProcess> attribute_processes(const Gpu& gpu,
+                                                   const std::vector<Record>& leases) {
+  std::vector<AttributedProcess> attributed;
+  for (const GpuProcess& process : gpu.processes) {
+    attributed.push_back({process, find_lease_id(process, gpu, leases), is_driver_daemon(process)});
+  }
+  return attributed;
+}
+
 }  // namespace berth

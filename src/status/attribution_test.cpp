@@ -129,7 +129,7 @@ TEST(DriverDaemon, uses_little_memory) {
 TEST(DriverDaemon, leaves_its_gpu_free_and_takes_its_memory) {
   Gpu card = gpu();
   card.processes = {process(0, {kRootServer})};
-  const HostView view = attribute_processes({"", {card}}, {}, {});
+  const HostView view = make_host_view({"", {card}}, {}, {});
   EXPECT_FALSE(view.gpus[0].processes[0].is_stranger());
   const PlanInput input = make_plan_input(view, {}, {});
   EXPECT_EQ(input.gpus[0].strangers, 0U);
@@ -144,7 +144,7 @@ TEST(HostMemory, counts_all_that_the_leases_do_not_have_on_the_gpu) {
   auto job = process(kAnn, {{30, kAnn, "python"}});
   job.memory = gib(30);
   card.processes = {job};
-  const HostView view = attribute_processes({"", {card}}, {lease("anns", kAnn, 30)}, {});
+  const HostView view = make_host_view({"", {card}}, {lease("anns", kAnn, 30)}, {});
   const PlanInput input = make_plan_input(view, {}, {});
   EXPECT_EQ(input.gpus[0].strangers, 0U);
   EXPECT_EQ(input.gpus[0].strangers_memory, gib(10));
@@ -162,7 +162,7 @@ TEST(HostMemory, reservations_are_added_to_what_the_host_uses) {
   reserves.request.memory = gib(64);
   Record idle = lease("bobs", kBob, 40);
   idle.request.memory = gib(5);
-  const HostView view = attribute_processes({"", {card}}, {reserves, idle}, {});
+  const HostView view = make_host_view({"", {card}}, {reserves, idle}, {});
   PlanInput input = make_plan_input(view, {}, {});
   ASSERT_EQ(input.leases.size(), 2U);
   EXPECT_EQ(input.leases[0].memory, gib(64));

@@ -10,7 +10,7 @@ namespace berth {
 namespace {
 
 GpuStateReason classify(const Gpu& gpu) {
-  return berth::classify(attribute_processes({"", {gpu}}, {}, {}).gpus.front());
+  return berth::classify(make_host_view({"", {gpu}}, {}, {}).gpus.front());
 }
 
 bool contains_all(const std::string& text, const std::vector<std::string>& parts) {
@@ -94,7 +94,7 @@ TEST(ClassifyGpu, a_drained_gpu_says_by_whom_and_why) {
   gpu.uuid = "GPU-1";
   const Drain drain{"GPU-1", 0, "its fan is broken", {}};
   const auto classify_drained = [&] {
-    return berth::classify(attribute_processes({"", {gpu}}, {}, {drain}).gpus.front());
+    return berth::classify(make_host_view({"", {gpu}}, {}, {drain}).gpus.front());
   };
   EXPECT_EQ(classify_drained().state, GpuState::drained);
   EXPECT_TRUE(contains_all(classify_drained().reason, {"root", "its fan is broken"}));
@@ -114,9 +114,8 @@ TEST(ClassifyGpu, a_lease_inside_another_counts_once_that_has_ended) {
   inner.id = "bbbbbbbb";
   inner.parent_lease = outer.id;
   using Ids = std::vector<std::string>;
-  EXPECT_EQ(attribute_processes({"", {gpu}}, {outer, inner}, {}).gpus.front().leases,
-            Ids{"aaaaaaaa"});
-  EXPECT_EQ(attribute_processes({"", {gpu}}, {inner}, {}).gpus.front().leases, Ids{"bbbbbbbb"});
+  EXPECT_EQ(make_host_view({"", {gpu}}, {outer, inner}, {}).gpus.front().leases, Ids{"aaaaaaaa"});
+  EXPECT_EQ(make_host_view({"", {gpu}}, {inner}, {}).gpus.front().leases, Ids{"bbbbbbbb"});
 }
 
 TEST(ClassifyGpu, a_gpu_that_nobody_may_use_is_drained) {

@@ -9,7 +9,6 @@
 
 #include "base/users.h"
 #include "schedule/match.h"
-#include "status/attribution.h"
 #include "status/gpu_state.h"
 
 namespace berth {
@@ -141,8 +140,8 @@ bool covers(const Record& outer, const Record& inner) {
 
 }  // namespace
 
-HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
-                             const std::vector<Drain>& drains) {
+HostView make_host_view(const Snapshot& snapshot, const std::vector<Record>& leases,
+                        const std::vector<Drain>& drains) {
   HostView view;
   std::map<std::string, const Record*> by_id;
   for (const Record& lease : leases) by_id.emplace(lease.id, &lease);
@@ -161,10 +160,7 @@ HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>
       gpu_view.leases.push_back(lease.id);
       gpu_view.shared = gpu_view.shared && lease.request.memory && !lease.holds_all_gpus;
     }
-    for (const GpuProcess& process : gpu.processes) {
-      gpu_view.processes.push_back(
-          {process, find_lease_id(process, gpu, view.leases), is_driver_daemon(process)});
-    }
+    gpu_view.processes = attribute_processes(gpu, view.leases);
     for (const Drain& drain : drains) {
       if (drain.uuid == gpu.uuid) gpu_view.drain = drain;
     }

@@ -1,6 +1,7 @@
 // The GPUs of a host together with their leases: the driver's snapshot joined with the harbour.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,20 +10,9 @@
 #include "harbour/drain.h"
 #include "harbour/record.h"
 #include "schedule/plan.h"
+#include "status/attribution.h"
 
 namespace berth {
-
-// A process on a GPU, and the lease that it runs under.
-struct AttributedProcess {
-  GpuProcess process;
-  std::string lease;    // its id; empty: the process has no lease
-  bool daemon = false;  // see is_driver_daemon()
-  // A process that computes without a lease. Displays and the driver's daemons are not strangers: a
-  // card that also drives a screen, or has an MPS server, must stay usable.
-  bool is_stranger() const {
-    return process.kind == ProcessKind::compute && lease.empty() && !daemon;
-  }
-};
 
 struct GpuWithLeases {
   Gpu gpu;
@@ -31,6 +21,10 @@ struct GpuWithLeases {
   std::optional<Drain> drain;        // set: the GPU is out of service
   bool shared = false;               // no lease holds the whole GPU
   std::optional<Bytes> unexplained;  // see unexplained_memory()
+
+  bool has_lease(const std::string& id) const {
+    return std::find(leases.begin(), leases.end(), id) != leases.end();
+  }
 };
 
 struct HostView {
@@ -42,8 +36,8 @@ struct HostView {
 };
 
 // Joins the snapshot with the leases and drains, and attributes each process to its lease.
-HostView attribute_processes(const Snapshot& snapshot, const std::vector<Record>& leases,
-                             const std::vector<Drain>& drains);
+HostView make_host_view(const Snapshot& snapshot, const std::vector<Record>& leases,
+                        const std::vector<Drain>& drains);
 
 // The input for the scheduler, without tickets. Leaves lost GPUs out: waiting does not bring them
 // back.

@@ -122,7 +122,7 @@ Result<Status> observe_host(Probe& probe, bool simulated, HarbourLocation where)
   HarbourContents contents;
   std::optional<Harbour> harbour = TRY(Harbour::open_existing(std::move(where)));
   if (harbour) contents = TRY(read_contents(*harbour));
-  HostView view = attribute_processes(snapshot, contents.leases, contents.drains);
+  HostView view = make_host_view(snapshot, contents.leases, contents.drains);
   if (harbour) publish_host_info(*harbour, view, snapshot.driver_version);
   Topology topology;
   if (!contents.tickets.empty()) topology = probe.topology().value_or(Topology{});

@@ -1,7 +1,6 @@
 // Writes a status as JSON; see status_json.h. docs/json.md describes the keys.
 #include "status/status_json.h"
 
-#include <algorithm>
 #include <ctime>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
@@ -78,10 +77,7 @@ Json gpu_json(const GpuStatus& one, const Status& status, const JsonLimits& limi
   }
   Json leases = Json::array();
   for (const Record& lease : status.leases) {
-    const auto& here = one.view.leases;
-    if (std::find(here.begin(), here.end(), lease.id) != here.end()) {
-      leases.push_back(lease_json(lease, limits));
-    }
+    if (one.view.has_lease(lease.id)) leases.push_back(lease_json(lease, limits));
   }
   Json power = nullptr;
   if (gpu.power_w) power = static_cast<double>(round_positive(*gpu.power_w * 10)) / 10;

@@ -159,8 +159,7 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   if (gpu.display_active == true) facts.add("display", "drives a display");
   if (view.drain) facts.add_time("drained", view.drain->since);
   for (const Record& lease : row.host->leases) {
-    const auto& lease_ids = view.leases;
-    if (std::find(lease_ids.begin(), lease_ids.end(), lease.id) == lease_ids.end()) continue;
+    if (!view.has_lease(lease.id)) continue;
     facts.add("lease",
               fmt::format("{}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
                           lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
@@ -258,15 +257,12 @@ std::vector<StyledLine> help_lines(Charset charset) {
       Help{"q", "quit"},
   };
   std::vector<StyledLine> lines;
-  for (const Help& key : keys) {
-    StyledLine line = make_line(Style::bold, fmt::format(" {}", align_left(key.keys, kNameWidth)));
-    lines.push_back(line.add(Style::plain, key.effect));
-  }
-  lines.emplace_back();
   const auto add_legend = [&](Style style, const char* name, const char* text) {
     StyledLine line = make_line(style, fmt::format(" {}", align_left(name, kNameWidth)));
     lines.push_back(line.add(Style::plain, text));
   };
+  for (const Help& key : keys) add_legend(Style::bold, key.keys, key.effect);
+  lines.emplace_back();
   add_legend(style_of(GpuState::free), "free", "available: berth run -- python train.py");
   add_legend(style_of(GpuState::leased), "leased, shared", "held by leases, whole or in part");
   add_legend(style_of(GpuState::stranger), "stranger", "used by a process without a lease");

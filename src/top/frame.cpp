@@ -16,6 +16,10 @@ namespace {
 
 using Lines = std::vector<StyledLine>;
 
+void append(Lines& lines, Lines more) {
+  std::move(more.begin(), more.end(), std::back_inserter(lines));
+}
+
 // Wraps `text` into at most three lines.
 Lines wrapped_lines(Style style, const std::string& text, const Canvas& canvas) {
   constexpr std::size_t kMaxLines = 3;
@@ -212,12 +216,10 @@ Lines list_lines(Model& model, std::size_t height, const RenderContext& context)
   const std::size_t gpu_pane_height = height - queue_pane_height - (has_gap ? 1 : 0);
   lines.push_back(title_line(context));
   scroll.step = std::max<std::size_t>(gpu_pane_height / 2, 1);
-  auto gpus = pane_lines(model.gpu_rows(), model, scroll.gpus, gpu_pane_height - 1, context);
-  std::move(gpus.begin(), gpus.end(), std::back_inserter(lines));
+  append(lines, pane_lines(model.gpu_rows(), model, scroll.gpus, gpu_pane_height - 1, context));
   if (has_gap) lines.emplace_back();
   lines.push_back(make_line(Style::dim, queue_title(model)));
-  auto tickets = pane_lines(model.queue(), model, scroll.queue, queue_pane_height - 1, context);
-  std::move(tickets.begin(), tickets.end(), std::back_inserter(lines));
+  append(lines, pane_lines(model.queue(), model, scroll.queue, queue_pane_height - 1, context));
   return lines;
 }
 
@@ -258,18 +260,17 @@ Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canva
     return frame;
   }
   frame.lines.push_back(head_line(model, canvas, now));
-  auto problem = problem_lines(model, canvas, now);
-  std::move(problem.begin(), problem.end(), std::back_inserter(frame.lines));
+  append(frame.lines, problem_lines(model, canvas, now));
   auto foot = foot_lines(model, canvas);
   const std::size_t height = canvas.height - frame.lines.size() - foot.size();
   const ColumnWidths columns = compute_column_widths(model.snapshot(), canvas);
   auto body = body_lines(model, height, {canvas, columns, history, now, model.viewer()});
   body.resize(height);
-  std::move(body.begin(), body.end(), std::back_inserter(frame.lines));
+  append(frame.lines, std::move(body));
   if (model.mode() == Mode::filter) {
     frame.cursor = {canvas.height - 1, std::min(foot.back().width(), canvas.width - 1)};
   }
-  std::move(foot.begin(), foot.end(), std::back_inserter(frame.lines));
+  append(frame.lines, std::move(foot));
   for (StyledLine& line : frame.lines)
     line = truncate_line(std::move(line), canvas.width, canvas.charset);
   return frame;

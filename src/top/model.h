@@ -1,4 +1,5 @@
-// The state of `berth top`: takes snapshots and keys; provides rows, the selection and actions.
+// The state of the view of `berth top`, without its drawing: which rows there are, which is
+// selected, the mode, the filter, and what a key does.
 //
 // Independent of the terminal, the clock, the driver and the harbour.
 #pragma once

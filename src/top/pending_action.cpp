@@ -1,7 +1,6 @@
 // Checks actions and words their questions; see pending_action.h.
 #include "top/pending_action.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <vector>
 
@@ -41,20 +40,13 @@ Result<void> check_permission(const char* what, const char* verb, const Record& 
   return {};
 }
 
-// "GPU 0", "GPUs 0,2".
-std::string name_gpus(const Record& lease, const Status& host) {
-  return fmt::format("{} {}", lease.uuids.size() == 1 ? "GPU" : "GPUs",
-                     format_gpu_list(lease, host));
-}
-
 // The lease of the row. On the row of a GPU: the viewer's only lease there, or the only lease.
 Result<const Record*> find_lease(const Row& row, uid_t viewer) {
   if (row.lease != nullptr) return row.lease;
   std::vector<const Record*> all;
   std::vector<const Record*> own;
   for (const Record& lease : row.host->leases) {
-    const auto& lease_ids = row.gpu->view.leases;
-    if (std::find(lease_ids.begin(), lease_ids.end(), lease.id) == lease_ids.end()) continue;
+    if (!row.gpu->view.has_lease(lease.id)) continue;
     all.push_back(&lease);
     if (lease.uid == viewer) own.push_back(&lease);
   }
@@ -111,14 +103,14 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   if (record.holder == HolderKind::job) {
     return fail(ErrorKind::usage,
                 fmt::format("lease {} is held by a running job: stop pid {} to release {}",
-                            record.id, record.pid, name_gpus(record, *row.host)));
+                            record.id, record.pid, gpu_list(format_gpu_list(record, *row.host))));
   }
   return PendingAction{
       PendingAction::Kind::release, record.id,
       fmt::format("Release lease {}{}{}? Other users can be granted {} at once; the shell (pid {}) "
                   "keeps running without the lease.",
                   record.id, owner_suffix(record, viewer), title_suffix(record),
-                  name_gpus(record, *row.host), record.pid)};
+                  gpu_list(format_gpu_list(record, *row.host)), record.pid)};
 }
 
 }  // namespace berth::top

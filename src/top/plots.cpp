@@ -51,13 +51,12 @@ std::vector<std::string> tall_plot(const Values& values, std::size_t width, std:
 }
 
 Bytes reserved_unused(const Status& host, const GpuStatus& gpu) {
-  const auto& lease_ids = gpu.view.leases;
   const std::uint64_t total = gpu.view.gpu.memory_total.value_or(Bytes{}).count;
   const std::uint64_t used = gpu.view.gpu.memory_used.value_or(Bytes{}).count;
   const std::uint64_t free = total > used ? total - used : 0;
   std::uint64_t sum = 0;
   for (const Record& lease : host.leases) {
-    if (std::find(lease_ids.begin(), lease_ids.end(), lease.id) == lease_ids.end()) continue;
+    if (!gpu.view.has_lease(lease.id)) continue;
     if (!lease.request.memory) return {free};
     std::uint64_t observed = 0;
     for (const AttributedProcess& one : gpu.view.processes) {

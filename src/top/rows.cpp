@@ -13,15 +13,10 @@
 namespace berth::top {
 namespace {
 
-bool is_held_by(const GpuStatus& gpu, const Record& lease) {
-  const auto& lease_ids = gpu.view.leases;
-  return std::find(lease_ids.begin(), lease_ids.end(), lease.id) != lease_ids.end();
-}
-
 // The user of the GPU's first lease, or of its first stranger; "" if it has neither.
 std::string gpu_user(const Status& host, const GpuStatus& gpu) {
   for (const Record& lease : host.leases) {
-    if (is_held_by(gpu, lease)) return user_name(lease.uid);
+    if (gpu.view.has_lease(lease.id)) return user_name(lease.uid);
   }
   for (const AttributedProcess& one : gpu.view.processes) {
     if (one.is_stranger() && one.process.uid) return user_name(*one.process.uid);
@@ -66,7 +61,8 @@ std::vector<Row> rows_below(const Status& host, const GpuStatus& gpu, const std:
                             std::map<std::string, std::string>& shown_at) {
   std::vector<Row> rows;
   for (const Record& lease : host.leases) {
-    if (!is_held_by(gpu, lease) || !matches_user_filter(filter, user_name(lease.uid))) continue;
+    if (!gpu.view.has_lease(lease.id) || !matches_user_filter(filter, user_name(lease.uid)))
+      continue;
     rows.push_back({RowKind::lease, &host, &gpu, &lease});
     std::string& at = shown_at[lease.id];
     rows.back().shown_at_gpu = at;

@@ -33,7 +33,7 @@ ONLY_FILES = {("sim", "src/devices"): {"src/devices/nvml_abi.h", "src/devices/cu
 MAY_INCLUDE_STORE = {
     "src/archive/follow_history.h",
     "src/archive/history.cpp",
-    "src/archive/read_lease_history.cpp",
+    "src/archive/compact_history.cpp",
     "src/harbour/harbour.cpp",
     "src/harbour/harbour.h",
     "src/status/status.cpp",

@@ -13,7 +13,6 @@
 #include <unistd.h>
 #include <vector>
 
-#include "archive/profiles.h"
 #include "base/environment.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -29,6 +28,7 @@
 #include "cli/command.h"
 #include "cli/request_flags.h"
 #include "profile/job_type.h"
+#include "profile/needs_estimate.h"
 
 namespace berth {
 namespace {

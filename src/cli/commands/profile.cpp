@@ -18,6 +18,7 @@
 #include "lease/request_options.h"
 #include "profile/job_type.h"
 #include "profile/learning.h"
+#include "profile/needs_estimate.h"
 #include "profile/profile_store.h"
 
 namespace berth {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "archive/profiles.h"
 #include "base/terminal.h"
+#include "profile/needs_estimate.h"
 
 namespace berth {
 

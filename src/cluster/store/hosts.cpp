@@ -83,7 +83,7 @@ HostView build_host_view(const HostState& host) {
   if (host.info) {
     for (const GpuWithLeases& gpu_entry : host.info->gpus) snapshot.gpus.push_back(gpu_entry.gpu);
   }
-  HostView view = attribute_processes(snapshot, host.contents.leases, host.contents.drains);
+  HostView view = make_host_view(snapshot, host.contents.leases, host.contents.drains);
   for (std::size_t i = 0; i < view.gpus.size(); ++i) {
     const GpuWithLeases& published = host.info->gpus[i];
     view.gpus[i].unexplained = published.unexplained;

@@ -1,5 +1,5 @@
-// Stores the samples of the last hour and renders them as JSON; see load_history.h.
-#include "serve/load_history.h"
+// Stores the samples of the last hour and renders them as JSON; see gpu_load_samples.h.
+#include "serve/gpu_load_samples.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,21 +26,21 @@ std::string to_text(const Json& json) {
 }  // namespace
 
 // Adds an unknown point to every GPU, and removes GPUs that have only unknown points.
-void LoadHistory::add_point() {
+void GpuLoadSamples::add_point() {
   count_ = std::min(count_ + 1, kMaxSamples);
-  for (auto& [name, gpu_samples] : gpus_) {
-    gpu_samples.points.emplace_back();
-    if (gpu_samples.points.size() > kMaxSamples) gpu_samples.points.pop_front();
+  for (auto& [name, points] : gpus_) {
+    points.emplace_back();
+    if (points.size() > kMaxSamples) points.pop_front();
   }
   std::erase_if(gpus_, [](const auto& one) {
-    const auto& points = one.second.points;
+    const auto& points = one.second;
     return std::all_of(points.begin(), points.end(), [](const SamplePoint& point) {
       return !point.utilization_pct && !point.memory_used_mib;
     });
   });
 }
 
-bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
+bool GpuLoadSamples::add_sample(const std::vector<Status>& hosts, TimePoint now) {
   const std::int64_t slot = slot_of(now);
   if (slot_ && slot <= *slot_ && *slot_ - slot < std::int64_t{kMaxSamples}) return false;
   // After a large jump of the clock, in either direction, the old points are useless.
@@ -55,7 +55,7 @@ bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
     for (const GpuStatus& one : host.gpus) {
       const Gpu& gpu = one.view.gpu;
       if (!gpu.uuid) continue;
-      auto& points = gpus_[{host.host, *gpu.uuid}].points;
+      auto& points = gpus_[{host.host, *gpu.uuid}];
       if (points.empty()) points.resize(count_);
       std::optional<std::uint64_t> used;
       if (gpu.memory_used) used = to_mib(*gpu.memory_used);
@@ -65,15 +65,15 @@ bool LoadHistory::add_sample(const std::vector<Status>& hosts, TimePoint now) {
   return true;
 }
 
-std::string LoadHistory::all_json() const {
+std::string GpuLoadSamples::all_json() const {
   Json hosts = Json::array();
-  for (const auto& [name, gpu_samples] : gpus_) {
+  for (const auto& [name, points] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
       hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
     }
     Json load = Json::array();
     Json memory = Json::array();
-    for (const SamplePoint& point : gpu_samples.points) {
+    for (const SamplePoint& point : points) {
       load.push_back(or_null(point.utilization_pct));
       memory.push_back(or_null(point.memory_used_mib));
     }
@@ -85,13 +85,13 @@ std::string LoadHistory::all_json() const {
                   {"hosts", hosts}});
 }
 
-std::string LoadHistory::newest_json() const {
+std::string GpuLoadSamples::newest_json() const {
   Json hosts = Json::array();
-  for (const auto& [name, gpu_samples] : gpus_) {
+  for (const auto& [name, points] : gpus_) {
     if (hosts.empty() || hosts.back()["host"] != name.first) {
       hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
     }
-    const SamplePoint& last = gpu_samples.points.back();
+    const SamplePoint& last = points.back();
     hosts.back()["gpus"].push_back({{"uuid", name.second},
                                     {"utilization_pct", or_null(last.utilization_pct)},
                                     {"memory_used_mib", or_null(last.memory_used_mib)}});

@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kSampleInterval(10);
 constexpr std::size_t kMaxSamples = 360;
 
 // Kept in memory only. Used by one thread.
-class LoadHistory {
+class GpuLoadSamples {
  public:
   // Adds the state of the GPUs at `now`, if a sample is due: at most one in ten seconds. Returns
   // whether it did. Samples that were missed since the last one are added as unknown. A large jump
@@ -37,12 +37,10 @@ class LoadHistory {
     std::optional<unsigned> utilization_pct;
     std::optional<std::uint64_t> memory_used_mib;
   };
-  struct GpuSamples {
-    std::deque<SamplePoint> points;  // `count_` points, as every GPU has
-  };
   void add_point();
 
-  std::map<std::pair<std::string, std::string>, GpuSamples> gpus_;  // by host and UUID
+  // By host and UUID; every GPU has `count_` points.
+  std::map<std::pair<std::string, std::string>, std::deque<SamplePoint>> gpus_;
   std::optional<std::int64_t> slot_;  // of the newest point, in intervals since 1970
   std::size_t count_ = 0;
 };

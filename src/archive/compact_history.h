@@ -1,4 +1,6 @@
-// Reads the history of all users into a LeaseTable, for reports. Uses several threads.
+// Reads the history of all users in the compact form for reports: a LeaseTable instead of entries.
+//
+// Only what is archived; lease/lease_history.h adds the leases that run now.
 #pragma once
 
 #include <functional>
@@ -12,19 +14,19 @@
 
 namespace berth {
 
-struct LeaseHistory {
+struct CompactHistory {
   LeaseTable table;
   std::size_t damaged = 0;  // the number of lines that could not be read
   bool truncated = false;   // the oldest lines were not read; see select_history_files()
 };
 
 // The leases of this host that ended at `since` or later, of one user or of all.
-LeaseHistory read_lease_history(const std::string& archive, TimePoint since,
-                                std::optional<uid_t> user);
+CompactHistory read_compact_history(const std::string& archive, TimePoint since,
+                                    std::optional<uid_t> user);
 
 // The leases of all hosts, from the lines that were sent at `since` or later and pass `filter`.
 using EntryViewFilter = std::function<bool(const EntryView& view)>;
-Result<LeaseHistory> read_lease_history(const RedisUrl& url, TimePoint since,
-                                        const EntryViewFilter& filter);
+Result<CompactHistory> read_compact_history(const RedisUrl& url, TimePoint since,
+                                            const EntryViewFilter& filter);
 
 }  // namespace berth

@@ -1,5 +1,5 @@
-// Reads history files by several threads, or the server's stream by one; see read_lease_history.h.
-#include "archive/read_lease_history.h"
+// Reads history files by several threads, or the server's stream by one; see compact_history.h.
+#include "archive/compact_history.h"
 
 #include <algorithm>
 #include <atomic>
@@ -18,15 +18,15 @@ constexpr unsigned kMaxThreads = 4;
 
 }  // namespace
 
-LeaseHistory read_lease_history(const std::string& archive, TimePoint since,
-                                std::optional<uid_t> user) {
+CompactHistory read_compact_history(const std::string& archive, TimePoint since,
+                                    std::optional<uid_t> user) {
   const std::vector<UserFolder> folders = open_user_folders(archive);
   const HistoryFiles selection = select_history_files(folders, since, user);
   const std::vector<HistoryFile>& files = selection.files;
   const std::int64_t since_ms = to_ms(since);
   std::atomic<std::size_t> next_file = 0;
   const auto read_files = [&] {
-    LeaseHistory partial;
+    CompactHistory partial;
     const auto add_entry = [&](const EntryView& entry) {
       if (entry.ended_ms < since_ms || (user && entry.uid != *user)) return;
       partial.table.add(entry);
@@ -39,26 +39,26 @@ LeaseHistory read_lease_history(const std::string& archive, TimePoint since,
   };
   const std::size_t threads = std::min<std::size_t>(
       {std::max(1U, std::thread::hardware_concurrency()), kMaxThreads, files.size()});
-  std::vector<std::future<LeaseHistory>> workers;
+  std::vector<std::future<CompactHistory>> workers;
   try {
     while (workers.size() + 1 < threads)
       workers.push_back(std::async(std::launch::async, read_files));
   } catch (const std::system_error&) {
     // The user's limit of threads is reached: continue with fewer.
   }
-  LeaseHistory history = read_files();
+  CompactHistory history = read_files();
   history.truncated = selection.truncated;
   for (auto& worker : workers) {
-    const LeaseHistory partial = worker.get();
+    const CompactHistory partial = worker.get();
     history.table.merge(partial.table);
     history.damaged += partial.damaged;
   }
   return history;
 }
 
-Result<LeaseHistory> read_lease_history(const RedisUrl& url, TimePoint since,
-                                        const EntryViewFilter& filter) {
-  LeaseHistory history;
+Result<CompactHistory> read_compact_history(const RedisUrl& url, TimePoint since,
+                                            const EntryViewFilter& filter) {
+  CompactHistory history;
   RedisSession server(url);
   HistoryStream stream(url, since);
   for (;;) {

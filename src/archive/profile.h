@@ -1,4 +1,7 @@
-// Profiles: memory and run time of earlier runs of a job type, and the estimate for the next run.
+// A profile: memory and run time of earlier runs of a job type. Also converts it to text and back.
+//
+// Profiles are stored in files (profile_files.h) or in Redis (cluster/store/redis_profiles.h);
+// profile/profile_store.h chooses. The estimate for the next run: profile/needs_estimate.h.
 #pragma once
 
 #include <chrono>
@@ -39,18 +42,6 @@ struct Profile {
 };
 
 constexpr std::size_t kMaxRuns = 50;
-
-// The expected needs of the next run.
-struct NeedsEstimate {
-  std::optional<Bytes> memory;                    // to reserve on each GPU; absent: unknown
-  std::optional<Bytes> quantile;                  // of the peaks, without the margin
-  double margin = 0;                              // as a fraction of the quantile
-  std::optional<std::chrono::milliseconds> time;  // absent: unknown
-};
-
-// The memory is a high quantile of the peaks plus a margin, which shrinks as more runs agree.
-// Values that the user has set take precedence.
-NeedsEstimate estimate_needs(const Profile& profile);
 
 // Adds a run, and removes the oldest if there are more than kMaxRuns.
 void add_run(Profile& profile, ProfileRun run);

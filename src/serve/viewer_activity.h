@@ -1,4 +1,5 @@
-// Counts viewers and remembers recent requests: they determine how often the StatusPoller polls.
+// What clients do that makes the StatusPoller poll: open the event stream, send requests, change
+// something.
 #pragma once
 
 #include <atomic>
@@ -9,16 +10,16 @@
 namespace berth::serve {
 
 // Thread-safe.
-class ViewerCount {
+class ViewerActivity {
  public:
   using Clock = std::chrono::steady_clock;
 
   // A client has opened or closed the event stream.
-  void add() {
+  void add_viewer() {
     const bool first = viewers_.fetch_add(1) == 0;
     if (first) wake_event_.notify();
   }
-  void remove() { viewers_.fetch_sub(1); }
+  void remove_viewer() { viewers_.fetch_sub(1); }
 
   // A client has requested the status, and may do so again: for a few seconds it is a viewer.
   void record_request(Clock::time_point now) {

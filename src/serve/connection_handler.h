@@ -1,4 +1,5 @@
-// The HTTP protocol on a connection, with limits; cpp-httplib parses requests and writes responses.
+// Answers the HTTP requests of connections, with limits; cpp-httplib parses requests and writes
+// responses.
 #pragma once
 
 #include <chrono>
@@ -21,16 +22,17 @@ struct HttpLimits {
   ConnectionTable::GroupBy group_by = ConnectionTable::GroupBy::address;
 };
 
-// Thread-safe: many threads call serve() at once, each with its own connection.
-class HttpSession {
+// One object for all connections. Thread-safe: many threads call serve() at once, each with its own
+// connection.
+class ConnectionHandler {
  public:
   // `hello` is the data of the first event of every stream. `context` and `connections` must
   // outlive this object.
-  HttpSession(ServerContext& context, ConnectionTable& connections, SharedText hello,
-              const HttpLimits& limits);
-  HttpSession(const HttpSession&) = delete;
-  HttpSession& operator=(const HttpSession&) = delete;
-  ~HttpSession();
+  ConnectionHandler(ServerContext& context, ConnectionTable& connections, SharedText hello,
+                    const HttpLimits& limits);
+  ConnectionHandler(const ConnectionHandler&) = delete;
+  ConnectionHandler& operator=(const ConnectionHandler&) = delete;
+  ~ConnectionHandler();
 
   // Answers requests until the connection must be closed. Never throws.
   void serve(HttpConnection& connection) noexcept;

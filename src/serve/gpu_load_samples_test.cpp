@@ -1,5 +1,5 @@
 // Tests of the samples of the last hour.
-#include "serve/load_history.h"
+#include "serve/gpu_load_samples.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -24,12 +24,12 @@ TimePoint at(int seconds) {
   return TimePoint(std::chrono::seconds(1'800'000'000 + seconds));
 }
 
-json utilizations(const LoadHistory& history, std::size_t gpu = 0) {
+json utilizations(const GpuLoadSamples& history, std::size_t gpu = 0) {
   return json::parse(history.all_json())["hosts"][0]["gpus"][gpu]["utilization_pct"];
 }
 
-TEST(LoadHistory, OnePointInTenSeconds) {
-  LoadHistory history;
+TEST(GpuLoadSamples, OnePointInTenSeconds) {
+  GpuLoadSamples history;
   EXPECT_TRUE(history.add_sample(make_status("a", 1, mib(5)), at(0)));
   EXPECT_FALSE(history.add_sample(make_status("a", 2, mib(5)), at(9)));
   EXPECT_TRUE(history.add_sample(make_status("a", 3, {}), at(10)));
@@ -39,32 +39,32 @@ TEST(LoadHistory, OnePointInTenSeconds) {
   EXPECT_EQ(newest["time"], "2027-01-15T08:00:10Z");
 }
 
-TEST(LoadHistory, MissedSamplesAreUnknown) {
-  LoadHistory history;
+TEST(GpuLoadSamples, MissedSamplesAreUnknown) {
+  GpuLoadSamples history;
   history.add_sample(make_status("a", 1, {}), at(0));
   history.add_unknown_sample(at(10));
   history.add_sample(make_status("a", 4, {}), at(40));
   EXPECT_EQ(utilizations(history), json({1, nullptr, nullptr, nullptr, 4}));
 }
 
-TEST(LoadHistory, NewGpusAreUnknownBeforeTheirFirstSample) {
-  LoadHistory history;
+TEST(GpuLoadSamples, NewGpusAreUnknownBeforeTheirFirstSample) {
+  GpuLoadSamples history;
   history.add_sample(make_status("a", 1, {}), at(0));
   history.add_sample(make_status("b", 2, {}), at(10));
   EXPECT_EQ(utilizations(history, 0), json({1, nullptr}));
   EXPECT_EQ(utilizations(history, 1), json({nullptr, 2}));
 }
 
-TEST(LoadHistory, KeepsOneHour) {
-  LoadHistory history;
+TEST(GpuLoadSamples, KeepsOneHour) {
+  GpuLoadSamples history;
   history.add_sample(make_status("gone", 1, {}), at(-10));
   for (int i = 0; i < 400; ++i) history.add_sample(make_status("a", 7, {}), at(10 * i));
   EXPECT_EQ(utilizations(history).size(), kMaxSamples);
   EXPECT_EQ(json::parse(history.all_json())["hosts"][0]["gpus"].size(), 1U);
 }
 
-TEST(LoadHistory, RestartsAfterAClockJump) {
-  LoadHistory history;
+TEST(GpuLoadSamples, RestartsAfterAClockJump) {
+  GpuLoadSamples history;
   history.add_sample(make_status("a", 1, {}), at(0));
   EXPECT_TRUE(history.add_sample(make_status("a", 2, {}), at(1'000'000)));
   EXPECT_EQ(utilizations(history), json({2}));

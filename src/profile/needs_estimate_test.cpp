@@ -1,5 +1,5 @@
-// Unit tests of profiles.h: estimates for the next run, and parsing.
-#include "archive/profiles.h"
+// Unit tests of needs_estimate.h.
+#include "profile/needs_estimate.h"
 
 #include <gtest/gtest.h>
 
@@ -69,24 +69,6 @@ TEST(NeedsEstimate, values_set_by_the_user_win) {
   profile.set_time = milliseconds(7);
   EXPECT_EQ(estimate_needs(profile).memory, gib(9));
   EXPECT_EQ(estimate_needs(profile).time, milliseconds(7));
-}
-
-// In quadratic time this would take minutes, and the test would time out.
-TEST(ParseProfile, parses_many_keys_in_linear_time) {
-  std::string text = "{\"type\":\"x\"";
-  for (int i = 0; i < 200'000; ++i) text += ",\"" + std::to_string(i) + "\":1";
-  EXPECT_TRUE(parse_profile(text + "}"));
-}
-
-TEST(AddRun, keeps_the_last_runs_and_resets_failures) {
-  Profile profile;
-  profile.failures = 3;
-  for (std::size_t i = 0; i < kMaxRuns + 5; ++i) {
-    add_run(profile, {TimePoint(), Bytes{i}, milliseconds(1), false, false});
-  }
-  ASSERT_EQ(profile.runs.size(), kMaxRuns);
-  EXPECT_EQ(profile.runs.front().peak, Bytes{5});
-  EXPECT_EQ(profile.failures, 0U);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Runs requests through cpp-httplib, which only this file uses; see http_session.h.
+// Runs requests through cpp-httplib, which only this file uses; see connection_handler.h.
 //
 // Of httplib::Server only process_request() is used: it reads a request from a stream, calls the
 // handlers and writes the response. Its accept loop is not used: it ends permanently when a client
@@ -6,7 +6,7 @@
 // programs that another thread starts at that moment. The pre-routing handler answers every
 // request, so cpp-httplib's regular expressions and its body readers, which have no limits, are
 // never reached.
-#include "serve/http_session.h"
+#include "serve/connection_handler.h"
 
 #include <csignal>
 #include <cstring>
@@ -104,7 +104,7 @@ HttpResponse timeout_response() {
 
 }  // namespace
 
-class HttpSession::HttplibServer : public httplib::Server {
+class ConnectionHandler::HttplibServer : public httplib::Server {
  public:
   HttplibServer(ServerContext& context, ConnectionTable& connections, SharedText hello,
                 const HttpLimits& limits);
@@ -127,8 +127,9 @@ class HttpSession::HttplibServer : public httplib::Server {
   HttpLimits limits_;
 };
 
-HttpSession::HttplibServer::HttplibServer(ServerContext& context, ConnectionTable& connections,
-                                          SharedText hello, const HttpLimits& limits)
+ConnectionHandler::HttplibServer::HttplibServer(ServerContext& context,
+                                                ConnectionTable& connections, SharedText hello,
+                                                const HttpLimits& limits)
     : context_(context), connections_(connections), hello_(std::move(hello)), limits_(limits) {
   svr_sock_ = 0;  // any value but INVALID_SOCKET, which would mean that the server was stopped
   set_payload_max_length(kMaxBodySize);
@@ -152,7 +153,7 @@ HttpSession::HttplibServer::HttplibServer(ServerContext& context, ConnectionTabl
       [this](const httplib::Request&, httplib::Response& response) { finish_headers(response); });
 }
 
-bool HttpSession::HttplibServer::process(Exchange& exchange) {
+bool ConnectionHandler::HttplibServer::process(Exchange& exchange) {
   current_exchange = &exchange;
   // cpp-httplib also writes the response to a request that was refused before it was parsed: it is
   // given an invalid request line, and set_error() then fills in the refusal.
@@ -167,7 +168,8 @@ bool HttpSession::HttplibServer::process(Exchange& exchange) {
   return sent;
 }
 
-httplib::Server::HandlerResponse HttpSession::HttplibServer::respond(httplib::Response& response) {
+httplib::Server::HandlerResponse ConnectionHandler::HttplibServer::respond(
+    httplib::Response& response) {
   Exchange& exchange = *current_exchange;
   HttpConnection& connection = exchange.connection;
   if (!exchange.refusal) {
@@ -192,8 +194,8 @@ httplib::Server::HandlerResponse HttpSession::HttplibServer::respond(httplib::Re
 }
 
 // Waits until the work queue has set the response.
-HttpResponse HttpSession::HttplibServer::wait_for_response(const SharedPendingResponse& pending,
-                                                           HttpConnection& connection) {
+HttpResponse ConnectionHandler::HttplibServer::wait_for_response(
+    const SharedPendingResponse& pending, HttpConnection& connection) {
   const Subscription subscription(connections_, Subscription::Kind::waiter, connection.fd());
   if (!subscription) return too_many_connections_response();
   const auto deadline = Clock::now() + limits_.work;
@@ -205,7 +207,8 @@ HttpResponse HttpSession::HttplibServer::wait_for_response(const SharedPendingRe
   }
 }
 
-void HttpSession::HttplibServer::start_stream(httplib::Response& response, Exchange& exchange) {
+void ConnectionHandler::HttplibServer::start_stream(httplib::Response& response,
+                                                    Exchange& exchange) {
   HttpConnection& connection = exchange.connection;
   const auto subscription = std::make_shared<const Subscription>(
       connections_, Subscription::Kind::viewer, connection.fd());
@@ -217,9 +220,9 @@ void HttpSession::HttplibServer::start_stream(httplib::Response& response, Excha
   HttpResponse stream_response;
   stream_response.headers.emplace_back("X-Accel-Buffering", "no");  // else nginx delays the events
   set_headers(response, stream_response);
-  context_.viewer_count.add();
-  const std::shared_ptr<ViewerCount> viewer_registration(
-      &context_.viewer_count, [](ViewerCount* count) { count->remove(); });
+  context_.viewer_activity.add_viewer();
+  const std::shared_ptr<ViewerActivity> viewer_registration(
+      &context_.viewer_activity, [](ViewerActivity* activity) { activity->remove_viewer(); });
   // The stream has no length: it ends when the connection is closed.
   response.set_content_provider(
       "text/event-stream", [this, viewer = ViewerStream(hello_), subscription, viewer_registration,
@@ -229,8 +232,10 @@ void HttpSession::HttplibServer::start_stream(httplib::Response& response, Excha
 }
 
 // Sends the next event, or waits until there may be one. False if the viewer has disconnected.
-bool HttpSession::HttplibServer::send_event(ViewerStream& viewer, const Subscription& subscription,
-                                            HttpConnection& connection, httplib::DataSink& sink) {
+bool ConnectionHandler::HttplibServer::send_event(ViewerStream& viewer,
+                                                  const Subscription& subscription,
+                                                  HttpConnection& connection,
+                                                  httplib::DataSink& sink) {
   const auto pieces = viewer.next_event(*context_.publisher.current(), Clock::now());
   if (pieces.empty()) {
     const auto wake_reason =
@@ -245,7 +250,7 @@ bool HttpSession::HttplibServer::send_event(ViewerStream& viewer, const Subscrip
 }
 
 // cpp-httplib calls this for every response with a status from 400 on, also for those of respond().
-httplib::Server::HandlerResponse HttpSession::HttplibServer::set_error(
+httplib::Server::HandlerResponse ConnectionHandler::HttplibServer::set_error(
     httplib::Response& response) {
   Exchange& exchange = *current_exchange;
   if (exchange.has_response) return HandlerResponse::Unhandled;
@@ -264,7 +269,7 @@ httplib::Server::HandlerResponse HttpSession::HttplibServer::set_error(
 }
 
 // cpp-httplib calls this as the last step before it writes a response.
-void HttpSession::HttplibServer::finish_headers(httplib::Response& response) const {
+void ConnectionHandler::HttplibServer::finish_headers(httplib::Response& response) const {
   response.headers.erase("Accept-Ranges");
   response.headers.erase("Keep-Alive");
   response.headers.erase("Connection");
@@ -273,8 +278,8 @@ void HttpSession::HttplibServer::finish_headers(httplib::Response& response) con
   current_exchange->connection.set_write_deadline(Clock::now() + limits_.response);
 }
 
-HttpSession::HttpSession(ServerContext& context, ConnectionTable& connections, SharedText hello,
-                         const HttpLimits& limits)
+ConnectionHandler::ConnectionHandler(ServerContext& context, ConnectionTable& connections,
+                                     SharedText hello, const HttpLimits& limits)
     : connections_(connections), limits_(limits) {
   // The constructor of httplib::Server ignores SIGPIPE for the whole process and for the programs
   // that it starts. HttpConnection writes with MSG_NOSIGNAL, so the old action is restored.
@@ -284,9 +289,9 @@ HttpSession::HttpSession(ServerContext& context, ConnectionTable& connections, S
   ::sigaction(SIGPIPE, &before, nullptr);
 }
 
-HttpSession::~HttpSession() = default;
+ConnectionHandler::~ConnectionHandler() = default;
 
-void HttpSession::serve(HttpConnection& connection) noexcept try {
+void ConnectionHandler::serve(HttpConnection& connection) noexcept try {
   for (int number = 1;; ++number) {
     if (!connection.wait_readable(Clock::now() + limits_.idle)) return;
     if (!connections_.begin_request(connection.fd())) return;
