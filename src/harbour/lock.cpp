@@ -8,8 +8,8 @@
 #include <sys/file.h>
 #include <thread>
 
+#include "base/interrupter.h"
 #include "harbour/file_error.h"
-#include "harbour/interrupter.h"
 #include "harbour/lock_holder.h"
 
 namespace berth {

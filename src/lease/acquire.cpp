@@ -23,7 +23,7 @@
 #include "harbour/bell.h"
 #include "harbour/setup.h"
 #include "lease/decision.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 #include "lease/lease_history.h"
 #include "lease/sublease.h"
 #include "status/explain.h"

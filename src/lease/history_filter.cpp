@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/time_text.h"
 #include "base/users.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {

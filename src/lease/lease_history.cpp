@@ -17,7 +17,7 @@
 #include "cluster/store/history_stream.h"
 #include "cluster/store/unsent_history.h"
 #include "harbour/harbour.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {

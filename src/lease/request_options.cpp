@@ -9,7 +9,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/users.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 #include "lease/own_record.h"
 #include "schedule/match.h"
 

@@ -1,5 +1,5 @@
-// Reads lists of GPUs as users write them; see gpu_selection.h.
-#include "lease/gpu_selection.h"
+// Reads lists of GPUs as users write them; see gpu_list.h.
+#include "lease/gpu_list.h"
 
 #include <algorithm>
 #include <cctype>

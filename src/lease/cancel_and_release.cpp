@@ -1,5 +1,5 @@
-// Selects tickets and leases under the harbour's lock and ends them; see cancel_release.h.
-#include "lease/cancel_release.h"
+// Selects tickets and leases under the harbour's lock and ends them; see cancel_and_release.h.
+#include "lease/cancel_and_release.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Writes and removes drains; see drain.h.
-#include "lease/drain.h"
+// Writes and removes drains; see drain_gpus.h.
+#include "lease/drain_gpus.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/harbour.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {
