@@ -158,14 +158,14 @@ bool Harbour::has_lease(const std::string& id) const {
 }
 
 Result<StoppedProcesses> find_stopped_processes(Harbour& harbour) {
-  constexpr std::size_t kMaxFrontTickets = 16;  // for each user
+  constexpr std::size_t kMaxCheckedPerUser = 16;  // each costs a read of /proc
   std::vector<Record> front;
   std::map<uid_t, std::size_t> counts;
   {
     const std::unique_ptr<Transaction> transaction = TRY(harbour.begin(LockMode::shared, {}));
     TRY(transaction->visit_front([&](const Client& client) {
       front.push_back(client.record);
-      return ++counts[client.record.uid] >= kMaxFrontTickets;
+      return ++counts[client.record.uid] >= kMaxCheckedPerUser;
     }));
   }
   StoppedProcesses stopped;

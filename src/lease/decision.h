@@ -37,7 +37,7 @@ struct PendingClient {
   bool may_wait = true;          // false: it writes no ticket if it is not granted at once
   bool request_changed = false;  // `record` differs from the ticket that was written
   bool was_rung = false;         // since the last decision; the ring is already read from the bell
-  std::chrono::steady_clock::time_point last_slow_lock{};  // when it last waited long for the lock
+  std::chrono::steady_clock::time_point last_long_lock_wait{};  // when that wait ended
   StoppedProcesses stopped_processes{};  // of the waiting clients whose state it has read
   SilentTickets silent_tickets{};
   // While tickets are timed: the order of each ticket in the queue, by its id and owner. A lease of
