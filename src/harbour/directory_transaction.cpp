@@ -38,7 +38,7 @@ constexpr std::size_t kNumberDigits = 15;
 constexpr mode_t kFileMode = 0644;
 // On the record of a ticket or of a shell's lease: its owner or root has ended it.
 constexpr mode_t kEndedFlag = S_ISVTX;
-// Ticket numbers are times, in units of 100 µs since 1970.
+// The file numbers of tickets are times, in units of 100 µs since 1970.
 constexpr std::uint64_t kUnitNs = 100'000;
 constexpr std::uint64_t kUnitsPerSecond = 1'000'000'000 / kUnitNs;
 // How many files one call of remove_leftovers() removes.
@@ -66,7 +66,7 @@ std::optional<TicketName> parse_ticket_name(std::string_view rest) {
   TicketName name;
   if (rest.size() < kNumberDigits + 2 || rest[kNumberDigits] != '-') return std::nullopt;
   const char* end = rest.data() + kNumberDigits;
-  const auto [stop, problem] = std::from_chars(rest.data(), end, name.number);
+  const auto [stop, problem] = std::from_chars(rest.data(), end, name.file_number);
   if (problem != std::errc{} || stop != end) return std::nullopt;
   name.id = rest.substr(kNumberDigits + 1);
   return is_id(name.id) ? std::optional(name) : std::nullopt;
@@ -117,13 +117,14 @@ bool others_can_link() {
   return allowed;
 }
 
-// The order of a ticket in the queue: the later of its number and the time at which its file got
-// its name. The kernel sets the ctime then, and no user can set it back, so a forged small number
-// gains nothing. A larger number only moves its own ticket back. Where other users can change the
-// ctime (by a hard link), the birth time of the file takes its place.
-std::uint64_t ticket_order(std::uint64_t number, const struct statx& file_info) {
+// The order of a ticket in the queue: the later of its file_number and the time at which its file
+// got its name. The kernel sets the ctime then, and no user can set it back, so a forged small
+// number gains nothing. A larger number only moves its own ticket back. Where other users can
+// change the ctime (by a hard link), the birth time of the file takes its place.
+std::uint64_t ticket_order(std::uint64_t file_number, const struct statx& file_info) {
   const bool use_birth_time = others_can_link() && (file_info.stx_mask & STATX_BTIME) != 0;
-  return std::max(number, to_units(use_birth_time ? file_info.stx_btime : file_info.stx_ctime));
+  return std::max(file_number,
+                  to_units(use_birth_time ? file_info.stx_btime : file_info.stx_ctime));
 }
 
 bool contains_sorted(const std::vector<std::string>& sorted, const std::string& id) {
@@ -183,7 +184,7 @@ std::string request_file_name(const std::string& id) {
 }
 
 std::string ticket_file_name(const TicketName& name) {
-  return fmt::format("{}{:0{}}-{}", kTicketPrefix, name.number, kNumberDigits, name.id);
+  return fmt::format("{}{:0{}}-{}", kTicketPrefix, name.file_number, kNumberDigits, name.id);
 }
 
 bool has_ended_flag(int directory, const std::string& id, const std::optional<TicketName>& ticket,
@@ -256,14 +257,14 @@ void DirectoryTransaction::order_tickets() {
   std::vector<Ticket> tickets;
   tickets.reserve(listing_.tickets.size());
   for (TicketName& name : listing_.tickets) {
-    // A ticket whose file cannot be examined keeps its number. find_live_record() decides later
-    // whether it counts.
+    // A ticket whose file cannot be examined has its file_number as order. find_live_record()
+    // decides later whether it counts.
     const bool known = stat_at(lock_.get(), ticket_file_name(name), file_info);
     if (known && is_mount_point(file_info)) {
       ignore(ticket_file_name(name), std::nullopt, find_file_problem(file_info));
       continue;
     }
-    name.order = known ? ticket_order(name.number, file_info) : name.number;
+    name.order = known ? ticket_order(name.file_number, file_info) : name.file_number;
     if (known && is_identified(file_info.stx_uid)) name.owner = file_info.stx_uid;
     tickets.push_back({std::move(name), known ? std::optional(file_info.stx_uid) : std::nullopt,
                        std::min<std::uint64_t>(file_info.stx_size, kMaxRecordSize)});
@@ -420,7 +421,7 @@ Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName
   if (!record) return ignore_record(record.error().message);
   if (record->id != name.id) return ignore_record("its id differs from the id in its file name");
   // Another user may have given the record this name, by a hard link.
-  const bool is_other_name = record->order && *record->order != name.number;
+  const bool is_other_name = record->file_number && *record->file_number != name.file_number;
   const bool is_lease = record->version <= kProtocolVersion && !record->uuids.empty();
   if (is_other_name || is_lease)
     return ignore_record("it is a hard link to another ticket or lease");
@@ -526,13 +527,13 @@ Result<void> DirectoryTransaction::write_lease(const Record& record) {
   return write_file(lease_file_name(record.id), format_record(record));
 }
 
-Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t order) {
+Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t file_number) {
   Record ticket = record;
-  TicketName name{order, record.id, order};
+  TicketName name{file_number, record.id, file_number};
   // Writing the file again would change its ctime, and the ticket would lose its place in the
   // queue. So the changed request goes into a file of its own.
   if (is_own_file(ticket_file_name(name))) {
-    ticket.order = name.number;
+    ticket.file_number = name.file_number;
     const std::string file = request_file_name(record.id);
     struct statx existing {};
     // A file of another user cannot be replaced. Other clients then see the old request, which only
@@ -540,7 +541,7 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
     if (stat_at(lock_.get(), file, existing) && existing.stx_uid != ::geteuid()) return {};
     return replace_file(file, format_record(ticket));
   }
-  ticket.order = name.number;
+  ticket.file_number = name.file_number;
   const std::string text = format_record(ticket);
   if (!listing_.own_tickets.has_room_for(text.size())) remove_dead_tickets();
   if (!listing_.own_tickets.has_room_for(text.size())) {
@@ -555,7 +556,7 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
   TRY(write_file(ticket_file_name(name), text));
   struct statx file_info {};
   if (stat_at(lock_.get(), ticket_file_name(name), file_info)) {
-    name.order = ticket_order(name.number, file_info);
+    name.order = ticket_order(name.file_number, file_info);
   }
   auto& tickets = listing_.tickets;
   name.owner = ::geteuid();
@@ -572,7 +573,7 @@ bool DirectoryTransaction::is_own_file(const std::string& file) const {
 
 TicketName DirectoryTransaction::current_ticket_name(const TicketName& written) const {
   for (const TicketName& name : listing_.tickets) {
-    if (name.id == written.id && name.number == written.number) return name;
+    if (name.id == written.id && name.file_number == written.file_number) return name;
   }
   return written;
 }

@@ -52,7 +52,7 @@ Result<void> prepare_wait(DecisionContext& context, std::vector<Client> leases) 
   const auto earlier_count = static_cast<std::size_t>(own_place - context.queue().begin());
   const auto uncounted_count = static_cast<std::size_t>(
       std::count_if(context.queue().begin(), own_place, [&self](const TicketName& name) {
-        return self.uncounted_tickets.contains({name.number, name.id});
+        return self.uncounted_tickets.contains({name.file_number, name.id});
       }));
   decision.queue_position = earlier_count - uncounted_count + 1;
   decision.queue_length -= uncounted_count;

@@ -45,7 +45,7 @@ struct PendingClient {
   std::map<std::pair<std::string, uid_t>, std::uint64_t> ticket_orders{};
   // Tickets that stood before this one while they did not count, or while they asked for more than
   // this host has. If such a ticket counts later, this client takes it to stand behind its own:
-  // otherwise a user could prepare tickets early. The key is the number and id of the file: an id
+  // otherwise a user could prepare tickets early. The key is the file_number and the id: an id
   // alone may also be in the name of another user's file.
   struct UncountedTicket {
     bool is_impossible = false;
