@@ -23,6 +23,7 @@
 
 #include "base/process.h"
 #include "harbour/bell.h"
+#include "harbour/file_names.h"
 #include "harbour/harbour.h"
 #include "harbour/safe_directory.h"
 #include "harbour/transaction.h"

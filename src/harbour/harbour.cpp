@@ -13,6 +13,7 @@
 #include "cluster/store/redis_transaction.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
+#include "harbour/file_names.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/process.h"
-#include "harbour/bell.h"
+#include "harbour/file_names.h"
 #include "harbour/location.h"
 
 namespace berth {
