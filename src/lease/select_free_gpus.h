@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lease/acquire.h"
+#include "devices/probe.h"
+#include "lease/acquire_request.h"
 
 namespace berth {
 
