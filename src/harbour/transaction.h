@@ -3,6 +3,13 @@
 // A client changes only its own files; root and the owner of a ticket or lease can also end it. A
 // client may be killed after any line of code: then its bell has no reader, and what it left behind
 // does not count. Implemented by DirectoryTransaction (one host) and RedisTransaction (several).
+//
+// A ticket or lease *counts* if read_ticket() or read_lease() returns it. For that its client must
+// live (a process of its owner has the bell open; on another host: it sends heartbeats), it must
+// not have been ended from outside, and a user must not have forged it. A ticket must also be
+// readable and within the limits of its owner; a lease that cannot be read counts all the same,
+// because it may hold any GPU. What does not count is ignored, as if it did not exist; see
+// ignored_entries().
 #pragma once
 
 #include <chrono>
