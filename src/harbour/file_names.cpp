@@ -2,9 +2,9 @@
 #include "harbour/file_names.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "harbour/record.h"
 
 namespace berth {
@@ -43,13 +43,11 @@ std::string temporary_file_name(const std::string& file) {
 std::optional<TicketName> parse_ticket_file_name(std::string_view file) {
   if (!file.starts_with(kTicketPrefix)) return std::nullopt;
   const std::string_view rest = file.substr(kTicketPrefix.size());
-  TicketName name;
   if (rest.size() < kNumberDigits + 2 || rest[kNumberDigits] != '-') return std::nullopt;
-  const char* end = rest.data() + kNumberDigits;
-  const auto [stop, problem] = std::from_chars(rest.data(), end, name.file_number);
-  if (problem != std::errc{} || stop != end) return std::nullopt;
-  name.id = rest.substr(kNumberDigits + 1);
-  return is_id(name.id) ? std::optional(name) : std::nullopt;
+  const auto number = parse_integer<std::uint64_t>(rest.substr(0, kNumberDigits));
+  const std::string_view id = rest.substr(kNumberDigits + 1);
+  if (!number || !is_id(id)) return std::nullopt;
+  return TicketName{0, std::string(id), *number};
 }
 
 std::string_view replaced_file_name(std::string_view file) {

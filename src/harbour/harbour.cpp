@@ -158,7 +158,7 @@ bool Harbour::has_lease(const std::string& id) const {
          file_info.st_uid == ::geteuid();
 }
 
-Result<StoppedProcesses> find_stopped_processes(Harbour& harbour) {
+Result<std::unique_ptr<Transaction>> begin_to_ring_front(Harbour& harbour, LockMode mode) {
   constexpr std::size_t kMaxCheckedPerUser = 16;  // each costs a read of /proc
   std::vector<Record> front;
   std::map<uid_t, std::size_t> counts;
@@ -171,7 +171,9 @@ Result<StoppedProcesses> find_stopped_processes(Harbour& harbour) {
   }
   StoppedProcesses stopped;
   stopped.read(front);
-  return stopped;
+  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(mode, {}));
+  transaction->set_stopped_processes(std::move(stopped));
+  return transaction;
 }
 
 }  // namespace berth

@@ -10,7 +10,7 @@ namespace {
 // A client on a busy host may be slow to read its bell. A ring of another host takes longer.
 constexpr std::chrono::seconds kUnresponsiveAfter(3);
 constexpr std::chrono::seconds kRemoteUnresponsiveAfter(5);
-// How many tickets of one user visit_front() visits: one more than find_stopped_processes() checks,
+// How many tickets of one user visit_front() visits: one more than begin_to_ring_front() checks,
 // so that ring_front() still rings a ticket behind as many stopped ones.
 constexpr std::size_t kMaxVisitsPerUser = 17;
 

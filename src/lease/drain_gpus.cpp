@@ -32,9 +32,7 @@ struct DrainTransaction {
 };
 
 Result<DrainTransaction> begin_drain_transaction(Harbour harbour, LockMode mode) {
-  StoppedProcesses stopped = TRY(find_stopped_processes(harbour));
-  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(mode, {}));
-  transaction->set_stopped_processes(std::move(stopped));
+  std::unique_ptr<Transaction> transaction = TRY(begin_to_ring_front(harbour, mode));
   const uid_t owner = TRY(transaction->harbour_owner());
   // The drain of any other user would not count.
   if (!is_root() && ::geteuid() != owner) {

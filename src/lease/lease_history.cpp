@@ -187,12 +187,8 @@ HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpu
 
 Result<void> archive_entry(const HarbourLocation& harbour, const HistoryEntry& entry) {
   const auto folder = open_own_folder(archive_path(harbour));
-  Result<void> written;
-  if (folder) {
-    written = append_history(*folder, entry);
-  } else {
-    written = tl::make_unexpected(folder.error());
-  }
+  Result<void> written =
+      folder ? append_history(*folder, entry) : tl::make_unexpected(folder.error());
   if (harbour.url) send_entry(harbour, entry, folder ? &*folder : nullptr);
   return written;
 }
