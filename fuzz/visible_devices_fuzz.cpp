@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fuzz/fuzz.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 #include "sim/visible_devices.h"
 
 namespace berth {

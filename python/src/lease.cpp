@@ -19,7 +19,7 @@
 #include "devices/driver.h"
 #include "lease/holders.h"
 #include "lease/job_environment.h"
-#include "lease/select_free.h"
+#include "lease/select_free_gpus.h"
 #include "profile/job_type.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"

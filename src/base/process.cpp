@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <poll.h>
@@ -14,6 +15,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -131,6 +134,18 @@ std::uint64_t pid_namespace() {
 
 bool is_in_host_pid_namespace() {
   return pid_namespace() == kHostPidNamespace;
+}
+
+std::vector<pid_t> list_processes() {
+  namespace fs = std::filesystem;
+  std::vector<pid_t> pids;
+  std::error_code problem;
+  fs::directory_iterator entry("/proc", problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
+    if (const auto pid = parse_integer<pid_t>(entry->path().filename().native()))
+      pids.push_back(*pid);
+  }
+  return pids;
 }
 
 std::string executable_path() {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include "base/unique_fd.h"
 
@@ -19,6 +20,9 @@ struct ProcessStat {
 
 // nullopt: the process does not exist, or is hidden from this process (hidepid).
 std::optional<ProcessStat> read_process_stat(pid_t pid);
+
+// The PIDs of all processes that /proc shows to this process.
+std::vector<pid_t> list_processes();
 
 // The process's effective uid, which is readable even where hidepid hides the rest.
 std::optional<uid_t> read_process_owner(pid_t pid);

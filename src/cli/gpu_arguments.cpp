@@ -6,7 +6,7 @@
 
 #include "base/terminal.h"
 #include "devices/driver.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 

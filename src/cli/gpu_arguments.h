@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "lease/cancel_release.h"
+#include "lease/cancel_and_release.h"
 
 namespace berth {
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/users.h"
 #include "doctor/checks.h"
-#include "harbour/bell.h"
+#include "harbour/file_names.h"
 #include "status/explain.h"
 #include "status/gpu_state.h"
 

@@ -23,6 +23,7 @@
 #include "doctor/redis_facts.h"
 #include "harbour/bell.h"
 #include "harbour/directory_transaction.h"
+#include "harbour/file_names.h"
 #include "harbour/lock.h"
 #include "harbour/safe_directory.h"
 #include "harbour/setup.h"
@@ -175,7 +176,7 @@ IgnoredFile inspect_file(int directory, IgnoredEntry entry) {
   if (!stat_at(directory, file.entry.file, attributes) || is_mount_point(attributes)) return file;
   file.entry.owner = attributes.stx_uid;
   file.inode = attributes.stx_ino;
-  const bool bell = file.entry.file.starts_with("bell-") && S_ISFIFO(attributes.stx_mode);
+  const bool bell = file.entry.file.starts_with(kBellPrefix) && S_ISFIFO(attributes.stx_mode);
   if (const char* kind = kind_of(attributes.stx_mode);
       *kind != '\0' && !file.entry.leftover && !bell) {
     file.entry.problem += fmt::format(" ({})", kind);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "harbour/file_error.h"
+#include "harbour/file_names.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {
@@ -38,10 +39,6 @@ bool has_unread_ring(int write_end) {
 }
 
 }  // namespace
-
-std::string bell_file_name(const std::string& id) {
-  return fmt::format("bell-{}", id);
-}
 
 Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) {
   const std::string name = bell_file_name(id);

@@ -63,6 +63,4 @@ void ring(int write_end);
 // read. May be negative, since the owner of a FIFO can set its times.
 std::optional<std::chrono::nanoseconds> unanswered_for(int write_end);
 
-std::string bell_file_name(const std::string& id);
-
 }  // namespace berth

@@ -3,15 +3,9 @@
 #include "harbour/directory_transaction.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <ctime>
-#include <dirent.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
-#include <map>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,26 +15,13 @@
 #include "base/users.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
-#include "harbour/location.h"
+#include "harbour/file_names.h"
+#include "harbour/record_file.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
 
-constexpr std::string_view kLeasePrefix = "lease-";
-constexpr std::string_view kTicketPrefix = "ticket-";
-constexpr std::string_view kBellPrefix = "bell-";
-constexpr std::string_view kDrainPrefix = "drain-";
-constexpr std::string_view kRequestPrefix = "request-";
-// A file is written as new-RANDOM-NAME, and then renamed to NAME.
-constexpr std::string_view kTemporaryPrefix = "new-";
-constexpr std::size_t kNumberDigits = 15;
-constexpr mode_t kFileMode = 0644;
-// On the record of a ticket or of a shell's lease: its owner or root has ended it.
-constexpr mode_t kEndedFlag = S_ISVTX;
-// Ticket numbers are times, in units of 100 µs since 1970.
-constexpr std::uint64_t kUnitNs = 100'000;
-constexpr std::uint64_t kUnitsPerSecond = 1'000'000'000 / kUnitNs;
 // How many files one call of remove_leftovers() removes.
 constexpr std::size_t kMaxRemovals = 256;
 // Limits ignored_entries(), since a hostile user can create any number of files.
@@ -48,92 +29,8 @@ constexpr std::size_t kMaxIgnoredEntries = 1000;
 // Descriptors that the bells of leases must leave for tickets, records, /proc and the lock.
 constexpr rlim_t kSpareDescriptors = 64;
 
-// Older drivers write the UUIDs of MIG instances with slashes: "MIG-GPU-…/1/0".
-std::string drain_file_name(std::string uuid) {
-  std::replace(uuid.begin(), uuid.end(), '/', '_');
-  return fmt::format("{}{}", kDrainPrefix, uuid);
-}
-
-// A UUID is part of a file's name, so it must not contain '/'.
-bool is_uuid(std::string_view text) {
-  constexpr std::string_view letters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-  return !text.empty() && text.size() <= 128 &&
-         text.find_first_not_of(letters) == std::string_view::npos;
-}
-
-std::optional<TicketName> parse_ticket_name(std::string_view rest) {
-  TicketName name;
-  if (rest.size() < kNumberDigits + 2 || rest[kNumberDigits] != '-') return std::nullopt;
-  const char* end = rest.data() + kNumberDigits;
-  const auto [stop, problem] = std::from_chars(rest.data(), end, name.number);
-  if (problem != std::errc{} || stop != end) return std::nullopt;
-  name.id = rest.substr(kNumberDigits + 1);
-  return is_id(name.id) ? std::optional(name) : std::nullopt;
-}
-
-bool add_to_listing(std::string_view name, DirectoryListing& listing) {
-  const auto has_id_after = [&name](std::string_view prefix) {
-    return name.starts_with(prefix) && is_id(name.substr(prefix.size()));
-  };
-  if (has_id_after(kLeasePrefix)) {
-    listing.leases.emplace_back(name.substr(kLeasePrefix.size()));
-  } else if (has_id_after(kBellPrefix)) {
-    listing.bells.emplace_back(name.substr(kBellPrefix.size()));
-  } else if (has_id_after(kRequestPrefix)) {
-    listing.requests.emplace_back(name.substr(kRequestPrefix.size()));
-  } else if (name.starts_with(kDrainPrefix) && is_uuid(name.substr(kDrainPrefix.size()))) {
-    listing.drains.emplace_back(name.substr(kDrainPrefix.size()));
-  } else if (name.starts_with(kTicketPrefix)) {
-    const auto ticket = parse_ticket_name(name.substr(kTicketPrefix.size()));
-    if (!ticket) return false;
-    listing.tickets.push_back(*ticket);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-std::uint64_t to_units(const statx_timestamp& time) {
-  if (time.tv_sec < 0) return 0;
-  return static_cast<std::uint64_t>(time.tv_sec) * kUnitsPerSecond + time.tv_nsec / kUnitNs;
-}
-
-std::uint64_t units_now() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * kUnitsPerSecond +
-         static_cast<std::uint64_t>(now.tv_nsec) / kUnitNs;
-}
-
-// Can a user make a hard link to another user's file? Where the kernel allows it
-// (fs.protected_hardlinks=0), other users can give a record a second name, which changes its ctime.
-bool others_can_link() {
-  static const bool allowed = [] {
-    int setting = 1;
-    std::ifstream("/proc/sys/fs/protected_hardlinks") >> setting;
-    return setting == 0;
-  }();
-  return allowed;
-}
-
-// The order of a ticket in the queue: the later of its number and the time at which its file got
-// its name. The kernel sets the ctime then, and no user can set it back, so a forged small number
-// gains nothing. A larger number only moves its own ticket back. Where other users can change the
-// ctime (by a hard link), the birth time of the file takes its place.
-std::uint64_t ticket_order(std::uint64_t number, const struct statx& file_info) {
-  const bool use_birth_time = others_can_link() && (file_info.stx_mask & STATX_BTIME) != 0;
-  return std::max(number, to_units(use_birth_time ? file_info.stx_btime : file_info.stx_ctime));
-}
-
 bool contains_sorted(const std::vector<std::string>& sorted, const std::string& id) {
   return std::binary_search(sorted.begin(), sorted.end(), id);
-}
-
-// Berth never makes such a file. Another user may have written its content, and may have given it
-// this name: the kernel permits hard links to files that a user can write to.
-bool others_can_write(const struct statx& file_info) {
-  return S_ISREG(file_info.stx_mode) && (file_info.stx_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
 
 std::vector<std::string> sorted_ticket_ids(const std::vector<TicketName>& tickets) {
@@ -144,55 +41,7 @@ std::vector<std::string> sorted_ticket_ids(const std::vector<TicketName>& ticket
   return ids;
 }
 
-// Why a file cannot be a record or drain, known before it is opened; null if it can be one.
-const char* find_file_problem(const struct statx& file_info) {
-  if (is_mount_point(file_info)) return "a file system is mounted over it";
-  if (!S_ISREG(file_info.stx_mode)) return "it is not a regular file";
-  if (file_info.stx_size > kMaxRecordSize) return "it is too large";
-  if (others_can_write(file_info)) return "other users can write to it";
-  return nullptr;
-}
-
-// Some file systems do not report types in a listing (DT_UNKNOWN).
-bool is_directory(int parent, const dirent64& entry) {
-  if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
-  struct statx file_info {};
-  if (!stat_at(parent, entry.d_name, file_info)) return false;
-  if (is_mount_point(file_info)) return std::string_view(entry.d_name) == kArchiveInHarbour;
-  return S_ISDIR(file_info.stx_mode);
-}
-
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 }  // namespace
-
-std::string lease_file_name(const std::string& id) {
-  return fmt::format("{}{}", kLeasePrefix, id);
-}
-
-std::string request_file_name(const std::string& id) {
-  return fmt::format("{}{}", kRequestPrefix, id);
-}
-
-std::string ticket_file_name(const TicketName& name) {
-  return fmt::format("{}{:0{}}-{}", kTicketPrefix, name.number, kNumberDigits, name.id);
-}
-
-bool has_ended_flag(int directory, const std::string& id, const std::optional<TicketName>& ticket,
-                    uid_t owner) {
-  struct statx file_info {};
-  const std::string name = ticket ? ticket_file_name(*ticket) : lease_file_name(id);
-  return stat_at(directory, name, file_info) && S_ISREG(file_info.stx_mode) &&
-         file_info.stx_uid == owner && (file_info.stx_mode & kEndedFlag) != 0;
-}
 
 bool DirectoryTransaction::is_ended(const std::string& id,
                                     const std::optional<TicketName>& ticket) {
@@ -212,80 +61,11 @@ void DirectoryTransaction::unlock() {
 }
 
 Result<void> DirectoryTransaction::list() {
-  listing_ = {};
   ignored_entries_.clear();
-  DirectoryListing directories;
-  // opendir() would allocate and free 32 KiB, which costs more than the listing itself.
-  alignas(dirent64) std::array<char, 16384> buffer;
-  ::lseek(lock_.get(), 0, SEEK_SET);
-  for (;;) {
-    const auto length = ::getdents64(lock_.get(), buffer.data(), buffer.size());
-    if (length < 0) return file_error("list", lock_.get());
-    if (length == 0) break;
-    for (ssize_t at = 0; at < length;) {
-      const auto* entry = reinterpret_cast<const dirent64*>(buffer.data() + at);
-      at += entry->d_reclen;
-      const std::string_view name = entry->d_name;
-      if (name == "." || name == "..") continue;
-      // Directories are never opened: the owner of a directory can mount a file system there (FUSE)
-      // that does not answer.
-      const bool directory = is_directory(lock_.get(), *entry);
-      if (directory && name == kArchiveInHarbour) continue;
-      if (!add_to_listing(name, directory ? directories : listing_)) {
-        listing_.unknown_names.emplace_back(name);
-        ignore(std::string(name), std::nullopt, "it is not a file of berth's");
-      } else if (directory) {
-        ignore(std::string(name), std::nullopt, "it is a directory");
-      }
-    }
-  }
-  std::sort(listing_.leases.begin(), listing_.leases.end());
-  std::sort(listing_.requests.begin(), listing_.requests.end());
-  if (!listing_.tickets.empty()) order_tickets();
+  listing_ = TRY(list_directory(
+      lock_.get(), [this](const std::string& file, std::optional<uid_t> owner,
+                          std::string problem) { ignore(file, owner, std::move(problem)); }));
   return {};
-}
-
-// Sorts the tickets by ticket_order(), and drops those of a user that exceed the limit.
-void DirectoryTransaction::order_tickets() {
-  struct statx file_info {};
-  struct Ticket {
-    TicketName name;
-    std::optional<uid_t> owner;
-    std::uint64_t size;
-  };
-  std::vector<Ticket> tickets;
-  tickets.reserve(listing_.tickets.size());
-  for (TicketName& name : listing_.tickets) {
-    // A ticket whose file cannot be examined keeps its number. find_live_record() decides later
-    // whether it counts.
-    const bool known = stat_at(lock_.get(), ticket_file_name(name), file_info);
-    if (known && is_mount_point(file_info)) {
-      ignore(ticket_file_name(name), std::nullopt, find_file_problem(file_info));
-      continue;
-    }
-    name.order = known ? ticket_order(name.number, file_info) : name.number;
-    if (known && is_identified(file_info.stx_uid)) name.owner = file_info.stx_uid;
-    tickets.push_back({std::move(name), known ? std::optional(file_info.stx_uid) : std::nullopt,
-                       std::min<std::uint64_t>(file_info.stx_size, kMaxRecordSize)});
-  }
-  std::sort(tickets.begin(), tickets.end(),
-            [](const Ticket& a, const Ticket& b) { return a.name < b.name; });
-  listing_.tickets.clear();
-  // Owners that this user namespace does not map have no limit: they all look like one user, and
-  // the tickets of one of them would make those of another not count.
-  std::map<uid_t, TicketTotals> totals;
-  for (Ticket& ticket : tickets) {
-    TicketTotals unlimited;
-    TicketTotals& total = ticket.name.owner ? totals[*ticket.name.owner] : unlimited;
-    const bool has_room = total.has_room_for(ticket.size);
-    total.add(ticket.size);
-    if (has_room) {
-      listing_.tickets.push_back(std::move(ticket.name));
-    } else {
-      ignore(ticket_file_name(ticket.name), ticket.owner, "its owner has too many tickets");
-    }
-  }
-  listing_.own_tickets = totals[::geteuid()];
 }
 
 void DirectoryTransaction::ignore_live(const std::string& file, uid_t owner, std::string problem) {
@@ -300,38 +80,11 @@ void DirectoryTransaction::ignore(const std::string& file, std::optional<uid_t> 
   ignored_entries_.push_back({file, owner, std::move(problem), leftover});
 }
 
-Result<std::optional<struct statx>> DirectoryTransaction::stat_file(const std::string& file) const {
-  struct statx file_info {};
-  // Callers check the type before they open the file: a hostile user may have put a device there,
-  // and opening a device can have any effect.
-  if (stat_at(lock_.get(), file, file_info)) return file_info;
-  if (errno == ENOENT) return std::nullopt;
-  return file_error("inspect a file in", lock_.get());
-}
-
-Result<DirectoryTransaction::FileText> DirectoryTransaction::read_file(
-    const std::string& file, const struct statx& file_info) const {
-  if (const char* problem = find_file_problem(file_info)) return FileText{"", problem};
-  const UniqueFd fd = open_at(lock_.get(), file, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-  if (!fd) {
-    if (errno == ENOENT || is_caused_by_owner(errno)) return FileText{"", "it cannot be read"};
-    return file_error("read a file in", lock_.get());
-  }
-  struct stat opened {};
-  if (::fstat(fd.get(), &opened) != 0) return file_error("inspect a file in", lock_.get());
-  if (opened.st_ino != file_info.stx_ino) return FileText{"", "it was replaced during the check"};
-  std::string text(static_cast<std::size_t>(file_info.stx_size), '\0');
-  const auto length = ::pread(fd.get(), text.data(), text.size(), 0);
-  if (length < 0) return file_error("read a file in", lock_.get());
-  text.resize(static_cast<std::size_t>(length));
-  return FileText{std::move(text), ""};
-}
-
 // The owner is the one that the kernel reports. The bell is opened before the record is read, since
 // a killed client may have left half a record.
 Result<std::optional<DirectoryTransaction::LiveRecordFile>> DirectoryTransaction::find_live_record(
     const std::string& file, const std::string& id) {
-  const std::optional<struct statx> file_info = TRY(stat_file(file));
+  const std::optional<struct statx> file_info = TRY(stat_file(lock_.get(), file));
   if (!file_info) return std::nullopt;
   // The owner of a file under a mount point is unknown: then the bell's owner is taken.
   std::optional<uid_t> owner;
@@ -343,7 +96,7 @@ Result<std::optional<DirectoryTransaction::LiveRecordFile>> DirectoryTransaction
     ignore(file, owner, dead ? "its process is gone" : type != nullptr ? type : bell.problem, dead);
     return std::nullopt;
   }
-  FileText content = TRY(read_file(file, *file_info));
+  FileContent content = TRY(read_file(lock_.get(), file, *file_info));
   return LiveRecordFile{*file_info, bell.owner, std::move(content), std::move(bell.write_end),
                         std::move(bell.problem)};
 }
@@ -356,7 +109,7 @@ Result<std::optional<Client>> DirectoryTransaction::read_lease(const std::string
   if (!found) return std::nullopt;
   const struct statx& file_info = found->file_info;
   const uid_t owner = found->owner;
-  const FileText& content = found->content;
+  const FileContent& content = found->content;
   const auto ignore_record = [&](const char* problem) {
     ignore_live(file, owner, problem);
     return std::nullopt;
@@ -420,7 +173,7 @@ Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName
   if (!record) return ignore_record(record.error().message);
   if (record->id != name.id) return ignore_record("its id differs from the id in its file name");
   // Another user may have given the record this name, by a hard link.
-  const bool is_other_name = record->order && *record->order != name.number;
+  const bool is_other_name = record->file_number && *record->file_number != name.file_number;
   const bool is_lease = record->version <= kProtocolVersion && !record->uuids.empty();
   if (is_other_name || is_lease)
     return ignore_record("it is a hard link to another ticket or lease");
@@ -432,10 +185,10 @@ Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName
 // Replaces the request of a ticket by the one that its owner wrote later (see write_ticket()).
 void DirectoryTransaction::apply_changed_request(Record& ticket, uid_t owner) const {
   const std::string file = request_file_name(ticket.id);
-  const auto file_info = stat_file(file);
+  const auto file_info = stat_file(lock_.get(), file);
   // Two files with an owner that this user namespace does not map may belong to different users.
   if (!file_info || !*file_info || (*file_info)->stx_uid != owner || !is_identified(owner)) return;
-  const auto content = read_file(file, **file_info);
+  const auto content = read_file(lock_.get(), file, **file_info);
   if (!content || !content->problem.empty()) return;
   auto changed = parse_record(content->text);
   if (!changed || changed->id != ticket.id || !changed->uuids.empty()) return;
@@ -464,7 +217,7 @@ Result<std::vector<Drain>> DirectoryTransaction::read_drains() {
   const uid_t allowed_owner = TRY(harbour_owner());
   for (const std::string& uuid : listing_.drains) {
     const std::string file = drain_file_name(uuid);
-    const std::optional<struct statx> file_info = TRY(stat_file(file));
+    const std::optional<struct statx> file_info = TRY(stat_file(lock_.get(), file));
     if (!file_info) continue;
     const uid_t owner = file_info->stx_uid;
     if (const char* problem = find_file_problem(*file_info)) {
@@ -475,7 +228,7 @@ Result<std::vector<Drain>> DirectoryTransaction::read_drains() {
       ignore(file, owner, "only root or the owner of the harbour may drain a GPU");
       continue;
     }
-    const FileText content = TRY(read_file(file, *file_info));
+    const FileContent content = TRY(read_file(lock_.get(), file, *file_info));
     if (!content.problem.empty()) {
       ignore(file, owner, content.problem);
       continue;
@@ -498,53 +251,32 @@ Result<uid_t> DirectoryTransaction::harbour_owner() const {
 }
 
 Result<std::uint64_t> DirectoryTransaction::next_order() {
-  const std::uint64_t now = units_now();
-  if (listing_.tickets.empty()) return now;
-  // Two tickets of the same moment keep their order. A ticket with a number from the future changes
-  // the numbers of others by a millisecond at most.
-  const std::uint64_t last = listing_.tickets.back().order;
-  return last >= now && last - now < kUnitsPerSecond / 1000 ? last + 1 : now;
-}
-
-Result<void> DirectoryTransaction::write_file(const std::string& file, const std::string& text) {
-  const UniqueFd fd(::openat(lock_.get(), file.c_str(),
-                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
-  has_name_conflict_ = !fd && errno == EEXIST;
-  if (!fd) return file_error("write a record in", lock_.get());
-  struct stat file_info {};
-  // With a umask of 077 other users could not read the file.
-  const bool readable =
-      ::fstat(fd.get(), &file_info) == 0 &&
-      ((file_info.st_mode & 07777) == kFileMode || ::fchmod(fd.get(), kFileMode) == 0);
-  if (readable && write_all(fd.get(), text)) return {};
-  auto error = file_error("write a record in", lock_.get());
-  ::unlinkat(lock_.get(), file.c_str(), 0);
-  return error;
+  return next_file_number(listing_.tickets);
 }
 
 Result<void> DirectoryTransaction::write_lease(const Record& record) {
-  return write_file(lease_file_name(record.id), format_record(record));
+  return create_file(lock_.get(), lease_file_name(record.id), format_record(record),
+                     &has_name_conflict_);
 }
 
-Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t order) {
+Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t file_number) {
+  has_name_conflict_ = false;
   Record ticket = record;
-  TicketName name{order, record.id, order};
+  ticket.file_number = file_number;
+  TicketName name{file_number, record.id, file_number};
   // Writing the file again would change its ctime, and the ticket would lose its place in the
   // queue. So the changed request goes into a file of its own.
   if (is_own_file(ticket_file_name(name))) {
-    ticket.order = name.number;
     const std::string file = request_file_name(record.id);
     struct statx existing {};
     // A file of another user cannot be replaced. Other clients then see the old request, which only
     // makes their decisions less precise.
     if (stat_at(lock_.get(), file, existing) && existing.stx_uid != ::geteuid()) return {};
-    return replace_file(file, format_record(ticket));
+    return replace_file(lock_.get(), file, format_record(ticket));
   }
-  ticket.order = name.number;
   const std::string text = format_record(ticket);
   if (!listing_.own_tickets.has_room_for(text.size())) remove_dead_tickets();
   if (!listing_.own_tickets.has_room_for(text.size())) {
-    has_name_conflict_ = false;
     return fail(
         ErrorKind::not_granted,
         fmt::format("you have {} waiting tickets, and the limit is {} tickets or {} MiB; cancel "
@@ -552,10 +284,10 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
                     listing_.own_tickets.count, TicketTotals::kMaxTickets,
                     TicketTotals::kMaxBytes >> 20));
   }
-  TRY(write_file(ticket_file_name(name), text));
+  TRY(create_file(lock_.get(), ticket_file_name(name), text, &has_name_conflict_));
   struct statx file_info {};
   if (stat_at(lock_.get(), ticket_file_name(name), file_info)) {
-    name.order = ticket_order(name.number, file_info);
+    name.order = ticket_order(name.file_number, file_info);
   }
   auto& tickets = listing_.tickets;
   name.owner = ::geteuid();
@@ -572,24 +304,13 @@ bool DirectoryTransaction::is_own_file(const std::string& file) const {
 
 TicketName DirectoryTransaction::current_ticket_name(const TicketName& written) const {
   for (const TicketName& name : listing_.tickets) {
-    if (name.id == written.id && name.number == written.number) return name;
+    if (name.id == written.id && name.file_number == written.file_number) return name;
   }
   return written;
 }
 
-// Writes a temporary file first, so that on a full disk the old file stays. Its name is random:
-// another user could have created a file of a predictable name.
-Result<void> DirectoryTransaction::replace_file(const std::string& file, const std::string& text) {
-  const std::string temporary = fmt::format("{}{}-{}", kTemporaryPrefix, make_id(), file);
-  TRY(write_file(temporary, text));
-  if (::renameat(lock_.get(), temporary.c_str(), lock_.get(), file.c_str()) == 0) return {};
-  auto error = file_error("write a file in", lock_.get());
-  ::unlinkat(lock_.get(), temporary.c_str(), 0);
-  return error;
-}
-
 Result<void> DirectoryTransaction::write_drain(const Drain& drain) {
-  return replace_file(drain_file_name(drain.uuid), berth::format_drain(drain));
+  return replace_file(lock_.get(), drain_file_name(drain.uuid), format_drain(drain));
 }
 
 void DirectoryTransaction::remove_ticket(const TicketName& name) {
@@ -599,29 +320,14 @@ void DirectoryTransaction::remove_ticket(const TicketName& name) {
   ::unlinkat(lock_.get(), request_file_name(name.id).c_str(), 0);
 }
 
-// Uses a descriptor, since the name may mean another file between the check and the chmod.
-Result<void> DirectoryTransaction::set_ended_flag(const std::string& file, uid_t owner) {
-  const UniqueFd fd(::openat(lock_.get(), file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd) return file_error("end a ticket or lease in", lock_.get());
-  struct stat file_info {};
-  if (::fstat(fd.get(), &file_info) != 0) return file_error("inspect a file in", lock_.get());
-  if (!S_ISREG(file_info.st_mode) || file_info.st_uid != owner) {
-    return fail(ErrorKind::io,
-                "another process replaced the record of the ticket or lease; try again");
-  }
-  const std::string path = fmt::format("/proc/self/fd/{}", fd.get());
-  if (::chmod(path.c_str(), (file_info.st_mode & 07777) | kEndedFlag) == 0) return {};
-  return file_error("end a ticket or lease in", lock_.get());
-}
-
 Result<void> DirectoryTransaction::end_ticket(const TicketName& name) {
   const std::optional<Client> client = TRY(read_ticket(name));
   if (!client) return {};  // it no longer counts
-  return set_ended_flag(ticket_file_name(name), client->record.uid);
+  return set_ended_flag(lock_.get(), ticket_file_name(name), client->record.uid);
 }
 
 Result<void> DirectoryTransaction::end_lease(const Client& lease) {
-  return set_ended_flag(lease_file_name(lease.record.id), lease.record.uid);
+  return set_ended_flag(lock_.get(), lease_file_name(lease.record.id), lease.record.uid);
 }
 
 void DirectoryTransaction::ring(const Client& client) {
@@ -725,9 +431,7 @@ void DirectoryTransaction::remove_orphan_requests() {
     }
   }
   for (const std::string& name : listing_.unknown_names) {
-    const std::size_t target_at = kTemporaryPrefix.size() + make_id().size() + 1;
-    if (!name.starts_with(kTemporaryPrefix) || name.size() <= target_at) continue;
-    const std::string target = name.substr(target_at);
+    const std::string target(replaced_file_name(name));
     if (target.starts_with(kDrainPrefix)) remove(name, "");
     if (target.starts_with(kRequestPrefix)) remove(name, target.substr(kRequestPrefix.size()));
   }
@@ -739,13 +443,13 @@ void DirectoryTransaction::remove_orphan_requests() {
 std::optional<Record> DirectoryTransaction::read_dead_lease(const IgnoredEntry& entry,
                                                             const std::string& id) const {
   if (!entry.owner || entry.file != lease_file_name(id)) return std::nullopt;
-  const auto bell = stat_file(bell_file_name(id));
+  const auto bell = stat_file(lock_.get(), bell_file_name(id));
   if (!bell || !*bell || !S_ISFIFO((*bell)->stx_mode) || (*bell)->stx_uid != *entry.owner) {
     return std::nullopt;
   }
-  const auto file_info = stat_file(entry.file);
+  const auto file_info = stat_file(lock_.get(), entry.file);
   if (!file_info || !*file_info || (*file_info)->stx_uid != *entry.owner) return std::nullopt;
-  const auto content = read_file(entry.file, **file_info);
+  const auto content = read_file(lock_.get(), entry.file, **file_info);
   if (!content || !content->problem.empty()) return std::nullopt;
   auto record = parse_record(content->text);
   if (!record || record->id != id) return std::nullopt;

@@ -16,45 +16,15 @@
 
 #include "base/private_fd.h"
 #include "base/result.h"
+#include "harbour/directory_listing.h"
+#include "harbour/record_file.h"
 #include "harbour/transaction.h"
 
 namespace berth {
 
-// The number and total size of one user's tickets, and their limits: other clients must read them.
-struct TicketTotals {
-  static constexpr std::size_t kMaxTickets = 2000;
-  static constexpr std::uint64_t kMaxBytes = 4 << 20;
-
-  std::size_t count = 0;
-  std::uint64_t bytes = 0;
-
-  bool has_room_for(std::uint64_t size) const {
-    return count < kMaxTickets && bytes + size <= kMaxBytes;
-  }
-  void add(std::uint64_t size) {
-    ++count;
-    bytes += size;
-  }
-  void remove(std::uint64_t size) {
-    --count;
-    bytes -= size;
-  }
-};
-
 // A client makes its bell before it writes its record. A bell without a record is a leftover only
 // at this age.
 constexpr time_t kOrphanBellSeconds = 60;
-
-// The entries of the directory, known by their names alone.
-struct DirectoryListing {
-  std::vector<std::string> leases;         // ids, sorted
-  std::vector<TicketName> tickets;         // in the order of the queue
-  std::vector<std::string> bells;          // ids
-  std::vector<std::string> requests;       // ids of tickets whose request has changed, sorted
-  std::vector<std::string> drains;         // UUIDs, with '_' for '/'
-  std::vector<std::string> unknown_names;  // names that Berth does not use
-  TicketTotals own_tickets{};              // the tickets of this process's user
-};
 
 class DirectoryTransaction : public Transaction {
  public:
@@ -79,13 +49,12 @@ class DirectoryTransaction : public Transaction {
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
   Result<std::uint64_t> next_order() override;
   Result<void> write_lease(const Record& record) override;
-  Result<void> write_ticket(const Record& record, std::uint64_t order) override;
+  Result<void> write_ticket(const Record& record, std::uint64_t file_number) override;
   bool has_name_conflict() const override { return has_name_conflict_; }
   Result<void> write_drain(const Drain& drain) override;
   Result<bool> remove_drain(const std::string& uuid) override;
   void remove_ticket(const TicketName& name) override;
-  // These two set the sticky bit of the record. Only the owner of the file and root can set it, not
-  // even the owner of the directory. It needs no disk space.
+  // These two set kEndedFlag of the record.
   Result<void> end_ticket(const TicketName& name) override;
   Result<void> end_lease(const Client& lease) override;
   void ring(const Client& client) override;
@@ -99,32 +68,20 @@ class DirectoryTransaction : public Transaction {
   int directory() const { return lock_.get(); }
 
  private:
-  // The text of a file, or the reason why it cannot be read.
-  struct FileText {
-    std::string text;
-    std::string problem;
-  };
   // The file of a record whose owner has a live bell of the same id.
   struct LiveRecordFile {
     struct statx file_info {};
     uid_t owner = 0;
-    FileText content;
+    FileContent content;
     UniqueFd bell;
     std::string bell_problem;  // not empty if the bell cannot be opened (PeerBell::State::unknown)
   };
 
-  void order_tickets();
   void apply_changed_request(Record& ticket, uid_t owner) const;
   bool is_own_file(const std::string& file) const;
   bool has_ticket_with_id(const std::string& id) const;
   Result<std::optional<LiveRecordFile>> find_live_record(const std::string& file,
                                                          const std::string& id);
-  // The kernel's information about a file (see stat_at()); nullopt if it does not exist.
-  Result<std::optional<struct statx>> stat_file(const std::string& file) const;
-  Result<FileText> read_file(const std::string& file, const struct statx& file_info) const;
-  Result<void> write_file(const std::string& file, const std::string& text);
-  Result<void> replace_file(const std::string& file, const std::string& text);
-  Result<void> set_ended_flag(const std::string& file, uid_t owner);
   std::optional<Record> read_dead_lease(const IgnoredEntry& entry, const std::string& id) const;
   void remove_dead_client(const IgnoredEntry& entry);
   void remove_orphan_bells();
@@ -141,14 +98,5 @@ class DirectoryTransaction : public Transaction {
   std::vector<Record> removed_leases_;
   bool has_name_conflict_ = false;
 };
-
-// Does the record of this owner's client (the ticket if `ticket` is set, else the lease) have the
-// sticky bit? Then its owner or root has ended the client from outside.
-bool has_ended_flag(int directory, const std::string& id, const std::optional<TicketName>& ticket,
-                    uid_t owner);
-
-std::string lease_file_name(const std::string& id);
-std::string ticket_file_name(const TicketName& name);
-std::string request_file_name(const std::string& id);
 
 }  // namespace berth

@@ -23,6 +23,7 @@
 
 #include "base/process.h"
 #include "harbour/bell.h"
+#include "harbour/file_names.h"
 #include "harbour/harbour.h"
 #include "harbour/safe_directory.h"
 #include "harbour/transaction.h"
@@ -288,7 +289,7 @@ TEST_F(HarbourTest, hard_links_neither_end_nor_duplicate_clients) {
   EXPECT_EQ(transaction->read_leases()->size(), 1U);
   std::vector<std::uint64_t> numbers;
   for (const TicketName& name : transaction->listing().tickets) {
-    if (*transaction->read_ticket(name)) numbers.push_back(name.number);
+    if (*transaction->read_ticket(name)) numbers.push_back(name.file_number);
   }
   EXPECT_EQ(numbers, std::vector<std::uint64_t>{7});
 }

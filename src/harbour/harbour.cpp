@@ -13,6 +13,7 @@
 #include "cluster/store/redis_transaction.h"
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
+#include "harbour/file_names.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {
@@ -157,20 +158,22 @@ bool Harbour::has_lease(const std::string& id) const {
          file_info.st_uid == ::geteuid();
 }
 
-Result<StoppedProcesses> find_stopped_processes(Harbour& harbour) {
-  constexpr std::size_t kMaxFrontTickets = 16;  // for each user
+Result<std::unique_ptr<Transaction>> begin_to_ring_front(Harbour& harbour, LockMode mode) {
+  constexpr std::size_t kMaxCheckedPerUser = 16;  // each costs a read of /proc
   std::vector<Record> front;
   std::map<uid_t, std::size_t> counts;
   {
     const std::unique_ptr<Transaction> transaction = TRY(harbour.begin(LockMode::shared, {}));
     TRY(transaction->visit_front([&](const Client& client) {
       front.push_back(client.record);
-      return ++counts[client.record.uid] >= kMaxFrontTickets;
+      return ++counts[client.record.uid] >= kMaxCheckedPerUser;
     }));
   }
   StoppedProcesses stopped;
   stopped.read(front);
-  return stopped;
+  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(mode, {}));
+  transaction->set_stopped_processes(std::move(stopped));
+  return transaction;
 }
 
 }  // namespace berth

@@ -109,9 +109,9 @@ class Harbour {
   std::unique_ptr<RedisHostStore> store_;
 };
 
-// The stopped processes at the front of the queue (see StoppedProcesses). Call it before a
-// transaction that rings the first ticket, and pass the result to set_stopped_processes(). Takes
-// the shared lock for a moment, and reads /proc after it has released the lock.
-Result<StoppedProcesses> find_stopped_processes(Harbour& harbour);
+// Harbour::begin() for a caller that is not a client, and that calls ring_front(): the transaction
+// knows the stopped processes at the front of the queue. To find these, it takes the shared lock
+// for a moment before, and reads /proc after it has released the lock.
+Result<std::unique_ptr<Transaction>> begin_to_ring_front(Harbour& harbour, LockMode mode);
 
 }  // namespace berth

@@ -8,8 +8,8 @@
 #include <sys/file.h>
 #include <thread>
 
+#include "base/interrupter.h"
 #include "harbour/file_error.h"
-#include "harbour/interrupter.h"
 #include "harbour/lock_holder.h"
 
 namespace berth {
@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kSlowLock(3);
+constexpr std::chrono::seconds kReportHolderAfter(3);
 // The pauses between attempts where no signal can interrupt a blocking flock().
 constexpr std::chrono::milliseconds kFirstPause(1);
 constexpr std::chrono::milliseconds kMaxPause(64);
@@ -54,7 +54,7 @@ Result<void> lock_directory(int directory, LockMode mode, const LockOptions& loc
       return file_error("lock", directory);
     }
     const auto waited = Clock::now() - begin;
-    if (!reported && waited >= kSlowLock && lock_options.on_slow) {
+    if (!reported && waited >= kReportHolderAfter && lock_options.on_slow) {
       reported = true;
       lock_options.on_slow(find_lock_holder(directory).name);
     }

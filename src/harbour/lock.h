@@ -28,7 +28,7 @@ struct LockOptions {
 // Locks the open directory, and waits for the lock if needed. The lock belongs to the open file:
 // unlock it explicitly (flock() with LOCK_UN), since closing the descriptor does not unlock while a
 // fork has a copy. The error (ErrorKind::io) names the process that holds the lock. While it waits,
-// it uses a signal of this process; see interrupter.h.
+// it uses a signal of this process; see base/interrupter.h.
 Result<void> lock_directory(int directory, LockMode mode, const LockOptions& lock_options);
 
 }  // namespace berth

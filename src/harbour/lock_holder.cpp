@@ -2,7 +2,6 @@
 #include "harbour/lock_holder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -67,19 +66,6 @@ LockCheck check_lock(pid_t pid, const std::string& file) {
     }
   }
   return problem ? LockCheck::unknown : LockCheck::no;
-}
-
-std::vector<pid_t> list_processes() {
-  std::vector<pid_t> pids;
-  std::error_code ignored;
-  for (fs::directory_iterator entry("/proc", ignored); entry != fs::directory_iterator();
-       entry.increment(ignored)) {
-    const std::string name = entry->path().filename().string();
-    pid_t pid = 0;
-    const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (problem == std::errc{} && end == name.data() + name.size()) pids.push_back(pid);
-  }
-  return pids;
 }
 
 bool is_process_stopped(pid_t pid) {

@@ -1,5 +1,5 @@
-// Unit tests of lock.h, interrupter.h and lock_holder.h: waiting for the lock times out whatever
-// the program does with signals, and leaves its signal handling unchanged.
+// Unit tests of lock.h, base/interrupter.h and lock_holder.h: waiting for the lock times out
+// whatever the program does with signals, and leaves its signal handling unchanged.
 #include "harbour/lock.h"
 
 #include <array>
@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/interrupter.h"
 #include "base/unique_fd.h"
-#include "harbour/interrupter.h"
 #include "harbour/lock_holder.h"
 
 namespace berth {

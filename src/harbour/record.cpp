@@ -211,7 +211,7 @@ std::string format_record(const Record& record) {
   if (record.is_profiling_run) json["profiles"] = true;
   if (!record.parent_lease.empty()) json["within"] = record.parent_lease;
   if (!record.directory_id.empty()) json["witness"] = record.directory_id;
-  if (record.order && record.uuids.empty()) json["order"] = *record.order;
+  if (record.file_number && record.uuids.empty()) json["order"] = *record.file_number;
   if (!record.uuids.empty()) {
     json["gpus"] = record.uuids;
     json["granted_ms"] = to_ms(record.granted);
@@ -250,7 +250,7 @@ Result<Record> parse_record(std::string_view text) {
   record.since = from_ms(fields.required_number("since_ms"));
   record.granted = from_ms(fields.number("granted_ms").value_or(0));
   record.parent_lease = fields.text("within", kIdLength).value_or("");
-  record.order = fields.number("order");
+  record.file_number = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
   static const Json none;
   const auto request = json.find("request");

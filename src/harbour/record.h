@@ -45,9 +45,9 @@ struct Record {
   std::string parent_lease;  // the id of the lease that this one is a part of; empty for most
   // With a server: the directory that has the client's bell (see Harbour::directory_id()).
   std::string directory_id;
-  // For a ticket: the number in its file's name. Under another name (a hard link that another user
-  // made) the record does not count.
-  std::optional<std::uint64_t> order;
+  // For a ticket: TicketName::file_number ("order" in the JSON). In a file of another name (a hard
+  // link that another user made) the record does not count.
+  std::optional<std::uint64_t> file_number;
 
   // Only for a lease:
   std::vector<std::string> uuids;  // the GPUs

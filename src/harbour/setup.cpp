@@ -1,8 +1,6 @@
 // Sets the harbour up as root; see setup.h.
 #include "harbour/setup.h"
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +17,7 @@
 #include "base/shell.h"
 #include "base/text.h"
 #include "base/users.h"
+#include "harbour/file_names.h"
 #include "harbour/record.h"
 #include "harbour/safe_directory.h"
 #include "harbour/tmpfiles.h"
@@ -41,11 +40,7 @@ bool is_shared_folder(const struct stat& file_info) {
 
 // Is `name` a name that Berth uses in a harbour?
 bool is_harbour_name(std::string_view name) {
-  constexpr std::array<std::string_view, 6> prefixes{"bell-",    "lease-", "ticket-",
-                                                     "request-", "drain-", "new-"};
-  return name == kArchiveInHarbour ||
-         std::any_of(prefixes.begin(), prefixes.end(),
-                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+  return name == kArchiveInHarbour || has_harbour_prefix(name);
 }
 
 // Is `name` a name that Berth uses for a user's folder in an archive: "1000" or "1000-2"?
@@ -313,16 +308,15 @@ class HarbourSetup {
 
   // Logs the drains of the former owner, which end now: only root and the owner may drain.
   void log_drains(int directory, uid_t former_owner) {
-    constexpr std::string_view prefix = "drain-";
     constexpr std::size_t kMaxDrains = 64;
     std::vector<std::string> uuids;
     for_each_name(directory, [&](std::string_view name) {
       struct stat file_info {};
       const std::string file(name);
-      if (name.starts_with(prefix) &&
+      if (name.starts_with(kDrainPrefix) &&
           ::fstatat(directory, file.c_str(), &file_info, AT_SYMLINK_NOFOLLOW) == 0 &&
           file_info.st_uid == former_owner) {
-        uuids.push_back(file.substr(prefix.size()));
+        uuids.push_back(file.substr(kDrainPrefix.size()));
       }
       return uuids.size() < kMaxDrains;
     });

@@ -10,8 +10,9 @@ namespace {
 // A client on a busy host may be slow to read its bell. A ring of another host takes longer.
 constexpr std::chrono::seconds kUnresponsiveAfter(3);
 constexpr std::chrono::seconds kRemoteUnresponsiveAfter(5);
-// How many tickets of one user visit_front() visits.
-constexpr std::size_t kMaxFrontTickets = 17;
+// How many tickets of one user visit_front() visits: one more than begin_to_ring_front() checks,
+// so that ring_front() still rings a ticket behind as many stopped ones.
+constexpr std::size_t kMaxVisitsPerUser = 17;
 
 // The PID may belong to another process by now, so its owner must be the client's owner.
 bool is_stopped_process(pid_t pid, uid_t owner) {
@@ -67,7 +68,7 @@ Result<void> Transaction::visit_front(const std::function<bool(const Client&)>& 
     const std::optional<Client> client = TRY(read_ticket(name));
     if (!client) continue;
     // Tickets of unknown owners may belong to different users, so they have no limit.
-    front.done = visit(*client) || (++front.visits >= kMaxFrontTickets && name.owner);
+    front.done = visit(*client) || (++front.visits >= kMaxVisitsPerUser && name.owner);
   }
   return {};
 }

@@ -3,6 +3,13 @@
 // A client changes only its own files; root and the owner of a ticket or lease can also end it. A
 // client may be killed after any line of code: then its bell has no reader, and what it left behind
 // does not count. Implemented by DirectoryTransaction (one host) and RedisTransaction (several).
+//
+// A ticket or lease *counts* if read_ticket() or read_lease() returns it. For that its client must
+// live (a process of its owner has the bell open; on another host: it sends heartbeats), it must
+// not have been ended from outside, and a user must not have forged it. A ticket must also be
+// readable and within the limits of its owner; a lease that cannot be read counts all the same,
+// because it may hold any GPU. What does not count is ignored, as if it did not exist; see
+// ignored_entries().
 #pragma once
 
 #include <chrono>
@@ -24,10 +31,17 @@
 namespace berth {
 
 // Identifies a ticket. Sorts by its place in the queue.
+//
+// A ticket has two numbers. Its owner chooses `file_number` (see Transaction::next_order()) when it
+// writes the ticket, as a part of the file's name and of the record (Record::file_number), and it
+// never changes. `order` is the place in the queue: the ticket with the lowest order is granted
+// first. Every reader computes it from the file_number and the time at which the kernel saw the
+// file get its name (ticket_order() in directory_listing.h), so a forged file_number gains nothing.
+// With a server the server assigns the order, and a file_number is equal to it.
 struct TicketName {
-  std::uint64_t order = 0;  // the place in the queue: the lowest is granted first
+  std::uint64_t order = 0;
   std::string id;
-  std::uint64_t number = 0;      // the number in the file's name, which the ticket's owner chooses
+  std::uint64_t file_number = 0;
   std::optional<uid_t> owner{};  // of the file; absent if unknown, or if this user namespace does
                                  // not map the owner
 
@@ -113,8 +127,8 @@ class Transaction {
   // ticket if `ticket` is set, else the lease `id`.
   virtual bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) = 0;
 
-  // The order for a ticket that is written now: behind all tickets. With a server, the server
-  // assigns the final order in commit(); see current_ticket_name().
+  // The order, and the file_number, for a ticket that is written now: behind all tickets. With a
+  // server, the server assigns the final order in commit(); see current_ticket_name().
   virtual Result<std::uint64_t> next_order() = 0;
 
   // The epoch for a lease that is written now: higher than that of any earlier lease on these GPUs.
@@ -130,9 +144,10 @@ class Transaction {
   virtual Result<void> write_lease(const Record& record) = 0;
   // The lease that is written next replaces this ticket, which waits on several hosts.
   virtual void set_ticket_to_replace(const TicketName& /*name*/) {}
-  // Writes a ticket, or the changed request of a ticket that exists, which keeps its place. An
-  // Error of ErrorKind::not_granted means that this user has too many tickets.
-  virtual Result<void> write_ticket(const Record& record, std::uint64_t order) = 0;
+  // Writes a new ticket, with a number from next_order(), or the changed request of a ticket that
+  // exists, with its file_number: such a ticket keeps its place. An Error of ErrorKind::not_granted
+  // means that this user has too many tickets.
+  virtual Result<void> write_ticket(const Record& record, std::uint64_t file_number) = 0;
   // Did the last write fail because a file of that name exists? Any user can create one, and only
   // that user can remove it, so the caller continues with another id.
   virtual bool has_name_conflict() const = 0;

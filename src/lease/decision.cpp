@@ -52,7 +52,7 @@ Result<void> prepare_wait(DecisionContext& context, std::vector<Client> leases) 
   const auto earlier_count = static_cast<std::size_t>(own_place - context.queue().begin());
   const auto uncounted_count = static_cast<std::size_t>(
       std::count_if(context.queue().begin(), own_place, [&self](const TicketName& name) {
-        return self.uncounted_tickets.contains({name.number, name.id});
+        return self.uncounted_tickets.contains({name.file_number, name.id});
       }));
   decision.queue_position = earlier_count - uncounted_count + 1;
   decision.queue_length -= uncounted_count;
@@ -131,8 +131,10 @@ Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& s
                         const Topology& topology, const LockOptions& lock_options) {
   // A stranger may have started on a GPU while a stopped process held the lock.
   constexpr std::chrono::seconds kMaxSnapshotAge(2);
-  constexpr std::chrono::milliseconds kSlowLock(500);
-  constexpr std::chrono::seconds kAfterSlowLock(3);
+  // After a long wait for the lock, unread bells do not show that their clients are stopped: those
+  // clients waited for the lock as well.
+  constexpr std::chrono::milliseconds kLongLockWait(500);
+  constexpr std::chrono::seconds kBellsUnreliableFor(3);
   constexpr int kMaxRepeats = 3;
   const auto started = Clock::now();
   std::vector<Record> dead_leases;  // of all transactions, since each removes the files it reports
@@ -144,7 +146,8 @@ Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& s
     const auto locked = Clock::now();
     // While another process held the lock, no client could claim, or decide and read its bell.
     self.silent_tickets.exclude_time(locked - before_lock);
-    if (!harbour.is_multi_host() && locked - before_lock > kSlowLock) self.last_slow_lock = locked;
+    if (!harbour.is_multi_host() && locked - before_lock > kLongLockWait)
+      self.last_long_lock_wait = locked;
     if (locked - started > kMaxSnapshotAge) {
       self.was_rung = drain_rings(self.bell.get()) || self.was_rung;
       Decision stale_decision;
@@ -152,7 +155,7 @@ Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& s
       return stale_decision;
     }
     transaction->set_stopped_processes(self.stopped_processes);
-    if (locked - self.last_slow_lock < kAfterSlowLock) transaction->ignore_unread_bells();
+    if (locked - self.last_long_lock_wait < kBellsUnreliableFor) transaction->ignore_unread_bells();
     const auto ticket = self.ticket;
     auto decision = decide_once(harbour, self, *transaction, snapshot, topology);
     const bool needs_more_tickets = transaction->needs_more_tickets();

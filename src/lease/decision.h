@@ -37,7 +37,7 @@ struct PendingClient {
   bool may_wait = true;          // false: it writes no ticket if it is not granted at once
   bool request_changed = false;  // `record` differs from the ticket that was written
   bool was_rung = false;         // since the last decision; the ring is already read from the bell
-  std::chrono::steady_clock::time_point last_slow_lock{};  // when it last waited long for the lock
+  std::chrono::steady_clock::time_point last_long_lock_wait{};  // when that wait ended
   StoppedProcesses stopped_processes{};  // of the waiting clients whose state it has read
   SilentTickets silent_tickets{};
   // While tickets are timed: the order of each ticket in the queue, by its id and owner. A lease of
@@ -45,7 +45,7 @@ struct PendingClient {
   std::map<std::pair<std::string, uid_t>, std::uint64_t> ticket_orders{};
   // Tickets that stood before this one while they did not count, or while they asked for more than
   // this host has. If such a ticket counts later, this client takes it to stand behind its own:
-  // otherwise a user could prepare tickets early. The key is the number and id of the file: an id
+  // otherwise a user could prepare tickets early. The key is the file_number and the id: an id
   // alone may also be in the name of another user's file.
   struct UncountedTicket {
     bool is_impossible = false;

@@ -37,7 +37,7 @@ bool DecisionContext::is_inactive(const Client& client) const {
 }
 
 bool DecisionContext::counts_as_later(const TicketName& name) const {
-  const auto found = self.uncounted_tickets.find({name.number, name.id});
+  const auto found = self.uncounted_tickets.find({name.file_number, name.id});
   return found != self.uncounted_tickets.end() &&
          (!found->second.is_impossible || now - found->second.since >= kImpossibleTimeout);
 }

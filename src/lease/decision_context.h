@@ -1,5 +1,23 @@
 // What the steps of one decision share. Internal to decision.cpp, which runs the steps, and to the
 // files of the steps: queue_walk.h, unclaimed_tickets.h, claim.h and watched_bells.h.
+//
+// The states of another client's ticket, as the deciding client sees them. The first row that
+// applies decides what happens to the ticket.
+//
+//   state               decided by                           what follows
+//   does not count      Transaction::read_ticket()           ignored; noted in uncounted_tickets
+//   impossible          Planner::decide(): impossible        ignored; noted in uncounted_tickets
+//   of a later version  walk_queue(), by Record::version     is granted and reserves nothing here
+//   stopped             Transaction::is_stopped()            the same; rung if it could claim GPUs
+//   silent              SilentTickets::is_passed_over()      the same; gets another chance later
+//   granted, unclaimed  Planner::decide(): grant             keeps its GPUs and is rung; if it does
+//                                                            not claim: unclaimed_tickets.h
+//   reserving           Planner::decide(): wait, the first   keeps GPUs from the tickets behind it
+//   waiting             Planner::decide(): wait              nothing
+//
+// Two more names: a ticket that is stopped or silent is inactive (DecisionContext::is_inactive()),
+// and a ticket that did not count when the deciding client came stands behind that client's own
+// although its order is lower (DecisionContext::counts_as_later()).
 #pragma once
 
 #include <chrono>

@@ -2,7 +2,6 @@
 #include "lease/history_filter.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <fmt/format.h>
 #include <pwd.h>
@@ -13,7 +12,7 @@
 #include "base/text.h"
 #include "base/time_text.h"
 #include "base/users.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {
@@ -43,9 +42,7 @@ Result<TimePoint> parse_start_time(std::string_view text) {
 Result<uid_t> parse_user(std::string_view text) {
   const std::string name(text);
   if (const passwd* user = ::getpwnam(name.c_str())) return user->pw_uid;
-  uid_t uid = 0;
-  const char* const end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, uid).ptr == end && !text.empty()) return uid;
+  if (const auto uid = parse_integer<uid_t>(text)) return *uid;
   return fail(ErrorKind::usage, fmt::format("there is no user {}", in_quotes(text)));
 }
 

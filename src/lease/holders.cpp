@@ -8,8 +8,9 @@
 #include <sys/stat.h>
 
 #include "base/process.h"
-#include "harbour/bell.h"
+#include "harbour/file_names.h"
 #include "harbour/location.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -27,14 +28,14 @@ bool is_open_for_reading(const fs::path& fdinfo) {
   return false;
 }
 
-bool has_file_open(const fs::path& process, const struct stat& file) {
+bool has_file_open(pid_t pid, const struct stat& file) {
+  const fs::path process = fmt::format("/proc/{}", pid);
   std::error_code problem;
   // With error codes: a process that ends during the iteration must not raise an exception.
   fs::directory_iterator entry(process / "fd", problem);
   for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
     struct stat entry_stat {};
-    if (::stat(entry->path().c_str(), &entry_stat) == 0 && entry_stat.st_dev == file.st_dev &&
-        entry_stat.st_ino == file.st_ino &&
+    if (::stat(entry->path().c_str(), &entry_stat) == 0 && is_same_file(entry_stat, file) &&
         is_open_for_reading(process / "fdinfo" / entry->path().filename())) {
       return true;
     }
@@ -52,21 +53,17 @@ bool stat_bell(const Record& record, struct stat& bell) {
 bool holds_bell(const Record& record, pid_t pid) {
   struct stat bell {};
   return record.pid_namespace == pid_namespace() && stat_bell(record, bell) &&
-         has_file_open(fs::path("/proc") / std::to_string(pid), bell);
+         has_file_open(pid, bell);
 }
 
 std::string format_bell_holders(const Record& record) {
   struct stat bell {};
   if (!stat_bell(record, bell)) return "";
   std::string holders;
-  std::error_code problem;
-  fs::directory_iterator entry("/proc", problem);
-  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
-    const std::string pid = entry->path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!has_file_open(entry->path(), bell)) continue;
+  for (const pid_t pid : list_processes()) {
+    if (!has_file_open(pid, bell)) continue;
     std::string name;
-    std::ifstream comm(entry->path() / "comm");
+    std::ifstream comm(fmt::format("/proc/{}/comm", pid));
     std::getline(comm, name);
     if (!holders.empty()) holders += ", ";
     holders += fmt::format("{} (pid {})", name, pid);

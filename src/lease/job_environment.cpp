@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {
@@ -41,12 +41,10 @@ std::string replace_all(const std::string& text, const std::string& part, const 
 
 std::string format_gpu_indices(const std::vector<Gpu>& gpus,
                                const std::vector<std::string>& uuids) {
-  std::vector<std::string> indices;
-  for (const std::string& uuid : uuids) {
+  return join_text(uuids, ",", [&](const std::string& uuid) {
     const Gpu* gpu = find_gpu(gpus, uuid);
-    indices.push_back(gpu == nullptr ? uuid : to_string(gpu->index));
-  }
-  return join_text(indices, ",");
+    return gpu == nullptr ? uuid : to_string(gpu->index);
+  });
 }
 
 std::vector<std::pair<std::string, std::string>> make_job_environment(

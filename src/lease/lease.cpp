@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "harbour/bell.h"
+#include "harbour/file_names.h"
+#include "harbour/record_file.h"
 
 namespace berth {
 
@@ -121,11 +123,9 @@ Result<void> Lease::rewrite_files(int directory) {
     // The job keeps the old bell open. From now on only this process keeps the lease alive.
     bell_ = std::move(*bell);
   }
-  DirectoryTransaction transaction(
-      UniqueFd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   // If only the bell was deleted, the lease's file still exists.
   ::unlinkat(directory, lease_file_name(id()).c_str(), 0);
-  return transaction.write_lease(record_);
+  return write_lease_file(directory, record_);
 }
 
 Result<std::optional<UniqueFd>> attach_to_lease(const std::string& id, HarbourLocation location) {

@@ -17,7 +17,7 @@
 #include "cluster/store/history_stream.h"
 #include "cluster/store/unsent_history.h"
 #include "harbour/harbour.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {
@@ -186,12 +186,8 @@ HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpu
 
 Result<void> archive_entry(const HarbourLocation& harbour, const HistoryEntry& entry) {
   const auto folder = open_own_folder(archive_path(harbour));
-  Result<void> written;
-  if (folder) {
-    written = append_history(*folder, entry);
-  } else {
-    written = tl::make_unexpected(folder.error());
-  }
+  Result<void> written =
+      folder ? append_history(*folder, entry) : tl::make_unexpected(folder.error());
   if (harbour.url) send_entry(harbour, entry, folder ? &*folder : nullptr);
   return written;
 }

@@ -1,4 +1,6 @@
-// Writes leases to the history, and reads the history together with the leases that are alive now.
+// Leases in the history: writes an entry when a lease begins or ends, and reads the archive
+// together with the leases that are alive now. archive/read_lease_history.h reads the archive
+// alone.
 //
 // Never write under the harbour's lock, and never write the end of a lease before its release: the
 // archive may be slow, full or absent, and then only the history must suffer. In a harbour of

@@ -25,12 +25,12 @@ Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record
   }
 }
 
-Result<void> write_own_ticket(DecisionContext& context, std::uint64_t number) {
+Result<void> write_own_ticket(DecisionContext& context, std::uint64_t file_number) {
   PendingClient& self = context.self;
   Transaction& transaction = context.transaction;
   TRY(write_own_record(context.harbour, transaction, self.record, self.bell, self.ticket,
-                       [&] { return transaction.write_ticket(self.record, number); }));
-  self.ticket = transaction.current_ticket_name({number, self.record.id, number});
+                       [&] { return transaction.write_ticket(self.record, file_number); }));
+  self.ticket = transaction.current_ticket_name({file_number, self.record.id, file_number});
   return {};
 }
 
@@ -47,7 +47,7 @@ Result<void> restore_own_files(DecisionContext& context) {
   if (!self.ticket) return {};
   self.ticket = context.transaction.current_ticket_name(*self.ticket);
   if (has_bell && context.is_in_queue(*self.ticket) && !changed) return {};
-  return write_own_ticket(context, self.ticket->number);
+  return write_own_ticket(context, self.ticket->file_number);
 }
 
 }  // namespace berth

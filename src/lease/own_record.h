@@ -22,8 +22,9 @@ Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record
                               PrivateFd& bell, std::optional<TicketName>& ticket,
                               const std::function<Result<void>()>& write);
 
-// Writes the ticket of the deciding client under `number`, and sets PendingClient::ticket.
-Result<void> write_own_ticket(DecisionContext& context, std::uint64_t number);
+// Writes the ticket of the deciding client with this number (see Transaction::write_ticket()),
+// and sets PendingClient::ticket.
+Result<void> write_own_ticket(DecisionContext& context, std::uint64_t file_number);
 
 // Writes the bell and the ticket of the deciding client again if they, or the whole directory, were
 // deleted: a lease without its bell would not count. Also writes the ticket if

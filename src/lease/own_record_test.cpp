@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cluster/redis/testing/redis_server.h"
+#include "harbour/file_names.h"
 
 namespace berth {
 namespace {

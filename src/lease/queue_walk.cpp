@@ -33,7 +33,8 @@ void decide_self(DecisionContext& context, Planner& planner) {
 void note_uncounted_ticket(DecisionContext& context, const TicketName& name, bool impossible) {
   if (context.harbour.is_multi_host()) return;
   const PendingClient::UncountedTicket now{impossible, context.now};
-  const auto known = context.self.uncounted_tickets.try_emplace({name.number, name.id}, now).first;
+  const auto known =
+      context.self.uncounted_tickets.try_emplace({name.file_number, name.id}, now).first;
   known->second.is_impossible = known->second.is_impossible && impossible;
 }
 
@@ -45,7 +46,7 @@ std::vector<TicketName> effective_queue_order(DecisionContext& context) {
   std::vector<TicketName> later;
   std::map<std::pair<std::uint64_t, std::string>, PendingClient::UncountedTicket> kept;
   for (const TicketName& name : context.queue()) {
-    if (auto known = self.uncounted_tickets.extract({name.number, name.id}))
+    if (auto known = self.uncounted_tickets.extract({name.file_number, name.id}))
       kept.insert(std::move(known));
   }
   self.uncounted_tickets = std::move(kept);  // forgets tickets that have left the queue
@@ -128,7 +129,7 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
       continue;
     }
     // The ticket counts. If it did not before, that was only for a short time.
-    if (!self_reached) self.uncounted_tickets.erase({name.number, name.id});
+    if (!self_reached) self.uncounted_tickets.erase({name.file_number, name.id});
     if (!stopped) ++active;
     const Record& record = client->record;
     if (!self_reached) {

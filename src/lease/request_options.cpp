@@ -1,7 +1,6 @@
 // Parses and checks the values of a request; see request_options.h.
 #include "lease/request_options.h"
 
-#include <charconv>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -9,7 +8,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {
@@ -107,11 +106,13 @@ RequestValueReader make_reader(Target& target, Result<Value> (*parse)(std::strin
 
 Result<void> parse_bounded_number(std::string_view text, unsigned low, unsigned high,
                                   unsigned& target) {
-  const auto* end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, target);
-  if (problem == std::errc{} && rest == end && target >= low && target <= high) return {};
-  return fail(ErrorKind::usage,
-              fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
+  const auto number = parse_integer<unsigned>(text);
+  if (!number || *number < low || *number > high) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is not a whole number from {} to {}", in_quotes(text), low, high));
+  }
+  target = *number;
+  return {};
 }
 
 Result<std::string> parse_public_text(std::string_view text) {

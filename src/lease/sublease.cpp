@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/users.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 #include "lease/own_record.h"
 #include "schedule/match.h"
 
@@ -20,16 +20,13 @@ std::vector<std::string> find_matching_gpus(const Snapshot& snapshot, const Reco
                                             const Request& request) {
   std::vector<std::string> found;
   for (const std::string& uuid : parent.uuids) {
-    for (const Gpu& gpu : snapshot.gpus) {
-      if (gpu.uuid != uuid) continue;
-      GpuCondition condition;
-      condition.uuid = uuid;
-      condition.name = gpu.name.value_or("");
-      condition.memory = gpu.memory_total;
-      if (schedule::is_suitable(condition, request)) {
-        found.push_back(uuid);
-      }
-    }
+    const Gpu* const gpu = find_gpu(snapshot.gpus, uuid);
+    if (gpu == nullptr) continue;
+    GpuCondition condition;
+    condition.uuid = uuid;
+    condition.name = gpu->name.value_or("");
+    condition.memory = gpu->memory_total;
+    if (schedule::is_suitable(condition, request)) found.push_back(uuid);
   }
   return found;
 }

@@ -4,7 +4,9 @@
 
 #include <optional>
 
-#include "lease/acquire.h"
+#include "devices/probe.h"
+#include "lease/acquire_request.h"
+#include "lease/lease.h"
 
 namespace berth {
 

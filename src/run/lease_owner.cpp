@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/process.h"
+#include "harbour/safe_directory.h"
 
 namespace berth {
 namespace {
@@ -42,7 +43,7 @@ bool is_same_program(pid_t a, pid_t b) {
   struct stat of_b {};
   if (::stat(fmt::format("/proc/{}/exe", a).c_str(), &of_a) != 0) return false;
   if (::stat(fmt::format("/proc/{}/exe", b).c_str(), &of_b) != 0) return false;
-  if (of_a.st_dev != of_b.st_dev || of_a.st_ino != of_b.st_ino) return false;
+  if (!is_same_file(of_a, of_b)) return false;
   const auto arguments = read_proc_file(a, "cmdline");
   if (!arguments || arguments != read_proc_file(b, "cmdline")) return false;
   const auto vector_a = read_proc_file(a, "auxv");

@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "harbour/record.h"
-#include "lease/cancel_release.h"
-#include "lease/drain.h"
+#include "lease/cancel_and_release.h"
+#include "lease/drain_gpus.h"
 #include "lease/request_options.h"
 #include "serve/http_request.h"
 

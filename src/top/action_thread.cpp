@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "lease/cancel_release.h"
+#include "lease/cancel_and_release.h"
 
 namespace berth::top {
 

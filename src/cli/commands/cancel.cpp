@@ -6,7 +6,7 @@
 
 #include "base/terminal.h"
 #include "cli/command.h"
-#include "lease/cancel_release.h"
+#include "lease/cancel_and_release.h"
 
 namespace berth {
 namespace {

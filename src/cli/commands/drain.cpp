@@ -1,6 +1,4 @@
 // The command `berth drain GPU… [--reason TEXT]`.
-#include "lease/drain.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "base/users.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
+#include "lease/drain_gpus.h"
 #include "lease/request_options.h"
 
 namespace berth {

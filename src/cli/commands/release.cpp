@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "lease/cancel_release.h"
-#include "lease/gpu_selection.h"
+#include "lease/cancel_and_release.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {

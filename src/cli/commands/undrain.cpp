@@ -9,8 +9,8 @@
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
-#include "lease/drain.h"
-#include "lease/gpu_selection.h"
+#include "lease/drain_gpus.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {

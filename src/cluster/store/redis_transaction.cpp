@@ -11,6 +11,7 @@
 
 #include "base/uid_map.h"
 #include "harbour/bell.h"
+#include "harbour/file_names.h"
 
 namespace berth {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "cluster/redis/testing/redis_server.h"
 #include "harbour/bell.h"
+#include "harbour/file_names.h"
 #include "harbour/harbour.h"
 
 namespace berth {

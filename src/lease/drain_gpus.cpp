@@ -1,5 +1,5 @@
-// Writes and removes drains; see drain.h.
-#include "lease/drain.h"
+// Writes and removes drains; see drain_gpus.h.
+#include "lease/drain_gpus.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/harbour.h"
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 namespace berth {
 namespace {
@@ -32,9 +32,7 @@ struct DrainTransaction {
 };
 
 Result<DrainTransaction> begin_drain_transaction(Harbour harbour, LockMode mode) {
-  StoppedProcesses stopped = TRY(find_stopped_processes(harbour));
-  std::unique_ptr<Transaction> transaction = TRY(harbour.begin(mode, {}));
-  transaction->set_stopped_processes(std::move(stopped));
+  std::unique_ptr<Transaction> transaction = TRY(begin_to_ring_front(harbour, mode));
   const uid_t owner = TRY(transaction->harbour_owner());
   // The drain of any other user would not count.
   if (!is_root() && ::geteuid() != owner) {

@@ -1,10 +1,12 @@
-// Chooses GPUs that are free now, without acquiring a lease.
+// Chooses GPUs that are free now, without a ticket and without a lease: for the Python package,
+// where it stands in for tools that only choose.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "lease/acquire.h"
+#include "devices/probe.h"
+#include "lease/acquire_request.h"
 
 namespace berth {
 

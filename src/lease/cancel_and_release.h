@@ -1,4 +1,5 @@
-// Ends tickets and the leases of shells from another process ('berth cancel', 'berth release').
+// Ends tickets ('berth cancel') and the leases of shells ('berth release') from another process. A
+// holder ends its own lease with Lease::release().
 //
 // Each function checks all its arguments under the harbour's lock before it changes anything: if
 // one ticket or lease is refused, none is ended. None of them creates a harbour. Users may end

@@ -1,4 +1,5 @@
-// Takes GPUs out of service and back into it. Only root and the owner of the harbour may do this.
+// Takes GPUs out of service and back into it ('berth drain', 'berth undrain'). Only root and the
+// owner of the harbour may do this. harbour/drain.h is the mark that this sets.
 #pragma once
 
 #include <string>

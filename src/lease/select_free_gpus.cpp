@@ -1,5 +1,5 @@
-// Asks the scheduler for GPUs as if the queue were empty; see select_free.h.
-#include "lease/select_free.h"
+// Asks the scheduler for GPUs as if the queue were empty; see select_free_gpus.h.
+#include "lease/select_free_gpus.h"
 
 #include <chrono>
 #include <fmt/format.h>

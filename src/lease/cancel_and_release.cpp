@@ -1,5 +1,5 @@
-// Selects tickets and leases under the harbour's lock and ends them; see cancel_release.h.
-#include "lease/cancel_release.h"
+// Selects tickets and leases under the harbour's lock and ends them; see cancel_and_release.h.
+#include "lease/cancel_and_release.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -29,9 +29,7 @@ Result<LockedHarbour> lock_harbour() {
   LockedHarbour locked;
   locked.harbour = TRY(Harbour::open_existing());
   if (!locked.harbour) return locked;
-  StoppedProcesses stopped = TRY(find_stopped_processes(*locked.harbour));
-  locked.transaction = TRY(locked.harbour->begin(LockMode::exclusive, {}));
-  locked.transaction->set_stopped_processes(std::move(stopped));
+  locked.transaction = TRY(begin_to_ring_front(*locked.harbour, LockMode::exclusive));
   return locked;
 }
 

@@ -1,5 +1,5 @@
 // Sets up the timer and its signal; see interrupter.h.
-#include "harbour/interrupter.h"
+#include "base/interrupter.h"
 
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -1,9 +1,8 @@
-// Reads lists of GPUs as users write them; see gpu_selection.h.
-#include "lease/gpu_selection.h"
+// Reads lists of GPUs as users write them; see gpu_list.h.
+#include "lease/gpu_list.h"
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -132,12 +131,9 @@ GpuPointers resolve_cuda_entry(const std::vector<Gpu>& gpus, std::string_view en
     return found.size() == 1 ? found : GpuPointers{};
   }
   GpuPointers found;
-  unsigned card = 0;
-  const auto* end = entry.data() + entry.size();
-  const auto [rest, problem] = std::from_chars(entry.data(), end, card);
-  if (problem != std::errc{} || rest != end) return found;
+  const auto card = parse_integer<unsigned>(entry);
   for (const Gpu& gpu : gpus) {
-    if (gpu.index.card == card) found.push_back(&gpu);
+    if (card == gpu.index.card) found.push_back(&gpu);
   }
   return found;
 }

@@ -1,5 +1,5 @@
 // Unit tests of lists of GPUs as users write them, and of the messages about wrong ones.
-#include "lease/gpu_selection.h"
+#include "lease/gpu_list.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Finds the GPUs that a user names with --gpu or CUDA_VISIBLE_DEVICES. Pure functions on the GPUs
-// of a snapshot.
+// Parses lists of GPUs as users write them (--gpu, CUDA_VISIBLE_DEVICES), and finds the GPUs that
+// they name. Pure functions on the GPUs of a snapshot.
 #pragma once
 
 #include <cstdint>
