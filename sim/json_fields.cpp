@@ -23,6 +23,10 @@ std::string format_position(std::string_view text, std::size_t byte) {
 
 }  // namespace
 
+std::string without_remedy(const std::string& message) {
+  return message.substr(0, message.find("; ", message.rfind('\'')));  // not inside the quoted value
+}
+
 Result<Json> parse_json(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) {
     return fail(ErrorKind::usage, "is not valid JSON: it contains a NUL byte");
@@ -111,7 +115,7 @@ std::optional<Bytes> Fields::size(const char* key, Bytes low, Bytes high) {
   }
   const auto size = parse_size(value->get_ref<const std::string&>());
   if (!size) {
-    report(key, fmt::format("is invalid: {}", size.error().message));
+    report(key, fmt::format("is invalid: {}", without_remedy(size.error().message)));
     return {};
   }
   if (*size < low || *size > high) {
@@ -130,7 +134,7 @@ std::optional<std::chrono::nanoseconds> Fields::duration(const char* key) {
   }
   const auto time = parse_duration(value->get_ref<const std::string&>());
   if (!time) {
-    report(key, fmt::format("is invalid: {}", time.error().message));
+    report(key, fmt::format("is invalid: {}", without_remedy(time.error().message)));
     return {};
   }
   return *time;

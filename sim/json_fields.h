@@ -21,6 +21,9 @@ using Json = nlohmann::json;
 // is an error, because one of the two values would be ignored.
 Result<Json> parse_json(std::string_view text);
 
+// An error of parse_size() or parse_duration() without its remedy: the caller has another one.
+std::string without_remedy(const std::string& message);
+
 class FirstProblem {
  public:
   void report(std::string text) {

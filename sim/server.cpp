@@ -11,6 +11,7 @@
 #include "base/simulation.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "sim/json_fields.h"
 
 namespace berth::sim {
 namespace {
@@ -49,7 +50,8 @@ Result<Server> read_short_form(std::string_view value) {
   }
   const auto memory = parse_size(rest);
   if (!memory) {
-    return refuse(fmt::format("{}: {}; {}", in_quotes(value), memory.error().message, form));
+    return refuse(
+        fmt::format("{}: {}; {}", in_quotes(value), without_remedy(memory.error().message), form));
   }
   if (*memory < mib(1) || *memory > gib(4096)) {
     return refuse(fmt::format("{}: a card must have 1 MiB to 4 TiB; {}", in_quotes(value), form));

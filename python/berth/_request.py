@@ -126,7 +126,7 @@ def _duration_text(name: str, value: object) -> str:
     value = value.total_seconds() if hasattr(value, "total_seconds") else value  # a timedelta
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{name}: {value!r} is not a duration; write '10m', a number of seconds, or a timedelta")
-    return f"{value:.9f}s"
+    return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _gpu_list_text(name: str, value: object) -> str:

@@ -27,6 +27,7 @@
 #include <toml++/toml.h>
 
 #include "base/environment.h"
+#include "base/shell.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "base/users.h"
@@ -75,7 +76,7 @@ bool is_open_to_others(const struct stat& info) {
 // The remedy for a file that is_open_to_others(); the caller's message has it after "; ".
 std::string format_ownership_fix(const std::string& path, const struct stat& info) {
   const bool owned = info.st_uid == ::geteuid() || info.st_uid == 0;
-  if (owned) return fmt::format("chmod o= {}", in_quotes(path));
+  if (owned) return fmt::format("run: chmod o= {}", printable(shell_quote(path)));
   return fmt::format("the file belongs to {}, but must belong to you or to root",
                      user_name(info.st_uid));
 }
@@ -162,8 +163,9 @@ Result<void> merge_file(const std::string& path, Settings& settings) {
     }
     const auto* text = node.as_string();
     if (text == nullptr) {
-      return error_at(key.source(),
-                      fmt::format("{0} is not a text in quotes; write {0} = \"VALUE\"", key.str()));
+      return error_at(
+          key.source(),
+          fmt::format("the value of {0} is not a string; write {0} = \"VALUE\"", key.str()));
     }
     if (is_url && has_password(text->get()) && is_open_to_others(file->info)) {
       return fail(
@@ -201,10 +203,11 @@ Result<std::string> resolve_host(const Settings& settings, bool has_url) {
   if (!has_url && chosen.source == "gethostname()") return "localhost";
   return fail(
       ErrorKind::usage,
-      fmt::format("the name of this host, {} (from {}), does not consist of 1 to {} letters, "
-                  "digits and -_.; set BERTH_HOST, or host in {}",
-                  in_quotes(chosen.value), printable(chosen.source), kMaxHostNameLength,
-                  kConfigurationPath));
+      fmt::format(
+          "the host name {} (from {}) is not valid; use 1 to {} letters, digits and -_. (set "
+          "BERTH_HOST, or host in {})",
+          in_quotes(chosen.value), printable(chosen.source), kMaxHostNameLength,
+          kConfigurationPath));
 }
 
 Result<std::optional<bool>> resolve_hides_commands(const Settings& settings) {
@@ -213,6 +216,10 @@ Result<std::optional<bool>> resolve_hides_commands(const Settings& settings) {
   if (chosen.value.empty()) return std::nullopt;
   if (chosen.value == "hidden") return true;
   if (chosen.value == "shown") return false;
+  if (chosen.source == "BERTH_COMMANDS") {
+    return fail(ErrorKind::usage, fmt::format("BERTH_COMMANDS is {}; write hidden or shown",
+                                              in_quotes(chosen.value)));
+  }
   return fail(ErrorKind::usage, fmt::format("commands is {} in {}; write hidden or shown",
                                             in_quotes(chosen.value), printable(chosen.source)));
 }

@@ -107,8 +107,8 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
   }
   if (!is_own_file(joblog.file_.get())) {
     return fail(ErrorKind::io,
-                fmt::format("batch: the joblog {} is not a regular file that you own and that has "
-                            "a single hard link; choose another --joblog",
+                fmt::format("batch: the joblog {} must be your own regular file with a single "
+                            "hard link; choose another --joblog",
                             in_quotes(path)));
   }
   // On a file system without locks, flock() fails with another error: two batches are not detected.

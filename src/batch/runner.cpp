@@ -382,7 +382,8 @@ class BatchRunner {
     }
     result_.failed.push_back({&line, one.result, one.log_begin});
     if (!plan_.keep_going && !stopped_starting_) {
-      display_.show_notice("a line failed: no more lines are started (--keep-going continues)");
+      display_.show_notice(
+          "a line failed: no more lines are started (use --keep-going to continue)");
       stop_starting();
     }
   }

@@ -56,8 +56,13 @@ Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
   // error.
   const bool unexpected =
       !extra.empty() && dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr;
-  std::string what = unexpected ? fmt::format("{} is not expected", in_quotes(extra.front()))
-                                : std::string(problem.what());
+  std::string what = problem.what();
+  if (unexpected) {
+    const std::string& word = extra.front();
+    const bool is_option = word.starts_with('-') && word != "-" && word != "--";
+    what = fmt::format("{} {}", is_option ? "there is no option" : "unexpected argument",
+                       in_quotes(word));
+  }
   constexpr std::string_view kOverride = " was given a disallowed flag override";
   if (what.ends_with(kOverride)) {
     what = fmt::format("--{} takes no value", what.substr(0, what.size() - kOverride.size()));

@@ -188,8 +188,10 @@ Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& 
                                    const std::string& program) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    const int reason = errno;
     return fail(ErrorKind::no_driver,
-                fmt::format("cannot query the driver: {}", std::strerror(errno)));
+                fmt::format("cannot query the driver: {}{}", std::strerror(reason),
+                            reason == EMFILE ? "; see ulimit -n" : ""));
   }
   UniqueFd parent_end(ends[0]);
   const UniqueFd child_end(ends[1]);

@@ -42,7 +42,7 @@ Result<Pids> allocate_placeholder(NvmlSession& session, const std::string& uuid,
   if (TRY(find_gpu(session, uuid)).compute_mode == ComputeMode::exclusive_process) {
     return fail(ErrorKind::impossible,
                 "the GPU is in exclusive-process mode, so a placeholder would keep the job from "
-                "using it; omit the placeholder, which this mode makes unnecessary");
+                "using it; omit the placeholder (this mode makes it unnecessary)");
   }
   TRY(allocate_gpu_memory(cuda, uuid, kPlaceholderMemory));
   const Gpu gpu = TRY(find_gpu(session, uuid));

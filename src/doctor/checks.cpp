@@ -228,14 +228,14 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
     findings.push_back({"planted", Level::ok, "no untrusted files", ""});
   }
   if (left == 0) {
-    findings.push_back({"leftovers", Level::ok, "no files of dead clients", ""});
+    findings.push_back({"leftovers", Level::ok, "no files of clients that have ended", ""});
     return findings;
   }
   const std::string owners = join_text(leftovers, ", ", [](const auto& leftover) {
     return fmt::format("{} of {}", leftover.second, leftover.first);
   });
   findings.push_back({"leftovers", Level::note,
-                      fmt::format("{} {} of dead clients ({}), harmless", left,
+                      fmt::format("{} {} of clients that have ended ({}), harmless", left,
                                   left == 1 ? "file" : "files", owners),
                       "the next 'berth run' of the owner or of root removes them"});
   return findings;
@@ -296,7 +296,7 @@ Findings check_limits(const LimitFacts& facts) {
          fmt::format("a user can have only {} inotify instances: without one, a holder does not "
                      "detect that the files of its lease were deleted",
                      *facts.inotify_instances),
-         "sudo sysctl fs.inotify.max_user_instances=128"});
+         "run: sudo sysctl fs.inotify.max_user_instances=128"});
   } else {
     findings.push_back({"inotify", Level::ok,
                         facts.inotify_instances
@@ -323,13 +323,13 @@ Findings check_links(const LinkFacts& facts) {
     findings.push_back({"links", Level::note,
                         "fs.protected_hardlinks is 0: users can make hard links to files of other "
                         "users, and get a better place in the queue",
-                        "sudo sysctl -w fs.protected_hardlinks=1"});
+                        "run: sudo sysctl -w fs.protected_hardlinks=1"});
   }
   if (!facts.symlinks_protected) {
     findings.push_back({"links", Level::note,
                         "fs.protected_symlinks is 0: programs follow symbolic links of other users "
                         "in /tmp",
-                        "sudo sysctl -w fs.protected_symlinks=1"});
+                        "run: sudo sysctl -w fs.protected_symlinks=1"});
   }
   if (findings.empty()) {
     findings.push_back({"links", Level::ok, "the kernel protects links in shared directories", ""});
@@ -341,7 +341,7 @@ Findings check_proc(const ProcFacts& facts) {
   Findings findings;
   if (!facts.exists) {
     findings.push_back({"proc", Level::problem, "/proc is not mounted: processes cannot be named",
-                        "sudo mount -t proc proc /proc"});
+                        "run: sudo mount -t proc proc /proc"});
   } else if (facts.hides_other_users || !facts.hidepid.empty()) {
     const std::string option =
         facts.hidepid.empty() ? "" : fmt::format(" (hidepid={})", facts.hidepid);
@@ -354,7 +354,7 @@ Findings check_proc(const ProcFacts& facts) {
                    "/proc hides processes of other users from ordinary users{}: berth cannot "
                    "name strangers to them",
                    option),
-         "safe to leave as it is; to show them: sudo mount -o remount,hidepid=0 /proc"});
+         "safe to leave as it is; to show them, run: sudo mount -o remount,hidepid=0 /proc"});
   } else {
     findings.push_back({"proc", Level::ok, "/proc shows the processes of all users", ""});
   }

@@ -130,8 +130,8 @@ TEST(DoctorChecks, twenty_untrusted_files_are_listed_and_the_rest_counted) {
   const Findings findings = check_files("/tmp/berth", files, 1);
   EXPECT_EQ(findings.size(), 22);
   EXPECT_TRUE(contains(findings[20].text, "5 more files")) << findings[20].text;
-  EXPECT_TRUE(
-      contains(only_finding(findings, "leftovers").text, "1 file of dead clients (1 of 61234)"));
+  const std::string leftovers = only_finding(findings, "leftovers").text;
+  EXPECT_TRUE(contains(leftovers, "1 file ") && contains(leftovers, "1 of 61234")) << leftovers;
 }
 
 TEST(DoctorChecks, an_untrusted_file_is_named_safely_and_no_command_deletes_it) {
@@ -161,7 +161,7 @@ TEST(DoctorChecks, stopped_and_silent_tickets_are_named) {
   for (const char* check : {"queue_order", "stopped", "silent"}) {
     EXPECT_EQ(only_finding(good, check).level, Level::ok) << check;
   }
-  EXPECT_TRUE(contains(only_finding(good, "queue_order").text, "3 waiting"));
+  EXPECT_TRUE(contains(only_finding(good, "queue_order").text, "3 tickets"));
   tickets[0].stopped = true;
   EXPECT_FALSE(contains(only_finding(check_queue(tickets), "stopped").remedy, "kill"))
       << "any PID may stand there";
@@ -245,8 +245,8 @@ TEST(DoctorChecks, links_that_the_kernel_does_not_protect) {
   const Findings found = check_links({false, false});
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].level, Level::note);
-  EXPECT_EQ(found[0].remedy, "sudo sysctl -w fs.protected_hardlinks=1");
-  EXPECT_EQ(found[1].remedy, "sudo sysctl -w fs.protected_symlinks=1");
+  EXPECT_TRUE(contains(found[0].remedy, "sudo sysctl -w fs.protected_hardlinks=1"));
+  EXPECT_TRUE(contains(found[1].remedy, "sudo sysctl -w fs.protected_symlinks=1"));
 }
 
 TEST(DoctorChecks, another_harbour_is_reported_once) {

@@ -145,7 +145,10 @@ Findings check_queue(const std::vector<WaitingTicket>& tickets) {
     silent = silent || (ticket.silent && !ticket.stopped);
   }
   findings.push_back({"queue_order", Level::ok,
-                      fmt::format("{} waiting, in order of arrival", tickets.size()), ""});
+                      tickets.empty() ? std::string("the queue is empty")
+                                      : fmt::format("{} {}, in order of arrival", tickets.size(),
+                                                    tickets.size() == 1 ? "ticket" : "tickets"),
+                      ""});
   if (!stopped) findings.push_back({"stopped", Level::ok, "no waiting process is stopped", ""});
   if (!silent) {
     findings.push_back({"silent", Level::ok, "no ticket leaves GPUs unclaimed", ""});
@@ -157,11 +160,14 @@ Findings check_unreadable(const std::string& path, const std::vector<Record>& le
   Findings findings;
   for (const Record& lease : leases) {
     if (lease.problem.empty()) continue;
+    const std::string problem = lease.problem.starts_with("it ")
+                                    ? fmt::format("its record {}", lease.problem.substr(3))
+                                    : lease.problem;
     findings.push_back(
         {"unreadable", Level::problem,
          fmt::format(
-             "lease {} of {} is alive, but {}: it counts as holding {}", lease.id,
-             user_name(lease.uid), lease.problem,
+             "lease {} of {} is held, but {}: the lease counts as holding {}", lease.id,
+             user_name(lease.uid), problem,
              lease.holds_all_gpus ? std::string("every GPU") : join_text(lease.uuids, ", ")),
          fmt::format("ask {} to end the process that holds it (fuser -v {})", user_name(lease.uid),
                      shell_quote(fmt::format("{}/{}", path, bell_file_name(lease.id))))});

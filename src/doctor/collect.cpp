@@ -79,7 +79,7 @@ Finding describe_open_failure(const HarbourLocation& where) {
     } else {
       finding.text += ": the folder above it does not exist";
       finding.remedy = fmt::format("create it (mkdir -p {}), or set BERTH_DIR to another folder",
-                                   shell_quote(parent));
+                                   shell_quote(parent.substr(0, parent.size() - 1)));
     }
   } else if (reason == ELOOP || reason == ENOTDIR) {
     struct stat attributes {};
@@ -96,7 +96,7 @@ Finding describe_open_failure(const HarbourLocation& where) {
     }
   } else {
     finding.text += fmt::format(": it cannot be opened: {}", std::strerror(reason));
-    finding.remedy = is_simulated(where) ? "" : setup_command(where);
+    finding.remedy = is_simulated(where) ? "" : fmt::format("run: {}", setup_command(where));
   }
   return finding;
 }
@@ -178,7 +178,8 @@ IgnoredFile inspect_file(int directory, IgnoredEntry entry) {
   file.inode = attributes.stx_ino;
   const bool bell = file.entry.file.starts_with(kBellPrefix) && S_ISFIFO(attributes.stx_mode);
   if (const char* kind = kind_of(attributes.stx_mode);
-      *kind != '\0' && !file.entry.leftover && !bell) {
+      *kind != '\0' && !file.entry.leftover && !bell &&
+      file.entry.problem.find(kind) == std::string::npos) {
     file.entry.problem += fmt::format(" ({})", kind);
   }
   return file;

@@ -139,7 +139,7 @@ Result<DirectoryListing> list_directory(int directory, const IgnoreFile& ignore)
       if (is_subdirectory && name == kArchiveInHarbour) continue;
       if (!add_to_listing(name, is_subdirectory ? subdirectories : listing)) {
         listing.unknown_names.emplace_back(name);
-        ignore(std::string(name), std::nullopt, "it is not a file of berth's");
+        ignore(std::string(name), std::nullopt, "it is not a file of berth");
       } else if (is_subdirectory) {
         ignore(std::string(name), std::nullopt, "it is a directory");
       }

@@ -22,7 +22,7 @@ const char* remedy(int reason) {
       return "set BERTH_DIR to a writable folder (the same for all users)";
     case EACCES:
     case EPERM:
-      return "see 'berth doctor'; 'sudo berth setup' sets the owner and the mode (1777)";
+      return "run: sudo berth setup (sets owner and mode)";
     case EMFILE:
       return "raise the limit of open files (ulimit -n)";
     case ENFILE:

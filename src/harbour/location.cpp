@@ -134,8 +134,8 @@ Result<void> check_directory(const std::string& path, int directory) {
   if (others_write && (file_info.st_mode & S_ISVTX) == 0) {
     return fail(
         ErrorKind::io,
-        fmt::format("users could delete the leases of other users in {}, which is writable for "
-                    "them and not sticky; {} should run: chmod 1777 {}",
+        fmt::format("{} is writable for other users but not sticky, so users could delete each "
+                    "other's leases; {} should run: chmod 1777 {}",
                     in_quotes(path), user_name(file_info.st_uid), in_quotes(path)));
   }
   if (TRY(has_access_list(directory, path))) {
@@ -215,7 +215,7 @@ Result<UniqueFd> open_harbour_directory(const HarbourLocation& location,
   if (location.configuration_error) return tl::make_unexpected(*location.configuration_error);
   if (location.path.front() != '/') {
     return fail(ErrorKind::io,
-                fmt::format("BERTH_DIR is {}, which is a relative path; write an absolute path",
+                fmt::format("BERTH_DIR={} is a relative path; write an absolute path",
                             in_quotes(location.path)));
   }
   UniqueFd directory = open_directory(location);

@@ -93,7 +93,7 @@ class HarbourSetup {
     if (!TRY(read_tmpfiles_conf())) return std::move(actions_);
     if (!options_.dry_run && ::unlink(tmpfiles_conf_path().c_str()) != 0)
       return make_error("remove", tmpfiles_conf_path());
-    log("removed", "remove", tmpfiles_conf_path());
+    log("removed", "remove", in_quotes(tmpfiles_conf_path()));
     return std::move(actions_);
   }
 
@@ -206,16 +206,16 @@ class HarbourSetup {
     const bool other_use = !open_to_all && has_other_names(target, directory);
     if (!other_use && !is_shared_folder(file_info)) return true;
     if (target.replaceable && file_info.st_uid != 0) {
-      TRY(replace(target, fmt::format("it belongs to {}, has the mode {:04o} and is "
-                                      "used for other things",
+      TRY(replace(target, fmt::format("it belongs to {}, has the mode {:04o} and "
+                                      "contains other files",
                                       user_name(file_info.st_uid), file_info.st_mode & 07777)));
       return false;
     }
     return fail(
         ErrorKind::io,
-        fmt::format("{} is used for other things, too, and setup would open it to all users; set "
-                    "BERTH_DIR to a folder for berth alone",
-                    in_quotes(path)));
+        fmt::format("{} {}, and setup would open it to all users; set BERTH_DIR to a folder for "
+                    "berth alone",
+                    in_quotes(path), other_use ? "contains other files" : "is a system folder"));
   }
 
   // Exchanges it for a new directory in one step: between two steps its owner could interfere.
@@ -267,8 +267,8 @@ class HarbourSetup {
     if (file_info.st_uid != 0) {
       if (!options_.dry_run && ::fchown(directory, 0, 0) != 0) return make_error("chown", path);
       log("gave", "give",
-          fmt::format("{} to root (it belonged to {})", in_quotes(path),
-                      user_name(file_info.st_uid)));
+          fmt::format("{} to root ({} {})", in_quotes(path),
+                      options_.dry_run ? "owner:" : "it belonged to", user_name(file_info.st_uid)));
     }
     // The former owner may have renamed it before that, and changed its mode.
     TRY(check_name(target, directory));
@@ -285,8 +285,8 @@ class HarbourSetup {
       if (!options_.dry_run && ::fchmod(directory, kHarbourMode) != 0)
         return make_error("chmod", path);
       log("set", "set",
-          fmt::format("the mode of {} to 1777 (it was {:04o})", in_quotes(path),
-                      file_info.st_mode & 07777));
+          fmt::format("the mode of {} to 1777 ({} {:04o})", in_quotes(path),
+                      options_.dry_run ? "mode now:" : "it was", file_info.st_mode & 07777));
     }
     return {};
   }

@@ -50,8 +50,7 @@ constexpr seconds kAuditJitter(30);
 // An audit of a client at one of these positions is always a full decision.
 constexpr std::size_t kFullAuditPositions = 3;
 constexpr const char* kRecoveryReason =
-    "Redis was started or unreachable a moment ago; waiting until running jobs have restored their "
-    "leases";
+    "Redis was started or unreachable a moment ago; running jobs restore their leases first";
 
 class AcquireLoop {
  public:
@@ -247,7 +246,7 @@ class AcquireLoop {
   Error make_not_granted_error(const WaitStatus& status) const {
     if (request_.no_wait || !deadline_) {
       return {ErrorKind::not_granted,
-              fmt::format("not granted now, and {} was given: {}",
+              fmt::format("not free now ({}): {}",
                           argument_name("--no-wait", request_.argument_style), status.reason)};
     }
     return {ErrorKind::not_granted,

@@ -128,7 +128,13 @@ Error make_not_waiting_error(LockedHarbour& locked, const Record& lease) {
     return {ErrorKind::usage, fmt::format("{} is a lease of {}, not a waiting ticket", lease.id,
                                           user_name(lease.uid))};
   }
-  if (!is_shell_lease(lease)) return make_held_by_job_error(lease);
+  if (!is_shell_lease(lease)) {
+    if (!holds_bell(lease, lease.pid)) return make_held_by_job_error(lease);
+    return {ErrorKind::usage,
+            fmt::format("{} is the lease of a running job, not a ticket; to end it, stop the job "
+                        "(kill {})",
+                        lease.id, lease.pid)};
+  }
   return {ErrorKind::usage,
           fmt::format("{0} is a lease, not a waiting ticket; to release it: berth release {0}",
                       lease.id)};
@@ -147,7 +153,7 @@ Result<TicketRecord> find_cancellable_ticket(LockedHarbour& locked, const std::s
   if (!can_end(found.front().record)) {
     locked.transaction.reset();  // drops the lock: user_name() may be slow
     return fail(ErrorKind::permission,
-                fmt::format("ticket {} belongs to {}; only its owner or root can cancel it", id,
+                fmt::format("ticket {0} belongs to {1}; only {1} or root can cancel it", id,
                             user_name(found.front().record.uid)));
   }
   return std::move(found.front());
@@ -182,8 +188,8 @@ Result<void> add_to_selection(LockedHarbour& locked, ReleaseSelection& selection
   if (!can_end(lease)) {
     locked.transaction.reset();  // drops the lock: user_name() may be slow
     return fail(ErrorKind::permission,
-                fmt::format("lease {} belongs to {}; only its owner or root can release it",
-                            lease.id, user_name(lease.uid)));
+                fmt::format("lease {0} belongs to {1}; only {1} or root can release it", lease.id,
+                            user_name(lease.uid)));
   }
   if (is_shell_lease(lease)) {
     add_unique(selection.leases, lease);
@@ -251,10 +257,9 @@ Result<void> select_by_gpu(LockedHarbour& locked, ReleaseSelection& selection,
   const Record& other = holders.front();
   locked.transaction.reset();  // drops the lock: user_name() may be slow
   if (!is_root()) {
-    return fail(
-        ErrorKind::permission,
-        fmt::format("GPU {} is leased by {} (lease {}); only its owner or root can release it",
-                    gpu.index, user_name(other.uid), other.id));
+    return fail(ErrorKind::permission,
+                fmt::format("GPU {0} is leased by {1} (lease {2}); only {1} or root can release it",
+                            gpu.index, user_name(other.uid), other.id));
   }
   return fail(
       ErrorKind::usage,

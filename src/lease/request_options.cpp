@@ -75,7 +75,7 @@ bool is_utf8(std::string_view text) {
 }
 
 Result<std::string> parse_job(std::string_view text) {
-  if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a name, such as train");
+  if (text.empty()) return fail(ErrorKind::usage, "the name is empty; write a name, such as train");
   return parse_public_text(text);
 }
 
@@ -169,7 +169,7 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
 Result<void> validate_request(RequestOptions& options, ArgumentStyle style) {
   if (options.no_wait && options.timeout) {
     return fail(ErrorKind::usage,
-                fmt::format("{} and {} contradict each other; use only one",
+                fmt::format("{} and {} contradict each other; use only one of them",
                             argument_name("--no-wait", style), argument_name("--timeout", style)));
   }
   unsigned& count = options.request.count;

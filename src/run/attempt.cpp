@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kMinRecordedRunTime(1);
 void report_remaining_holders(const Lease& lease) {
   const auto holders = format_bell_holders(lease.record());
   print_message(fmt::format(
-      "the lease {} stays until {} ended", lease.id(),
+      "lease {} stays until {} ended", lease.id(),
       holders.empty() ? "the processes that the job left behind have"
                       : fmt::format("{} {}", holders,
                                     holders.find(',') == std::string::npos ? "has" : "have")));

@@ -27,7 +27,8 @@ namespace {
 ProgramError make_program_error(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
     return {kExitNotFound,
-            fmt::format("{} was not found; is it installed, and in the PATH?", in_quotes(name))};
+            fmt::format("{} was not found; check that it is installed and in the PATH",
+                        in_quotes(name))};
   }
   return {kExitNotRunnable,
           fmt::format("{} cannot be run: {}", in_quotes(name), std::strerror(reason))};

@@ -47,7 +47,7 @@ Result<std::string> generate_secret() {
 
 Result<std::string> read_token(const std::string& path) {
   const auto token_file_error = [&](const std::string& what) {
-    return fail(ErrorKind::usage, fmt::format("--token-file {}: {}", in_quotes(path), what));
+    return fail(ErrorKind::usage, fmt::format("serve: --token-file {}: {}", in_quotes(path), what));
   };
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file) return token_file_error(::strerrordesc_np(errno));
@@ -142,7 +142,7 @@ bool AccessControl::has_valid_token(const HttpRequest& request) const {
 
 std::optional<HttpResponse> AccessControl::check_view(const HttpRequest& request) const {
   if (!rules_.view_needs_token || has_valid_token(request)) return std::nullopt;
-  return error_response(401, "a token is needed: Authorization: Bearer TOKEN");
+  return error_response(401, "a token is needed; send the header Authorization: Bearer TOKEN");
 }
 
 std::optional<HttpResponse> AccessControl::check_change(const HttpRequest& request) const {

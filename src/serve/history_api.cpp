@@ -40,6 +40,15 @@ constexpr EndpointParams kLogParams{" since user host gpu limit ", kDay, kMaxLog
 constexpr EndpointParams kReportParams{" since user host gpu ", 7 * kDay, kMaxReportPeriod};
 constexpr EndpointParams kTimelineParams{" since ", kDay, kMaxLogPeriod};
 
+std::string describe_parameters(const EndpointParams& params) {
+  std::string names;
+  for (const char c : params.parameters.substr(1, params.parameters.size() - 2)) {
+    names += c == ' ' ? std::string(", ") : std::string(1, c);
+  }
+  const bool several = names.find(',') != std::string::npos;
+  return fmt::format("{} {}", several ? "the parameters are" : "the only parameter is", names);
+}
+
 Result<void> parse_limit(std::string_view text, std::size_t& limit) {
   limit = parse_integer<std::size_t>(text).value_or(0);
   if (limit >= 1 && limit <= kMaxLimit) return {};
@@ -62,9 +71,8 @@ Result<ParsedQuery> parse_query(const HistoryQuery& query, const EndpointParams&
   parsed_query.history = make_recent_filter(params.default_period);
   for (const auto& [name, value] : query.parameters) {
     if (params.parameters.find(fmt::format(" {} ", name)) == std::string_view::npos) {
-      return fail(ErrorKind::usage,
-                  fmt::format("there is no parameter {}; parameters:{}", in_quotes(name),
-                              params.parameters.substr(0, params.parameters.size() - 1)));
+      return fail(ErrorKind::usage, fmt::format("there is no parameter {}; {}", in_quotes(name),
+                                                describe_parameters(params)));
     }
     if (auto applied = apply_parameter(name, value, parsed_query); !applied) {
       return fail(ErrorKind::usage,

@@ -156,7 +156,9 @@ std::optional<HttpResponse> check_access(const Route& route, const HttpRequest& 
 }
 
 HttpResponse method_not_allowed(const char* allowed) {
-  HttpResponse response = error_response(405, fmt::format("wrong method; use {}", allowed));
+  const std::string_view methods = allowed;
+  HttpResponse response = error_response(
+      405, fmt::format("wrong method; use {}", methods == "GET, HEAD" ? "GET or HEAD" : methods));
   response.headers.emplace_back("Allow", allowed);
   return response;
 }
@@ -207,7 +209,8 @@ RouteResult handle_request(const HttpRequest& request, std::string_view local,
   }
   if (allowed != nullptr) return method_not_allowed(allowed);
   const auto asset = find_asset(request.path);
-  if (!asset) return error_response(404, fmt::format("there is no {}", in_quotes(request.path)));
+  if (!asset)
+    return error_response(404, fmt::format("there is no page {}", in_quotes(request.path)));
   if (method != "GET") return method_not_allowed("GET, HEAD");
   return asset_response(request, *asset);
 }

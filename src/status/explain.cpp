@@ -80,17 +80,14 @@ std::string describe_unusable(const GpuWithLeases& gpu_view) {
 
 std::string describe_lack_of_memory(const Blocker& blocker, const GpuWithLeases& gpu_view,
                                     const HostView& view) {
-  constexpr std::string_view kTooLittleMemory = "too little memory left";
   if (!blocker.leases.empty()) {
-    return fmt::format(" shared with {}: {}", describe_holders(blocker.leases, view),
-                       kTooLittleMemory);
+    return fmt::format(" shared with {}: too little memory left",
+                       describe_holders(blocker.leases, view));
   }
   const std::string strangers = describe_strangers(gpu_view);
-  if (!strangers.empty()) return fmt::format(": {}: {}", kTooLittleMemory, strangers);
-  if (gpu_view.gpu.memory_is_hosts) {
-    return fmt::format(": {} by other programs of the host", kTooLittleMemory);
-  }
-  return fmt::format(": {} by the display", kTooLittleMemory);
+  if (!strangers.empty()) return fmt::format(": too little memory left: {}", strangers);
+  return gpu_view.gpu.memory_is_hosts ? ": other programs of the host leave too little memory"
+                                      : ": the display leaves too little memory";
 }
 
 std::string describe_busy(const GpuWithLeases& gpu_view) {
@@ -219,7 +216,7 @@ Error explain_impossible(const Impossible& impossible, const Request& request,
   const std::string required = join_text(properties, " and ");
   std::string text;
   if (found > 0) {
-    text = fmt::format("needs {}{}{}, ", count_gpus(request.count),
+    text = fmt::format("the request needs {}{}{}, but ", count_gpus(request.count),
                        required.empty() ? "" : " with ", required);
     text += request.uuids ? fmt::format("only {} of the selected GPUs {}{}", found,
                                         found == 1 ? "matches" : "match",

@@ -14,7 +14,8 @@ namespace berth {
 std::string explain_wait(const Wait& wait, const Request& request, const HostView& view);
 
 // An error of ErrorKind::impossible that says what was requested and what this host has: "no GPU
-// here has 90 GiB of memory (largest: 24 GiB)", "needs 9 GPUs, this host has only 4".
+// here has 90 GiB of memory (largest: 24 GiB)", "the request needs 9 GPUs, but this host has only
+// 4".
 Error explain_impossible(const Impossible& impossible, const Request& request,
                          const HostView& view);
 

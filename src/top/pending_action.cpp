@@ -80,7 +80,9 @@ std::string format_gpu_list(const Record& lease, const Status& host) {
 
 Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer) {
   if (row.ticket == nullptr) {
-    return fail(ErrorKind::usage, "c cancels a ticket: select one in the queue");
+    return fail(ErrorKind::usage, row.lease == nullptr
+                                      ? "c cancels a ticket: select one in the queue"
+                                      : "this is a lease, not a ticket; press r to release it");
   }
   const Record& record = row.ticket->record;
   TRY(check_permission("ticket", "cancel", record, *row.host, viewer));
@@ -96,7 +98,7 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   if (row.gpu == nullptr) {
     return fail(ErrorKind::usage, row.ticket == nullptr
                                       ? "r releases a lease: select one"
-                                      : "r releases a lease, and this is a ticket: c cancels it");
+                                      : "this is a ticket, not a lease; press c to cancel it");
   }
   const Record& record = *TRY(find_lease(row, viewer));
   TRY(check_permission("lease", "release", record, *row.host, viewer));

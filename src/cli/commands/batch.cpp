@@ -66,7 +66,7 @@ Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
         ErrorKind::usage,
         words.empty()
             ? "batch: no commands; name a file that has one command per line, or - for stdin"
-            : "batch: the commands come from a file or follow --, not both; leave one out");
+            : "batch: the commands come from a file or follow --, not both; omit one of them");
   }
   if (options.file.empty()) return make_lines(words);
   return parse_lines(TRY(read_source(options.file)), options.file);
@@ -83,12 +83,12 @@ std::string log_folder_path(const BatchCommandOptions& options) {
 Result<void> check_options(const BatchCommandOptions& options) {
   if (options.no_wait) {
     return fail(ErrorKind::usage,
-                "batch: --no-wait is not allowed, since a batch waits for GPUs; leave it out");
+                "batch: --no-wait is not allowed, since a batch waits for GPUs; omit it");
   }
   if (options.per_gpu > 0 && (options.request->request.memory || options.request->auto_memory)) {
     return fail(ErrorKind::usage,
                 "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
-                "the memory; give one of them");
+                "the memory; use only one of them");
   }
   const bool named = !options.file.empty() && options.file != "-";
   if (options.resume && !named && options.logs.empty() && options.joblog.empty()) {
@@ -277,7 +277,7 @@ Flags::ValueParser parse_number_into(const std::shared_ptr<BatchCommandOptions>&
 Flags::ValueParser parse_path_into(const std::shared_ptr<BatchCommandOptions>& options,
                                    std::string BatchCommandOptions::*target) {
   return [=](std::string_view text) -> Result<void> {
-    if (text.empty()) return fail(ErrorKind::usage, "'' is empty; write a path");
+    if (text.empty()) return fail(ErrorKind::usage, "the path is empty; write a path");
     options.get()->*target = text;
     return {};
   };
@@ -339,7 +339,7 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
                [](std::string_view text) -> Result<void> {
                  if (text == "index" || text == "uuid") return {};
                  return fail(ErrorKind::usage,
-                             fmt::format("{} is neither index nor uuid", in_quotes(text)));
+                             fmt::format("{} is not one of index and uuid", in_quotes(text)));
                });
   add_run_flag(
       command, options, "--retry-oom", "K",

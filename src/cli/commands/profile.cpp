@@ -72,7 +72,7 @@ Result<int> list_profiles(const ProfileCommandOptions& options) {
   warn_about_damaged_profiles(found.damaged);
   if (found.profiles.empty() && !options.json) {
     print_message(
-        "no profiles yet; Berth learns from jobs that run at least 1 s, or any job with --mem auto "
+        "no profiles yet; berth learns from jobs that run at least 1 s, or any job with --mem auto "
         "(try: berth run --mem auto -- python train.py)");
     return 0;
   }
@@ -162,7 +162,7 @@ Result<int> explain_type(const ProfileCommandOptions& options) {
     return 0;
   }
   print(
-      "  none of your runs is recorded: with --mem auto, the first run gets exclusive GPUs and is "
+      "  no run of yours is recorded: with --mem auto, the first run gets exclusive GPUs and is "
       "measured\n");
   if (const auto other = find_other_users_profile(where, type.name)) {
     print(fmt::format("  another user's runs suggest {}\n", reserve_text(estimate_needs(*other))));
@@ -192,7 +192,7 @@ Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options)
   for (const auto& [flag, is_given] : given) {
     if (!is_given || verb.flags.find(flag) != std::string_view::npos) continue;
     return fail(ErrorKind::usage,
-                fmt::format("profile {}: {} has no effect here; leave it out", verb.name, flag));
+                fmt::format("profile {}: {} has no effect here; omit it", verb.name, flag));
   }
   if (verb.name != "of" && !options.command.empty()) {
     return fail(ErrorKind::usage,
@@ -201,8 +201,9 @@ Result<void> check_flags(const Verb& verb, const ProfileCommandOptions& options)
   if (verb.name == "list" && options.words.size() > 1) {
     return fail(
         ErrorKind::usage,
-        fmt::format("profile list: {} is not expected; 'berth profile show TYPE' shows a profile",
-                    in_quotes(options.words[1])));
+        fmt::format(
+            "profile list: unexpected argument {}; 'berth profile show TYPE' shows a profile",
+            in_quotes(options.words[1])));
   }
   return {};
 }
@@ -242,7 +243,8 @@ Action define_profile(Flags& command, const CommandContext& context) {
                       const Bytes size = TRY(parse_size(text));
                       if (size == Bytes{})
                         return fail(ErrorKind::usage,
-                                    "'0' reserves nothing; write a size, such as 8GiB");
+                                    fmt::format("{} reserves no memory; write a size such as 8GiB",
+                                                in_quotes(text)));
                       options->memory = size;
                       return {};
                     });

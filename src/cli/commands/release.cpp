@@ -61,8 +61,8 @@ Result<int> run(const ReleaseCommandOptions& options) {
   }
   if (ended.empty()) {
     print_message(options.all ? std::string("your shells hold no lease")
-                              : fmt::format("the lease {} has ended already",
-                                            in_quotes(get_env_or_empty("BERTH_LEASE"))));
+                              : fmt::format("lease {} has ended already",
+                                            printable(get_env_or_empty("BERTH_LEASE"))));
   }
   return 0;
 }

@@ -94,7 +94,7 @@ Result<int> show_report(const ReportCommandOptions& options) {
 
 Result<void> check_options(const ReportCommandOptions& options) {
   if (options.json && options.html) {
-    return fail(ErrorKind::usage, "--json and --html exclude each other; give one of them");
+    return fail(ErrorKind::usage, "--json and --html exclude each other; use only one of them");
   }
   if (options.html == "-" && ::isatty(STDOUT_FILENO) == 1) {
     return fail(

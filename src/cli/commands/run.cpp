@@ -134,8 +134,9 @@ Result<std::vector<std::string>> permitted_hosts(const RunCommandOptions& option
   for (const std::string& name : options.hosts) {
     const auto& listed = *settings.hosts;
     if (name == here || std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
-    return fail(ErrorKind::usage, fmt::format("run: --host {}: not among the hosts in {}", name,
-                                              printable(settings.hosts_source)));
+    return fail(ErrorKind::usage,
+                fmt::format("run: host {} is not in the list of hosts in {}; add it there", name,
+                            printable(settings.hosts_source)));
   }
   return options.hosts;
 }
@@ -173,7 +174,7 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
   }
   if (job.command.empty()) {
     return fail(ErrorKind::usage,
-                "run: no command; say what to run, such as: berth run -- python train.py");
+                "run: no command given; write one after --, such as: berth run -- python train.py");
   }
   const bool remote = is_remote(options);
   if (!remote && !options.environment.empty()) {

@@ -104,7 +104,7 @@ std::string profile_page(const Profile& profile, const Terminal& terminal) {
                         : "  run time not known yet (needs 3 similar runs)\n";
   if (profile.failures > 0) {
     text +=
-        fmt::format("  failed {} {} since the last success; Berth does not learn from failures\n",
+        fmt::format("  failed {} {} since the last success; berth does not learn from failures\n",
                     profile.failures, profile.failures == 1 ? "time" : "times");
   }
   if (const std::string hint = preallocation_hint(profile.framework); !hint.empty()) {

@@ -37,7 +37,7 @@ void append_command(std::string& out, const RedisCommand& command) {
 
 // Redis does not reply to a command without words: the caller would wait until the timeout.
 tl::unexpected<Error> empty_command_error() {
-  return fail(ErrorKind::io, "a command for Redis is empty; this is a bug in Berth");
+  return fail(ErrorKind::io, "a command for Redis is empty; this is a bug in berth");
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ Result<std::optional<ReplyOrError>> RespChannel::parse_next() {
     return close_with_error(
         ErrorKind::io,
         fmt::format("a reply from {} is larger than {} or has more than {} elements, so it is not "
-                    "data of Berth; check which other program uses this database",
+                    "data of berth; check which other program uses this database",
                     name_, format_size({kMaxRedisReplySize}), kMaxReplyParts));
   }
   if (status != REDIS_OK) {
@@ -167,7 +167,7 @@ Result<std::vector<ReplyOrError>> RespChannel::exchange(const std::vector<RedisC
   TRY(check_usable());
   if (pending_replies_ > 0) {
     return fail(ErrorKind::io,
-                fmt::format("a reply from {} is still pending; this is a bug in Berth", name_));
+                fmt::format("a reply from {} is still pending; this is a bug in berth", name_));
   }
   std::string out;
   for (const RedisCommand& command : commands) {

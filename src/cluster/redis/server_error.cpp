@@ -59,14 +59,14 @@ constexpr std::array kErrorTranslations{
         "is in protected mode: it has no password and accepts only clients of its own host; its "
         "administrator can set a password"},
     ErrorTranslation{"WRONGTYPE", ErrorKind::io,
-                     "has data of another program under a key of Berth; add a different "
+                     "has data of another program under a key of berth; add a different "
                      "?prefix=NAME to the URL"},
     ErrorTranslation{
         "MOVED", ErrorKind::io,
-        "is a Redis Cluster node, which Berth does not support; use a standalone server"},
+        "is a Redis Cluster node, which berth does not support; use a standalone server"},
     ErrorTranslation{
         "CROSSSLOT", ErrorKind::io,
-        "is a Redis Cluster node, which Berth does not support; use a standalone server"},
+        "is a Redis Cluster node, which berth does not support; use a standalone server"},
     ErrorTranslation{"NOPROTO", ErrorKind::io, "is older than Redis 6; install a newer version"},
     ErrorTranslation{
         "ERR unknown command", ErrorKind::io,
@@ -74,7 +74,8 @@ constexpr std::array kErrorTranslations{
         "configuration"},
     ErrorTranslation{
         "ERR DB index", ErrorKind::io,
-        "has no database with this number; choose a lower number, or raise `databases`"},
+        "has no database with this number; choose a lower number, or raise 'databases' in its "
+        "configuration"},
 };
 
 bool begins_with_word(string_view text, string_view prefix) {
@@ -105,7 +106,7 @@ Error permission_error(string_view text, const ServerIdentity& identity) {
       ErrorKind::io,
       fmt::format("{} does not allow user {} to {}; its administrator can run: ACL SETUSER {} {}",
                   identity.server, in_quotes(user),
-                  names_command ? "run a command that Berth needs" : "use the keys of Berth",
+                  names_command ? "run a command that berth needs" : "use the keys of berth",
                   printable(user), in_quotes(rule))};
 }
 
@@ -124,7 +125,7 @@ Error translate_error(string_view text, const ServerIdentity& identity) {
   if (auto error = find_translation(cause, identity)) return *error;
   if (begins_with_word(cause, "NOPERM")) return permission_error(cause, identity);
   return {ErrorKind::io,
-          fmt::format("{} rejected a command of Berth: {}", identity.server, in_quotes(text))};
+          fmt::format("{} rejected a command of berth: {}", identity.server, in_quotes(text))};
 }
 
 Error translate_login_error(string_view text, const ServerIdentity& identity) {

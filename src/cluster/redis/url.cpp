@@ -124,9 +124,10 @@ class RedisUrlParser {
     const auto user = percent_decode(consume_until(text, ':'));
     const auto password = percent_decode(text);
     if (!user || !password) {
-      return url_error(scheme_,
-                       "has a % in its user or password that two hexadecimal digits do not follow; "
-                       "write % as %25");
+      return url_error(
+          scheme_,
+          "has a % in its user or password that is not followed by two hexadecimal digits; "
+          "write % as %25");
     }
     if (has_password && password->empty()) {
       return url_error(scheme_,
@@ -177,7 +178,7 @@ class RedisUrlParser {
       const auto master = percent_decode(consume_until(text, '/'));
       if (!master || master->empty() || !consists_of(*master, "-_.:")) {
         return url_error(scheme_,
-                         "does not have a valid name of a master (letters, digits and -_.:); write "
+                         "has no valid master name (letters, digits and -_.:); write "
                          "redis+sentinel://HOST/MASTER");
       }
       url_.master = *master;
@@ -290,7 +291,7 @@ class RedisUrlParser {
 Result<RedisUrl> parse_redis_url(string_view text) {
   if (text.starts_with(kTlsScheme)) {
     return fail(ErrorKind::usage,
-                "the Redis URL (rediss://...) requires TLS, which this build of Berth does not "
+                "the Redis URL (rediss://...) requires TLS, which this build of berth does not "
                 "support; make a tunnel with stunnel or ssh -L, and write redis://localhost:PORT");
   }
   for (const string_view scheme : {kTcpScheme, kUnixScheme, kSentinelScheme}) {

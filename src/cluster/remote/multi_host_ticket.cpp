@@ -101,6 +101,12 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
   }
   if (!ticket.candidates_.empty()) return ticket;
   if (last_error && hosts.size() == 1) return tl::make_unexpected(*last_error);
+  if (!last_error && names.size() == 1) {
+    return fail(ErrorKind::impossible,
+                fmt::format("host {} has not registered in this harbour; run 'berth status' there "
+                            "once",
+                            names.front()));
+  }
   return fail(ErrorKind::impossible,
               last_error
                   ? fmt::format("no host can ever grant this request; {}", last_error->message)

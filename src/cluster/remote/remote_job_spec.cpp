@@ -118,7 +118,7 @@ Result<RemoteJobSpec> read_job_spec(const std::string& path) {
   const Json json = Json::parse(content, nullptr, false);
   const auto wrong = [&] {
     return fail(ErrorKind::usage,
-                fmt::format("run: {} is not a job spec of Berth", in_quotes(path)));
+                fmt::format("run: {} is not a job spec of berth", in_quotes(path)));
   };
   const auto is_text = [](const Json& value) { return value.is_string(); };
   if (!json.is_object()) return wrong();

@@ -43,7 +43,7 @@ constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
 // Many non-interactive shells do not search the folder into which pip installs programs.
 constexpr const char* kFindBerthScript =
     R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
-    R"({ echo "berth is not in the PATH of this host" >&2; exit 1; }; })";
+    R"({ echo "berth is not in the PATH there" >&2; exit 1; }; })";
 // Sends a signal to a process only if it runs this job spec: its PID comes from Redis, where any
 // client with the URL can write another one.
 constexpr const char* kSignalJobScript =
@@ -127,10 +127,10 @@ class RemoteRun {
   bool is_past_deadline() const { return deadline_ && Clock::now() >= *deadline_; }
 
   Error not_granted_error(const std::string& reason) const {
-    return {ErrorKind::not_granted,
-            request_.timeout ? fmt::format("not granted within {}: {}",
-                                           format_duration(*request_.timeout), reason)
-                             : fmt::format("not granted now, and --no-wait was given: {}", reason)};
+    return {ErrorKind::not_granted, request_.timeout
+                                        ? fmt::format("not granted within {}: {}",
+                                                      format_duration(*request_.timeout), reason)
+                                        : fmt::format("not free now (--no-wait): {}", reason)};
   }
 
   void show_notice(const std::string& text) {
@@ -161,7 +161,7 @@ class RemoteRun {
   }
 
   void exclude_host(const std::string& host, const std::string& reason) {
-    display_.show_notice(fmt::format("{}: {}; this host is skipped", host, reason));
+    display_.show_notice(fmt::format("{} is skipped: {}", host, reason));
     ticket_->remove_host(host);
   }
 
