@@ -276,7 +276,7 @@ def test_an_interpreter_that_is_missing(server):
     (["--mem", "0GiB", "--", "true"], ["--mem", "'0GiB'"]),
     (["--mem", "-1GiB", "--", "true"], ["--mem"]),
     (["--mem", "nan", "--", "true"], ["--mem"]),
-    (["--mem", "auto", "--job", "", "--", "true"], ["--job: ''"]),
+    (["--mem", "auto", "--job", "", "--", "true"], ["--job: "]),
     (["--retry-oom", "0", "--", "true"], ["--retry-oom: '0'"]),
     (["--min-mem", "much", "--", "true"], ["--min-mem"]),
     (["--max-util", "101", "--", "true"], ["--max-util", "0 to 100"]),

@@ -39,6 +39,10 @@ const std::string& user_name(uid_t uid, const std::string& given) {
   return given.empty() ? user_name(uid) : given;
 }
 
+std::string owner_or_root(uid_t uid) {
+  return is_root(uid) ? "root" : user_name(uid) + " or root";
+}
+
 bool is_root(uid_t uid) {
   return uid == 0 && own_uid_map().is_identity();
 }

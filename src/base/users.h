@@ -13,6 +13,9 @@ const std::string& user_name(uid_t uid);
 // `given` unless it is empty. Records of other hosts contain the name: uids differ between hosts.
 const std::string& user_name(uid_t uid, const std::string& given);
 
+// For messages about what only the owner `uid` and root may do: "bob or root", or "root".
+std::string owner_or_root(uid_t uid);
+
 // Whether `uid`, or the user of this process, is root of the host. Root inside a user namespace
 // (rootless containers, `unshare -r`) is an ordinary user outside of it.
 bool is_root(uid_t uid);

@@ -1,4 +1,5 @@
-// The flags of a GPU request, which several commands share.
+// The flags of a GPU request, which several commands share. lease/request_options.h parses their
+// values, for the Python package as well.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The harbour's location: finds the directory, creates it, and refuses one that is not safe.
+// The harbour's location: finds the directory, and the server if several hosts share the harbour;
+// creates the directory, and refuses one that is not safe.
 #pragma once
 
 #include <functional>

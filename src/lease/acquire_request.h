@@ -1,4 +1,7 @@
 // A request for GPUs as acquire() takes it, and the GPUs that it may be granted.
+//
+// The text of flags and keywords becomes RequestOptions (request_options.h), those an
+// AcquireRequest, and that has the Request (schedule/request.h) that other clients can read.
 #pragma once
 
 #include <chrono>

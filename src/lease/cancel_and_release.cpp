@@ -152,9 +152,9 @@ Result<TicketRecord> find_cancellable_ticket(LockedHarbour& locked, const std::s
   }
   if (!can_end(found.front().record)) {
     locked.transaction.reset();  // drops the lock: user_name() may be slow
-    return fail(ErrorKind::permission,
-                fmt::format("ticket {0} belongs to {1}; only {1} or root can cancel it", id,
-                            user_name(found.front().record.uid)));
+    return fail(ErrorKind::permission, fmt::format("ticket {} belongs to {}; only {} can cancel it",
+                                                   id, user_name(found.front().record.uid),
+                                                   owner_or_root(found.front().record.uid)));
   }
   return std::move(found.front());
 }
@@ -188,8 +188,8 @@ Result<void> add_to_selection(LockedHarbour& locked, ReleaseSelection& selection
   if (!can_end(lease)) {
     locked.transaction.reset();  // drops the lock: user_name() may be slow
     return fail(ErrorKind::permission,
-                fmt::format("lease {0} belongs to {1}; only {1} or root can release it", lease.id,
-                            user_name(lease.uid)));
+                fmt::format("lease {} belongs to {}; only {} can release it", lease.id,
+                            user_name(lease.uid), owner_or_root(lease.uid)));
   }
   if (is_shell_lease(lease)) {
     add_unique(selection.leases, lease);
@@ -258,8 +258,8 @@ Result<void> select_by_gpu(LockedHarbour& locked, ReleaseSelection& selection,
   locked.transaction.reset();  // drops the lock: user_name() may be slow
   if (!is_root()) {
     return fail(ErrorKind::permission,
-                fmt::format("GPU {0} is leased by {1} (lease {2}); only {1} or root can release it",
-                            gpu.index, user_name(other.uid), other.id));
+                fmt::format("GPU {} is leased by {} (lease {}); only {} can release it", gpu.index,
+                            user_name(other.uid), other.id, owner_or_root(other.uid)));
   }
   return fail(
       ErrorKind::usage,

@@ -54,14 +54,14 @@ struct PendingClient {
   std::map<std::pair<std::uint64_t, std::string>, UncountedTicket> uncounted_tickets{};
 };
 
-// The client waits if it is not granted, cancelled, stale or impossible.
+// The client waits if it is not granted, cancelled, stale or impossible, and has not lost a race.
 struct Decision {
   bool granted = false;    // the client's record is the lease, and it is written
   bool cancelled = false;  // by 'berth cancel', or the ticket that it was to replace is gone
   bool stale = false;      // the lock took so long that the snapshot is old; nothing was decided
   bool lost_race = false;  // another client changed the harbour first; nothing was decided
   // With lost_race: the server granted a lease to this client, but its reply was lost. decide()
-  // gives that lease back.
+  // releases that lease.
   bool grant_unconfirmed = false;
   std::optional<Impossible> impossible;
 

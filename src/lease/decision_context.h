@@ -2,12 +2,12 @@
 // files of the steps: queue_walk.h, unclaimed_tickets.h, claim.h and watched_bells.h.
 //
 // The states of another client's ticket, as the deciding client sees them. The first row that
-// applies decides what happens to the ticket.
+// applies decides what happens to the ticket. harbour/transaction.h defines which tickets count.
 //
 //   state               decided by                           what follows
 //   does not count      Transaction::read_ticket()           ignored; noted in uncounted_tickets
 //   impossible          Planner::decide(): impossible        ignored; noted in uncounted_tickets
-//   of a later version  walk_queue(), by Record::version     is granted and reserves nothing here
+//   of a later version  walk_queue(), by Record::version     gets no grant, reserves nothing
 //   stopped             Transaction::is_stopped()            the same; rung if it could claim GPUs
 //   silent              SilentTickets::is_passed_over()      the same; gets another chance later
 //   granted, unclaimed  Planner::decide(): grant             keeps its GPUs and is rung; if it does
@@ -37,7 +37,7 @@
 
 namespace berth {
 
-// The first two awake tickets of the queue, and the first two of each user, have special duties.
+// The first two active tickets of the queue, and the first two of each user, have special duties.
 constexpr std::size_t kFrontTickets = 2;
 
 // The client of a ticket that the walk over the queue has read, with its bell open.

@@ -1,6 +1,6 @@
 // Leases in the history: writes an entry when a lease begins or ends, and reads the archive
-// together with the leases that are alive now. archive/read_lease_history.h reads the archive
-// alone.
+// together with the leases that are alive now. archive/history.h and archive/compact_history.h read
+// the archive alone.
 //
 // Never write under the harbour's lock, and never write the end of a lease before its release: the
 // archive may be slow, full or absent, and then only the history must suffer. In a harbour of

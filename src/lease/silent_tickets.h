@@ -4,6 +4,10 @@
 // client times the tickets before its own that could claim, and passes over those that do not. It
 // uses only its own observations: nothing of this is written to the harbour, where other users
 // could forge it. docs/harbour-protocol.md ("Silent tickets") has the rule.
+//
+// A suspect is a ticket that is granted GPUs and that this client, or the client that rang it, has
+// waited for. In a busy queue some ticket is unclaimed at every decision, but it is not the same
+// one for long, and so it is not a suspect.
 #pragma once
 
 #include <chrono>
@@ -42,9 +46,7 @@ class SilentTickets {
   // granted GPUs and have not claimed them. `rung`: this client was rung, so another client may
   // have waited for those tickets already. `position`: of this client in the queue. Clients far
   // back begin later, since the clients before them normally claim first. Returns true when it is
-  // time to call time_tickets(): tickets are timed already, or there is a suspect, which is an
-  // unclaimed ticket that this client has waited for. (In a busy queue some ticket is unclaimed at
-  // every decision, but it is not the same one for long.)
+  // time to call time_tickets(): tickets are timed already, or there is a suspect.
   bool observe(const std::set<std::string>& unclaimed, bool rung, std::size_t position,
                Clock::time_point now);
 
@@ -92,7 +94,7 @@ class SilentTickets {
   std::optional<Clock::time_point> last_decision_;
   std::map<std::string, Clock::time_point> unclaimed_since_;  // by the id of the ticket
   std::set<std::string> suspects_;                            // ids
-  bool has_passed_over_ = false;  // a ticket, since the first one is timed
+  bool has_passed_over_ = false;  // a ticket was passed over after timing began
 };
 
 }  // namespace berth

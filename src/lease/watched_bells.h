@@ -18,8 +18,8 @@ namespace berth {
 // watch as well. The client must have a ticket.
 //
 // The first two active tickets of the queue decide as soon as a lease ends. But they may be two
-// files of a hostile user that watch nothing, so a client relies only on two tickets of its own
-// user and PID namespace: the first two of each user watch every lease.
+// tickets of a hostile user whose processes watch nothing, so a client relies only on two tickets
+// of its own user and PID namespace: the first two of each user watch every lease.
 Result<void> find_neighbours(DecisionContext& context);
 
 // Call after find_neighbours(). If the client watches all leases, keeps the bells of `leases`, as

@@ -153,7 +153,7 @@ TEST_F(ModelTest, explains_why_an_action_is_refused) {
   type_keys(model_, "Gc");
   EXPECT_TRUE(notice_has({"ticket dddddddd", "4000001", "root", "cancel"}));
   type_keys(model_, "r");
-  EXPECT_TRUE(notice_has({"r ", "lease", "ticket", "c "}));
+  EXPECT_TRUE(notice_has({"lease", "ticket", "press c"}));
   type_keys(model_, "gc");
   EXPECT_TRUE(notice_has({"c ", "ticket", "queue"}));
   type_keys(model_, "jjr");

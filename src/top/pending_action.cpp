@@ -28,10 +28,9 @@ std::string title_suffix(const Record& record) {
 Result<void> check_permission(const char* what, const char* verb, const Record& record,
                               const Status& host, uid_t viewer) {
   if (!can_end(record, viewer)) {
-    const std::string owner = user_name(record.uid);
     return fail(ErrorKind::permission,
-                fmt::format("{} {} belongs to {}; only {} can {} it", what, record.id, owner,
-                            record.uid == 0 ? owner : owner + " or root", verb));
+                fmt::format("{} {} belongs to {}; only {} can {} it", what, record.id,
+                            user_name(record.uid), owner_or_root(record.uid), verb));
   }
   if (host.is_remote) {
     return fail(ErrorKind::usage, fmt::format("{} {} is on host {}; run there: berth {} {}", what,
