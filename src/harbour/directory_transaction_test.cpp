@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -20,7 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
-#include <thread>
+#include <tuple>
 
 #include "base/process.h"
 #include "harbour/bell.h"
@@ -33,6 +34,16 @@ namespace berth {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Until the clock from which the kernel takes the times of files has passed the present time.
+void wait_for_clock_tick() {
+  timespec now{};
+  timespec file_time{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  do {
+    ::clock_gettime(CLOCK_REALTIME_COARSE, &file_time);
+  } while (std::tie(file_time.tv_sec, file_time.tv_nsec) <= std::tie(now.tv_sec, now.tv_nsec));
+}
 
 class HarbourTest : public testing::Test {
  protected:
@@ -142,10 +153,11 @@ TEST_F(HarbourTest, a_forged_number_gains_nothing_and_moves_no_other_ticket) {
     ASSERT_TRUE(transaction->write_ticket(record, number.value_or(honest)));
   };
   write(first, std::nullopt);
-  // The times of files are those of the last clock tick: a forged number gains up to 10 ms.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // The times of files are those of the last clock tick: a forged number gains up to a tick.
+  wait_for_clock_tick();
   write(forged, 1);  // a time in 1970
   write(future, 999'999'999'999'999);
+  wait_for_clock_tick();
   write(last, std::nullopt);
   std::vector<std::string> ids;
   const auto transaction = begin();
