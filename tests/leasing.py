@@ -22,19 +22,18 @@ def eventually(condition, what="the condition", limit=25):
 
 
 def keepers(server):
-    """The processes that hold leases of shells in this harbour."""
+    """The processes that hold leases of shells in this harbour. Each leads its session, which a fork of it, about to
+    become its driver helper, does not."""
     found = []
     for pid in processes_of(server.harbour):
         with contextlib.suppress(OSError):
-            if pathlib.Path(f"/proc/{pid}/comm").read_bytes() == b"berth-keeper\n":
+            if pathlib.Path(f"/proc/{pid}/comm").read_bytes() == b"berth-keeper\n" and os.getsid(pid) == pid:
                 found.append(pid)
     return found
 
 
 def only_keeper(server):
-    """The one keeper, once there is one: a keeper that is about to start its driver helper shows twice for a moment."""
-    wait_until(lambda: len(keepers(server)) == 1)
-    [keeper] = keepers(server)
+    [keeper] = wait_until(lambda: keepers(server), "a keeper")
     return keeper
 
 

@@ -308,6 +308,17 @@ def test_ctrl_z_and_fg(server, terminal, jobs):
     assert shell_says(view, "stty -a") == before
 
 
+def test_a_redraw_does_not_discard_ctrl_z(server, terminal):
+    """A pending SIGTSTP is discarded by whoever sets the signal to "ignore", as ncurses does for the time of a redraw."""
+    trace = server.folder / "trace"
+    view = terminal()
+    view.top(f"strace -f -o {trace} -e trace=rt_sigaction berth top", "4 GPUs: 4 free")
+    view.keys("q")
+    view.lacks("q quit")
+    eventually(lambda: "+++ exited with 0 +++" in trace.read_text(), "the end of berth top")
+    assert "SIGTSTP, {sa_handler=0x" in trace.read_text() and "SIGTSTP, {sa_handler=SIG_IGN" not in trace.read_text()
+
+
 def test_a_pause_keeps_the_picture(server, terminal, jobs):
     view = terminal()
     job = jobs.hold("--label", "seen before")

@@ -180,6 +180,16 @@ std::optional<KeyPress> decode_character(wint_t c) {
   }
 }
 
+// ncurses sets SIGTSTP to SIG_IGN for the time of each redraw, and the kernel then discards a pending
+// one: the user's Ctrl-Z would be lost. It leaves the signal alone if it finds a handler. This one
+// never runs, because the signal is blocked.
+void keep_ncurses_from_ignoring_ctrl_z() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGTSTP, &action, nullptr);
+}
+
 }  // namespace
 
 struct Screen::NcursesState {
@@ -218,6 +228,7 @@ Result<std::unique_ptr<Screen>> Screen::open() {
     return fail(ErrorKind::usage,
                 fmt::format("top: stdin and stdout must be a terminal; {}", kAlternative));
   }
+  keep_ncurses_from_ignoring_ctrl_z();
   screen->ncurses_->screen = ::newterm(type.c_str(), stdout, stdin);
   if (screen->ncurses_->screen == nullptr) {
     return fail(ErrorKind::usage,

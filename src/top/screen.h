@@ -18,7 +18,8 @@ class Screen {
   // Switches the terminal of stdin and stdout to full-screen mode. ErrorKind::usage: there is no
   // terminal, or its type does not support that.
   //
-  // SIGTSTP and SIGWINCH must be blocked, because ncurses installs its own handlers for them.
+  // SIGTSTP and SIGWINCH must be blocked: the caller waits for them, and their handlers must not
+  // run.
   static Result<std::unique_ptr<Screen>> open();
 
   Screen(const Screen&) = delete;

@@ -19,6 +19,16 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become o
 
 PRCTL = ctypes.CDLL(None).prctl
 PR_SET_DUMPABLE = 4
+SYSCALL = ctypes.CDLL(None).syscall
+SYS_CLONE3 = 435
+CLONE_PARENT = 0x8000
+
+
+class CloneArguments(ctypes.Structure):
+    """What clone3() takes; see clone(2)."""
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "flags", "pidfd", "child_tid", "parent_tid", "exit_signal", "stack", "stack_size", "tls", "set_tid",
+        "set_tid_size", "cgroup")]
 
 
 def become(uid):
@@ -28,11 +38,8 @@ def become(uid):
     PRCTL(PR_SET_DUMPABLE, 1)  # as after exec: the user may look into it
 
 
-def start(uid, function, *arguments, pid=None):
-    """A process of that user, which ends with its function; if wanted, with that PID."""
-    if pid is not None:
-        with open("/proc/sys/kernel/ns_last_pid", "w") as file:
-            file.write(str(pid - 1))
+def start(uid, function, *arguments):
+    """A process of that user, which ends with its function."""
     child = os.fork()
     if child == 0:
         try:
@@ -54,13 +61,17 @@ def lock_and_pass_on(harbour, answer):
 
 
 def reuse(pid, uid):
-    """A process of that user with that PID, which must be free. Others may be faster: then once more."""
-    for _ in range(50):
-        child = start(uid, signal.pause, pid=pid)
-        if child == pid:
-            return child
-        end(child)
-    pytest.fail(f"no process got the PID {pid}")
+    """A process of that user with that PID, which must be free: a child of ours."""
+    def clone():
+        wanted = ctypes.c_int(pid)
+        arguments = CloneArguments(flags=CLONE_PARENT, set_tid=ctypes.addressof(wanted), set_tid_size=1)
+        if SYSCALL(SYS_CLONE3, ctypes.byref(arguments), ctypes.sizeof(arguments)) == 0:
+            become(uid)
+            signal.pause()
+
+    os.waitpid(start(0, clone), 0)  # in a process of its own, because clone3() tells the C library nothing of the new one
+    assert os.path.exists(f"/proc/{pid}"), f"no process got the PID {pid}"
+    return pid
 
 
 def end(pid, ours=True):
