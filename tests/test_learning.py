@@ -472,7 +472,9 @@ def test_wrong_words(server, words, says):
 def test_a_damaged_profile_is_learned_anew(server):
     learn(server)
     rewrite(server, lambda text: "{")
-    assert server.berth("profile", "--json").stdout == ""
+    for flags in ([], ["--json"], ["--all"]):
+        result = server.berth("profile", *flags)
+        assert (result.returncode, result.stdout) == (0, "") and "1 profile" in result.stderr, result
     learn(server)
     assert len(profiles(server)[0]["runs"]) == 1
 

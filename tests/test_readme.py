@@ -96,7 +96,8 @@ def test_the_lines_for_sharing_work(server):
     result = server.run("bash", "--norc", "-ec", block_under("Sharing a GPU"), cwd=server.folder,
                         env={"PATH": f"{server.folder}:{server.env['PATH']}"})
     assert (result.returncode, result.stderr) == (0, "")
-    assert "2.2 GiB" in result.stdout and result.stdout.startswith("USER")
+    # The peak of a run may be measured a little too low if the machine is busy.
+    assert re.search(r"^root +2 .* 2\.[12] GiB ", result.stdout, re.MULTILINE) and result.stdout.startswith("USER")
 
 
 def test_the_lines_for_scripts_work(server):

@@ -51,12 +51,13 @@ def at_every_command(lanes, life, kinds=KINDS, step=STEP):
             raise AssertionError(f"of {names}, now {lane.proxy.names}: {problem}") from problem
         finally:
             if not lane.proxy.hit:
-                missed.append(fault)
+                missed.append((fault, lane.proxy.names))
             lane.proxy.reset()
         lane.assert_all_free()
     in_lanes(lanes, harmed, faults[::step])
-    # The last beat comes in time or not.
-    assert all(fault.number == len(names) for fault in missed), (names, missed)
+    # How many heartbeats are sent depends on how long it took: some runs send fewer commands than the first.
+    assert all(len(sent) < fault.number for fault, sent in missed), (names, missed)
+    assert len(missed) * 4 <= len(faults[::step]), (names, missed)
 
 
 def life_of_run(lane):

@@ -152,8 +152,8 @@ def test_redis_that_goes_and_comes(server, serve, own_redis):
     assert one.get("/api/v1/log").status == 503
     assert gpu_states(one.api("status")) == ["free"] * 4
     assert one.get("/").status == 200
-    own_redis.start()
     seen = len(viewer.events)
+    own_redis.start()
     eventually(lambda: "status" in [name for name, _ in viewer.events[seen:]], "it is seen again")
     eventually(lambda: one.get("/healthz").status == 200)
 

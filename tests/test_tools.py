@@ -47,6 +47,14 @@ def test_anything_else_does_not(tmp_path, files, failed):
     assert result.stdout.splitlines()[-1] == f"1 passed, {failed} failed"
 
 
+def test_a_test_that_passes_in_a_second_run_is_listed(tmp_path):
+    (tmp_path / "0-second-run.xml").write_text(suite(case(name="a"), case("<failure/>", name="b")))
+    result = summary(tmp_path, suite(case(), case("<failure/>", name="a"), case("<failure/>", name="b")))
+    assert result.returncode == 1
+    unstable, failed, last = result.stdout.splitlines()
+    assert unstable.startswith("unstable: c.a ") and failed.startswith("failed: c.b ") and last == "2 passed, 1 failed"
+
+
 def test_a_runner_that_failed_is_a_failure_even_if_every_test_passed(tmp_path):
     result = summary(tmp_path, suite(case()), runner_failed="1")
     assert (result.returncode, result.stdout.splitlines()[-1]) == (1, "1 passed, 1 failed")

@@ -11,13 +11,12 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include "base/text.h"
 #include "devices/driver.h"
-#include "lease/holders.h"
+#include "lease/bell_holders.h"
 #include "lease/job_environment.h"
 #include "lease/select_free_gpus.h"
 #include "profile/job_type.h"
@@ -317,13 +316,9 @@ bool PythonLease::release() {
   const bool already_released = std::exchange(released_, true);
   if (!already_released) record_profile_run();
   set_inheritable_bell(UniqueFd());
-  bool ended = lease_.release();
   // A helper process that the watcher is starting holds a copy of the bell until its exec.
-  constexpr int kMaxWaitMs = 20;
-  for (int i = 0; !ended && i < kMaxWaitMs && is_watcher_querying_driver(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    ended = lease_.release();
-  }
+  const bool ended =
+      lease_.release(std::chrono::milliseconds(is_watcher_querying_driver() ? 20 : 0));
   if (!already_released) archive_later(location_, current_history_entry_locked(Ending::released));
   return ended;
 }

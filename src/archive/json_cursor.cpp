@@ -43,25 +43,6 @@ inline const char* find_plain_end(const char* at, const char* end) {
   return at;
 }
 
-void append_utf8(std::string& out, std::uint32_t c) {
-  const auto byte = [&](std::uint32_t value) { out += static_cast<char>(value); };
-  if (c < 0x80) {
-    byte(c);
-  } else if (c < 0x800) {
-    byte(0xC0 | (c >> 6));
-    byte(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    byte(0xE0 | (c >> 12));
-    byte(0x80 | ((c >> 6) & 0x3F));
-    byte(0x80 | (c & 0x3F));
-  } else {
-    byte(0xF0 | (c >> 18));
-    byte(0x80 | ((c >> 12) & 0x3F));
-    byte(0x80 | ((c >> 6) & 0x3F));
-    byte(0x80 | (c & 0x3F));
-  }
-}
-
 }  // namespace
 
 JsonCursor::JsonCursor(std::string_view text, std::string& decoded)

@@ -52,7 +52,6 @@ std::string serialize_profile(const Profile& profile);
 std::optional<Profile> parse_profile(std::string_view text);
 constexpr std::size_t kMaxProfileBytes = 256 << 10;  // of the text
 
-// Sorted by user and type.
 struct ProfileList {
   std::vector<Profile> profiles;
   std::size_t damaged = 0;  // the number of entries that could not be read

@@ -54,20 +54,21 @@ std::optional<Profile> read_profile_of_type(int folder, const std::string& type,
   return profile;
 }
 
-std::vector<Profile> read_profiles(const UserFolder& folder) {
-  std::vector<Profile> profiles;
+void append_profiles(const UserFolder& folder, ProfileList& list) {
   const int copy = ::openat(folder.directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (copy < 0) return profiles;
+  if (copy < 0) return;
+  std::size_t files = 0;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(copy), ::closedir);
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
     const std::string name = entry->d_name;
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
-    if (profiles.size() == kMaxProfiles) break;
+    if (++files > kMaxProfiles) break;
     if (auto profile = read_profile_at(folder.directory.get(), name, folder.uid)) {
-      profiles.push_back(std::move(*profile));
+      list.profiles.push_back(std::move(*profile));
+    } else {
+      ++list.damaged;
     }
   }
-  return profiles;
 }
 
 Result<void> replace_file(const UserFolder& folder, const std::string& name,
@@ -103,11 +104,15 @@ std::vector<Profile> read_other_users_profile_files(const std::string& archive,
   return others;
 }
 
-std::vector<Profile> read_all_profile_files(const std::string& archive) {
-  std::vector<Profile> all;
-  for (const UserFolder& folder : open_user_folders(archive)) {
-    for (Profile& profile : read_profiles(folder)) all.push_back(std::move(profile));
-  }
+ProfileList read_own_profile_files(const std::string& archive) {
+  ProfileList own;
+  if (const auto folder = find_own_folder(archive)) append_profiles(*folder, own);
+  return own;
+}
+
+ProfileList read_all_profile_files(const std::string& archive) {
+  ProfileList all;
+  for (const UserFolder& folder : open_user_folders(archive)) append_profiles(folder, all);
   return all;
 }
 

@@ -20,8 +20,9 @@ std::optional<Profile> read_profile_file(const std::string& archive, const std::
 // The profiles of all other users for this type.
 std::vector<Profile> read_other_users_profile_files(const std::string& archive,
                                                     const std::string& type);
-// All profiles of all users.
-std::vector<Profile> read_all_profile_files(const std::string& archive);
+// All profiles of this process's user, and of all users; not sorted.
+ProfileList read_own_profile_files(const std::string& archive);
+ProfileList read_all_profile_files(const std::string& archive);
 
 // Calls `change` with this user's profile of the type (or a new one), and writes the result.
 Result<void> change_profile_file(const std::string& archive, const std::string& type,

@@ -36,9 +36,11 @@ std::vector<std::size_t> StartableLines::find_startable(const std::vector<std::s
   }
   const auto snapshot = probe_->snapshot();
   if (!snapshot) return startable;
-  if (!std::exchange(restricted_, true) &&
-      !restrict_to_allowed_gpus(acquire_request_.gpu_request, acquire_request_, snapshot->gpus)) {
-    return startable;
+  if (!restricted_) {
+    const auto restricted =
+        restrict_to_allowed_gpus(acquire_request_.gpu_request, acquire_request_, snapshot->gpus);
+    if (!restricted) return startable;
+    restricted_ = true;
   }
   auto harbour = Harbour::open_existing(acquire_request_.harbour);
   if (!harbour) return startable;

@@ -134,11 +134,9 @@ CleaningFacts collect_cleaning_facts(const HarbourLocation& where) {
 std::vector<ForeignHolder> find_foreign_holders(const HarbourLocation& ours,
                                                 const std::set<std::string>& known) {
   std::vector<ForeignHolder> holders;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    const std::string pid = entry.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos || pid.size() > 10) continue;
-    auto variables = read_berth_variables(entry.path());
+  for (const pid_t pid : list_processes()) {
+    const fs::path process = fmt::format("/proc/{}", pid);
+    auto variables = read_berth_variables(process);
     const std::string& lease = variables["BERTH_LEASE"];
     if (lease.empty() || known.contains(lease)) continue;
     // Another simulated server has other GPUs.
@@ -150,9 +148,9 @@ std::vector<ForeignHolder> find_foreign_holders(const HarbourLocation& ours,
     const std::string harbour = chosen.empty() ? default_harbour_location().path : chosen;
     if (harbour == ours.path) continue;  // a lease of our harbour that has ended
     std::string name;
-    std::ifstream comm(entry.path() / "comm");
+    std::ifstream comm(process / "comm");
     std::getline(comm, name);
-    holders.push_back({harbour, name, std::stoll(pid)});
+    holders.push_back({harbour, name, pid});
   }
   return holders;
 }

@@ -66,7 +66,7 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id) 
   return bell;
 }
 
-bool drain_rings(int bell) {
+bool clear_rings(int bell) {
   // Any user can write to the bell, without end and faster than this loop reads, and the caller may
   // hold the lock. So the loop reads only the bytes that are there now.
   int remaining = 0;

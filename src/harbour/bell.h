@@ -31,7 +31,7 @@ Result<std::optional<UniqueFd>> make_bell(int directory, const std::string& id);
 
 // Discards the rings that are in the bell now. Returns whether there was one. Rings that arrive
 // during the call stay in the bell, so a user that rings without end cannot prolong the call.
-bool drain_rings(int bell);
+bool clear_rings(int bell);
 
 // The bell of any client, opened for writing.
 struct PeerBell {

@@ -250,8 +250,8 @@ Result<uid_t> DirectoryTransaction::harbour_owner() const {
   return directory.st_uid;
 }
 
-Result<std::uint64_t> DirectoryTransaction::next_order() {
-  return next_file_number(listing_.tickets);
+Result<std::uint64_t> DirectoryTransaction::next_file_number() {
+  return berth::next_file_number(listing_.tickets);
 }
 
 Result<void> DirectoryTransaction::write_lease(const Record& record) {

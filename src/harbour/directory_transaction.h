@@ -47,7 +47,7 @@ class DirectoryTransaction : public Transaction {
   Result<std::vector<Drain>> read_drains() override;
   Result<uid_t> harbour_owner() const override;
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
-  Result<std::uint64_t> next_order() override;
+  Result<std::uint64_t> next_file_number() override;
   Result<void> write_lease(const Record& record) override;
   Result<void> write_ticket(const Record& record, std::uint64_t file_number) override;
   bool has_name_conflict() const override { return has_name_conflict_; }

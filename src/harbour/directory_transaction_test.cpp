@@ -122,7 +122,7 @@ TEST_F(HarbourTest, a_ring_wakes_and_does_not_pile_up) {
   EXPECT_TRUE(unanswered_for(end));
   pollfd own{bell.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&own, 1, 0), 1);
-  drain_rings(bell.get());
+  clear_rings(bell.get());
   EXPECT_EQ(::poll(&own, 1, 0), 0);
   bell.reset();
   ring(end);  // without a reader; must not raise SIGPIPE
@@ -133,7 +133,7 @@ TEST_F(HarbourTest, tickets_are_read_in_the_order_in_which_they_came) {
   for (int i = 0; i < 5; ++i) {
     clients.push_back(client());
     const auto transaction = begin();
-    ASSERT_TRUE(transaction->write_ticket(clients.back().first, *transaction->next_order()));
+    ASSERT_TRUE(transaction->write_ticket(clients.back().first, *transaction->next_file_number()));
   }
   const auto transaction = begin();
   ASSERT_EQ(transaction->listing().tickets.size(), clients.size());
@@ -149,7 +149,7 @@ TEST_F(HarbourTest, a_forged_number_gains_nothing_and_moves_no_other_ticket) {
   auto [last, last_bell] = client();
   const auto write = [&](const Record& record, std::optional<std::uint64_t> number) {
     const auto transaction = begin();
-    const std::uint64_t honest = *transaction->next_order();
+    const std::uint64_t honest = *transaction->next_file_number();
     ASSERT_TRUE(transaction->write_ticket(record, number.value_or(honest)));
   };
   write(first, std::nullopt);
@@ -168,9 +168,9 @@ TEST_F(HarbourTest, a_forged_number_gains_nothing_and_moves_no_other_ticket) {
 TEST_F(HarbourTest, a_changed_request_keeps_its_place) {
   auto [first, first_bell] = client();
   auto [second, second_bell] = client();
-  const std::uint64_t number = *begin()->next_order();
+  const std::uint64_t number = *begin()->next_file_number();
   ASSERT_TRUE(begin()->write_ticket(first, number));
-  const std::uint64_t second_number = *begin()->next_order();
+  const std::uint64_t second_number = *begin()->next_file_number();
   ASSERT_TRUE(begin()->write_ticket(second, second_number));
   first.request.memory = mib(100);
   ASSERT_TRUE(begin()->write_ticket(first, number));
@@ -360,23 +360,23 @@ TEST_F(HarbourTest, a_writer_that_does_not_stop_does_not_keep_the_reader_busy) {
   }
   pollfd own{bell.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&own, 1, 10'000), 1);
-  for (int i = 0; i < 1000; ++i) drain_rings(bell.get());
+  for (int i = 0; i < 1000; ++i) clear_rings(bell.get());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
 
 // A datagram socket takes the place of the bell: FIONREAD counts only the first datagram, so the
 // second is like a ring that arrives during the call.
-TEST(Bell, rings_during_drain_rings_stay_unread) {
+TEST(Bell, rings_during_clear_rings_stay_unread) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
   const UniqueFd reading(ends[0]);
   const UniqueFd writing(ends[1]);
   for (int i = 0; i < 2; ++i) ASSERT_EQ(::write(writing.get(), "!", 1), 1);
   pollfd own{reading.get(), POLLIN, 0};
-  drain_rings(reading.get());
+  clear_rings(reading.get());
   EXPECT_EQ(::poll(&own, 1, 0), 1);
-  drain_rings(reading.get());
+  clear_rings(reading.get());
   EXPECT_EQ(::poll(&own, 1, 0), 0);
 }
 
@@ -435,7 +435,7 @@ TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
   for (const std::uint64_t ahead : {9'000U, 100'000U}) {  // 0.9 s, 10 s
     const fs::path decoy = path_ / ticket_file_name({0, "zzzzzzzz", units() + ahead});
     std::ofstream(decoy).flush();
-    const auto order = begin()->next_order();
+    const auto order = begin()->next_file_number();
     ASSERT_TRUE(order);
     EXPECT_LE(*order, units() + 10);
     fs::remove(decoy);
@@ -444,7 +444,7 @@ TEST_F(HarbourTest, a_ticket_takes_no_number_from_the_future) {
 
 TEST_F(HarbourTest, a_request_that_the_same_transaction_changed_goes_with_its_ticket) {
   auto [record, bell] = client();
-  const std::uint64_t number = *begin()->next_order();
+  const std::uint64_t number = *begin()->next_file_number();
   ASSERT_TRUE(begin()->write_ticket(record, number));
   const auto transaction = begin();
   record.request.memory = mib(100);
@@ -483,7 +483,7 @@ TEST_F(HarbourTest, the_first_ticket_of_each_user_is_rung) {
   std::vector<std::pair<Record, UniqueFd>> others;
   const auto write = [&](const Record& record) {
     const auto transaction = begin();
-    const std::uint64_t number = *transaction->next_order();
+    const std::uint64_t number = *transaction->next_file_number();
     ASSERT_TRUE(transaction->write_ticket(record, number));
     if (record.uid == ::geteuid()) return;
     ASSERT_EQ(::chown((path_ / ticket_file_name({0, record.id, number})).c_str(), record.uid, 0),

@@ -32,12 +32,12 @@ namespace berth {
 
 // Identifies a ticket. Sorts by its place in the queue.
 //
-// A ticket has two numbers. Its owner chooses `file_number` (see Transaction::next_order()) when it
-// writes the ticket, as a part of the file's name and of the record (Record::file_number), and it
-// never changes. `order` is the place in the queue: the ticket with the lowest order is granted
-// first. Every reader computes it from the file_number and the time at which the kernel saw the
-// file get its name (ticket_order() in directory_listing.h), so a forged file_number gains nothing.
-// With a server the server assigns the order, and a file_number is equal to it.
+// A ticket has two numbers. Its owner chooses `file_number` (see Transaction::next_file_number())
+// when it writes the ticket, as a part of the file's name and of the record (Record::file_number),
+// and it never changes. `order` is the place in the queue: the ticket with the lowest order is
+// granted first. Every reader computes it from the file_number and the time at which the kernel saw
+// the file get its name (ticket_order() in directory_listing.h), so a forged file_number gains
+// nothing. With a server the server assigns the order, and a file_number is equal to it.
 struct TicketName {
   std::uint64_t order = 0;
   std::string id;
@@ -129,7 +129,7 @@ class Transaction {
 
   // The order, and the file_number, for a ticket that is written now: behind all tickets. With a
   // server, the server assigns the final order in commit(); see current_ticket_name().
-  virtual Result<std::uint64_t> next_order() = 0;
+  virtual Result<std::uint64_t> next_file_number() = 0;
 
   // The epoch for a lease that is written now: higher than that of any earlier lease on these GPUs.
   // 0 without a server: there the kernel ends leases, and no epoch is needed.
@@ -144,9 +144,9 @@ class Transaction {
   virtual Result<void> write_lease(const Record& record) = 0;
   // The lease that is written next replaces this ticket, which waits on several hosts.
   virtual void set_ticket_to_replace(const TicketName& /*name*/) {}
-  // Writes a new ticket, with a number from next_order(), or the changed request of a ticket that
-  // exists, with its file_number: such a ticket keeps its place. An Error of ErrorKind::not_granted
-  // means that this user has too many tickets.
+  // Writes a new ticket, with a number from next_file_number(), or the changed request of a ticket
+  // that exists, with its file_number: such a ticket keeps its place. An Error of
+  // ErrorKind::not_granted means that this user has too many tickets.
   virtual Result<void> write_ticket(const Record& record, std::uint64_t file_number) = 0;
   // Did the last write fail because a file of that name exists? Any user can create one, and only
   // that user can remove it, so the caller continues with another id.

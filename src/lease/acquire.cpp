@@ -49,8 +49,6 @@ constexpr seconds kMinAuditInterval(30);
 constexpr seconds kAuditJitter(30);
 // An audit of a client at one of these positions is always a full decision.
 constexpr std::size_t kFullAuditPositions = 3;
-constexpr const char* kRecoveryReason =
-    "Redis was started or unreachable a moment ago; running jobs restore their leases first";
 
 class AcquireLoop {
  public:
@@ -80,7 +78,7 @@ class AcquireLoop {
     for (;;) {
       // Before the snapshot, since the driver may take seconds: other clients take an unread bell
       // as a sign that this process is stopped.
-      self_.was_rung = drain_rings(self_.bell.get()) || self_.was_rung;
+      self_.was_rung = clear_rings(self_.bell.get()) || self_.was_rung;
       auto snapshot = probe_.snapshot();
       if (check_interrupted()) return std::nullopt;
       if (!snapshot) {

@@ -24,6 +24,10 @@ struct WaitStatus {
   bool operator==(const WaitStatus&) const = default;
 };
 
+// WaitStatus::reason while nothing is granted because Redis may have lost leases.
+inline constexpr const char* kRecoveryReason =
+    "Redis was started or unreachable a moment ago; running jobs restore their leases first";
+
 // Callbacks of acquire(). It calls them on its own thread, without the harbour's lock. A callback
 // may fork: acquire() in the child then returns as if it was interrupted, and leaves the ticket and
 // the lock to the parent.

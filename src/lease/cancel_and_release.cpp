@@ -14,7 +14,7 @@
 #include "base/users.h"
 #include "cluster/store/hosts.h"
 #include "harbour/harbour.h"
-#include "lease/holders.h"
+#include "lease/bell_holders.h"
 
 namespace berth {
 namespace {

@@ -44,7 +44,7 @@ Result<void> prepare_wait(DecisionContext& context, std::vector<Client> leases) 
       decision.watched_gpus.insert(blocker.uuid);
   }
   if (!self.ticket && self.may_wait) {
-    TRY(write_own_ticket(context, TRY(context.transaction.next_order())));
+    TRY(write_own_ticket(context, TRY(context.transaction.next_file_number())));
   }
   decision.queue_length = context.queue().size();
   if (!self.ticket) return {};
@@ -68,7 +68,7 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
   Decision& decision = context.decision;
   const std::optional<TicketName> initial_ticket = self.ticket;
   // From here on the harbour is read, so the decision covers all rings so far.
-  context.rung = drain_rings(self.bell.get()) || std::exchange(self.was_rung, false);
+  context.rung = clear_rings(self.bell.get()) || std::exchange(self.was_rung, false);
   decision.cancelled = self.ticket && transaction.is_ended(self.record.id, self.ticket);
   if (decision.cancelled) return std::move(decision);
   TRY(adopt_existing_lease(context));
@@ -149,7 +149,7 @@ Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& s
     if (!harbour.is_multi_host() && locked - before_lock > kLongLockWait)
       self.last_long_lock_wait = locked;
     if (locked - started > kMaxSnapshotAge) {
-      self.was_rung = drain_rings(self.bell.get()) || self.was_rung;
+      self.was_rung = clear_rings(self.bell.get()) || self.was_rung;
       Decision stale_decision;
       stale_decision.stale = true;
       return stale_decision;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <memory>
+#include <poll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 #include <utility>
@@ -15,10 +16,15 @@
 
 namespace berth {
 
-bool Lease::release() {
+bool Lease::release(std::chrono::milliseconds patience) {
   bell_.reset();
   // If this cannot be read, other processes may hold the bell, and the lease must stay.
-  const auto bell = open_bell(harbour_.directory(), id(), record_.uid);
+  auto bell = open_bell(harbour_.directory(), id(), record_.uid);
+  if (bell && bell->state == PeerBell::State::alive && patience.count() > 0) {
+    pollfd closed{bell->write_end.get(), 0, 0};  // POLLERR when no process has the read end
+    ::poll(&closed, 1, static_cast<int>(patience.count()));
+    bell = open_bell(harbour_.directory(), id(), record_.uid);
+  }
   if (!bell || bell->state != PeerBell::State::dead) return false;
   harbour_.remove_client(id(), std::nullopt);
   return true;

@@ -42,9 +42,9 @@ class Lease {
   // shell scripts choose. Empty, with errno set, if there is no descriptor left.
   UniqueFd make_inheritable_bell() const;
 
-  // Closes the bell and removes the lease's files. False if other processes hold the bell: then the
-  // lease stays until they have ended. Works on a full disk.
-  bool release();
+  // Closes the bell and removes the lease's files. False if other processes hold the bell, even
+  // after `patience`: then the lease stays until they have ended. Works on a full disk.
+  bool release(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
 
   // Closes this process's bell. Another process holds it as well and releases the lease later,
   // which works only if this process does not hold the bell any more.

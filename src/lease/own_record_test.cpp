@@ -36,7 +36,7 @@ TEST(OwnRecord, redis_is_not_asked_before_the_commit) {
   {
     auto enqueue = harbour->begin(LockMode::exclusive, {}, record.id);
     ASSERT_TRUE(enqueue);
-    const auto order = (*enqueue)->next_order();
+    const auto order = (*enqueue)->next_file_number();
     ASSERT_TRUE((*enqueue)->write_ticket(record, *order));
     ASSERT_TRUE((*enqueue)->commit().value_or(false));
     ticket = (*enqueue)->current_ticket_name({*order, record.id});

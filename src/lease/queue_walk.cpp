@@ -83,7 +83,8 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
   // A client without a ticket stands where a ticket that is written now would stand. So a ticket
   // with a number from the future does not stand before it.
   std::optional<std::uint64_t> arrival;
-  if (!self.ticket && !context.replaced_ticket) arrival = TRY(context.transaction.next_order());
+  if (!self.ticket && !context.replaced_ticket)
+    arrival = TRY(context.transaction.next_file_number());
   for (const TicketName& name : effective_queue_order(context)) {
     if (arrival && !self_reached && name.order > *arrival) {
       decide_self(context, planner);

@@ -30,19 +30,15 @@ ProfileList sort_profiles(ProfileList list) {
   return list;
 }
 
-std::vector<Profile> read_own_files(const HarbourLocation& harbour) {
-  auto files = read_all_profile_files(archive_path(harbour));
-  std::erase_if(files, [](const Profile& one) { return one.uid != ::geteuid(); });
-  return files;
-}
-
 // Appends this user's profiles: those of the server, and of this host's files those that the server
 // does not have.
 Result<void> list_own_and_old(RedisProfiles& server, const HarbourLocation& harbour,
                               ProfileList& list) {
   std::vector<std::string> types;
   TRY(server.append_profiles(own_user_name(), list, types));
-  for (Profile& old : read_own_files(harbour)) {
+  ProfileList files = read_own_profile_files(archive_path(harbour));
+  list.damaged += files.damaged;
+  for (Profile& old : files.profiles) {
     if (std::find(types.begin(), types.end(), old.type) != types.end()) continue;
     old.user = own_user_name();
     list.profiles.push_back(std::move(old));
@@ -119,22 +115,16 @@ std::optional<Profile> find_other_users_profile(const HarbourLocation& harbour,
 }
 
 Result<ProfileList> list_own_profiles(const HarbourLocation& harbour) {
+  if (!harbour.url) return sort_profiles(read_own_profile_files(archive_path(harbour)));
   ProfileList list;
-  if (!harbour.url) {
-    list.profiles = read_own_files(harbour);
-    return sort_profiles(std::move(list));
-  }
   RedisProfiles server(*harbour.url);
   TRY(list_own_and_old(server, harbour, list));
   return sort_profiles(std::move(list));
 }
 
 Result<ProfileList> list_all_profiles(const HarbourLocation& harbour) {
+  if (!harbour.url) return sort_profiles(read_all_profile_files(archive_path(harbour)));
   ProfileList list;
-  if (!harbour.url) {
-    list.profiles = read_all_profile_files(archive_path(harbour));
-    return sort_profiles(std::move(list));
-  }
   RedisProfiles server(*harbour.url);
   const std::vector<std::string> users = TRY(server.read_users());
   TRY(list_own_and_old(server, harbour, list));

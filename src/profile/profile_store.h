@@ -25,6 +25,7 @@ std::optional<Profile> read_profile(const HarbourLocation& harbour, const std::s
 std::optional<Profile> find_other_users_profile(const HarbourLocation& harbour,
                                                 const std::string& type);
 
+// Sorted by user and type.
 Result<ProfileList> list_own_profiles(const HarbourLocation& harbour);
 Result<ProfileList> list_all_profiles(const HarbourLocation& harbour);
 

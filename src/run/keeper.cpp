@@ -93,7 +93,7 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
       if (info->ssi_signo == SIGTERM) return;
     }
     rate_limiter.wait(owner);  // any local user can ring without end
-    drain_rings(lease.bell());
+    clear_rings(lease.bell());
     if (lease.is_ended()) return;
     (void)lease.restore_if_deleted();  // tried again at the next audit
   }

@@ -19,6 +19,7 @@
 
 #include "base/environment.h"
 #include "base/terminal.h"
+#include "base/text.h"
 
 // Declared in <term.h>, which also defines macros for words such as tab, lines and columns.
 extern "C" int setupterm(const char* type, int fd, int* result);
@@ -120,25 +121,6 @@ attr_t style_attribute(Style style, bool coloured) {
   return A_NORMAL;
 }
 
-std::string encode_utf8(wint_t c) {
-  std::string text;
-  const auto add = [&](wint_t bits) { text += static_cast<char>(bits); };
-  if (c < 0x80) {
-    add(c);
-  } else if (c < 0x800) {
-    add(0xC0 | (c >> 6));
-  } else if (c < 0x10000) {
-    add(0xE0 | (c >> 12));
-    add(0x80 | ((c >> 6) & 0x3F));
-  } else {
-    add(0xF0 | (c >> 18));
-    add(0x80 | ((c >> 12) & 0x3F));
-    add(0x80 | ((c >> 6) & 0x3F));
-  }
-  if (c >= 0x80) add(0x80 | (c & 0x3F));
-  return text;
-}
-
 std::optional<KeyKind> decode_function_key(wint_t key) {
   switch (key) {
     case KEY_UP:
@@ -176,13 +158,17 @@ std::optional<KeyPress> decode_character(wint_t c) {
     case '\t':
       return KeyPress{KeyKind::tab};
     default:
-      return c < 32 ? std::nullopt : std::optional(KeyPress{KeyKind::text, encode_utf8(c)});
+      break;
   }
+  if (c < 32) return std::nullopt;
+  KeyPress input{KeyKind::text};
+  append_utf8(input.text, c);
+  return input;
 }
 
-// ncurses sets SIGTSTP to SIG_IGN for the time of each redraw, and the kernel then discards a pending
-// one: the user's Ctrl-Z would be lost. It leaves the signal alone if it finds a handler. This one
-// never runs, because the signal is blocked.
+// ncurses sets SIGTSTP to SIG_IGN for the time of each redraw, and the kernel then discards a
+// pending one: the user's Ctrl-Z would be lost. It leaves the signal alone if it finds a handler.
+// This one never runs, because the signal is blocked.
 void keep_ncurses_from_ignoring_ctrl_z() {
   struct sigaction action {};
   action.sa_handler = [](int) {};

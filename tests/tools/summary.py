@@ -2,9 +2,11 @@
 
 Usage: summary.py RUNNER_FAILED FILE...
 A file that is missing or empty, a runner that failed, or a test that did not run without leave makes
-the exit code non-zero.
+the exit code non-zero. NAME-second-run.xml beside NAME.xml has the second run of the tests that failed
+in it: a test that passed there counts as passed, and is listed as unstable.
 """
 
+import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -29,19 +31,31 @@ def results(path):
             yield name, "passed", ""
 
 
+def with_second_run(path):
+    """results(path), in which "unstable" is a test that failed and then passed."""
+    again = path.with_name(f"{path.stem}-second-run.xml")
+    passed_again = set()
+    if again.exists():
+        passed_again = {name for name, outcome, _ in results(again) if outcome == "passed"}
+    for name, outcome, message in results(path):
+        yield name, "unstable" if outcome == "failed" and name in passed_again else outcome, message
+
+
 def main(runner_failed, paths):
     passed, failed, problems = 0, 0, []
-    for path in paths:
+    for path in map(pathlib.Path, paths):
         try:
-            found = list(results(path))
+            found = list(with_second_run(path))
         except (OSError, ElementTree.ParseError) as error:
             problems.append(f"{path}: cannot be read: {error}")
             continue
         if not found:
             problems.append(f"{path}: no test ran")
         for name, outcome, message in found:
-            if outcome == "passed":
+            if outcome in ("passed", "unstable"):
                 passed += 1
+                if outcome == "unstable":
+                    print(f"unstable: {name} failed, and passed when it was run again ({path})")
             elif outcome == "skipped" and any(allowed in name for allowed in MAY_SKIP):
                 print(f"skipped: {name}: {message}")
             else:

@@ -71,9 +71,11 @@ Result<int> list_profiles(const ProfileCommandOptions& options) {
   const auto found = TRY(options.all ? list_all_profiles(where) : list_own_profiles(where));
   warn_about_damaged_profiles(found.damaged);
   if (found.profiles.empty() && !options.json) {
-    print_message(
-        "no profiles yet; berth learns from jobs that run at least 1 s, or any job with --mem auto "
-        "(try: berth run --mem auto -- python train.py)");
+    if (found.damaged == 0) {
+      print_message(
+          "no profiles yet; berth learns from jobs that run at least 1 s, or any job with --mem "
+          "auto (try: berth run --mem auto -- python train.py)");
+    }
     return 0;
   }
   print_profiles(found.profiles, options);

@@ -110,9 +110,7 @@ class RemoteRun {
         continue;
       }
       WaitStatus wait_status = std::move(state->wait_status);
-      if (state->recovery_time_left) {
-        wait_status = {0, 0, "clients are restoring leases that Redis may have lost", std::nullopt};
-      }
+      if (state->recovery_time_left) wait_status = {0, 0, kRecoveryReason, std::nullopt};
       if (wait_status.reason.empty())
         wait_status.reason = "the hosts that seem to have free GPUs have not granted them yet";
       if (request_.no_wait || is_past_deadline())

@@ -218,7 +218,7 @@ bool RedisTransaction::is_ended(const std::string& id, const std::optional<Ticke
   return ticket ? snapshot_.ended : local_->is_ended(id, ticket);
 }
 
-Result<std::uint64_t> RedisTransaction::next_order() {
+Result<std::uint64_t> RedisTransaction::next_file_number() {
   return kEndOfQueue;
 }
 

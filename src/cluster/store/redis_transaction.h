@@ -42,7 +42,7 @@ class RedisTransaction : public Transaction {
   // Redis does not identify users: only root may drain.
   Result<uid_t> harbour_owner() const override { return uid_t{0}; }
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
-  Result<std::uint64_t> next_order() override;
+  Result<std::uint64_t> next_file_number() override;
   std::uint64_t next_epoch() const override { return snapshot_.epoch; }
   std::chrono::milliseconds recovery_time_left() const override {
     return snapshot_.recovery_time_left;

@@ -80,7 +80,7 @@ class RedisTransactionTest : public ::testing::Test {
 
   TicketName enqueue(TestClient& one) {
     const auto transaction = begin(harbour_, one.record.id);
-    const auto order = transaction->next_order();
+    const auto order = transaction->next_file_number();
     EXPECT_TRUE(transaction->write_ticket(one.record, *order));
     EXPECT_TRUE(transaction->commit().value_or(false));
     return transaction->current_ticket_name({*order, one.record.id});

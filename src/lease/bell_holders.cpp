@@ -1,5 +1,5 @@
-// Searches the open files of all processes for a bell; see holders.h.
-#include "lease/holders.h"
+// Searches the open files of all processes for a bell; see bell_holders.h.
+#include "lease/bell_holders.h"
 
 #include <fcntl.h>
 #include <filesystem>
