@@ -31,7 +31,7 @@ class Waiting(NamedTuple):
         if self.starts is not None:
             seconds = int(self.starts.timestamp() - time.time())
             if seconds > 0:
-                text += f"; expected in about {_format_duration(seconds)}"
+                text += f"; expected to start in about {_format_duration(seconds)}"
         return text
 
 

@@ -83,7 +83,7 @@ Result<void> allocate_gpu_memory(const std::string& library, const std::string& 
   call("cuMemAlloc", api.allocate, &memory, static_cast<std::size_t>(size.count));
   if (failed == nullptr) return {};
   return fail(ErrorKind::no_driver, fmt::format("{} failed with {}; see 'berth status' for the "
-                                                "processes on the GPU, or omit the placeholder",
+                                                "processes on the GPU, or omit --placeholder",
                                                 failed, describe_error(api, code)));
 }
 

@@ -42,7 +42,7 @@ Result<Pids> allocate_placeholder(NvmlSession& session, const std::string& uuid,
   if (TRY(find_gpu(session, uuid)).compute_mode == ComputeMode::exclusive_process) {
     return fail(ErrorKind::impossible,
                 "the GPU is in exclusive-process mode, so a placeholder would keep the job from "
-                "using it; omit the placeholder (this mode makes it unnecessary)");
+                "using it; omit --placeholder (this mode makes it unnecessary)");
   }
   TRY(allocate_gpu_memory(cuda, uuid, kPlaceholderMemory));
   const Gpu gpu = TRY(find_gpu(session, uuid));
@@ -147,7 +147,7 @@ Result<void> Placeholders::wait_until_ready(const PlaceholderHelper& helper,
     return fail(
         ErrorKind::no_driver,
         "its process ended unexpectedly, perhaps by a crash of the CUDA library (see dmesg); "
-        "try again, or omit the placeholder");
+        "try again, or omit --placeholder");
   }
   if (!*result) return tl::make_unexpected(result->error());
   return {};

@@ -179,6 +179,7 @@ bool ProcessTable::identify(GpuProcess& process) {
 struct ProcessMemoryReader::ReaderThread {
   Read read;
   std::vector<ProcessQuery> queries;
+  queries.reserve(pids.size());
   Mutex mutex;
   Condition more;
   // The results of the first found.size() queries; the thread works on the next one.
@@ -256,6 +257,7 @@ void ProcessMemoryReader::read_into(std::vector<Gpu>& gpus) {
     }
   }
   std::vector<ProcessQuery> queries;
+  queries.reserve(pids.size());
   for (const std::int64_t pid : pids) queries.push_back({pid, false});
   std::map<std::int64_t, ProcessFacts> found;
   read(found, std::move(queries));
@@ -276,6 +278,7 @@ void ProcessMemoryReader::read_into(std::vector<GpuSample>& samples) {
   }
   std::erase_if(frameworks_, [&](const auto& entry) { return !pids.contains(entry.first); });
   std::vector<ProcessQuery> queries;
+  queries.reserve(pids.size());
   for (const auto& [pid, framework] : pids) queries.push_back({pid, framework});
   std::map<std::int64_t, ProcessFacts> found;
   read(found, std::move(queries));

@@ -104,20 +104,18 @@ Result<std::vector<TicketRecord>> find_tickets(
 Error make_held_by_job_error(const Record& lease) {
   if (holds_bell(lease, lease.pid)) {
     return {ErrorKind::usage,
-            fmt::format("lease {} is held by a running job; stop the job first (kill {})", lease.id,
-                        lease.pid)};
+            fmt::format("lease {} is held by a job; to end the job: kill {}", lease.id, lease.pid)};
   }
   const std::string holders = format_bell_holders(lease);
   if (!holders.empty()) {
     return {ErrorKind::usage,
-            fmt::format("lease {} is held by processes of its job; stop them first: {}", lease.id,
+            fmt::format("lease {} is held by processes of its job; end them first: {}", lease.id,
                         holders)};
   }
-  return {
-      ErrorKind::usage,
-      fmt::format("lease {} is held by a running job; stop the job first (its processes are not "
-                  "visible here: they belong to another user or run in a container)",
-                  lease.id)};
+  return {ErrorKind::usage,
+          fmt::format("lease {} is held by a job; end the job first (its processes are not "
+                      "visible here: they belong to another user or run in a container)",
+                      lease.id)};
 }
 
 // The error for `berth cancel` of a lease. Drops the lock, since user_name() and the search for the

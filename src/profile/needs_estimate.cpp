@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of 50 runs this ignores the largest peak, which may be an outlier. Of fewer it is the largest.
+// Of kMinRunsForQuantile runs this ignores the largest peak, which may be an outlier.
 constexpr std::size_t kQuantilePct = 98;
 constexpr double kMinMargin = 0.02;
 constexpr double kFirstRunMargin = 0.10;  // after one run

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 
 #include "archive/profile.h"
@@ -16,6 +17,9 @@ struct NeedsEstimate {
   double margin = 0;                              // as a fraction of the quantile
   std::optional<std::chrono::milliseconds> time;  // absent: unknown
 };
+
+// With fewer measured runs, the quantile is the largest peak.
+constexpr std::ptrdiff_t kMinRunsForQuantile = 50;
 
 // The memory is a high quantile of the peaks plus a margin, which shrinks as more runs agree.
 // Values that the user has set take precedence.

@@ -17,7 +17,7 @@ std::string format_wait_status(const WaitStatus& status, TimePoint now) {
                                        status.queue_length, status.reason);
   if (status.expected_start && *status.expected_start > now) {
     const auto left = std::chrono::ceil<std::chrono::seconds>(*status.expected_start - now);
-    text += fmt::format("; expected in about {}", format_duration(left));
+    text += fmt::format("; expected to start in about {}", format_duration(left));
   }
   return text;
 }

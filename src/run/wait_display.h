@@ -39,7 +39,7 @@ Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireReque
                                                       int owner = -1,
                                                       const WaitCallbacks& callbacks = {});
 
-// "position 2 of 3: GPU 0 leased by bob (train.py); expected in about 10m".
+// "position 2 of 3: GPU 0 leased by bob (train.py); expected to start in about 10m".
 std::string format_wait_status(const WaitStatus& status, TimePoint now);
 
 }  // namespace berth

@@ -90,7 +90,8 @@ std::string format_request(const Request& request, const Status& status) {
 
 std::string format_wait_reason(const TicketStatus& ticket, TimePoint now) {
   if (!ticket.starts || *ticket.starts <= now) return ticket.reason;
-  return fmt::format("{}; expected in about {}", ticket.reason, format_age(now, *ticket.starts));
+  return fmt::format("{}; expected to start in about {}", ticket.reason,
+                     format_age(now, *ticket.starts));
 }
 
 bool needs_reason_line(const GpuStatus& status) {

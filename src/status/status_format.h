@@ -40,7 +40,7 @@ const std::string& record_title(const Record& record);
 // "2 GPUs, 8 GiB each, for 4h", "GPUs 0,2".
 std::string format_request(const Request& request, const Status& status);
 
-// The reason and the estimate: "GPU 0 leased by bob; expected in about 10m".
+// The reason and the estimate: "GPU 0 leased by bob; expected to start in about 10m".
 std::string format_wait_reason(const TicketStatus& ticket, TimePoint now);
 
 // Whether a view that lists the processes should also show the reason of the GPU's state. False if

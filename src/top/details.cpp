@@ -263,7 +263,7 @@ std::vector<StyledLine> help_lines(Charset charset) {
   };
   for (const Help& key : keys) add_legend(Style::bold, key.keys, key.effect);
   lines.emplace_back();
-  add_legend(style_of(GpuState::free), "free", "available: berth run -- python train.py");
+  add_legend(style_of(GpuState::free), "free", "can be granted");
   add_legend(style_of(GpuState::leased), "leased, shared", "held by leases, whole or in part");
   add_legend(style_of(GpuState::stranger), "stranger", "used by a process without a lease");
   add_legend(style_of(GpuState::drained), "drained", "out of service");

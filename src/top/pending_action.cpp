@@ -56,7 +56,7 @@ Result<const Record*> find_lease(const Row& row, uid_t viewer) {
   if (own.size() == 1) return own.front();
   if (all.size() == 1) return all.front();
   if (own.empty()) {
-    return fail(ErrorKind::permission, fmt::format("no lease on GPU {} is yours", index));
+    return fail(ErrorKind::permission, fmt::format("you have no lease on GPU {}", index));
   }
   return fail(ErrorKind::usage,
               fmt::format("you have {} leases on GPU {}: select one of the rows below it",

@@ -162,7 +162,7 @@ class GpuGet:
         for its parent, the calling shell."""
         managed = self._managed()
         if not managed:
-            raise berth.Impossible(f"no GPU is managed; run: {PROG} --redis-manage-all")
+            raise berth.Impossible(f"no GPU is managed; run: berth compat {PROG} --redis-manage-all")
         usable = [str(gpu.index) for gpu in berth.status() if gpu.state != "lost" and gpu.uuid]
         ids = [one for one in managed if one in usable]
         if not ids:

@@ -25,8 +25,7 @@ Result<int> run(const CancelCommandOptions& options) {
   }
   const std::vector<Record> ended =
       TRY(options.all ? cancel_own_tickets() : cancel_tickets(options.tickets));
-  for (const Record& ticket : ended)
-    print(fmt::format("ticket {} has left the queue\n", ticket.id));
+  for (const Record& ticket : ended) print(fmt::format("ticket {} is cancelled\n", ticket.id));
   if (ended.empty()) print_message("you have no tickets in the queue");
   return 0;
 }

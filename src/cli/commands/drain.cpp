@@ -41,6 +41,7 @@ Result<int> run(const DrainCommandOptions& options) {
   }
   const std::vector<NamedGpu> gpus = TRY(find_gpus(options.gpus));
   std::vector<std::string> uuids;
+  uuids.reserve(gpus.size());
   for (const NamedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
   const std::vector<Record> remaining = TRY(drain_gpus(uuids, options.reason));
   const Terminal terminal = terminal_at(STDOUT_FILENO);

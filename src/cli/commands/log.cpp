@@ -68,8 +68,7 @@ Result<int> show_log(const LogCommandOptions& options) {
     return options.json ? log_json(entry, where.host) : table.line(entry);
   };
   if (!options.json && entries.empty() && !options.follow) {
-    print_message(
-        "no leases found; a lease is recorded when it ends (try: berth run -- python train.py)");
+    print_message("no leases found; 'berth log --help' lists the filters, such as --since");
     return 0;
   }
   if (!options.json) print(table.heading());

@@ -56,9 +56,8 @@ Result<void> write_page(const std::string& path, const std::string& page) {
     written = false;
   }
   if (written) return {};
-  return fail(ErrorKind::usage,
-              fmt::format("cannot write the page to {}: {}; name another file, or none for stdout",
-                          in_quotes(path), ::strerrordesc_np(problem)));
+  return fail(ErrorKind::usage, fmt::format("cannot write the page to {}: {}; name another file",
+                                            in_quotes(path), ::strerrordesc_np(problem)));
 }
 
 // Prints why the report is empty: perhaps this host does not have the GPU that the user named. A
@@ -68,8 +67,7 @@ void report_no_leases(const std::string& gpus) {
   if (!found && found.error().kind == ErrorKind::impossible) {
     return print_message(fmt::format("no leases found: {}", found.error().message));
   }
-  print_message(
-      "no leases found; a lease is recorded when it ends (try: berth run -- python train.py)");
+  print_message("no leases found; 'berth report --help' lists the filters, such as --since");
 }
 
 Result<int> show_report(const ReportCommandOptions& options) {

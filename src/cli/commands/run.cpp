@@ -65,8 +65,7 @@ bool raise_memory_request(AcquireRequest& request, const AttemptResult& end, boo
   request.profile_options->exclusive = last;
   print_message(fmt::format(
       "the job ran out of memory with {}; trying again with {}", format_size(*end.reserved),
-      last ? "exclusive GPUs"
-           : fmt::format("{}, or a whole GPU if that is less", format_size(more))));
+      last ? "exclusive GPUs" : fmt::format("{} (at most a whole GPU)", format_size(more))));
   return true;
 }
 
@@ -275,7 +274,7 @@ Action define_run(Flags& command, const CommandContext& context) {
                    "nvidia-smi shows the GPUs as used");
   command.add_value("--retry-oom", "K",
                     "If the job runs out of GPU memory, run it again with more,\n"
-                    "up to K times, the last time on exclusive GPUs",
+                    "up to K times, the last time alone on its GPUs",
                     [options](std::string_view text) {
                       return parse_bounded_number(text, 1, 100, options->retries);
                     });

@@ -104,8 +104,8 @@ Action define_status(Flags& command, const CommandContext& /*context*/) {
   command.set_footer(
       "States: free; leased: to one job or shell; shared: leased in parts (--mem); stranger: used\n"
       "by a process without a lease; drained: out of service; lost: the driver cannot reach it;\n"
-      "unknown: the driver does not report enough. '-' is a value that the driver does not\n"
-      "report.\n"
+      "unknown: the driver does not report whether it is in use. '-' is a value that the driver\n"
+      "does not report.\n"
       "\nExamples:\n"
       "  berth status\n"
       "  berth status --watch 5\n"
@@ -113,7 +113,7 @@ Action define_status(Flags& command, const CommandContext& /*context*/) {
       "  berth status --json | jq '.gpus[] | select(.state == \"free\") | .index'");
   return [options]() -> Result<int> {
     if (options->all && options->topology) {
-      return fail(ErrorKind::usage, "status: --topology shows only this host; leave --all out");
+      return fail(ErrorKind::usage, "status: --topology shows only this host; omit --all");
     }
     auto probe = open_driver(print_driver_is_slow);
     if (!probe && !options->all) return tl::make_unexpected(probe.error());

@@ -71,10 +71,10 @@ Result<int> run(const UndrainCommandOptions& options) {
     if (is_drained(gpu.uuid, drains)) {
       print(fmt::format("{} is in service again\n", name));
     } else {
-      print_message(fmt::format("{} was not drained by berth", name));
+      print_message(fmt::format("{} is not drained", name));
     }
   }
-  if (gpus.empty()) print_message("no GPU is drained by berth");
+  if (gpus.empty()) print_message("no GPU is drained");
   return 0;
 }
 

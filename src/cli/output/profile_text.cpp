@@ -43,15 +43,18 @@ std::string reserve_reason(const Profile& profile, const NeedsEstimate& expected
   if (profile.set_memory) return "set with 'berth profile set'";
   if (!expected.memory) {
     return profile.runs.empty() && profile.failures == 0
-               ? "unknown: the next run gets exclusive GPUs and is measured"
-               : "unknown so far: each run gets exclusive GPUs";
+               ? "the next run with --mem auto gets exclusive GPUs and is measured"
+               : "each run with --mem auto gets exclusive GPUs until one is measured";
   }
   const auto measured = std::count_if(profile.runs.begin(), profile.runs.end(),
                                       [](const ProfileRun& run) { return run.peak.has_value(); });
-  return fmt::format("{} ({}) plus {:.0f}%", format_size(*expected.quantile),
-                     measured == 1 ? "the only run so far"
-                                   : fmt::format("the 98th percentile of {} runs", measured),
-                     expected.margin * 100);
+  return fmt::format(
+      "{} ({}) plus {:.0f}%", format_size(*expected.quantile),
+      measured == 1
+          ? "the only run so far"
+          : fmt::format("the {} of {} runs",
+                        measured < kMinRunsForQuantile ? "largest" : "98th percentile", measured),
+      expected.margin * 100);
 }
 
 }  // namespace

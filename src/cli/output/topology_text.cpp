@@ -66,7 +66,7 @@ std::string topology_text(const Topology& topology, const Terminal& terminal) {
          "board,\n"
          "PIX one PCIe switch, PXB several PCIe switches, PHB a PCIe host bridge, NODE a NUMA "
          "node,\n"
-         "SYS only the system.\n";
+         "SYS different NUMA nodes.\n";
 }
 
 }  // namespace berth

@@ -63,6 +63,7 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
   Harbour harbour = TRY(Harbour::open(request.harbour));
   std::vector<HostState> hosts = TRY(read_hosts(*request.harbour.url));
   std::vector<std::string> known_hosts;
+  known_hosts.reserve(hosts.size());
   for (const HostState& host : hosts) known_hosts.push_back(host.name);
   for (const std::string& name : names) {
     if (skip_unknown_hosts || contains(known_hosts, name)) continue;
