@@ -179,7 +179,6 @@ bool ProcessTable::identify(GpuProcess& process) {
 struct ProcessMemoryReader::ReaderThread {
   Read read;
   std::vector<ProcessQuery> queries;
-  queries.reserve(pids.size());
   Mutex mutex;
   Condition more;
   // The results of the first found.size() queries; the thread works on the next one.
