@@ -9,10 +9,35 @@ target_compile_options(berth_flags INTERFACE
 target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSION}")
 target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 
+# berth_unity(NAME SOURCE...): compiles the sources of NAME in groups of up to eight of one folder, each group as one file.
+# Most of the time to compile a source goes into the headers of its libraries, which the sources of a group share. A group
+# is small enough that a change of one source is compiled within seconds.
+function(berth_unity name)
+  if(NOT BERTH_UNITY)
+    return()
+  endif()
+  set(groups "")
+  foreach(source IN LISTS ARGN)
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "count_${folder}" count)
+    if(NOT DEFINED ${count})
+      set(${count} 0)
+    endif()
+    math(EXPR number "${${count}} / 8")
+    math(EXPR ${count} "${${count}} + 1")
+    string(MAKE_C_IDENTIFIER "${folder}_${number}" group)
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}")
+  endforeach()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # The warning is for types of headers. It takes the sources of a group for headers.
+  target_compile_options(${name} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>")
+endfunction()
+
 # berth_library(NAME [SOURCES ...] [TESTS ...] [NEEDS ...])
 function(berth_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;TESTS;NEEDS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
+  berth_unity(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC ${ARG_NEEDS} PRIVATE berth_flags)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
   if(BERTH_TESTS AND ARG_TESTS)

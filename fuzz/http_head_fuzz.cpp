@@ -18,25 +18,6 @@ bool is_one_line(std::string_view text) {
   return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;
 }
 
-// The headers of a prepared head as cpp-httplib parses them: decoded, and without blanks around a
-// value.
-HttpHeaders headers_of(std::string_view head) {
-  HttpHeaders headers;
-  head.remove_prefix(head.find("\r\n") + 2);
-  while (head != "\r\n") {
-    const std::string_view line = head.substr(0, head.find("\r\n"));
-    head.remove_prefix(line.size() + 2);
-    const std::string_view name = line.substr(0, line.find(':'));
-    std::string_view value = line.substr(name.size() + 1);
-    value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
-    value.remove_suffix(value.size() - (value.find_last_not_of(" \t") + 1));
-    const auto decoded = url_decode(value);
-    check(decoded.has_value(), "a prepared value has only valid escapes");
-    headers.emplace_back(name, *decoded);
-  }
-  return headers;
-}
-
 void check_request(const HttpRequest& request) {
   check(request.path.starts_with('/'), "a path is absolute");
   check(is_one_line(request.path) && is_one_line(request.query), "path and query are one line");
@@ -72,17 +53,11 @@ void fuzz(std::string_view input) {
   auto head = connection.read_head(HttpConnection::Clock::now() + std::chrono::seconds(5), refusal);
   if (!head) return;
   check(head->size() <= kMaxHeadSize, "a head is bounded");
-  refusal = sanitize_head(*head);
-  if (!refusal) {
-    const std::string_view line = std::string_view(*head).substr(0, head->find("\r\n"));
-    const auto target = line.find(' ') + 1;
-    HttpRequest request;
-    std::size_t body_size = 0;
-    refusal = parse_request(line.substr(target, line.rfind(' ') - target), headers_of(*head),
-                            request, body_size);
-    check(refusal || body_size <= kMaxBodySize, "a body is bounded");
-    if (!refusal) check_request(request);
-  }
+  HttpRequest request;
+  std::size_t body_size = 0;
+  refusal = parse_head(*head, request, body_size);
+  check(refusal || body_size <= kMaxBodySize, "a body is bounded");
+  if (!refusal) check_request(request);
   if (refusal) check(refusal->status >= 400 && is_printable(refusal->text), "a refusal says why");
 }
 

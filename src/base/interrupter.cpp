@@ -45,24 +45,26 @@ void restore_action(SignalState& state) REQUIRES(state.mutex) {
   state.number = 0;
 }
 
-// before_fork() locks the mutex and another function unlocks it, which the analysis cannot follow.
-void before_fork() NO_THREAD_SAFETY_ANALYSIS {
+// lock_signal_state() locks the mutex and another function unlocks it, which the analysis cannot
+// follow.
+void lock_signal_state() NO_THREAD_SAFETY_ANALYSIS {
   signal_state().mutex.lock();
 }
 
-void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
+void unlock_signal_state() NO_THREAD_SAFETY_ANALYSIS {
   signal_state().mutex.unlock();
 }
 
-void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
+void restore_signal_in_child() NO_THREAD_SAFETY_ANALYSIS {
   SignalState& state = signal_state();
   state.users = thread_users;  // the other threads are not in the child
   if (state.number != 0 && state.users == 0) restore_action(state);
   state.mutex.unlock();
 }
 
-void register_fork_handlers() {
-  static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+void register_signal_fork_handlers() {
+  static const int once =
+      ::pthread_atfork(lock_signal_state, unlock_signal_state, restore_signal_in_child);
   (void)once;
 }
 
@@ -88,7 +90,7 @@ int find_free_signal() {
 
 // Installs the handler if no other thread has, and returns the signal; 0 if no signal is free.
 int acquire_signal() {
-  register_fork_handlers();
+  register_signal_fork_handlers();
   SignalState& state = signal_state();
   const MutexLock lock(state.mutex);
   if (state.users == 0) {

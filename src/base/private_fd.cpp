@@ -27,23 +27,24 @@ DescriptorRegistry& registry() {
 }
 
 // The analysis cannot follow a mutex that one function locks and another unlocks.
-void before_fork() NO_THREAD_SAFETY_ANALYSIS {
+void lock_registry() NO_THREAD_SAFETY_ANALYSIS {
   registry().mutex.lock();
 }
 
-void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
+void unlock_registry() NO_THREAD_SAFETY_ANALYSIS {
   registry().mutex.unlock();
 }
 
-void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
+void close_descriptors_in_child() NO_THREAD_SAFETY_ANALYSIS {
   for (const int fd : registry().descriptors) ::close(fd);
   registry().descriptors.clear();
   ++registry().fork_generation;
   registry().mutex.unlock();
 }
 
-void register_fork_handlers() {
-  static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+void register_descriptor_fork_handlers() {
+  static const int once =
+      ::pthread_atfork(lock_registry, unlock_registry, close_descriptors_in_child);
   (void)once;
 }
 
@@ -51,7 +52,7 @@ void register_fork_handlers() {
 
 PrivateFd::PrivateFd(UniqueFd fd) : fd_(std::move(fd)) {
   if (!fd_) return;
-  register_fork_handlers();
+  register_descriptor_fork_handlers();
   DescriptorRegistry& state = registry();
   const MutexLock lock(state.mutex);
   fork_generation_ = state.fork_generation;

@@ -16,7 +16,7 @@
 namespace berth {
 namespace {
 
-constexpr mode_t kFileMode = 0644;
+constexpr mode_t kRecordFileMode = 0644;
 
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -80,14 +80,15 @@ bool others_can_link() {
 Result<void> create_file(int directory, const std::string& file, const std::string& text,
                          bool* name_taken) {
   const UniqueFd fd(::openat(directory, file.c_str(),
-                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
+                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                             kRecordFileMode));
   if (name_taken != nullptr) *name_taken = !fd && errno == EEXIST;
   if (!fd) return file_error("write a record in", directory);
   struct stat file_info {};
   // With a umask of 077 other users could not read the file.
   const bool readable =
       ::fstat(fd.get(), &file_info) == 0 &&
-      ((file_info.st_mode & 07777) == kFileMode || ::fchmod(fd.get(), kFileMode) == 0);
+      ((file_info.st_mode & 07777) == kRecordFileMode || ::fchmod(fd.get(), kRecordFileMode) == 0);
   if (readable && write_all(fd.get(), text)) return {};
   auto error = file_error("write a record in", directory);
   ::unlinkat(directory, file.c_str(), 0);

@@ -26,7 +26,7 @@ namespace berth {
 namespace {
 
 constexpr mode_t kFolderMode = 0755;
-constexpr mode_t kFileMode = 0644;
+constexpr mode_t kSettingsFileMode = 0644;
 constexpr const char* kTmpfilesConfName = "berth.conf";
 
 // Is it a folder that other programs use, and that must not be excluded from age-based cleaning?
@@ -370,7 +370,7 @@ class HarbourSetup {
     if (!fd) return make_error("write to", options_.tmpfiles);
     const bool good =
         ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-        ::fchmod(fd.get(), kFileMode) == 0 && ::fsync(fd.get()) == 0 &&
+        ::fchmod(fd.get(), kSettingsFileMode) == 0 && ::fsync(fd.get()) == 0 &&
         ::rename(name.c_str(), tmpfiles_conf_path().c_str()) == 0;
     if (good) return {};
     auto error = make_error("write", tmpfiles_conf_path());

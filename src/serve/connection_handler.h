@@ -1,13 +1,14 @@
-// Answers the HTTP requests of connections, with limits; cpp-httplib parses requests and writes
-// responses.
+// Answers the HTTP requests of connections, with limits.
 #pragma once
 
 #include <chrono>
-#include <memory>
+#include <cstdint>
+#include <optional>
 
 #include "serve/connection.h"
 #include "serve/connection_table.h"
 #include "serve/routes.h"
+#include "serve/stream.h"
 
 namespace berth::serve {
 
@@ -32,16 +33,36 @@ class ConnectionHandler {
                     const HttpLimits& limits);
   ConnectionHandler(const ConnectionHandler&) = delete;
   ConnectionHandler& operator=(const ConnectionHandler&) = delete;
-  ~ConnectionHandler();
 
   // Answers requests until the connection must be closed. Never throws.
   void serve(HttpConnection& connection) noexcept;
 
  private:
-  class HttplibServer;
+  // What serve() does after a response.
+  enum class Next : std::uint8_t {
+    request,  // read another request
+    linger,   // close the connection when the client has read the response
+    close,    // close the connection at once: it is broken
+  };
 
-  std::unique_ptr<HttplibServer> httplib_server_;
+  Next serve_request(HttpConnection& connection, bool is_last);
+  // On failure returns false; `refusal` is then the response to send, or stays empty if the client
+  // has closed the connection.
+  bool receive_request(HttpConnection& connection, HttpRequest& request,
+                       std::optional<HttpRefusal>& refusal) const;
+  // nullopt: the request is for the stream of events.
+  std::optional<HttpResponse> make_response(const HttpRequest& request, HttpConnection& connection);
+  HttpResponse wait_for_response(const SharedPendingResponse& pending, HttpConnection& connection);
+  Next send_response(const HttpResponse& response, HttpConnection& connection, bool with_body,
+                     bool keep_alive) const;
+  Next send_stream(HttpConnection& connection);
+  // Sends the next event, or waits until there may be one. False if the viewer has disconnected.
+  bool send_event(ViewerStream& viewer, const Subscription& subscription,
+                  HttpConnection& connection) const;
+
+  ServerContext& context_;
   ConnectionTable& connections_;
+  SharedText hello_;
   HttpLimits limits_;
 };
 

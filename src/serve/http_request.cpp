@@ -39,16 +39,56 @@ HttpRefusal refuse(std::string text, int status = 400) {
   return {status, std::move(text)};
 }
 
-std::optional<HttpRefusal> check_request_line(std::string_view line) {
+// Returns the text up to the next CR LF, and removes both from `text`. nullopt if there is no CR
+// LF, or the line has control characters.
+std::optional<std::string_view> take_line(std::string_view& text) {
+  const auto end = text.find("\r\n");
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end + 2);
+  if (!is_line(line)) return std::nullopt;
+  return line;
+}
+
+std::optional<HttpRefusal> parse_request_line(std::string_view line, HttpRequest& request) {
   const auto first = line.find(' ');
   const auto second = first == std::string_view::npos ? first : line.find(' ', first + 1);
-  if (second == std::string_view::npos) return refuse("malformed HTTP request line");
-  if (!is_target(line.substr(first + 1, second - first - 1))) {
-    return refuse("the path must begin with / and be visible ASCII");
+  if (second == std::string_view::npos || !is_token(line.substr(0, first))) {
+    return refuse("malformed HTTP request line");
   }
+  const std::string_view target = line.substr(first + 1, second - first - 1);
+  if (!is_target(target)) return refuse("the path must begin with / and be visible ASCII");
   const std::string_view version = line.substr(second + 1);
-  if (version == "HTTP/1.1" || version == "HTTP/1.0") return std::nullopt;
-  return refuse("only HTTP/1.1 and HTTP/1.0 are supported", 505);
+  if (version != "HTTP/1.1" && version != "HTTP/1.0") {
+    return refuse("only HTTP/1.1 and HTTP/1.0 are supported", 505);
+  }
+  const auto question = target.find('?');
+  request.method = line.substr(0, first);
+  request.path = target.substr(0, question);
+  request.query = question == std::string_view::npos ? "" : target.substr(question + 1);
+  request.keep_alive = version == "HTTP/1.1";
+  if (!url_decode(request.query)) return refuse("the query has an invalid % escape");
+  return std::nullopt;
+}
+
+std::optional<HttpRefusal> parse_header(std::string_view line, HttpRequest& request) {
+  const std::string_view sent_name = line.substr(0, line.find(':'));
+  if (sent_name.size() == line.size() || !is_token(sent_name)) {
+    return refuse("a header does not have the form NAME: VALUE");
+  }
+  std::string_view value = line.substr(sent_name.size() + 1);
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  value.remove_suffix(value.size() - (value.find_last_not_of(" \t") + 1));
+  const std::string name = lower_case(sent_name);
+  // If these headers occur twice, a proxy may use the other one, so the request is ambiguous.
+  // Lists, such as Accept, may be split into several headers; this server does not read them.
+  constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
+                             "origin", "content-type",   "connection"};
+  const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
+  if (!request.headers.emplace(name, value).second && once) {
+    return refuse("the header " + name + " occurs twice");
+  }
+  return std::nullopt;
 }
 
 std::optional<HttpRefusal> parse_body_size(const HttpRequest& request, std::size_t& size) {
@@ -69,13 +109,6 @@ std::optional<HttpRefusal> parse_body_size(const HttpRequest& request, std::size
   return std::nullopt;
 }
 
-// cpp-httplib adds headers of these names with addresses. A client that sends such a header must
-// not pass for cpp-httplib, so all of them are dropped.
-bool is_httplib_header(std::string_view name) {
-  return name == "remote_addr" || name == "remote_port" || name == "local_addr" ||
-         name == "local_port";
-}
-
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -91,57 +124,17 @@ std::optional<std::string_view> HttpRequest::header(std::string_view lower_case_
   return found->second;
 }
 
-std::optional<HttpRefusal> sanitize_head(std::string& head) {
-  std::string prepared;
-  std::string_view left = head;
-  while (!left.empty()) {
-    const auto end = left.find("\r\n");
-    const std::string_view line = left.substr(0, end);
-    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 2);
-    if (end == std::string_view::npos || !is_line(line)) {
+std::optional<HttpRefusal> parse_head(std::string_view head, HttpRequest& request,
+                                      std::size_t& body_size) {
+  for (bool is_first = true;; is_first = false) {
+    const auto line = take_line(head);
+    if (!line) {
       return refuse(
           "the request head has control characters, or a line that does not end with CR LF");
     }
-    if (prepared.empty()) {
-      if (auto refusal = check_request_line(line)) return refusal;
-      prepared.append(line) += "\r\n";
-      continue;
-    }
-    const std::string_view name = line.substr(0, line.find(':'));
-    if (!line.empty() && (name.size() == line.size() || !is_token(name))) {
-      return refuse("a header does not have the form NAME: VALUE");
-    }
-    // This server supports no ranges, and cpp-httplib parses them with a regular expression whose
-    // recursion may overflow the thread's stack.
-    if (lower_case(name) == "range") continue;
-    // cpp-httplib decodes header values: escaping each '%' restores what the client sent. It drops
-    // headers with an empty value: such a value becomes a blank.
-    for (const char c : line) c == '%' ? prepared += "%25" : prepared += c;
-    const bool empty = line.find_first_not_of(" \t", name.size() + 1) == std::string_view::npos;
-    prepared += !line.empty() && empty ? "%20\r\n" : "\r\n";
-  }
-  head = std::move(prepared);
-  return std::nullopt;
-}
-
-std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHeaders& headers,
-                                         HttpRequest& request, std::size_t& body_size) {
-  const auto question = target.find('?');
-  request.path = target.substr(0, question);
-  if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  if (!url_decode(request.query)) return refuse("the query has an invalid % escape");
-  for (const auto& [sent_name, value] : headers) {
-    const std::string name = lower_case(sent_name);
-    if (is_httplib_header(name)) continue;
-    // If these headers occur twice, a proxy may use the other one, so the request is ambiguous.
-    // Lists, such as Accept, may be split into several headers; this server does not read them.
-    constexpr std::array kOnce{"host",   "content-length", "transfer-encoding", "authorization",
-                               "origin", "content-type",   "connection"};
-    const bool once = std::find(kOnce.begin(), kOnce.end(), name) != kOnce.end();
-    // sanitize_head() has replaced an empty value by a blank.
-    if (!request.headers.emplace(name, value == " " ? "" : value).second && once) {
-      return refuse("the header " + name + " occurs twice");
-    }
+    if (line->empty() && !is_first) break;
+    auto refusal = is_first ? parse_request_line(*line, request) : parse_header(*line, request);
+    if (refusal) return refusal;
   }
   if (lower_case(request.header("connection").value_or("")) == "close") request.keep_alive = false;
   return parse_body_size(request, body_size);

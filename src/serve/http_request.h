@@ -1,10 +1,8 @@
 // A parsed and checked HTTP request: limited in size, and free of ambiguities.
 //
 // A proxy and this server must agree on where a request ends and which host it names; otherwise a
-// client could smuggle a second request past the proxy. cpp-httplib is lenient: it skips lines that
-// it does not understand, reads a length of "5x" as 5, and decodes header values as if they were
-// URLs. So its input is checked before it parses (sanitize_head()), and its output before it is
-// used (parse_request()).
+// client could smuggle a second request past the proxy. So the parser accepts only the strict form
+// of HTTP/1.1 (RFC 9112) and refuses everything else.
 #pragma once
 
 #include <cstddef>
@@ -39,15 +37,10 @@ struct HttpRefusal {
   std::string text;  // one line
 };
 
-// Rewrites a request line and headers, including the empty line, so that cpp-httplib parses them
-// exactly: escapes what it would decode, and removes headers that it must not process. Refuses
-// lines that it would silently skip. nullopt: `head` was rewritten.
-std::optional<HttpRefusal> sanitize_head(std::string& head);
-
-// Fills `request`, except for the method and the body; `body_size` is the number of bytes of the
-// body that follow. `target` and `headers` are cpp-httplib's. nullopt: the request is valid.
-std::optional<HttpRefusal> parse_request(std::string_view target, const HttpHeaders& headers,
-                                         HttpRequest& request, std::size_t& body_size);
+// Parses a request line and headers, including the empty line, into `request`, all but its body;
+// `body_size` is the number of bytes of the body that follow. nullopt: the request is valid.
+std::optional<HttpRefusal> parse_head(std::string_view head, HttpRequest& request,
+                                      std::size_t& body_size);
 
 // Decodes "%2f" to "/". nullopt if an escape is invalid. `plus`: decodes '+' to a blank, as in
 // queries.

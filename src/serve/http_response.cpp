@@ -1,8 +1,8 @@
 // Builds responses and their headers; see http_response.h.
 #include "serve/http_response.h"
 
-#include <algorithm>
 #include <array>
+#include <fmt/format.h>
 
 #include "base/json.h"
 
@@ -18,13 +18,49 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kCommonHeaders{{
     {"Cross-Origin-Resource-Policy", "same-origin"},
 }};
 
+// Only people read it: clients use the number.
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 HttpResponse json_response(SharedText body, int status) {
-  HttpResponse answer;
-  answer.status = status;
-  answer.body = std::move(body);
-  return answer;
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
 }
 
 HttpResponse json_response(std::string body, int status) {
@@ -37,18 +73,30 @@ HttpResponse error_response(int status, std::string_view text) {
 }
 
 HttpResponse too_many_connections_response() {
-  HttpResponse answer = error_response(503, "too many connections; try again in a few seconds");
-  answer.headers.emplace_back("Retry-After", "3");
-  return answer;
+  HttpResponse response = error_response(503, "too many connections; try again in a few seconds");
+  response.headers.emplace_back("Retry-After", "3");
+  return response;
 }
 
-HttpHeaders response_headers(const HttpResponse& answer) {
-  HttpHeaders headers = answer.headers;
-  const bool cached = std::any_of(headers.begin(), headers.end(),
-                                  [](const auto& one) { return one.first == "Cache-Control"; });
-  if (!cached) headers.emplace_back("Cache-Control", "no-store");
-  for (const auto& [name, value] : kCommonHeaders) headers.emplace_back(name, value);
-  return headers;
+std::string format_response_head(const HttpResponse& response, BodyEnd body_end, bool keep_alive) {
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
+  const auto add = [&](std::string_view name, std::string_view value) {
+    head.append(name).append(": ").append(value).append("\r\n");
+  };
+  bool has_cache_control = false;
+  for (const auto& [name, value] : response.headers) {
+    has_cache_control = has_cache_control || name == "Cache-Control";
+    add(name, value);
+  }
+  if (!has_cache_control) add("Cache-Control", "no-store");
+  for (const auto& [name, value] : kCommonHeaders) add(name, value);
+  const bool has_body = response.status != 304;  // not modified: the client has the body
+  const bool has_length = body_end == BodyEnd::content_length;
+  if (has_body && !(has_length && response.content().empty())) add("Content-Type", response.type);
+  if (has_body && has_length) add("Content-Length", std::to_string(response.content().size()));
+  add("Connection", keep_alive ? "keep-alive" : "close");
+  return head += "\r\n";
 }
 
 }  // namespace berth::serve

@@ -1,6 +1,7 @@
 // An HTTP response: status, headers, and a body that many responses may share.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,9 +36,12 @@ HttpResponse json_response(std::string body, int status = 200);
 HttpResponse error_response(int status, std::string_view text);
 HttpResponse too_many_connections_response();
 
-// All headers except Content-Type, Content-Length and Connection. They include security headers
-// that restrict what a browser does with the page. There is no CORS header: pages of other sites
-// cannot read the response.
-HttpHeaders response_headers(const HttpResponse& answer);
+// Where the body of a response ends.
+enum class BodyEnd : std::uint8_t { content_length, connection_close };
+
+// The status line and the headers, including the empty line. They include security headers that
+// restrict what a browser does with the page. There is no CORS header: pages of other sites cannot
+// read the response.
+std::string format_response_head(const HttpResponse& response, BodyEnd body_end, bool keep_alive);
 
 }  // namespace berth::serve

@@ -42,12 +42,7 @@ bool start_thread(std::unique_ptr<ThreadFunction> function) {
 
 std::string rejection_text() {
   const HttpResponse response = too_many_connections_response();
-  std::string text = "HTTP/1.1 503 Service Unavailable\r\n";
-  for (const auto& [name, value] : response_headers(response)) {
-    text += fmt::format("{}: {}\r\n", name, value);
-  }
-  return text + fmt::format("Content-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-                            response.type, response.content().size(), response.content());
+  return format_response_head(response, BodyEnd::content_length, false).append(response.content());
 }
 
 }  // namespace

@@ -22,10 +22,10 @@
 namespace berth {
 namespace {
 
-constexpr std::chrono::hours kDefaultSince(24 * 7);
+constexpr std::chrono::hours kDefaultLogPeriod(24 * 7);
 
 struct LogCommandOptions {
-  HistoryFilter history = make_recent_filter(kDefaultSince);
+  HistoryFilter history = make_recent_filter(kDefaultLogPeriod);
   bool follow = false;
   bool json = false;
 };

@@ -27,10 +27,10 @@
 namespace berth {
 namespace {
 
-constexpr std::chrono::hours kDefaultSince(24 * 30);
+constexpr std::chrono::hours kDefaultReportPeriod(24 * 30);
 
 struct ReportCommandOptions {
-  HistoryFilter history = make_recent_filter(kDefaultSince);
+  HistoryFilter history = make_recent_filter(kDefaultReportPeriod);
   std::string by;
   bool json = false;
   std::optional<std::string> html;  // a file; "-": stdout

@@ -15,7 +15,7 @@ namespace berth {
 namespace {
 
 constexpr std::size_t kSizeWidth = 9;
-constexpr std::size_t kTimeWidth = 8;
+constexpr std::size_t kRunTimeWidth = 8;
 constexpr std::size_t kRunsWidth = 4;
 
 std::string size_text(const std::optional<Bytes>& size, std::string_view fallback) {
@@ -72,7 +72,7 @@ std::string profiles_table(const std::vector<Profile>& profiles, const Terminal&
       Style::bold,
       fmt::format("{}  {}  {}  {}  {}  TYPE", align_left("USER", user),
                   align_right("RUNS", kRunsWidth), align_right("PEAK", kSizeWidth),
-                  align_right("RESERVES", kSizeWidth), align_right("TIME", kTimeWidth)));
+                  align_right("RESERVES", kSizeWidth), align_right("TIME", kRunTimeWidth)));
   text += '\n';
   for (const Profile& profile : profiles) {
     const NeedsEstimate expected = estimate_needs(profile);
@@ -82,7 +82,7 @@ std::string profiles_table(const std::vector<Profile>& profiles, const Terminal&
                     align_right(std::to_string(profile.runs.size()), kRunsWidth),
                     align_right(size_text(expected.quantile, "-"), kSizeWidth),
                     align_right(reserve_text(expected), kSizeWidth),
-                    align_right(time_text(expected.time, "-"), kTimeWidth));
+                    align_right(time_text(expected.time, "-"), kRunTimeWidth));
     std::string type = terminal.escape(profile.type);
     if (terminal.width) {
       const std::size_t used = display_width(prefix);
@@ -115,12 +115,12 @@ std::string profile_page(const Profile& profile, const Terminal& terminal) {
   }
   if (profile.runs.empty()) return text;
   text += fmt::format("\n  {}  {}  {}\n", align_left("ENDED", 16), align_right("PEAK", kSizeWidth),
-                      align_right("RAN", kTimeWidth));
+                      align_right("RAN", kRunTimeWidth));
   for (auto run = profile.runs.rbegin(); run != profile.runs.rend(); ++run) {
     const std::string line =
         fmt::format("  {}  {}  {}  {}", format_local_minute(run->ended),
                     align_right(size_text(run->peak, "-"), kSizeWidth),
-                    align_right(format_duration(run->lasted), kTimeWidth), run_remark(*run));
+                    align_right(format_duration(run->lasted), kRunTimeWidth), run_remark(*run));
     text += fmt::format("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   }
   return text;

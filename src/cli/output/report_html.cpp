@@ -12,7 +12,7 @@ namespace berth {
 namespace {
 
 constexpr std::size_t kMaxBars = 12;
-constexpr std::size_t kMaxRows = 200;
+constexpr std::size_t kMaxHtmlRows = 200;
 
 // The page has no script, and its policy forbids scripts: text that users wrote could not run even
 // if it were not escaped.
@@ -84,7 +84,7 @@ std::string table_cell(std::string_view text) {
 
 std::string section_table(const ReportSection& section, bool shares) {
   std::string rows;
-  const std::size_t shown = std::min(section.rows.size(), kMaxRows);
+  const std::size_t shown = std::min(section.rows.size(), kMaxHtmlRows);
   // The latest days; of other sections the rows with the most hours, which come first.
   const std::size_t from = section.by == ReportBy::day ? section.rows.size() - shown : 0;
   for (std::size_t i = from; i < from + shown; ++i) {

@@ -143,9 +143,9 @@ std::string facts_text(const Report& report, const Terminal& terminal) {
 }
 
 std::string idle_leases_text(const Report& report, const Terminal& terminal) {
-  constexpr std::size_t kDurationWidth = 7;
-  constexpr std::size_t kMaxUserWidth = 12;
-  constexpr std::size_t kMaxGpusWidth = 9;
+  constexpr std::size_t kIdleTimeWidth = 7;
+  constexpr std::size_t kMaxIdleUserWidth = 12;
+  constexpr std::size_t kMaxIdleGpusWidth = 9;
   constexpr std::size_t kMinCommandWidth = 24;
   constexpr std::size_t kIndent = 4;
   if (report.idle.empty()) return "";
@@ -156,25 +156,25 @@ std::string idle_leases_text(const Report& report, const Terminal& terminal) {
                     display_width(terminal.escape(user_name(lease.owner.uid, lease.owner.user))));
     gpus = std::max(gpus, display_width(terminal.escape(format_gpu_list(lease.gpus))));
   }
-  user = std::min(user, kMaxUserWidth);
-  gpus = std::min(gpus, kMaxGpusWidth);
+  user = std::min(user, kMaxIdleUserWidth);
+  gpus = std::min(gpus, kMaxIdleGpusWidth);
   const auto cell = [&](std::string_view words, std::size_t width) {
     return align_left(truncate_text(terminal.escape(words), width, terminal.charset), width);
   };
   const std::size_t width = terminal.width.value_or(~0UL);
-  const std::size_t fixed_width = 2 * kDurationWidth + user + gpus + 4 * kColumnGap;
+  const std::size_t fixed_width = 2 * kIdleTimeWidth + user + gpus + 4 * kColumnGap;
   const bool command_below = width < fixed_width + kMinCommandWidth;
   std::string text = heading(
       terminal, wrap_text("Leases that were idle at least half of their time", terminal.width, 0));
   text += terminal.paint(Style::bold,
-                         fmt::format("{}  {}  {}  {}{}", align_right("IDLE", kDurationWidth),
-                                     align_right("OF", kDurationWidth), align_left("USER", user),
+                         fmt::format("{}  {}  {}  {}{}", align_right("IDLE", kIdleTimeWidth),
+                                     align_right("OF", kIdleTimeWidth), align_left("USER", user),
                                      align_left("GPU", gpus), command_below ? "" : "  COMMAND"));
   text += '\n';
   for (const IdleLease& lease : report.idle) {
     text +=
-        fmt::format("{}  {}  {}  {}", align_right(format_whole_seconds(lease.idle), kDurationWidth),
-                    align_right(format_whole_seconds(lease.lasted), kDurationWidth),
+        fmt::format("{}  {}  {}  {}", align_right(format_whole_seconds(lease.idle), kIdleTimeWidth),
+                    align_right(format_whole_seconds(lease.lasted), kIdleTimeWidth),
                     cell(user_name(lease.owner.uid, lease.owner.user), user),
                     cell(format_gpu_list(lease.gpus), gpus));
     text += command_below ? fmt::format("\n{}", align_left("", kIndent)) : "  ";

@@ -23,7 +23,7 @@ constexpr std::chrono::hours kMaxClockSkew(24);
 // for an invalid entry. ARGV: the id, the longest line, the size of a chunk, the field. Reads 16
 // entries at a time, since each may be of any size. Each range begins with the id itself, which is
 // then skipped: a range that begins after an id would need Redis 6.2.
-constexpr std::string_view kReadScript = R"lua(
+constexpr std::string_view kReadLinesScript = R"lua(
 local last, lines, size = ARGV[1], {}, 0
 local longest, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local some
@@ -81,7 +81,7 @@ Result<HistoryStream> HistoryStream::open_at_end(const RedisUrl& url) {
 }
 
 Result<bool> HistoryStream::read_next(RedisSession& server, const EntryViewCallback& on_entry) {
-  static const Script script(kReadScript);
+  static const Script script(kReadLinesScript);
   const Reply chunk = TRY(server.run(
       script, {key_},
       {last_id_, std::to_string(kMaxLineBytes), std::to_string(kMaxReadBytes), kLineField}));

@@ -16,7 +16,7 @@ constexpr const char* kMaxReplyBytes = "16777216";
 
 // Returns the digest of the value, and the value, empty if it is too large. ARGV: the type, the
 // largest value.
-constexpr std::string_view kReadScript = R"lua(
+constexpr std::string_view kReadProfileScript = R"lua(
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 if not value then return {} end
 return {redis.sha1hex(value), #value <= tonumber(ARGV[2]) and value or ''}
@@ -107,7 +107,7 @@ std::string RedisProfiles::key(const std::string& user) const {
 
 Result<RedisProfiles::StoredProfile> RedisProfiles::read(const std::string& user,
                                                          const std::string& type) {
-  static const Script script(kReadScript);
+  static const Script script(kReadProfileScript);
   const Reply reply = TRY(session_.run(script, {key(user)}, {type, max_profile_size()}));
   const auto& elements = reply.list();
   if (elements.size() != 2) return StoredProfile{};
