@@ -287,7 +287,7 @@ def test_a_user_whom_nobody_knows(server, command):
 def test_an_empty_history_says_what_to_do(server):
     result = server.berth("log")
     assert (result.returncode, result.stdout) == (0, "")
-    assert "berth run -- " in result.stderr
+    assert "--since" in result.stderr
     assert log(server) == []
 
 

@@ -36,9 +36,10 @@ UniqueFd open_folder(int at, const char* name) {
   return UniqueFd(::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-UniqueFd open_or_make_folder(int at, const char* name, mode_t mode) {
-  UniqueFd folder = make_directory_at(at, name, mode);
-  return folder || errno != EEXIST ? std::move(folder) : open_folder(at, name);
+// open_inside(), because another user may have made the folder, and mounted a file system on it
+// that does not answer.
+UniqueFd open_user_folder(int archive, const char* name) {
+  return open_inside(archive, name, O_RDONLY | O_DIRECTORY);
 }
 
 // The only user who can write in the folder. nullopt if others can write in it: Berth never creates
@@ -109,7 +110,7 @@ Result<UserFolder> open_own_folder(const std::string& archive) {
   // opened in a step of its own with O_NOFOLLOW: another user may have put a symbolic link there.
   const std::string default_name = folder_name(::geteuid(), 0);
   if (const UniqueFd archive_fd = open_folder(AT_FDCWD, archive.c_str())) {
-    UniqueFd folder = open_folder(archive_fd.get(), default_name.c_str());
+    UniqueFd folder = open_user_folder(archive_fd.get(), default_name.c_str());
     if (find_sole_owner(folder) == ::geteuid()) {
       if (!has_free_space(folder.get())) return file_error("write in", archive);
       return UserFolder{::geteuid(), fmt::format("{}/{}", archive, default_name),
@@ -119,17 +120,19 @@ Result<UserFolder> open_own_folder(const std::string& archive) {
   const auto slash = archive.rfind('/');
   const UniqueFd parent(::open(archive.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!parent || !has_free_space(parent.get())) return file_error("write in", archive);
-  const UniqueFd archive_fd =
-      open_or_make_folder(parent.get(), archive.substr(slash + 1).c_str(), kHarbourMode);
+  const std::string archive_name = archive.substr(slash + 1);
+  UniqueFd archive_fd = make_directory_at(parent.get(), archive_name.c_str(), kHarbourMode);
+  if (!archive_fd && errno == EEXIST) archive_fd = open_folder(parent.get(), archive_name.c_str());
   if (!archive_fd) return file_error("open the archive", archive);
   for (int number = 0; number < kMaxFolderNames; ++number) {
     const std::string name = folder_name(::geteuid(), number);
-    UniqueFd folder = open_or_make_folder(archive_fd.get(), name.c_str(), kFolderMode);
+    UniqueFd folder = make_directory_at(archive_fd.get(), name.c_str(), kFolderMode);
+    if (!folder && errno == EEXIST) folder = open_user_folder(archive_fd.get(), name.c_str());
     const auto owner = find_sole_owner(folder);
     if (owner == ::geteuid()) {
       return UserFolder{*owner, fmt::format("{}/{}", archive, name), std::move(folder)};
     }
-    if (!folder && errno != ENOTDIR && errno != ELOOP && errno != EACCES) {
+    if (!folder && errno != ENOTDIR && errno != ELOOP && errno != EACCES && errno != EXDEV) {
       return file_error("create a folder in", archive);
     }
   }
@@ -142,7 +145,7 @@ std::optional<UserFolder> find_own_folder(const std::string& archive) {
   if (!archive_fd) return std::nullopt;
   for (int number = 0; number < kMaxFolderNames; ++number) {
     const std::string name = folder_name(::geteuid(), number);
-    UniqueFd folder = open_inside(archive_fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY);
+    UniqueFd folder = open_user_folder(archive_fd.get(), name.c_str());
     if (find_sole_owner(folder) != ::geteuid()) continue;
     return UserFolder{::geteuid(), fmt::format("{}/{}", archive, name), std::move(folder)};
   }

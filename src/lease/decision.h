@@ -52,6 +52,10 @@ struct PendingClient {
     std::chrono::steady_clock::time_point since{};
   };
   std::map<std::pair<std::uint64_t, std::string>, UncountedTicket> uncounted_tickets{};
+  // The requests of earlier tickets that were granted or impossible when this client decided, by
+  // the same key. If such a ticket has another request later, this client takes it to stand behind
+  // its own: otherwise two tickets that are granted by turns would keep GPUs unclaimed for ever.
+  std::map<std::pair<std::uint64_t, std::string>, Request> decided_requests{};
 };
 
 // The client waits if it is not granted, cancelled, stale or impossible, and has not lost a race.

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
@@ -133,15 +134,27 @@ void mark_as_running(HistoryEntry& entry, TimePoint now) {
   }
 }
 
-// Records in the harbour have no index and name of a GPU. Takes those that the same GPU had last in
-// the history.
-void copy_known_gpu_name(HistoryGpu& gpu, const std::vector<HistoryEntry>& entries) {
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    for (const HistoryGpu& known : entry->gpus) {
-      if (known.uuid != gpu.uuid || known.index.empty()) continue;
-      gpu.index = known.index;
-      gpu.name = known.name;
-      return;
+// Records in the harbour have no index and name of a GPU. Sets those that the same GPU had last in
+// the history. Reads the history once: a lease of another user may name thousands of GPUs.
+void copy_known_gpu_names(std::vector<HistoryEntry>& running,
+                          const std::vector<HistoryEntry>& entries) {
+  std::map<std::string_view, const HistoryGpu*> known_gpus;
+  for (const HistoryEntry& entry : running) {
+    for (const HistoryGpu& gpu : entry.gpus) known_gpus.emplace(gpu.uuid, nullptr);
+  }
+  if (known_gpus.empty()) return;
+  for (const HistoryEntry& entry : entries) {
+    for (const HistoryGpu& gpu : entry.gpus) {
+      const auto wanted = known_gpus.find(gpu.uuid);
+      if (wanted != known_gpus.end() && !gpu.index.empty()) wanted->second = &gpu;
+    }
+  }
+  for (HistoryEntry& entry : running) {
+    for (HistoryGpu& gpu : entry.gpus) {
+      const HistoryGpu* const known = known_gpus.at(gpu.uuid);
+      if (known == nullptr) continue;
+      gpu.index = known->index;
+      gpu.name = known->name;
     }
   }
 }
@@ -224,10 +237,14 @@ Result<History> read_merged_history(const HarbourLocation& harbour, TimePoint si
       entry.ending = Ending::lost;
     }
   }
+  std::vector<HistoryEntry> new_leases;  // that the history does not have yet
   for (const auto& [key, lease] : live.local) {
     HistoryEntry entry = make_history_entry(lease, {}, Ending::running);
     set_host_and_user(entry, harbour);
-    for (HistoryGpu& gpu : entry.gpus) copy_known_gpu_name(gpu, history.entries);
+    new_leases.push_back(std::move(entry));
+  }
+  copy_known_gpu_names(new_leases, history.entries);
+  for (HistoryEntry& entry : new_leases) {
     if (filter(entry)) history.entries.push_back(std::move(entry));
   }
   sort_by_grant(history.entries);

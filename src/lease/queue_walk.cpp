@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,27 @@ void note_uncounted_ticket(DecisionContext& context, const TicketName& name, boo
   const auto known =
       context.self.uncounted_tickets.try_emplace({name.file_number, name.id}, now).first;
   known->second.is_impossible = known->second.is_impossible && impossible;
+}
+
+void remember_request(DecisionContext& context, const TicketName& name, const Request& request) {
+  if (!context.harbour.is_multi_host())
+    context.self.decided_requests.try_emplace({name.file_number, name.id}, request);
+}
+
+bool has_changed_request(const DecisionContext& context, const TicketName& name,
+                         const Request& request) {
+  const auto decided = context.self.decided_requests.find({name.file_number, name.id});
+  return decided != context.self.decided_requests.end() && decided->second != request;
+}
+
+void forget_requests_outside_queue(DecisionContext& context) {
+  auto& requests = context.self.decided_requests;
+  if (requests.empty()) return;
+  std::remove_reference_t<decltype(requests)> kept;
+  for (const TicketName& name : context.queue()) {
+    if (auto known = requests.extract({name.file_number, name.id})) kept.insert(std::move(known));
+  }
+  requests = std::move(kept);
 }
 
 // The queue, with the tickets for which counts_as_later() is true directly behind the client's own.
@@ -83,6 +105,7 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
   // A client without a ticket stands where a ticket that is written now would stand. So a ticket
   // with a number from the future does not stand before it.
   std::optional<std::uint64_t> arrival;
+  forget_requests_outside_queue(context);
   if (!self.ticket && !context.replaced_ticket)
     arrival = TRY(context.transaction.next_file_number());
   for (const TicketName& name : effective_queue_order(context)) {
@@ -102,6 +125,10 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     std::optional<Client> client = TRY(context.transaction.read_ticket(name));
     if (!client) {
       if (!self_reached) note_uncounted_ticket(context, name, false);
+      continue;
+    }
+    if (!self_reached && has_changed_request(context, name, client->record.request)) {
+      note_uncounted_ticket(context, name, false);
       continue;
     }
     // A ticket of a later version may ask for something that this version does not understand. It
@@ -126,7 +153,10 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     }
     if (outcome.impossible) {
       walk.impossible_tickets.insert(name);
-      if (!self_reached) note_uncounted_ticket(context, name, true);
+      if (!self_reached) {
+        note_uncounted_ticket(context, name, true);
+        remember_request(context, name, client->record.request);
+      }
       continue;
     }
     // The ticket counts. If it did not before, that was only for a short time.
@@ -144,7 +174,10 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     // A ticket that could claim but is passed over is rung as well: its client reads the ring when
     // it continues.
     if ((outcome.grant || could_claim) && !context.is_recovering) context.transaction.ring(*client);
-    if (outcome.grant && !self_reached) walk.unclaimed_ids.insert(record.id);
+    if (outcome.grant && !self_reached) {
+      walk.unclaimed_ids.insert(record.id);
+      remember_request(context, name, record.request);
+    }
     if (walk.open_clients.size() < kMaxOpenClients)
       walk.open_clients.push_back({name, std::move(*client)});
   }

@@ -35,6 +35,8 @@ struct Request {
   std::optional<unsigned> max_utilization_pct;
   std::optional<unsigned> max_memory_utilization_pct;
   unsigned max_processes = 0;  // compute processes without a lease
+
+  bool operator==(const Request&) const = default;
 };
 
 }  // namespace berth

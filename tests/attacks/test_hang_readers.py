@@ -72,3 +72,18 @@ def test_another_file_system_is_not_read(server, command):
     inside = server.run("unshare", "--mount", "sh", "-c", script, "sh", path, path.parent, *command)
     assert inside.returncode == 0, inside.stderr
     assert "on-the-same" not in inside.stdout
+
+
+def test_a_file_system_over_the_folder_of_a_user_who_runs_a_job(server, command):
+    """Another user may have made the folder before the victim's first job. The victim gets a folder of another name."""
+    archive = server.harbour / "archive"
+    archive.mkdir()
+    archive.chmod(0o1777)
+    folder = archive / "0"
+    folder.mkdir()
+    os.chown(folder, MALLORY, MALLORY)
+    with silent_file_system(folder, 0o40000):
+        result = server.run(*command, "run", "--job", "train", "--", "sleep", "1.2", timeout=60)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert '"sleep 1.2"' in server.run(*command, "log", "--json").stdout
+    assert sorted(path.name for path in archive.iterdir()) == ["0", "0-1"]

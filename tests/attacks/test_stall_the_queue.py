@@ -3,7 +3,8 @@
 They tried (F10): a ticket that is granted GPUs, reads its bell and never claims them; eight such tickets, of one or of
 several users, that each want every GPU; forty of them; a wide one that would keep what the first honest client leaves;
 tickets that never read their bell, as in a paused container; the harbour's lock, held until an honest ticket looks
-unresponsive; odd records beside live bells, which block what they may hold but are named with their owner.
+unresponsive; two tickets that change their requests so that one is granted while the other is impossible, by turns,
+before either has been granted for long enough to be silent; odd records beside live bells, which block what they may hold but are named with their owner.
 """
 
 import fcntl
@@ -12,7 +13,7 @@ import os
 import time
 
 import pytest
-from users import ALICE, BOB, MALLORY, eventually, ids, create_client, create_clients, record, world  # noqa: F401
+from users import ALICE, BOB, MALLORY, eventually, ids, create_client, create_clients, put, record, world  # noqa: F401
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
 
@@ -48,6 +49,22 @@ def silent(world, uid, tickets, reads, gpus=1):
     return world.start_process(uid, read_for_ever if reads else create_clients, world.harbour, files), names
 
 
+def take_turns(harbour, first, second, uid, gpus, seconds):
+    """Two tickets: one asks for the GPUs, the other for more than there are, and they swap every so many seconds."""
+    def request(count):
+        return {"count": count}
+    create_clients(harbour, [(ticket(name), record(name, uid, order=0, request=request(count)))
+                             for name, count in ((first, gpus), (second, 99))])
+    if os.fork() == 0:
+        while True:
+            time.sleep(seconds)
+            for name, count in ((second, gpus), (first, 99)):
+                put(f"{harbour}/new-{name}-request-{name}", record(name, uid, order=0, request=request(count)))
+                os.rename(f"{harbour}/new-{name}-request-{name}", f"{harbour}/request-{name}")
+            first, second = second, first
+    return True
+
+
 def kill_readers(process):
     with open(f"/proc/{process.pid}/task/{process.pid}/children") as children:
         for pid in children.read().split():
@@ -72,6 +89,21 @@ def test_silent_tickets_delay_others_once(world, count, reads):
     finally:
         for process in processes:
             kill_readers(process)
+
+
+@pytest.mark.parametrize("seconds", [0.4, 2.5])
+def test_tickets_that_are_granted_by_turns_do_not_block_the_queue(world, seconds):
+    world.server.use("2x24GiB")
+    holder = world.hold(ALICE, "-n", "2")
+    attacker = world.start_process(MALLORY, take_turns, world.harbour, *ids("turn", 2), MALLORY, 2, seconds)
+    try:
+        bob = world.wait(BOB)
+        carol = world.wait(ALICE)
+        holder.end()
+        for waiter in (bob, carol):
+            waiter.started()
+    finally:
+        kill_readers(attacker)
 
 
 def test_a_wide_silent_ticket_keeps_nothing_from_the_second_honest_client(world):
