@@ -153,21 +153,35 @@ std::optional<TimePoint> available_from(const GpuOccupancy& occupancy, const Req
   const bool optimistic = unknown == UnknownEnd::ends_now;
   // In the optimistic case, strangers may exit and the load may fall at any moment.
   if (!optimistic && find_own_block_reason(gpu, request)) return std::nullopt;
-  for (std::optional<TimePoint> time = now; time;) {
-    std::uint64_t used = optimistic ? 0 : gpu.strangers_memory.count;
-    bool blocked = false;
-    std::optional<TimePoint> next;  // the next known end of an allocation
-    for (const Allocation& allocation : occupancy.allocations()) {
-      const bool known = has_known_end(allocation, now);
-      if (known ? *allocation.ends <= *time : optimistic) continue;
-      blocked = blocked || !request.memory || !allocation.memory;
-      if (allocation.memory) used = saturating_add(used, allocation.memory->count);
-      if (known && (!next || *allocation.ends < *next)) next = allocation.ends;
+  std::uint64_t used = optimistic ? 0 : gpu.strangers_memory.count;
+  bool blocked = false;
+  const auto add = [&](const Allocation& allocation) {
+    blocked = blocked || !request.memory || !allocation.memory;
+    if (allocation.memory) used = saturating_add(used, allocation.memory->count);
+  };
+  const auto is_available = [&] {
+    return !blocked && (!request.memory || fits(gpu, used, *request.memory));
+  };
+  std::vector<const Allocation*> known;
+  for (const Allocation& allocation : occupancy.allocations()) {
+    if (has_known_end(allocation, now)) {
+      known.push_back(&allocation);
+    } else if (!optimistic) {
+      add(allocation);
     }
-    if (!blocked && (!request.memory || fits(gpu, used, *request.memory))) return time;
-    time = next;
   }
-  return std::nullopt;
+  // From the last end back to now: the allocations that end later than a time are those that were
+  // added before it.
+  std::sort(known.begin(), known.end(),
+            [](const Allocation* a, const Allocation* b) { return *a->ends > *b->ends; });
+  std::optional<TimePoint> earliest;
+  auto next = known.begin();
+  while (is_available()) {
+    if (next == known.end()) return now;
+    earliest = (*next)->ends;
+    add(**next++);
+  }
+  return earliest;
 }
 
 bool can_delay(const GpuOccupancy& occupancy, const Allocation& added, const Request& request,
@@ -182,6 +196,10 @@ bool can_delay(const GpuOccupancy& occupancy, const Allocation& added, const Req
   const auto gone_by = [&](TimePoint time) { return added.ends && *added.ends <= time; };
   if (gone_by(held_until)) return false;
   if (!request.memory || !added.memory) return true;
+  // Each moment below costs a sum over all allocations. So many jobs on one GPU are the work of a
+  // user who wants to slow this down.
+  constexpr std::size_t kMaxExactAllocations = 32;
+  if (occupancy.allocations().size() > kMaxExactAllocations) return true;
   // After that, the possible states change only at the known end of an allocation.
   const auto delays_at = [&](TimePoint time) {
     return !gone_by(time) && can_delay_at(occupancy, *added.memory, *request.memory, time, now);

@@ -91,6 +91,24 @@ def test_silent_tickets_delay_others_once(world, count, reads):
             kill_readers(process)
 
 
+def test_many_leases_with_known_ends_do_not_make_each_decision_slow(world):
+    """Tickets that might delay a reservation are compared with the ends of leases: 1,500 with 4,000 took a minute."""
+    world.server.use("4x24GiB")
+    first, *_, last = (gpu["uuid"] for gpu in world.server.status()["gpus"])
+    shared = ids("many", 4000)
+    small = ids("tick", 1500)
+    files = [(f"lease-{name}", record(name, MALLORY, [first], request={
+                 "count": 1, "memory_bytes": 1, "time_ms": 3600000 + 1000 * i})) for i, name in enumerate(shared)]
+    files.append(("lease-wholegpu", record("wholegpu", MALLORY, [last])))
+    files.append((ticket("reserves"), record("reserves", MALLORY, order=0, request={
+        "count": 2, "gpus": [first, last], "memory_bytes": 1 << 30})))
+    files += [(ticket(name), record(name, MALLORY, order=0, request={
+        "count": 1, "gpus": [first], "memory_bytes": 1 << 20, "time_ms": 10 ** 8 + i})) for i, name in enumerate(small)]
+    world.start_process(MALLORY, create_clients, world.harbour, files)
+    job = world.run(ALICE, "--no-wait", "--gpu", "1", command=["true"])
+    assert job.process.wait(40) == 0, job.err.read_text()
+
+
 @pytest.mark.parametrize("seconds", [0.4, 2.5])
 def test_tickets_that_are_granted_by_turns_do_not_block_the_queue(world, seconds):
     world.server.use("2x24GiB")
