@@ -12,7 +12,6 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <tuple>
 #include <unistd.h>
@@ -20,14 +19,13 @@
 #include <utility>
 
 #include "archive/entry_view.h"
+#include "base/json.h"
 #include "base/time_text.h"
 #include "cluster/store/history_stream.h"
 #include "harbour/file_error.h"
 
 namespace berth {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "history-";
 constexpr std::string_view kSuffix = ".jsonl";

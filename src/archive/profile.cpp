@@ -2,19 +2,18 @@
 #include "archive/profile.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "archive/entry_view.h"
 #include "archive/history.h"
+#include "base/json.h"
 #include "base/json_fields.h"
 
 namespace berth {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxTypeBytes = 8192;  // a path and a little more

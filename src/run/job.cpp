@@ -24,6 +24,8 @@ extern char** environ;
 namespace berth {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 ProgramError make_program_error(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
     return {kExitNotFound,
@@ -169,7 +171,6 @@ int exit_code(int status) {
 }
 
 JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& hooks) {
-  using Clock = std::chrono::steady_clock;
   // A watch for deletion is expensive: the kernel takes milliseconds to remove an inotify watch.
   // Jobs shorter than this run without one.
   constexpr std::chrono::seconds kMaxShortJobTime(1);

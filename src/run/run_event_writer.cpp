@@ -2,15 +2,13 @@
 #include "run/run_event_writer.h"
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "lease/job_environment.h"
 
 namespace berth {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Uses one write(2), so that the reader sees whole lines. An error means that the reader is gone,
 // and is ignored.

@@ -119,9 +119,8 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrderUpToTheLimit) {
   EXPECT_EQ(count(all, "Connection: keep-alive\r\n"), 99U);
 }
 
-TEST_F(HttpServerTest, ErrorsFromHttplibLookLikeOurs) {
-  for (const char* line :
-       {"BREW / HTTP/1.1\r\n", "GET /?a?b?c HTTP/1.1\r\n", "GET x HTTP/1.1\r\n"}) {
+TEST_F(HttpServerTest, MalformedRequestsEndTheConnection) {
+  for (const char* line : {"GET x HTTP/1.1\r\n", "GET /?a=% HTTP/1.1\r\n", "G(T / HTTP/1.1\r\n"}) {
     const std::string all = exchange(line + kHost + "\r\n" + kHealth);
     EXPECT_TRUE(all.starts_with("HTTP/1.1 400 ")) << all;
     EXPECT_TRUE(has(all, "{\"error\":")) << all;
@@ -129,6 +128,11 @@ TEST_F(HttpServerTest, ErrorsFromHttplibLookLikeOurs) {
     EXPECT_TRUE(has(all, "Cache-Control: no-store\r\n")) << all;
     EXPECT_EQ(count(all, "HTTP/1.1 "), 1U) << all;
   }
+}
+
+TEST_F(HttpServerTest, UnknownMethodsAreRefused) {
+  const std::string all = exchange("BREW / HTTP/1.1\r\nConnection: close\r\n" + kHost + "\r\n");
+  EXPECT_TRUE(all.starts_with("HTTP/1.1 405 ")) << all;
 }
 
 TEST_F(HttpServerTest, LimitsTheSizeOfAHead) {
