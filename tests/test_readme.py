@@ -96,8 +96,8 @@ def test_the_lines_for_sharing_work(server):
     result = server.run("bash", "--norc", "-ec", block_under("Sharing a GPU"), cwd=server.folder,
                         env={"PATH": f"{server.folder}:{server.env['PATH']}"})
     assert (result.returncode, result.stderr) == (0, "")
-    # The peak of a run may be measured a little too low if the machine is busy.
-    assert re.search(r"^root +2 .* 2\.[12] GiB ", result.stdout, re.MULTILINE) and result.stdout.startswith("USER")
+    # If the machine is busy, the peak of a run may be measured a little too low, or not at all.
+    assert re.search(r"^root +[12] .* 2\.[12] GiB ", result.stdout, re.MULTILINE) and result.stdout.startswith("USER")
 
 
 def test_the_lines_for_scripts_work(server):

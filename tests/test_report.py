@@ -346,7 +346,7 @@ def test_wrong_usage(server, flags, words):
 
 
 def test_a_gpu_that_there_is_not_is_told(server):
-    for flags, words in ((["--gpu", "17"], "GPU 17"), (["--gpu", "1"], "berth run -- "), ([], "berth run -- ")):
+    for flags, words in ((["--gpu", "17"], "GPU 17"), (["--gpu", "1"], "--since"), ([], "--since")):
         result = server.berth("report", *flags)
         assert (result.returncode, result.stdout) == (0, "")
         assert result.stderr.startswith("berth: ") and result.stderr.count("\n") == 1, result.stderr
@@ -362,7 +362,7 @@ def test_a_full_disk_is_told(server, archive):
 def test_an_empty_history_says_what_to_do(server):
     result = server.berth("report")
     assert (result.returncode, result.stdout) == (0, "")
-    assert "berth run -- " in result.stderr
+    assert "--since" in result.stderr
     empty = report(server)
     assert empty["total"]["leases"] == 0 and empty["users"] == empty["days"] == empty["idle_leases"] == []
     page = Page(server.berth("report", "--html").stdout)
