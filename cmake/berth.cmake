@@ -10,13 +10,12 @@ target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSIO
 target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 
 # berth_unity(NAME SOURCE...): compiles the sources of NAME in groups of up to eight of one folder, each group as one file.
-# Most of the time to compile a source goes into the headers of its libraries, which the sources of a group share. A group
-# is small enough that a change of one source is compiled within seconds.
+# Most of the time to compile a source goes into the headers of its libraries, which the sources of a group share. The
+# groups are small, because a change of one source compiles its whole group.
 function(berth_unity name)
   if(NOT BERTH_UNITY)
     return()
   endif()
-  set(groups "")
   foreach(source IN LISTS ARGN)
     cmake_path(GET source PARENT_PATH folder)
     string(MAKE_C_IDENTIFIER "count_${folder}" count)

@@ -196,8 +196,8 @@ bool can_delay(const GpuOccupancy& occupancy, const Allocation& added, const Req
   const auto gone_by = [&](TimePoint time) { return added.ends && *added.ends <= time; };
   if (gone_by(held_until)) return false;
   if (!request.memory || !added.memory) return true;
-  // Each moment below costs a sum over all allocations. So many jobs on one GPU are the work of a
-  // user who wants to slow this down.
+  // Each moment below costs a sum over all allocations, and a hostile user can make thousands of
+  // them. More than this limit do not share a GPU in practice: "can delay" is the safe answer.
   constexpr std::size_t kMaxExactAllocations = 32;
   if (occupancy.allocations().size() > kMaxExactAllocations) return true;
   // After that, the possible states change only at the known end of an allocation.
