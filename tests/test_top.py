@@ -221,7 +221,7 @@ def test_a_jobs_lease_ends_with_its_job(server, terminal, jobs):
     view = terminal()
     view.top("berth top", "mine")
     view.keys("r")
-    view.shows("stop pid")
+    view.shows("to end the job: kill")
     assert job.runs
 
 

@@ -47,10 +47,10 @@ std::string hours_fact(const Figures& total) {
   std::string text = hours_text(total.gpu_hours);
   if (total.gpu_hours <= 0) return text;
   if (total.idle_measured <= 0) return text + "; idle time was not measured";
-  return text + fmt::format(", idle {} ({}{})", hours_text(total.idle),
-                            percent_text(total.idle_pct()),
-                            format_measured_share(" of the {:.0f}% that were measured",
-                                                  total.idle_measured, total.gpu_hours));
+  return text +
+         fmt::format(", idle {} ({}{})", hours_text(total.idle), percent_text(total.idle_pct()),
+                     format_measured_share(" of the {:.0f}% of that time for which it was measured",
+                                           total.idle_measured, total.gpu_hours));
 }
 
 std::string utilization_fact(const Figures& total) {

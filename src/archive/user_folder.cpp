@@ -121,12 +121,12 @@ Result<UserFolder> open_own_folder(const std::string& archive) {
   const UniqueFd parent(::open(archive.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!parent || !has_free_space(parent.get())) return file_error("write in", archive);
   const std::string archive_name = archive.substr(slash + 1);
-  UniqueFd archive_fd = make_directory_at(parent.get(), archive_name.c_str(), kHarbourMode);
+  UniqueFd archive_fd = make_directory_at(parent.get(), archive_name, kHarbourMode);
   if (!archive_fd && errno == EEXIST) archive_fd = open_folder(parent.get(), archive_name.c_str());
   if (!archive_fd) return file_error("open the archive", archive);
   for (int number = 0; number < kMaxFolderNames; ++number) {
     const std::string name = folder_name(::geteuid(), number);
-    UniqueFd folder = make_directory_at(archive_fd.get(), name.c_str(), kFolderMode);
+    UniqueFd folder = make_directory_at(archive_fd.get(), name, kFolderMode);
     if (!folder && errno == EEXIST) folder = open_user_folder(archive_fd.get(), name.c_str());
     const auto owner = find_sole_owner(folder);
     if (owner == ::geteuid()) {
@@ -136,8 +136,10 @@ Result<UserFolder> open_own_folder(const std::string& archive) {
       return file_error("create a folder in", archive);
     }
   }
-  return fail(ErrorKind::io,
-              fmt::format("other users own every folder in {} that could be yours", archive));
+  return fail(ErrorKind::io, fmt::format("cannot create a folder for you in {}: other users "
+                                         "created every name that Berth uses for "
+                                         "yours; an administrator can remove those",
+                                         archive));
 }
 
 std::optional<UserFolder> find_own_folder(const std::string& archive) {

@@ -228,11 +228,10 @@ class BatchRunner {
     const std::size_t running = active_.size() - waiting();
     display_.show_notice(
         running == 0
-            ? std::string("stopping; continue later with --resume")
-            : fmt::format(
-                  "stopping: {} running {} SIGTERM (Ctrl-C again: SIGKILL); continue later with "
-                  "--resume",
-                  running, running == 1 ? "job gets" : "jobs get"));
+            ? fmt::format("stopping; continue later with {}", plan_.resume_flags)
+            : fmt::format("stopping: {} running {} SIGTERM (Ctrl-C again: SIGKILL); continue later "
+                          "with {}",
+                          running, running == 1 ? "job gets" : "jobs get", plan_.resume_flags));
   }
 
   // Ignores a second SIGHUP: a terminal that is closed sends several, without a user's intention.

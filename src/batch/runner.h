@@ -29,7 +29,8 @@ struct BatchPlan {
   std::vector<std::string> run_flags;  // for each `berth run`
   std::string label;  // the label of a job is this and its number; empty: run_flags has the label
   std::shared_ptr<const LogFolder> logs;
-  bool replace_logs = true;  // replace existing logs instead of appending
+  std::string resume_flags{};  // with which the same command continues the batch
+  bool replace_logs = true;    // replace existing logs instead of appending
   std::size_t jobs =
       std::numeric_limits<std::size_t>::max();  // processes at once, also waiting ones
   std::size_t window = 1;                       // of those, how many may wait

@@ -89,7 +89,10 @@ std::string format_summary(const BatchPlan& plan, const BatchResult& result,
                                       format_brief_duration(result.gpu_time), plan.logs->path()));
   text += '\n';
   if (result.failed.size() + result.not_run > 0) {
-    text += "Run the same command with --resume to run the lines that have not succeeded.\n";
+    text += terminal.escape(
+        fmt::format("Run the same command with {} to run the lines that have not succeeded.",
+                    plan.resume_flags));
+    text += '\n';
   }
   return text;
 }

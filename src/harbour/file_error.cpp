@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "harbour/location.h"
+#include "harbour/setup.h"
 
 namespace berth {
 namespace {
 
-const char* remedy(int reason) {
+std::string remedy(int reason) {
   switch (reason) {
     case ENOSPC:
     case EDQUOT:
@@ -22,7 +24,7 @@ const char* remedy(int reason) {
       return "set BERTH_DIR to a writable folder (the same for all users)";
     case EACCES:
     case EPERM:
-      return "run: sudo berth setup (sets owner and mode)";
+      return fmt::format("run: {} (sets owner and mode)", setup_command(harbour_location()));
     case EMFILE:
       return "raise the limit of open files (ulimit -n)";
     case ENFILE:

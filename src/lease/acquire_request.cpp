@@ -77,6 +77,13 @@ Result<void> restrict_to_allowed_gpus(Request& gpu_request, const AcquireRequest
     std::erase_if(named,
                   [&](const std::string& uuid) { return !contains(*gpu_request.uuids, uuid); });
   }
+  if (named.empty() && !request.parent_lease.empty()) {
+    return fail(
+        ErrorKind::impossible,
+        fmt::format("this runs inside a lease without the GPUs that {} selects; select others, or, "
+                    "{}",
+                    argument_name("--gpu", request.argument_style), kOutsideLeaseRemedy));
+  }
   if (named.empty()) {
     return fail(
         ErrorKind::impossible,

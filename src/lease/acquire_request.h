@@ -57,6 +57,11 @@ struct AcquireRequest {
   std::function<std::vector<std::string>()> selector{};
 };
 
+// What a request inside a lease can do for other GPUs than those of the lease. Both variables are
+// from the lease, and CUDA_VISIBLE_DEVICES alone would still restrict the request to it.
+constexpr std::string_view kOutsideLeaseRemedy =
+    "for GPUs outside of the lease: unset BERTH_LEASE CUDA_VISIBLE_DEVICES";
+
 // The record of a client that is not granted anything yet.
 Record make_record(const AcquireRequest& request, std::string id);
 

@@ -49,9 +49,9 @@ Result<void> inherit_memory_limit(const Record& parent, Request& request) {
   return fail(
       ErrorKind::impossible,
       fmt::format(
-          "this runs inside lease {}, which has {} on each GPU, {} requested; request less, "
-          "or unset BERTH_LEASE to request GPUs outside of the lease",
-          parent.id, format_size(*parent.request.memory), format_size(*request.memory)));
+          "this runs inside lease {}, which has {} on each GPU, {} requested; request less, or, {}",
+          parent.id, format_size(*parent.request.memory), format_size(*request.memory),
+          kOutsideLeaseRemedy));
 }
 
 }  // namespace
@@ -65,8 +65,9 @@ Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::str
   if (record.uid != ::geteuid() && !is_root()) {
     transaction.reset();  // drops the lock: user_name() may be slow
     return fail(ErrorKind::permission,
-                fmt::format("BERTH_LEASE names lease {}, which belongs to {}; unset BERTH_LEASE",
-                            id, user_name(record.uid)));
+                fmt::format("BERTH_LEASE names lease {}, which belongs to {}; unset "
+                            "BERTH_LEASE and CUDA_VISIBLE_DEVICES",
+                            id, user_name(record.uid), kOutsideLeaseRemedy));
   }
   return record;
 }
@@ -81,10 +82,9 @@ Result<std::vector<std::string>> select_parent_gpus(const Record& parent,
     return fail(
         ErrorKind::impossible,
         fmt::format(
-            "this runs inside lease {}: {} of its {} {} {}, {} requested; request fewer, or "
-            "unset BERTH_LEASE to request GPUs outside of the lease",
+            "this runs inside lease {}: {} of its {} {} {}, {} requested; request fewer, or, {}",
             parent.id, found.size(), parent.uuids.size(), parent.uuids.size() == 1 ? "GPU" : "GPUs",
-            found.size() == 1 ? "matches" : "match", count));
+            found.size() == 1 ? "matches" : "match", count, kOutsideLeaseRemedy));
   }
   std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
     return count_subleases_on(a, parent.id, leases) < count_subleases_on(b, parent.id, leases);
@@ -123,11 +123,9 @@ Result<Lease> acquire_sublease(Probe& probe, Harbour harbour, const Record& pare
     const bool is_parent_alive = std::any_of(
         leases.begin(), leases.end(), [&](const Record& lease) { return lease.id == parent.id; });
     if (!is_parent_alive) {
-      return fail_and_remove(
-          {ErrorKind::not_granted,
-           fmt::format("lease {}, which BERTH_LEASE names, has just ended; unset BERTH_LEASE to "
-                       "wait in the queue",
-                       parent.id)});
+      return fail_and_remove({ErrorKind::not_granted,
+                              fmt::format("lease {}, which BERTH_LEASE names, has just ended; {}",
+                                          parent.id, kOutsideLeaseRemedy)});
     }
     auto chosen = select_parent_gpus(parent, leases, record.request, snapshot);
     if (!chosen) return fail_and_remove(chosen.error());

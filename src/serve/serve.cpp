@@ -74,9 +74,9 @@ Result<void> check_options(const ServeOptions& options) {
     return {};
   }
   return fail(ErrorKind::usage,
-              "serve: --listen beyond this host shows the jobs of all users to every client that "
-              "can reach it; give --token-file FILE (viewers need a token), or --behind-proxy NAME "
-              "(a proxy authenticates viewers)");
+              "serve: every client that can reach this --listen address would see the jobs of all "
+              "users; add --token-file FILE (viewers need a token) or --behind-proxy NAME (a proxy "
+              "authenticates viewers)");
 }
 
 }  // namespace

@@ -79,15 +79,18 @@ std::string describe_unusable(const GpuWithLeases& gpu_view) {
 }
 
 std::string describe_lack_of_memory(const Blocker& blocker, const GpuWithLeases& gpu_view,
-                                    const HostView& view) {
+                                    const Request& request, const HostView& view) {
+  const std::string less =
+      request.memory ? fmt::format("less than {}", format_size(*request.memory)) : "no memory";
   if (!blocker.leases.empty()) {
-    return fmt::format(" shared with {}: too little memory left",
-                       describe_holders(blocker.leases, view));
+    return fmt::format(" shared with {}: {} left", describe_holders(blocker.leases, view), less);
   }
   const std::string strangers = describe_strangers(gpu_view);
-  if (!strangers.empty()) return fmt::format(": too little memory left: {}", strangers);
-  return gpu_view.gpu.memory_is_hosts ? ": other programs of the host leave too little memory"
-                                      : ": the display leaves too little memory";
+  if (!strangers.empty()) return fmt::format(": {} left: {}", less, strangers);
+  return fmt::format(
+      ": {} {}",
+      gpu_view.gpu.memory_is_hosts ? "other programs of the host leave" : "the display leaves",
+      less);
 }
 
 std::string describe_busy(const GpuWithLeases& gpu_view) {
@@ -111,7 +114,7 @@ std::string describe_profile(const std::string& id, const HostView& view) {
 }
 
 std::string describe_blocker(const Blocker& blocker, const GpuWithLeases& gpu_view,
-                             const HostView& view) {
+                             const Request& request, const HostView& view) {
   switch (blocker.reason) {
     case BlockReason::unusable:
       return describe_unusable(gpu_view);
@@ -120,7 +123,7 @@ std::string describe_blocker(const Blocker& blocker, const GpuWithLeases& gpu_vi
     case BlockReason::strangers:
       return fmt::format(": {}", describe_strangers(gpu_view));
     case BlockReason::memory:
-      return describe_lack_of_memory(blocker, gpu_view, view);
+      return describe_lack_of_memory(blocker, gpu_view, request, view);
     case BlockReason::busy:
       return describe_busy(gpu_view);
     case BlockReason::reserved:
@@ -185,7 +188,7 @@ std::string explain_wait(const Wait& wait, const Request& request, const HostVie
   for (const Blocker& blocker : wait.blockers) {
     const GpuWithLeases* gpu_view = find_gpu(view, blocker.uuid);
     if (gpu_view == nullptr) continue;
-    const std::string reason = describe_blocker(blocker, *gpu_view, view);
+    const std::string reason = describe_blocker(blocker, *gpu_view, request, view);
     auto same = std::find_if(reasons.begin(), reasons.end(),
                              [&](const auto& one) { return one.first == reason; });
     if (same == reasons.end()) same = reasons.insert(reasons.end(), {reason, {}});
@@ -232,7 +235,7 @@ Error explain_impossible(const Impossible& impossible, const Request& request,
   const auto lost = std::count_if(view.gpus.begin(), view.gpus.end(), [](const GpuWithLeases& one) {
     return one.gpu.health == Health::lost;
   });
-  if (lost > 0) text += fmt::format(" ({} lost)", lost);
+  if (lost > 0) text += fmt::format(" ({} {} lost)", count_gpus(lost), lost == 1 ? "is" : "are");
   if (impossible.matching > found) {
     text += impossible.largest > Bytes{}
                 ? fmt::format(" (largest: {})", format_size(impossible.largest))

@@ -102,9 +102,8 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   const Record& record = *TRY(find_lease(row, viewer));
   TRY(check_permission("lease", "release", record, *row.host, viewer));
   if (record.holder == HolderKind::job) {
-    return fail(ErrorKind::usage,
-                fmt::format("lease {} is held by a running job: stop pid {} to release {}",
-                            record.id, record.pid, gpu_list(format_gpu_list(record, *row.host))));
+    return fail(ErrorKind::usage, fmt::format("lease {} is held by a job; to end the job: kill {}",
+                                              record.id, record.pid));
   }
   return PendingAction{
       PendingAction::Kind::release, record.id,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/shell.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/time_text.h"
@@ -72,10 +73,14 @@ Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
   return parse_lines(TRY(read_source(options.file)), options.file);
 }
 
+bool has_named_file(const BatchCommandOptions& options) {
+  return !options.file.empty() && options.file != "-";
+}
+
 // Commands that do not come from a file get a new folder, since they have no name to find it by.
 std::string log_folder_path(const BatchCommandOptions& options) {
   if (!options.logs.empty()) return options.logs;
-  if (!options.file.empty() && options.file != "-") return default_log_folder(options.file);
+  if (has_named_file(options)) return default_log_folder(options.file);
   return fmt::format("batch-{:%Y%m%d-%H%M%S}-{}.logs",
                      to_local_tm(std::chrono::system_clock::now()), ::getpid());
 }
@@ -90,8 +95,8 @@ Result<void> check_options(const BatchCommandOptions& options) {
                 "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
                 "the memory; use only one of them");
   }
-  const bool named = !options.file.empty() && options.file != "-";
-  if (options.resume && !named && options.logs.empty() && options.joblog.empty()) {
+  if (options.resume && !has_named_file(options) && options.logs.empty() &&
+      options.joblog.empty()) {
     return fail(ErrorKind::usage,
                 "batch: --resume needs the --logs of the earlier batch, since the commands do not "
                 "come from a file");
@@ -230,6 +235,9 @@ Result<int> run(const BatchCommandOptions& options, const std::vector<std::strin
     return profiles.expected_seconds(type);
   };
   plan.logs = std::make_shared<const LogFolder>(TRY(LogFolder::open(log_folder_path(options))));
+  plan.resume_flags = has_named_file(options) || !options.logs.empty() || !options.joblog.empty()
+                          ? "--resume"
+                          : fmt::format("--resume --logs {}", shell_quote(plan.logs->path()));
   Joblog joblog = TRY(open_joblog(options, plan));
   // Queued until the summary is printed: a user who presses Ctrl-C once too often wants to read it.
   SignalQueue signals(kBatchSignals);

@@ -163,9 +163,11 @@ Result<int> explain_type(const ProfileCommandOptions& options) {
                       reserve_text(estimate_needs(*profile))));
     return 0;
   }
-  print(
-      "  no run of yours is recorded: with --mem auto, the first run gets exclusive GPUs and is "
-      "measured\n");
+  print(fmt::format(
+      "  {}: with --mem auto, the next run gets exclusive GPUs and is measured\n",
+      profile && !profile->runs.empty()
+          ? "the memory of your runs was not measured (too short, or without a GPU process)"
+          : "no run of yours is recorded"));
   if (const auto other = find_other_users_profile(where, type.name)) {
     print(fmt::format("  another user's runs suggest {}\n", reserve_text(estimate_needs(*other))));
   }
