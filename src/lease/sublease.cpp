@@ -67,7 +67,7 @@ Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::str
     return fail(ErrorKind::permission,
                 fmt::format("BERTH_LEASE names lease {}, which belongs to {}; unset "
                             "BERTH_LEASE and CUDA_VISIBLE_DEVICES",
-                            id, user_name(record.uid), kOutsideLeaseRemedy));
+                            id, user_name(record.uid)));
   }
   return record;
 }
