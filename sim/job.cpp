@@ -1,13 +1,16 @@
 // The program berth-sim-job: a simulated training job, which uses memory of simulated GPUs.
-#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <getopt.h>
 #include <unistd.h>
 
 #include "base/descriptors.h"
 #include "base/environment.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "sim/job_cuda.h"
@@ -19,7 +22,8 @@ namespace {
 constexpr int kExitFailed = 1;  // like a training program that fails
 
 struct Options {
-  std::vector<Step> curve{{std::chrono::nanoseconds{0}, gib(1)}};
+  std::optional<Bytes> memory;
+  std::vector<Step> curve;
   unsigned utilization = 90;
   std::optional<std::chrono::nanoseconds> time;
   std::size_t gpus = 0;
@@ -57,12 +61,12 @@ void sleep_until(std::int64_t time_ns) {
 Result<void> write_log(const Options& options, std::string_view event,
                        const std::vector<JobGpu>& gpus) {
   if (options.log.empty()) return {};
-  nlohmann::json line{{"event", event}, {"pid", ::getpid()}, {"time_ns", monotonic_ns()}};
-  line["uuids"] = nlohmann::json::array();
+  Json line{{"event", event}, {"pid", ::getpid()}, {"time_ns", monotonic_ns()}};
+  line["uuids"] = Json::array();
   for (const JobGpu& gpu : gpus) line["uuids"].push_back(gpu.uuid());
   const auto lease = get_env("BERTH_LEASE");
-  line["lease"] = lease ? nlohmann::json(printable(*lease)) : nlohmann::json();
-  const std::string text = line.dump() + "\n";
+  line["lease"] = lease ? Json(printable(*lease)) : Json();
+  const std::string text = to_ascii_json(line) + "\n";
   const UniqueFd file(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()))
     return {};
@@ -113,68 +117,86 @@ int usage_error(std::string_view what) {
   return exit_code(ErrorKind::usage);
 }
 
+constexpr const char* kHelp =
+    "Uses the memory of every visible simulated GPU, as a training job would.\n"
+    "Usage: berth-sim-job [OPTIONS]\n"
+    "\n"
+    "Options:\n"
+    "  --mem SIZE       Memory on each GPU (default 1GiB)\n"
+    "  --curve STEPS    Memory over time, instead of --mem, such as 0s:1GiB,2s:4GiB\n"
+    "  --util PCT       Utilization that the driver reports (default 90)\n"
+    "  --time DURATION  Run time (default: until killed)\n"
+    "  --gpus N         Use only the first N visible GPUs (default: all)\n"
+    "  --fail CODE      Exit code at the end of the run (default 0)\n"
+    "  --log FILE       File to which to append a JSON line at start and end\n"
+    "  --quiet          Do not print a line at the start\n"
+    "  --version        Show the version\n"
+    "  -h, --help       Show this help\n"
+    "\n"
+    "BERTH_SIM describes the GPUs: 4x24GiB, or a file (see docs/simulated-driver.md).\n"
+    "CUDA_VISIBLE_DEVICES selects the GPUs that are visible to the job.\n"
+    "\n"
+    "Exit codes: 0 (or that of --fail), 1 out of memory or no GPU, 64 wrong usage,\n"
+    "69 the simulated driver cannot be used.\n"
+    "\n"
+    "Example: BERTH_SIM=4x24GiB berth-sim-job --mem 8GiB --time 1m\n";
+
+template <class Number>
+Result<Number> parse_between(std::string_view text, Number least, Number most) {
+  const auto number = parse_integer<Number>(text);
+  if (number && *number >= least && *number <= most) return *number;
+  return fail(ErrorKind::usage,
+              fmt::format("{} is not a number between {} and {}", in_quotes(text), least, most));
+}
+
+// Sets the option `name` to `value`.
+Result<void> set_option(Options& options, std::string_view name, std::string_view value) {
+  if (name == "mem") options.memory = TRY(parse_size(value));
+  if (name == "curve") options.curve = TRY(parse_curve(std::string(value)));
+  if (name == "util") options.utilization = TRY(parse_between(value, 0U, 100U));
+  if (name == "time") options.time = TRY(parse_duration(value));
+  if (name == "gpus") options.gpus = TRY(parse_between<std::size_t>(value, 1, 64));
+  if (name == "fail") options.exit_code = TRY(parse_between(value, 0, 255));
+  if (name == "log") options.log = value;
+  if (name == "quiet") options.quiet = true;
+  return {};
+}
+
 }  // namespace
 
 int main_of_job(int argc, char** argv) {
+  static constexpr std::array<option, 11> flags{{{"mem", required_argument, nullptr, 0},
+                                                 {"curve", required_argument, nullptr, 0},
+                                                 {"util", required_argument, nullptr, 0},
+                                                 {"time", required_argument, nullptr, 0},
+                                                 {"gpus", required_argument, nullptr, 0},
+                                                 {"fail", required_argument, nullptr, 0},
+                                                 {"log", required_argument, nullptr, 0},
+                                                 {"quiet", no_argument, nullptr, 0},
+                                                 {"version", no_argument, nullptr, 'v'},
+                                                 {"help", no_argument, nullptr, 'h'},
+                                                 {nullptr, 0, nullptr, 0}}};
   Options options;
-  std::string memory;
-  std::string curve;
-  std::string time;
-  CLI::App app("Uses the memory of every visible simulated GPU, as a training job would.",
-               "berth-sim-job");
-  app.set_version_flag("--version", "berth-sim-job " BERTH_VERSION);
-  app.set_help_flag("-h,--help", "Show this help");
-  const auto* memory_flag =
-      app.add_option("--mem", memory, "Memory on each GPU (default 1GiB)")->type_name("SIZE");
-  const auto* curve_flag =
-      app.add_option("--curve", curve,
-                     "Memory over time, instead of --mem, such as 0s:1GiB,2s:4GiB")
-          ->type_name("STEPS");
-  app.add_option("--util", options.utilization, "Utilization that the driver reports (default 90)")
-      ->type_name("PCT")
-      ->check(CLI::Range(0, 100).description(""));
-  const auto* time_flag =
-      app.add_option("--time", time, "Run time (default: until killed)")->type_name("DURATION");
-  app.add_option("--gpus", options.gpus, "Use only the first N visible GPUs (default: all)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 64).description(""));
-  app.add_option("--fail", options.exit_code, "Exit code at the end of the run (default 0)")
-      ->type_name("CODE")
-      ->check(CLI::Range(0, 255).description(""));
-  app.add_option("--log", options.log, "File to which to append a JSON line at start and end")
-      ->type_name("FILE");
-  app.add_flag("--quiet", options.quiet, "Do not print a line at the start");
-  app.footer(
-      "BERTH_SIM describes the GPUs: 4x24GiB, or a file (see docs/simulated-driver.md).\n"
-      "CUDA_VISIBLE_DEVICES selects the GPUs that are visible to the job.\n"
-      "\nExit codes: 0 (or that of --fail), 1 out of memory or no GPU, 64 wrong usage,\n"
-      "69 the simulated driver cannot be used.\n"
-      "\nExample: BERTH_SIM=4x24GiB berth-sim-job --mem 8GiB --time 1m");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    return usage_error(printable(error.what()));
+  opterr = 0;  // getopt_long() itself prints nothing
+  for (;;) {
+    const char* const word = argv[optind];
+    int index = 0;
+    const int found = ::getopt_long(argc, argv, ":h", flags.data(), &index);
+    if (found == -1) break;
+    if (found == 'h') return std::fputs(kHelp, stdout) < 0 ? kExitFailed : 0;
+    if (found == 'v') return std::puts("berth-sim-job " BERTH_VERSION) < 0 ? kExitFailed : 0;
+    if (found == ':') return usage_error(fmt::format("{} needs a value", in_quotes(word)));
+    if (found == '?') return usage_error(fmt::format("there is no option {}", in_quotes(word)));
+    const char* const name = flags[static_cast<std::size_t>(index)].name;
+    if (const auto set = set_option(options, name, optarg == nullptr ? "" : optarg); !set)
+      return usage_error(fmt::format("--{}: {}", name, set.error().message));
   }
-  if (memory_flag->count() > 0 && curve_flag->count() > 0) {
+  if (optind < argc)
+    return usage_error(fmt::format("there are no arguments such as {}", in_quotes(argv[optind])));
+  if (options.memory && !options.curve.empty())
     return usage_error("--mem and --curve cannot be used together");
-  }
-  if (memory_flag->count() > 0) {
-    const auto size = parse_size(memory);
-    if (!size) return usage_error("--mem: " + size.error().message);
-    options.curve.front().memory = *size;
-  }
-  if (curve_flag->count() > 0) {
-    auto steps = parse_curve(curve);
-    if (!steps) return usage_error("--curve: " + steps.error().message);
-    options.curve = std::move(*steps);
-  }
-  if (time_flag->count() > 0) {
-    const auto length = parse_duration(time);
-    if (!length) return usage_error("--time: " + length.error().message);
-    options.time = *length;
-  }
+  if (options.curve.empty())
+    options.curve.push_back({std::chrono::nanoseconds{0}, options.memory.value_or(gib(1))});
   return run(options);
 }
 

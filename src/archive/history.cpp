@@ -216,7 +216,7 @@ std::string serialize_entry(const HistoryEntry& entry) {
   if (entry.idle) line["idle_ms"] = entry.idle->count();
   if (!entry.host.empty()) line["host"] = entry.host;
   if (!entry.user.empty()) line["user"] = truncate_utf8(entry.user, EntryLimits::kUserBytes);
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return to_utf8_json(line);
 }
 
 std::optional<HistoryEntry> parse_entry(std::string_view line) {

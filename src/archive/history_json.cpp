@@ -120,7 +120,7 @@ std::string log_json(const HistoryEntry& entry, const std::string& this_host,
       {"waited_s", seconds(entry.granted - entry.asked)},
       {"lasted_s", end_known ? Json(seconds(entry.ended - entry.granted)) : Json(nullptr)},
       {"idle_s", entry.idle ? Json(seconds(*entry.idle)) : Json(nullptr)}};
-  return line.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return to_ascii_json(line) + "\n";
 }
 
 std::string report_json(const Report& report, ReportBy by, const std::string& host,
@@ -150,7 +150,7 @@ std::string report_json(const Report& report, ReportBy by, const std::string& ho
     });
   }
   if (by == ReportBy::all) json["idle_leases"] = idle_json(report.idle, command_visibility);
-  return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+  return to_ascii_json(json, 2) + "\n";
 }
 
 std::string timeline_json(const Timeline& timeline) {
@@ -174,7 +174,7 @@ std::string timeline_json(const Timeline& timeline) {
                   {"until", format_iso_time(timeline.until)},
                   {"resolution_s", timeline.resolution.count()},
                   {"gpus", std::move(gpus)}};
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return to_ascii_json(json) + "\n";
 }
 
 }  // namespace berth

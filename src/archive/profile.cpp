@@ -59,11 +59,11 @@ std::string serialize_profile(const Profile& profile) {
   if (!profile.framework.empty()) json["framework"] = profile.framework;
   if (!profile.change_id.empty()) json["change"] = profile.change_id;
   json["runs"] = std::move(runs);
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return to_utf8_json(json, 1) + "\n";
 }
 
 std::optional<Profile> parse_profile(std::string_view text) {
-  const ParsedJson json = ParsedJson::parse(text, nullptr, false);
+  const ParsedJson json = parse_json(text);
   if (!json.is_object() || string_field(json, "type").empty()) return std::nullopt;
   Profile profile;
   profile.type = string_field(json, "type");

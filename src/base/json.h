@@ -11,6 +11,13 @@ namespace berth {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kOneLine = -1;  // instead of an indent
+
+// The text of `json`. Bytes that are not UTF-8 are replaced. ASCII text shows on every terminal and
+// survives every log; UTF-8 text is shorter.
+std::string to_ascii_json(const Json& json, int indent = kOneLine);
+std::string to_utf8_json(const Json& json, int indent = kOneLine);
+
 template <class T>
 Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);

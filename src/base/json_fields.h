@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace berth {
@@ -12,6 +13,15 @@ namespace berth {
 // The JSON type for reading. The type for writing (base/json.h) keeps the order of keys, and needs
 // quadratic time to parse an object with many of them, which any user can write.
 using ParsedJson = nlohmann::json;
+
+// The value is_discarded() if the text is not valid JSON.
+ParsedJson parse_json(std::string_view text);
+
+// As the functions of base/json.h, with the keys in alphabetical order.
+std::string to_ascii_json(const ParsedJson& json, int indent = -1);
+
+// Whether JSON can hold the text unchanged.
+bool is_utf8(std::string_view text);
 
 inline std::string string_field(const ParsedJson& json, const char* name) {
   const auto found = json.find(name);

@@ -21,7 +21,7 @@ namespace berth::batch {
 namespace {
 
 std::string to_line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return to_utf8_json(json) + "\n";
 }
 
 double seconds_between(TimePoint begin, TimePoint end) {
@@ -67,7 +67,7 @@ JoblogContent parse_joblog(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const ParsedJson json = ParsedJson::parse(line, nullptr, false);
+    const ParsedJson json = parse_json(line);
     if (json.is_object()) apply_event(json, content);
   }
   return content;

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace berth {
 namespace {
@@ -66,7 +67,6 @@ std::string doctor_text(const Findings& findings, const Terminal& terminal) {
 }
 
 std::string doctor_json(const Findings& findings) {
-  using Json = nlohmann::ordered_json;
   Json list = Json::array();
   for (const Finding& finding : findings) {
     list.push_back({{"check", finding.check},
@@ -75,7 +75,7 @@ std::string doctor_json(const Findings& findings) {
                     {"remedy", finding.remedy.empty() ? Json(nullptr) : Json(finding.remedy)}});
   }
   // "replace": a file name that is not UTF-8 gives U+FFFD instead of an exception.
-  return Json{{"findings", list}}.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+  return to_ascii_json(Json{{"findings", list}}, 2) + "\n";
 }
 
 }  // namespace berth

@@ -2,28 +2,25 @@
 #include "harbour/drain.h"
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "base/json_fields.h"
 #include "harbour/record.h"
 
 namespace berth {
 
-using Json = nlohmann::json;
-
 std::string format_drain(const Drain& drain) {
   const auto since =
       std::chrono::floor<std::chrono::milliseconds>(drain.since.time_since_epoch()).count();
-  const Json json{{"version", kProtocolVersion},
-                  {"gpu", drain.uuid},
-                  {"uid", drain.uid},
-                  {"reason", drain.reason},
-                  {"since_ms", since}};
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  const ParsedJson json{{"version", kProtocolVersion},
+                        {"gpu", drain.uuid},
+                        {"uid", drain.uid},
+                        {"reason", drain.reason},
+                        {"since_ms", since}};
+  return to_ascii_json(json) + "\n";
 }
 
 Result<Drain> parse_drain(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const ParsedJson json = parse_json(text);
   if (!json.is_object() || !json.contains("gpu") || !json["gpu"].is_string()) {
     return fail(ErrorKind::io, "it does not name a GPU");
   }

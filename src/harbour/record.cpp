@@ -5,13 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/random.h>
+
+#include "base/json_fields.h"
 
 namespace berth {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kIdLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // no l, o, 0, 1
 constexpr std::size_t kIdLength = 8;
@@ -53,12 +52,12 @@ TimePoint from_ms(std::uint64_t ms) {
 }
 
 template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
+ParsedJson or_null(const std::optional<T>& value) {
+  return value ? ParsedJson(*value) : ParsedJson(nullptr);
 }
 
-Json bytes_or_null(const std::optional<Bytes>& size) {
-  return size ? Json(size->count) : Json(nullptr);
+ParsedJson bytes_or_null(const std::optional<Bytes>& size) {
+  return size ? ParsedJson(size->count) : ParsedJson(nullptr);
 }
 
 constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
@@ -67,10 +66,11 @@ constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
 // Reads fields of an object, and stores the first problem in `problem`.
 class FieldReader {
  public:
-  FieldReader(const Json& object, std::string& problem) : object_(object), problem_(problem) {}
+  FieldReader(const ParsedJson& object, std::string& problem)
+      : object_(object), problem_(problem) {}
 
   std::optional<std::uint64_t> number(const char* key, std::uint64_t maximum = kMaxNumber) {
-    const Json* value = find(key);
+    const ParsedJson* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (value->is_number_unsigned() && value->get<std::uint64_t>() <= maximum) {
       return value->get<std::uint64_t>();
@@ -85,7 +85,7 @@ class FieldReader {
   }
 
   std::optional<std::string> text(const char* key, std::size_t max_length) {
-    const Json* value = find(key);
+    const ParsedJson* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (value->is_string() && value->get_ref<const std::string&>().size() <= max_length) {
       return value->get<std::string>();
@@ -95,14 +95,14 @@ class FieldReader {
   }
 
   bool flag(const char* key) {
-    const Json* value = find(key);
+    const ParsedJson* value = find(key);
     if (value != nullptr && !value->is_boolean()) set_problem(key);
     return value != nullptr && value->is_boolean() && value->get<bool>();
   }
 
   std::optional<std::vector<std::string>> strings(const char* key) {
     constexpr std::size_t kMaxStrings = 4096;
-    const Json* value = find(key);
+    const ParsedJson* value = find(key);
     if (value == nullptr) return std::nullopt;
     std::vector<std::string> found;
     bool is_valid = value->is_array() && value->size() <= kMaxStrings;
@@ -117,7 +117,7 @@ class FieldReader {
 
  private:
   // Absent and null are the same.
-  const Json* find(const char* key) const {
+  const ParsedJson* find(const char* key) const {
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
@@ -127,16 +127,16 @@ class FieldReader {
     return std::nullopt;
   }
 
-  const Json& object_;
+  const ParsedJson& object_;
   std::string& problem_;
 };
 
-Json format_request(const Request& request) {
+ParsedJson format_request(const Request& request) {
   const auto policy = std::find_if(kPolicies.begin(), kPolicies.end(),
                                    [&](const auto& row) { return row.first == request.policy; });
-  Json json{{"count", request.count}, {"policy", policy->second}};
+  ParsedJson json{{"count", request.count}, {"policy", policy->second}};
   // Leaves out what was not requested: most requests are only a count.
-  const auto add = [&json](const char* key, const Json& value) {
+  const auto add = [&json](const char* key, const ParsedJson& value) {
     if (!value.is_null()) json[key] = value;
   };
   add("memory_bytes", bytes_or_null(request.memory));
@@ -160,7 +160,7 @@ std::optional<unsigned> to_percent(std::optional<std::uint64_t> number) {
   return number ? std::optional(static_cast<unsigned>(*number)) : std::nullopt;
 }
 
-Request parse_request(const Json& json, std::string& problem) {
+Request parse_request(const ParsedJson& json, std::string& problem) {
   constexpr std::uint64_t kMaxCount = 1 << 20;
   Request request;
   if (!json.is_object()) {
@@ -196,17 +196,17 @@ std::optional<TimePoint> Record::expected_end() const {
 }
 
 std::string format_record(const Record& record) {
-  Json json{{"version", record.version},
-            {"id", record.id},
-            {"state", record.uuids.empty() ? "waiting" : "holding"},
-            {"uid", record.uid},
-            {"pid", record.pid},
-            {"pid_namespace", record.pid_namespace},
-            {"holder", record.holder == HolderKind::job ? "job" : "shell"},
-            {"command", record.command.substr(0, kMaxCommandLength)},
-            {"label", record.label},
-            {"since_ms", to_ms(record.since)},
-            {"request", format_request(record.request)}};
+  ParsedJson json{{"version", record.version},
+                  {"id", record.id},
+                  {"state", record.uuids.empty() ? "waiting" : "holding"},
+                  {"uid", record.uid},
+                  {"pid", record.pid},
+                  {"pid_namespace", record.pid_namespace},
+                  {"holder", record.holder == HolderKind::job ? "job" : "shell"},
+                  {"command", record.command.substr(0, kMaxCommandLength)},
+                  {"label", record.label},
+                  {"since_ms", to_ms(record.since)},
+                  {"request", format_request(record.request)}};
   if (!record.job.empty()) json["job"] = record.job.substr(0, kMaxCommandLength);
   if (record.is_profiling_run) json["profiles"] = true;
   if (!record.parent_lease.empty()) json["within"] = record.parent_lease;
@@ -219,12 +219,12 @@ std::string format_record(const Record& record) {
     if (record.sampled) json["sampled"] = true;
   }
   // "replace": bytes that are not UTF-8 become U+FFFD instead of raising an exception.
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return to_ascii_json(json) + "\n";
 }
 
 Result<Record> parse_record(std::string_view text) {
   if (is_nested_too_deeply(text)) return fail(ErrorKind::io, "it is nested too deeply");
-  const Json json = Json::parse(text, nullptr, false);
+  const ParsedJson json = parse_json(text);
   if (!json.is_object()) return fail(ErrorKind::io, "it is not a JSON object");
   std::string problem;
   FieldReader fields(json, problem);
@@ -252,7 +252,7 @@ Result<Record> parse_record(std::string_view text) {
   record.parent_lease = fields.text("within", kIdLength).value_or("");
   record.file_number = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
-  static const Json none;
+  static const ParsedJson none;
   const auto request = json.find("request");
   record.request = parse_request(request == json.end() ? none : *request, problem);
   if (record.version == 0) problem = "its 'version' is not valid";
@@ -262,7 +262,7 @@ Result<Record> parse_record(std::string_view text) {
 }
 
 Record parse_damaged_lease(std::string_view text, std::string problem) {
-  const Json json = is_nested_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
+  const ParsedJson json = is_nested_too_deeply(text) ? ParsedJson() : parse_json(text);
   Record record;
   if (json.is_object()) {
     std::string ignored;

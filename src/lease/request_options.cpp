@@ -2,11 +2,11 @@
 #include "lease/request_options.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "base/environment.h"
+#include "base/json_fields.h"
 #include "base/text.h"
 #include "lease/gpu_list.h"
 
@@ -63,15 +63,6 @@ Result<Policy> parse_policy(std::string_view text) {
   if (text == "random") return Policy::random;
   return fail(ErrorKind::usage,
               fmt::format("{} is not a policy; use spread, pack or random", in_quotes(text)));
-}
-
-// Records are written as JSON, so the JSON library decides.
-bool is_utf8(std::string_view text) {
-  try {
-    return !nlohmann::json(text).dump().empty();
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
 }
 
 Result<std::string> parse_job(std::string_view text) {

@@ -180,7 +180,7 @@ std::string profiles_json(const std::vector<Profile>& profiles) {
         {"failures", profile.failures},
         {"framework", profile.framework.empty() ? Json(nullptr) : Json(profile.framework)},
         {"runs", std::move(runs)}};
-    text += json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+    text += to_ascii_json(json) + "\n";
   }
   return text;
 }

@@ -14,7 +14,7 @@ namespace {
 // and is ignored.
 void write_event(int fd, const Json& event) {
   if (fd < 0) return;
-  const std::string line = event.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  const std::string line = to_ascii_json(event) + "\n";
   (void)!::write(fd, line.data(), line.size());
 }
 

@@ -20,7 +20,7 @@ TimePoint time_of(std::int64_t slot) {
 }
 
 std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return to_ascii_json(json);
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_fields.h"
 #include "base/text.h"
 
 namespace berth::serve {
@@ -172,7 +172,7 @@ std::optional<QueryParameters> parse_query_string(std::string_view query) {
 }
 
 std::optional<std::string> parse_body_field(std::string_view body, const char* key) {
-  const auto json = nlohmann::json::parse(body, nullptr, false);
+  const auto json = parse_json(body);
   if (!json.is_object()) return std::nullopt;
   const auto value = json.find(key);
   if (value == json.end()) return "";

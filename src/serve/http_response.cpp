@@ -69,7 +69,7 @@ HttpResponse json_response(std::string body, int status) {
 
 HttpResponse error_response(int status, std::string_view text) {
   const Json json{{"error", text}};
-  return json_response(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", status);
+  return json_response(to_ascii_json(json) + "\n", status);
 }
 
 HttpResponse too_many_connections_response() {

@@ -62,7 +62,7 @@ RouteResult show_health(const RoutedRequest& routed) {
   const bool sees = !routed.context.access_control.check_view(routed.request);
   const Json json{{"status", "problem"},
                   {"problem", sees ? snapshot->problem : "a token is needed to see the problem"}};
-  return json_response(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n", 503);
+  return json_response(to_ascii_json(json) + "\n", 503);
 }
 
 RouteResult show_openapi(const RoutedRequest& /*routed*/) {

@@ -12,6 +12,7 @@
 #include "base/configuration.h"
 #include "base/descriptors.h"
 #include "base/environment.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/signals.h"
 #include "base/terminal.h"
@@ -66,7 +67,7 @@ SharedText make_hello(bool allow_changes, const HarbourLocation& where) {
                   {"changes", allow_changes},
                   {"user", user_name(::geteuid())},
                   {"host", local_host_name(where)}};
-  return share_text(json.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return share_text(to_ascii_json(json));
 }
 
 Result<void> check_options(const ServeOptions& options) {

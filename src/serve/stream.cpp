@@ -10,8 +10,7 @@ namespace {
 
 EventPieces format_problem(const std::string& problem) {
   const Json json{{"text", problem}};
-  return format_event("problem",
-                      share_text(json.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  return format_event("problem", share_text(to_ascii_json(json)));
 }
 
 }  // namespace

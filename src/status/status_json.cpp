@@ -3,7 +3,6 @@
 
 #include <ctime>
 #include <fmt/chrono.h>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/time_text.h"
@@ -112,8 +111,7 @@ Json host_queue_json(const Status& status, const JsonLimits& limits = {}) {
 
 // `replace`: bytes that are not UTF-8 become U+FFFD instead of raising an exception.
 std::string dump(const Json& json, JsonForm form) {
-  return json.dump(form == JsonForm::pretty ? 2 : -1, ' ', true, Json::error_handler_t::replace) +
-         "\n";
+  return to_ascii_json(json, form == JsonForm::pretty ? 2 : kOneLine) + "\n";
 }
 
 std::string_view proximity_name(Proximity proximity) {

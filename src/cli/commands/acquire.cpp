@@ -6,13 +6,13 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <unistd.h>
 #include <utility>
 #include <variant>
 
 #include "base/descriptors.h"
+#include "base/json.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -36,7 +36,7 @@ struct AcquireCommandOptions {
 
 // The index of a card is a number, that of a MIG instance a string, as in `berth status --json`.
 std::string format_lease_json(const Lease& lease) {
-  nlohmann::ordered_json indices = nlohmann::ordered_json::array();
+  Json indices = Json::array();
   for (const std::string& uuid : lease.record().uuids) {
     for (const Gpu& gpu : lease.host_gpus()) {
       if (gpu.uuid != uuid) continue;
@@ -47,9 +47,8 @@ std::string format_lease_json(const Lease& lease) {
       }
     }
   }
-  const nlohmann::ordered_json json{
-      {"lease", lease.id()}, {"gpus", lease.record().uuids}, {"indices", indices}};
-  return fmt::format("{}\n", json.dump(-1, ' ', true));
+  const Json json{{"lease", lease.id()}, {"gpus", lease.record().uuids}, {"indices", indices}};
+  return fmt::format("{}\n", to_ascii_json(json));
 }
 
 // The values need no quotes in a shell: they consist of letters, digits, commas, colons and dashes.

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_fields.h"
 #include "base/quantity.h"
 #include "base/read_file.h"
 #include "base/text.h"
@@ -21,8 +21,6 @@ extern char** environ;
 
 namespace berth {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::size_t kMaxSpecSize = 16 << 20;  // more than an environment and a command line take
 
@@ -101,26 +99,26 @@ bool is_host_specific(std::string_view name) {
 }  // namespace
 
 std::string format_job_spec(const RemoteJobSpec& spec) {
-  Json json{{"host", spec.host},
-            {"ticket", spec.ticket},
-            {"directory", bytes_to_text(spec.directory)},
-            {"environment", Json::array()},
-            {"command", Json::array()}};
+  ParsedJson json{{"host", spec.host},
+                  {"ticket", spec.ticket},
+                  {"directory", bytes_to_text(spec.directory)},
+                  {"environment", ParsedJson::array()},
+                  {"command", ParsedJson::array()}};
   for (const auto& [name, value] : spec.environment) {
     json["environment"].push_back({bytes_to_text(name), bytes_to_text(value)});
   }
   for (const std::string& word : spec.command) json["command"].push_back(bytes_to_text(word));
-  return json.dump();
+  return to_ascii_json(json);
 }
 
 Result<RemoteJobSpec> read_job_spec(const std::string& path) {
   const std::string content = TRY(read_private_file(path));
-  const Json json = Json::parse(content, nullptr, false);
+  const ParsedJson json = parse_json(content);
   const auto wrong = [&] {
     return fail(ErrorKind::usage,
                 fmt::format("run: {} is not a job spec of berth", in_quotes(path)));
   };
-  const auto is_text = [](const Json& value) { return value.is_string(); };
+  const auto is_text = [](const ParsedJson& value) { return value.is_string(); };
   if (!json.is_object()) return wrong();
   for (const char* key : {"host", "ticket", "directory"}) {
     if (!json.contains(key) || !json[key].is_string()) return wrong();
@@ -132,13 +130,13 @@ Result<RemoteJobSpec> read_job_spec(const std::string& path) {
   spec.host = json["host"];
   spec.ticket = json["ticket"];
   spec.directory = text_to_bytes(json["directory"]);
-  for (const Json& pair : json["environment"]) {
+  for (const ParsedJson& pair : json["environment"]) {
     const bool is_valid =
         pair.is_array() && pair.size() == 2 && std::all_of(pair.begin(), pair.end(), is_text);
     if (!is_valid) return wrong();
     spec.environment.emplace_back(text_to_bytes(pair[0]), text_to_bytes(pair[1]));
   }
-  for (const Json& word : json["command"]) {
+  for (const ParsedJson& word : json["command"]) {
     if (!is_text(word)) return wrong();
     spec.command.push_back(text_to_bytes(word));
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/json_fields.h"
@@ -11,8 +10,6 @@
 
 namespace berth {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kMaxGpus = 1024;
@@ -23,35 +20,35 @@ constexpr std::array<std::pair<Health, const char*>, 3> kHealthNames{
     {{Health::ok, "ok"}, {Health::lost, "lost"}, {Health::unreadable, "unreadable"}}};
 
 template <class T>
-void put_optional(Json& object, const char* key, const std::optional<T>& value) {
+void put_optional(ParsedJson& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
-void put_optional(Json& object, const char* key, const std::optional<Bytes>& size) {
+void put_optional(ParsedJson& object, const char* key, const std::optional<Bytes>& size) {
   if (size) object[key] = size->count;
 }
 
-Json process_to_json(const AttributedProcess& attributed) {
-  Json json{{"pid", attributed.process.pid},
-            {"display", attributed.process.kind == ProcessKind::graphics},
-            {"daemon", attributed.daemon},
-            {"lease", attributed.lease}};
+ParsedJson process_to_json(const AttributedProcess& attributed) {
+  ParsedJson json{{"pid", attributed.process.pid},
+                  {"display", attributed.process.kind == ProcessKind::graphics},
+                  {"daemon", attributed.daemon},
+                  {"lease", attributed.lease}};
   put_optional(json, "memory", attributed.process.memory);
   put_optional(json, "name", attributed.process.name);
   put_optional(json, "uid", attributed.process.uid);
   return json;
 }
 
-Json gpu_to_json(const GpuWithLeases& gpu_entry) {
+ParsedJson gpu_to_json(const GpuWithLeases& gpu_entry) {
   const Gpu& gpu = gpu_entry.gpu;
   const auto health = std::find_if(kHealthNames.begin(), kHealthNames.end(),
                                    [&](const auto& one) { return one.first == gpu.health; });
-  Json json{{"index", to_string(gpu.index)},
-            {"health", health->second},
-            {"problem", gpu.problem},
-            {"prohibited", gpu.compute_mode == ComputeMode::prohibited},
-            {"mig_without_instances", gpu.mig_without_instances},
-            {"processes", Json::array()}};
+  ParsedJson json{{"index", to_string(gpu.index)},
+                  {"health", health->second},
+                  {"problem", gpu.problem},
+                  {"prohibited", gpu.compute_mode == ComputeMode::prohibited},
+                  {"mig_without_instances", gpu.mig_without_instances},
+                  {"processes", ParsedJson::array()}};
   put_optional(json, "uuid", gpu.uuid);
   put_optional(json, "name", gpu.name);
   put_optional(json, "memory_total", gpu.memory_total);
@@ -70,12 +67,12 @@ Json gpu_to_json(const GpuWithLeases& gpu_entry) {
 }
 
 // These read a missing or invalid value as unknown.
-std::optional<Bytes> read_bytes(const Json& object, const char* key) {
+std::optional<Bytes> read_bytes(const ParsedJson& object, const char* key) {
   const auto count = number_field(object, key);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
-std::optional<std::string> read_text(const Json& object, const char* key) {
+std::optional<std::string> read_text(const ParsedJson& object, const char* key) {
   const auto value = object.find(key);
   if (value == object.end() || !value->is_string()) return std::nullopt;
   return value->get_ref<const std::string&>().substr(0, kMaxTextLength);
@@ -91,7 +88,7 @@ std::optional<GpuIndex> parse_gpu_index(const std::string& written) {
   return GpuIndex{*card, instance};
 }
 
-AttributedProcess parse_process(const Json& json) {
+AttributedProcess parse_process(const ParsedJson& json) {
   AttributedProcess attributed;
   attributed.process.pid = number_field<std::int64_t>(json, "pid").value_or(0);
   attributed.process.kind =
@@ -104,7 +101,7 @@ AttributedProcess parse_process(const Json& json) {
   return attributed;
 }
 
-std::optional<GpuWithLeases> parse_gpu(const Json& json) {
+std::optional<GpuWithLeases> parse_gpu(const ParsedJson& json) {
   if (!json.is_object()) return std::nullopt;
   const auto index = parse_gpu_index(read_text(json, "index").value_or(""));
   if (!index) return std::nullopt;
@@ -132,7 +129,7 @@ std::optional<GpuWithLeases> parse_gpu(const Json& json) {
   if (power != json.end() && power->is_number()) gpu.power_w = power->get<double>();
   const auto processes = json.find("processes");
   if (processes == json.end() || !processes->is_array()) return gpu_entry;
-  for (const Json& process : *processes) {
+  for (const ParsedJson& process : *processes) {
     if (process.is_object() && gpu_entry.processes.size() < kMaxProcesses) {
       gpu_entry.processes.push_back(parse_process(process));
     }
@@ -144,15 +141,16 @@ std::optional<GpuWithLeases> parse_gpu(const Json& json) {
 
 std::string format_host_info(const HostView& view, const std::optional<std::string>& driver,
                              bool simulated) {
-  Json json{{"version", kFormatVersion}, {"simulated", simulated}, {"gpus", Json::array()}};
+  ParsedJson json{
+      {"version", kFormatVersion}, {"simulated", simulated}, {"gpus", ParsedJson::array()}};
   put_optional(json, "driver", driver);
   for (const GpuWithLeases& gpu_entry : view.gpus) json["gpus"].push_back(gpu_to_json(gpu_entry));
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return to_ascii_json(json);
 }
 
 Result<HostInfo> parse_host_info(std::string_view written) {
   const auto wrong = [](const char* why) { return fail(ErrorKind::io, why); };
-  const Json json = Json::parse(written, nullptr, false);
+  const ParsedJson json = parse_json(written);
   if (!json.is_object()) return wrong("its host information is not a JSON object");
   if (number_field<int>(json, "version") != kFormatVersion)
     return wrong("its host information has another format version");
@@ -163,7 +161,7 @@ Result<HostInfo> parse_host_info(std::string_view written) {
   HostInfo info;
   info.driver = read_text(json, "driver");
   info.simulated = bool_field(json, "simulated");
-  for (const Json& one : *gpus) {
+  for (const ParsedJson& one : *gpus) {
     auto gpu = parse_gpu(one);
     if (!gpu) return wrong("its host information has a GPU without a valid index");
     info.gpus.push_back(std::move(*gpu));

@@ -2,10 +2,10 @@
 #include "cluster/store/redis_profiles.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "harbour/record.h"
 
 namespace berth {
@@ -82,8 +82,8 @@ std::string max_profile_size() {
 }
 
 std::string forgotten_profile_json(const std::string& type) {
-  const nlohmann::ordered_json json{{"type", type}, {"forgotten", true}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const Json json{{"type", type}, {"forgotten", true}};
+  return to_utf8_json(json);
 }
 
 std::optional<Profile> parse_stored_profile(const std::string& user, const std::string& type,

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "base/configuration.h"
+#include "base/json_fields.h"
 #include "base/text.h"
 #include "base/uid_map.h"
 #include "base/users.h"
@@ -18,7 +18,6 @@ namespace berth {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 Script make_script(std::string_view body) {
@@ -108,35 +107,37 @@ std::vector<StoreEntry> parse_tickets(const std::vector<std::string>& requested_
   return found;
 }
 
-Json json_or_false(const std::optional<std::string>& text) {
-  return text ? Json(*text) : Json(false);  // in Lua a null would be userdata, which is true
+ParsedJson json_or_false(const std::optional<std::string>& text) {
+  return text ? ParsedJson(*text)
+              : ParsedJson(false);  // in Lua a null would be userdata, which is true
 }
 
 std::string change_to_json(const StoreChange& change, const RedisHostStore& store) {
-  const Json json{{"id", change.id},
-                  {"ttl", store.url().ttl.count()},
-                  {"lease", json_or_false(change.lease)},
-                  {"version", change.version},
-                  {"born", change.server_epoch},
-                  {"settled", change.grants_resume_at},
-                  {"epoch", std::to_string(change.epoch)},
-                  {"host", store.host()},
-                  {"instead_of", json_or_false(change.replaced_ticket)},
-                  {"tail", json_or_false(change.tail)},
-                  {"ticket", json_or_false(change.ticket)},
-                  {"order", change.order ? Json(std::to_string(*change.order)) : Json(false)},
-                  {"leave", change.leave_queue},
-                  {"put_back", change.leases_to_restore},
-                  {"remove", change.leases_to_remove},
-                  {"remove_tickets", change.tickets_to_remove},
-                  {"silent", change.silent_clients},
-                  {"grace", kSilenceGrace.count()},
-                  {"ended", change.tickets_to_end},
-                  {"beats", change.heartbeats},
-                  {"drains", change.drains},
-                  {"undrains", change.undrains},
-                  {"rings", change.rings}};
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  const ParsedJson json{
+      {"id", change.id},
+      {"ttl", store.url().ttl.count()},
+      {"lease", json_or_false(change.lease)},
+      {"version", change.version},
+      {"born", change.server_epoch},
+      {"settled", change.grants_resume_at},
+      {"epoch", std::to_string(change.epoch)},
+      {"host", store.host()},
+      {"instead_of", json_or_false(change.replaced_ticket)},
+      {"tail", json_or_false(change.tail)},
+      {"ticket", json_or_false(change.ticket)},
+      {"order", change.order ? ParsedJson(std::to_string(*change.order)) : ParsedJson(false)},
+      {"leave", change.leave_queue},
+      {"put_back", change.leases_to_restore},
+      {"remove", change.leases_to_remove},
+      {"remove_tickets", change.tickets_to_remove},
+      {"silent", change.silent_clients},
+      {"grace", kSilenceGrace.count()},
+      {"ended", change.tickets_to_end},
+      {"beats", change.heartbeats},
+      {"drains", change.drains},
+      {"undrains", change.undrains},
+      {"rings", change.rings}};
+  return to_ascii_json(json);
 }
 
 Result<HeartbeatReply> parse_heartbeat_reply(const Reply& reply) {
