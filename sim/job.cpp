@@ -152,7 +152,7 @@ Result<Number> parse_between(std::string_view text, Number least, Number most) {
 // Sets the option `name` to `value`.
 Result<void> set_option(Options& options, std::string_view name, std::string_view value) {
   if (name == "mem") options.memory = TRY(parse_size(value));
-  if (name == "curve") options.curve = TRY(parse_curve(std::string(value)));
+  if (name == "curve") options.curve = TRY(parse_curve(value));
   if (name == "util") options.utilization = TRY(parse_between(value, 0U, 100U));
   if (name == "time") options.time = TRY(parse_duration(value));
   if (name == "gpus") options.gpus = TRY(parse_between<std::size_t>(value, 1, 64));
