@@ -189,6 +189,11 @@ int parse_and_run(int argc, const char* const* argv) {
 
 int run_program(int argc, const char* const* argv) {
   const std::span words(argv, static_cast<std::size_t>(argc));
+  // Without the declarations of all commands, which take as long as all else.
+  if (words.size() == 2 && std::string_view(words[1]) == "--version") {
+    print("berth " BERTH_VERSION "\n");
+    return flush_output(0);
+  }
   const auto called = std::find_if(commands().begin(), commands().end(),
                                    [&](const Command& one) { return is_called(one, argc, argv); });
   if (called == commands().end()) return parse_and_run(argc, argv);
