@@ -2,20 +2,24 @@
 //
 // - simulate waits: how long jobs wait under a policy, some with declared run times
 // - simulate growth: how long a decision takes with a short and with a long queue
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "bench/simulation.h"
+#include "cli/flags.h"
 
 namespace berth {
 namespace {
@@ -123,36 +127,62 @@ Json measure_growth(const JobMix& mix, const std::vector<std::size_t>& lengths, 
   return measured;
 }
 
-int simulate(int argc, char** argv) {
-  CLI::App app("Simulates a large server with the real scheduler; prints JSON");
-  JobMix mix;
-  std::string policy = "spread";
-  std::vector<std::size_t> lengths{10'000, 100'000};
-  int rounds = 7;
-  const auto add = [](CLI::App& to, const char* name, auto& value, const char* help) {
-    return to.add_option(name, value, help)->capture_default_str();
+// Stores a positive number.
+template <class Number>
+Flags::ValueParser store_number(Number& target) {
+  return [&target](std::string_view text) -> Result<void> {
+    Number number{};
+    const auto [end, problem] = std::from_chars(text.begin(), text.end(), number);
+    if (problem != std::errc() || end != text.end() || number < Number{})
+      return fail(ErrorKind::usage, "not a number");
+    target = number;
+    return {};
   };
-  add(app, "--gpus", mix.gpus, "Number of GPUs, all equal")->check(CLI::PositiveNumber);
-  add(app, "--seed", mix.seed, "Seed of the jobs and of the random policy");
-  app.require_subcommand(1);
-  app.fallthrough();
-  CLI::App* waiting = app.add_subcommand("waits", "Measure how long jobs wait");
-  add(*waiting, "--jobs", mix.jobs, "Number of jobs")->check(CLI::PositiveNumber);
-  add(*waiting, "--users", mix.users, "Number of users")->check(CLI::PositiveNumber);
-  add(*waiting, "--load", mix.load, "Work that arrives, as a fraction of the capacity of the GPUs")
-      ->check(CLI::PositiveNumber);
-  add(*waiting, "--declared", mix.declared, "Fraction of the users that declare run times");
-  add(*waiting, "--policy", policy, "Policy that chooses GPUs")->check(CLI::IsMember(kPolicies));
-  CLI::App* growing =
-      app.add_subcommand("growth", "Measure the time of a decision, by the length of the queue");
-  add(*growing, "--lengths", lengths, "Lengths of the queue, the longest last")
-      ->check(CLI::PositiveNumber);
-  add(*growing, "--rounds", rounds, "Rounds for each length");
-  CLI11_PARSE(app, argc, argv);
+}
+
+int simulate(std::span<const char* const> words) {
+  JobMix mix;
+  std::string measure;
+  std::string policy = "spread";
+  std::vector<std::size_t> lengths;
+  int rounds = 7;
+  Flags flags;
+  flags.add_choice("MEASURE", "waits|growth",
+                   "How long jobs wait, or the time of a decision by the length of the queue",
+                   measure);
+  flags.require();
+  flags.add_value("--gpus", "N", "Number of GPUs, all equal", store_number(mix.gpus));
+  flags.add_value("--seed", "N", "Seed of the jobs and of the random policy",
+                  store_number(mix.seed));
+  flags.set_group("waits");
+  flags.add_value("--jobs", "N", "Number of jobs", store_number(mix.jobs));
+  flags.add_value("--users", "N", "Number of users", store_number(mix.users));
+  flags.add_value("--load", "X", "Work that arrives, as a fraction of the capacity of the GPUs",
+                  store_number(mix.load));
+  flags.add_value("--declared", "X", "Fraction of the users that declare run times",
+                  store_number(mix.declared));
+  flags.add_choice("--policy", "spread|pack|random", "Policy that chooses GPUs", policy);
+  flags.set_group("growth");
+  flags.add_repeated_value(
+      "--length", "N", "Length of the queue, repeatable, the longest last",
+      [&](std::string_view text) { return store_number(lengths.emplace_back())(text); });
+  flags.add_value("--rounds", "N", "Rounds for each length", store_number(rounds));
+  const auto asked = flags.parse(words);
+  if (!asked) throw std::runtime_error(asked.error().message);
+  if (*asked == Flags::Asked::help) {
+    std::fputs(flags
+                   .format_help("Simulates a large server with the real scheduler; prints JSON",
+                                "simulate")
+                   .c_str(),
+               stdout);
+    return 0;
+  }
+  if (lengths.empty()) lengths = {10'000, 100'000};
   mix.policy = kPolicies.at(policy);
-  const Json result = *waiting ? measure_waits(mix, policy)
-                               : Json{{"full", measure_growth(mix, lengths, rounds, false)},
-                                      {"gaps", measure_growth(mix, lengths, rounds, true)}};
+  const Json result = measure == "waits"
+                          ? measure_waits(mix, policy)
+                          : Json{{"full", measure_growth(mix, lengths, rounds, false)},
+                                 {"gaps", measure_growth(mix, lengths, rounds, true)}};
   std::printf("%s\n", result.dump(2).c_str());
   return 0;
 }
@@ -162,7 +192,7 @@ int simulate(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return berth::simulate(argc, argv);
+    return berth::simulate(std::span<const char* const>(argv + 1, argv + argc));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "simulate: %s\n", error.what());
     return 1;

@@ -41,7 +41,7 @@ def test_a_seed_says_everything_but_the_times(server):
 
 
 def test_a_walk_ends_where_nothing_is_left_and_goes_on_where_something_is(server):
-    cases = simulate(server, "growth", "--gpus", 20, "--lengths", 50, 500, "--rounds", 2)
+    cases = simulate(server, "growth", "--gpus", 20, "--length", 50, "--length", 500, "--rounds", 2)
     looked_at = {case: [one["looked_at"] for one in lengths] for case, lengths in cases.items()}
     assert looked_at == {"full": [1, 1], "gaps": [50, 500]}
     assert all(len(one["ms"]) == 2 for lengths in cases.values() for one in lengths)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string>
@@ -19,9 +20,17 @@ using Action = std::function<Result<int>()>;
 // Where the trailing command of a command line begins; see CommandContext::trailing_command.
 enum class TrailingCommand : std::uint8_t { none, from_first_word, after_dashes };
 
+struct Command;
+
+struct DeclaredCommand {
+  const Command& command;
+  Flags flags{};
+  Action action{};
+};
+
 // What the program passes to the commands that it declares. Outlives their actions.
 struct CommandContext {
-  CLI::App& program;  // the parser of the whole command line, with all declared commands
+  std::deque<DeclaredCommand> commands;  // all of them for `help` and `completion`, otherwise one
 
   // The command line that the user wants to run: the words behind "--", or (from_first_word) from
   // the first word that is not a flag. Filled in after the command was declared, before its action
@@ -40,6 +49,10 @@ struct Command {
   // Output for the reader of stdout if the command fails with `code`; see acquire_failure_output().
   std::string (*failure_output)(int code, std::span<const char* const> words) = nullptr;
 };
+
+// The help of the whole program, and of one command.
+std::string format_program_help();
+std::string format_command_help(const DeclaredCommand& declared);
 
 // Every command, in the order in which help shows them.
 std::span<const Command> commands();

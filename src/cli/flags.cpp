@@ -1,15 +1,27 @@
-// Declares flags to CLI11; see flags.h.
+// Declares, parses and describes flags; see flags.h.
 #include "cli/flags.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fmt/format.h>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
 
 namespace berth {
 namespace {
+
+constexpr std::size_t kHelpColumn = 30;
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
 
 // "spread, pack and random".
 std::string join_words(const std::vector<std::string>& words) {
@@ -21,86 +33,234 @@ std::string join_words(const std::vector<std::string>& words) {
   return text;
 }
 
-}  // namespace
-
-void Flags::add_flag(const char* name, bool& target, const char* help) {
-  parser_.add_flag(name, target, help)->disable_flag_override()->group(group_);
+Option::ValueParser store_in(std::string& target) {
+  return [&target](std::string_view text) -> Result<void> {
+    target = text;
+    return {};
+  };
 }
 
-CLI::Option* Flags::add_option(const char* names, const char* type, const char* help,
-                               ValueParser parse, Occurrence occurrence) {
-  const std::string all = names;
-  const std::string name = all.substr(std::min(all.size(), all.find(',') + 1));
-  const auto read = [name, occurrence, parse = std::move(parse)](const CLI::results_t& texts) {
-    if (texts.size() > 1 && occurrence == Occurrence::once) {
-      throw CLI::ValidationError(name, "given more than once; give it once");
-    }
-    for (const std::string& text : texts) {
-      const auto parsed = parse(text);
-      if (!parsed) throw CLI::ValidationError(name, parsed.error().message);
-    }
-    return true;
-  };
-  return parser_.add_option(all, read, help)
-      ->multi_option_policy(
-          CLI::MultiOptionPolicy::TakeAll)  // `read` rejects repetition with our own message
-      ->type_name(type)
-      ->group(group_);
+std::string format_name(const Option& option) {
+  std::string text = option.short_name + (option.short_name.empty() ? "" : ",") + option.name;
+  if (option.is_argument() && option.repeatable) text += " ...";
+  if (!option.type.empty() && option.value != Option::Value::none) text += ' ' + option.type;
+  return text;
+}
+
+// A word that is a flag, divided into its name and the value that is written in the same word.
+struct FlagWord {
+  std::string_view name;
+  std::optional<std::string_view> value;
+};
+
+FlagWord split_flag(std::string_view word) {
+  if (word.starts_with("--")) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string_view::npos) return {word, std::nullopt};
+    return {word.substr(0, equals), word.substr(equals + 1)};
+  }
+  if (word.size() <= 2) return {word, std::nullopt};
+  return {word.substr(0, 2), word.substr(2)};  // -n2
+}
+
+bool looks_like_flag(std::string_view word) {
+  return word.size() > 1 && word.starts_with('-');
+}
+
+}  // namespace
+
+bool Option::is_flag(std::string_view word) const {
+  return !is_argument() && (word == name || (!short_name.empty() && word == short_name));
+}
+
+std::vector<std::string> Option::choices() const {
+  if (type.find('|') == std::string::npos) return {};
+  return split(type, '|');
+}
+
+std::string format_help_entry(std::string_view name, std::string_view help) {
+  std::string text = fmt::format("  {}", name);
+  text.resize(text.size() < kHelpColumn ? kHelpColumn : text.size(), ' ');
+  if (name.size() + 2 >= kHelpColumn) text += '\n' + std::string(kHelpColumn, ' ');
+  for (const char letter : help) {
+    text += letter;
+    if (letter == '\n') text.append(kHelpColumn, ' ');
+  }
+  return text + '\n';
+}
+
+Flags::Flags() {
+  add("-h,--help", "", "Show this help", {}).value = Option::Value::none;
+}
+
+Option& Flags::add(const char* names, const char* type, const char* help, ValueParser parse) {
+  Option option;
+  const std::string_view all = names;
+  const std::size_t comma = all.find(',');
+  if (comma != std::string_view::npos) option.short_name = all.substr(0, comma);
+  option.name = all.substr(comma == std::string_view::npos ? 0 : comma + 1);
+  option.type = type;
+  option.help = help;
+  option.group = option.is_argument() ? "Arguments" : group_;
+  option.parse = std::move(parse);
+  return options_.emplace_back(std::move(option));
+}
+
+void Flags::add_flag(const char* names, bool& target, const char* help) {
+  Option& option = add(names, "", help, [&target](std::string_view) -> Result<void> {
+    target = true;
+    return {};
+  });
+  option.value = Option::Value::none;
+  option.repeatable = true;
 }
 
 void Flags::add_value(const char* names, const char* type, const char* help, ValueParser parse) {
-  add_option(names, type, help, std::move(parse));
+  add(names, type, help, std::move(parse));
 }
 
 void Flags::add_text(const char* names, const char* type, const char* help, std::string& target) {
-  add_option(names, type, help, [&target](std::string_view text) -> Result<void> {
-    target = text;
-    return {};
-  });
+  add(names, type, help, store_in(target));
 }
 
 void Flags::add_repeated_value(const char* names, const char* type, const char* help,
                                ValueParser parse) {
-  CLI::Option* option = add_option(names, type, help, std::move(parse), Occurrence::any_number);
-  option->allow_extra_args(false);
+  add(names, type, help, std::move(parse)).repeatable = true;
 }
 
 void Flags::add_choice(const char* names, const char* type, const char* help, std::string& target) {
-  const auto words = CLI::detail::split(type, '|');
-  add_option(names, type, help, [words, &target](std::string_view text) -> Result<void> {
-    if (std::find(words.begin(), words.end(), text) == words.end()) {
-      return fail(ErrorKind::usage,
-                  fmt::format("{} is not one of {}", in_quotes(text), join_words(words)));
-    }
-    target = text;
-    return {};
-  });
+  add(names, type, help,
+      [words = split(type, '|'), &target](std::string_view text) -> Result<void> {
+        if (std::find(words.begin(), words.end(), text) == words.end()) {
+          return fail(ErrorKind::usage,
+                      fmt::format("{} is not one of {}", in_quotes(text), join_words(words)));
+        }
+        target = text;
+        return {};
+      });
 }
 
 void Flags::add_optional_value(const char* names, const char* type, const char* help,
                                ValueParser parse) {
-  CLI::Option* option = add_option(names, type, help, std::move(parse));
-  option->expected(0, 1);
+  add(names, type, help, std::move(parse)).value = Option::Value::optional;
 }
 
 void Flags::add_positionals(const char* name, const char* help, std::vector<std::string>& target) {
-  parser_.add_option(name, target, help)->type_name("");
+  Option& option = add(name, "", help, [&target](std::string_view text) -> Result<void> {
+    target.emplace_back(text);
+    return {};
+  });
+  option.repeatable = true;
 }
 
 void Flags::add_help_entry(const char* name, const char* type, const char* help) {
-  const std::string text = help;
-  parser_.add_option(name, text)->type_name(type);
+  add(name, type, help, {});
 }
 
-void Flags::set_check(std::function<Result<void>()> check) {
-  parser_.callback([check = std::move(check)] {
-    const auto fine = check();
-    if (!fine) throw CLI::ValidationError(fine.error().message);
+const Option* Flags::find(std::string_view name) const {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](const Option& option) { return option.is_flag(name); });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+Result<void> Flags::store(Option& option, std::string_view text) {
+  if (++option.times_given > 1 && !option.repeatable) {
+    return fail(ErrorKind::usage,
+                fmt::format("{}: given more than once; give it once", option.name));
+  }
+  const auto stored = option.parse(text);
+  if (stored) return {};
+  return fail(ErrorKind::usage, fmt::format("{}: {}", option.name, stored.error().message));
+}
+
+Result<void> Flags::parse_argument(std::string_view word) {
+  const auto next = std::find_if(options_.begin(), options_.end(), [](const Option& option) {
+    return option.is_argument() && option.parse && (option.repeatable || option.times_given == 0);
   });
+  if (next == options_.end()) {
+    return fail(ErrorKind::usage, fmt::format("unexpected argument {}", in_quotes(word)));
+  }
+  return store(*next, word);
 }
 
-void Flags::set_footer(const char* text) {
-  parser_.footer(text);
+// Parses the flag at the front of `words`, and returns how many words it takes; 0: it is --help.
+Result<std::size_t> Flags::parse_flag(std::span<const char* const> words) {
+  const FlagWord flag = split_flag(words.front());
+  const auto option = std::find_if(options_.begin(), options_.end(),
+                                   [&](const Option& one) { return one.is_flag(flag.name); });
+  if (option == options_.end()) {
+    return fail(ErrorKind::usage, fmt::format("there is no option {}", in_quotes(words.front())));
+  }
+  if (option->value == Option::Value::none) {
+    if (flag.value) return fail(ErrorKind::usage, fmt::format("{} takes no value", option->name));
+    if (!option->parse) return 0;
+    TRY(store(*option, ""));
+    return 1;
+  }
+  if (flag.value) {
+    TRY(store(*option, *flag.value));
+    return 1;
+  }
+  const bool is_required = option->value == Option::Value::required;
+  if (words.size() > 1 && (is_required || !looks_like_flag(words[1]))) {
+    TRY(store(*option, words[1]));
+    return 2;
+  }
+  if (is_required) return fail(ErrorKind::usage, fmt::format("{} needs a value", option->name));
+  TRY(store(*option, ""));
+  return 1;
+}
+
+Result<Flags::Asked> Flags::parse(std::span<const char* const> words) {
+  bool only_arguments = false;
+  while (!words.empty()) {
+    const std::string_view word = words.front();
+    std::size_t used = 1;
+    if (only_arguments || !looks_like_flag(word)) {
+      TRY(parse_argument(word));
+    } else if (word == "--") {
+      only_arguments = true;
+    } else {
+      used = TRY(parse_flag(words));
+      if (used == 0) return Asked::help;
+    }
+    words = words.subspan(used);
+  }
+  for (const Option& option : options_) {
+    if (option.required && option.parse && option.times_given == 0)
+      return fail(ErrorKind::usage, fmt::format("{} is required", option.name));
+  }
+  if (check_) TRY(check_());
+  return Asked::run;
+}
+
+std::string Flags::format_usage() const {
+  std::string text = " [OPTIONS]";
+  for (const Option& option : options_) {
+    if (!option.is_argument()) continue;
+    const bool many = option.repeatable || option.type == "...";
+    const std::string name = option.name + (many ? "..." : "");
+    text += option.required ? fmt::format(" {}", name) : fmt::format(" [{}]", name);
+  }
+  return text;
+}
+
+std::string Flags::format_help(std::string_view summary, std::string_view usage) const {
+  std::string text = fmt::format("{}\nUsage: {}{}\n", summary, usage, format_usage());
+  std::vector<std::string> groups{"Arguments"};
+  for (const Option& option : options_) {
+    const bool known = std::find(groups.begin(), groups.end(), option.group) != groups.end();
+    if (!known && !option.group.empty()) groups.push_back(option.group);
+  }
+  for (const std::string& group : groups) {
+    std::string entries;
+    for (const Option& option : options_) {
+      if (option.group == group) entries += format_help_entry(format_name(option), option.help);
+    }
+    if (!entries.empty()) text += fmt::format("\n{}:\n{}", group, entries);
+  }
+  if (!footer_.empty()) text += fmt::format("\n{}\n", footer_);
+  return text;
 }
 
 }  // namespace berth

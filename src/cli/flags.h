@@ -1,42 +1,60 @@
-// The interface by which a command declares its flags.
+// The flags and arguments that a command declares; parses them, and writes their help.
 //
-// It hides the parser, CLI11, which is a header-only library: each file that includes it takes ten
-// seconds to compile, and makes each start of berth slower.
+// Not a library: CLI11, which parses subcommands, types and configuration files too, took a fifth
+// of the time of a `berth run`, and more to compile than any other header.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
 namespace berth {
+
+// A flag ("--count"), or an argument without a flag ("FILE").
+struct Option {
+  // Stores the value of `text`, or returns an error whose message follows the option's name.
+  using ValueParser = std::function<Result<void>(std::string_view text)>;
+  enum class Value : std::uint8_t { none, optional, required };
+
+  std::string short_name;  // "-n", or empty
+  std::string name;        // "--count" or "FILE"
+  std::string type;        // of the value, such as "N"; "a|b|c" are the words that it accepts
+  std::string help;        // may have several lines
+  std::string group;       // heading in the help; empty: not shown
+  ValueParser parse;       // of a flag without a value: called with an empty text
+  Value value = Value::required;
+  bool repeatable = false;
+  bool required = false;
+  std::size_t times_given = 0;
+
+  bool is_argument() const { return !name.starts_with('-'); }
+  bool is_flag(std::string_view word) const;  // whether `word` is one of its names
+  std::vector<std::string> choices() const;   // the words of `type`, if it is "a|b|c"
+};
 
 class Flags {
  public:
-  explicit Flags(CLI::App& parser) : parser_(parser) {}
+  using ValueParser = Option::ValueParser;
 
-  // Stores the value of `text`, or returns an error whose message follows the flag's name.
-  using ValueParser = std::function<Result<void>(std::string_view text)>;
+  Flags();  // declares -h, --help
 
   // Sets the heading in the help for the flags declared from here on; "" hides them.
   void set_group(std::string heading) { group_ = std::move(heading); }
 
-  void add_flag(const char* name, bool& target, const char* help);
-  // A flag with a value, given at most once. A type such as "a|b|c" completes to these words.
+  void add_flag(const char* names, bool& target, const char* help);
+  // A flag with a value, or an argument, given at most once. `names` is such as "-n,--count".
   void add_value(const char* names, const char* type, const char* help, ValueParser parse);
   // The same for any text, stored as it is.
   void add_text(const char* names, const char* type, const char* help, std::string& target);
   // The same as add_value(), but may be given any number of times.
   void add_repeated_value(const char* names, const char* type, const char* help, ValueParser parse);
-  // A flag whose value is one of the words of `type`, "a|b|c".
+  // A flag or argument whose value is one of the words of `type`, "a|b|c".
   void add_choice(const char* names, const char* type, const char* help, std::string& target);
   // A flag whose value may be left out: `parse` then gets an empty text.
   void add_optional_value(const char* names, const char* type, const char* help, ValueParser parse);
@@ -44,19 +62,38 @@ class Flags {
   void add_positionals(const char* name, const char* help, std::vector<std::string>& target);
   // An entry in the help that the parser does not handle.
   void add_help_entry(const char* name, const char* type, const char* help);
+  // Makes the option that was declared last required.
+  void require() { options_.back().required = true; }
   // `check` is called when all flags are parsed, to reject combinations that contradict each other.
-  void set_check(std::function<Result<void>()> check);
-  void set_footer(const char* text);
+  void set_check(std::function<Result<void>()> check) { check_ = std::move(check); }
+  void set_footer(const char* text) { footer_ = text; }
 
-  CLI::App& parser() { return parser_; }
+  // What a command line asks for.
+  enum class Asked : std::uint8_t { run, help };
+  // Parses the words behind the name of the command. ErrorKind::usage.
+  Result<Asked> parse(std::span<const char* const> words);
+
+  // The flag `name` (without its value), or nullptr.
+  const Option* find(std::string_view name) const;
+  const std::vector<Option>& options() const { return options_; }
+
+  // The help of a command that is called as `usage` ("berth run").
+  std::string format_help(std::string_view summary, std::string_view usage) const;
 
  private:
-  enum class Occurrence : std::uint8_t { once, any_number };
-  CLI::Option* add_option(const char* names, const char* type, const char* help, ValueParser parse,
-                          Occurrence occurrence = Occurrence::once);
+  Option& add(const char* names, const char* type, const char* help, ValueParser parse);
+  Result<void> store(Option& option, std::string_view text);
+  Result<void> parse_argument(std::string_view word);
+  Result<std::size_t> parse_flag(std::span<const char* const> words);
+  std::string format_usage() const;
 
-  CLI::App& parser_;
+  std::vector<Option> options_;
   std::string group_ = "Options";
+  std::function<Result<void>()> check_;
+  std::string footer_;
 };
+
+// A line of help: "  --count N    Number of GPUs", with further lines of `help` below it.
+std::string format_help_entry(std::string_view name, std::string_view help);
 
 }  // namespace berth

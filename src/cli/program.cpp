@@ -1,14 +1,13 @@
 // Parses the command line, runs the command and reports errors; see program.h.
 #include "cli/program.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
-#include <map>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +21,8 @@
 
 namespace berth {
 namespace {
+
+using Words = std::span<const char* const>;
 
 constexpr const char* kDescription =
     "berth lets people share the GPUs of a server safely.\n"
@@ -44,75 +45,46 @@ int report_error(const Error& error) {
   return exit_code(error.kind);
 }
 
-// The parser's error as a message of our own: what is wrong, where, and what to do.
-Error usage_error(CLI::App& program, const CLI::ParseError& problem) {
-  const auto chosen = program.get_subcommands();
-  const auto extra = program.remaining(true);
-  if (!extra.empty() && chosen.empty() && !extra.front().starts_with('-')) {
-    return unknown_command_error(extra.front());
+// The error of a command line, with the command in front of it. A message with a ';' has a remedy
+// of its own; any other message refers to the help.
+Error usage_error(const Error& error, std::string_view command) {
+  if (error.kind != ErrorKind::usage) return error;
+  const char* const space = command.empty() ? "" : " ";
+  std::string text = fmt::format("{}{}{}", command, command.empty() ? "" : ": ", error.message);
+  if (text.find(';') == std::string::npos) {
+    text += fmt::format("; see 'berth {}{}--help'", command, space);
   }
-  const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
-  // The parser leaves words over after any error (and a "--"). Name them only if they are the
-  // error.
-  const bool unexpected =
-      !extra.empty() && dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr;
-  std::string what = problem.what();
-  if (unexpected) {
-    const std::string& word = extra.front();
-    const bool is_option = word.starts_with('-') && word != "-" && word != "--";
-    what = fmt::format("{} {}", is_option ? "there is no option" : "unexpected argument",
-                       in_quotes(word));
-  }
-  constexpr std::string_view kOverride = " was given a disallowed flag override";
-  if (what.ends_with(kOverride)) {
-    what = fmt::format("--{} takes no value", what.substr(0, what.size() - kOverride.size()));
-  }
-  // CLI11: "--port: 1 required PORT missing".
-  constexpr std::string_view kMissing = ": 1 required ";
-  if (const auto end = what.find(kMissing);
-      end != std::string::npos && dynamic_cast<const CLI::ArgumentMismatch*>(&problem) != nullptr) {
-    what = fmt::format("{} needs a value", what.substr(0, end));
-  }
-  // A message with a ';' has a remedy of its own; any other message refers to the help.
-  if (what.find(';') == std::string::npos) {
-    what += fmt::format("; see 'berth {}{}--help'", command, command.empty() ? "" : " ");
-  }
-  return {ErrorKind::usage, fmt::format("{}{}{}", command, command.empty() ? "" : ": ", what)};
+  return {ErrorKind::usage, std::move(text)};
 }
 
-// Whether the arguments call `command`.
-bool is_called(const Command& command, int argc, const char* const* argv) {
-  const auto* const end = argv + argc;
-  const auto* const name =
-      std::find_if(argv + std::min(1, argc), end, [](const char* word) { return word[0] != '-'; });
-  return name != end && std::string_view(*name) == command.name;
+// The index in `words` of the command's name; words.size() if there is none.
+std::size_t find_name(Words words) {
+  const auto name = std::find_if(words.begin() + std::min<std::ptrdiff_t>(1, std::ssize(words)),
+                                 words.end(), [](const char* word) { return word[0] != '-'; });
+  return static_cast<std::size_t>(name - words.begin());
 }
 
-// Declaring every command and its flags takes longer than all else that berth does in a `berth
-// run`, so only the named command is declared, unless help or completion need all of them.
-bool is_needed(const Command& command, int argc, const char* const* argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const bool all = word == "help" || word == "completion" || word == "-h" || word == "--help";
-    if (all || word == command.name) return true;
-    if (!word.starts_with('-')) return false;
-  }
-  return true;
+const Command* find_command(std::string_view name) {
+  const auto found = std::find_if(commands().begin(), commands().end(),
+                                  [&](const Command& one) { return name == one.name; });
+  return found == commands().end() ? nullptr : &*found;
 }
 
-// The index in `argv` where the trailing command begins, behind the flags of `command`; or argc.
-int find_trailing_command(const CLI::App& command, TrailingCommand kind, int argc,
-                          const char* const* argv) {
-  int i = 1;
-  while (i < argc && argv[i] != command.get_name()) ++i;
-  for (++i; i < argc; ++i) {
-    const std::string_view word = argv[i];
+bool asks_for_help(std::string_view word) {
+  return word == "-h" || word == "--help";
+}
+
+// The index in `words` where the trailing command begins, behind the flags; or words.size().
+std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind, Words words) {
+  if (kind == TrailingCommand::none) return words.size();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
     if (word == "--") return i;
     if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
-    const auto* option = command.get_option_no_throw(std::string(word));
-    if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // skip its value
+    const Option* const flag = flags.find(word);
+    if (flag != nullptr && flag->value == Option::Value::required) ++i;  // skip its value
   }
-  return argc;
+  return words.size();
 }
 
 // Output that could not be written (a full disk) must not look like success.
@@ -144,65 +116,87 @@ void add_url_flag(Flags& command) {
                     set_harbour_url);
 }
 
-int parse_and_run(int argc, const char* const* argv) {
-  CLI::App program(kDescription, "berth");
-  program.footer(kFooter);
-  program.set_help_flag("-h,--help", "Show this help");
-  program.set_version_flag("--version", "berth " BERTH_VERSION, "Show the version");
-  program.get_formatter()->label("SUBCOMMAND", "COMMAND");
-  CommandContext context{program, {}};
-  std::map<const CLI::App*, Action> actions;
-  for (const Command& command : commands()) {
-    if (!is_needed(command, argc, argv)) continue;
-    CLI::App* sub = program.add_subcommand(command.name, command.summary)->group("Commands");
-    Flags flags(*sub);
-    actions[sub] = command.define(flags, context);
-    if (command.uses_harbour) add_url_flag(flags);
-    if (command.trailing == TrailingCommand::none || !is_called(command, argc, argv)) continue;
-    const int end = find_trailing_command(*sub, command.trailing, argc, argv);
-    const bool dashes = end < argc && std::string_view(argv[end]) == "--";
-    context.trailing_command.assign(argv + end + (dashes ? 1 : 0), argv + argc);
-    argc = end;
-  }
-  program.require_subcommand(0, 1);
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    print(program.help());
-    return flush_output(0);
-  } catch (const CLI::CallForVersion& version) {
-    print(fmt::format("{}\n", version.what()));
-    return flush_output(0);
-  } catch (const CLI::ParseError& problem) {
-    return report_error(usage_error(program, problem));
-  }
-  const auto chosen = program.get_subcommands();
-  if (chosen.empty()) {
-    print_error(program.help());
+// A command line without a command: flags of the program itself.
+int run_without_command(Words words) {
+  Flags flags;
+  bool version = false;
+  flags.add_flag("--version", version, "Show the version");
+  const auto asked = flags.parse(words);
+  if (!asked) return report_error(usage_error(asked.error(), ""));
+  if (*asked == Flags::Asked::run && !version) {
+    print_error(format_program_help());
     return exit_code(ErrorKind::usage);
   }
-  const auto code = actions.at(chosen.front())();
+  print(*asked == Flags::Asked::help ? format_program_help() : "berth " BERTH_VERSION "\n");
+  return flush_output(0);
+}
+
+// Declares `called`, and all other commands if `called` shows them.
+void declare_commands(const Command& called, CommandContext& context) {
+  const bool shows_all = called.define == define_help || called.define == define_completion;
+  for (const Command& command : commands()) {
+    if (!shows_all && &command != &called) continue;
+    DeclaredCommand& declared = context.commands.emplace_back(DeclaredCommand{command});
+    declared.action = command.define(declared.flags, context);
+    if (command.uses_harbour) add_url_flag(declared.flags);
+  }
+}
+
+// `words` are those behind the command's name.
+int parse_and_run(const Command& called, Words words) {
+  CommandContext context;
+  declare_commands(called, context);
+  DeclaredCommand& declared =
+      *std::find_if(context.commands.begin(), context.commands.end(),
+                    [&](const DeclaredCommand& one) { return &one.command == &called; });
+  const std::size_t end = find_trailing_command(declared.flags, called.trailing, words);
+  const bool has_dashes = end < words.size() && std::string_view(words[end]) == "--";
+  const Words trailing = words.subspan(end + (has_dashes ? 1 : 0));
+  if (called.trailing != TrailingCommand::none) {
+    context.trailing_command.assign(trailing.begin(), trailing.end());
+    words = words.first(end);
+  }
+  const auto asked = declared.flags.parse(words);
+  if (!asked) return report_error(usage_error(asked.error(), called.name));
+  if (*asked == Flags::Asked::help) {
+    print(format_command_help(declared));
+    return flush_output(0);
+  }
+  const auto code = declared.action();
   return code ? flush_output(*code) : report_error(code.error());
 }
 
 }  // namespace
 
-int run_program(int argc, const char* const* argv) {
-  const std::span words(argv, static_cast<std::size_t>(argc));
-  // Without the declarations of all commands, which take as long as all else.
-  if (words.size() == 2 && std::string_view(words[1]) == "--version") {
-    print("berth " BERTH_VERSION "\n");
-    return flush_output(0);
+std::string format_program_help() {
+  std::string names;
+  for (const Command& command : commands()) {
+    names += format_help_entry(command.name, command.summary);
   }
-  const auto called = std::find_if(commands().begin(), commands().end(),
-                                   [&](const Command& one) { return is_called(one, argc, argv); });
-  if (called == commands().end()) return parse_and_run(argc, argv);
-  const bool help = std::any_of(words.begin(), words.end(), [](std::string_view word) {
-    return word == "-h" || word == "--help";
-  });
+  return fmt::format("{}\nUsage: berth [OPTIONS] COMMAND\n\nOptions:\n{}{}\nCommands:\n{}\n{}\n",
+                     kDescription, format_help_entry("-h,--help", "Show this help"),
+                     format_help_entry("--version", "Show the version"), names, kFooter);
+}
+
+std::string format_command_help(const DeclaredCommand& declared) {
+  return declared.flags.format_help(declared.command.summary,
+                                    fmt::format("berth {}", declared.command.name));
+}
+
+int run_program(int argc, const char* const* argv) {
+  const Words words(argv, static_cast<std::size_t>(argc));
+  const std::size_t name = find_name(words);
+  if (name > 1 || name == words.size()) {
+    return run_without_command(words.first(name).subspan(std::min<std::size_t>(1, name)));
+  }
+  const Command* const called = find_command(words[name]);
+  if (called == nullptr) return report_error(unknown_command_error(words[name]));
+  const Words rest = words.subspan(name + 1);
   // Ask the driver first: it takes longer to answer than the command line takes to parse.
-  if (called->needs_driver && !help) prefetch_driver_snapshot();
-  const int code = parse_and_run(argc, argv);
+  if (called->needs_driver && std::none_of(rest.begin(), rest.end(), asks_for_help)) {
+    prefetch_driver_snapshot();
+  }
+  const int code = parse_and_run(*called, rest);
   if (code == 0 || called->failure_output == nullptr || std::ferror(stdout) != 0) return code;
   print(called->failure_output(code, words));
   return flush_output(code);

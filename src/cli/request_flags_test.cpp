@@ -1,9 +1,9 @@
 // Tests of the flags of a request: their meaning, and the one-line message for a wrong one.
 #include "cli/request_flags.h"
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <gtest/gtest.h>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace berth {
@@ -14,24 +14,28 @@ using std::chrono::minutes;
 using std::chrono::nanoseconds;
 using Arguments = std::vector<std::string>;
 
-// Parses the arguments of a subcommand, as the program does.
-RequestOptions parse_flags(Arguments arguments) {
-  CLI::App program;
-  Flags flags(*program.add_subcommand("run"));
-  const auto options = add_request_flags(flags);
-  arguments.insert(arguments.begin(), "run");
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse order
-  program.parse(arguments);
-  return *options;
+struct Parsed {
+  std::shared_ptr<RequestOptions> options;
+  std::string error;  // empty: none
+};
+
+Parsed parse(const Arguments& arguments) {
+  Flags flags;
+  Parsed parsed{add_request_flags(flags), ""};
+  std::vector<const char*> words;
+  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  if (const auto asked = flags.parse(words); !asked) parsed.error = asked.error().message;
+  return parsed;
+}
+
+RequestOptions parse_flags(const Arguments& arguments) {
+  const Parsed parsed = parse(arguments);
+  EXPECT_EQ(parsed.error, "");
+  return *parsed.options;
 }
 
 std::string parse_error(const Arguments& arguments) {
-  try {
-    parse_flags(arguments);
-  } catch (const CLI::ParseError& problem) {
-    return problem.what();
-  }
-  return "";
+  return parse(arguments).error;
 }
 
 // Expects an error whose message contains all of `parts`.
@@ -161,8 +165,9 @@ TEST(RequestOptions, text_is_utf8) {
 
 TEST(RequestOptions, an_option_is_given_once) {
   expect_error({"-n", "1", "--count", "2"}, {"--count: ", "more than once"});
-  for (const char* name : {"--gpu", "--label", "--mem", "--policy", "--time"}) {
-    expect_error({name, "1", name, "1"}, {name, "more than once"});
+  const Arguments flags{"--gpu=0", "--label=x", "--mem=1GiB", "--policy=pack", "--time=1h"};
+  for (const std::string& flag : flags) {
+    expect_error({flag, flag}, {flag.substr(0, flag.find('=')), "more than once"});
   }
 }
 
@@ -177,12 +182,10 @@ TEST(RequestOptions, what_follows_a_value_is_not_taken_for_more_of_it) {
 
 // A '|' in a type name makes shell completion offer these words.
 TEST(RequestOptions, only_the_policy_completes_to_words) {
-  CLI::App command;
-  Flags flags(command);
+  Flags flags;
   add_request_flags(flags);
-  for (const CLI::Option* option : command.get_options()) {
-    const bool choice = option->get_type_name().find('|') != std::string::npos;
-    EXPECT_EQ(choice, option->get_name() == "--policy") << option->get_name();
+  for (const Option& option : flags.options()) {
+    EXPECT_EQ(!option.choices().empty(), option.name == "--policy") << option.name;
   }
 }
 

@@ -178,7 +178,7 @@ TEST_F(ModelTest, refuses_to_release_leases_of_jobs_and_of_other_hosts) {
   next.hosts[0].leases[0].holder = HolderKind::job;
   model_.set_snapshot(share_snapshot(next));
   type_keys(model_, "r");
-  EXPECT_TRUE(notice_has({"lease aaaaaaaa", "job", "pid 4711", "GPU 0"}));
+  EXPECT_TRUE(notice_has({"lease aaaaaaaa", "job", "kill 4711"}));
   next = make_snapshot();
   next.hosts[0].is_remote = true;
   model_.set_snapshot(share_snapshot(next));

@@ -132,6 +132,7 @@ Result<int> run(const std::vector<std::string>& words) {
 
 Action define_compat(Flags& command, const CommandContext& context) {
   command.add_help_entry("NAME", "gpuselect|gpuget|GPU.py|grn-start|grn-run", "Command to run");
+  command.require();
   command.add_help_entry("ARG", "...", "Flags and arguments of that command");
   command.set_footer(format_tool_list().c_str());
   return [&context]() { return run(context.trailing_command); };

@@ -2,8 +2,8 @@
 //
 // The scripts are generated from the declared commands and flags, so that they are always complete.
 // An option with a type name such as "a|b|c" completes to these words.
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -29,28 +29,34 @@ std::string join_lines(std::string text) {
   return text;
 }
 
-std::vector<std::string> option_choices(const CLI::Option& option) {
-  const std::string names = option.get_type_name();
-  if (names.find('|') == std::string::npos) return {};
-  return CLI::detail::split(names, '|');
+using DeclaredCommands = std::deque<DeclaredCommand>;
+
+std::vector<CompletionWord> command_names(const DeclaredCommands& commands) {
+  std::vector<CompletionWord> words;
+  for (const DeclaredCommand& declared : commands) {
+    words.push_back({declared.command.name, declared.command.summary});
+  }
+  return words;
 }
 
-// Every word that can follow `app`: commands, flags, and the words that its arguments accept.
-std::vector<CompletionWord> completion_words(const CLI::App& app, const CLI::App& program) {
-  std::vector<CompletionWord> words;
-  const CLI::App& named = app.get_name() == "help" ? program : app;
-  for (const CLI::App* sub : named.get_subcommands({})) {
-    words.push_back({sub->get_name(), sub->get_description()});
-  }
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // hidden from help, too
-    const std::string description = join_lines(option->get_description());
-    for (const std::string& choice : option_choices(*option)) {
-      words.push_back({choice, description});
-    }
-    for (const std::string& name : option->get_lnames()) {
-      words.push_back({fmt::format("--{}", name), description});
-    }
+// Every word that can follow "berth": the commands and the flags of the program itself.
+std::vector<CompletionWord> program_words(const DeclaredCommands& commands) {
+  auto words = command_names(commands);
+  words.push_back({"--help", "Show this help"});
+  words.push_back({"--version", "Show the version"});
+  return words;
+}
+
+// Every word that can follow a command: flags, and the words that its arguments accept.
+std::vector<CompletionWord> command_words(const DeclaredCommand& declared,
+                                          const DeclaredCommands& commands) {
+  const bool is_help = std::string_view(declared.command.name) == "help";
+  auto words = is_help ? command_names(commands) : std::vector<CompletionWord>{};
+  for (const Option& option : declared.flags.options()) {
+    if (option.group.empty()) continue;  // hidden from help, too
+    const std::string description = join_lines(option.help);
+    for (const std::string& choice : option.choices()) words.push_back({choice, description});
+    if (option.name.starts_with("--")) words.push_back({option.name, description});
   }
   return words;
 }
@@ -59,13 +65,13 @@ std::string join_words(const std::vector<CompletionWord>& words) {
   return join_text(words, " ", &CompletionWord::text);
 }
 
-std::string bash_script(const CLI::App& program) {
+std::string bash_script(const DeclaredCommands& commands) {
   std::string names;
   std::string cases;
-  for (const CLI::App* command : program.get_subcommands({})) {
-    names += (names.empty() ? "" : "|") + command->get_name();
-    cases += fmt::format("    {}) words={} ;;\n", command->get_name(),
-                         single_quote(join_words(completion_words(*command, program))));
+  for (const DeclaredCommand& declared : commands) {
+    names += fmt::format("{}{}", names.empty() ? "" : "|", declared.command.name);
+    cases += fmt::format("    {}) words={} ;;\n", declared.command.name,
+                         single_quote(join_words(command_words(declared, commands))));
   }
   return fmt::format(
       "# Completion for bash: eval \"$(berth completion bash)\"\n"
@@ -81,7 +87,7 @@ std::string bash_script(const CLI::App& program) {
       "  COMPREPLY=($(compgen -W \"$words\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
       "}}\n"
       "complete -o default -F _berth berth\n",
-      names, cases, single_quote(join_words(completion_words(program, program))));
+      names, cases, single_quote(join_words(program_words(commands))));
 }
 
 // "word:description" for _describe, where a colon in the word would end it.
@@ -93,11 +99,11 @@ std::string zsh_words(const std::vector<CompletionWord>& words) {
   return out;
 }
 
-std::string zsh_script(const CLI::App& program) {
+std::string zsh_script(const DeclaredCommands& commands) {
   std::string cases;
-  for (const CLI::App* command : program.get_subcommands({})) {
-    cases += fmt::format("    {}) words_here=({}) ;;\n", command->get_name(),
-                         zsh_words(completion_words(*command, program)));
+  for (const DeclaredCommand& declared : commands) {
+    cases += fmt::format("    {}) words_here=({}) ;;\n", declared.command.name,
+                         zsh_words(command_words(declared, commands)));
   }
   return fmt::format(
       "#compdef berth\n"
@@ -114,7 +120,7 @@ std::string zsh_script(const CLI::App& program) {
       "}}\n"
       "# Read from fpath this file is the function itself; read by eval it only defines it.\n"
       "if [ \"$funcstack[1]\" = _berth ]; then _berth \"$@\"; else compdef _berth berth; fi\n",
-      cases, zsh_words(completion_words(program, program)));
+      cases, zsh_words(program_words(commands)));
 }
 
 std::string fish_lines(const std::vector<CompletionWord>& words, std::string_view condition) {
@@ -129,14 +135,14 @@ std::string fish_lines(const std::vector<CompletionWord>& words, std::string_vie
   return out;
 }
 
-std::string fish_script(const CLI::App& program) {
+std::string fish_script(const DeclaredCommands& commands) {
   std::string out =
       "# Completion for fish: berth completion fish | source\n"
       "complete -c berth -f\n";
-  out += fish_lines(completion_words(program, program), "__fish_use_subcommand");
-  for (const CLI::App* command : program.get_subcommands({})) {
-    out += fish_lines(completion_words(*command, program),
-                      fmt::format("__fish_seen_subcommand_from {}", command->get_name()));
+  out += fish_lines(program_words(commands), "__fish_use_subcommand");
+  for (const DeclaredCommand& declared : commands) {
+    out += fish_lines(command_words(declared, commands),
+                      fmt::format("__fish_seen_subcommand_from {}", declared.command.name));
   }
   return out;
 }
@@ -146,16 +152,16 @@ std::string fish_script(const CLI::App& program) {
 Action define_completion(Flags& command, const CommandContext& context) {
   auto shell = std::make_shared<std::string>();
   command.add_choice("SHELL", "bash|zsh|fish", "Shell that the script is for", *shell);
-  command.parser().get_option("SHELL")->required();
+  command.require();
   command.set_footer(
       "To enable completion in every new shell:\n"
       "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"
       "  zsh    echo 'eval \"$(berth completion zsh)\"' >> ~/.zshrc     (after compinit)\n"
       "  fish   berth completion fish > ~/.config/fish/completions/berth.fish");
-  return [shell, &program = context.program]() -> Result<int> {
-    const std::string script = *shell == "bash"  ? bash_script(program)
-                               : *shell == "zsh" ? zsh_script(program)
-                                                 : fish_script(program);
+  return [shell, &commands = context.commands]() -> Result<int> {
+    const std::string script = *shell == "bash"  ? bash_script(commands)
+                               : *shell == "zsh" ? zsh_script(commands)
+                                                 : fish_script(commands);
     print(script);
     return 0;
   };

@@ -1,6 +1,5 @@
 // The command `berth help [COMMAND]`.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -11,18 +10,17 @@ namespace berth {
 
 Action define_help(Flags& command, const CommandContext& context) {
   auto topic = std::make_shared<std::string>();
-  command.parser().add_option("COMMAND", *topic, "Command to show help for")->type_name("");
-  return [topic, &program = context.program]() -> Result<int> {
+  command.add_text("COMMAND", "", "Command to show help for", *topic);
+  return [topic, &context]() -> Result<int> {
     if (topic->empty()) {
-      // Not program.help(), which would show the help of the chosen command: "help" itself.
-      print(program.get_formatter()->make_help(&program, program.get_name(),
-                                               CLI::AppFormatMode::Normal));
+      print(format_program_help());
       return 0;
     }
-    const auto found = program.get_subcommands(
-        [&](const CLI::App* candidate) { return candidate->get_name() == *topic; });
-    if (found.empty()) return tl::make_unexpected(unknown_command_error(*topic));
-    print(found.front()->help(program.get_name()));
+    const auto found = std::find_if(
+        context.commands.begin(), context.commands.end(),
+        [&](const DeclaredCommand& declared) { return declared.command.name == *topic; });
+    if (found == context.commands.end()) return tl::make_unexpected(unknown_command_error(*topic));
+    print(format_command_help(*found));
     return 0;
   };
 }

@@ -303,6 +303,7 @@ Action define_run(Flags& command, const CommandContext& context) {
                     });
   command.set_group("Options");
   command.add_help_entry("CMD", "...", "Command to run, after --");
+  command.require();
   command.set_footer(
       "Waits for its turn, runs CMD on the granted GPUs, and exits with the exit code of CMD. The\n"
       "lease ends when the last process of CMD has ended, however it ended.\n"
